@@ -1,0 +1,1 @@
+# C and C++ test programs: `make c-tests` fills target/c-tests/.

@@ -1,0 +1,2 @@
+//! The p2pshim command.
+fn main() {}

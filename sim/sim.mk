@@ -1,0 +1,1 @@
+# Simulated GPUs: `make sim` fills target/sim/lib/.
