@@ -1,0 +1,84 @@
+/*
+ * What the test programs share. Include after cuda_runtime_api.h and/or cuda.h.
+ *
+ *   CHECK(call)      a runtime call that must succeed; otherwise says where and why and exits with 1
+ *   CHECK_CU(call)   the same for a driver call
+ *   REQUIRE(cond)    any other condition
+ *   SHOW(call)       prints "call = cudaErrorName", success or not
+ *   SHOW_CU(call)    the same for a driver call
+ *
+ * Programs print no pointers and no times, so that a plain and a preloaded run can be compared.
+ */
+#ifndef P2PSHIM_C_TESTS_CHECK_H
+#define P2PSHIM_C_TESTS_CHECK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define REQUIRE(cond) ((cond) ? (void)0 : check_failed(__FILE__, __LINE__, #cond, "is false"))
+
+static inline void check_failed(const char *file, int line, const char *what, const char *why)
+{
+    fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
+    exit(1);
+}
+
+#ifdef __CUDA_RUNTIME_API_H__
+#define CHECK(call) check_runtime(__FILE__, __LINE__, #call, (call))
+#define SHOW(call) show_runtime(#call, (call))
+
+static inline void check_runtime(const char *file, int line, const char *call, cudaError_t error)
+{
+    if (error != cudaSuccess)
+        check_failed(file, line, call, cudaGetErrorName(error));
+}
+
+static inline cudaError_t show_runtime(const char *call, cudaError_t error)
+{
+    printf("%s = %s\n", call, cudaGetErrorName(error));
+    return error;
+}
+#endif
+
+#ifdef __cuda_cuda_h__
+#define CHECK_CU(call) check_driver(__FILE__, __LINE__, #call, (call))
+#define SHOW_CU(call) show_driver(#call, (call))
+
+static inline const char *driver_error_name(CUresult error)
+{
+    const char *name = NULL;
+    return cuGetErrorName(error, &name) == CUDA_SUCCESS && name ? name : "(no such CUresult)";
+}
+
+static inline void check_driver(const char *file, int line, const char *call, CUresult error)
+{
+    if (error != CUDA_SUCCESS)
+        check_failed(file, line, call, driver_error_name(error));
+}
+
+static inline CUresult show_driver(const char *call, CUresult error)
+{
+    printf("%s = %s\n", call, driver_error_name(error));
+    return error;
+}
+#endif
+
+/* Bytes that differ from one seed, and one position, to the next. */
+static inline void fill(void *bytes, size_t count, unsigned seed)
+{
+    for (size_t i = 0; i < count; i++)
+        ((unsigned char *)bytes)[i] = (unsigned char)((i * 31 + seed * 97 + (i >> 8)) & 0xff);
+}
+
+/* FNV-1a. */
+static inline uint32_t checksum(const void *bytes, size_t count)
+{
+    uint32_t sum = 2166136261u;
+    for (size_t i = 0; i < count; i++)
+        sum = (sum ^ ((const unsigned char *)bytes)[i]) * 16777619u;
+    return sum;
+}
+
+#endif
