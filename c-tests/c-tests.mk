@@ -10,31 +10,97 @@ C_TESTS_CC = $(CC) -std=c11 $(C_TESTS_FLAGS)
 C_TESTS_CXX = $(CXX) -std=c++17 $(C_TESTS_FLAGS)
 C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 
-# Programs of the runtime API, in every flavour.
-C_RUNTIME_CASES := guide_sample
-C_RUNTIME_PROGRAMS := $(foreach case,conformance $(C_RUNTIME_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static))
+# Programs of the runtime API: in every flavour.
+C_RUNTIME_CASES := conformance guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
+  exit_paths fork_child closed_stderr sigpipe_stderr no_driver
+# Programs without CUDA, or that load it themselves.
+C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit
+# Programs that are run on the stand-in runtime.
+C_STANDIN_CASES := cancelled_thread longjmp_out thrown_through
+
+C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api two_majors library_constructor wraps_dlsym \
+  unversioned_reference missing_function no_driver-nvidia12 no_driver-nvidia13)
+C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
+  libcudart-12-copy.so libat_load.so libotherhook.so standin-driver/libcuda.so.1)
 
 .PHONY: c-tests
-c-tests: $(C_RUNTIME_PROGRAMS)
+c-tests: $(C_PROGRAMS) $(C_LIBRARIES)
 
 $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 	c-tests/fetch-nvidia
 
-$(C_TESTS):
+# These are the simulator's business: ask for them, and link again only if they changed.
+$(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1): | sim ;
+
+C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver)
+$(C_TESTS_FOLDERS):
 	mkdir -p $@
+$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 
-# The archive is the simulator's business: ask for it, and link again only if it changed.
-$(SIM_LIB)/libcudart_static.a: | sim ;
+vpath %.c c-tests c-tests/cases c-tests/lib
+vpath %.cpp c-tests/cases
 
-vpath %.c c-tests c-tests/cases
+CU11 := -isystem $(NVIDIA)/cu11/include
+CU12 := -isystem $(NVIDIA)/cu12/include
+CU13 := -isystem $(NVIDIA)/cu13/include
+CUDART11 := $(NVIDIA)/cu11/lib/libcudart.so.11.0
+CUDART12 := $(NVIDIA)/cu12/lib/libcudart.so.12
+CUDART13 := $(NVIDIA)/cu13/lib/libcudart.so.13
+C_LIBRARY := -shared -fPIC
+BESIDE := '-Wl,-rpath,$$ORIGIN'
 
-define shared_flavour # 1: name, 2: version in the soname
-$(C_TESTS)/%-$(1): %.c c-tests/check.h $(NVIDIA)/stamp | $(C_TESTS)
-	$$(C_TESTS_CC) -isystem $(NVIDIA)/cu$(1)/include $$< $(NVIDIA)/cu$(1)/lib/libcudart.so.$(2) -lpthread -ldl -o $$@
-endef
-$(eval $(call shared_flavour,11,11.0))
-$(eval $(call shared_flavour,12,12))
-$(eval $(call shared_flavour,13,13))
+$(C_TESTS)/%-11: %.c
+	$(C_TESTS_CC) $(CU11) $< $(CUDART11) -lpthread -ldl -o $@
+$(C_TESTS)/%-12: %.c
+	$(C_TESTS_CC) $(CU12) $< $(CUDART12) -lpthread -ldl -o $@
+$(C_TESTS)/%-13: %.c
+	$(C_TESTS_CC) $(CU13) $< $(CUDART13) -lpthread -ldl -o $@
+$(C_TESTS)/%-static: %.c $(SIM_LIB)/libcudart_static.a
+	$(C_TESTS_CC) $(CU13) $< $(SIM_LIB)/libcudart_static.a $(C_TESTS_STATIC) -o $@
+$(C_TESTS)/%-nvidia12: %.c
+	$(C_TESTS_CC) $(CU12) $< $(NVIDIA)/cu12/lib/libcudart_static.a -ldl -lpthread -lrt -o $@
+$(C_TESTS)/%-nvidia13: %.c
+	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a -ldl -lpthread -lrt -o $@
 
-$(C_TESTS)/%-static: %.c c-tests/check.h $(SIM_LIB)/libcudart_static.a $(NVIDIA)/stamp | $(C_TESTS)
-	$(C_TESTS_CC) -isystem $(NVIDIA)/cu13/include $< $(SIM_LIB)/libcudart_static.a $(C_TESTS_STATIC) -o $@
+$(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
+	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@
+$(C_TESTS)/driver_api: driver_api.c $(SIM_LIB)/libcuda.so.1
+	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -ldl -o $@
+$(C_TESTS)/two_majors: two_majors.c
+	$(C_TESTS_CC) $(CU12) $< $(CUDART12) -ldl $(BESIDE) -o $@
+$(C_TESTS)/library_constructor: library_constructor.c $(C_TESTS)/libat_load.so
+	$(C_TESTS_CC) $< $(C_TESTS)/libat_load.so -Wl,--allow-shlib-undefined $(BESIDE) -o $@
+$(C_TESTS)/wraps_dlsym: wraps_dlsym.c
+	$(C_TESTS_CC) $(CU12) -rdynamic $< $(CUDART12) -ldl -o $@
+$(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcudart.so.12
+	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/stub/libcudart.so.12 -o $@
+$(C_TESTS)/missing_function: missing_function.c
+	$(C_TESTS_CC) $(CU12) -Wl,-z,lazy $< $(CUDART12) -o $@
+$(C_TESTS)/cancelled_thread $(C_TESTS)/longjmp_out: $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
+	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -lpthread -o $@
+$(C_TESTS)/thrown_through: thrown_through.cpp $(C_TESTS)/standin-runtime/libcudart.so.12
+	$(C_TESTS_CXX) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -o $@
+
+$(C_TESTS)/libplugin-11.so: plugin.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU11) $< $(CUDART11) -o $@
+$(C_TESTS)/libplugin-12.so: plugin.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(CUDART12) -o $@
+$(C_TESTS)/libplugin-13.so: plugin.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU13) $< $(CUDART13) -o $@
+$(C_TESTS)/libplugin-12-copy.so: plugin.c $(C_TESTS)/stub/libcudart-12-copy.so
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(C_TESTS)/stub/libcudart-12-copy.so $(BESIDE) -o $@
+$(C_TESTS)/libcudart-12-copy.so: $(SIM_LIB)/libcudart.so.12
+	cp $< $@
+$(C_TESTS)/libat_load.so: at_load.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(CUDART12) -o $@
+$(C_TESTS)/libotherhook.so: otherhook.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -lpthread -o $@
+$(C_TESTS)/standin-runtime/libcudart.so.12: standin_runtime.c c-tests/lib/cudart12.map
+	$(C_TESTS_CC) $(C_LIBRARY) -fexceptions $(CU12) $< -Wl,-soname,libcudart.so.12,--version-script=c-tests/lib/cudart12.map -o $@
+$(C_TESTS)/stub/libcudart.so.12: stub_runtime.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcudart.so.12 -o $@
+$(C_TESTS)/stub/libcudart-12-copy.so: stub_runtime.c c-tests/lib/cudart12.map
+	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcudart-12-copy.so,--version-script=c-tests/lib/cudart12.map -o $@

@@ -1,0 +1,234 @@
+/*
+ * A program of the driver API: every peer function of libcuda.so.1 by linking, by dlsym, and by cuGetProcAddress v1 and
+ * v2, asked for directly and through itself, with good and bad arguments.
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { COUNT = 6000 };
+
+typedef CUresult copy_fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
+typedef CUresult copy_async_fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
+typedef CUresult copy_3d_fn(const CUDA_MEMCPY3D_PEER *);
+typedef CUresult copy_3d_async_fn(const CUDA_MEMCPY3D_PEER *, CUstream);
+typedef CUresult get_v1_fn(const char *, void **, int, cuuint64_t);
+typedef CUresult get_v2_fn(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+
+/* The header renames cuGetProcAddress to cuGetProcAddress_v2. */
+#undef cuGetProcAddress
+get_v1_fn cuGetProcAddress;
+get_v2_fn cuGetProcAddress_v2;
+
+static CUdevice device0, device1;
+static CUcontext context0, context1;
+static CUdeviceptr a, b;
+static CUstream stream;
+static CUDA_MEMCPY3D_PEER box;
+
+static void prepare(void)
+{
+    static unsigned seed;
+    unsigned char host[COUNT];
+    fill(host, COUNT, ++seed);
+    CHECK_CU(cuMemcpyHtoD(a, host, COUNT));
+    memset(host, 0, COUNT);
+    CHECK_CU(cuMemcpyHtoD(b, host, COUNT));
+}
+
+static void print_destination(void)
+{
+    unsigned char host[COUNT];
+    CHECK_CU(cuCtxSynchronize());
+    CHECK_CU(cuMemcpyDtoH(host, b, COUNT));
+    printf("    destination %08x\n", checksum(host, COUNT));
+}
+
+static void set_up(void)
+{
+    CHECK_CU(cuInit(0));
+    CHECK_CU(cuDeviceGet(&device0, 0));
+    CHECK_CU(cuDeviceGet(&device1, 1));
+    CHECK_CU(cuDevicePrimaryCtxRetain(&context1, device1));
+    CHECK_CU(cuCtxSetCurrent(context1));
+    CHECK_CU(cuMemAlloc(&b, COUNT));
+    CHECK_CU(cuDevicePrimaryCtxRetain(&context0, device0));
+    CHECK_CU(cuCtxSetCurrent(context0));
+    CHECK_CU(cuMemAlloc(&a, COUNT));
+    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+
+    box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    box.srcDevice = a;
+    box.srcContext = context0;
+    box.dstDevice = b;
+    box.dstContext = context1;
+    box.srcPitch = box.dstPitch = 60;
+    box.srcHeight = box.dstHeight = 10;
+    box.WidthInBytes = 60;
+    box.Height = 10;
+    box.Depth = 10;
+}
+
+static void queries(void)
+{
+    int can = -7, value = -7;
+    SHOW_CU(cuDeviceCanAccessPeer(&can, device0, device1));
+    SHOW_CU(cuDeviceCanAccessPeer(&value, device0, device0));
+    printf("    can %d, self %d\n", can, value);
+    SHOW_CU(cuDeviceCanAccessPeer(NULL, device0, device1));
+    SHOW_CU(cuDeviceCanAccessPeer(&can, device0, 99));
+    SHOW_CU(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, device0, device1));
+    printf("    access supported %d\n", value);
+    SHOW_CU(cuDeviceGetP2PAttribute(NULL, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, device0, device1));
+    SHOW_CU(cuDeviceGetP2PAttribute(&value, (CUdevice_P2PAttribute)77, device0, device1));
+    SHOW_CU(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, device0, 99));
+}
+
+static void access(void)
+{
+    SHOW_CU(cuCtxDisablePeerAccess(context1));
+    SHOW_CU(cuCtxEnablePeerAccess(context1, 1));
+    SHOW_CU(cuCtxEnablePeerAccess(context0, 0));
+    SHOW_CU(cuCtxEnablePeerAccess(NULL, 0));
+    SHOW_CU(cuCtxEnablePeerAccess(context1, 0));
+    SHOW_CU(cuCtxEnablePeerAccess(context1, 0));
+    SHOW_CU(cuCtxDisablePeerAccess(NULL));
+    SHOW_CU(cuCtxDisablePeerAccess(context0));
+    SHOW_CU(cuCtxDisablePeerAccess(context1));
+    SHOW_CU(cuCtxSetCurrent(NULL));
+    SHOW_CU(cuCtxEnablePeerAccess(context1, 0));
+    SHOW_CU(cuMemcpyPeer(b, context1, a, context0, COUNT));
+    SHOW_CU(cuCtxSetCurrent(context0));
+}
+
+static void copies(const char *how, copy_fn *copy, copy_async_fn *copy_async, copy_3d_fn *copy_3d,
+                   copy_3d_async_fn *copy_3d_async)
+{
+    printf("%s\n", how);
+    REQUIRE(copy && copy_async && copy_3d && copy_3d_async);
+    prepare();
+    SHOW_CU(copy(b, context1, a, context0, COUNT));
+    print_destination();
+    prepare();
+    SHOW_CU(copy_async(b, context1, a, context0, COUNT, stream));
+    print_destination();
+    prepare();
+    SHOW_CU(copy_3d(&box));
+    print_destination();
+    prepare();
+    SHOW_CU(copy_3d_async(&box, stream));
+    print_destination();
+    SHOW_CU(copy(b, context1, a, context0, 0));
+    SHOW_CU(copy(0, context1, a, context0, COUNT));
+    SHOW_CU(copy_async(b, context1, 0, context0, COUNT, stream));
+    SHOW_CU(copy_3d(NULL));
+    SHOW_CU(copy_3d_async(NULL, stream));
+}
+
+static void by_dlsym(void)
+{
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(cuda);
+    copies("by dlsym", (copy_fn *)dlsym(cuda, "cuMemcpyPeer"), (copy_async_fn *)dlsym(cuda, "cuMemcpyPeerAsync"),
+           (copy_3d_fn *)dlsym(cuda, "cuMemcpy3DPeer"), (copy_3d_async_fn *)dlsym(cuda, "cuMemcpy3DPeerAsync"));
+    copies("by dlsym, per-thread default stream", (copy_fn *)dlsym(cuda, "cuMemcpyPeer_ptds"),
+           (copy_async_fn *)dlsym(cuda, "cuMemcpyPeerAsync_ptsz"), (copy_3d_fn *)dlsym(cuda, "cuMemcpy3DPeer_ptds"),
+           (copy_3d_async_fn *)dlsym(cuda, "cuMemcpy3DPeerAsync_ptsz"));
+    REQUIRE(dlsym(cuda, "cuMemcpyPeer") == (void *)cuMemcpyPeer);
+    REQUIRE(dlclose(cuda) == 0);
+}
+
+static void *get_v1(get_v1_fn *get, const char *name, int version, cuuint64_t flags)
+{
+    void *function = NULL;
+    CUresult error = get(name, &function, version, flags);
+    printf("    %s at %d, flags %d: %s, a function: %s\n", name, version, (int)flags, driver_error_name(error),
+           function ? "yes" : "no");
+    return function;
+}
+
+static void *get_v2(get_v2_fn *get, const char *name, int version, cuuint64_t flags)
+{
+    void *function = NULL;
+    CUdriverProcAddressQueryResult found = (CUdriverProcAddressQueryResult)-1;
+    CUresult error = get(name, &function, version, flags, &found);
+    printf("    %s at %d, flags %d: %s, found %d, a function: %s\n", name, version, (int)flags,
+           driver_error_name(error), (int)found, function ? "yes" : "no");
+    return function;
+}
+
+static void by_v1(const char *how, get_v1_fn *get)
+{
+    enum { LEGACY = 1, PER_THREAD = 2 };
+    printf("%s\n", how);
+    REQUIRE(get);
+    copies("4000", (copy_fn *)get_v1(get, "cuMemcpyPeer", 4000, 0),
+           (copy_async_fn *)get_v1(get, "cuMemcpyPeerAsync", 4000, 0),
+           (copy_3d_fn *)get_v1(get, "cuMemcpy3DPeer", 4000, 0),
+           (copy_3d_async_fn *)get_v1(get, "cuMemcpy3DPeerAsync", 4000, LEGACY));
+    copies("7000, per-thread default stream", (copy_fn *)get_v1(get, "cuMemcpyPeer", 7000, PER_THREAD),
+           (copy_async_fn *)get_v1(get, "cuMemcpyPeerAsync", 7000, PER_THREAD),
+           (copy_3d_fn *)get_v1(get, "cuMemcpy3DPeer", 7000, PER_THREAD),
+           (copy_3d_async_fn *)get_v1(get, "cuMemcpy3DPeerAsync", 7000, PER_THREAD));
+    get_v1(get, "cuMemcpyPear", 4000, 0);
+    get_v1(get, "cuMemcpyPeer", 3000, 0);
+    get_v1(get, "", 0, 0);
+    void *function = NULL;
+    SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0));
+    SHOW_CU(get(NULL, &function, 4000, 0));
+}
+
+static void by_v2(const char *how, get_v2_fn *get)
+{
+    enum { LEGACY = 1, PER_THREAD = 2 };
+    printf("%s\n", how);
+    REQUIRE(get);
+    copies("4000", (copy_fn *)get_v2(get, "cuMemcpyPeer", 4000, 0),
+           (copy_async_fn *)get_v2(get, "cuMemcpyPeerAsync", 4000, 0),
+           (copy_3d_fn *)get_v2(get, "cuMemcpy3DPeer", 4000, 0),
+           (copy_3d_async_fn *)get_v2(get, "cuMemcpy3DPeerAsync", 4000, LEGACY));
+    copies("7000, per-thread default stream", (copy_fn *)get_v2(get, "cuMemcpyPeer", 7000, PER_THREAD),
+           (copy_async_fn *)get_v2(get, "cuMemcpyPeerAsync", 7000, PER_THREAD),
+           (copy_3d_fn *)get_v2(get, "cuMemcpy3DPeer", 7000, PER_THREAD),
+           (copy_3d_async_fn *)get_v2(get, "cuMemcpy3DPeerAsync", 7000, PER_THREAD));
+    get_v2(get, "cuMemcpyPear", 4000, 0);
+    get_v2(get, "cuMemcpyPeer", 3000, 0);
+    get_v2(get, "", 0, 0);
+    void *function = NULL;
+    SHOW_CU(get("cuMemcpyPeer", &function, 4000, 0, NULL));
+    SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0, NULL));
+    SHOW_CU(get(NULL, &function, 4000, 0, NULL));
+}
+
+/* Peer access belongs to a pair of contexts: one more context on device 0 has none of the first one's. */
+static void second_context(void)
+{
+    CUcontext other = NULL;
+    SHOW_CU(cuCtxEnablePeerAccess(context1, 0));
+    SHOW_CU(cuCtxCreate(&other, 0, device0));
+    SHOW_CU(cuCtxDisablePeerAccess(context1));
+    SHOW_CU(cuCtxEnablePeerAccess(context1, 0));
+    SHOW_CU(cuCtxDestroy(other));
+    SHOW_CU(cuCtxSetCurrent(context0));
+    SHOW_CU(cuCtxEnablePeerAccess(context1, 0));
+    SHOW_CU(cuCtxDisablePeerAccess(context1));
+}
+
+int main(void)
+{
+    set_up();
+    queries();
+    access();
+    copies("by linking", cuMemcpyPeer, cuMemcpyPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync);
+    by_dlsym();
+    by_v1("cuGetProcAddress", cuGetProcAddress);
+    by_v2("cuGetProcAddress_v2", cuGetProcAddress_v2);
+    by_v1("v1 from v1", (get_v1_fn *)get_v1(cuGetProcAddress, "cuGetProcAddress", 11030, 0));
+    by_v2("v2 from v1", (get_v2_fn *)get_v1(cuGetProcAddress, "cuGetProcAddress", 12000, 0));
+    by_v1("v1 from v2", (get_v1_fn *)get_v2(cuGetProcAddress_v2, "cuGetProcAddress", 11030, 0));
+    by_v2("v2 from v2", (get_v2_fn *)get_v2(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0));
+    second_context();
+    return 0;
+}

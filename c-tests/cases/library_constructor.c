@@ -1,0 +1,10 @@
+/* A library (lib/at_load.c) makes peer calls in its constructor, before main, and in its destructor, after it. */
+#include <stdio.h>
+
+void at_load_call(const char *where);
+
+int main(void)
+{
+    at_load_call("main");
+    return 0;
+}
