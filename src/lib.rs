@@ -1,1 +1,16 @@
-//! p2pshim.
+//! p2pshim: makes, shows and repairs GPU-to-GPU copies in programs that nobody can rebuild.
+//!
+//! The way of a call: program → [`entry`] → [`real`] → the real library; [`record`] writes down
+//! what happened. [`api`] is the list of functions that all of them read. ARCHITECTURE.md tells the
+//! rest.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
+compile_error!("p2pshim supports x86-64 Linux with glibc only: its entry points are written for that ABI");
+
+mod api;
+pub mod capi;
+mod config;
+mod entry;
+mod os;
+mod real;
+mod record;

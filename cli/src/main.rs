@@ -1,2 +1,105 @@
-//! The p2pshim command.
-fn main() {}
+//! The p2pshim command: what the shim intercepts and how it is configured.
+//!
+//! It loads the shim and reads everything through its C interface, so that it tells what the library
+//! at hand does and not what this program was built with.
+
+mod shim;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use shim::{Api, Shim, Variable};
+
+/// Makes, shows and repairs GPU-to-GPU copies in programs nobody can rebuild.
+///
+/// The work is done by libp2pshim.so: LD_PRELOAD=libp2pshim.so ./app. This command tells what that
+/// library intercepts and which options it reads from the environment.
+#[derive(Parser)]
+#[command(name = "p2pshim", version, arg_required_else_help = true)]
+struct Arguments {
+    /// The shim to ask [default: libp2pshim.so beside this program or in ../lib]
+    #[arg(long, global = true, value_name = "PATH")]
+    library: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the functions that the shim intercepts
+    Apis {
+        /// Print the table of docs/INTERCEPTED.md
+        #[arg(long)]
+        markdown: bool,
+    },
+    /// List the environment variables that the shim reads
+    Options,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) => {
+            // `p2pshim apis | head`: the reader has what it wanted.
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("p2pshim: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let shim = Shim::load(arguments.library.as_deref())?;
+    let mut out = io::stdout().lock();
+    match arguments.command {
+        Command::Apis { markdown: true } => print_markdown(&mut out, &shim.apis()?)?,
+        Command::Apis { markdown: false } => print_apis(&mut out, &shim.apis()?)?,
+        Command::Options => print_options(&mut out, &shim.options()?)?,
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn print_apis(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
+    let width = apis.iter().map(|api| api.name.len()).max().unwrap_or_default();
+    for api in apis {
+        writeln!(out, "{:width$}  {:7}  {:6}  {}", api.name, api.layer, api.kind, version(api.since))?;
+    }
+    Ok(())
+}
+
+fn print_markdown(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
+    writeln!(out, "# Intercepted functions")?;
+    writeln!(out)?;
+    writeln!(out, "Generated from src/api/table.rs by `make header`; do not edit.")?;
+    writeln!(out)?;
+    writeln!(out, "*traced*: forwarded and shown. *state*: seen, never shown. *lookup*: hands out functions.")?;
+    writeln!(out)?;
+    writeln!(out, "| function | parameters | layer | kind | since CUDA |")?;
+    writeln!(out, "| --- | --- | --- | --- | --- |")?;
+    for api in apis {
+        let Api { name, parameters, layer, kind, since } = api;
+        writeln!(out, "| `{name}` | `{parameters}` | {layer} | {kind} | {} |", version(*since))?;
+    }
+    Ok(())
+}
+
+fn print_options(out: &mut impl Write, options: &[Variable]) -> io::Result<()> {
+    for Variable { name, values, default, help } in options {
+        let default = if default.is_empty() { "unset" } else { default };
+        writeln!(out, "{name}={values}  [default: {default}]")?;
+        writeln!(out, "    {help}")?;
+    }
+    Ok(())
+}
+
+/// A CUDA version as people write it.
+fn version(number: i32) -> String {
+    format!("{}.{}", number / 1000, number % 1000 / 10)
+}

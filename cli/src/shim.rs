@@ -1,0 +1,182 @@
+//! The shim as this command sees it: a library with a C interface.
+
+use std::error::Error;
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::fmt::{self, Display, Formatter};
+use std::path::{Path, PathBuf};
+
+use libloading::{Library, Symbol};
+
+/// `p2pshim_api_t`.
+#[repr(C)]
+struct RawApi {
+    size: usize,
+    name: *const c_char,
+    layer: *const c_char,
+    kind: *const c_char,
+    parameters: *const c_char,
+    since: c_int,
+}
+
+/// `p2pshim_option_t`.
+#[repr(C)]
+struct RawOption {
+    size: usize,
+    name: *const c_char,
+    values: *const c_char,
+    default_value: *const c_char,
+    help: *const c_char,
+}
+
+type Count = unsafe extern "C" fn() -> usize;
+type Get<T> = unsafe extern "C" fn(usize, *mut T) -> c_int;
+
+/// An intercepted function.
+pub(crate) struct Api {
+    pub(crate) name: String,
+    pub(crate) layer: String,
+    pub(crate) kind: String,
+    pub(crate) parameters: String,
+    pub(crate) since: i32,
+}
+
+/// An environment variable that the shim reads.
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) values: String,
+    pub(crate) default: String,
+    pub(crate) help: String,
+}
+
+/// A loaded shim.
+pub(crate) struct Shim {
+    library: Library,
+}
+
+/// Why the shim could not be asked.
+#[derive(Debug)]
+pub(crate) enum ShimError {
+    /// It is in none of the usual places.
+    NotFound(Vec<PathBuf>),
+    /// The dynamic linker refused it.
+    Load(PathBuf, libloading::Error),
+    /// It lacks a function of the C interface, or refuses a struct: another version.
+    Interface(&'static str),
+}
+
+impl Error for ShimError {}
+
+impl Display for ShimError {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(places) => {
+                let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+                write!(out, "libp2pshim.so not found; looked for {}. Say where it is with --library", places.join(", "))
+            }
+            Self::Load(path, error) => write!(out, "{}: {error}", path.display()),
+            Self::Interface(function) => {
+                write!(out, "{function} failed: the library is not the shim, or of another version than this command")
+            }
+        }
+    }
+}
+
+impl Shim {
+    /// Loads the shim at `path`, or the one that was built or installed with this program.
+    pub(crate) fn load(path: Option<&Path>) -> Result<Self, ShimError> {
+        let path = match path {
+            Some(path) => path.to_owned(),
+            None => beside_this_program()?,
+        };
+        // A bare file name would be searched for on the library path.
+        let path = if path.components().count() == 1 { Path::new(".").join(path) } else { path };
+        // SAFETY: the shim does nothing when it is loaded.
+        match unsafe { Library::new::<&OsStr>(path.as_os_str()) } {
+            Ok(library) => Ok(Self { library }),
+            Err(error) => Err(ShimError::Load(path, error)),
+        }
+    }
+
+    /// The functions that it intercepts.
+    pub(crate) fn apis(&self) -> Result<Vec<Api>, ShimError> {
+        let blank = || RawApi {
+            size: size_of::<RawApi>(),
+            name: std::ptr::null(),
+            layer: std::ptr::null(),
+            kind: std::ptr::null(),
+            parameters: std::ptr::null(),
+            since: 0,
+        };
+        // SAFETY: the types are those of include/p2pshim.h.
+        let rows = unsafe { self.rows("p2pshim_api_count", "p2pshim_api_get", blank) }?;
+        let api = |raw: RawApi| {
+            let RawApi { name, layer, kind, parameters, since, .. } = raw;
+            Api { name: text(name), layer: text(layer), kind: text(kind), parameters: text(parameters), since }
+        };
+        Ok(rows.into_iter().map(api).collect())
+    }
+
+    /// The options that it reads from the environment.
+    pub(crate) fn options(&self) -> Result<Vec<Variable>, ShimError> {
+        let blank = || RawOption {
+            size: size_of::<RawOption>(),
+            name: std::ptr::null(),
+            values: std::ptr::null(),
+            default_value: std::ptr::null(),
+            help: std::ptr::null(),
+        };
+        // SAFETY: the types are those of include/p2pshim.h.
+        let rows = unsafe { self.rows("p2pshim_option_count", "p2pshim_option_get", blank) }?;
+        let option = |raw: RawOption| {
+            let RawOption { name, values, default_value, help, .. } = raw;
+            Variable { name: text(name), values: text(values), default: text(default_value), help: text(help) }
+        };
+        Ok(rows.into_iter().map(option).collect())
+    }
+
+    /// # Safety
+    /// `count` and `get` name functions of the C interface that enumerate structs of type `T`.
+    unsafe fn rows<T>(
+        &self,
+        count: &'static str,
+        get: &'static str,
+        blank: impl Fn() -> T,
+    ) -> Result<Vec<T>, ShimError> {
+        // SAFETY: the caller's promise, for both.
+        let count_rows: Symbol<'_, Count> =
+            unsafe { self.library.get(count.as_bytes()) }.map_err(|_| ShimError::Interface(count))?;
+        // SAFETY: as above.
+        let get_row: Symbol<'_, Get<T>> =
+            unsafe { self.library.get(get.as_bytes()) }.map_err(|_| ShimError::Interface(get))?;
+        // SAFETY: the function takes nothing.
+        (0..unsafe { count_rows() })
+            .map(|index| {
+                let mut row = blank();
+                // SAFETY: `row` has the size that its first field says.
+                match unsafe { get_row(index, &mut row) } {
+                    0 => Ok(row),
+                    _ => Err(ShimError::Interface(get)),
+                }
+            })
+            .collect()
+    }
+}
+
+/// A text of the shim; they live as long as the library, which is never unloaded.
+fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the interface promises C strings.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+fn beside_this_program() -> Result<PathBuf, ShimError> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let places: Vec<_> = ["libp2pshim.so", "../lib/libp2pshim.so"].iter().map(|name| folder.join(name)).collect();
+    match places.iter().find(|place| place.exists()) {
+        Some(place) => Ok(place.clone()),
+        None => Err(ShimError::NotFound(places)),
+    }
+}

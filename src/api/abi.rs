@@ -1,0 +1,187 @@
+//! The vendors' C types, as far as intercepted functions use them.
+//!
+//! Enumerations are integer newtypes: a library newer than this table may pass any number. Each
+//! type turns into a [`Value`], plain data that the trace can show.
+
+use std::ffi::{c_char, c_void};
+
+/// `cudaError_t` or `CUresult`: what a function answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Code(pub(crate) i32);
+
+impl Code {
+    /// `cudaSuccess`, `CUDA_SUCCESS`.
+    pub(crate) const SUCCESS: Self = Self(0);
+    /// The documented answer where a shared object lacks a symbol, in the runtime and the driver.
+    pub(crate) const SHARED_OBJECT_SYMBOL_NOT_FOUND: Self = Self(302);
+}
+
+/// An argument as plain data, fit to be kept on the stack across the real call (nothing to drop).
+///
+/// The pointers are the program's: whoever reads through them says why that is sound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// An address or an opaque handle, shown in hexadecimal.
+    Address(usize),
+    /// A stream handle; 0, 1 and 2 have a meaning of their own.
+    Stream(usize),
+    /// A device ordinal.
+    Ordinal(i32),
+    /// A signed number.
+    Int(i64),
+    /// An unsigned number: flags, or a count of bytes.
+    UInt(u64),
+    /// `cudaDeviceP2PAttr` or `CUdevice_P2PAttribute`.
+    P2pAttribute(i32),
+    /// Where one `int` is written on success.
+    OutInt(*mut i32),
+    /// A C string.
+    Text(*const c_char),
+    /// The parameters of `cudaMemcpy3DPeer`.
+    RuntimePeer3D(*const cudaMemcpy3DPeerParms),
+    /// The parameters of `cuMemcpy3DPeer`.
+    DriverPeer3D(*const CUDA_MEMCPY3D_PEER),
+}
+
+/// What every argument type can say of itself.
+pub(crate) trait Argument: Copy {
+    /// The argument as plain data.
+    fn value(self) -> Value;
+}
+
+macro_rules! arguments {
+    ($( $(#[$doc:meta])* $name:ident($inner:ty) => $value:expr; )*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        #[repr(transparent)]
+        pub(crate) struct $name(pub(crate) $inner);
+
+        impl Argument for $name {
+            fn value(self) -> Value {
+                let show: fn($inner) -> Value = $value;
+                show(self.0)
+            }
+        }
+    )* };
+}
+
+arguments! {
+    /// `void *`, `const void *`, and pointers to arrays.
+    Pointer(*mut c_void) => |p| Value::Address(p as usize);
+    /// `CUdeviceptr`.
+    DevicePointer(u64) => |p| Value::Address(p as usize);
+    /// `CUcontext`.
+    Context(*mut c_void) => |p| Value::Address(p as usize);
+    /// `cudaStream_t`, `CUstream`.
+    Stream(*mut c_void) => |p| Value::Stream(p as usize);
+    /// `int` or `CUdevice`: a device ordinal.
+    Ordinal(i32) => Value::Ordinal;
+    /// `size_t`.
+    Size(usize) => |n| Value::UInt(n as u64);
+    /// `int`.
+    Int(i32) => |n| Value::Int(i64::from(n));
+    /// `unsigned int`.
+    UInt(u32) => |n| Value::UInt(u64::from(n));
+    /// `cuuint64_t`.
+    UInt64(u64) => Value::UInt;
+    /// `cudaDeviceP2PAttr`, `CUdevice_P2PAttribute`.
+    P2pAttribute(i32) => Value::P2pAttribute;
+    /// `int *`: exactly one, written on success.
+    OutInt(*mut i32) => Value::OutInt;
+    /// `const char *`.
+    Text(*const c_char) => Value::Text;
+    /// `const cudaMemcpy3DPeerParms *`.
+    RuntimePeer3D(*const cudaMemcpy3DPeerParms) => Value::RuntimePeer3D;
+    /// `const CUDA_MEMCPY3D_PEER *`.
+    DriverPeer3D(*const CUDA_MEMCPY3D_PEER) => Value::DriverPeer3D;
+}
+
+/// `cudaPos`, in elements of the object it lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "the vendor's spelling")]
+pub(crate) struct cudaPos {
+    pub(crate) x: usize,
+    pub(crate) y: usize,
+    pub(crate) z: usize,
+}
+
+/// `cudaPitchedPtr`; pitch and width in bytes, height in rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "the vendor's spelling")]
+pub(crate) struct cudaPitchedPtr {
+    pub(crate) ptr: usize,
+    pub(crate) pitch: usize,
+    pub(crate) xsize: usize,
+    pub(crate) ysize: usize,
+}
+
+/// `cudaExtent`; width in elements if an array takes part, else in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "the vendor's spelling")]
+pub(crate) struct cudaExtent {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+}
+
+/// `cudaMemcpy3DPeerParms`. Exactly one of array and pointer is given a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+#[allow(non_camel_case_types, non_snake_case, reason = "the vendor's spelling")]
+pub(crate) struct cudaMemcpy3DPeerParms {
+    pub(crate) srcArray: usize,
+    pub(crate) srcPos: cudaPos,
+    pub(crate) srcPtr: cudaPitchedPtr,
+    pub(crate) srcDevice: i32,
+    pub(crate) dstArray: usize,
+    pub(crate) dstPos: cudaPos,
+    pub(crate) dstPtr: cudaPitchedPtr,
+    pub(crate) dstDevice: i32,
+    pub(crate) extent: cudaExtent,
+}
+
+/// `CUDA_MEMCPY3D_PEER`. The memory types say which of host, device and array is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+#[allow(non_camel_case_types, non_snake_case, reason = "the vendor's spelling")]
+pub(crate) struct CUDA_MEMCPY3D_PEER {
+    pub(crate) srcXInBytes: usize,
+    pub(crate) srcY: usize,
+    pub(crate) srcZ: usize,
+    pub(crate) srcLOD: usize,
+    pub(crate) srcMemoryType: u32,
+    pub(crate) srcHost: usize,
+    pub(crate) srcDevice: u64,
+    pub(crate) srcArray: usize,
+    pub(crate) srcContext: usize,
+    pub(crate) srcPitch: usize,
+    pub(crate) srcHeight: usize,
+    pub(crate) dstXInBytes: usize,
+    pub(crate) dstY: usize,
+    pub(crate) dstZ: usize,
+    pub(crate) dstLOD: usize,
+    pub(crate) dstMemoryType: u32,
+    pub(crate) dstHost: usize,
+    pub(crate) dstDevice: u64,
+    pub(crate) dstArray: usize,
+    pub(crate) dstContext: usize,
+    pub(crate) dstPitch: usize,
+    pub(crate) dstHeight: usize,
+    pub(crate) WidthInBytes: usize,
+    pub(crate) Height: usize,
+    pub(crate) Depth: usize,
+}
+
+// Sizes and offsets of the vendor's headers, release 13.0.
+const _: () = {
+    assert!(size_of::<cudaMemcpy3DPeerParms>() == 168);
+    assert!(std::mem::offset_of!(cudaMemcpy3DPeerParms, srcDevice) == 64);
+    assert!(std::mem::offset_of!(cudaMemcpy3DPeerParms, dstArray) == 72);
+    assert!(std::mem::offset_of!(cudaMemcpy3DPeerParms, dstDevice) == 136);
+    assert!(std::mem::offset_of!(cudaMemcpy3DPeerParms, extent) == 144);
+    assert!(size_of::<CUDA_MEMCPY3D_PEER>() == 200);
+};

@@ -1,0 +1,244 @@
+//! What is intercepted: the table of functions and the C types in their signatures.
+
+pub(crate) mod abi;
+pub(crate) mod codes;
+pub(crate) mod table;
+
+use table::for_each_function;
+
+/// Which library a function belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layer {
+    /// libcudart: names what the program asked for.
+    Runtime,
+    /// libcuda: where every client of CUDA ends.
+    Driver,
+}
+
+impl Layer {
+    /// The layer's name in messages and documents.
+    pub(crate) fn name(self) -> &'static str {
+        self.c_name().trim_end_matches('\0')
+    }
+
+    /// The same with a terminating NUL.
+    pub(crate) fn c_name(self) -> &'static str {
+        match self {
+            Self::Runtime => "runtime\0",
+            Self::Driver => "driver\0",
+        }
+    }
+}
+
+/// What the shim does with a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Forwarded and shown.
+    Traced,
+    /// Seen, never shown: it keeps our own state true.
+    #[allow(dead_code, reason = "the table has no such row yet; the macros know the kind")]
+    State,
+    /// Hands out functions.
+    Lookup,
+}
+
+impl Kind {
+    /// The kind's name in documents, with a terminating NUL.
+    pub(crate) fn c_name(self) -> &'static str {
+        match self {
+            Self::Traced => "traced\0",
+            Self::State => "state\0",
+            Self::Lookup => "lookup\0",
+        }
+    }
+}
+
+macro_rules! kind {
+    (traced) => {
+        Kind::Traced
+    };
+    (state) => {
+        Kind::State
+    };
+    (lookup) => {
+        Kind::Lookup
+    };
+}
+
+macro_rules! layer {
+    (runtime) => {
+        Layer::Runtime
+    };
+    (driver) => {
+        Layer::Driver
+    };
+}
+
+macro_rules! define_functions {
+    ($( $kind:ident $layer:ident $since:literal $symbol:ident($first:ident: $first_type:ident $(, $argument:ident: $type:ident)*); )*) => {
+        /// An intercepted function; the variants have the vendor's names.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u16)]
+        #[allow(non_camel_case_types, reason = "the vendor's spelling")]
+        pub(crate) enum Function { $($symbol),* }
+
+        impl Function {
+            /// All rows, in the order of the table.
+            pub(crate) const ALL: &[Self] = &[$(Self::$symbol),*];
+
+            const fn row(self) -> Row {
+                match self {
+                    $(Self::$symbol => Row {
+                        kind: kind!($kind),
+                        layer: layer!($layer),
+                        since: $since,
+                        symbol: concat!(stringify!($symbol), "\0"),
+                        arguments: &[stringify!($first) $(, stringify!($argument))*],
+                        c_arguments: concat!(stringify!($first) $(, ", ", stringify!($argument))*, "\0"),
+                    }),*
+                }
+            }
+        }
+    };
+}
+
+struct Row {
+    kind: Kind,
+    layer: Layer,
+    since: i32,
+    /// With its terminating NUL, so that it can be handed to C.
+    symbol: &'static str,
+    arguments: &'static [&'static str],
+    /// The same, separated by ", ", with a terminating NUL.
+    c_arguments: &'static str,
+}
+
+for_each_function!(define_functions);
+
+/// The newest CUDA version whose signatures the table knows. A function asked for by a later
+/// version may be another one under the same name.
+pub(crate) const NEWEST_KNOWN_VERSION: i32 = 13_999;
+
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+const PER_THREAD_DEFAULT_STREAM: u64 = 2;
+
+impl Function {
+    /// The exported name.
+    pub(crate) fn name(self) -> &'static str {
+        self.row().symbol.trim_end_matches('\0')
+    }
+
+    /// The exported name for C.
+    pub(crate) fn c_name(self) -> &'static std::ffi::CStr {
+        std::ffi::CStr::from_bytes_with_nul(self.row().symbol.as_bytes()).unwrap_or_default()
+    }
+
+    /// Forwarded, traced, or a look-up.
+    pub(crate) fn kind(self) -> Kind {
+        self.row().kind
+    }
+
+    /// The library it belongs to.
+    pub(crate) fn layer(self) -> Layer {
+        self.row().layer
+    }
+
+    /// The CUDA version that introduced it, as `cuGetProcAddress` counts.
+    pub(crate) fn since(self) -> i32 {
+        self.row().since
+    }
+
+    /// The C names of its parameters.
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        self.row().arguments
+    }
+
+    /// The same as one text, separated by ", ", with a terminating NUL.
+    pub(crate) fn c_arguments(self) -> &'static str {
+        self.row().c_arguments
+    }
+
+    /// Whether its streams default to one per thread (`_ptds`, `_ptsz`).
+    pub(crate) fn per_thread(self) -> bool {
+        self.name().ends_with("_ptds") || self.name().ends_with("_ptsz")
+    }
+
+    /// The name by which `cuGetProcAddress` knows it: without stream and version suffix.
+    pub(crate) fn base(self) -> &'static str {
+        let name = self.name();
+        let name = name.strip_suffix("_ptds").or(name.strip_suffix("_ptsz")).unwrap_or(name);
+        match name.rsplit_once("_v") {
+            Some((base, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => base,
+            _ => name,
+        }
+    }
+
+    /// The function that is exported under exactly this name.
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        // Nearly every name looked up in a process is none of ours: leave early.
+        if !name.starts_with(b"cu") {
+            return None;
+        }
+        Self::ALL.iter().copied().find(|function| function.name().as_bytes() == name)
+    }
+
+    /// The forms among which `cuGetProcAddress` chooses for `base`.
+    pub(crate) fn variants(base: &[u8]) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |f| f.layer() == Layer::Driver && f.base().as_bytes() == base)
+    }
+
+    /// The form that `cuGetProcAddress` documents for a name, version and flags: the newest that is
+    /// not newer than `version`, with the default stream that `flags` ask for where there is a choice.
+    pub(crate) fn variant(base: &[u8], version: i32, flags: u64) -> Option<Self> {
+        if version > NEWEST_KNOWN_VERSION {
+            return None;
+        }
+        let per_thread = flags & PER_THREAD_DEFAULT_STREAM != 0;
+        Self::variants(base)
+            .filter(|f| f.since() <= version && (per_thread || !f.per_thread()))
+            .max_by_key(|f| (f.per_thread(), f.since()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_every_row_is_found_by_its_exact_name_only() {
+        for &function in Function::ALL {
+            assert_eq!(Function::named(function.name().as_bytes()), Some(function));
+            assert_eq!(function.c_name().to_str(), Ok(function.name()));
+        }
+        for other in ["", "cuda", "cudaMemcpy", "cudaMemcpyPeerAsyncs", "cudaMemcpyPee", "hipMemcpyPeer", "malloc"] {
+            assert_eq!(Function::named(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn base_suffixes_are_cut_off() {
+        assert_eq!(Function::cuMemcpyPeer_ptds.base(), "cuMemcpyPeer");
+        assert_eq!(Function::cuMemcpy3DPeerAsync_ptsz.base(), "cuMemcpy3DPeerAsync");
+        assert_eq!(Function::cuGetProcAddress_v2.base(), "cuGetProcAddress");
+        assert_eq!(Function::cuDeviceGetP2PAttribute.base(), "cuDeviceGetP2PAttribute");
+    }
+
+    #[test]
+    fn variant_follows_version_and_flags() {
+        let variant = |base: &str, version, flags| Function::variant(base.as_bytes(), version, flags);
+        assert_eq!(variant("cuMemcpyPeer", 4000, 0), Some(Function::cuMemcpyPeer));
+        assert_eq!(variant("cuMemcpyPeer", 13000, 0), Some(Function::cuMemcpyPeer));
+        assert_eq!(variant("cuMemcpyPeer", 7000, 2), Some(Function::cuMemcpyPeer_ptds));
+        assert_eq!(variant("cuMemcpyPeerAsync", 7000, 2), Some(Function::cuMemcpyPeerAsync_ptsz));
+        assert_eq!(variant("cuMemcpyPeer", 4000, 2), Some(Function::cuMemcpyPeer));
+        assert_eq!(variant("cuCtxEnablePeerAccess", 12000, 2), Some(Function::cuCtxEnablePeerAccess));
+        assert_eq!(variant("cuGetProcAddress", 11030, 0), Some(Function::cuGetProcAddress));
+        assert_eq!(variant("cuGetProcAddress", 11080, 2), Some(Function::cuGetProcAddress));
+        assert_eq!(variant("cuGetProcAddress", 12000, 0), Some(Function::cuGetProcAddress_v2));
+        assert_eq!(variant("cuMemcpyPeer", 3020, 0), None, "older than the function");
+        assert_eq!(variant("cuMemcpyPeer", 14000, 0), None, "newer than the table");
+        assert_eq!(variant("cudaMemcpyPeer", 12000, 0), None, "not a driver function");
+        assert_eq!(variant("cuMemcpyPeer_ptds", 12000, 0), None, "not a base name");
+        assert_eq!(variant("", 0, 0), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! THE list: every function that p2pshim intercepts, one row each.
+//!
+//! # How to add a function
+//!
+//! Add one row. Its columns:
+//!
+//! | column | says |
+//! | --- | --- |
+//! | kind | `traced`: forwarded and shown; `state`: seen, never shown; `lookup`: hands out functions, its hook is written by hand in `entry/lookup.rs` |
+//! | layer | `runtime` (libcudart) or `driver` (libcuda) |
+//! | since | the CUDA version that introduced it, as `cuGetProcAddress` counts (4.0 is `4000`) |
+//! | symbol | the exported name; less `_v2`, `_ptds` and `_ptsz` it is the name that `cuGetProcAddress` knows |
+//! | arguments | C names and the types of `api/abi.rs`, in order |
+//!
+//! Then run `make header`, which writes docs/INTERCEPTED.md anew. An argument type ending in an
+//! `Out…` name is for a pointer to exactly one value; a pointer to an array is a `Pointer`.
+//! docs/HOWTO_ADD_API.md walks through an example.
+
+/// Calls `$with!` with all rows.
+macro_rules! for_each_function {
+    ($with:ident) => {
+        $with! {
+            traced runtime  4000 cudaMemcpyPeer(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size);
+            traced runtime  4000 cudaMemcpyPeerAsync(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size, stream: Stream);
+            traced runtime  4000 cudaMemcpy3DPeer(p: RuntimePeer3D);
+            traced runtime  7000 cudaMemcpy3DPeer_ptds(p: RuntimePeer3D);
+            traced runtime  4000 cudaMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
+            traced runtime  7000 cudaMemcpy3DPeerAsync_ptsz(p: RuntimePeer3D, stream: Stream);
+            traced runtime  4000 cudaDeviceCanAccessPeer(canAccessPeer: OutInt, device: Ordinal, peerDevice: Ordinal);
+            traced runtime  4000 cudaDeviceEnablePeerAccess(peerDevice: Ordinal, flags: UInt);
+            traced runtime  4000 cudaDeviceDisablePeerAccess(peerDevice: Ordinal);
+            traced runtime  8000 cudaDeviceGetP2PAttribute(value: OutInt, attr: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
+
+            traced driver   4000 cuMemcpyPeer(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
+            traced driver   7000 cuMemcpyPeer_ptds(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
+            traced driver   4000 cuMemcpyPeerAsync(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
+            traced driver   7000 cuMemcpyPeerAsync_ptsz(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
+            traced driver   4000 cuMemcpy3DPeer(pCopy: DriverPeer3D);
+            traced driver   7000 cuMemcpy3DPeer_ptds(pCopy: DriverPeer3D);
+            traced driver   4000 cuMemcpy3DPeerAsync(pCopy: DriverPeer3D, hStream: Stream);
+            traced driver   7000 cuMemcpy3DPeerAsync_ptsz(pCopy: DriverPeer3D, hStream: Stream);
+            traced driver   4000 cuDeviceCanAccessPeer(canAccessPeer: OutInt, dev: Ordinal, peerDev: Ordinal);
+            traced driver   4000 cuCtxEnablePeerAccess(peerContext: Context, Flags: UInt);
+            traced driver   4000 cuCtxDisablePeerAccess(peerContext: Context);
+            traced driver   8000 cuDeviceGetP2PAttribute(value: OutInt, attrib: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
+
+            lookup driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
+            lookup driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);
+        }
+    };
+}
+pub(crate) use for_each_function;
+
+/// Calls `$with!` with `$args` and the symbol versions of libcudart that a program may be bound to.
+macro_rules! with_runtime_versions {
+    ($with:ident $($args:tt)*) => {
+        $with! { $($args)*
+            "libcudart.so.8.0" "libcudart.so.9.0" "libcudart.so.9.1" "libcudart.so.9.2" "libcudart.so.10.0" "libcudart.so.10.1"
+            "libcudart.so.10.2" "libcudart.so.11.0" "libcudart.so.12" "libcudart.so.13" "libcudart.so.14"
+        }
+    };
+}
+pub(crate) use with_runtime_versions;

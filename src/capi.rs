@@ -1,0 +1,204 @@
+//! The C interface, and the only source of `include/p2pshim.h`.
+//!
+//! Every struct begins with its size, which the caller sets, and grows at the end: a caller built
+//! against an older header gets the fields it knows. No function makes a GPU call.
+
+#![allow(non_camel_case_types, reason = "C spelling")]
+
+use std::ffi::{c_char, c_int};
+use std::mem::size_of;
+
+use crate::api::Function;
+use crate::config::Variable;
+
+/// Major version of this header; p2pshim_version() tells that of the library.
+pub const P2PSHIM_VERSION_MAJOR: c_int = 0;
+/// Minor version of this header.
+pub const P2PSHIM_VERSION_MINOR: c_int = 1;
+/// Patch version of this header.
+pub const P2PSHIM_VERSION_PATCH: c_int = 0;
+
+/// What a p2pshim_* function answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum p2pshim_status_t {
+    /// Done.
+    P2PSHIM_OK = 0,
+    /// A pointer is NULL, or a struct's size is smaller than any version of it.
+    P2PSHIM_INVALID_ARGUMENT = 1,
+    /// The index is not below the count.
+    P2PSHIM_OUT_OF_RANGE = 2,
+}
+
+use p2pshim_status_t::{P2PSHIM_INVALID_ARGUMENT, P2PSHIM_OK, P2PSHIM_OUT_OF_RANGE};
+
+/// An intercepted function. The texts live as long as the library.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_api_t {
+    /// Set by the caller: sizeof(p2pshim_api_t).
+    pub size: usize,
+    /// The exported name, such as "cudaMemcpyPeer".
+    pub name: *const c_char,
+    /// "runtime" or "driver".
+    pub layer: *const c_char,
+    /// "traced", "state" (seen, not shown) or "lookup" (hands out functions).
+    pub kind: *const c_char,
+    /// The names of its parameters, separated by ", ".
+    pub parameters: *const c_char,
+    /// The CUDA version that introduced it: 1000 times the major plus 10 times the minor.
+    pub since: c_int,
+}
+
+/// An environment variable that the shim reads. The texts live as long as the library.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_option_t {
+    /// Set by the caller: sizeof(p2pshim_option_t).
+    pub size: usize,
+    /// The variable's name, such as "P2PSHIM_LOG".
+    pub name: *const c_char,
+    /// The accepted values.
+    pub values: *const c_char,
+    /// What holds when it is not set; empty if nothing.
+    pub default_value: *const c_char,
+    /// What it does.
+    pub help: *const c_char,
+}
+
+/// The version of the library, such as "0.1.0". The text lives as long as the library.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// How many functions the shim intercepts.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_api_count() -> usize {
+    Function::ALL.len()
+}
+
+/// Describes the intercepted function at an index below p2pshim_api_count().
+///
+/// Returns P2PSHIM_INVALID_ARGUMENT if `api` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there
+/// is no such function; then nothing is written.
+///
+/// # Safety
+/// `api` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) -> p2pshim_status_t {
+    let Some(&function) = Function::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+    let described = p2pshim_api_t {
+        size: size_of::<p2pshim_api_t>(),
+        name: function.c_name().as_ptr(),
+        layer: text(function.layer().c_name()),
+        kind: text(function.kind().c_name()),
+        parameters: text(function.c_arguments()),
+        since: function.since(),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, api, API_SIZE_0_1) }
+}
+
+/// How many options the shim has.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_option_count() -> usize {
+    Variable::ALL.len()
+}
+
+/// Describes the option at an index below p2pshim_option_count().
+///
+/// Returns P2PSHIM_INVALID_ARGUMENT if `option` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if
+/// there is no such option; then nothing is written.
+///
+/// # Safety
+/// `option` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_option_t) -> p2pshim_status_t {
+    let Some(&variable) = Variable::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+    let described = p2pshim_option_t {
+        size: size_of::<p2pshim_option_t>(),
+        name: text(variable.c_name()),
+        values: text(variable.c_values()),
+        default_value: text(variable.c_default()),
+        help: text(variable.c_help()),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, option, OPTION_SIZE_0_1) }
+}
+
+/// A text of the tables as C sees it; they end in NUL.
+fn text(text: &'static str) -> *const c_char {
+    text.as_ptr().cast()
+}
+
+/// The sizes of the structs in the first release that had them.
+const API_SIZE_0_1: usize = 48;
+const OPTION_SIZE_0_1: usize = 40;
+
+/// Copies as much of `from` as the caller's struct has room for; its size field stays the caller's.
+///
+/// # Safety
+/// `T` is `repr(C)` and begins with its size. `to` is NULL or points to that many bytes.
+unsafe fn give<T>(from: &T, to: *mut T, oldest: usize) -> p2pshim_status_t {
+    if to.is_null() {
+        return P2PSHIM_INVALID_ARGUMENT;
+    }
+    // SAFETY: the caller's promise; every version of a struct begins with its size.
+    let size = unsafe { *to.cast::<usize>() };
+    if size < oldest {
+        return P2PSHIM_INVALID_ARGUMENT;
+    }
+    let header = size_of::<usize>();
+    let known = size.min(size_of::<T>());
+    // SAFETY: both hold at least `known` bytes, and they cannot overlap: one is our local.
+    unsafe {
+        let from = std::ptr::from_ref(from).cast::<u8>().add(header);
+        to.cast::<u8>().add(header).copy_from_nonoverlapping(from, known - header);
+    }
+    P2PSHIM_OK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn blank() -> p2pshim_api_t {
+        let null = std::ptr::null();
+        p2pshim_api_t { size: size_of::<p2pshim_api_t>(), name: null, layer: null, kind: null, parameters: null, since: 0 }
+    }
+
+    #[test]
+    fn version_header_and_library_agree() {
+        // SAFETY: the function answers a C string.
+        let version = unsafe { CStr::from_ptr(p2pshim_version()) }.to_str().unwrap();
+        assert_eq!(version, format!("{P2PSHIM_VERSION_MAJOR}.{P2PSHIM_VERSION_MINOR}.{P2PSHIM_VERSION_PATCH}"));
+    }
+
+    #[test]
+    fn api_get_every_index_is_described() {
+        for index in 0..p2pshim_api_count() {
+            let mut api = blank();
+            // SAFETY: `api` has the size that it says.
+            assert_eq!(unsafe { p2pshim_api_get(index, &mut api) }, P2PSHIM_OK);
+            for text in [api.name, api.layer, api.kind, api.parameters] {
+                // SAFETY: the texts are C strings.
+                assert!(!unsafe { CStr::from_ptr(text) }.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn api_get_bad_arguments_nothing_is_written() {
+        let mut api = blank();
+        // SAFETY: NULL is allowed, and `api` has at least the size that it says.
+        unsafe {
+            assert_eq!(p2pshim_api_get(0, std::ptr::null_mut()), P2PSHIM_INVALID_ARGUMENT);
+            assert_eq!(p2pshim_api_get(p2pshim_api_count(), &mut api), P2PSHIM_OUT_OF_RANGE);
+            api.size = API_SIZE_0_1 - 1;
+            assert_eq!(p2pshim_api_get(0, &mut api), P2PSHIM_INVALID_ARGUMENT);
+        }
+        assert!(api.name.is_null());
+    }
+}

@@ -1,0 +1,276 @@
+//! Options: one row each, read once from the environment.
+//!
+//! # How to add an option
+//! Add a row to `OPTIONS` and a field to [`Config`] that [`Config::read`] fills. Names, defaults and
+//! help in `p2pshim options` follow.
+
+use std::ffi::OsString;
+
+/// What every option's name begins with.
+const PREFIX: &str = "P2PSHIM";
+
+/// One environment variable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Variable {
+    /// The variable's name, with a terminating NUL for C.
+    name: &'static str,
+    /// The accepted values, or what kind of value it is.
+    values: Values,
+    /// What holds when it is not set.
+    default: &'static str,
+    /// What it does, in a sentence or two.
+    help: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Values {
+    /// Exactly one of these words.
+    Words(&'static str),
+    /// Anything; the text says what.
+    Free(&'static str),
+}
+
+/// All options. The texts end in NUL so that they can be handed to C as they are.
+const OPTIONS: &[Variable] = &[
+    Variable {
+        name: "P2PSHIM\0",
+        values: Values::Words("on|off\0"),
+        default: "on\0",
+        help: "off: every hook hands out or calls the real function and does nothing else\0",
+    },
+    Variable {
+        name: "P2PSHIM_LOG\0",
+        values: Values::Free("off|error|warn|info|debug|trace, or an env_logger filter such as warn,p2pshim::lookup=debug\0"),
+        default: "warn\0",
+        help: "what is written to standard error; trace is one line for each intercepted call\0",
+    },
+    Variable {
+        name: "P2PSHIM_LOG_FILE\0",
+        values: Values::Free("path\0"),
+        default: "\0",
+        help: "append the log to this file (created with mode 0600) instead of standard error\0",
+    },
+];
+
+impl Variable {
+    /// All options, in the order of the documents.
+    pub(crate) const ALL: &[Self] = OPTIONS;
+
+    /// The name, as C text.
+    pub(crate) fn c_name(self) -> &'static str {
+        self.name
+    }
+
+    /// The accepted values, as C text.
+    pub(crate) fn c_values(self) -> &'static str {
+        match self.values {
+            Values::Words(values) | Values::Free(values) => values,
+        }
+    }
+
+    /// The default, as C text; empty if there is none.
+    pub(crate) fn c_default(self) -> &'static str {
+        self.default
+    }
+
+    /// The help, as C text.
+    pub(crate) fn c_help(self) -> &'static str {
+        self.help
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        OPTIONS.iter().copied().find(|option| option.name.trim_end_matches('\0') == name)
+    }
+}
+
+/// The options as they hold for this process.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// `P2PSHIM`: whether anything but forwarding happens.
+    pub(crate) on: bool,
+    /// `P2PSHIM_LOG`: an env_logger filter.
+    pub(crate) log: String,
+    /// `P2PSHIM_LOG_FILE`.
+    pub(crate) log_file: Option<OsString>,
+}
+
+impl Config {
+    /// Reads the options out of `environment`, and says what it could not use.
+    ///
+    /// Variables without our prefix are left alone. An unknown name or value has no effect but its
+    /// warning; an empty value counts as not set.
+    pub(crate) fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<String>) {
+        let mut config = Self { on: true, log: "warn".to_owned(), log_file: None };
+        let mut warnings = Vec::new();
+        for (name, value) in environment {
+            let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
+            let Some(option) = Variable::named(name) else {
+                let nearest = nearest(name, OPTIONS.iter().map(|option| option.name.trim_end_matches('\0')));
+                warnings.push(format!("{name}: no such option; did you mean {nearest}? It has no effect"));
+                continue;
+            };
+            if value.is_empty() {
+                continue;
+            }
+            if name == "P2PSHIM_LOG_FILE" {
+                config.log_file = Some(value);
+                continue;
+            }
+            let Some(value) = value.to_str() else {
+                warnings.push(format!("{name}: the value is not UTF-8; the default holds: {}", option.shown_default()));
+                continue;
+            };
+            if let Err(warning) = option.check(value) {
+                warnings.push(warning);
+                continue;
+            }
+            match name {
+                "P2PSHIM" => config.on = value == "on",
+                "P2PSHIM_LOG" => config.log = value.to_owned(),
+                _ => {}
+            }
+        }
+        (config, warnings)
+    }
+}
+
+impl Variable {
+    fn shown_default(self) -> &'static str {
+        self.default.trim_end_matches('\0')
+    }
+
+    /// # Errors
+    /// A sentence that names the value and the nearest valid one.
+    fn check(self, value: &str) -> Result<(), String> {
+        let name = self.name.trim_end_matches('\0');
+        let default = self.shown_default();
+        match self.values {
+            Values::Words(words) => {
+                let words = || words.trim_end_matches('\0').split('|');
+                if words().any(|word| word == value) {
+                    return Ok(());
+                }
+                let nearest = nearest(value, words());
+                Err(format!("{name}={value}: no such value; did you mean {nearest}? The default holds: {default}"))
+            }
+            Values::Free(_) if name == "P2PSHIM_LOG" => check_filter(value)
+                .map_err(|why| format!("{name}={value}: {why}; did you mean {}? The default holds: {default}", {
+                    nearest(value, LEVELS.iter().copied())
+                })),
+            Values::Free(_) => Ok(()),
+        }
+    }
+}
+
+const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
+
+/// # Errors
+/// Why `filter` is none. A bare word that is no level would be taken for a module's name and
+/// silence everything else, so it is refused unless it names one of ours.
+fn check_filter(filter: &str) -> Result<(), String> {
+    env_filter::Builder::new().try_parse(filter).map_err(|error| error.to_string())?;
+    for directive in filter.split('/').next().unwrap_or_default().split(',') {
+        let directive = directive.trim();
+        let target = directive.split('=').next().unwrap_or_default();
+        let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(directive));
+        if !directive.is_empty() && !is_level && !target.starts_with("p2pshim") {
+            return Err(format!("`{directive}` is neither a level nor a target that begins with p2pshim"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a variable claims to be ours. P2PSIM_…, the simulated GPUs' prefix, is not.
+fn is_ours(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+/// The candidate with the fewest edits from `word`.
+fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
+    candidates.min_by_key(|candidate| distance(word, candidate)).unwrap_or_default()
+}
+
+/// How many characters must be inserted, removed or replaced (Levenshtein), whatever their case.
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        let mut next = vec![left];
+        for (above, b) in row.iter().skip(1).zip(to.chars()) {
+            let replaced = diagonal + usize::from(!a.eq_ignore_ascii_case(&b));
+            diagonal = *above;
+            left = replaced.min(*above + 1).min(left + 1);
+            next.push(left);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> (Config, Vec<String>) {
+        Config::read(variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    #[test]
+    fn read_nothing_set_defaults_hold() {
+        let (config, warnings) = read(&[("PATH", "/bin"), ("P2PSIM_DEVICES", "4"), ("P2PSHIMS", "x")]);
+        assert_eq!(config, Config { on: true, log: "warn".into(), log_file: None });
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_valid_values_are_taken() {
+        let (config, warnings) =
+            read(&[("P2PSHIM", "off"), ("P2PSHIM_LOG", "warn,p2pshim::lookup=debug"), ("P2PSHIM_LOG_FILE", "/tmp/x")]);
+        assert_eq!(config, Config { on: false, log: "warn,p2pshim::lookup=debug".into(), log_file: Some("/tmp/x".into()) });
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_empty_value_counts_as_not_set() {
+        let (config, warnings) = read(&[("P2PSHIM", ""), ("P2PSHIM_LOG_FILE", "")]);
+        assert!(config.on && config.log_file.is_none() && warnings.is_empty());
+    }
+
+    #[test]
+    fn read_unknown_name_warning_names_the_nearest() {
+        let (_, warnings) = read(&[("P2PSHIM_LOGFILE", "x")]);
+        assert_eq!(warnings, ["P2PSHIM_LOGFILE: no such option; did you mean P2PSHIM_LOG_FILE? It has no effect"]);
+    }
+
+    #[test]
+    fn read_unknown_value_warning_names_the_nearest_and_the_default_holds() {
+        let (config, warnings) = read(&[("P2PSHIM", "offf"), ("P2PSHIM_LOG", "trce")]);
+        assert_eq!(config, Config { on: true, log: "warn".into(), log_file: None });
+        assert_eq!(warnings[0], "P2PSHIM=offf: no such value; did you mean off? The default holds: on");
+        assert!(warnings[1].contains("P2PSHIM_LOG=trce") && warnings[1].contains("did you mean trace?"), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_damaged_filter_is_refused() {
+        let (config, warnings) = read(&[("P2PSHIM_LOG", "p2pshim::call=lots")]);
+        assert_eq!(config.log, "warn");
+        assert_eq!(warnings.len(), 1);
+    }
+
+    #[test]
+    fn distance_counts_edits() {
+        for (from, to, edits) in [("", "", 0), ("on", "on", 0), ("ON", "on", 0), ("of", "off", 1), ("kitten", "sitting", 3), ("", "abc", 3)] {
+            assert_eq!(distance(from, to), edits, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn texts_are_c_strings() {
+        for option in Variable::ALL {
+            for text in [option.c_name(), option.c_values(), option.c_default(), option.c_help()] {
+                assert_eq!(text.find('\0'), Some(text.len() - 1), "{text:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The exported symbols: one trampoline for each function and route in.
+//!
+//! A trampoline notes who called (the stack pointer) and by which route (its slot) in the thread's
+//! block, leaves every argument where it is, and jumps to the function's hook. So hooks keep the
+//! real signatures, whatever their number of arguments.
+//!
+//! Runtime functions are exported under each symbol version that a program may be bound to, and as
+//! default under P2PSHIM for references without a version: exported without any version, one symbol
+//! would capture the calls of every runtime in the process. The driver's functions have no versions.
+
+#[cfg(not(test))]
+use std::arch::naked_asm;
+use std::arch::global_asm;
+use std::ffi::c_void;
+
+use super::{hooks, thread};
+use crate::api::Function;
+use crate::api::table::{for_each_function, with_runtime_versions};
+use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, RUNTIME_SLOTS, Slot};
+#[cfg(not(test))]
+use crate::real::slot::UNVERSIONED;
+
+/// The room a trampoline takes.
+const STRIDE: usize = 64;
+
+/// The routes into one function.
+#[derive(Clone, Copy)]
+pub(crate) struct Entrance {
+    /// Where each of them leads.
+    pub(crate) slots: &'static [Slot],
+    /// The first trampoline; those of claimable slots follow each other.
+    trampolines: *const u8,
+}
+
+impl Entrance {
+    /// The code that enters by the claimable slot at `position`.
+    pub(crate) fn trampoline(self, position: usize) -> *mut c_void {
+        self.trampolines.wrapping_add(position * STRIDE).cast_mut().cast()
+    }
+
+    /// Which of the routes a slot belongs to.
+    pub(crate) fn position(self, slot: *const Slot) -> usize {
+        (slot as usize).wrapping_sub(self.slots.as_ptr() as usize) / size_of::<Slot>()
+    }
+}
+
+/// A trampoline's instructions; `p2p_offset` is that of its slot.
+///
+/// r10 and r11 are nobody's: the ABI passes no argument in them and lets every call destroy them.
+macro_rules! trampoline {
+    () => {
+        "mov r11, qword ptr [rip + p2p_thread@GOTTPOFF]
+         lea r10, [rip + {slots} + p2p_offset]
+         mov qword ptr fs:[r11 + {stack}], rsp
+         mov qword ptr fs:[r11 + {slot}], r10
+         jmp {hook}"
+    };
+}
+
+/// The routes of one function, in the order of its slots: those that look-ups claim, then its exports.
+macro_rules! routes {
+    ($symbol:ident $($at:literal $name:literal)*) => {
+        global_asm!(
+            ".macro p2p_route",
+            ".p2align 6, 0xcc",
+            trampoline!(),
+            ".set p2p_offset, p2p_offset + {slot_size}",
+            ".endm",
+            concat!(".section .text.p2p_", stringify!($symbol), ",\"ax\",@progbits"),
+            ".p2align 6, 0xcc",
+            concat!(".globl p2p_", stringify!($symbol)),
+            concat!(".hidden p2p_", stringify!($symbol)),
+            concat!(".type p2p_", stringify!($symbol), ", @function"),
+            concat!("p2p_", stringify!($symbol), ":"),
+            ".set p2p_offset, 0",
+            ".rept {claimable}",
+            "p2p_route",
+            ".endr",
+            concat!(".size p2p_", stringify!($symbol), ", . - p2p_", stringify!($symbol)),
+            $(
+                ".p2align 6, 0xcc",
+                concat!(".globl p2p_", stringify!($symbol), "_", $name),
+                concat!(".type p2p_", stringify!($symbol), "_", $name, ", @function"),
+                concat!("p2p_", stringify!($symbol), "_", $name, ":"),
+                "p2p_route",
+                concat!(".size p2p_", stringify!($symbol), "_", $name, ", . - p2p_", stringify!($symbol), "_", $name),
+                concat!(".symver p2p_", stringify!($symbol), "_", $name, ", ", stringify!($symbol), $at, $name),
+            )*
+            ".purgem p2p_route",
+            ".text",
+            claimable = const CLAIMABLE,
+            slots = sym slots::$symbol,
+            stack = const thread::STACK,
+            slot = const thread::SLOT,
+            slot_size = const size_of::<Slot>(),
+            hook = sym hooks::$symbol,
+        );
+    };
+}
+
+#[cfg(not(test))]
+macro_rules! runtime_routes {
+    ($symbol:ident $($version:literal)*) => {
+        routes!($symbol "@@" "P2PSHIM" $("@" $version)*);
+    };
+}
+
+/// A test program must not export what it is about to look up.
+#[cfg(test)]
+macro_rules! runtime_routes {
+    ($symbol:ident $($version:literal)*) => {
+        routes!($symbol);
+    };
+}
+
+/// A function's trampolines and exported names.
+macro_rules! exports {
+    (runtime $symbol:ident) => {
+        with_runtime_versions!(runtime_routes $symbol);
+    };
+    // Without a version there is nothing to assign: the name of a Rust function is exported as it is.
+    (driver $symbol:ident) => {
+        routes!($symbol);
+
+        #[cfg(not(test))]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $symbol() {
+            naked_asm!(
+                ".set p2p_offset, {offset}",
+                trampoline!(),
+                offset = const UNVERSIONED * size_of::<Slot>(),
+                slots = sym slots::$symbol,
+                stack = const thread::STACK,
+                slot = const thread::SLOT,
+                hook = sym hooks::$symbol,
+            )
+        }
+    };
+}
+
+macro_rules! slot_count {
+    (runtime) => {
+        RUNTIME_SLOTS
+    };
+    (driver) => {
+        DRIVER_SLOTS
+    };
+}
+
+macro_rules! define_entrances {
+    ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
+        /// Where the calls of each function go, by route.
+        #[expect(non_upper_case_globals, reason = "the vendor's spelling")]
+        mod slots {
+            use super::*;
+            $( pub(super) static $symbol: [Slot; slot_count!($layer)] = [const { Slot::empty() }; slot_count!($layer)]; )*
+        }
+
+        $( exports!($layer $symbol); )*
+
+        /// The routes into a function.
+        pub(crate) fn entrance(function: Function) -> Entrance {
+            match function {
+                $(Function::$symbol => {
+                    unsafe extern "C" {
+                        #[link_name = concat!("p2p_", stringify!($symbol))]
+                        static TRAMPOLINES: u8;
+                    }
+                    Entrance { slots: &slots::$symbol, trampolines: &raw const TRAMPOLINES }
+                }),*
+            }
+        }
+    };
+}
+
+for_each_function!(define_entrances);

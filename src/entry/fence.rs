@@ -1,0 +1,29 @@
+//! The panic fence: a fault of our own must never end the program.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::os;
+
+/// Runs our own work; if it panics the answer is the default one, which every caller takes for
+/// "forward the call as it came". `errno` is the program's and stays as it was.
+pub(crate) fn fenced<T: Default>(work: impl FnOnce() -> T) -> T {
+    os::keep_errno(|| catch_unwind(AssertUnwindSafe(work)).unwrap_or_default())
+}
+
+/// Replaces the standard message for a panic, which would be printed whatever descriptor 2 is by now.
+pub(crate) fn report_panics_to_the_log() {
+    std::panic::set_hook(Box::new(|panic| {
+        log::error!("internal error, the call is forwarded as it came; please report it: {panic}");
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fenced_panic_gives_the_default() {
+        assert_eq!(fenced(|| Some(3)), Some(3));
+        assert_eq!(fenced::<Option<i32>>(|| panic!("on purpose")), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! What surrounds every real call: is the shim on, who called, what encloses it, where does it go.
+
+use std::ffi::c_void;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::Instant;
+
+use super::exports::entrance;
+use super::fence::{fenced, report_panics_to_the_log};
+use super::thread::{self, Thread};
+use super::read;
+use crate::api::abi::{Code, Value};
+use crate::api::Function;
+use crate::config::Config;
+use crate::real::slot::{Slot, resolve};
+use crate::record::{self, Event};
+use crate::os;
+
+/// What the shim does with calls; decided at the first GPU call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Mode {
+    /// No GPU call was made yet.
+    Unstarted = 0,
+    /// Forward and hand out real functions, nothing else: switched off, or a forked child, whose
+    /// locks and threads are its parent's.
+    Forward = 1,
+    /// Nobody wants to see calls.
+    Quiet = 2,
+    /// Each call is shown.
+    Show = 3,
+}
+
+static MODE: AtomicU8 = AtomicU8::new(Mode::Unstarted as u8);
+
+fn mode() -> Mode {
+    match MODE.load(Relaxed) {
+        0 => start(),
+        1 => Mode::Forward,
+        2 => Mode::Quiet,
+        _ => Mode::Show,
+    }
+}
+
+/// Reads the options and opens the log, once. Calls nothing of the dynamic linker: another thread may
+/// hold its lock and wait for us in a library's constructor.
+#[cold]
+fn start() -> Mode {
+    static STARTED: Once = Once::new();
+    // What starting calls may come back to us on this thread (an allocator that looks functions up);
+    // it is forwarded, and does not wait for itself.
+    unseen(|| {
+        STARTED.call_once(|| {
+            let mode = fenced(|| Some(configure())).unwrap_or(Mode::Forward);
+            MODE.store(mode as u8, Relaxed);
+        });
+    });
+    match MODE.load(Relaxed) {
+        2 => Mode::Quiet,
+        3 => Mode::Show,
+        _ => Mode::Forward,
+    }
+}
+
+fn configure() -> Mode {
+    let (config, warnings) = Config::read(std::env::vars_os());
+    if !config.on {
+        return Mode::Forward;
+    }
+    let shows_calls = record::log::open(&config, warnings);
+    report_panics_to_the_log();
+    os::at_fork_in_child(forward_only);
+    if shows_calls { Mode::Show } else { Mode::Quiet }
+}
+
+extern "C" fn forward_only() {
+    MODE.store(Mode::Forward as u8, Relaxed);
+}
+
+/// Whether look-ups hand out hooks.
+pub(crate) fn hands_out_hooks() -> bool {
+    mode() != Mode::Forward
+}
+
+/// Runs our own work outside the path of a call: fenced, and with all that it calls forwarded unseen.
+/// Where such work is already running on this thread the answer is the default one.
+pub(crate) fn unseen<T: Default>(work: impl FnOnce() -> T) -> T {
+    let thread = thread::current();
+    // SAFETY: the block is this thread's own, and each reference ends with its statement.
+    if unsafe { &*thread }.is_busy() {
+        return T::default();
+    }
+    // SAFETY: as above.
+    unsafe { &mut *thread }.set_busy(true);
+    let result = fenced(work);
+    // SAFETY: as above.
+    unsafe { &mut *thread }.set_busy(false);
+    result
+}
+
+/// An intercepted call: which function, by which route, from where. It has nothing to drop, so that
+/// a thread may be cancelled inside the real function.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    function: Function,
+    slot: *const Slot,
+    stack: usize,
+}
+
+/// What has to be put right when the real function has returned.
+#[derive(Clone, Copy)]
+pub(crate) struct Running {
+    /// How many calls enclose this one.
+    depth: usize,
+    /// When the real function was called, if the call is to be shown.
+    since: Option<Instant>,
+}
+
+impl Running {
+    /// Whether the call is to be shown.
+    #[inline(always)]
+    pub(crate) fn is_shown(self) -> bool {
+        self.since.is_some()
+    }
+}
+
+/// Takes over what the trampoline noted.
+///
+/// # Safety
+/// Called first thing in the hook of `function`, entered from one of its trampolines.
+#[inline(always)]
+pub(crate) unsafe fn arrive(function: Function) -> Call {
+    // SAFETY: the block is this thread's own; no other reference to it lives.
+    let Thread { stack, slot, .. } = *unsafe { &*thread::current() };
+    Call { function, slot, stack }
+}
+
+impl Call {
+    /// The real function, or none if no loaded library has it.
+    #[inline(always)]
+    pub(crate) fn real(self) -> Option<*mut c_void> {
+        // SAFETY: the trampoline's slot is one of the function's statics.
+        let real = unsafe { &*self.slot }.real();
+        if real.is_null() { self.find_real() } else { Some(real) }
+    }
+
+    #[cold]
+    fn find_real(self) -> Option<*mut c_void> {
+        let entrance = entrance(self.function);
+        fenced(|| resolve(self.function, entrance.slots, entrance.position(self.slot), self.return_address()))
+    }
+
+    /// The answer for a function that no loaded library has, as the vendor documents it for a symbol
+    /// that could not be resolved.
+    #[cold]
+    pub(crate) fn unavailable(self) -> Code {
+        let answer = Code::SHARED_OBJECT_SYMBOL_NOT_FOUND;
+        if hands_out_hooks() {
+            unseen(|| record::log::unavailable(self.function, answer));
+        }
+        answer
+    }
+
+    /// Notes that the real function is about to be called.
+    #[inline(always)]
+    pub(crate) fn begin(self) -> Running {
+        let mode = mode();
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        let depth = thread.enter(self.stack);
+        let shown = mode == Mode::Show && !thread.is_busy();
+        Running { depth, since: shown.then(Instant::now) }
+    }
+
+    /// Notes that the real function has returned.
+    #[inline(always)]
+    pub(crate) fn end(self, running: Running) {
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        unsafe { &mut *thread::current() }.leave(running.depth);
+    }
+
+    /// Shows the call, once the real function has returned.
+    #[cold]
+    pub(crate) fn show(self, running: Running, values: &[Value], ret: Code) {
+        let elapsed = running.since.map(|since| since.elapsed()).unwrap_or_default();
+        unseen(|| {
+            let arguments = read::arguments(self.function, values, ret);
+            record::log::call(&Event {
+                function: self.function,
+                depth: running.depth,
+                pair: read::pair(&arguments),
+                arguments: &arguments,
+                ret,
+                elapsed,
+                caller: read::call_site(self.return_address()),
+            });
+        });
+    }
+
+    /// Where the program goes on after the call.
+    fn return_address(self) -> *const c_void {
+        // SAFETY: at entry the stack pointer points to the return address, which stays there until
+        // the hook returns.
+        unsafe { *(self.stack as *const *const c_void) }
+    }
+}

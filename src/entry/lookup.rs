@@ -1,0 +1,209 @@
+//! Functions that the program asks for by name: `dlsym` and `cuGetProcAddress`.
+//!
+//! The static runtime, ctypes, JAX and many more reach the driver this way only. A look-up that the
+//! real one answers with a function of the table is answered with a trampoline whose slot holds just
+//! that function; everything else passes as it is, failures and status outputs included.
+//!
+//! `dlvsym` is not exported: it is how the real `dlsym` is found. Neither is `dlopen`, whose callers
+//! would lose their RUNPATH, nor `cuGetExportTable`, which the driver guards.
+
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute;
+use std::ptr;
+
+use super::exports::entrance;
+use super::guard::{self, unseen};
+use crate::api::Function;
+use crate::api::abi::{self, Code};
+use crate::real::loader::{self, Object, Wanted, real_dlsym};
+use crate::real::slot;
+use crate::record;
+
+/// How `dlsym` goes on.
+#[repr(C)]
+struct Route {
+    /// Where to jump to, or the answer.
+    pointer: *mut c_void,
+    /// Which of the two it is.
+    jump: usize,
+}
+
+impl Route {
+    /// Answers with `pointer`; NULL is an answer too.
+    fn answer(pointer: *mut c_void) -> Self {
+        Self { pointer, jump: 0 }
+    }
+
+    /// Leaves the look-up to the real `dlsym`.
+    fn real() -> Self {
+        match real_dlsym() {
+            Some(real) => Self { pointer: real as *mut c_void, jump: 1 },
+            None => Self::answer(ptr::null_mut()),
+        }
+    }
+}
+
+/// `dlsym`. What the table does not name is left to the real function by a jump, with the caller's
+/// return address on top of the stack: RTLD_NEXT and RTLD_DEFAULT depend on who calls.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code, reason = "a test program keeps its own dlsym"))]
+#[unsafe(naked)]
+unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "mov rdx, qword ptr [rsp + 24]",
+        "call {route}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rdx, rdx",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "ret",
+        route = sym route,
+    )
+}
+
+/// Decides on a `dlsym`.
+///
+/// # Safety
+/// `name` is what a caller of `dlsym` must pass, or NULL.
+unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Route {
+    if name.is_null() {
+        return Route::real();
+    }
+    // SAFETY: dlsym takes C strings.
+    let Some(function) = Function::named(unsafe { CStr::from_ptr(name) }.to_bytes()) else { return Route::real() };
+    // Work of our own leads here too, and a failure of it falls back to the real function.
+    unseen(|| Some(look_up(handle, function, caller))).unwrap_or_else(Route::real)
+}
+
+/// Looks a function of the table up as if this library were not there, and answers with a trampoline
+/// to what was found.
+fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Route {
+    let wanted = Wanted { name: function.c_name(), version: None };
+    let found = match handle {
+        // From behind us the real function cannot meet our exports, and only it knows the caller's
+        // place. What it finds stays unseen: whoever wraps a function so was called through us.
+        libc::RTLD_NEXT if !loader::precedes_us(caller) => return Route::real(),
+        libc::RTLD_NEXT => wanted.next_global(),
+        libc::RTLD_DEFAULT => wanted.next_global().or_else(|| wanted.in_scope_of(caller)),
+        handle => wanted.through(handle).or_else(|| {
+            // The main program's handle stands for the global scope, in which we come first.
+            wanted.is_shadowed_in(handle).then(|| wanted.next_global()).flatten()
+        }),
+    };
+    let Some(found) = found else {
+        return Route::answer(ptr::null_mut());
+    };
+    // The program may ask dlerror whether it succeeded.
+    loader::forget_error();
+    if is_left_alone(caller) { Route::answer(found) } else { Route::answer(hook_for("dlsym", function, found)) }
+}
+
+/// The pointer that a look-up is answered with in place of `real`.
+fn hook_for(how: &str, function: Function, real: *mut c_void) -> *mut c_void {
+    if !guard::hands_out_hooks() {
+        return real;
+    }
+    let entrance = entrance(function);
+    match slot::claim(entrance.slots, real) {
+        Some(position) => {
+            record::log::looked_up(how, function);
+            entrance.trampoline(position)
+        }
+        None => {
+            record::log::no_slot(function);
+            real
+        }
+    }
+}
+
+/// Whether look-ups from there are answered with real functions: the driver's own parts and the
+/// tools that watch it rely on them.
+fn is_left_alone(caller: *const c_void) -> bool {
+    const PARTS: &[&[u8]] = &[b"libcuda.so", b"libnvidia-", b"libcupti", b"libcudadebugger", b"libsanitizer"];
+    loader::is_own(caller)
+        || Object::holding(caller).is_some_and(|object| PARTS.iter().any(|part| object.file_name().starts_with(part)))
+}
+
+/// Replaces what the real `cuGetProcAddress` handed out, if it is a function of the table.
+///
+/// # Safety
+/// `symbol` and `pfn` are what the real function took, and it succeeded.
+unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) {
+    if symbol.is_null() || pfn.is_null() {
+        return;
+    }
+    // SAFETY: the real function has just read the one and written the other.
+    let (base, found) = unsafe { (CStr::from_ptr(symbol).to_bytes(), *pfn) };
+    if found.is_null() || loader::is_own(found) {
+        return;
+    }
+    let Some(function) = exported_as(base, found).or_else(|| Function::variant(base, version, flags)) else { return };
+    let hook = hook_for("cuGetProcAddress", function, found);
+    // SAFETY: as above.
+    unsafe { *pfn = hook };
+}
+
+/// The form of `base` under whose name the driver exports `found`. The pointer says more than version
+/// and flags, where the driver hands out what it exports.
+fn exported_as(base: &[u8], found: *mut c_void) -> Option<Function> {
+    let mut variants = Function::variants(base).peekable();
+    variants.peek()?;
+    let driver = loader::Handle::to_loaded(&Object::holding(found)?.path)?;
+    variants.find(|function| driver.symbol(function.c_name()) == Some(found))
+}
+
+/// `cuGetProcAddress` as it was before CUDA 12.
+///
+/// # Safety
+/// What the real function asks of its caller; entered from its trampolines only.
+#[expect(non_snake_case, reason = "the vendor's spelling")]
+pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
+    symbol: abi::Text,
+    pfn: abi::Pointer,
+    cudaVersion: abi::Int,
+    flags: abi::UInt64,
+) -> Code {
+    type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64) -> Code;
+    // SAFETY: a trampoline of this function has just noted the call in this thread's block.
+    let call = unsafe { guard::arrive(Function::cuGetProcAddress) };
+    let Some(real) = call.real() else { return call.unavailable() };
+    // SAFETY: a function's slots hold nothing but what was looked up under its name.
+    let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags) };
+    if ret == Code::SUCCESS {
+        // SAFETY: the real function took these and succeeded.
+        unseen(|| unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) });
+    }
+    ret
+}
+
+/// `cuGetProcAddress` from CUDA 12 on.
+///
+/// # Safety
+/// What the real function asks of its caller; entered from its trampolines only.
+#[expect(non_snake_case, reason = "the vendor's spelling")]
+pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
+    symbol: abi::Text,
+    pfn: abi::Pointer,
+    cudaVersion: abi::Int,
+    flags: abi::UInt64,
+    symbolStatus: abi::Pointer,
+) -> Code {
+    type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
+    // SAFETY: a trampoline of this function has just noted the call in this thread's block.
+    let call = unsafe { guard::arrive(Function::cuGetProcAddress_v2) };
+    let Some(real) = call.real() else { return call.unavailable() };
+    // SAFETY: a function's slots hold nothing but what was looked up under its name.
+    let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
+    if ret == Code::SUCCESS {
+        // SAFETY: the real function took these and succeeded.
+        unseen(|| unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) });
+    }
+    ret
+}

@@ -1,0 +1,155 @@
+//! What a thread remembers between an entry trampoline and its hook, and across nested calls.
+//!
+//! The block is plain static thread storage: no destructor, no first-use initialisation, valid from
+//! a thread's first instruction to its last. The trampolines write to it by the initial-exec model,
+//! which is two instructions; hence `thread_local!` will not do.
+
+use std::arch::{asm, global_asm};
+use std::mem::offset_of;
+
+use crate::real::slot::Slot;
+
+/// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
+/// of either that calls again.
+const NESTED: usize = 4;
+
+/// The calling thread's block.
+#[repr(C)]
+pub(crate) struct Thread {
+    /// The stack pointer at entry, written by the trampoline: it points to the return address.
+    pub(crate) stack: usize,
+    /// The slot that the trampoline belongs to.
+    pub(crate) slot: *const Slot,
+    /// How many of `calls` are in flight.
+    depth: usize,
+    /// The stack pointers at entry of the calls in flight, outermost first.
+    calls: [usize; NESTED],
+    /// Non-zero while our own code runs: whatever it calls is forwarded unseen.
+    busy: usize,
+}
+
+/// Where a trampoline stores the stack pointer.
+pub(crate) const STACK: usize = offset_of!(Thread, stack);
+/// Where a trampoline stores its slot.
+pub(crate) const SLOT: usize = offset_of!(Thread, slot);
+
+global_asm!(
+    ".section .tbss.p2p_thread,\"awT\",@nobits",
+    ".globl p2p_thread",
+    ".hidden p2p_thread",
+    ".type p2p_thread, @object",
+    ".size p2p_thread, {size}",
+    ".p2align 6",
+    "p2p_thread:",
+    ".zero {size}",
+    ".text",
+    size = const size_of::<Thread>(),
+);
+
+/// The calling thread's block. It is zero at first, which is a valid state of each field.
+#[inline(always)]
+pub(crate) fn current() -> *mut Thread {
+    let thread: *mut Thread;
+    // SAFETY: reads the thread's own base address and the constant offset of p2p_thread from it.
+    unsafe {
+        asm!(
+            "mov {thread}, qword ptr [rip + p2p_thread@GOTTPOFF]",
+            "add {thread}, qword ptr fs:[0]",
+            thread = out(reg) thread,
+            options(pure, readonly, nostack),
+        );
+    }
+    thread
+}
+
+impl Thread {
+    /// Notes a call that entered with this stack pointer, and returns how many enclose it.
+    ///
+    /// A call that was left by an exception, `longjmp` or the end of a cancelled thread has not said
+    /// so. Its frame is gone, which shows: an enclosing call's frame lies above this one's.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, stack: usize) -> usize {
+        while let Some(&outer) = self.depth.checked_sub(1).and_then(|last| self.calls.get(last))
+            && outer <= stack
+        {
+            self.depth -= 1;
+        }
+        let depth = self.depth;
+        if let Some(call) = self.calls.get_mut(depth) {
+            *call = stack;
+            self.depth = depth + 1;
+        }
+        depth
+    }
+
+    /// Forgets the call that `enter` returned `depth` for, and all inside it.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, depth: usize) {
+        self.depth = depth;
+    }
+
+    /// Whether our own code is running.
+    #[inline(always)]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy != 0
+    }
+
+    /// Says that our own code is running, or no longer.
+    pub(crate) fn set_busy(&mut self, busy: bool) {
+        self.busy = usize::from(busy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> Thread {
+        Thread { stack: 0, slot: std::ptr::null(), depth: 0, calls: [0; NESTED], busy: 0 }
+    }
+
+    #[test]
+    fn current_each_thread_has_its_own_zeroed_block() {
+        let here = current() as usize;
+        assert_eq!(here, current() as usize);
+        let there = std::thread::spawn(|| {
+            // SAFETY: the block is this thread's own.
+            let thread = unsafe { &*current() };
+            assert!(!thread.is_busy() && thread.depth == 0);
+            current() as usize
+        });
+        assert_ne!(there.join().unwrap(), here);
+    }
+
+    #[test]
+    fn enter_call_inside_a_call_is_its_child() {
+        let mut thread = fresh();
+        assert_eq!(thread.enter(900), 0);
+        assert_eq!(thread.enter(800), 1);
+        thread.leave(1);
+        assert_eq!(thread.enter(850), 1);
+        thread.leave(1);
+        thread.leave(0);
+        assert_eq!(thread.enter(900), 0);
+    }
+
+    #[test]
+    fn enter_after_a_call_that_never_returned_nesting_is_right_again() {
+        let mut thread = fresh();
+        thread.enter(900);
+        thread.enter(800);
+        assert_eq!(thread.enter(900), 0, "both frames are gone");
+        thread.enter(800);
+        assert_eq!(thread.enter(850), 1, "the inner frame is gone");
+    }
+
+    #[test]
+    fn enter_deeper_than_remembered_is_survived() {
+        let mut thread = fresh();
+        for depth in 0..2 * NESTED {
+            assert_eq!(thread.enter(900 - depth), depth.min(NESTED));
+        }
+        thread.leave(0);
+        assert_eq!(thread.enter(900), 0);
+    }
+}

@@ -1,0 +1,205 @@
+//! The few services of the operating system that need `unsafe`: descriptors, signals, fork.
+
+use std::ffi::{CString, OsStr, c_int};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+
+/// Runs `child` in every child that this process forks.
+pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
+    // SAFETY: `child` lives as long as the process, since the library is linked with `-z nodelete`.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+}
+
+/// Whether the program runs with more rights than its user (set-user-ID and the like).
+pub(crate) fn is_secure_execution() -> bool {
+    // SAFETY: getauxval reads a vector that the kernel wrote.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// The calling thread, as the kernel numbers it.
+pub(crate) fn thread_id() -> i32 {
+    // SAFETY: gettid takes and touches nothing.
+    unsafe { libc::gettid() }
+}
+
+/// Runs `work` and leaves `errno` as it was: the program may be about to read it.
+pub(crate) fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: __errno_location points to the calling thread's own errno, which outlives both uses.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    result
+}
+
+/// What a descriptor referred to: the file behind it, whatever its number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    kind: u32,
+}
+
+fn identity(descriptor: c_int) -> Option<Identity> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat fills `status`, and it is read only when fstat says so.
+    let status = unsafe {
+        if libc::fstat(descriptor, status.as_mut_ptr()) != 0 {
+            return None;
+        }
+        status.assume_init()
+    };
+    Some(Identity { device: status.st_dev, inode: status.st_ino, kind: status.st_mode & libc::S_IFMT })
+}
+
+/// A descriptor that the log writes to, for as long as it refers to what it did at first.
+///
+/// Programs close descriptor 2, or all of them, and open files that get the same numbers. A line
+/// of ours must not land there. (Between the check and the write another thread may still do so;
+/// holding a duplicate instead would keep a closed pipe's reader waiting for ever.)
+pub(crate) struct Descriptor {
+    number: c_int,
+    identity: Identity,
+}
+
+impl Descriptor {
+    /// Standard error, if it is open.
+    pub(crate) fn stderr() -> Option<Self> {
+        Some(Self { number: libc::STDERR_FILENO, identity: identity(libc::STDERR_FILENO)? })
+    }
+
+    /// A file that lines are appended to, created with mode 0600.
+    ///
+    /// # Errors
+    /// What open(2) says; a symbolic link as last component is refused.
+    pub(crate) fn append(path: &OsStr) -> io::Result<Self> {
+        let path = CString::new(path.as_bytes())?;
+        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY;
+        // SAFETY: `path` is a C string that outlives the call.
+        let number = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
+        if number < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let identity = identity(number).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { number, identity })
+    }
+}
+
+impl io::Write for Descriptor {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if identity(self.number) != Some(self.identity) {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "the descriptor refers to something else by now"));
+        }
+        // A pipe has at most PIPE_BUF bytes room to take a line in one piece; more is written in parts.
+        without_sigpipe(|| {
+            // SAFETY: `line` is valid for reads of its length.
+            let written = unsafe { libc::write(self.number, line.as_ptr().cast(), line.len()) };
+            usize::try_from(written).map_err(|_| io::Error::last_os_error())
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs `write`; a SIGPIPE that it raises is taken back before the program can see it.
+fn without_sigpipe<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    // SAFETY: the sets are initialised by sigemptyset before they are read, and each call gets
+    // pointers to locals that outlive it.
+    unsafe {
+        let mut pipe = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(pipe.as_mut_ptr());
+        libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
+        let pipe = pipe.assume_init();
+
+        let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(pending.as_mut_ptr());
+        libc::sigpending(pending.as_mut_ptr());
+        let was_pending = libc::sigismember(pending.as_ptr(), libc::SIGPIPE) == 1;
+
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(before.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, before.as_mut_ptr());
+        let result = write();
+        let broken = matches!(&result, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
+        if broken && !was_pending {
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::IntoRawFd;
+
+    fn pipe() -> (c_int, c_int) {
+        let mut ends = [0; 2];
+        // SAFETY: pipe2 fills two descriptors.
+        assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+        (ends[0], ends[1])
+    }
+
+    fn close(descriptor: c_int) {
+        // SAFETY: the tests own the descriptors that they close.
+        unsafe { libc::close(descriptor) };
+    }
+
+    #[test]
+    fn write_reader_gone_no_signal_is_left() {
+        let (read, write) = pipe();
+        close(read);
+        let mut log = Descriptor { number: write, identity: identity(write).unwrap() };
+        // The test harness ignores SIGPIPE; without that the process would end here.
+        // SAFETY: restores the default action, as a C program has it.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        assert_eq!(log.write(b"line\n").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigpending fills the set.
+        let pending = unsafe {
+            libc::sigpending(pending.as_mut_ptr());
+            pending.assume_init()
+        };
+        // SAFETY: the set is initialised.
+        assert_eq!(unsafe { libc::sigismember(&pending, libc::SIGPIPE) }, 0);
+        close(write);
+    }
+
+    #[test]
+    fn write_number_reused_nothing_is_written() {
+        let (read, write) = pipe();
+        let mut log = Descriptor { number: write, identity: identity(write).unwrap() };
+        let path = std::env::temp_dir().join(format!("p2pshim-reused-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap().into_raw_fd();
+        // SAFETY: both descriptors are the test's own.
+        unsafe { libc::dup2(file, write) };
+        assert!(log.write(b"line\n").is_err());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        std::fs::remove_file(path).unwrap();
+        [read, write, file].into_iter().for_each(close);
+    }
+
+    #[test]
+    fn append_symbolic_link_is_refused() {
+        let link = std::env::temp_dir().join(format!("p2pshim-link-{}", std::process::id()));
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        assert!(Descriptor::append(link.as_os_str()).is_err());
+        std::fs::remove_file(link).unwrap();
+    }
+
+    #[test]
+    fn keep_errno_work_that_fails_leaves_no_trace() {
+        close(-1);
+        let before = io::Error::last_os_error().raw_os_error();
+        assert!(keep_errno(|| std::fs::File::open("/nonexistent")).is_err());
+        assert_eq!(io::Error::last_os_error().raw_os_error(), before);
+    }
+}

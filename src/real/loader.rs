@@ -1,0 +1,264 @@
+//! What the dynamic linker knows: which objects are loaded and what they define.
+//!
+//! None of this is called with a lock of ours held, since all of it may wait for the linker's own,
+//! and a library's constructor may call us while it is held.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// The type of `dlsym`.
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// The C library's `dlsym`, or the one of the next library that wraps it. Ours is the exported one,
+/// so `dlvsym`, which we do not export, finds it.
+pub(crate) fn real_dlsym() -> Option<Dlsym> {
+    let mut found = REAL_DLSYM.load(Relaxed);
+    if found.is_null() {
+        found = [c"GLIBC_2.34", c"GLIBC_2.2.5"]
+            .iter()
+            // SAFETY: all arguments are C strings or the linker's own pseudo-handle.
+            .map(|version| unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) })
+            .find(|pointer| !pointer.is_null())?;
+        REAL_DLSYM.store(found, Relaxed);
+    }
+    // SAFETY: a non-null pointer in REAL_DLSYM came from looking up `dlsym`.
+    Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
+}
+
+/// A definition to look for: a name and, for the versioned symbols of a runtime, its version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The symbol's name.
+    pub(crate) name: &'static CStr,
+    /// The symbol version it must have, if any.
+    pub(crate) version: Option<&'static CStr>,
+}
+
+impl Wanted {
+    /// Looks it up through a handle or pseudo-handle; our own exports do not count.
+    pub(crate) fn through(self, handle: *mut c_void) -> Option<*mut c_void> {
+        self.found_through(handle).filter(|&found| !is_own(found))
+    }
+
+    /// Whether a look-up through the handle meets our export first.
+    pub(crate) fn is_shadowed_in(self, handle: *mut c_void) -> bool {
+        self.found_through(handle).is_some_and(|found| is_own(found))
+    }
+
+    fn found_through(self, handle: *mut c_void) -> Option<*mut c_void> {
+        let found = match self.version {
+            // SAFETY: the handle is open or a pseudo-handle, the names are C strings.
+            Some(version) => unsafe { libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr()) },
+            // SAFETY: as above; the pointer is that of dlsym.
+            None => unsafe { real_dlsym()?(handle, self.name.as_ptr()) },
+        };
+        (!found.is_null()).then_some(found)
+    }
+
+    /// The definition that follows ours in the global scope, which every object of the process
+    /// would be bound to without us.
+    pub(crate) fn next_global(self) -> Option<*mut c_void> {
+        self.through(libc::RTLD_NEXT)
+    }
+
+    /// The definition in the scope of the object that holds `address`: itself and what it depends on.
+    pub(crate) fn in_scope_of(self, address: *const c_void) -> Option<*mut c_void> {
+        let object = Object::holding(address)?;
+        let handle = Handle::to_loaded(&object.path)?;
+        self.through(handle.0)
+    }
+
+    /// The definition in any object that is loaded, in the order of loading; for callers whose own
+    /// scope does not tell (a plugin whose host opened the runtime for it).
+    pub(crate) fn anywhere(self) -> Option<*mut c_void> {
+        loaded_objects().iter().find_map(|object| {
+            let handle = Handle::to_loaded(&object.path)?;
+            let found = self.through(handle.0)?;
+            // The handle also searches what the object depends on; that has its own turn.
+            (Object::holding(found)?.base == object.base).then_some(found)
+        })
+    }
+}
+
+/// A reference to a loaded object, given back on drop.
+pub(crate) struct Handle(*mut c_void);
+
+impl Handle {
+    /// The object of that path, if it is loaded; nothing is ever loaded here. The main program has
+    /// no path of its own in the linker's list and is not found.
+    pub(crate) fn to_loaded(path: &CStr) -> Option<Self> {
+        if path.is_empty() {
+            return None;
+        }
+        // SAFETY: `path` is a C string; RTLD_NOLOAD runs no constructor.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        (!handle.is_null()).then(|| Self(handle))
+    }
+
+    /// The object's definition of `name`, ours left out.
+    pub(crate) fn symbol(&self, name: &'static CStr) -> Option<*mut c_void> {
+        Wanted { name, version: None }.through(self.0)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from dlopen and is closed once.
+        unsafe { libc::dlclose(self.0) };
+    }
+}
+
+/// A loaded object, as the dynamic linker names it.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    /// Its path; for the main program what it was started as.
+    pub(crate) path: CString,
+    /// Where it is loaded.
+    pub(crate) base: usize,
+}
+
+impl Object {
+    /// The object that an address lies in.
+    pub(crate) fn holding(address: *const c_void) -> Option<Self> {
+        let (object, _) = describe(address)?;
+        Some(object)
+    }
+
+    /// The last component of its path.
+    pub(crate) fn file_name(&self) -> &[u8] {
+        self.path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+    }
+}
+
+/// The object that `address` lies in, and the name of the exported symbol before it, if any.
+pub(crate) fn describe(address: *const c_void) -> Option<(Object, Option<CString>)> {
+    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: dladdr accepts any address and fills `info` when it returns non-zero.
+    let info = unsafe {
+        if libc::dladdr(address, info.as_mut_ptr()) == 0 {
+            return None;
+        }
+        info.assume_init()
+    };
+    if info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: dladdr's strings live as long as the object that holds `address`, which is executing
+    // or was just looked up.
+    let text = |pointer: *const c_char| unsafe { CStr::from_ptr(pointer) }.to_owned();
+    let symbol = (!info.dli_sname.is_null()).then(|| text(info.dli_sname));
+    Some((Object { path: text(info.dli_fname), base: info.dli_fbase as usize }, symbol))
+}
+
+/// All loaded objects, in the order of loading. The main program's path is empty.
+fn loaded_objects() -> Vec<Object> {
+    let mut objects: Vec<Object> = Vec::new();
+    // SAFETY: the callback gets the vector that outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(push_object), (&raw mut objects).cast()) };
+    objects
+}
+
+/// # Safety
+/// `info` is the linker's own, `objects` points to a `Vec<Object>` nobody else uses.
+unsafe extern "C" fn push_object(info: *mut libc::dl_phdr_info, _: usize, objects: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    let (info, objects) = unsafe { (&*info, &mut *objects.cast::<Vec<Object>>()) };
+    // SAFETY: the linker's names are C strings, or NULL.
+    let path = if info.dlpi_name.is_null() { CString::default() } else { unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned() };
+    objects.push(Object { path, base: image_base(info) });
+    0
+}
+
+/// Where the first page of an object lies, which is how dladdr names it. (`dlpi_addr` is what has to
+/// be added to its addresses: 0 for a program that is not position-independent.)
+fn image_base(info: &libc::dl_phdr_info) -> usize {
+    // SAFETY: the linker says how many headers there are.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let first = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| header.p_vaddr as usize).min();
+    const PAGE: usize = 4096;
+    (info.dlpi_addr as usize).wrapping_add(first.unwrap_or_default() & !(PAGE - 1))
+}
+
+/// Whether the object that holds `address` comes before this library in the order of loading, so
+/// that its `RTLD_NEXT` would meet our exports first.
+pub(crate) fn precedes_us(address: *const c_void) -> bool {
+    let Some(caller) = Object::holding(address) else { return false };
+    let own = own_image().start;
+    loaded_objects().iter().map(|object| object.base).take_while(|&base| base != own).any(|base| base == caller.base)
+}
+
+/// Keeps the object that holds `address` loaded for ever: its functions are in our slots.
+pub(crate) fn pin(address: *const c_void) {
+    let Some(object) = Object::holding(address) else { return };
+    let mode = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: the path is a C string; RTLD_NOLOAD runs no constructor. The main program is not found
+    // under its path and needs no pin.
+    let handle = unsafe { libc::dlopen(object.path.as_ptr(), mode) };
+    if !handle.is_null() {
+        // SAFETY: closed once; RTLD_NODELETE keeps it loaded.
+        unsafe { libc::dlclose(handle) };
+    }
+    forget_error();
+}
+
+/// Drops the error text that a failed look-up of ours left for `dlerror`.
+pub(crate) fn forget_error() {
+    // SAFETY: dlerror touches the calling thread's own state.
+    unsafe { libc::dlerror() };
+}
+
+/// Whether `address` lies in this library.
+pub(crate) fn is_own(address: *const c_void) -> bool {
+    own_image().contains(&(address as usize))
+}
+
+fn own_image() -> std::ops::Range<usize> {
+    unsafe extern "C" {
+        #[link_name = "__ehdr_start"]
+        static START: u8;
+        #[link_name = "_end"]
+        static END: u8;
+    }
+    (&raw const START) as usize..(&raw const END) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_dlsym_finds_what_libc_defines() {
+        let dlsym = real_dlsym().unwrap();
+        // SAFETY: the arguments are a pseudo-handle and a C string.
+        let found = unsafe { dlsym(libc::RTLD_DEFAULT, c"getpid".as_ptr()) };
+        assert!(Object::holding(found).unwrap().file_name().starts_with(b"libc.so"));
+    }
+
+    #[test]
+    fn anywhere_finds_the_defining_object_only() {
+        let found = Wanted { name: c"getpid", version: None }.anywhere().unwrap();
+        assert!(Object::holding(found).unwrap().file_name().starts_with(b"libc.so"));
+        assert!(Wanted { name: c"getpid", version: Some(c"GLIBC_2.2.5") }.anywhere().is_some());
+        assert!(Wanted { name: c"getpid", version: Some(c"libcudart.so.12") }.anywhere().is_none());
+        assert!(Wanted { name: c"cudaMemcpyPeer", version: None }.anywhere().is_none());
+    }
+
+    #[test]
+    fn own_image_holds_this_function_and_not_libc() {
+        assert!(is_own(own_image_holds_this_function_and_not_libc as *const c_void));
+        assert!(!is_own(libc::getpid as *const c_void));
+    }
+
+    #[test]
+    fn loaded_objects_bases_agree_with_dladdr() {
+        let objects = loaded_objects();
+        let libc = Object::holding(libc::getpid as *const c_void).unwrap();
+        assert!(objects.iter().any(|object| object.base == libc.base && object.path == libc.path));
+        let own = Object::holding(is_own as *const c_void).unwrap();
+        assert!(objects.iter().any(|object| object.base == own.base && object.path.is_empty()));
+    }
+}

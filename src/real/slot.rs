@@ -1,0 +1,182 @@
+//! One real pointer for each route in.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+use super::loader::{self, Wanted};
+use crate::api::Function;
+use crate::api::table::with_runtime_versions;
+
+/// How many definitions of one name a program may look up and have seen: each loaded copy of a
+/// runtime or driver takes one.
+pub(crate) const CLAIMABLE: usize = 8;
+/// The slot of the export that references without a version are bound to.
+pub(crate) const UNVERSIONED: usize = CLAIMABLE;
+/// The slot of the export with the first of the runtime's versions.
+pub(crate) const FIRST_VERSION: usize = UNVERSIONED + 1;
+
+macro_rules! c_strings {
+    ($($version:literal)*) => {
+        &[$(match CStr::from_bytes_with_nul(concat!($version, "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => panic!("a version holds a NUL"),
+        }),*]
+    };
+}
+
+/// The symbol versions under which runtime functions are exported.
+pub(crate) const RUNTIME_VERSIONS: &[&CStr] = with_runtime_versions!(c_strings);
+
+/// How many slots a function of the driver has.
+pub(crate) const DRIVER_SLOTS: usize = FIRST_VERSION;
+/// How many slots a function of the runtime has.
+pub(crate) const RUNTIME_SLOTS: usize = FIRST_VERSION + RUNTIME_VERSIONS.len();
+
+/// Where calls by one route go. Once set it never changes, and the library is never unloaded.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Slot(AtomicPtr<c_void>);
+
+impl Slot {
+    /// A slot nobody uses yet.
+    pub(crate) const fn empty() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The real function, or null if it has to be looked for first.
+    #[inline]
+    pub(crate) fn real(&self) -> *mut c_void {
+        self.0.load(Relaxed)
+    }
+
+    /// Takes the slot for `real`. False if it holds another function.
+    fn claim(&self, real: *mut c_void) -> bool {
+        match self.0.compare_exchange(ptr::null_mut(), real, Relaxed, Relaxed) {
+            Ok(_) => {
+                loader::pin(real);
+                true
+            }
+            Err(holder) => holder == real,
+        }
+    }
+}
+
+/// Finds or claims the slot among `slots` through which calls reach `real`; its position, or none
+/// if more copies have been looked up than there are slots.
+pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
+    slots.iter().take(CLAIMABLE).position(|slot| slot.claim(real))
+}
+
+/// Finds the real function for a call that came by the export at `position` of `slots`.
+///
+/// A definition in the global scope is what every caller would be bound to without us, so the slot
+/// keeps it. Otherwise the caller's own library decides, since two copies of one runtime may be
+/// loaded out of each other's sight, and the answer is kept by caller.
+pub(crate) fn resolve(function: Function, slots: &[Slot], position: usize, caller: *const c_void) -> Option<*mut c_void> {
+    let slot = slots.get(position)?;
+    if let Some(real) = route(slot, caller) {
+        return Some(real);
+    }
+    let version = match position.checked_sub(FIRST_VERSION) {
+        Some(index) => Some(*RUNTIME_VERSIONS.get(index)?),
+        None => None,
+    };
+    let wanted = Wanted { name: function.c_name(), version };
+    if let Some(real) = wanted.next_global() {
+        return slot.claim(real).then_some(real);
+    }
+    let real = wanted.in_scope_of(caller).or_else(|| wanted.anywhere());
+    loader::forget_error();
+    let real = real?;
+    loader::pin(real);
+    keep_route(slot, caller, real);
+    Some(real)
+}
+
+/// A call site whose own library decided. Entries are added, never changed.
+struct Route {
+    caller: AtomicUsize,
+    slot: AtomicUsize,
+    real: AtomicPtr<c_void>,
+}
+
+static ROUTES: [Route; 256] = [const {
+    Route { caller: AtomicUsize::new(0), slot: AtomicUsize::new(0), real: AtomicPtr::new(ptr::null_mut()) }
+}; 256];
+
+/// All entries, beginning where this call site would be first.
+fn routes_for(caller: *const c_void) -> impl Iterator<Item = &'static Route> {
+    let first = (caller as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - 8);
+    let (before, from) = ROUTES.split_at(first);
+    from.iter().chain(before)
+}
+
+fn route(slot: &Slot, caller: *const c_void) -> Option<*mut c_void> {
+    for entry in routes_for(caller) {
+        // Read first what was written last.
+        let real = entry.real.load(Acquire);
+        let holder = entry.caller.load(Relaxed);
+        if holder == 0 {
+            return None;
+        }
+        if holder == caller as usize && entry.slot.load(Relaxed) == ptr::from_ref(slot) as usize && !real.is_null() {
+            return Some(real);
+        }
+    }
+    None
+}
+
+/// With all entries taken, further call sites are looked up at every call.
+fn keep_route(slot: &Slot, caller: *const c_void, real: *mut c_void) {
+    for entry in routes_for(caller) {
+        if entry.caller.compare_exchange(0, caller as usize, Relaxed, Relaxed).is_ok() {
+            entry.slot.store(ptr::from_ref(slot) as usize, Relaxed);
+            entry.real.store(real, Release);
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claim_same_pointer_same_slot_until_all_are_taken() {
+        let slots = [const { Slot::empty() }; DRIVER_SLOTS];
+        let real = |n: usize| (0x1000 * (n + 1)) as *mut c_void;
+        for n in 0..CLAIMABLE {
+            assert_eq!(claim(&slots, real(n)), Some(n));
+        }
+        for n in 0..CLAIMABLE {
+            assert_eq!(claim(&slots, real(n)), Some(n));
+        }
+        assert_eq!(claim(&slots, real(CLAIMABLE)), None);
+        assert!(slots[UNVERSIONED].real().is_null(), "exports' slots are not claimable");
+    }
+
+    #[test]
+    fn route_is_kept_by_slot_and_caller() {
+        let slots = [const { Slot::empty() }; 2];
+        let (here, there) = (0x5000 as *const c_void, 0x6000 as *const c_void);
+        let (one, two) = (0x100 as *mut c_void, 0x200 as *mut c_void);
+        keep_route(&slots[0], here, one);
+        keep_route(&slots[1], here, two);
+        keep_route(&slots[0], there, two);
+        assert_eq!(route(&slots[0], here), Some(one));
+        assert_eq!(route(&slots[1], here), Some(two));
+        assert_eq!(route(&slots[0], there), Some(two));
+        assert_eq!(route(&slots[1], there), None);
+    }
+
+    #[test]
+    fn resolve_function_that_no_library_has_is_none() {
+        let slots = [const { Slot::empty() }; RUNTIME_SLOTS];
+        let caller = resolve_function_that_no_library_has_is_none as *const c_void;
+        for position in UNVERSIONED..RUNTIME_SLOTS {
+            assert_eq!(resolve(Function::cudaMemcpyPeer, &slots, position, caller), None);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The text log: lines through env_logger, to standard error or a file.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use env_logger::{Builder, Target};
+use log::{Level, Record};
+
+use super::Event;
+use crate::api::abi::Code;
+use crate::api::{Function, codes};
+use crate::config::Config;
+use crate::os::{self, Descriptor};
+
+/// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
+const CALLS: &str = "p2pshim::call";
+/// The target of lines on which functions were handed out.
+const LOOKUPS: &str = "p2pshim::lookup";
+
+/// Opens the log and writes the warnings there. Answers whether calls are to be shown.
+pub(crate) fn open(config: &Config, mut warnings: Vec<String>) -> bool {
+    let output = match &config.log_file {
+        None => Descriptor::stderr(),
+        Some(_) if os::is_secure_execution() => {
+            warnings.push("P2PSHIM_LOG_FILE is ignored: the program runs with more rights than its user".to_owned());
+            Descriptor::stderr()
+        }
+        Some(path) => Descriptor::append(path).map(Some).unwrap_or_else(|error| {
+            warnings.push(format!("P2PSHIM_LOG_FILE={}: {error}; logging to standard error", path.display()));
+            Descriptor::stderr()
+        }),
+    };
+    let Some(output) = output else { return false };
+    let logger = Builder::new()
+        .parse_filters(&config.log)
+        .target(Target::Pipe(Box::new(output)))
+        .format(write_line)
+        .build();
+    log::set_max_level(logger.filter());
+    if log::set_boxed_logger(Box::new(logger)).is_err() {
+        return false;
+    }
+    for warning in warnings {
+        log::warn!("{warning}");
+    }
+    log::log_enabled!(target: CALLS, Level::Trace)
+}
+
+/// Shows a call that has returned.
+pub(crate) fn call(event: &Event<'_>) {
+    log::trace!(target: CALLS, "{event}");
+}
+
+/// Says, once a function, that no loaded library has it.
+pub(crate) fn unavailable(function: Function, answer: Code) {
+    static SAID: AtomicU64 = AtomicU64::new(0);
+    let bit = 1 << (function as u64 % u64::from(u64::BITS));
+    if SAID.fetch_or(bit, Relaxed) & bit == 0 {
+        log::warn!(
+            "{name}: the program calls it, but no loaded {layer} library has it; answered {answer} ({code}). \
+             Is the right version of the library on the library path?",
+            name = function.name(),
+            layer = function.layer().name(),
+            answer = codes::name(function.layer(), answer).unwrap_or_default(),
+            code = answer.0,
+        );
+    }
+}
+
+/// Shows a look-up that was answered with a hook.
+pub(crate) fn looked_up(how: &str, function: Function) {
+    log::debug!(target: LOOKUPS, "{how} found {}: calls are seen", function.name());
+}
+
+/// Says that a look-up was answered with the real function for want of a slot.
+pub(crate) fn no_slot(function: Function) {
+    log::warn!(
+        "{}: more copies of the library are loaded than can be told apart; calls to this one are not seen",
+        function.name()
+    );
+}
+
+fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Result<()> {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    write!(out, "p2pshim {} {}/{} ", TimeOfDay(time), std::process::id(), os::thread_id())?;
+    if record.level() < Level::Trace {
+        write!(out, "{}: ", record.level().as_str().to_ascii_lowercase())?;
+    }
+    writeln!(out, "{}", record.args())
+}
+
+/// Hours, minutes, seconds and microseconds of a time since 1970, in UTC.
+struct TimeOfDay(Duration);
+
+impl std::fmt::Display for TimeOfDay {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.0.as_secs();
+        let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+        write!(out, "{hours:02}:{minutes:02}:{:02}.{:06}", seconds % 60, self.0.subsec_micros())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_line_calls_have_no_level_and_warnings_do() {
+        let line = |level| {
+            let mut out = Vec::new();
+            write_line(&mut out, &Record::builder().level(level).args(format_args!("text")).build()).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let ids = format!("{}/{}", std::process::id(), os::thread_id());
+        assert!(line(Level::Trace).ends_with(&format!(" {ids} text\n")), "{}", line(Level::Trace));
+        assert!(line(Level::Warn).ends_with(&format!(" {ids} warn: text\n")), "{}", line(Level::Warn));
+        assert!(line(Level::Warn).starts_with("p2pshim "));
+    }
+
+    #[test]
+    fn time_of_day_wraps_at_midnight() {
+        let time = Duration::new(86_400 + 3_723, 4_000);
+        assert_eq!(TimeOfDay(time).to_string(), "01:02:03.000004");
+    }
+}

@@ -1,0 +1,57 @@
+//! What happened, as plain data, and what is made of it.
+
+pub(crate) mod log;
+mod text;
+
+use std::time::Duration;
+
+use crate::api::Function;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
+
+/// A call that has returned.
+pub(crate) struct Event<'a> {
+    /// Which function.
+    pub(crate) function: Function,
+    /// How many intercepted calls enclose it.
+    pub(crate) depth: usize,
+    /// What it was given, in order.
+    pub(crate) arguments: &'a [Argument],
+    /// What it answered.
+    pub(crate) ret: Code,
+    /// How long the host was in the real function.
+    pub(crate) elapsed: Duration,
+    /// The devices of a copy, source first.
+    pub(crate) pair: Option<(i32, i32)>,
+    /// Where it came from.
+    pub(crate) caller: Option<CallSite>,
+}
+
+/// An argument by its C name.
+pub(crate) struct Argument {
+    pub(crate) name: &'static str,
+    pub(crate) value: Value,
+    /// What it points to, where that was read.
+    pub(crate) contents: Option<Contents>,
+}
+
+/// What a pointer argument points to.
+pub(crate) enum Contents {
+    /// A single number that the function wrote.
+    Int(i64),
+    /// A C string.
+    Text(String),
+    /// The parameters of `cudaMemcpy3DPeer`.
+    RuntimePeer3D(cudaMemcpy3DPeerParms),
+    /// The parameters of `cuMemcpy3DPeer`.
+    DriverPeer3D(CUDA_MEMCPY3D_PEER),
+}
+
+/// A place in the program's code.
+pub(crate) struct CallSite {
+    /// File name of the program or library.
+    pub(crate) module: String,
+    /// From where the module is loaded, as addr2line takes it for position-independent code.
+    pub(crate) offset: usize,
+    /// The exported symbol before the place, if any.
+    pub(crate) symbol: Option<String>,
+}

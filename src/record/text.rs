@@ -1,0 +1,249 @@
+//! A call as a line of text, in the manner of strace.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+use super::{Argument, CallSite, Contents, Event};
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos};
+use crate::api::{Layer, codes};
+
+impl Display for Event<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        // A call's line is written when it returns, so those inside it stand above it, further in.
+        write!(out, "{:indent$}{}(", "", self.function.name(), indent = 2 * self.depth)?;
+        for (position, argument) in self.arguments.iter().enumerate() {
+            let separator = if position == 0 { "" } else { ", " };
+            write!(out, "{separator}{}=", argument.name)?;
+            show_argument(out, argument, self.function.layer())?;
+        }
+        out.write_str(") = ")?;
+        match codes::name(self.function.layer(), self.ret) {
+            Some(name) => out.write_str(name)?,
+            None => write!(out, "{}", self.ret.0)?,
+        }
+        for argument in self.arguments {
+            if let Some(Contents::Int(written)) = argument.contents {
+                write!(out, " *{}={written}", argument.name)?;
+            }
+        }
+        write!(out, " <{}>", Elapsed(self.elapsed))?;
+        if let Some((src, dst)) = self.pair {
+            write!(out, " {src}->{dst}")?;
+        }
+        match &self.caller {
+            Some(caller) => write!(out, " at {caller}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for CallSite {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{}+{:#x}", self.module, self.offset)?;
+        match &self.symbol {
+            Some(symbol) => write!(out, " ({symbol})"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> fmt::Result {
+    match (argument.value, &argument.contents) {
+        (_, Some(Contents::Text(text))) => write!(out, "{text:?}"),
+        (_, Some(Contents::RuntimePeer3D(parms))) => show_runtime_3d(out, parms),
+        (_, Some(Contents::DriverPeer3D(parms))) => show_driver_3d(out, parms),
+        (Value::Stream(handle), _) => show_stream(out, handle, layer),
+        (Value::P2pAttribute(attribute), _) => match p2p_attribute(layer, attribute) {
+            Some(name) => out.write_str(name),
+            None => write!(out, "{attribute}"),
+        },
+        (Value::Ordinal(n), _) => write!(out, "{n}"),
+        (Value::Int(n), _) => write!(out, "{n}"),
+        (Value::UInt(n), _) => write!(out, "{n}"),
+        (Value::Address(address), _) => show_address(out, address),
+        (Value::OutInt(output), _) => show_address(out, output as usize),
+        (Value::Text(text), None | Some(_)) => show_address(out, text as usize),
+        (Value::RuntimePeer3D(parms), _) => show_address(out, parms as usize),
+        (Value::DriverPeer3D(parms), _) => show_address(out, parms as usize),
+    }
+}
+
+fn show_address(out: &mut Formatter<'_>, address: usize) -> fmt::Result {
+    if address == 0 { out.write_str("NULL") } else { write!(out, "{address:#x}") }
+}
+
+fn show_stream(out: &mut Formatter<'_>, handle: usize, layer: Layer) -> fmt::Result {
+    match (handle, layer) {
+        (0, _) => out.write_str("NULL"),
+        (1, Layer::Runtime) => out.write_str("cudaStreamLegacy"),
+        (2, Layer::Runtime) => out.write_str("cudaStreamPerThread"),
+        (1, Layer::Driver) => out.write_str("CU_STREAM_LEGACY"),
+        (2, Layer::Driver) => out.write_str("CU_STREAM_PER_THREAD"),
+        _ => write!(out, "{handle:#x}"),
+    }
+}
+
+fn p2p_attribute(layer: Layer, attribute: i32) -> Option<&'static str> {
+    let (runtime, driver) = match attribute {
+        1 => ("cudaDevP2PAttrPerformanceRank", "CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK"),
+        2 => ("cudaDevP2PAttrAccessSupported", "CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED"),
+        3 => ("cudaDevP2PAttrNativeAtomicSupported", "CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED"),
+        4 => ("cudaDevP2PAttrCudaArrayAccessSupported", "CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED"),
+        5 => ("cudaDevP2PAttrOnlyPartialNativeAtomicSupported", "CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED"),
+        _ => return None,
+    };
+    Some(match layer {
+        Layer::Runtime => runtime,
+        Layer::Driver => driver,
+    })
+}
+
+struct Address(usize);
+
+impl Display for Address {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        show_address(out, self.0)
+    }
+}
+
+fn show_runtime_3d(out: &mut Formatter<'_>, p: &cudaMemcpy3DPeerParms) -> fmt::Result {
+    out.write_str("{")?;
+    show_runtime_side(out, "src", p.srcArray, p.srcPos, p.srcPtr, p.srcDevice)?;
+    show_runtime_side(out, "dst", p.dstArray, p.dstPos, p.dstPtr, p.dstDevice)?;
+    write!(out, "extent={{{}, {}, {}}}}}", p.extent.width, p.extent.height, p.extent.depth)
+}
+
+fn show_runtime_side(
+    out: &mut Formatter<'_>,
+    side: &str,
+    array: usize,
+    pos: cudaPos,
+    pitched: cudaPitchedPtr,
+    device: i32,
+) -> fmt::Result {
+    if array != 0 {
+        write!(out, "{side}Array={}, ", Address(array))?;
+    }
+    if array == 0 || pitched.ptr != 0 {
+        let cudaPitchedPtr { ptr, pitch, xsize, ysize } = pitched;
+        write!(out, "{side}Ptr={{ptr={}, pitch={pitch}, xsize={xsize}, ysize={ysize}}}, ", Address(ptr))?;
+    }
+    write!(out, "{side}Pos={{{}, {}, {}}}, {side}Device={device}, ", pos.x, pos.y, pos.z)
+}
+
+/// `CU_MEMORYTYPE_HOST`, `CU_MEMORYTYPE_ARRAY`; device and unified memory are given alike.
+const HOST: u32 = 1;
+const ARRAY: u32 = 3;
+
+fn show_driver_3d(out: &mut Formatter<'_>, p: &CUDA_MEMCPY3D_PEER) -> fmt::Result {
+    let memory = |kind, host, device: u64, array| match kind {
+        HOST => ("Host", host),
+        ARRAY => ("Array", array),
+        _ => ("Device", device as usize),
+    };
+    let (src_kind, src) = memory(p.srcMemoryType, p.srcHost, p.srcDevice, p.srcArray);
+    let (dst_kind, dst) = memory(p.dstMemoryType, p.dstHost, p.dstDevice, p.dstArray);
+    write!(out, "{{src{src_kind}={}, srcContext={}, srcXInBytes={}, srcY={}, srcZ={}, srcPitch={}, srcHeight={}, ",
+        Address(src), Address(p.srcContext), p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight)?;
+    write!(out, "dst{dst_kind}={}, dstContext={}, dstXInBytes={}, dstY={}, dstZ={}, dstPitch={}, dstHeight={}, ",
+        Address(dst), Address(p.dstContext), p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight)?;
+    write!(out, "WidthInBytes={}, Height={}, Depth={}}}", p.WidthInBytes, p.Height, p.Depth)
+}
+
+/// A duration in the unit that shows it in at most three digits before the point.
+struct Elapsed(Duration);
+
+impl Display for Elapsed {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0.as_nanos();
+        match nanoseconds {
+            0..1_000 => write!(out, "{nanoseconds}ns"),
+            1_000..1_000_000 => write!(out, "{:.1}us", nanoseconds as f64 / 1e3),
+            1_000_000..1_000_000_000 => write!(out, "{:.1}ms", nanoseconds as f64 / 1e6),
+            _ => write!(out, "{:.3}s", nanoseconds as f64 / 1e9),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Function;
+    use crate::api::abi::{Code, cudaExtent};
+
+    fn argument(name: &'static str, value: Value, contents: Option<Contents>) -> Argument {
+        Argument { name, value, contents }
+    }
+
+    fn event<'a>(function: Function, arguments: &'a [Argument], ret: Code) -> Event<'a> {
+        Event { function, depth: 0, arguments, ret, elapsed: Duration::from_nanos(1_340), pair: None, caller: None }
+    }
+
+    #[test]
+    fn event_copy_reads_like_strace() {
+        let arguments = [
+            argument("dst", Value::Address(0x7f00), None),
+            argument("dstDevice", Value::Ordinal(1), None),
+            argument("src", Value::Address(0), None),
+            argument("srcDevice", Value::Ordinal(0), None),
+            argument("count", Value::UInt(64), None),
+            argument("stream", Value::Stream(2), None),
+        ];
+        let mut event = event(Function::cudaMemcpyPeerAsync, &arguments, Code(1));
+        event.pair = Some((0, 1));
+        event.caller = Some(CallSite { module: "app".into(), offset: 0x1189, symbol: Some("main".into()) });
+        assert_eq!(
+            event.to_string(),
+            "cudaMemcpyPeerAsync(dst=0x7f00, dstDevice=1, src=NULL, srcDevice=0, count=64, stream=cudaStreamPerThread) \
+             = cudaErrorInvalidValue <1.3us> 0->1 at app+0x1189 (main)"
+        );
+    }
+
+    #[test]
+    fn event_child_is_indented_and_output_follows_the_result() {
+        let arguments = [
+            argument("canAccessPeer", Value::OutInt(0x10 as *mut i32), Some(Contents::Int(1))),
+            argument("dev", Value::Ordinal(0), None),
+            argument("peerDev", Value::Ordinal(1), None),
+        ];
+        let mut event = event(Function::cuDeviceCanAccessPeer, &arguments, Code::SUCCESS);
+        event.depth = 1;
+        event.elapsed = Duration::from_nanos(70);
+        assert_eq!(
+            event.to_string(),
+            "  cuDeviceCanAccessPeer(canAccessPeer=0x10, dev=0, peerDev=1) = CUDA_SUCCESS *canAccessPeer=1 <70ns>"
+        );
+    }
+
+    #[test]
+    fn event_unknown_code_is_shown_as_a_number() {
+        assert!(event(Function::cuMemcpyPeer, &[], Code(12345)).to_string().contains(" = 12345 <"));
+    }
+
+    #[test]
+    fn event_3d_shows_the_parameters() {
+        let side = |ptr| cudaPitchedPtr { ptr, pitch: 1024, xsize: 1000, ysize: 16 };
+        let origin = cudaPos { x: 0, y: 0, z: 0 };
+        let parms = cudaMemcpy3DPeerParms {
+            srcArray: 0, srcPos: cudaPos { x: 4, y: 0, z: 0 }, srcPtr: side(0xa000), srcDevice: 0,
+            dstArray: 0xc0, dstPos: origin, dstPtr: cudaPitchedPtr { ptr: 0, pitch: 0, xsize: 0, ysize: 0 }, dstDevice: 1,
+            extent: cudaExtent { width: 1000, height: 16, depth: 4 },
+        };
+        let value = Value::RuntimePeer3D(std::ptr::null());
+        let arguments = [argument("p", value, Some(Contents::RuntimePeer3D(parms)))];
+        assert_eq!(
+            event(Function::cudaMemcpy3DPeer, &arguments, Code(12)).to_string(),
+            "cudaMemcpy3DPeer(p={srcPtr={ptr=0xa000, pitch=1024, xsize=1000, ysize=16}, srcPos={4, 0, 0}, srcDevice=0, \
+             dstArray=0xc0, dstPos={0, 0, 0}, dstDevice=1, extent={1000, 16, 4}}) = cudaErrorInvalidPitchValue <1.3us>"
+        );
+        let null = [argument("p", value, None)];
+        assert!(event(Function::cudaMemcpy3DPeer, &null, Code(1)).to_string().starts_with("cudaMemcpy3DPeer(p=NULL) = "));
+    }
+
+    #[test]
+    fn elapsed_each_unit() {
+        for (nanoseconds, shown) in [(0, "0ns"), (999, "999ns"), (1_000, "1.0us"), (25_000_000, "25.0ms"), (1_500_000_000, "1.500s")] {
+            assert_eq!(Elapsed(Duration::from_nanos(nanoseconds)).to_string(), shown);
+        }
+    }
+}
