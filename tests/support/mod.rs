@@ -1,0 +1,257 @@
+//! Running a program plain and preloaded, and comparing.
+
+#![allow(dead_code, reason = "each test crate uses a part")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// After that, a program hangs.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A file of the repository or of its target folder, which must exist.
+pub(crate) fn path(relative: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(relative);
+    assert!(path.exists(), "{} is missing: run `make test`, which builds what the tests need", path.display());
+    path
+}
+
+/// The library under test: `P2PSHIM_LIB`, or the release build.
+pub(crate) fn shim() -> PathBuf {
+    path(&std::env::var("P2PSHIM_LIB").unwrap_or_else(|_| "target/release/libp2pshim.so".to_owned()))
+}
+
+/// A new path for a file that a test writes.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}-{name}", std::process::id()))
+}
+
+/// A program with what it is run with.
+#[derive(Clone)]
+pub(crate) struct Program {
+    path: PathBuf,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    libraries: Vec<PathBuf>,
+}
+
+/// What a program did. `shim` holds the lines on standard error that begin with `p2pshim`, `stderr` the others.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) shim: Vec<String>,
+    pub(crate) status: String,
+}
+
+impl Program {
+    /// Any program, found on `PATH` if it has no slash.
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Program {
+        Program { path: path.into(), args: Vec::new(), env: Vec::new(), libraries: Vec::new() }
+    }
+
+    /// One of target/c-tests, on simulated GPUs.
+    pub(crate) fn case(name: &str) -> Program {
+        Program::new(path(&format!("target/c-tests/{name}"))).libraries("target/sim/lib")
+    }
+
+    pub(crate) fn arg(mut self, arg: impl Into<String>) -> Program {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Program {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// A folder where the program finds its libraries, before those that it was given already.
+    pub(crate) fn libraries(mut self, relative: &str) -> Program {
+        self.libraries.insert(0, path(relative));
+        self
+    }
+
+    /// Without the shim.
+    pub(crate) fn plain(&self) -> Outcome {
+        self.run(&[])
+    }
+
+    /// With the shim as a user has it who sets nothing else.
+    pub(crate) fn preloaded(&self) -> Outcome {
+        self.run(&[&shim()])
+    }
+
+    /// With the shim and a trace on standard error.
+    pub(crate) fn traced_to_stderr(&self) -> Outcome {
+        self.clone().env("P2PSHIM_LOG", "trace").preloaded()
+    }
+
+    /// With the shim and a trace in a file.
+    pub(crate) fn traced(&self) -> (Outcome, Trace) {
+        self.traced_with(&[&shim()])
+    }
+
+    pub(crate) fn traced_with(&self, preload: &[&Path]) -> (Outcome, Trace) {
+        let file = scratch("trace");
+        let traced = self.clone().env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", file.to_string_lossy());
+        let outcome = traced.run(preload);
+        let trace = Trace::parse(&fs::read_to_string(&file).unwrap_or_default());
+        let _ = fs::remove_file(file);
+        (outcome, trace)
+    }
+
+    /// With these libraries preloaded, in this order, in an environment that is otherwise empty.
+    pub(crate) fn run(&self, preload: &[&Path]) -> Outcome {
+        let (stdout, stderr) = (scratch("stdout"), scratch("stderr"));
+        let mut command = Command::new(&self.path);
+        command.args(&self.args).env_clear().stdin(Stdio::null());
+        command.stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
+        for name in ["PATH", "HOME"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
+        if !self.libraries.is_empty() {
+            command.env("LD_LIBRARY_PATH", joined(self.libraries.iter().map(PathBuf::as_path)));
+        }
+        if !preload.is_empty() {
+            command.env("LD_PRELOAD", joined(preload.iter().copied()));
+        }
+        command.envs(self.env.iter().cloned());
+        let status = self.wait(command);
+        let outcome = Outcome::new(&take(&stdout), &take(&stderr), status);
+        // The dynamic linker does not fail when it cannot preload; it says so and goes on.
+        assert!(!outcome.stderr.contains("cannot be preloaded"), "{}", outcome.stderr);
+        outcome
+    }
+
+    fn wait(&self, mut command: Command) -> String {
+        let started = Instant::now();
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.path.display()));
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status.to_string();
+            }
+            if started.elapsed() > TIMEOUT {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return format!("no end after {TIMEOUT:?}");
+            }
+            sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Runs plain, preloaded and preloaded with a trace; all three must do the same. Answers the plain run and the trace.
+    pub(crate) fn assert_same_preloaded(&self) -> (Outcome, Trace) {
+        let plain = self.plain();
+        let preloaded = self.preloaded();
+        preloaded.assert_same_as(&plain, "preloaded");
+        preloaded.assert_silent();
+        let (traced, trace) = self.traced();
+        traced.assert_same_as(&plain, "preloaded with a trace");
+        traced.assert_silent();
+        (plain, trace)
+    }
+}
+
+impl Outcome {
+    fn new(stdout: &str, stderr: &str, status: String) -> Outcome {
+        let (shim, others): (Vec<&str>, Vec<&str>) = stderr.lines().partition(|line| line.starts_with("p2pshim"));
+        Outcome {
+            stdout: stdout.to_owned(),
+            stderr: others.join("\n"),
+            shim: shim.into_iter().map(str::to_owned).collect(),
+            status,
+        }
+    }
+
+    pub(crate) fn assert_same_as(&self, plain: &Outcome, how: &str) {
+        assert_eq!(plain.stdout, self.stdout, "standard output, plain (left) and {how} (right)");
+        assert_eq!(plain.stderr, self.stderr, "standard error, plain (left) and {how} (right)");
+        assert_eq!(plain.status, self.status, "status, plain (left) and {how} (right)");
+    }
+
+    /// The shim must not have said anything on standard error.
+    pub(crate) fn assert_silent(&self) {
+        assert!(self.shim.is_empty(), "lines of the shim on standard error: {:#?}", self.shim);
+    }
+
+    pub(crate) fn assert_success(&self) {
+        assert_eq!(self.status, "exit status: 0", "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+    }
+}
+
+/// The lines of `P2PSHIM_LOG=trace`.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    pub(crate) calls: Vec<Call>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A line that shows a call: `p2pshim TIME PID/TID   cuMemcpyPeer(dstDevice=…) = CUDA_SUCCESS <2us> …`.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// How many calls it is inside of: two columns each.
+    pub(crate) depth: usize,
+    pub(crate) name: String,
+    /// `PID/TID`.
+    pub(crate) thread: String,
+    /// All from the name on.
+    pub(crate) text: String,
+}
+
+impl Trace {
+    pub(crate) fn parse(text: &str) -> Trace {
+        let mut trace = Trace { calls: Vec::new(), warnings: Vec::new() };
+        for line in text.lines() {
+            let fields: Vec<&str> = line.splitn(4, ' ').collect();
+            let &["p2pshim", _time, thread, rest] = fields.as_slice() else { panic!("not a line of the log: {line}") };
+            let shown = rest.trim_start();
+            match shown.split_once('(') {
+                Some((name, _)) if name.starts_with("cu") && name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                    trace.calls.push(Call {
+                        depth: (rest.len() - shown.len()) / 2,
+                        name: name.to_owned(),
+                        thread: thread.to_owned(),
+                        text: shown.to_owned(),
+                    });
+                }
+                _ if shown.starts_with("debug: ") || shown.starts_with("info: ") => {}
+                _ => trace.warnings.push(shown.to_owned()),
+            }
+        }
+        trace
+    }
+
+    /// Names of the calls at a depth, in the order of their ends.
+    pub(crate) fn names_at(&self, depth: usize) -> Vec<&str> {
+        self.calls.iter().filter(|call| call.depth == depth).map(|call| call.name.as_str()).collect()
+    }
+
+    /// The calls of a function.
+    pub(crate) fn of(&self, name: &str) -> Vec<&Call> {
+        self.calls.iter().filter(|call| call.name == name).collect()
+    }
+}
+
+/// The driver's function below a function of the runtime.
+pub(crate) fn below(runtime: &str) -> String {
+    match runtime.strip_prefix("cuda").unwrap() {
+        "DeviceEnablePeerAccess" => "cuCtxEnablePeerAccess".to_owned(),
+        "DeviceDisablePeerAccess" => "cuCtxDisablePeerAccess".to_owned(),
+        same => format!("cu{same}"),
+    }
+}
+
+fn joined<'a>(paths: impl Iterator<Item = &'a Path>) -> std::ffi::OsString {
+    std::env::join_paths(paths).unwrap()
+}
+
+fn take(file: &Path) -> String {
+    let text = String::from_utf8_lossy(&fs::read(file).unwrap()).into_owned();
+    fs::remove_file(file).unwrap();
+    text
+}
