@@ -1,5 +1,6 @@
 # C and C++ test programs: `make c-tests` fills target/c-tests/.
-# A program of the runtime API is built per flavour: NAME-11, -12, -13 (shared runtime) and NAME-static (simulated runtime).
+# A program of the runtime API is built per flavour: NAME-11, -12, -13 (shared runtime) and NAME-static (simulated runtime);
+# a few also as NAME-nvidia12, -nvidia13 (NVIDIA's static runtime, for real GPUs and for none).
 # Shared flavours link with NVIDIA's own library: at run time LD_LIBRARY_PATH decides whether GPUs are real or simulated.
 C_TESTS := target/c-tests
 NVIDIA := target/nvidia
@@ -20,7 +21,7 @@ C_STANDIN_CASES := cancelled_thread longjmp_out thrown_through
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api two_majors library_constructor wraps_dlsym \
-  unversioned_reference missing_function no_driver-nvidia12 no_driver-nvidia13)
+  unversioned_reference missing_function $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
   libcudart-12-copy.so libat_load.so libotherhook.so standin-driver/libcuda.so.1)
 

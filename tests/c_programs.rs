@@ -112,6 +112,19 @@ fn fork_child_trace_shows_the_parent_before_and_after() {
     assert_eq!(of_parent, 2, "{:#?}", trace.calls);
 }
 
+#[test]
+fn switched_off_nothing_is_seen() {
+    for case in ["guide_sample-12", "guide_sample-static", "driver_api"] {
+        let program = Program::case(case).env("P2PSHIM", "off");
+        let plain = program.plain();
+        plain.assert_success();
+        let (off, trace) = program.traced();
+        off.assert_same_as(&plain, "preloaded and switched off");
+        assert!(trace.calls.is_empty(), "{case}: {:#?}", trace.calls);
+        program.traced_to_stderr().assert_silent();
+    }
+}
+
 /// The runtime has these two in a form for the per-thread default stream; below them are the driver's.
 fn per_thread_stream(flavour: &str) {
     let program = Program::case(&format!("per_thread_stream-{flavour}"));

@@ -14,8 +14,10 @@ static void look_up(const char *where, void *handle, const char *name)
     dlerror();
     void *function = dlsym(handle, name);
     const char *error = dlerror();
+    /* In front of that it names the object that asked, where a preload library cannot but name itself. */
+    const char *symbol = error ? strstr(error, "undefined symbol") : NULL;
     found += function != NULL;
-    printf("%s, %s: %s, dlerror: %s\n", where, name, function ? "found" : "NULL", error ? error : "none");
+    printf("%s, %s: %s, dlerror: %s\n", where, name, function ? "found" : "NULL", symbol ? symbol : "none");
 }
 
 int main(void)
