@@ -2,7 +2,48 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
+.PHONY: build shim demo test test-gpu bench lint check header sim c-tests gpu-bundle clean
+
+CARGO ?= cargo
+SHIM := target/release/libp2pshim.so
+
+build: shim sim
+
+# The library and the command. Cargo knows whether there is anything to do.
+shim:
+	$(CARGO) build --release -p p2pshim -p p2pshim-cli
+
+$(SHIM): shim
 
 include sim/sim.mk
 include c-tests/c-tests.mk
 -include benches/bench.mk
+
+# The guide's sample, unmodified, under the shim: on two real GPUs if there are, else simulated.
+demo: shim sim c-tests
+	c-tests/demo
+
+# The exports are checked in a debug build too: symbol versions have got lost there.
+test: shim sim c-tests
+	$(CARGO) build -p p2pshim
+	tests/run
+
+# Needs two GPUs; on a machine without Rust, run.sh of the bundle does the same.
+test-gpu: gpu-bundle
+	target/gpu-bundle/run.sh
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+check: lint test
+
+# Writes include/p2pshim.h and docs/INTERCEPTED.md anew.
+header: shim
+	P2PSHIM_UPDATE=1 $(CARGO) test -q --test generated
+
+gpu-bundle: shim
+	c-tests/gpu/make-bundle
+
+clean:
+	$(CARGO) clean

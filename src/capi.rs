@@ -166,7 +166,14 @@ mod tests {
 
     fn blank() -> p2pshim_api_t {
         let null = std::ptr::null();
-        p2pshim_api_t { size: size_of::<p2pshim_api_t>(), name: null, layer: null, kind: null, parameters: null, since: 0 }
+        p2pshim_api_t {
+            size: size_of::<p2pshim_api_t>(),
+            name: null,
+            layer: null,
+            kind: null,
+            parameters: null,
+            since: 0,
+        }
     }
 
     #[test]

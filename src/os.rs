@@ -77,7 +77,8 @@ impl Descriptor {
     /// What open(2) says; a symbolic link as last component is refused.
     pub(crate) fn append(path: &OsStr) -> io::Result<Self> {
         let path = CString::new(path.as_bytes())?;
-        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY;
+        let flags =
+            libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY;
         // SAFETY: `path` is a C string that outlives the call.
         let number = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
         if number < 0 {

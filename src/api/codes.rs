@@ -169,6 +169,9 @@ mod tests {
         assert_eq!(name(Layer::Driver, Code(705)), Some("CUDA_ERROR_PEER_ACCESS_NOT_ENABLED"));
         assert_eq!(name(Layer::Driver, Code(12)), None);
         assert_eq!(name(Layer::Runtime, Code(-1)), None);
-        assert_eq!(name(Layer::Runtime, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND), Some("cudaErrorSharedObjectSymbolNotFound"));
+        assert_eq!(
+            name(Layer::Runtime, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND),
+            Some("cudaErrorSharedObjectSymbolNotFound")
+        );
     }
 }

@@ -40,7 +40,9 @@ const OPTIONS: &[Variable] = &[
     },
     Variable {
         name: "P2PSHIM_LOG\0",
-        values: Values::Free("off|error|warn|info|debug|trace, or an env_logger filter such as warn,p2pshim::lookup=debug\0"),
+        values: Values::Free(
+            "off|error|warn|info|debug|trace, or an env_logger filter such as warn,p2pshim::lookup=debug\0",
+        ),
         default: "warn\0",
         help: "what is written to standard error; trace is one line for each intercepted call\0",
     },
@@ -153,10 +155,11 @@ impl Variable {
                 let nearest = nearest(value, words());
                 Err(format!("{name}={value}: no such value; did you mean {nearest}? The default holds: {default}"))
             }
-            Values::Free(_) if name == "P2PSHIM_LOG" => check_filter(value)
-                .map_err(|why| format!("{name}={value}: {why}; did you mean {}? The default holds: {default}", {
+            Values::Free(_) if name == "P2PSHIM_LOG" => check_filter(value).map_err(|why| {
+                format!("{name}={value}: {why}; did you mean {}? The default holds: {default}", {
                     nearest(value, LEVELS.iter().copied())
-                })),
+                })
+            }),
             Values::Free(_) => Ok(()),
         }
     }
@@ -227,7 +230,10 @@ mod tests {
     fn read_valid_values_are_taken() {
         let (config, warnings) =
             read(&[("P2PSHIM", "off"), ("P2PSHIM_LOG", "warn,p2pshim::lookup=debug"), ("P2PSHIM_LOG_FILE", "/tmp/x")]);
-        assert_eq!(config, Config { on: false, log: "warn,p2pshim::lookup=debug".into(), log_file: Some("/tmp/x".into()) });
+        assert_eq!(
+            config,
+            Config { on: false, log: "warn,p2pshim::lookup=debug".into(), log_file: Some("/tmp/x".into()) }
+        );
         assert!(warnings.is_empty(), "{warnings:?}");
     }
 
@@ -248,7 +254,10 @@ mod tests {
         let (config, warnings) = read(&[("P2PSHIM", "offf"), ("P2PSHIM_LOG", "trce")]);
         assert_eq!(config, Config { on: true, log: "warn".into(), log_file: None });
         assert_eq!(warnings[0], "P2PSHIM=offf: no such value; did you mean off? The default holds: on");
-        assert!(warnings[1].contains("P2PSHIM_LOG=trce") && warnings[1].contains("did you mean trace?"), "{warnings:?}");
+        assert!(
+            warnings[1].contains("P2PSHIM_LOG=trce") && warnings[1].contains("did you mean trace?"),
+            "{warnings:?}"
+        );
     }
 
     #[test]
@@ -260,7 +269,9 @@ mod tests {
 
     #[test]
     fn distance_counts_edits() {
-        for (from, to, edits) in [("", "", 0), ("on", "on", 0), ("ON", "on", 0), ("of", "off", 1), ("kitten", "sitting", 3), ("", "abc", 3)] {
+        for (from, to, edits) in
+            [("", "", 0), ("on", "on", 0), ("ON", "on", 0), ("of", "off", 1), ("kitten", "sitting", 3), ("", "abc", 3)]
+        {
             assert_eq!(distance(from, to), edits, "{from} {to}");
         }
     }

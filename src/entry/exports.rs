@@ -8,17 +8,17 @@
 //! default under P2PSHIM for references without a version: exported without any version, one symbol
 //! would capture the calls of every runtime in the process. The driver's functions have no versions.
 
+use std::arch::global_asm;
 #[cfg(not(test))]
 use std::arch::naked_asm;
-use std::arch::global_asm;
 use std::ffi::c_void;
 
 use super::{hooks, thread};
 use crate::api::Function;
 use crate::api::table::{for_each_function, with_runtime_versions};
-use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, RUNTIME_SLOTS, Slot};
 #[cfg(not(test))]
 use crate::real::slot::UNVERSIONED;
+use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, RUNTIME_SLOTS, Slot};
 
 /// The room a trampoline takes.
 const STRIDE: usize = 64;

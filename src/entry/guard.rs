@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use super::exports::entrance;
 use super::fence::{fenced, report_panics_to_the_log};
-use super::thread::{self, Thread};
 use super::read;
-use crate::api::abi::{Code, Value};
+use super::thread::{self, Thread};
 use crate::api::Function;
+use crate::api::abi::{Code, Value};
 use crate::config::Config;
+use crate::os;
 use crate::real::slot::{Slot, resolve};
 use crate::record::{self, Event};
-use crate::os;
 
 /// What the shim does with calls; decided at the first GPU call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ fn start() -> Mode {
     static STARTED: Once = Once::new();
     // What starting calls may come back to us on this thread (an allocator that looks functions up);
     // it is forwarded, and does not wait for itself.
-    unseen(|| {
+    while_busy(|| {
         STARTED.call_once(|| {
             let mode = fenced(|| Some(configure())).unwrap_or(Mode::Forward);
             MODE.store(mode as u8, Relaxed);
@@ -85,6 +85,12 @@ pub(crate) fn hands_out_hooks() -> bool {
 /// Runs our own work outside the path of a call: fenced, and with all that it calls forwarded unseen.
 /// Where such work is already running on this thread the answer is the default one.
 pub(crate) fn unseen<T: Default>(work: impl FnOnce() -> T) -> T {
+    // Not from within: the work may ask for the mode, and the log must be open by then.
+    mode();
+    while_busy(work)
+}
+
+fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
     let thread = thread::current();
     // SAFETY: the block is this thread's own, and each reference ends with its statement.
     if unsafe { &*thread }.is_busy() {

@@ -98,6 +98,10 @@ fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Ro
         }),
     };
     let Some(found) = found else {
+        if handle == libc::RTLD_DEFAULT {
+            // The program may ask dlerror why; this failure is the one to tell of.
+            wanted.next_global();
+        }
         return Route::answer(ptr::null_mut());
     };
     // The program may ask dlerror whether it succeeded.

@@ -168,7 +168,11 @@ unsafe extern "C" fn push_object(info: *mut libc::dl_phdr_info, _: usize, object
     // SAFETY: the caller's promise.
     let (info, objects) = unsafe { (&*info, &mut *objects.cast::<Vec<Object>>()) };
     // SAFETY: the linker's names are C strings, or NULL.
-    let path = if info.dlpi_name.is_null() { CString::default() } else { unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned() };
+    let path = if info.dlpi_name.is_null() {
+        CString::default()
+    } else {
+        unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()
+    };
     objects.push(Object { path, base: image_base(info) });
     0
 }
@@ -178,7 +182,8 @@ unsafe extern "C" fn push_object(info: *mut libc::dl_phdr_info, _: usize, object
 fn image_base(info: &libc::dl_phdr_info) -> usize {
     // SAFETY: the linker says how many headers there are.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    let first = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| header.p_vaddr as usize).min();
+    let first =
+        headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| header.p_vaddr as usize).min();
     const PAGE: usize = 4096;
     (info.dlpi_addr as usize).wrapping_add(first.unwrap_or_default() & !(PAGE - 1))
 }

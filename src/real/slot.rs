@@ -74,7 +74,12 @@ pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
 /// A definition in the global scope is what every caller would be bound to without us, so the slot
 /// keeps it. Otherwise the caller's own library decides, since two copies of one runtime may be
 /// loaded out of each other's sight, and the answer is kept by caller.
-pub(crate) fn resolve(function: Function, slots: &[Slot], position: usize, caller: *const c_void) -> Option<*mut c_void> {
+pub(crate) fn resolve(
+    function: Function,
+    slots: &[Slot],
+    position: usize,
+    caller: *const c_void,
+) -> Option<*mut c_void> {
     let slot = slots.get(position)?;
     if let Some(real) = route(slot, caller) {
         return Some(real);
@@ -102,9 +107,9 @@ struct Route {
     real: AtomicPtr<c_void>,
 }
 
-static ROUTES: [Route; 256] = [const {
-    Route { caller: AtomicUsize::new(0), slot: AtomicUsize::new(0), real: AtomicPtr::new(ptr::null_mut()) }
-}; 256];
+static ROUTES: [Route; 256] =
+    [const { Route { caller: AtomicUsize::new(0), slot: AtomicUsize::new(0), real: AtomicPtr::new(ptr::null_mut()) } };
+        256];
 
 /// All entries, beginning where this call site would be first.
 fn routes_for(caller: *const c_void) -> impl Iterator<Item = &'static Route> {

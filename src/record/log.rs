@@ -32,11 +32,8 @@ pub(crate) fn open(config: &Config, mut warnings: Vec<String>) -> bool {
         }),
     };
     let Some(output) = output else { return false };
-    let logger = Builder::new()
-        .parse_filters(&config.log)
-        .target(Target::Pipe(Box::new(output)))
-        .format(write_line)
-        .build();
+    let logger =
+        Builder::new().parse_filters(&config.log).target(Target::Pipe(Box::new(output))).format(write_line).build();
     log::set_max_level(logger.filter());
     if log::set_boxed_logger(Box::new(logger)).is_err() {
         return false;

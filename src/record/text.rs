@@ -89,7 +89,10 @@ fn p2p_attribute(layer: Layer, attribute: i32) -> Option<&'static str> {
         2 => ("cudaDevP2PAttrAccessSupported", "CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED"),
         3 => ("cudaDevP2PAttrNativeAtomicSupported", "CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED"),
         4 => ("cudaDevP2PAttrCudaArrayAccessSupported", "CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED"),
-        5 => ("cudaDevP2PAttrOnlyPartialNativeAtomicSupported", "CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED"),
+        5 => (
+            "cudaDevP2PAttrOnlyPartialNativeAtomicSupported",
+            "CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED",
+        ),
         _ => return None,
     };
     Some(match layer {
@@ -143,10 +146,28 @@ fn show_driver_3d(out: &mut Formatter<'_>, p: &CUDA_MEMCPY3D_PEER) -> fmt::Resul
     };
     let (src_kind, src) = memory(p.srcMemoryType, p.srcHost, p.srcDevice, p.srcArray);
     let (dst_kind, dst) = memory(p.dstMemoryType, p.dstHost, p.dstDevice, p.dstArray);
-    write!(out, "{{src{src_kind}={}, srcContext={}, srcXInBytes={}, srcY={}, srcZ={}, srcPitch={}, srcHeight={}, ",
-        Address(src), Address(p.srcContext), p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight)?;
-    write!(out, "dst{dst_kind}={}, dstContext={}, dstXInBytes={}, dstY={}, dstZ={}, dstPitch={}, dstHeight={}, ",
-        Address(dst), Address(p.dstContext), p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight)?;
+    write!(
+        out,
+        "{{src{src_kind}={}, srcContext={}, srcXInBytes={}, srcY={}, srcZ={}, srcPitch={}, srcHeight={}, ",
+        Address(src),
+        Address(p.srcContext),
+        p.srcXInBytes,
+        p.srcY,
+        p.srcZ,
+        p.srcPitch,
+        p.srcHeight
+    )?;
+    write!(
+        out,
+        "dst{dst_kind}={}, dstContext={}, dstXInBytes={}, dstY={}, dstZ={}, dstPitch={}, dstHeight={}, ",
+        Address(dst),
+        Address(p.dstContext),
+        p.dstXInBytes,
+        p.dstY,
+        p.dstZ,
+        p.dstPitch,
+        p.dstHeight
+    )?;
     write!(out, "WidthInBytes={}, Height={}, Depth={}}}", p.WidthInBytes, p.Height, p.Depth)
 }
 
@@ -225,8 +246,14 @@ mod tests {
         let side = |ptr| cudaPitchedPtr { ptr, pitch: 1024, xsize: 1000, ysize: 16 };
         let origin = cudaPos { x: 0, y: 0, z: 0 };
         let parms = cudaMemcpy3DPeerParms {
-            srcArray: 0, srcPos: cudaPos { x: 4, y: 0, z: 0 }, srcPtr: side(0xa000), srcDevice: 0,
-            dstArray: 0xc0, dstPos: origin, dstPtr: cudaPitchedPtr { ptr: 0, pitch: 0, xsize: 0, ysize: 0 }, dstDevice: 1,
+            srcArray: 0,
+            srcPos: cudaPos { x: 4, y: 0, z: 0 },
+            srcPtr: side(0xa000),
+            srcDevice: 0,
+            dstArray: 0xc0,
+            dstPos: origin,
+            dstPtr: cudaPitchedPtr { ptr: 0, pitch: 0, xsize: 0, ysize: 0 },
+            dstDevice: 1,
             extent: cudaExtent { width: 1000, height: 16, depth: 4 },
         };
         let value = Value::RuntimePeer3D(std::ptr::null());
@@ -237,12 +264,16 @@ mod tests {
              dstArray=0xc0, dstPos={0, 0, 0}, dstDevice=1, extent={1000, 16, 4}}) = cudaErrorInvalidPitchValue <1.3us>"
         );
         let null = [argument("p", value, None)];
-        assert!(event(Function::cudaMemcpy3DPeer, &null, Code(1)).to_string().starts_with("cudaMemcpy3DPeer(p=NULL) = "));
+        assert!(
+            event(Function::cudaMemcpy3DPeer, &null, Code(1)).to_string().starts_with("cudaMemcpy3DPeer(p=NULL) = ")
+        );
     }
 
     #[test]
     fn elapsed_each_unit() {
-        for (nanoseconds, shown) in [(0, "0ns"), (999, "999ns"), (1_000, "1.0us"), (25_000_000, "25.0ms"), (1_500_000_000, "1.500s")] {
+        for (nanoseconds, shown) in
+            [(0, "0ns"), (999, "999ns"), (1_000, "1.0us"), (25_000_000, "25.0ms"), (1_500_000_000, "1.500s")]
+        {
             assert_eq!(Elapsed(Duration::from_nanos(nanoseconds)).to_string(), shown);
         }
     }

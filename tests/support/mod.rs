@@ -24,6 +24,16 @@ pub(crate) fn shim() -> PathBuf {
     path(&std::env::var("P2PSHIM_LIB").unwrap_or_else(|_| "target/release/libp2pshim.so".to_owned()))
 }
 
+/// The same library as a debug build.
+pub(crate) fn debug_shim() -> PathBuf {
+    path("target/debug/libp2pshim.so")
+}
+
+/// The command that goes with the library.
+pub(crate) fn command() -> PathBuf {
+    path("target/release/p2pshim")
+}
+
 /// A new path for a file that a test writes.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);

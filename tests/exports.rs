@@ -1,0 +1,100 @@
+//! The library exports what the table says and nothing else, however it was built.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// The functions of a layer, as the library itself tells.
+fn functions(library: &Path, layer: &str) -> Vec<String> {
+    let output = Command::new(support::command()).arg("--library").arg(library).arg("apis").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[1] == layer).map(|row| row[0].to_owned()).collect()
+}
+
+fn expected(library: &Path) -> BTreeSet<String> {
+    const VERSIONS: &str = "8.0 9.0 9.1 9.2 10.0 10.1 10.2 11.0 12 13 14";
+    let mut symbols: BTreeSet<String> = functions(library, "driver").into_iter().collect();
+    for name in functions(library, "runtime") {
+        symbols.extend(VERSIONS.split(' ').map(|version| format!("{name}@libcudart.so.{version}")));
+        symbols.insert(format!("{name}@@P2PSHIM"));
+    }
+    symbols.insert("dlsym".to_owned());
+    for name in ["version", "api_count", "api_get", "option_count", "option_get"] {
+        symbols.insert(format!("p2pshim_{name}"));
+    }
+    symbols
+}
+
+fn exported(library: &Path) -> BTreeSet<String> {
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The versions themselves are listed as absolute symbols by some linkers.
+    let rows = text.lines().map(|line| line.split(' ').collect::<Vec<_>>()).filter(|row| row[1] != "A");
+    rows.map(|row| row[2].to_owned()).collect()
+}
+
+fn check(library: &Path) {
+    let (expected, exported) = (expected(library), exported(library));
+    let missing: Vec<_> = expected.difference(&exported).collect();
+    let surplus: Vec<_> = exported.difference(&expected).collect();
+    assert!(missing.is_empty() && surplus.is_empty(), "missing {missing:?}, surplus {surplus:?}");
+    assert!(expected.len() > 100, "the table was not read");
+}
+
+#[test]
+fn exports_release_build_are_the_rows_and_nothing_else() {
+    check(&support::shim());
+}
+
+#[test]
+fn exports_debug_build_are_the_rows_and_nothing_else() {
+    check(&support::debug_shim());
+}
+
+/// What the dynamic linker is told, line by line.
+fn dynamic_section(library: &Path) -> String {
+    let output = Command::new("readelf").args(["-dW"]).arg(library).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn needed_nothing_beyond_the_c_library_and_libgcc() {
+    let section = dynamic_section(&support::shim());
+    let needed: Vec<_> = section.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(!needed.is_empty());
+    for line in needed {
+        let known = [
+            "libc.so.6",
+            "libgcc_s.so.1",
+            "ld-linux-x86-64.so.2",
+            "libdl.so.2",
+            "libpthread.so.0",
+            "libm.so.6",
+            "librt.so.1",
+        ];
+        assert!(known.iter().any(|name| line.contains(&format!("[{name}]"))), "{line}");
+    }
+}
+
+#[test]
+fn constructors_there_are_none_of_ours() {
+    let section = dynamic_section(&support::shim());
+    assert!(section.contains("NODELETE"), "pointers into the library are handed out: it must stay loaded");
+    // crt1's frame_dummy and the standard library's capture of the arguments are all there is.
+    let size = section.lines().find(|line| line.contains("(INIT_ARRAYSZ)")).map(|line| line.trim().to_owned());
+    assert!(size.as_ref().is_none_or(|line| line.contains(" 16 (bytes)") || line.contains(" 8 (bytes)")), "{size:?}");
+}
+
+#[test]
+fn size_stripped_at_most_3_mib() {
+    let size = std::fs::metadata(support::shim()).unwrap().len();
+    assert!(size <= 3 << 20, "{size} bytes");
+}
