@@ -1,0 +1,31 @@
+# Benchmarks: `make bench` measures what the shim costs the host and fails if that exceeds the limits.
+
+BENCH := target/bench
+BENCH_SHIM ?= target/release/libp2pshim.so
+BENCH_CC = $(CC) -std=c11 -Wall -Wextra -Werror -O2 -falign-functions=64 -falign-loops=64
+BENCH_LIBRARY := -shared -fPIC
+
+.PHONY: bench bench-programs
+bench: shim bench-programs
+	benches/host-cost $(BENCH) $(BENCH_SHIM)
+
+bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 libjump_only.so call_cost start_cost)
+
+$(BENCH):
+	mkdir -p $@
+
+$(BENCH)/libcudart.so.12: benches/null_runtime.c benches/null_runtime.map benches/null_cuda.h | $(BENCH)
+	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcudart.so.12,--version-script=benches/null_runtime.map -o $@
+
+$(BENCH)/libcuda.so.1: benches/null_driver.c benches/null_cuda.h | $(BENCH)
+	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@
+
+$(BENCH)/libjump_only.so: benches/jump_only.c benches/null_cuda.h | $(BENCH)
+	$(BENCH_CC) $(BENCH_LIBRARY) $< -ldl -o $@
+
+# Bound before it runs, and as PIE: so the address of a linked function is that of the code called.
+$(BENCH)/call_cost: benches/call_cost.c benches/null_cuda.h $(BENCH)/libcudart.so.12 $(BENCH)/libcuda.so.1
+	$(BENCH_CC) -fPIE -pie -pthread $(filter-out %.h,$^) -ldl -Wl,-z,now '-Wl,-rpath,$$ORIGIN' -o $@
+
+$(BENCH)/start_cost: benches/start_cost.c | $(BENCH)
+	$(BENCH_CC) -static $< -o $@
