@@ -1,1 +1,25 @@
-//! Simulated GPUs.
+//! Simulated GPUs: devices, memory, streams, events, contexts and peer access, without any ABI.
+//!
+//! [`Machine`] is the whole simulation behind one lock. Work that a GPU would do becomes a [`work::Work`]
+//! and goes through one door, `State::submit`, to the worker thread of its [`stream::Stream`]. Order is
+//! decided when work is submitted: each piece carries the [`fence::Fence`]s that it waits for, so that the
+//! rules of the default streams are a matter of choosing fences and nothing else.
+//!
+//! Codes, orders and limits are those measured on real GPUs, or documented where nothing was measured.
+
+#![deny(unsafe_code)]
+
+pub mod config;
+pub mod current;
+pub mod error;
+pub mod fence;
+pub mod machine;
+#[allow(unsafe_code, reason = "the one place that touches raw memory and the operating system")]
+pub mod os;
+pub mod peers;
+pub mod space;
+pub mod stream;
+pub mod work;
+
+pub use error::{Error, Result};
+pub use machine::Machine;

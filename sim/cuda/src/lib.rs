@@ -1,1 +1,17 @@
-//! Simulated GPUs.
+//! The CUDA driver API on simulated GPUs, to be linked into a `libcuda.so.1`.
+//!
+//! Every exported function is written once with the `api!` macro (`entry.rs`), which gives it the C ABI and,
+//! where it has one, its per-thread default stream variant. `table.rs` lists all of them for
+//! `cuGetProcAddress`. A function becomes visible by being in both places.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code, reason = "reads and writes what pointers from C callers point to")]
+#[allow(dead_code, reason = "shared with the runtime, which needs more of it")]
+mod abi;
+#[allow(unsafe_code, reason = "the names of exported functions have to stay as they are")]
+mod api;
+mod entry;
+#[allow(unsafe_code, reason = "calls functions of the program")]
+mod functions;
+mod table;

@@ -1,0 +1,117 @@
+//! What the environment says about the machine to simulate.
+
+/// The most devices that can be simulated.
+pub const MAX_DEVICES: usize = 64;
+
+/// A machine to simulate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Number of devices (`P2PSIM_DEVICES`, default 2, 0 to [`MAX_DEVICES`]).
+    pub devices: usize,
+    /// Ordered pairs of devices, the first unable to reach the second (`P2PSIM_NO_P2P`, such as `0-1,2>3`).
+    pub no_path: Vec<(usize, usize)>,
+    /// Peers that one context may have enabled at a time (`P2PSIM_MAX_PEERS`, default 8).
+    pub max_peers: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { devices: 2, no_path: Vec::new(), max_peers: 8 }
+    }
+}
+
+impl Config {
+    /// Reads the process environment; complains on stderr about values that it cannot use.
+    pub fn from_env() -> Config {
+        let (config, complaints) = Config::parse(|name| std::env::var(name).ok());
+        for complaint in complaints {
+            eprintln!("p2psim: {complaint}");
+        }
+        config
+    }
+
+    /// Reads variables through `lookup`; a value that makes no sense leaves the default and a complaint.
+    pub fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Config, Vec<String>) {
+        let mut config = Config::default();
+        let mut complaints = Vec::new();
+        let mut number = |name: &str, range: std::ops::RangeInclusive<usize>, value: &mut usize| {
+            let Some(text) = lookup(name) else { return };
+            match text.trim().parse() {
+                Ok(parsed) if range.contains(&parsed) => *value = parsed,
+                _ => complaints.push(format!(
+                    "{name}={text}: not a number from {} to {}; using {value}",
+                    range.start(),
+                    range.end(),
+                )),
+            }
+        };
+        number("P2PSIM_DEVICES", 0..=MAX_DEVICES, &mut config.devices);
+        number("P2PSIM_MAX_PEERS", 0..=MAX_DEVICES, &mut config.max_peers);
+        if let Some(text) = lookup("P2PSIM_NO_P2P") {
+            match parse_pairs(&text) {
+                Some(pairs) => config.no_path = pairs,
+                None => {
+                    complaints.push(format!("P2PSIM_NO_P2P={text}: not a list like 0-1,2>3; every pair has a path"))
+                }
+            }
+        }
+        (config, complaints)
+    }
+
+    /// Whether the hardware lets device `from` reach the memory of device `to`.
+    pub fn has_path(&self, from: usize, to: usize) -> bool {
+        from != to && !self.no_path.contains(&(from, to))
+    }
+}
+
+/// `0-1,2>3`: no path between 0 and 1 either way, none from 2 to 3.
+fn parse_pairs(text: &str) -> Option<Vec<(usize, usize)>> {
+    let mut pairs = Vec::new();
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        let (from, to, both) = match (item.split_once('-'), item.split_once('>')) {
+            (Some((from, to)), None) => (from, to, true),
+            (None, Some((from, to))) => (from, to, false),
+            _ => return None,
+        };
+        let (from, to) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+        pairs.push((from, to));
+        if both {
+            pairs.push((to, from));
+        }
+    }
+    Some(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(variables: &[(&str, &str)]) -> (Config, Vec<String>) {
+        Config::parse(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
+    }
+
+    #[test]
+    fn parse_nothing_set_gives_defaults() {
+        assert_eq!(parse(&[]), (Config::default(), vec![]));
+    }
+
+    #[test]
+    fn parse_pairs_one_way_and_both_ways() {
+        let (config, complaints) = parse(&[("P2PSIM_NO_P2P", "0-1, 2>3")]);
+        assert!(complaints.is_empty());
+        assert!(!config.has_path(0, 1) && !config.has_path(1, 0));
+        assert!(!config.has_path(2, 3) && config.has_path(3, 2));
+        assert!(!config.has_path(5, 5));
+    }
+
+    #[test]
+    fn parse_bad_value_complains_and_keeps_default() {
+        for (name, value) in
+            [("P2PSIM_DEVICES", "many"), ("P2PSIM_DEVICES", "-1"), ("P2PSIM_NO_P2P", "0:1"), ("P2PSIM_MAX_PEERS", "65")]
+        {
+            let (config, complaints) = parse(&[(name, value)]);
+            assert_eq!(config, Config::default());
+            assert!(complaints.len() == 1 && complaints[0].contains(name), "{complaints:?}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Contexts, primary and created, and peer access between them.
+
+use std::collections::HashMap;
+
+use super::{Context, ContextHandle, ContextId, Machine, State, StreamHandle};
+use crate::current;
+use crate::error::{Error, Result};
+use crate::fence::wait_all;
+use crate::stream::{Role, Stream};
+
+/// Primary contexts keep their handle through resets, as a real driver's do.
+const PRIMARY_HANDLES: u64 = 0x5051_0000_0000;
+/// Handles of created contexts, used again after their context has gone.
+const CREATED_HANDLES: u64 = 0x5052_0000_0000;
+const HANDLE_STEP: u64 = 0x100;
+
+/// What a program may ask about a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextInfo {
+    /// Unique in the life of the process.
+    pub id: ContextId,
+    /// Its handle.
+    pub handle: ContextHandle,
+    /// Its device.
+    pub device: usize,
+    /// Flags that it was created with.
+    pub flags: u32,
+}
+
+/// What a program may ask about a device's primary context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrimaryState {
+    /// Flags for its next life.
+    pub flags: u32,
+    /// Whether it is alive.
+    pub active: bool,
+}
+
+impl Machine {
+    /// Takes a reference to a device's primary context; brings it to life if it is not alive.
+    pub fn retain_primary(&self, device: usize) -> Result<ContextHandle> {
+        let mut state = self.lock();
+        let handle = primary_handle(device);
+        let primary = state.primaries.get_mut(device).ok_or(Error::INVALID_DEVICE)?;
+        primary.references += 1;
+        let flags = primary.flags;
+        if !state.handles.contains_key(&handle) {
+            state.start_context(handle, device, flags);
+        }
+        Ok(handle)
+    }
+
+    /// Drops a reference to a device's primary context; the last one ends it.
+    pub fn release_primary(&self, device: usize) -> Result<()> {
+        let mut state = self.lock();
+        let primary = state.primaries.get_mut(device).ok_or(Error::INVALID_DEVICE)?;
+        primary.references = primary.references.checked_sub(1).ok_or(Error::INVALID_CONTEXT)?;
+        let last = primary.references == 0;
+        drop(state);
+        if last {
+            self.end_context(primary_handle(device));
+        }
+        Ok(())
+    }
+
+    /// Ends a device's primary context whoever still refers to it.
+    pub fn reset_primary(&self, device: usize) -> Result<()> {
+        self.end_context(primary_handle(device));
+        Ok(())
+    }
+
+    /// Asks about a device's primary context.
+    pub fn primary_state(&self, device: usize) -> Result<PrimaryState> {
+        let state = self.lock();
+        let primary = state.primaries.get(device).ok_or(Error::INVALID_DEVICE)?;
+        Ok(PrimaryState { flags: primary.flags, active: state.handles.contains_key(&primary_handle(device)) })
+    }
+
+    /// Sets the flags of a device's primary context, also while it is alive.
+    pub fn set_primary_flags(&self, device: usize, flags: u32) -> Result<()> {
+        let mut state = self.lock();
+        state.primaries.get_mut(device).ok_or(Error::INVALID_DEVICE)?.flags = flags;
+        let id = state.handles.get(&primary_handle(device)).copied();
+        if let Some(context) = id.and_then(|id| state.contexts.get_mut(&id)) {
+            context.flags = flags;
+        }
+        Ok(())
+    }
+
+    /// Creates a context.
+    pub fn create_context(&self, device: usize, flags: u32) -> Result<ContextHandle> {
+        let mut state = self.lock();
+        let handles = (1..).map(|slot| ContextHandle(CREATED_HANDLES + slot * HANDLE_STEP));
+        let unused = |handle: &ContextHandle| !state.handles.contains_key(handle);
+        let handle = handles.into_iter().find(unused).ok_or(Error::OUT_OF_MEMORY)?;
+        state.start_context(handle, device, flags);
+        Ok(handle)
+    }
+
+    /// Destroys a created context.
+    pub fn destroy_context(&self, handle: ContextHandle) -> Result<()> {
+        if handle.0 < CREATED_HANDLES || !self.end_context(handle) {
+            return Err(Error::INVALID_CONTEXT);
+        }
+        if current::get() == Some(handle) {
+            current::pop();
+        }
+        Ok(())
+    }
+
+    /// Asks about a context by its handle.
+    pub fn context(&self, handle: ContextHandle) -> Result<ContextInfo> {
+        let state = self.lock();
+        state.info(state.named(handle)?)
+    }
+
+    /// The handle of a context that is still alive.
+    pub fn context_of(&self, id: ContextId) -> Option<ContextHandle> {
+        self.lock().contexts.get(&id).map(|context| context.handle)
+    }
+
+    /// Asks about the calling thread's current context.
+    pub fn current_context(&self) -> Result<ContextInfo> {
+        let state = self.lock();
+        state.info(state.current()?)
+    }
+
+    /// Waits for all work of the current context.
+    pub fn synchronize_context(&self) -> Result<()> {
+        let state = self.lock();
+        let id = state.current()?;
+        let tails = state.contexts.get(&id).map(Context::all_tails).unwrap_or_default();
+        drop(state);
+        wait_all(&tails);
+        Ok(())
+    }
+
+    /// Lets the current context reach the memory of `peer`.
+    pub fn enable_peer(&self, peer: ContextHandle) -> Result<()> {
+        let mut state = self.lock();
+        let (from, to) = (state.current()?, state.named(peer)?);
+        let (from_device, to_device) = (state.info(from)?.device, state.info(to)?.device);
+        if !self.has_path(from_device, to_device) {
+            return Err(Error::PEER_ACCESS_UNSUPPORTED);
+        }
+        state.peers.enable(from, to, self.config.max_peers)
+    }
+
+    /// Undoes [`Machine::enable_peer`].
+    pub fn disable_peer(&self, peer: ContextHandle) -> Result<()> {
+        let mut state = self.lock();
+        let (from, to) = (state.current()?, state.named(peer)?);
+        state.peers.disable(from, to)
+    }
+
+    /// Ends a context: at once nobody can name it any more, then its work ends, then what it owned goes.
+    fn end_context(&self, handle: ContextHandle) -> bool {
+        let mut state = self.lock();
+        let Some(id) = state.handles.remove(&handle) else { return false };
+        state.peers.forget(id);
+        state.streams.retain(|_, stream| stream.context != id);
+        state.events.retain(|_, event| event.context != id);
+        state.arrays.retain(|_, array| array.storage.context != id);
+        let allocations = state.space.take_all_of(id);
+        // Other contexts' streams may be copying from or to this one's memory.
+        let tails = state.all_tails();
+        drop(state);
+
+        wait_all(&tails);
+        let mut state = self.lock();
+        allocations.iter().for_each(|gone| state.space.recycle(gone));
+        state.contexts.remove(&id);
+        true
+    }
+}
+
+impl State {
+    fn start_context(&mut self, handle: ContextHandle, device: usize, flags: u32) {
+        let id = ContextId(self.number());
+        let legacy = Stream::new(StreamHandle(1), id, Role::Legacy, 0);
+        let context = Context { handle, device, flags, legacy, per_thread: HashMap::new(), streams: Vec::new() };
+        self.contexts.insert(id, context);
+        self.handles.insert(handle, id);
+    }
+
+    /// The context that a program names.
+    pub(super) fn named(&self, handle: ContextHandle) -> Result<ContextId> {
+        self.handles.get(&handle).copied().ok_or(Error::INVALID_CONTEXT)
+    }
+
+    /// The calling thread's current context.
+    pub(super) fn current(&self) -> Result<ContextId> {
+        let handle = current::get().ok_or(Error::INVALID_CONTEXT)?;
+        self.handles.get(&handle).copied().ok_or(Error::CONTEXT_IS_DESTROYED)
+    }
+
+    pub(super) fn info(&self, id: ContextId) -> Result<ContextInfo> {
+        let context = self.contexts.get(&id).ok_or(Error::INVALID_CONTEXT)?;
+        Ok(ContextInfo { id, handle: context.handle, device: context.device, flags: context.flags })
+    }
+}
+
+fn primary_handle(device: usize) -> ContextHandle {
+    ContextHandle(PRIMARY_HANDLES + (device as u64 + 1) * HANDLE_STEP)
+}

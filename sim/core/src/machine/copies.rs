@@ -1,0 +1,285 @@
+//! Copies and memsets: checking them, choosing their way, submitting them.
+
+use std::sync::Arc;
+
+use super::{ArrayHandle, ContextId, DefaultStream, Machine, State, StreamRef};
+use crate::error::{Error, Result};
+use crate::fence::Fence;
+use crate::os;
+use crate::space::Kind;
+use crate::work::{Copy, Extent, Fill, Layout, Path, Work, staging_time};
+
+/// What a side of a copy starts at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locus {
+    /// An address, whatever it belongs to.
+    Any(u64),
+    /// An address of host memory.
+    Host(u64),
+    /// An address that the machine knows: device memory or pinned host memory.
+    Device(u64),
+    /// An array.
+    Array(ArrayHandle),
+}
+
+/// One side of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where it starts.
+    pub at: Locus,
+    /// Bytes from row to row; ignored for arrays.
+    pub pitch: u64,
+    /// Rows from slice to slice; ignored for arrays.
+    pub rows: u64,
+    /// Offset in bytes.
+    pub x: u64,
+    /// Offset in rows.
+    pub y: u64,
+    /// Offset in slices.
+    pub z: u64,
+}
+
+impl Place {
+    /// A side of a copy of one row.
+    pub fn linear(at: Locus) -> Place {
+        Place { at, pitch: 0, rows: 0, x: 0, y: 0, z: 0 }
+    }
+}
+
+/// A copy that a program asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where to.
+    pub dst: Place,
+    /// Where from.
+    pub src: Place,
+    /// How much.
+    pub extent: Extent,
+}
+
+/// Whether the program expects a copy to be over when the call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// If the host takes part; between devices nobody waits.
+    Sync,
+    /// Only if the host's side is pageable memory.
+    Async,
+}
+
+/// What a side of a copy turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    Device { device: usize, context: ContextId },
+    Pinned { context: ContextId },
+    Pageable,
+}
+
+impl Memory {
+    fn context(self) -> Option<ContextId> {
+        match self {
+            Memory::Device { context, .. } | Memory::Pinned { context } => Some(context),
+            Memory::Pageable => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Side {
+    layout: Layout,
+    memory: Memory,
+}
+
+impl Machine {
+    /// Copies on a stream.
+    pub fn copy(&self, stream: StreamRef, request: &Request, completion: Completion) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        if request.extent.is_empty() {
+            return Ok(());
+        }
+        let (dst, src) = state.sides(request)?;
+        let mut copy = state.plan(dst, src, request.extent);
+        let must_wait = match completion {
+            Completion::Sync => copy.path == Path::Host,
+            Completion::Async => dst.memory == Memory::Pageable,
+        };
+        if !must_wait && src.memory == Memory::Pageable {
+            copy.take_snapshot();
+        }
+        let path = copy.path;
+        let fence = state.submit(&stream, Vec::new(), Work::Copy(copy))?;
+        drop(state);
+        finish(&fence, must_wait, path, request.extent);
+        Ok(())
+    }
+
+    /// The synchronous peer copy: ordered on the default streams of both sides' contexts, and the host does not
+    /// wait for it unless the host takes part.
+    pub fn copy_peer(&self, default: DefaultStream, request: &Request) -> Result<()> {
+        let mut state = self.lock();
+        state.current()?;
+        if request.extent.is_empty() {
+            return Ok(());
+        }
+        let (dst, src) = state.sides(request)?;
+        let copy = state.plan(dst, src, request.extent);
+        let path = copy.path;
+        let fence = state.submit_on_both(default, [src.memory.context(), dst.memory.context()], Work::Copy(copy))?;
+        drop(state);
+        finish(&fence, path == Path::Host, path, request.extent);
+        Ok(())
+    }
+
+    /// Sets `extent` of device or pinned memory to the low `unit` bytes of `value`.
+    pub fn fill(&self, stream: StreamRef, dst: Place, extent: Extent, value: u32, unit: u64) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        let side = state.side(&dst, extent)?;
+        if !side.layout.address.is_multiple_of(unit) || !extent.width.is_multiple_of(unit) {
+            return Err(Error::INVALID_VALUE);
+        }
+        state.submit(&stream, Vec::new(), Work::Fill(Fill { dst: side.layout, extent, value, unit }))?;
+        Ok(())
+    }
+}
+
+/// What happens to the host after a copy was submitted.
+fn finish(fence: &Fence, must_wait: bool, path: Path, extent: Extent) {
+    if must_wait {
+        fence.wait();
+    } else if path == Path::Staged {
+        // It was measured that the call takes the time of the transfer. Not waiting for the fence keeps this true
+        // and still lets a program release, from this thread, what the stream's earlier work waits for.
+        os::pause(staging_time(extent.bytes()));
+    }
+}
+
+impl State {
+    fn sides(&self, request: &Request) -> Result<(Side, Side)> {
+        Ok((self.side(&request.dst, request.extent)?, self.side(&request.src, request.extent)?))
+    }
+
+    /// Checks one side against the memory that it names.
+    fn side(&self, place: &Place, extent: Extent) -> Result<Side> {
+        match place.at {
+            Locus::Array(handle) => self.array_side(handle, place, extent),
+            Locus::Any(address) | Locus::Host(address) | Locus::Device(address) => {
+                self.address_side(address, place, extent)
+            }
+        }
+    }
+
+    fn array_side(&self, handle: ArrayHandle, place: &Place, extent: Extent) -> Result<Side> {
+        let array = self.arrays.get(&handle).ok_or(Error::INVALID_HANDLE)?;
+        let (pitch, rows) = (array.shape.pitch(), array.shape.height.max(1));
+        let place = Place { pitch, rows, ..*place };
+        let inside = place.y.checked_add(extent.height).is_some_and(|end| end <= rows);
+        let (layout, span) = layout(array.storage.base, &place, extent).ok_or(Error::INVALID_VALUE)?;
+        if !inside || !array.storage.holds(layout.address, span) {
+            return Err(Error::INVALID_VALUE);
+        }
+        let memory = Memory::Device { device: array.storage.device, context: array.storage.context };
+        Ok(Side { layout, memory })
+    }
+
+    fn address_side(&self, address: u64, place: &Place, extent: Extent) -> Result<Side> {
+        if address == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        let (layout, span) = layout(address, place, extent).ok_or(Error::INVALID_VALUE)?;
+        let memory = self.memory_at(layout.address, span)?;
+        let fits = match place.at {
+            Locus::Host(_) => !matches!(memory, Memory::Device { .. }),
+            Locus::Device(_) => memory != Memory::Pageable,
+            _ => true,
+        };
+        if fits { Ok(Side { layout, memory }) } else { Err(Error::INVALID_VALUE) }
+    }
+
+    fn memory_at(&self, address: u64, span: u64) -> Result<Memory> {
+        let Some(found) = self.space.find(address) else {
+            return if self.space.is_device_address(address) {
+                Err(Error::INVALID_VALUE)
+            } else {
+                Ok(Memory::Pageable)
+            };
+        };
+        if found.kind == Kind::Array || !found.holds(address, span) {
+            return Err(Error::INVALID_VALUE);
+        }
+        let (device, context) = (found.device, found.context);
+        Ok(if found.kind.is_host() { Memory::Pinned { context } } else { Memory::Device { device, context } })
+    }
+
+    /// Chooses the way and counts it.
+    fn plan(&mut self, dst: Side, src: Side, extent: Extent) -> Copy {
+        let path = self.path(dst.memory, src.memory);
+        if let (Memory::Device { device: from, .. }, Memory::Device { device: to, .. }) = (src.memory, dst.memory) {
+            let (direct, staged) = self.copies.entry((from, to)).or_default();
+            match path {
+                Path::Direct => *direct += 1,
+                Path::Staged => *staged += 1,
+                Path::SameDevice | Path::Host => {}
+            }
+        }
+        Copy { dst: dst.layout, src: src.layout, extent, path, snapshot: None }
+    }
+
+    /// Direct if either side's context can reach the other side's allocation.
+    fn path(&self, dst: Memory, src: Memory) -> Path {
+        let (Memory::Device { device: to, context: dst }, Memory::Device { device: from, context: src }) = (dst, src)
+        else {
+            return Path::Host;
+        };
+        if from == to {
+            Path::SameDevice
+        } else if self.peers.reaches(src, dst) || self.peers.reaches(dst, src) {
+            Path::Direct
+        } else {
+            Path::Staged
+        }
+    }
+
+    /// Submits work that comes after all that both contexts' default streams have to wait for, and before all
+    /// that comes later on either.
+    fn submit_on_both(
+        &mut self,
+        default: DefaultStream,
+        contexts: [Option<ContextId>; 2],
+        work: Work,
+    ) -> Result<Arc<Fence>> {
+        let [first, second] = contexts.map(|context| context.unwrap_or(ContextId(0)));
+        let first = self.default_stream(first, default)?;
+        let second = self.default_stream(second, default)?;
+        if Arc::ptr_eq(&first, &second) {
+            return self.submit(&first, Vec::new(), work);
+        }
+        let mut after = self.implicit_order(&second);
+        after.push(second.tail());
+        let fence = self.submit(&first, after, work)?;
+        self.submit(&second, vec![Arc::clone(&fence)], Work::Nothing)?;
+        Ok(fence)
+    }
+}
+
+/// Where a box starts, and the bytes from its first to its last; None if its rows or slices would overlap or wrap.
+fn layout(base: u64, place: &Place, extent: Extent) -> Option<(Layout, u64)> {
+    let (pitch, many_rows) = (place.pitch, extent.height > 1 || extent.depth > 1);
+    let row_end = place.x.checked_add(extent.width)?;
+    if (pitch != 0 || many_rows) && row_end > pitch {
+        return None;
+    }
+    if extent.depth > 1 && place.y.checked_add(extent.height)? > place.rows {
+        return None;
+    }
+    let slice = pitch.checked_mul(place.rows)?;
+    let start = place.z.checked_mul(slice)?.checked_add(place.y.checked_mul(pitch)?)?.checked_add(place.x)?;
+    let last_row = (extent.depth - 1).checked_mul(slice)?.checked_add((extent.height - 1).checked_mul(pitch)?)?;
+    let span = last_row.checked_add(extent.width)?;
+    let address = base.checked_add(start)?;
+    address.checked_add(span)?;
+    Some((Layout { address, pitch, slice }, span))
+}

@@ -1,0 +1,125 @@
+//! Allocations and arrays.
+
+use super::{Array, ArrayHandle, Machine};
+use crate::error::{Error, Result};
+use crate::fence::wait_all;
+use crate::space::{Allocation, DEVICE_MEMORY, Kind};
+
+/// The size of an array and the program's description of its elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayShape {
+    /// Elements in a row.
+    pub width: u64,
+    /// Rows; 0 in a one-dimensional array.
+    pub height: u64,
+    /// Slices; 0 in an array of fewer dimensions.
+    pub depth: u64,
+    /// Bytes of an element.
+    pub element: u64,
+    /// The driver API's number of the format of a channel.
+    pub format: u32,
+    /// Channels of an element.
+    pub channels: u32,
+    /// Flags that it was created with.
+    pub flags: u32,
+}
+
+impl ArrayShape {
+    /// Bytes of a row.
+    pub fn pitch(&self) -> u64 {
+        self.width.saturating_mul(self.element)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        let rows = self.height.max(1).checked_mul(self.depth.max(1))?;
+        self.width.checked_mul(self.element)?.checked_mul(rows)
+    }
+}
+
+impl Machine {
+    /// Allocates device memory, or pinned host memory, that belongs to the current context.
+    pub fn allocate(&self, kind: Kind, size: u64, flags: u32) -> Result<u64> {
+        let mut state = self.lock();
+        let context = state.current()?;
+        let device = state.info(context)?.device;
+        state.space.allocate(kind, size, context, device, flags)
+    }
+
+    /// Frees what [`Machine::allocate`] made of that kind, after all work of the machine submitted so far.
+    ///
+    /// A real driver waits too: for every device, as far as was measured.
+    pub fn free(&self, base: u64, kind: Kind) -> Result<()> {
+        let mut state = self.lock();
+        state.current()?;
+        let gone = state.space.take(base, kind).ok_or(Error::INVALID_VALUE)?;
+        let tails = state.all_tails();
+        drop(state);
+        wait_all(&tails);
+        self.lock().space.recycle(&gone);
+        Ok(())
+    }
+
+    /// Makes memory of the program page-locked.
+    pub fn register_host(&self, base: u64, size: u64, flags: u32) -> Result<()> {
+        let mut state = self.lock();
+        let context = state.current()?;
+        let device = state.info(context)?.device;
+        if base == 0 || size == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        state.space.register(base, size, context, device, flags)
+    }
+
+    /// Undoes [`Machine::register_host`], after all work submitted so far.
+    pub fn unregister_host(&self, base: u64) -> Result<()> {
+        let mut state = self.lock();
+        state.current()?;
+        let gone = state.space.take(base, Kind::Registered).ok_or(Error::HOST_MEMORY_NOT_REGISTERED)?;
+        let tails = state.all_tails();
+        drop(state);
+        wait_all(&tails);
+        self.lock().space.recycle(&gone);
+        Ok(())
+    }
+
+    /// Free and total bytes of the current context's device.
+    pub fn memory_info(&self) -> Result<(u64, u64)> {
+        let state = self.lock();
+        let device = state.info(state.current()?)?.device;
+        Ok((state.space.free_memory(device), DEVICE_MEMORY))
+    }
+
+    /// The allocation that an address of the program lies in.
+    pub fn find(&self, address: u64) -> Option<Allocation> {
+        self.lock().space.find(address).filter(|found| found.kind != Kind::Array).cloned()
+    }
+
+    /// Creates an array on the current context's device.
+    pub fn create_array(&self, shape: ArrayShape) -> Result<ArrayHandle> {
+        let mut state = self.lock();
+        let context = state.current()?;
+        let device = state.info(context)?.device;
+        let bytes = shape.bytes().filter(|bytes| *bytes > 0).ok_or(Error::INVALID_VALUE)?;
+        let base = state.space.allocate(Kind::Array, bytes, context, device, shape.flags)?;
+        let storage = state.space.find(base).cloned().ok_or(Error::UNKNOWN)?;
+        let handle = ArrayHandle(ARRAY_HANDLES + state.number() * 0x10);
+        state.arrays.insert(handle, Array { shape, storage });
+        Ok(handle)
+    }
+
+    /// Destroys an array after all work submitted so far.
+    pub fn destroy_array(&self, handle: ArrayHandle) -> Result<()> {
+        let mut state = self.lock();
+        state.current()?;
+        let array = state.arrays.remove(&handle).ok_or(Error::INVALID_HANDLE)?;
+        drop(state);
+        self.free(array.storage.base, Kind::Array)
+    }
+
+    /// The shape of an array.
+    pub fn array_shape(&self, handle: ArrayHandle) -> Result<ArrayShape> {
+        self.lock().arrays.get(&handle).map(|array| array.shape).ok_or(Error::INVALID_HANDLE)
+    }
+}
+
+const ARRAY_HANDLES: u64 = 0x5055_0000_0000;

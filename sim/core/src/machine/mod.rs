@@ -1,0 +1,189 @@
+//! The whole simulated machine.
+//!
+//! Methods of [`Machine`] lock its state, decide, submit work and unlock; whatever has to be waited for is
+//! waited for afterwards, so that one blocked stream never stops a call about another.
+
+mod contexts;
+mod copies;
+mod memory;
+mod streams;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+pub use contexts::{ContextInfo, PrimaryState};
+pub use copies::{Completion, Locus, Place, Request};
+pub use memory::ArrayShape;
+pub use streams::{StreamInfo, StreamRef};
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::fence::{Fence, lock};
+use crate::peers::Peers;
+use crate::space::{Allocation, Space};
+use crate::stream::{Role, Stream};
+use crate::work::Work;
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $($(#[$doc])* #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)] pub struct $name(pub u64);)*
+    };
+}
+
+handles! {
+    /// One life of a context: never used twice, while its handle may be.
+    ContextId;
+    /// What the program calls a context.
+    ContextHandle;
+    /// What the program calls a stream.
+    StreamHandle;
+    /// What the program calls an event.
+    EventHandle;
+    /// What the program calls an array.
+    ArrayHandle;
+}
+
+/// Which of the two default streams of a context is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultStream {
+    /// The one that all threads share and that blocks.
+    Legacy,
+    /// The calling thread's own.
+    PerThread,
+}
+
+/// The simulated machine.
+pub struct Machine {
+    config: Config,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct Primary {
+    references: u32,
+    flags: u32,
+}
+
+struct Context {
+    handle: ContextHandle,
+    device: usize,
+    flags: u32,
+    legacy: Arc<Stream>,
+    per_thread: HashMap<u64, Arc<Stream>>,
+    /// Created streams, as long as they may have work.
+    streams: Vec<Arc<Stream>>,
+}
+
+impl Context {
+    /// Streams whose work is ordered with the legacy default stream's, besides itself.
+    fn blocking_streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
+        self.per_thread.values().chain(self.streams.iter().filter(|stream| stream.role == Role::Blocking))
+    }
+
+    fn all_tails(&self) -> Vec<Arc<Fence>> {
+        let streams = self.per_thread.values().chain(&self.streams).chain([&self.legacy]);
+        streams.map(|stream| stream.tail()).collect()
+    }
+}
+
+struct Event {
+    context: ContextId,
+    has_time: bool,
+    recorded: Option<Arc<Fence>>,
+}
+
+struct Array {
+    shape: ArrayShape,
+    storage: Allocation,
+}
+
+struct State {
+    primaries: Vec<Primary>,
+    /// Includes contexts that are ending but still have work.
+    contexts: BTreeMap<ContextId, Context>,
+    /// The contexts that a program can name.
+    handles: HashMap<ContextHandle, ContextId>,
+    streams: HashMap<StreamHandle, Arc<Stream>>,
+    events: HashMap<EventHandle, Event>,
+    arrays: HashMap<ArrayHandle, Array>,
+    space: Space,
+    peers: Peers,
+    /// Copies between two devices, from and to: direct ones, staged ones.
+    copies: HashMap<(usize, usize), (u64, u64)>,
+    last_number: u64,
+}
+
+impl Machine {
+    /// A machine at power-on.
+    pub fn new(config: Config) -> Result<Machine> {
+        let state = State {
+            primaries: (0..config.devices).map(|_| Primary::default()).collect(),
+            contexts: BTreeMap::new(),
+            handles: HashMap::new(),
+            streams: HashMap::new(),
+            events: HashMap::new(),
+            arrays: HashMap::new(),
+            space: Space::new(config.devices)?,
+            peers: Peers::default(),
+            copies: HashMap::new(),
+            last_number: 0,
+        };
+        Ok(Machine { config, state: Mutex::new(state) })
+    }
+
+    /// How many devices there are.
+    pub fn devices(&self) -> usize {
+        self.config.devices
+    }
+
+    /// Turns a program's ordinal into a device.
+    pub fn device(&self, ordinal: i32) -> Result<usize> {
+        usize::try_from(ordinal).ok().filter(|device| *device < self.config.devices).ok_or(Error::INVALID_DEVICE)
+    }
+
+    /// Whether the hardware lets device `from` reach the memory of device `to`.
+    pub fn has_path(&self, from: usize, to: usize) -> bool {
+        self.config.has_path(from, to)
+    }
+
+    /// How many copies between two devices have been submitted: direct ones, staged ones.
+    pub fn copies(&self, from: usize, to: usize) -> (u64, u64) {
+        self.lock().copies.get(&(from, to)).copied().unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl State {
+    /// A number that was never handed out before.
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// The one door through which work reaches a stream: adds what the default streams' rules demand.
+    fn submit(&self, stream: &Arc<Stream>, mut after: Vec<Arc<Fence>>, work: Work) -> Result<Arc<Fence>> {
+        after.extend(self.implicit_order(stream));
+        stream.submit(after, work)
+    }
+
+    /// What the next work on `stream` has to wait for besides the stream's own earlier work.
+    fn implicit_order(&self, stream: &Stream) -> Vec<Arc<Fence>> {
+        let Some(context) = self.contexts.get(&stream.context) else { return Vec::new() };
+        match stream.role {
+            Role::Legacy => context.blocking_streams().map(|stream| stream.tail()).collect(),
+            Role::Blocking => vec![context.legacy.tail()],
+            Role::NonBlocking => Vec::new(),
+        }
+    }
+
+    /// Everything submitted so far, on the whole machine.
+    fn all_tails(&self) -> Vec<Arc<Fence>> {
+        self.contexts.values().flat_map(Context::all_tails).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

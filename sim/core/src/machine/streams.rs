@@ -1,0 +1,197 @@
+//! Streams and events.
+
+use std::sync::Arc;
+
+use super::{ContextHandle, ContextId, DefaultStream, Event, EventHandle, Machine, State, StreamHandle};
+use crate::current;
+use crate::error::{Error, Result};
+use crate::fence::{Fence, wait_all};
+use crate::stream::{Role, Stream};
+use crate::work::Work;
+
+const STREAM_HANDLES: u64 = 0x5053_0000_0000;
+const EVENT_HANDLES: u64 = 0x5054_0000_0000;
+
+/// A stream as a program names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamRef {
+    /// A default stream of the current context.
+    Default(DefaultStream),
+    /// A created stream.
+    Created(StreamHandle),
+}
+
+/// What a program may ask about a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// Whether the legacy default stream waits for it.
+    pub blocking: bool,
+    /// As it was created with.
+    pub priority: i32,
+    /// Its context.
+    pub context: ContextHandle,
+    /// The device of its context.
+    pub device: usize,
+}
+
+impl Machine {
+    /// Creates a stream of the current context.
+    pub fn create_stream(&self, role: Role, priority: i32) -> Result<StreamHandle> {
+        let mut state = self.lock();
+        let context = state.current()?;
+        let handle = StreamHandle(STREAM_HANDLES + state.number() * 0x10);
+        let stream = Stream::new(handle, context, role, priority);
+        state.streams.insert(handle, Arc::clone(&stream));
+        if let Some(context) = state.contexts.get_mut(&context) {
+            context.streams.push(stream);
+        }
+        Ok(handle)
+    }
+
+    /// Makes a stream unknown; its work goes on.
+    pub fn destroy_stream(&self, handle: StreamHandle) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.streams.remove(&handle).ok_or(Error::INVALID_HANDLE)?;
+        let State { streams, contexts, .. } = &mut *state;
+        if let Some(context) = contexts.get_mut(&stream.context) {
+            context.streams.retain(|stream| streams.contains_key(&stream.handle) || !stream.tail().is_done());
+        }
+        Ok(())
+    }
+
+    /// Asks about a stream.
+    pub fn stream_info(&self, stream: StreamRef) -> Result<StreamInfo> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        let context = state.info(stream.context)?;
+        Ok(StreamInfo {
+            blocking: stream.role != Role::NonBlocking,
+            priority: stream.priority,
+            context: context.handle,
+            device: context.device,
+        })
+    }
+
+    /// Waits for a stream's work.
+    pub fn synchronize_stream(&self, stream: StreamRef) -> Result<()> {
+        let fences = self.pending(stream)?;
+        wait_all(&fences);
+        Ok(())
+    }
+
+    /// Whether a stream's work is done.
+    pub fn stream_is_done(&self, stream: StreamRef) -> Result<bool> {
+        Ok(self.pending(stream)?.iter().all(|fence| fence.is_done()))
+    }
+
+    /// What has to be reached for a stream to be idle: for the legacy default stream, also what it would wait for.
+    fn pending(&self, stream: StreamRef) -> Result<Vec<Arc<Fence>>> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        let mut fences = vec![stream.tail()];
+        if stream.role == Role::Legacy {
+            fences.extend(state.implicit_order(&stream));
+        }
+        Ok(fences)
+    }
+
+    /// Has a function of the program called in a stream's order.
+    pub fn launch_host(&self, stream: StreamRef, function: Arc<dyn Fn() + Send + Sync>) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        state.submit(&stream, Vec::new(), Work::Host(function)).map(drop)
+    }
+
+    /// Creates an event of the current context.
+    pub fn create_event(&self, has_time: bool) -> Result<EventHandle> {
+        let mut state = self.lock();
+        let context = state.current()?;
+        let handle = EventHandle(EVENT_HANDLES + state.number() * 0x10);
+        state.events.insert(handle, Event { context, has_time, recorded: None });
+        Ok(handle)
+    }
+
+    /// Makes an event unknown; whoever waits for it already goes on waiting.
+    pub fn destroy_event(&self, handle: EventHandle) -> Result<()> {
+        self.lock().events.remove(&handle).map(drop).ok_or(Error::INVALID_HANDLE)
+    }
+
+    /// Records an event on a stream of its context.
+    pub fn record_event(&self, handle: EventHandle, stream: StreamRef) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        let context = state.event(handle)?.context;
+        if context != stream.context {
+            return Err(Error::INVALID_HANDLE);
+        }
+        let fence = state.submit(&stream, Vec::new(), Work::Nothing)?;
+        state.event_mut(handle)?.recorded = Some(fence);
+        Ok(())
+    }
+
+    /// Makes a stream of any context wait for the event's last record.
+    pub fn wait_event(&self, stream: StreamRef, handle: EventHandle) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        let Some(fence) = state.event(handle)?.recorded.clone() else { return Ok(()) };
+        state.submit(&stream, vec![fence], Work::Nothing).map(drop)
+    }
+
+    /// Whether the event's last record has been reached; one that was never recorded has.
+    pub fn event_is_done(&self, handle: EventHandle) -> Result<bool> {
+        Ok(self.lock().event(handle)?.recorded.as_ref().is_none_or(|fence| fence.is_done()))
+    }
+
+    /// Waits for the event's last record.
+    pub fn synchronize_event(&self, handle: EventHandle) -> Result<()> {
+        let recorded = self.lock().event(handle)?.recorded.clone();
+        recorded.into_iter().for_each(|fence| fence.wait());
+        Ok(())
+    }
+
+    /// Milliseconds between two events' last records.
+    pub fn elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f32> {
+        let state = self.lock();
+        let done_at = |handle| {
+            let event = state.event(handle)?;
+            let fence = event.recorded.as_ref().filter(|_| event.has_time).ok_or(Error::INVALID_HANDLE)?;
+            fence.done_at().ok_or(Error::NOT_READY)
+        };
+        let (start, end) = (done_at(start)?, done_at(end)?);
+        let (forward, backward) = (end.saturating_duration_since(start), start.saturating_duration_since(end));
+        Ok((forward.as_secs_f32() - backward.as_secs_f32()) * 1000.0)
+    }
+}
+
+impl State {
+    /// Finds the stream that a program names.
+    pub(super) fn stream(&mut self, stream: StreamRef) -> Result<Arc<Stream>> {
+        match stream {
+            StreamRef::Default(default) => self.default_stream(self.current()?, default),
+            StreamRef::Created(handle) => {
+                self.current()?;
+                self.streams.get(&handle).cloned().ok_or(Error::INVALID_HANDLE)
+            }
+        }
+    }
+
+    /// A default stream of a context; the calling thread's own is made when it is first used.
+    pub(super) fn default_stream(&mut self, id: ContextId, default: DefaultStream) -> Result<Arc<Stream>> {
+        let context = self.contexts.get_mut(&id).ok_or(Error::INVALID_CONTEXT)?;
+        Ok(Arc::clone(match default {
+            DefaultStream::Legacy => &context.legacy,
+            DefaultStream::PerThread => context
+                .per_thread
+                .entry(current::thread())
+                .or_insert_with(|| Stream::new(StreamHandle(2), id, Role::Blocking, 0)),
+        }))
+    }
+
+    fn event(&self, handle: EventHandle) -> Result<&Event> {
+        self.events.get(&handle).ok_or(Error::INVALID_HANDLE)
+    }
+
+    fn event_mut(&mut self, handle: EventHandle) -> Result<&mut Event> {
+        self.events.get_mut(&handle).ok_or(Error::INVALID_HANDLE)
+    }
+}

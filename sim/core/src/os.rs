@@ -1,0 +1,95 @@
+//! Raw memory and the operating system: all unsafe code of the simulation.
+//!
+//! Addresses are numbers everywhere else. Those of simulated device memory and of pinned memory that the
+//! simulation allocated stay mapped for as long as work may use them, because freeing waits for all work;
+//! those of the program's own memory are the program's promise, as they are with a real GPU.
+
+use std::ptr;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// Maps `length` bytes of zeroes that cost memory only where they are touched.
+pub fn map(length: u64) -> Result<u64> {
+    let length = usize::try_from(length).map_err(|_| Error::OUT_OF_MEMORY)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice replaces nothing.
+    let address = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if address == libc::MAP_FAILED { Err(Error::OUT_OF_MEMORY) } else { Ok(address as u64) }
+}
+
+/// Gives back what [`map`] returned; the caller knows that no work uses it any more.
+pub fn unmap(address: u64, length: u64) {
+    // SAFETY: the range is a whole mapping made by `map`, and its owner has waited for all work.
+    unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
+}
+
+/// Lets the kernel take back the whole pages of a freed range; they read as zeroes afterwards.
+pub fn discard(address: u64, length: u64) {
+    const PAGE: u64 = 4096;
+    let start = address.next_multiple_of(PAGE);
+    let end = (address + length) / PAGE * PAGE;
+    if start < end {
+        // SAFETY: the range lies inside a mapping made by `map`, and nothing in it is allocated any more.
+        unsafe { libc::madvise(start as *mut libc::c_void, (end - start) as usize, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Copies `length` bytes; the ranges may overlap.
+pub fn copy(dst: u64, src: u64, length: u64) {
+    // SAFETY: both ranges were checked against their allocation, or are the program's own memory (module comment).
+    unsafe { ptr::copy(src as *const u8, dst as *mut u8, length as usize) };
+}
+
+/// Fills `length` bytes by repeating the low `unit` (1, 2 or 4) bytes of `value`.
+pub fn fill(dst: u64, value: u32, unit: u64, length: u64) {
+    let bytes = value.to_le_bytes();
+    if unit == 1 {
+        // SAFETY: the range was checked against its allocation, or is the program's own memory (module comment).
+        unsafe { ptr::write_bytes(dst as *mut u8, value as u8, length as usize) };
+        return;
+    }
+    for offset in (0..length).step_by(unit as usize) {
+        // SAFETY: as above; `unit` is at most the four bytes of `bytes`, and `length` a multiple of it.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), (dst + offset) as *mut u8, unit as usize) };
+    }
+}
+
+/// Runs `start` with all signals blocked, so that a thread which it starts never runs the program's handlers.
+pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: both sets are local and written by sigfillset and pthread_sigmask before they are read.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let result = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        result
+    }
+}
+
+// Declared here since a thread that is cancelled in one of them unwinds, which the usual declarations forbid.
+unsafe extern "C-unwind" {
+    fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> libc::c_int;
+    fn pthread_testcancel();
+}
+
+/// Keeps the calling thread busy for a while; it may be cancelled meanwhile.
+pub fn pause(time: Duration) {
+    let mut left = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: both pointers are to the same local, which the call may read and write.
+    while unsafe { nanosleep(&raw const left, &raw mut left) } != 0 {}
+}
+
+/// Lets the calling thread be cancelled here; it must hold no lock.
+pub fn cancellation_point() {
+    // SAFETY: takes and returns nothing.
+    unsafe { pthread_testcancel() };
+}
+
+/// Has `hook` called in every child of a fork from now on.
+pub fn at_fork_in_child(hook: unsafe extern "C" fn()) {
+    // SAFETY: `hook` is a function that lives as long as the library, which is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(hook)) };
+}

@@ -1,0 +1,274 @@
+//! The unified address space: which address belongs to which allocation.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::machine::ContextId;
+use crate::os;
+
+/// Memory that each device claims to have, in bytes.
+pub const DEVICE_MEMORY: u64 = 8 << 30;
+/// Addresses set aside for each device; more than memory, so that fragments never stand in the way.
+const RESERVE: u64 = 64 << 30;
+/// Device allocations start at, and take up, multiples of this many bytes.
+pub const GRANULE: u64 = 512;
+
+/// What an allocation is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Linear device memory.
+    Device,
+    /// The storage of an array, which has no address for the program.
+    Array,
+    /// Page-locked host memory that the simulation allocated.
+    Pinned,
+    /// Host memory of the program that it registered.
+    Registered,
+}
+
+impl Kind {
+    /// Whether the memory is on the host.
+    pub fn is_host(self) -> bool {
+        matches!(self, Kind::Pinned | Kind::Registered)
+    }
+}
+
+/// A live allocation.
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    /// First address.
+    pub base: u64,
+    /// Length in bytes, as asked for.
+    pub size: u64,
+    /// What it is made of.
+    pub kind: Kind,
+    /// The context that it belongs to and ends with.
+    pub context: ContextId,
+    /// The device of that context.
+    pub device: usize,
+    /// Never used twice in a process, unlike addresses.
+    pub id: u64,
+    /// Flags that it was allocated or registered with.
+    pub flags: u32,
+}
+
+impl Allocation {
+    /// Whether `length` bytes from `address` on lie inside.
+    pub fn holds(&self, address: u64, length: u64) -> bool {
+        address >= self.base && address - self.base <= self.size && length <= self.size - (address - self.base)
+    }
+}
+
+/// Addresses of one device: free ranges by their start.
+#[derive(Debug)]
+struct Reserve {
+    whole: Range<u64>,
+    free: BTreeMap<u64, u64>,
+    used: u64,
+}
+
+impl Reserve {
+    fn new() -> Result<Reserve> {
+        let (base, length) = match os::map(RESERVE) {
+            Ok(base) => (base, RESERVE),
+            // Limits on address space (ulimit -v, valgrind) may leave room for less.
+            Err(_) => (os::map(DEVICE_MEMORY)?, DEVICE_MEMORY),
+        };
+        Ok(Reserve { whole: base..base + length, free: BTreeMap::from([(base, length)]), used: 0 })
+    }
+
+    /// First fit: freed addresses come back soon, as they do with a real driver.
+    fn take(&mut self, length: u64) -> Result<u64> {
+        if self.used + length > DEVICE_MEMORY {
+            return Err(Error::OUT_OF_MEMORY);
+        }
+        let found = self.free.iter().find(|(_, free)| **free >= length).map(|(start, free)| (*start, *free));
+        let (start, free) = found.ok_or(Error::OUT_OF_MEMORY)?;
+        self.free.remove(&start);
+        if free > length {
+            self.free.insert(start + length, free - length);
+        }
+        self.used += length;
+        Ok(start)
+    }
+
+    fn give_back(&mut self, start: u64, length: u64) {
+        self.used -= length;
+        let (mut start, mut length) = (start, length);
+        if let Some(next) = self.free.remove(&(start + length)) {
+            length += next;
+        }
+        if let Some((before, free)) = self.free.range(..start).next_back().map(|(before, free)| (*before, *free))
+            && before + free == start
+        {
+            self.free.remove(&before);
+            start = before;
+            length += free;
+        }
+        self.free.insert(start, length);
+    }
+}
+
+/// All allocations of the machine.
+#[derive(Debug)]
+pub struct Space {
+    reserves: Vec<Reserve>,
+    allocations: BTreeMap<u64, Allocation>,
+    last_id: u64,
+}
+
+impl Space {
+    /// Sets addresses aside for `devices` devices.
+    pub fn new(devices: usize) -> Result<Space> {
+        let reserves = (0..devices).map(|_| Reserve::new()).collect::<Result<_>>()?;
+        Ok(Space { reserves, allocations: BTreeMap::new(), last_id: 0 })
+    }
+
+    /// Allocates on the device of a context, or on the host for [`Kind::Pinned`].
+    pub fn allocate(&mut self, kind: Kind, size: u64, context: ContextId, device: usize, flags: u32) -> Result<u64> {
+        if size == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        let base = match kind {
+            Kind::Pinned => os::map(size)?,
+            Kind::Registered => return Err(Error::INVALID_VALUE),
+            Kind::Device | Kind::Array => {
+                let length = granules(size).ok_or(Error::OUT_OF_MEMORY)?;
+                self.reserves.get_mut(device).ok_or(Error::INVALID_DEVICE)?.take(length)?
+            }
+        };
+        self.insert(Allocation { base, size, kind, context, device, id: 0, flags });
+        Ok(base)
+    }
+
+    /// Makes host memory of the program known.
+    pub fn register(&mut self, base: u64, size: u64, context: ContextId, device: usize, flags: u32) -> Result<()> {
+        let end = base.checked_add(size).ok_or(Error::INVALID_VALUE)?;
+        let last_before = self.allocations.range(..end).next_back();
+        if last_before.is_some_and(|(start, known)| start + known.size > base) {
+            return Err(Error::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        self.insert(Allocation { base, size, kind: Kind::Registered, context, device, id: 0, flags });
+        Ok(())
+    }
+
+    fn insert(&mut self, mut allocation: Allocation) {
+        self.last_id += 1;
+        allocation.id = self.last_id;
+        self.allocations.insert(allocation.base, allocation);
+    }
+
+    /// The allocation that an address lies in; the storage of arrays included.
+    pub fn find(&self, address: u64) -> Option<&Allocation> {
+        let (_, allocation) = self.allocations.range(..=address).next_back()?;
+        (address - allocation.base < allocation.size).then_some(allocation)
+    }
+
+    /// Whether an address can only ever be device memory, allocated or not.
+    pub fn is_device_address(&self, address: u64) -> bool {
+        self.reserves.iter().any(|reserve| reserve.whole.contains(&address))
+    }
+
+    /// Makes an allocation unknown from now on; [`Space::recycle`] it once no work uses it any more.
+    pub fn take(&mut self, base: u64, kind: Kind) -> Option<Allocation> {
+        if self.allocations.get(&base)?.kind != kind {
+            return None;
+        }
+        self.allocations.remove(&base)
+    }
+
+    /// Makes everything unknown that belongs to a context, like [`Space::take`].
+    pub fn take_all_of(&mut self, context: ContextId) -> Vec<Allocation> {
+        let gone: Vec<u64> =
+            self.allocations.values().filter(|known| known.context == context).map(|known| known.base).collect();
+        gone.iter().filter_map(|base| self.allocations.remove(base)).collect()
+    }
+
+    /// Gives the memory of an allocation back that was taken out.
+    pub fn recycle(&mut self, gone: &Allocation) {
+        match gone.kind {
+            Kind::Registered => {}
+            Kind::Pinned => os::unmap(gone.base, gone.size),
+            Kind::Device | Kind::Array => {
+                let length = granules(gone.size).unwrap_or_default();
+                os::discard(gone.base, length);
+                if let Some(reserve) = self.reserves.get_mut(gone.device) {
+                    reserve.give_back(gone.base, length);
+                }
+            }
+        }
+    }
+
+    /// Bytes of a device's memory that are not allocated.
+    pub fn free_memory(&self, device: usize) -> u64 {
+        self.reserves.get(device).map_or(0, |reserve| DEVICE_MEMORY - reserve.used)
+    }
+}
+
+fn granules(size: u64) -> Option<u64> {
+    size.checked_next_multiple_of(GRANULE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: ContextId = ContextId(1);
+
+    fn allocate(space: &mut Space, size: u64) -> u64 {
+        space.allocate(Kind::Device, size, OWNER, 0, 0).unwrap()
+    }
+
+    fn free(space: &mut Space, base: u64) {
+        let gone = space.take(base, Kind::Device).unwrap();
+        space.recycle(&gone);
+    }
+
+    #[test]
+    fn find_inside_and_outside_an_allocation() {
+        let mut space = Space::new(1).unwrap();
+        let base = allocate(&mut space, 1000);
+        assert_eq!(space.find(base + 999).unwrap().base, base);
+        assert!(space.find(base + 1000).is_none());
+        assert!(space.find(base - 1).is_none());
+        assert!(space.find(base).unwrap().holds(base + 500, 500));
+        assert!(!space.find(base).unwrap().holds(base + 500, 501));
+    }
+
+    #[test]
+    fn free_makes_the_address_unknown_and_usable_again() {
+        let mut space = Space::new(1).unwrap();
+        let first = allocate(&mut space, 4096);
+        let second = allocate(&mut space, 4096);
+        let id = space.find(first).unwrap().id;
+        free(&mut space, first);
+        assert!(space.find(first).is_none());
+        let third = allocate(&mut space, 2048);
+        assert_eq!(third, first);
+        assert_ne!(space.find(third).unwrap().id, id);
+        free(&mut space, third);
+        free(&mut space, second);
+        assert_eq!(space.free_memory(0), DEVICE_MEMORY);
+        assert_eq!(space.reserves[0].free.len(), 1);
+    }
+
+    #[test]
+    fn allocate_more_than_the_device_has_is_refused() {
+        let mut space = Space::new(1).unwrap();
+        let refused = space.allocate(Kind::Device, DEVICE_MEMORY + 1, OWNER, 0, 0);
+        assert_eq!(refused, Err(Error::OUT_OF_MEMORY));
+        assert_eq!(space.allocate(Kind::Device, u64::MAX, OWNER, 0, 0), Err(Error::OUT_OF_MEMORY));
+        assert_eq!(space.allocate(Kind::Device, 0, OWNER, 0, 0), Err(Error::INVALID_VALUE));
+    }
+
+    #[test]
+    fn register_overlapping_is_refused() {
+        let mut space = Space::new(1).unwrap();
+        assert_eq!(space.register(0x1000, 0x1000, OWNER, 0, 0), Ok(()));
+        for base in [0x800, 0x1000, 0x1fff] {
+            assert_eq!(space.register(base, 0x1000, OWNER, 0, 0), Err(Error::HOST_MEMORY_ALREADY_REGISTERED));
+        }
+        assert_eq!(space.register(0x2000, 0x10, OWNER, 0, 0), Ok(()));
+    }
+}

@@ -1,0 +1,164 @@
+//! Streams: queues of work, each carried out in order by a thread of its own while there is any.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::fence::{Fence, lock, wait_all};
+use crate::machine::{ContextId, StreamHandle};
+use crate::os;
+use crate::work::Work;
+
+/// A worker that has had nothing to do for so long ends; the next work starts another.
+const IDLE: Duration = Duration::from_millis(200);
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread carries out a stream's work, so that it is inside a host function of the program.
+pub fn on_worker() -> bool {
+    IS_WORKER.get()
+}
+
+/// Which role a stream has in the order of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The legacy default stream: waits for, and blocks, all blocking streams of its context.
+    Legacy,
+    /// Ordered with the legacy default stream.
+    Blocking,
+    /// Ordered with nothing.
+    NonBlocking,
+}
+
+struct Item {
+    after: Vec<Arc<Fence>>,
+    work: Work,
+    done: Arc<Fence>,
+}
+
+struct Queue {
+    items: VecDeque<Item>,
+    tail: Arc<Fence>,
+    has_worker: bool,
+}
+
+/// A stream of a context.
+pub struct Stream {
+    /// What the program calls it.
+    pub handle: StreamHandle,
+    /// Its context.
+    pub context: ContextId,
+    /// Its role.
+    pub role: Role,
+    /// As it was created with.
+    pub priority: i32,
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+impl Stream {
+    /// An idle stream.
+    pub fn new(handle: StreamHandle, context: ContextId, role: Role, priority: i32) -> Arc<Stream> {
+        let queue = Queue { items: VecDeque::new(), tail: Fence::reached(), has_worker: false };
+        Arc::new(Stream { handle, context, role, priority, queue: Mutex::new(queue), filled: Condvar::new() })
+    }
+
+    /// Appends work that starts when the stream's earlier work and all of `after` are done; returns its fence.
+    pub fn submit(self: &Arc<Self>, mut after: Vec<Arc<Fence>>, work: Work) -> Result<Arc<Fence>> {
+        let mut queue = lock(&self.queue);
+        if !queue.has_worker {
+            self.start_worker()?;
+            queue.has_worker = true;
+        }
+        after.retain(|fence| !fence.is_done());
+        let done = Fence::pending();
+        queue.tail = Arc::clone(&done);
+        queue.items.push_back(Item { after, work, done: Arc::clone(&done) });
+        self.filled.notify_one();
+        Ok(done)
+    }
+
+    /// The fence of the last work that was submitted.
+    pub fn tail(&self) -> Arc<Fence> {
+        Arc::clone(&lock(&self.queue).tail)
+    }
+
+    fn start_worker(self: &Arc<Self>) -> Result<()> {
+        let stream = Arc::clone(self);
+        let builder = thread::Builder::new().name("p2psim-stream".to_owned());
+        // Nobody joins it: at exit of the process it ends wherever it is, as a GPU's work does.
+        os::without_signals(|| builder.spawn(move || stream.work())).map(drop).map_err(|_| Error::OPERATING_SYSTEM)
+    }
+
+    fn work(&self) {
+        IS_WORKER.set(true);
+        while let Some(item) = self.next() {
+            wait_all(&item.after);
+            item.work.run();
+            item.done.signal();
+        }
+    }
+
+    fn next(&self) -> Option<Item> {
+        let queue = lock(&self.queue);
+        let (mut queue, _) = self
+            .filled
+            .wait_timeout_while(queue, IDLE, |queue| queue.items.is_empty())
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let item = queue.items.pop_front();
+        queue.has_worker = item.is_some();
+        item
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn stream() -> Arc<Stream> {
+        Stream::new(StreamHandle(1), ContextId(1), Role::NonBlocking, 0)
+    }
+
+    fn host(function: impl Fn() + Send + Sync + 'static) -> Work {
+        Work::Host(Arc::new(function))
+    }
+
+    #[test]
+    fn submit_runs_in_order_and_returns_at_once() {
+        let stream = stream();
+        let gate = Fence::pending();
+        let (sender, log) = mpsc::channel();
+        for number in 0..3 {
+            let sender = sender.clone();
+            stream.submit(vec![Arc::clone(&gate)], host(move || sender.send(number).unwrap())).unwrap();
+        }
+        assert!(log.try_recv().is_err());
+        assert!(!stream.tail().is_done());
+        gate.signal();
+        stream.tail().wait();
+        assert_eq!(log.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn submit_after_the_worker_has_gone_starts_another() {
+        let stream = stream();
+        stream.submit(vec![], Work::Nothing).unwrap().wait();
+        thread::sleep(IDLE * 2);
+        assert!(!lock(&stream.queue).has_worker);
+        stream.submit(vec![], Work::Nothing).unwrap().wait();
+    }
+
+    #[test]
+    fn on_worker_only_inside_host_functions() {
+        let (sender, seen) = mpsc::channel();
+        stream().submit(vec![], host(move || sender.send(on_worker()).unwrap())).unwrap().wait();
+        assert!(seen.recv().unwrap());
+        assert!(!on_worker());
+    }
+}

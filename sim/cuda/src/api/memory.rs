@@ -1,0 +1,219 @@
+//! Allocations, pointer attributes and arrays.
+
+use p2psim_core::machine::{ArrayHandle, ArrayShape};
+use p2psim_core::space::{Allocation, GRANULE, Kind};
+use p2psim_core::{Error, Machine, Result};
+
+use super::require;
+use super::structs::{ArrayDescriptor, ArrayDescriptor3d};
+use crate::abi::{In, Out};
+use crate::entry::{api, machine};
+
+/// `CU_MEMHOSTALLOC_PORTABLE | …_DEVICEMAP | …_WRITECOMBINED`.
+const HOST_FLAGS: u32 = 7;
+/// `CU_MEMHOSTREGISTER_PORTABLE | …_DEVICEMAP | …_IOMEMORY | …_READ_ONLY`.
+const REGISTER_FLAGS: u32 = 15;
+/// `CU_MEMORYTYPE_HOST`.
+const MEMORY_HOST: u32 = 1;
+/// `CU_MEMORYTYPE_DEVICE`.
+const MEMORY_DEVICE: u32 = 2;
+/// What unknown memory has for a device (`CU_DEVICE_INVALID`).
+const NO_DEVICE: i32 = -2;
+
+/// The pinned allocation that a host pointer lies in.
+fn pinned(machine: &Machine, pointer: u64) -> Result<Allocation> {
+    machine.find(pointer).filter(|found| found.kind.is_host()).ok_or(Error::INVALID_VALUE)
+}
+
+/// Stores an attribute of an allocation, in the type that the API has for it.
+fn store_attribute(machine: &Machine, number: u32, pointer: u64, found: &Allocation, data: u64) -> Result<()> {
+    let is_host = found.kind.is_host();
+    let word = |value: u32| Out::at(data).set(value);
+    let long = |value: u64| Out::at(data).set(value);
+    let flag = |value: bool| Out::at(data).set(u8::from(value));
+    match number {
+        1 => long(machine.context_of(found.context).map_or(0, |handle| handle.0)),
+        2 => word(if is_host { MEMORY_HOST } else { MEMORY_DEVICE }),
+        3 => long(pointer),
+        4 if is_host => long(pointer),
+        // Synchronous memory operations, managed memory, hardware decompression.
+        6 | 8 | 21 => flag(false),
+        7 | 20 => long(found.id),
+        9 => Out::at(data).set(found.device as i32),
+        10 => flag(!is_host),
+        11 | 19 => long(found.base),
+        12 | 18 => long(found.size),
+        13 => flag(true),
+        14 | 17 => long(0),
+        15 => flag(!is_host),
+        // Readable and writable.
+        16 => word(3),
+        4 | 5 => return Err(Error::INVALID_VALUE),
+        _ => return Err(Error::INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// Stores what unknown memory has for an attribute.
+fn store_nothing(number: u32, data: u64) {
+    match number {
+        6 | 8 | 10 | 13 | 15 | 21 => Out::at(data).set(0u8),
+        2 | 16 => Out::at(data).set(0u32),
+        9 => Out::at(data).set(NO_DEVICE),
+        _ => Out::at(data).set(0u64),
+    }
+}
+
+/// Bytes of one channel of a `CUarray_format`.
+fn channel_bytes(format: u32) -> Result<u64> {
+    match format {
+        0x01 | 0x08 => Ok(1),
+        0x02 | 0x09 | 0x10 => Ok(2),
+        0x03 | 0x0a | 0x20 => Ok(4),
+        _ => Err(Error::INVALID_VALUE),
+    }
+}
+
+fn create_array(array: Out<u64>, descriptor: ArrayDescriptor3d) -> Result<()> {
+    let array = array.required()?;
+    let ArrayDescriptor3d { width, height, depth, format, channels, flags } = descriptor;
+    require(matches!(channels, 1 | 2 | 4))?;
+    let element = channel_bytes(format)? * u64::from(channels);
+    let shape = ArrayShape { width, height, depth, element, format, channels, flags };
+    array.set(machine()?.create_array(shape)?.0);
+    Ok(())
+}
+
+api! {
+    fn cuMemAlloc_v2(pointer: Out<u64>, size: u64) {
+        let machine = machine()?;
+        let pointer = pointer.required()?;
+        pointer.set(machine.allocate(Kind::Device, size, 0)?);
+        Ok(())
+    }
+
+    fn cuMemAllocPitch_v2(pointer: Out<u64>, pitch: Out<u64>, width: u64, height: u64, element: u32) {
+        let machine = machine()?;
+        let (pointer, pitch) = (pointer.required()?, pitch.required()?);
+        require(width > 0 && height > 0 && matches!(element, 4 | 8 | 16))?;
+        let bytes = width.checked_next_multiple_of(GRANULE).ok_or(Error::INVALID_VALUE)?;
+        let size = bytes.checked_mul(height).ok_or(Error::OUT_OF_MEMORY)?;
+        pointer.set(machine.allocate(Kind::Device, size, 0)?);
+        pitch.set(bytes);
+        Ok(())
+    }
+
+    fn cuMemFree_v2(pointer: u64) {
+        let machine = machine()?;
+        if pointer == 0 { Ok(()) } else { machine.free(pointer, Kind::Device) }
+    }
+
+    fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) {
+        let info = machine()?.memory_info()?;
+        free.set(info.0);
+        total.set(info.1);
+        Ok(())
+    }
+
+    fn cuMemGetAddressRange_v2(base: Out<u64>, size: Out<u64>, pointer: u64) {
+        let found = machine()?.find(pointer).ok_or(Error::NOT_FOUND)?;
+        base.set(found.base);
+        size.set(found.size);
+        Ok(())
+    }
+
+    fn cuMemAllocHost_v2(pointer: Out<u64>, size: u64) {
+        let machine = machine()?;
+        let pointer = pointer.required()?;
+        pointer.set(machine.allocate(Kind::Pinned, size, 0)?);
+        Ok(())
+    }
+
+    fn cuMemHostAlloc(pointer: Out<u64>, size: u64, flags: u32) {
+        let machine = machine()?;
+        let pointer = pointer.required()?;
+        require(flags & !HOST_FLAGS == 0)?;
+        pointer.set(machine.allocate(Kind::Pinned, size, flags)?);
+        Ok(())
+    }
+
+    fn cuMemFreeHost(pointer: u64) {
+        machine()?.free(pointer, Kind::Pinned)
+    }
+
+    fn cuMemHostRegister_v2(pointer: u64, size: u64, flags: u32) {
+        let machine = machine()?;
+        require(flags & !REGISTER_FLAGS == 0)?;
+        machine.register_host(pointer, size, flags)
+    }
+
+    fn cuMemHostUnregister(pointer: u64) {
+        machine()?.unregister_host(pointer)
+    }
+
+    fn cuMemHostGetDevicePointer_v2(device: Out<u64>, pointer: u64, flags: u32) {
+        let machine = machine()?;
+        let device = device.required()?;
+        require(flags == 0)?;
+        pinned(machine, pointer)?;
+        device.set(pointer);
+        Ok(())
+    }
+
+    fn cuMemHostGetFlags(flags: Out<u32>, pointer: u64) {
+        let machine = machine()?;
+        flags.required()?.set(pinned(machine, pointer)?.flags);
+        Ok(())
+    }
+
+    fn cuPointerGetAttribute(data: Out<u8>, attribute: u32, pointer: u64) {
+        let machine = machine()?;
+        let data = data.required()?.address();
+        let found = machine.find(pointer).ok_or(Error::INVALID_VALUE)?;
+        store_attribute(machine, attribute, pointer, &found, data)
+    }
+
+    fn cuPointerGetAttributes(count: u32, attributes: In<u32>, data: In<u64>, pointer: u64) {
+        let machine = machine()?;
+        let found = machine.find(pointer);
+        for index in 0..count as usize {
+            let (attribute, data) = (attributes.read_nth(index)?, data.read_nth(index)?);
+            require(data != 0 && (1..=21).contains(&attribute))?;
+            let stored = found.as_ref().map(|found| store_attribute(machine, attribute, pointer, found, data));
+            if !matches!(stored, Some(Ok(()))) {
+                store_nothing(attribute, data);
+            }
+        }
+        Ok(())
+    }
+
+    fn cuArrayCreate_v2(array: Out<u64>, descriptor: In<ArrayDescriptor>) {
+        let ArrayDescriptor { width, height, format, channels } = descriptor.read()?;
+        create_array(array, ArrayDescriptor3d { width, height, depth: 0, format, channels, flags: 0 })
+    }
+
+    fn cuArray3DCreate_v2(array: Out<u64>, descriptor: In<ArrayDescriptor3d>) {
+        create_array(array, descriptor.read()?)
+    }
+
+    fn cuArrayDestroy(array: u64) {
+        machine()?.destroy_array(ArrayHandle(array))
+    }
+
+    fn cuArrayGetDescriptor_v2(descriptor: Out<ArrayDescriptor>, array: u64) {
+        let machine = machine()?;
+        let descriptor = descriptor.required()?;
+        let ArrayShape { width, height, format, channels, .. } = machine.array_shape(ArrayHandle(array))?;
+        descriptor.set(ArrayDescriptor { width, height, format, channels });
+        Ok(())
+    }
+
+    fn cuArray3DGetDescriptor_v2(descriptor: Out<ArrayDescriptor3d>, array: u64) {
+        let machine = machine()?;
+        let descriptor = descriptor.required()?;
+        let ArrayShape { width, height, depth, format, channels, flags, .. } =
+            machine.array_shape(ArrayHandle(array))?;
+        descriptor.set(ArrayDescriptor3d { width, height, depth, format, channels, flags });
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! Structures of the driver API; sizes and offsets were checked against the vendor's headers.
+
+use std::mem::{offset_of, size_of};
+
+/// One side of the vendor's copy structures. Those have the fields in different orders, so each converts to this.
+#[derive(Clone, Copy)]
+pub(crate) struct SideFields {
+    pub(crate) memory_type: u32,
+    pub(crate) host: u64,
+    pub(crate) device: u64,
+    pub(crate) array: u64,
+    pub(crate) pitch: u64,
+    pub(crate) height: u64,
+    pub(crate) x: u64,
+    pub(crate) y: u64,
+    pub(crate) z: u64,
+}
+
+/// One side of `CUDA_MEMCPY3D` and of `CUDA_MEMCPY3D_PEER`, where `context` is meaningful.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Side3d {
+    x: u64,
+    y: u64,
+    z: u64,
+    level: u64,
+    memory_type: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    pub(crate) context: u64,
+    pitch: u64,
+    height: u64,
+}
+
+/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Memcpy3d {
+    pub(crate) src: Side3d,
+    pub(crate) dst: Side3d,
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+    pub(crate) depth: u64,
+}
+
+/// One side of `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Side2d {
+    x: u64,
+    y: u64,
+    memory_type: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    pitch: u64,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Memcpy2d {
+    pub(crate) src: Side2d,
+    pub(crate) dst: Side2d,
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ArrayDescriptor {
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ArrayDescriptor3d {
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+    pub(crate) depth: u64,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+    pub(crate) flags: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Memcpy3d>() == 200);
+    assert!(offset_of!(Memcpy3d, dst) == 88 && offset_of!(Memcpy3d, width) == 176);
+    assert!(offset_of!(Side3d, memory_type) == 32 && offset_of!(Side3d, host) == 40);
+    assert!(offset_of!(Side3d, context) == 64 && offset_of!(Side3d, height) == 80);
+    assert!(size_of::<Memcpy2d>() == 128);
+    assert!(offset_of!(Memcpy2d, dst) == 56 && offset_of!(Memcpy2d, width) == 112);
+    assert!(offset_of!(Side2d, memory_type) == 16 && offset_of!(Side2d, pitch) == 48);
+    assert!(size_of::<ArrayDescriptor>() == 24 && size_of::<ArrayDescriptor3d>() == 40);
+    assert!(offset_of!(ArrayDescriptor3d, format) == 24 && offset_of!(ArrayDescriptor3d, flags) == 32);
+};
+
+impl From<Side3d> for SideFields {
+    fn from(side: Side3d) -> SideFields {
+        let Side3d { x, y, z, memory_type, host, device, array, pitch, height, .. } = side;
+        SideFields { memory_type, host, device, array, pitch, height, x, y, z }
+    }
+}
+
+impl From<Side2d> for SideFields {
+    fn from(side: Side2d) -> SideFields {
+        let Side2d { x, y, memory_type, host, device, array, pitch } = side;
+        SideFields { memory_type, host, device, array, pitch, height: 0, x, y, z: 0 }
+    }
+}

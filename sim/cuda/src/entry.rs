@@ -1,0 +1,102 @@
+//! How a call gets in: the C ABI, the machine, the errors.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use p2psim_core::config::Config;
+use p2psim_core::machine::{DefaultStream, StreamHandle, StreamRef};
+use p2psim_core::stream::on_worker;
+use p2psim_core::{Error, Machine, Result, os};
+
+use crate::abi::Null;
+
+/// Defines exported functions. The body is a block that ends in a [`Result`].
+///
+/// `fn name(…)` exports one function. `fn name | variant [default] (…)` exports two that differ in what
+/// `default`, a [`DefaultStream`], is in the body. The ABI lets a thread be cancelled while it waits in a call.
+macro_rules! api {
+    () => {};
+    ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block $($rest:tt)*) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C-unwind" fn $name($($arg: $type),*) -> u32 {
+            $crate::entry::call(move || $body)
+        }
+        $crate::entry::api!($($rest)*);
+    };
+    ($(#[$doc:meta])* fn $name:ident | $variant:ident [$default:ident] ($($arg:ident: $type:ty),* $(,)?) $body:block
+     $($rest:tt)*) => {
+        $crate::entry::api! {
+            $(#[$doc])*
+            fn $name($($arg: $type),*) {
+                let $default = p2psim_core::machine::DefaultStream::Legacy;
+                $body
+            }
+            $(#[$doc])*
+            fn $variant($($arg: $type),*) {
+                let $default = p2psim_core::machine::DefaultStream::PerThread;
+                $body
+            }
+            $($rest)*
+        }
+    };
+}
+pub(crate) use api;
+
+static MACHINE: OnceLock<Result<Machine>> = OnceLock::new();
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Runs the body of an exported function and gives the caller its code.
+pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> u32 {
+    body().map_or_else(|error| error.0, |()| 0)
+}
+
+impl From<Null> for Error {
+    fn from(_: Null) -> Error {
+        Error::INVALID_VALUE
+    }
+}
+
+/// Brings the machine up, once in a process.
+pub(crate) fn initialise() -> Result<()> {
+    check_process()?;
+    let machine = MACHINE.get_or_init(|| {
+        os::at_fork_in_child(after_fork);
+        let config = Config::from_env();
+        if config.devices == 0 { Err(Error::NO_DEVICE) } else { Machine::new(config) }
+    });
+    machine.as_ref().map(drop).map_err(|error| *error)
+}
+
+/// The machine, where a call may use it.
+pub(crate) fn machine() -> Result<&'static Machine> {
+    check_process()?;
+    if on_worker() {
+        return Err(Error::NOT_PERMITTED);
+    }
+    match MACHINE.get() {
+        Some(Ok(machine)) => Ok(machine),
+        Some(Err(error)) => Err(*error),
+        None => Err(Error::NOT_INITIALIZED),
+    }
+}
+
+/// A child of a fork has none of the parent's worker threads and perhaps a lock that nobody will release:
+/// it is turned away before it touches anything, with the code that a real driver gives.
+fn check_process() -> Result<()> {
+    if FORKED.load(Ordering::Relaxed) { Err(Error::NOT_INITIALIZED) } else { Ok(()) }
+}
+
+extern "C" fn after_fork() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// The stream that a program means by a handle.
+pub(crate) fn stream(handle: u64, default: DefaultStream) -> StreamRef {
+    match handle {
+        0 => StreamRef::Default(default),
+        1 => StreamRef::Default(DefaultStream::Legacy),
+        2 => StreamRef::Default(DefaultStream::PerThread),
+        created => StreamRef::Created(StreamHandle(created)),
+    }
+}

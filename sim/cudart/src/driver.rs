@@ -1,0 +1,331 @@
+//! The driver: found once, then called only through the pointers that it gave.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::{size_of, transmute_copy};
+use std::ptr;
+use std::sync::OnceLock;
+
+use crate::abi::{Opaque, Out};
+use crate::error::{Error, Result};
+use crate::flavour;
+
+/// `cuGetProcAddress` of 11.3, and of 12.0 with a place for the status.
+type GetProcAddressV1 = extern "C-unwind" fn(*const c_char, *mut *mut c_void, i32, u64) -> u32;
+type GetProcAddressV2 = extern "C-unwind" fn(*const c_char, *mut *mut c_void, i32, u64, *mut u32) -> u32;
+
+/// The function that finds all others, in the form that this version of the runtime uses.
+#[derive(Clone, Copy)]
+enum Finder {
+    V1(GetProcAddressV1),
+    V2(GetProcAddressV2),
+}
+
+const DEFAULT_FLAGS: u64 = 0;
+const PER_THREAD_FLAGS: u64 = 2;
+
+/// Which default stream a runtime function stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DefaultStream {
+    /// The one of the name without suffix.
+    Legacy,
+    /// The one of `_ptds` and `_ptsz` names.
+    PerThread,
+}
+
+impl Finder {
+    /// `dlopen`, `dlsym`, then the function's own idea of itself.
+    fn new() -> Option<Finder> {
+        // SAFETY: a terminated name; the library stays loaded for ever.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() {
+            return None;
+        }
+        if flavour::major() < 12 {
+            let first = Finder::V1(symbol(library, c"cuGetProcAddress")?);
+            return Some(Finder::V1(function(first.find(c"cuGetProcAddress", 11030, DEFAULT_FLAGS)?)?));
+        }
+        let first = Finder::V2(symbol(library, c"cuGetProcAddress_v2")?);
+        // The real runtime asks for this first and does not mind the answer.
+        let _ = first.find(c"", 0, DEFAULT_FLAGS);
+        let _ = first.find(c"cuGetProcAddress", 11030, DEFAULT_FLAGS);
+        Some(Finder::V2(function(first.find(c"cuGetProcAddress", 12000, DEFAULT_FLAGS)?)?))
+    }
+
+    fn find(self, name: &CStr, version: i32, flags: u64) -> Option<*mut c_void> {
+        let mut found = ptr::null_mut();
+        let code = match self {
+            Finder::V1(find) => find(name.as_ptr(), &raw mut found, version, flags),
+            Finder::V2(find) => find(name.as_ptr(), &raw mut found, version, flags, ptr::null_mut()),
+        };
+        (code == 0 && !found.is_null()).then_some(found)
+    }
+
+    fn function<F: Copy>(self, name: &CStr, version: i32, flags: u64) -> Option<F> {
+        function(self.find(name, version, flags)?)
+    }
+}
+
+fn symbol<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
+    // SAFETY: an open library and a terminated name.
+    function(unsafe { libc::dlsym(library, name.as_ptr()) })
+}
+
+/// Turns an address of the driver into a function. `F` has to be the documented type of what was asked for.
+fn function<F: Copy>(address: *mut c_void) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: same size, not NULL, and the driver promises a function of the type that goes with name and version.
+    Some(unsafe { transmute_copy(&address) })
+}
+
+/// Declares the functions that the runtime uses, each with the version to ask for and its C arguments. Those
+/// that have a per-thread default stream form are asked for twice, the second time for that.
+macro_rules! functions {
+    (common { $($name:ident $version:literal ($($arg:ident: $type:ty),*);)* }
+     streams { $($twin:ident $twin_version:literal $thread_version:literal ($($twin_arg:ident: $twin_type:ty),*);)* }) => {
+        /// The driver's functions. What an old driver lacks makes only the calls fail that need it.
+        #[allow(non_snake_case, reason = "the vendor's names")]
+        pub(crate) struct Driver {
+            finder: Finder,
+            /// How many devices there are.
+            pub(crate) devices: i32,
+            $($name: Option<extern "C-unwind" fn($($type),*) -> u32>,)*
+            $($twin: [Option<extern "C-unwind" fn($($twin_type),*) -> u32>; 2],)*
+        }
+
+        impl Driver {
+            fn look_up(finder: Finder) -> Driver {
+                Driver {
+                    finder,
+                    devices: 0,
+                    $($name: finder.function(c_name(concat!(stringify!($name), "\0")), $version, DEFAULT_FLAGS),)*
+                    $($twin: {
+                        let name = c_name(concat!(stringify!($twin), "\0"));
+                        [
+                            finder.function(name, $twin_version, DEFAULT_FLAGS),
+                            finder.function(name, $thread_version, PER_THREAD_FLAGS),
+                        ]
+                    },)*
+                }
+            }
+        }
+
+        #[allow(non_snake_case, reason = "the vendor's names")]
+        #[allow(clippy::too_many_arguments, reason = "as many as the vendor's functions have")]
+        impl Driver {
+            $(pub(crate) fn $name(&self, $($arg: $type),*) -> Result<()> {
+                check(self.$name.map(|function| function($($arg),*)))
+            })*
+
+            $(pub(crate) fn $twin(&self, default: DefaultStream, $($twin_arg: $twin_type),*) -> Result<()> {
+                let [legacy, per_thread] = self.$twin;
+                let function = if default == DefaultStream::Legacy { legacy } else { per_thread };
+                check(function.map(|function| function($($twin_arg),*)))
+            })*
+        }
+    };
+}
+
+const fn c_name(name: &str) -> &CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
+}
+
+fn check(code: Option<u32>) -> Result<()> {
+    match code {
+        Some(0) => Ok(()),
+        Some(code) => Err(Error(code)),
+        None => Err(Error::CALL_REQUIRES_NEWER_DRIVER),
+    }
+}
+
+/// A pointer to a local of the runtime, as a driver's argument.
+pub(crate) type To<T> = *mut T;
+/// A pointer to what the driver only reads.
+pub(crate) type From<T> = *const T;
+
+functions! {
+    common {
+        cuInit 2000 (flags: u32);
+        cuDriverGetVersion 2020 (version: To<i32>);
+        cuDeviceGetCount 2000 (count: To<i32>);
+        cuDeviceGetName 2000 (name: To<c_char>, length: i32, device: i32);
+        cuDeviceTotalMem 3020 (bytes: To<u64>, device: i32);
+        cuDeviceGetUuid 11040 (uuid: To<[u8; 16]>, device: i32);
+        cuDeviceGetAttribute 2000 (value: To<i32>, attribute: i32, device: i32);
+        cuDeviceGetPCIBusId 4010 (text: Out<c_char>, length: i32, device: i32);
+        cuDeviceGetByPCIBusId 4010 (device: To<i32>, text: From<c_char>);
+        cuDevicePrimaryCtxRetain 7000 (context: To<u64>, device: i32);
+        cuDevicePrimaryCtxReset 11000 (device: i32);
+        cuDevicePrimaryCtxSetFlags 11000 (device: i32, flags: u32);
+        cuCtxGetCurrent 4000 (context: To<u64>);
+        cuCtxSetCurrent 4000 (context: u64);
+        cuCtxGetDevice 2000 (device: To<i32>);
+        cuCtxGetApiVersion 3020 (context: u64, version: To<u32>);
+        cuCtxGetFlags 7000 (flags: To<u32>);
+        cuCtxSynchronize 2000 ();
+        cuCtxGetStreamPriorityRange 5050 (least: Out<i32>, greatest: Out<i32>);
+        cuDeviceCanAccessPeer 4000 (can: Out<i32>, device: i32, peer: i32);
+        cuDeviceGetP2PAttribute 8000 (value: Out<i32>, attribute: i32, from: i32, to: i32);
+        cuDeviceGetP2PAtomicCapabilities 13000 (
+            capabilities: Out<u32>, operations: Opaque, count: u32, from: i32, to: i32
+        );
+        cuCtxEnablePeerAccess 4000 (peer: u64, flags: u32);
+        cuCtxDisablePeerAccess 4000 (peer: u64);
+        cuMemAlloc 3020 (pointer: To<u64>, size: u64);
+        cuMemAllocPitch 3020 (pointer: To<u64>, pitch: To<u64>, width: u64, height: u64, element: u32);
+        cuMemFree 3020 (pointer: u64);
+        cuMemGetInfo 3020 (free: To<u64>, total: To<u64>);
+        cuMemHostAlloc 2020 (pointer: To<u64>, size: u64, flags: u32);
+        cuMemFreeHost 2000 (pointer: u64);
+        cuMemHostRegister 6050 (pointer: u64, size: u64, flags: u32);
+        cuMemHostUnregister 4000 (pointer: u64);
+        cuMemHostGetDevicePointer 3020 (device: To<u64>, pointer: u64, flags: u32);
+        cuMemHostGetFlags 2030 (flags: To<u32>, pointer: u64);
+        cuPointerGetAttributes 7000 (count: u32, attributes: From<u32>, data: From<*mut c_void>, pointer: u64);
+        cuArray3DCreate 3020 (array: To<u64>, descriptor: From<ArrayDescriptor>);
+        cuArrayDestroy 2000 (array: u64);
+        cuArray3DGetDescriptor 3020 (descriptor: To<ArrayDescriptor>, array: u64);
+        cuStreamCreateWithPriority 5050 (stream: To<u64>, flags: u32, priority: i32);
+        cuStreamDestroy 4000 (stream: u64);
+        cuThreadExchangeStreamCaptureMode 10010 (mode: Out<u32>);
+        cuEventCreate 2000 (event: To<u64>, flags: u32);
+        cuEventDestroy 4000 (event: u64);
+        cuEventQuery 2000 (event: u64);
+        cuEventSynchronize 2000 (event: u64);
+        cuEventElapsedTime 2000 (milliseconds: Out<f32>, start: u64, end: u64);
+    }
+    streams {
+        cuMemcpy 4000 7000 (dst: u64, src: u64, size: u64);
+        cuMemcpyAsync 4000 7000 (dst: u64, src: u64, size: u64, stream: u64);
+        cuMemcpyHtoD 3020 7000 (dst: u64, src: u64, size: u64);
+        cuMemcpyHtoDAsync 3020 7000 (dst: u64, src: u64, size: u64, stream: u64);
+        cuMemcpyDtoH 3020 7000 (dst: u64, src: u64, size: u64);
+        cuMemcpyDtoHAsync 3020 7000 (dst: u64, src: u64, size: u64, stream: u64);
+        cuMemcpyDtoD 3020 7000 (dst: u64, src: u64, size: u64);
+        cuMemcpyDtoDAsync 3020 7000 (dst: u64, src: u64, size: u64, stream: u64);
+        cuMemcpy2DUnaligned 3020 7000 (copy: From<Memcpy2d>);
+        cuMemcpy2DAsync 3020 7000 (copy: From<Memcpy2d>, stream: u64);
+        cuMemcpy3D 3020 7000 (copy: From<Memcpy3d>);
+        cuMemcpy3DAsync 3020 7000 (copy: From<Memcpy3d>, stream: u64);
+        cuMemcpyPeer 4000 7000 (dst: u64, dst_context: u64, src: u64, src_context: u64, size: u64);
+        cuMemcpyPeerAsync 4000 7000 (
+            dst: u64, dst_context: u64, src: u64, src_context: u64, size: u64, stream: u64
+        );
+        cuMemcpy3DPeer 4000 7000 (copy: From<Memcpy3d>);
+        cuMemcpy3DPeerAsync 4000 7000 (copy: From<Memcpy3d>, stream: u64);
+        cuMemsetD8 3020 7000 (dst: u64, value: u8, count: u64);
+        cuMemsetD8Async 3020 7000 (dst: u64, value: u8, count: u64, stream: u64);
+        cuMemsetD2D8 3020 7000 (dst: u64, pitch: u64, value: u8, width: u64, height: u64);
+        cuMemsetD2D8Async 3020 7000 (dst: u64, pitch: u64, value: u8, width: u64, height: u64, stream: u64);
+        cuStreamSynchronize 2000 7000 (stream: u64);
+        cuStreamQuery 2000 7000 (stream: u64);
+        cuStreamWaitEvent 3020 7000 (stream: u64, event: u64, flags: u32);
+        cuStreamGetFlags 5050 7000 (stream: u64, flags: Out<u32>);
+        cuStreamGetPriority 5050 7000 (stream: u64, priority: Out<i32>);
+        cuStreamIsCapturing 10000 10000 (stream: u64, status: Out<u32>);
+        cuStreamAddCallback 5000 7000 (stream: u64, callback: Opaque, data: Opaque, flags: u32);
+        cuLaunchHostFunc 10000 10000 (stream: u64, function: Opaque, data: Opaque);
+        cuEventRecord 2000 7000 (event: u64, stream: u64);
+        cuEventRecordWithFlags 11010 11010 (event: u64, stream: u64, flags: u32);
+    }
+}
+
+impl Driver {
+    /// Asks for a function by name on behalf of the program.
+    pub(crate) fn entry_point(&self, name: From<c_char>, version: i32, flags: u64) -> (u32, Opaque, u32) {
+        let (mut found, mut status) = (ptr::null_mut(), 0);
+        let code = match self.finder {
+            Finder::V1(find) => find(name, &raw mut found, version, flags),
+            Finder::V2(find) => find(name, &raw mut found, version, flags, &raw mut status),
+        };
+        (code, Opaque(found), status)
+    }
+}
+
+/// The driver, or why there is none: found out once.
+pub(crate) fn get() -> Result<&'static Driver> {
+    static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+    DRIVER.get_or_init(start).as_ref().map_err(|error| *error)
+}
+
+fn start() -> Result<Driver> {
+    let mut driver = Driver::look_up(Finder::new().ok_or(Error::INSUFFICIENT_DRIVER)?);
+    driver.cuInit(0)?;
+    let mut devices = 0;
+    driver.cuDeviceGetCount(&raw mut devices)?;
+    driver.devices = devices;
+    Ok(driver)
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct ArrayDescriptor {
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+    pub(crate) depth: u64,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+    pub(crate) flags: u32,
+}
+
+/// One side of `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Side2d {
+    pub(crate) x: u64,
+    pub(crate) y: u64,
+    pub(crate) memory_type: u32,
+    pub(crate) host: u64,
+    pub(crate) device: u64,
+    pub(crate) array: u64,
+    pub(crate) pitch: u64,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Memcpy2d {
+    pub(crate) src: Side2d,
+    pub(crate) dst: Side2d,
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+}
+
+/// One side of `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Side3d {
+    pub(crate) x: u64,
+    pub(crate) y: u64,
+    pub(crate) z: u64,
+    pub(crate) level: u64,
+    pub(crate) memory_type: u32,
+    pub(crate) host: u64,
+    pub(crate) device: u64,
+    pub(crate) array: u64,
+    /// Reserved in `CUDA_MEMCPY3D`.
+    pub(crate) context: u64,
+    pub(crate) pitch: u64,
+    pub(crate) height: u64,
+}
+
+/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Memcpy3d {
+    pub(crate) src: Side3d,
+    pub(crate) dst: Side3d,
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+    pub(crate) depth: u64,
+}
+
+// Checked against the vendor's headers.
+const _: () =
+    assert!(size_of::<ArrayDescriptor>() == 40 && size_of::<Memcpy2d>() == 128 && size_of::<Memcpy3d>() == 200);

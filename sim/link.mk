@@ -1,0 +1,54 @@
+# Makes libraries of the simulated driver and runtime: called by sim.mk with LIB (where to) and ARCHIVES (from where).
+OBJ := $(LIB)/../obj
+CUDA := $(ARCHIVES)/libp2psim_cuda.a
+CUDART := $(ARCHIVES)/libp2psim_cudart.a
+
+# The runtime's versions: what cudaRuntimeGetVersion says, and which functions are not exported.
+VERSIONS := 11.0 12 13
+NUMBER_11.0 := 11080
+NUMBER_12 := 12090
+NUMBER_13 := 13000
+ABSENT_13 := cudaGetDeviceProperties_v2; cudaEventElapsedTime_v2;
+ABSENT_12 := cudaDeviceGetP2PAtomicCapabilities;
+ABSENT_11.0 := $(ABSENT_13) $(ABSENT_12) cudaInitDevice; \
+	cudaGetDriverEntryPointByVersion; cudaGetDriverEntryPointByVersion_ptsz;
+
+# $1: version script, $2: what to link. Everything goes in, and all but the API is hidden.
+# -Bsymbolic: what the library hands out or calls is its own, whatever is preloaded.
+# nodelete: its threads and thread-local data outlive dlclose.
+link = $(CC) -shared -o $@ -Wl,-soname,$(notdir $@) -Wl,--version-script=$1 -Wl,-Bsymbolic -Wl,-z,nodelete \
+	-Wl,--gc-sections -Wl,--whole-archive $2 -Wl,--no-whole-archive -ldl -lpthread -lm -lgcc_s
+
+.DELETE_ON_ERROR:
+.PHONY: all
+all: $(LIB)/libcuda.so.1 $(VERSIONS:%=$(LIB)/libcudart.so.%) $(LIB)/libcudart_static.a
+
+$(LIB) $(OBJ):
+	mkdir -p $@
+
+$(OBJ)/cuda.map: sim/link.mk | $(OBJ)
+	echo '{ global: cu*; p2psim_copies; local: *; };' >$@
+
+$(LIB)/libcuda.so.1: $(CUDA) $(OBJ)/cuda.map | $(LIB)
+	$(call link,$(OBJ)/cuda.map,$<)
+	ln -sf $(notdir $@) $(LIB)/libcuda.so
+
+# Exact names win over patterns.
+$(VERSIONS:%=$(OBJ)/cudart.%.map): $(OBJ)/cudart.%.map: sim/link.mk | $(OBJ)
+	echo 'libcudart.so.$* { global: cuda*; local: $(ABSENT_$*) *; };' >$@
+
+# The one thing that tells the versions apart at run time.
+$(VERSIONS:%=$(OBJ)/version.%.o): $(OBJ)/version.%.o: sim/link.mk | $(OBJ)
+	echo 'const int p2psim_cudart_version = $(NUMBER_$*);' | $(CC) -fPIC -x c -c - -o $@
+
+$(VERSIONS:%=$(LIB)/libcudart.so.%): $(LIB)/libcudart.so.%: $(CUDART) $(OBJ)/cudart.%.map $(OBJ)/version.%.o | $(LIB)
+	$(call link,$(OBJ)/cudart.$*.map,$(CUDART) $(OBJ)/version.$*.o)
+	mkdir -p $(LIB)/$*
+	ln -sf ../$(notdir $@) $(LIB)/$*/libcudart.so
+
+# One object with nothing global but the API, so that it fits into programs that have Rust parts of their own.
+$(LIB)/libcudart_static.a: $(CUDART) $(OBJ)/version.13.o | $(LIB)
+	$(LD) -r -u cudaMemcpyPeer -o $(OBJ)/cudart.o $(OBJ)/version.13.o $(CUDART)
+	objcopy --wildcard --keep-global-symbol='cuda*' $(OBJ)/cudart.o
+	rm -f $@
+	$(AR) rcs $@ $(OBJ)/cudart.o
