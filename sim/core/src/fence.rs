@@ -15,32 +15,32 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Done or not yet done; once done, for ever.
 #[derive(Debug, Default)]
-pub struct Fence {
+pub(crate) struct Fence {
     done_at: Mutex<Option<Instant>>,
     changed: Condvar,
 }
 
 impl Fence {
     /// A fence that is still to be reached.
-    pub fn pending() -> Arc<Fence> {
+    pub(crate) fn pending() -> Arc<Fence> {
         Arc::default()
     }
 
     /// A fence that has been reached already.
-    pub fn reached() -> Arc<Fence> {
+    pub(crate) fn reached() -> Arc<Fence> {
         let fence = Fence::pending();
         fence.signal();
         fence
     }
 
     /// Marks the fence as reached now and wakes everybody who waits for it.
-    pub fn signal(&self) {
+    pub(crate) fn signal(&self) {
         lock(&self.done_at).get_or_insert_with(Instant::now);
         self.changed.notify_all();
     }
 
     /// Returns when the fence has been reached; the calling thread may be cancelled meanwhile.
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         while !self.wait_for(CANCELLATION_INTERVAL) {
             os::cancellation_point();
         }
@@ -52,17 +52,17 @@ impl Fence {
     }
 
     /// Whether the fence has been reached.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.done_at().is_some()
     }
 
     /// When the fence was reached.
-    pub fn done_at(&self) -> Option<Instant> {
+    pub(crate) fn done_at(&self) -> Option<Instant> {
         *lock(&self.done_at)
     }
 }
 
 /// Waits for each of `fences`.
-pub fn wait_all(fences: &[Arc<Fence>]) {
+pub(crate) fn wait_all(fences: &[Arc<Fence>]) {
     fences.iter().for_each(|fence| fence.wait());
 }

@@ -1,9 +1,9 @@
 //! Simulated GPUs: devices, memory, streams, events, contexts and peer access, without any ABI.
 //!
-//! [`Machine`] is the whole simulation behind one lock. Work that a GPU would do becomes a [`work::Work`]
-//! and goes through one door, `State::submit`, to the worker thread of its [`stream::Stream`]. Order is
-//! decided when work is submitted: each piece carries the [`fence::Fence`]s that it waits for, so that the
-//! rules of the default streams are a matter of choosing fences and nothing else.
+//! [`Machine`] is the whole simulation behind one lock. Work that a GPU would do becomes a `Work` and goes
+//! through one door, `State::submit`, to the worker thread of its `Stream`. Order is decided when work is
+//! submitted: each piece carries the `Fence`s that it waits for, so that the rules of the default streams are
+//! a matter of choosing fences and nothing else.
 //!
 //! Codes, orders and limits are those measured on real GPUs, or documented where nothing was measured.
 
@@ -11,15 +11,19 @@
 
 pub mod config;
 pub mod current;
-pub mod error;
-pub mod fence;
+mod error;
+mod fence;
 pub mod machine;
 #[allow(unsafe_code, reason = "the one place that touches raw memory and the operating system")]
-pub mod os;
-pub mod peers;
-pub mod space;
-pub mod stream;
-pub mod work;
+mod os;
+mod peers;
+mod space;
+mod stream;
+mod work;
 
 pub use error::{Error, Result};
 pub use machine::Machine;
+pub use os::at_fork_in_child;
+pub use space::{Allocation, DEVICE_MEMORY, GRANULE, Kind};
+pub use stream::{Role, on_worker};
+pub use work::Extent;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 /// Maps `length` bytes of zeroes that cost memory only where they are touched.
-pub fn map(length: u64) -> Result<u64> {
+pub(crate) fn map(length: u64) -> Result<u64> {
     let length = usize::try_from(length).map_err(|_| Error::OUT_OF_MEMORY)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice replaces nothing.
@@ -19,13 +19,13 @@ pub fn map(length: u64) -> Result<u64> {
 }
 
 /// Gives back what [`map`] returned; the caller knows that no work uses it any more.
-pub fn unmap(address: u64, length: u64) {
+pub(crate) fn unmap(address: u64, length: u64) {
     // SAFETY: the range is a whole mapping made by `map`, and its owner has waited for all work.
     unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
 }
 
 /// Lets the kernel take back the whole pages of a freed range; they read as zeroes afterwards.
-pub fn discard(address: u64, length: u64) {
+pub(crate) fn discard(address: u64, length: u64) {
     const PAGE: u64 = 4096;
     let start = address.next_multiple_of(PAGE);
     let end = (address + length) / PAGE * PAGE;
@@ -36,13 +36,13 @@ pub fn discard(address: u64, length: u64) {
 }
 
 /// Copies `length` bytes; the ranges may overlap.
-pub fn copy(dst: u64, src: u64, length: u64) {
+pub(crate) fn copy(dst: u64, src: u64, length: u64) {
     // SAFETY: both ranges were checked against their allocation, or are the program's own memory (module comment).
     unsafe { ptr::copy(src as *const u8, dst as *mut u8, length as usize) };
 }
 
 /// Fills `length` bytes by repeating the low `unit` (1, 2 or 4) bytes of `value`.
-pub fn fill(dst: u64, value: u32, unit: u64, length: u64) {
+pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
     let bytes = value.to_le_bytes();
     if unit == 1 {
         // SAFETY: the range was checked against its allocation, or is the program's own memory (module comment).
@@ -56,7 +56,7 @@ pub fn fill(dst: u64, value: u32, unit: u64, length: u64) {
 }
 
 /// Runs `start` with all signals blocked, so that a thread which it starts never runs the program's handlers.
-pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are local and written by sigfillset and pthread_sigmask before they are read.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -76,14 +76,14 @@ unsafe extern "C-unwind" {
 }
 
 /// Keeps the calling thread busy for a while; it may be cancelled meanwhile.
-pub fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     let mut left = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() };
     // SAFETY: both pointers are to the same local, which the call may read and write.
     while unsafe { nanosleep(&raw const left, &raw mut left) } != 0 {}
 }
 
 /// Lets the calling thread be cancelled here; it must hold no lock.
-pub fn cancellation_point() {
+pub(crate) fn cancellation_point() {
     // SAFETY: takes and returns nothing.
     unsafe { pthread_testcancel() };
 }

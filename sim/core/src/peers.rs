@@ -5,13 +5,13 @@ use crate::machine::ContextId;
 
 /// Enabled accesses: ordered pairs, first the context that may reach, second the owner of the memory.
 #[derive(Debug, Default)]
-pub struct Peers {
+pub(crate) struct Peers {
     enabled: Vec<(ContextId, ContextId)>,
 }
 
 impl Peers {
     /// Lets `from` reach memory of `to`; a context has at most `limit` peers.
-    pub fn enable(&mut self, from: ContextId, to: ContextId, limit: usize) -> Result<()> {
+    pub(crate) fn enable(&mut self, from: ContextId, to: ContextId, limit: usize) -> Result<()> {
         if self.reaches(from, to) {
             return Err(Error::PEER_ACCESS_ALREADY_ENABLED);
         }
@@ -23,19 +23,19 @@ impl Peers {
     }
 
     /// Undoes [`Peers::enable`].
-    pub fn disable(&mut self, from: ContextId, to: ContextId) -> Result<()> {
+    pub(crate) fn disable(&mut self, from: ContextId, to: ContextId) -> Result<()> {
         let before = self.enabled.len();
         self.enabled.retain(|pair| *pair != (from, to));
         if self.enabled.len() == before { Err(Error::PEER_ACCESS_NOT_ENABLED) } else { Ok(()) }
     }
 
     /// Whether `from` may reach memory of `to`.
-    pub fn reaches(&self, from: ContextId, to: ContextId) -> bool {
+    pub(crate) fn reaches(&self, from: ContextId, to: ContextId) -> bool {
         self.enabled.contains(&(from, to))
     }
 
     /// Drops every access from and to a context that ends.
-    pub fn forget(&mut self, context: ContextId) {
+    pub(crate) fn forget(&mut self, context: ContextId) {
         self.enabled.retain(|pair| pair.0 != context && pair.1 != context);
     }
 }

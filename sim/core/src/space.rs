@@ -112,7 +112,7 @@ impl Reserve {
 
 /// All allocations of the machine.
 #[derive(Debug)]
-pub struct Space {
+pub(crate) struct Space {
     reserves: Vec<Reserve>,
     allocations: BTreeMap<u64, Allocation>,
     last_id: u64,
@@ -120,13 +120,20 @@ pub struct Space {
 
 impl Space {
     /// Sets addresses aside for `devices` devices.
-    pub fn new(devices: usize) -> Result<Space> {
+    pub(crate) fn new(devices: usize) -> Result<Space> {
         let reserves = (0..devices).map(|_| Reserve::new()).collect::<Result<_>>()?;
         Ok(Space { reserves, allocations: BTreeMap::new(), last_id: 0 })
     }
 
     /// Allocates on the device of a context, or on the host for [`Kind::Pinned`].
-    pub fn allocate(&mut self, kind: Kind, size: u64, context: ContextId, device: usize, flags: u32) -> Result<u64> {
+    pub(crate) fn allocate(
+        &mut self,
+        kind: Kind,
+        size: u64,
+        context: ContextId,
+        device: usize,
+        flags: u32,
+    ) -> Result<u64> {
         if size == 0 {
             return Err(Error::INVALID_VALUE);
         }
@@ -143,7 +150,14 @@ impl Space {
     }
 
     /// Makes host memory of the program known.
-    pub fn register(&mut self, base: u64, size: u64, context: ContextId, device: usize, flags: u32) -> Result<()> {
+    pub(crate) fn register(
+        &mut self,
+        base: u64,
+        size: u64,
+        context: ContextId,
+        device: usize,
+        flags: u32,
+    ) -> Result<()> {
         let end = base.checked_add(size).ok_or(Error::INVALID_VALUE)?;
         let last_before = self.allocations.range(..end).next_back();
         if last_before.is_some_and(|(start, known)| start + known.size > base) {
@@ -160,18 +174,18 @@ impl Space {
     }
 
     /// The allocation that an address lies in; the storage of arrays included.
-    pub fn find(&self, address: u64) -> Option<&Allocation> {
+    pub(crate) fn find(&self, address: u64) -> Option<&Allocation> {
         let (_, allocation) = self.allocations.range(..=address).next_back()?;
         (address - allocation.base < allocation.size).then_some(allocation)
     }
 
     /// Whether an address can only ever be device memory, allocated or not.
-    pub fn is_device_address(&self, address: u64) -> bool {
+    pub(crate) fn is_device_address(&self, address: u64) -> bool {
         self.reserves.iter().any(|reserve| reserve.whole.contains(&address))
     }
 
     /// Makes an allocation unknown from now on; [`Space::recycle`] it once no work uses it any more.
-    pub fn take(&mut self, base: u64, kind: Kind) -> Option<Allocation> {
+    pub(crate) fn take(&mut self, base: u64, kind: Kind) -> Option<Allocation> {
         if self.allocations.get(&base)?.kind != kind {
             return None;
         }
@@ -179,14 +193,14 @@ impl Space {
     }
 
     /// Makes everything unknown that belongs to a context, like [`Space::take`].
-    pub fn take_all_of(&mut self, context: ContextId) -> Vec<Allocation> {
+    pub(crate) fn take_all_of(&mut self, context: ContextId) -> Vec<Allocation> {
         let gone: Vec<u64> =
             self.allocations.values().filter(|known| known.context == context).map(|known| known.base).collect();
         gone.iter().filter_map(|base| self.allocations.remove(base)).collect()
     }
 
     /// Gives the memory of an allocation back that was taken out.
-    pub fn recycle(&mut self, gone: &Allocation) {
+    pub(crate) fn recycle(&mut self, gone: &Allocation) {
         match gone.kind {
             Kind::Registered => {}
             Kind::Pinned => os::unmap(gone.base, gone.size),
@@ -201,7 +215,7 @@ impl Space {
     }
 
     /// Bytes of a device's memory that are not allocated.
-    pub fn free_memory(&self, device: usize) -> u64 {
+    pub(crate) fn free_memory(&self, device: usize) -> u64 {
         self.reserves.get(device).map_or(0, |reserve| DEVICE_MEMORY - reserve.used)
     }
 }

@@ -48,7 +48,7 @@ struct Queue {
 }
 
 /// A stream of a context.
-pub struct Stream {
+pub(crate) struct Stream {
     /// What the program calls it.
     pub handle: StreamHandle,
     /// Its context.
@@ -63,13 +63,13 @@ pub struct Stream {
 
 impl Stream {
     /// An idle stream.
-    pub fn new(handle: StreamHandle, context: ContextId, role: Role, priority: i32) -> Arc<Stream> {
+    pub(crate) fn new(handle: StreamHandle, context: ContextId, role: Role, priority: i32) -> Arc<Stream> {
         let queue = Queue { items: VecDeque::new(), tail: Fence::reached(), has_worker: false };
         Arc::new(Stream { handle, context, role, priority, queue: Mutex::new(queue), filled: Condvar::new() })
     }
 
     /// Appends work that starts when the stream's earlier work and all of `after` are done; returns its fence.
-    pub fn submit(self: &Arc<Self>, mut after: Vec<Arc<Fence>>, work: Work) -> Result<Arc<Fence>> {
+    pub(crate) fn submit(self: &Arc<Self>, mut after: Vec<Arc<Fence>>, work: Work) -> Result<Arc<Fence>> {
         let mut queue = lock(&self.queue);
         if !queue.has_worker {
             self.start_worker()?;
@@ -84,7 +84,7 @@ impl Stream {
     }
 
     /// The fence of the last work that was submitted.
-    pub fn tail(&self) -> Arc<Fence> {
+    pub(crate) fn tail(&self) -> Arc<Fence> {
         Arc::clone(&lock(&self.queue).tail)
     }
 

@@ -7,7 +7,7 @@ use crate::os;
 
 /// A box of bytes, rows and slices in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// Address of the first byte.
     pub address: u64,
     /// Bytes from one row to the next.
@@ -56,7 +56,7 @@ impl Extent {
 
 /// The way that bytes take between two places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
+pub(crate) enum Path {
     /// Between two devices, one of which can reach the other's allocation.
     Direct,
     /// Between two devices through host memory, since neither can reach the other's.
@@ -69,7 +69,7 @@ pub enum Path {
 
 /// A copy, checked and ready to run.
 #[derive(Clone, Debug)]
-pub struct Copy {
+pub(crate) struct Copy {
     /// Where to.
     pub dst: Layout,
     /// Where from.
@@ -84,7 +84,7 @@ pub struct Copy {
 
 impl Copy {
     /// Reads the source now, so that the program may change it before the copy runs.
-    pub fn take_snapshot(&mut self) {
+    pub(crate) fn take_snapshot(&mut self) {
         let mut bytes = vec![0u8; self.extent.bytes() as usize];
         let packed = Layout {
             address: bytes.as_mut_ptr() as u64,
@@ -112,13 +112,13 @@ fn copy_rows(dst: Layout, src: Layout, extent: Extent) {
 }
 
 /// How long a staged copy keeps both its stream and the submitting thread busy: 16 µs and 40 GB/s were measured.
-pub fn staging_time(bytes: u64) -> Duration {
+pub(crate) fn staging_time(bytes: u64) -> Duration {
     Duration::from_micros(16) + Duration::from_nanos(bytes / 40)
 }
 
 /// A memset, checked and ready to run.
 #[derive(Clone, Debug)]
-pub struct Fill {
+pub(crate) struct Fill {
     /// Where.
     pub dst: Layout,
     /// How much.
@@ -131,7 +131,7 @@ pub struct Fill {
 
 /// One piece of work; it can run any number of times.
 #[derive(Clone)]
-pub enum Work {
+pub(crate) enum Work {
     /// Takes no time: records of events, waits.
     Nothing,
     /// Copies bytes.
@@ -144,7 +144,7 @@ pub enum Work {
 
 impl Work {
     /// Does it, on the calling thread.
-    pub fn run(&self) {
+    pub(crate) fn run(&self) {
         match self {
             Work::Nothing => {}
             Work::Copy(copy) => copy.run(),

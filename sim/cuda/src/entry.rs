@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use p2psim_core::config::Config;
 use p2psim_core::machine::{DefaultStream, StreamHandle, StreamRef};
-use p2psim_core::stream::on_worker;
-use p2psim_core::{Error, Machine, Result, os};
+use p2psim_core::{Error, Machine, Result, at_fork_in_child, on_worker};
 
 use crate::abi::Null;
 
@@ -61,7 +60,7 @@ impl From<Null> for Error {
 pub(crate) fn initialise() -> Result<()> {
     check_process()?;
     let machine = MACHINE.get_or_init(|| {
-        os::at_fork_in_child(after_fork);
+        at_fork_in_child(after_fork);
         let config = Config::from_env();
         if config.devices == 0 { Err(Error::NO_DEVICE) } else { Machine::new(config) }
     });

@@ -1,8 +1,7 @@
 //! Copies and memsets.
 
 use p2psim_core::machine::{ArrayHandle, Completion, ContextHandle, DefaultStream, Locus, Place, Request, StreamRef};
-use p2psim_core::work::Extent;
-use p2psim_core::{Error, Machine, Result};
+use p2psim_core::{Error, Extent, Machine, Result};
 
 use super::structs::{Memcpy2d, Memcpy3d, SideFields};
 use crate::abi::In;

@@ -2,8 +2,7 @@
 
 use std::ffi::c_char;
 
-use p2psim_core::space::DEVICE_MEMORY;
-use p2psim_core::{Error, Result};
+use p2psim_core::{DEVICE_MEMORY, Error, Result};
 
 use super::require;
 use crate::abi::{In, Out};

@@ -1,8 +1,7 @@
 //! Allocations, pointer attributes and arrays.
 
 use p2psim_core::machine::{ArrayHandle, ArrayShape};
-use p2psim_core::space::{Allocation, GRANULE, Kind};
-use p2psim_core::{Error, Machine, Result};
+use p2psim_core::{Allocation, Error, GRANULE, Kind, Machine, Result};
 
 use super::require;
 use super::structs::{ArrayDescriptor, ArrayDescriptor3d};

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use p2psim_core::machine::{DefaultStream, StreamHandle};
-use p2psim_core::stream::Role;
-use p2psim_core::{Error, Result};
+use p2psim_core::{Error, Result, Role};
 
 use super::require;
 use crate::abi::{Opaque, Out};
