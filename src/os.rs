@@ -23,16 +23,48 @@ pub(crate) fn thread_id() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Runs `work` and leaves `errno` as it was: the program may be about to read it.
-pub(crate) fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work` of ours so that the calling thread notices nothing: `errno`, which the program may be about to read, stays
+/// as it was, and a thread that is to be cancelled is not cancelled in the middle (any write would be a place for it).
+pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location points to the calling thread's own errno, which outlives both uses.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
+    let cancelled = set_cancel_state(PTHREAD_CANCEL_DISABLE);
     let result = work();
+    set_cancel_state(cancelled);
     // SAFETY: as above.
     unsafe { *errno = before };
     result
+}
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Says whether the calling thread may be cancelled, and answers what held before.
+fn set_cancel_state(state: c_int) -> c_int {
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    }
+    let mut before = 0;
+    // SAFETY: the function writes one int and changes the calling thread only. Enabling again does not itself cancel:
+    // the program's type is the deferred one unless it chose otherwise, and then it can be cancelled anywhere.
+    unsafe { pthread_setcancelstate(state, &mut before) };
+    before
+}
+
+/// Reads memory that may not be there.
+///
+/// # Safety
+/// Any bytes are a valid `T`.
+pub(crate) unsafe fn read<T: Copy>(from: *const T) -> Option<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    let size = size_of::<T>();
+    let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size };
+    let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
+    // SAFETY: the kernel writes at most `size` bytes to `value`, and answers EFAULT where `from` is not mapped.
+    let done = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    // SAFETY: all bytes were written, and the caller promises that they make a `T`.
+    (done == size as isize).then(|| unsafe { value.assume_init() })
 }
 
 /// What a descriptor referred to: the file behind it, whatever its number.
@@ -77,13 +109,21 @@ impl Descriptor {
     /// What open(2) says; a symbolic link as last component is refused.
     pub(crate) fn append(path: &OsStr) -> io::Result<Self> {
         let path = CString::new(path.as_bytes())?;
-        let flags =
-            libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY;
+        // Without O_NONBLOCK a pipe that nobody reads would hold the program here.
+        let flags = libc::O_WRONLY
+            | libc::O_APPEND
+            | libc::O_CREAT
+            | libc::O_CLOEXEC
+            | libc::O_NOFOLLOW
+            | libc::O_NOCTTY
+            | libc::O_NONBLOCK;
         // SAFETY: `path` is a C string that outlives the call.
         let number = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
         if number < 0 {
             return Err(io::Error::last_os_error());
         }
+        // SAFETY: the descriptor is ours.
+        unsafe { libc::fcntl(number, libc::F_SETFL, libc::O_APPEND) };
         let identity = identity(number).ok_or_else(io::Error::last_os_error)?;
         Ok(Self { number, identity })
     }
@@ -197,10 +237,31 @@ mod tests {
     }
 
     #[test]
-    fn keep_errno_work_that_fails_leaves_no_trace() {
+    fn append_pipe_without_a_reader_is_an_error_and_does_not_wait() {
+        let path = std::env::temp_dir().join(format!("p2pshim-fifo-{}", std::process::id()));
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+        // SAFETY: `name` is a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(Descriptor::append(path.as_os_str()).is_err());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn read_memory_that_is_not_there_is_none() {
+        let here = [1_u64, 2];
+        // SAFETY: any bytes are a number.
+        unsafe {
+            assert_eq!(read(&raw const here), Some(here));
+            assert_eq!(read(std::ptr::dangling::<u64>()), None);
+            assert_eq!(read(std::ptr::null::<u64>()), None);
+        }
+    }
+
+    #[test]
+    fn undisturbed_work_that_fails_leaves_no_trace() {
         close(-1);
         let before = io::Error::last_os_error().raw_os_error();
-        assert!(keep_errno(|| std::fs::File::open("/nonexistent")).is_err());
+        assert!(undisturbed(|| std::fs::File::open("/nonexistent")).is_err());
         assert_eq!(io::Error::last_os_error().raw_os_error(), before);
     }
 }

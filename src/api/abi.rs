@@ -36,8 +36,6 @@ pub(crate) enum Value {
     P2pAttribute(i32),
     /// Where one `int` is written on success.
     OutInt(*mut i32),
-    /// A C string.
-    Text(*const c_char),
     /// The parameters of `cudaMemcpy3DPeer`.
     RuntimePeer3D(*const cudaMemcpy3DPeerParms),
     /// The parameters of `cuMemcpy3DPeer`.
@@ -90,7 +88,7 @@ arguments! {
     /// `int *`: exactly one, written on success.
     OutInt(*mut i32) => Value::OutInt;
     /// `const char *`.
-    Text(*const c_char) => Value::Text;
+    Text(*const c_char) => |p| Value::Address(p as usize);
     /// `const cudaMemcpy3DPeerParms *`.
     RuntimePeer3D(*const cudaMemcpy3DPeerParms) => Value::RuntimePeer3D;
     /// `const CUDA_MEMCPY3D_PEER *`.
@@ -174,6 +172,16 @@ pub(crate) struct CUDA_MEMCPY3D_PEER {
     pub(crate) WidthInBytes: usize,
     pub(crate) Height: usize,
     pub(crate) Depth: usize,
+}
+
+/// `CU_MEMORYTYPE_HOST`.
+pub(crate) const MEMORYTYPE_HOST: u32 = 1;
+/// `CU_MEMORYTYPE_ARRAY`.
+pub(crate) const MEMORYTYPE_ARRAY: u32 = 3;
+
+/// Whether a `CUmemorytype` means a `CUdeviceptr`: that of a device, or of the unified address space.
+pub(crate) fn is_pointer(memory_type: u32) -> bool {
+    memory_type != MEMORYTYPE_HOST && memory_type != MEMORYTYPE_ARRAY
 }
 
 // Sizes and offsets of the vendor's headers, release 13.0.

@@ -1,5 +1,7 @@
 //! What is intercepted: the table of functions and the C types in their signatures.
 
+#![forbid(unsafe_code)]
+
 pub(crate) mod abi;
 pub(crate) mod codes;
 pub(crate) mod table;

@@ -4,6 +4,8 @@
 //! Add a row to `OPTIONS` and a field to [`Config`] that [`Config::read`] fills. Names, defaults and
 //! help in `p2pshim options` follow.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::OsString;
 
 /// What every option's name begins with.

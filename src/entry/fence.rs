@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::os;
 
 /// Runs our own work; if it panics the answer is the default one, which every caller takes for
-/// "forward the call as it came". `errno` is the program's and stays as it was.
+/// "forward the call as it came". The thread notices nothing of it, see [`os::undisturbed`].
 pub(crate) fn fenced<T: Default>(work: impl FnOnce() -> T) -> T {
-    os::keep_errno(|| catch_unwind(AssertUnwindSafe(work)).unwrap_or_default())
+    os::undisturbed(|| catch_unwind(AssertUnwindSafe(work)).unwrap_or_default())
 }
 
 /// Replaces the standard message for a panic, which would be printed whatever descriptor 2 is by now.

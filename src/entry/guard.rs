@@ -42,18 +42,20 @@ fn mode() -> Mode {
     }
 }
 
-/// Reads the options and opens the log, once. Calls nothing of the dynamic linker: another thread may
-/// hold its lock and wait for us in a library's constructor.
+/// Reads the options and opens the log, once. What is done while others may wait for it calls nothing of the dynamic
+/// linker: another thread may hold its lock and wait for us in a library's constructor.
 #[cold]
 fn start() -> Mode {
     static STARTED: Once = Once::new();
-    // What starting calls may come back to us on this thread (an allocator that looks functions up);
-    // it is forwarded, and does not wait for itself.
+    // What starting calls may come back to us on this thread (an allocator that looks functions up); it is forwarded,
+    // and does not wait for itself.
     while_busy(|| {
+        let mut warnings = Vec::new();
         STARTED.call_once(|| {
-            let mode = fenced(|| Some(configure())).unwrap_or(Mode::Forward);
+            let mode = fenced(|| Some(configure(&mut warnings))).unwrap_or(Mode::Forward);
             MODE.store(mode as u8, Relaxed);
         });
+        record::log::warnings(&warnings);
     });
     match MODE.load(Relaxed) {
         2 => Mode::Quiet,
@@ -62,15 +64,16 @@ fn start() -> Mode {
     }
 }
 
-fn configure() -> Mode {
-    let (config, warnings) = Config::read(std::env::vars_os());
+fn configure(warnings: &mut Vec<String>) -> Mode {
+    // First, so that a child that another thread forks meanwhile does not wait for us.
+    os::at_fork_in_child(forward_only);
+    let (config, unusable) = Config::read(std::env::vars_os());
     if !config.on {
         return Mode::Forward;
     }
-    let shows_calls = record::log::open(&config, warnings);
+    *warnings = unusable;
     report_panics_to_the_log();
-    os::at_fork_in_child(forward_only);
-    if shows_calls { Mode::Show } else { Mode::Quiet }
+    if record::log::open(&config, warnings) { Mode::Show } else { Mode::Quiet }
 }
 
 extern "C" fn forward_only() {

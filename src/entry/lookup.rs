@@ -87,10 +87,9 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
 fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Route {
     let wanted = Wanted { name: function.c_name(), version: None };
     let found = match handle {
-        // From behind us the real function cannot meet our exports, and only it knows the caller's
-        // place. What it finds stays unseen: whoever wraps a function so was called through us.
-        libc::RTLD_NEXT if !loader::precedes_us(caller) => return Route::real(),
-        libc::RTLD_NEXT => wanted.next_global(),
+        libc::RTLD_NEXT => return look_up_next(wanted, caller),
+        // In front of us is what the program itself defines.
+        libc::RTLD_DEFAULT if wanted.through(handle).is_some() => return Route::real(),
         libc::RTLD_DEFAULT => wanted.next_global().or_else(|| wanted.in_scope_of(caller)),
         handle => wanted.through(handle).or_else(|| {
             // The main program's handle stands for the global scope, in which we come first.
@@ -107,6 +106,21 @@ fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Ro
     // The program may ask dlerror whether it succeeded.
     loader::forget_error();
     if is_left_alone(caller) { Route::answer(found) } else { Route::answer(hook_for("dlsym", function, found)) }
+}
+
+/// `RTLD_NEXT`: only the real function knows the caller's place. From behind us it cannot meet our exports, and what it
+/// finds stays unseen, since whoever wraps a function was called through us. From before us it may meet our export,
+/// which is as good as a look-up of ours, unless there is nothing behind it.
+fn look_up_next(wanted: Wanted, caller: *const c_void) -> Route {
+    if let Some(between) = loader::objects_between(caller)
+        && wanted.next_global().is_none()
+        && !between.iter().any(|object| object.defines(wanted.name))
+    {
+        // Last, so that dlerror tells of this failure.
+        wanted.next_global();
+        return Route::answer(ptr::null_mut());
+    }
+    Route::real()
 }
 
 /// The pointer that a look-up is answered with in place of `real`.
@@ -148,19 +162,26 @@ unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, 
     if found.is_null() || loader::is_own(found) {
         return;
     }
-    let Some(function) = exported_as(base, found).or_else(|| Function::variant(base, version, flags)) else { return };
+    let Some(function) = told_apart(base, found, version, flags) else { return };
     let hook = hook_for("cuGetProcAddress", function, found);
     // SAFETY: as above.
     unsafe { *pfn = hook };
 }
 
-/// The form of `base` under whose name the driver exports `found`. The pointer says more than version
-/// and flags, where the driver hands out what it exports.
-fn exported_as(base: &[u8], found: *mut c_void) -> Option<Function> {
-    let mut variants = Function::variants(base).peekable();
-    variants.peek()?;
-    let driver = loader::Handle::to_loaded(&Object::holding(found)?.path)?;
-    variants.find(|function| driver.symbol(function.c_name()) == Some(found))
+/// The form of `base` that `found` is, if it is one of the table.
+///
+/// The name under which the driver exports the pointer says it best: there may be forms newer than the table, whose
+/// arguments it does not know. Version and flags decide on a pointer that is not exported.
+fn told_apart(base: &[u8], found: *mut c_void, version: c_int, flags: u64) -> Option<Function> {
+    Function::variants(base).next()?;
+    match loader::describe(found) {
+        Some((_, Some(symbol))) if symbol.address == found => {
+            let driver = loader::Handle::to_loaded(&Object::holding(found)?.path)?;
+            // Several names may stand for one address; dladdr tells only one of them.
+            Function::variants(base).find(|function| driver.symbol(function.c_name()) == Some(found))
+        }
+        _ => Function::variant(base, version, flags),
+    }
 }
 
 /// `cuGetProcAddress` as it was before CUDA 12.

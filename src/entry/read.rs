@@ -1,9 +1,11 @@
 //! Reading what a call's arguments point to, to show it.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 
 use crate::api::Function;
+use crate::api::abi::is_pointer;
 use crate::api::abi::{Code, Value};
+use crate::os;
 use crate::real::{driver, loader};
 use crate::record::{Argument, CallSite, Contents};
 
@@ -15,18 +17,22 @@ pub(crate) fn arguments(function: Function, values: &[Value], ret: Code) -> Vec<
 }
 
 fn contents(value: Value, ret: Code) -> Option<Contents> {
-    // SAFETY: the program passed these pointers to the real function, which has just followed them:
-    // inputs to read them, outputs to write them since it reports success.
-    unsafe {
-        match value {
-            Value::OutInt(output) if ret == Code::SUCCESS => output.as_ref().map(|&n| Contents::Int(n.into())),
-            Value::Text(text) if !text.is_null() => {
-                Some(Contents::Text(CStr::from_ptr(text).to_string_lossy().into_owned()))
-            }
-            Value::RuntimePeer3D(parms) => parms.as_ref().map(|&parms| Contents::RuntimePeer3D(parms)),
-            Value::DriverPeer3D(parms) => parms.as_ref().map(|&parms| Contents::DriverPeer3D(parms)),
-            _ => None,
-        }
+    match value {
+        // SAFETY: the real function reports success, so it has just written the output unless the pointer is NULL.
+        Value::OutInt(output) if ret == Code::SUCCESS => unsafe { output.as_ref() }.map(|&n| Contents::Int(n.into())),
+        Value::RuntimePeer3D(parms) => read(parms, ret).map(Contents::RuntimePeer3D),
+        Value::DriverPeer3D(parms) => read(parms, ret).map(Contents::DriverPeer3D),
+        _ => None,
+    }
+}
+
+/// Reads an input. A function that failed may have done so before it followed the pointer, which can then be anything.
+fn read<T: Copy>(input: *const T, ret: Code) -> Option<T> {
+    match ret {
+        // SAFETY: the real function reports success, so it has just read the input unless the pointer is NULL.
+        Code::SUCCESS => unsafe { input.as_ref() }.copied(),
+        // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
+        _ => unsafe { os::read(input) },
     }
 }
 
@@ -51,8 +57,9 @@ pub(crate) fn pair(arguments: &[Argument]) -> Option<(i32, i32)> {
         match (argument.name, argument.value, &argument.contents) {
             ("src" | "srcDevice", Value::Address(address), _) => src.address = Some(address as u64),
             ("dst" | "dstDevice", Value::Address(address), _) => dst.address = Some(address as u64),
-            ("srcDevice", Value::Ordinal(ordinal), _) => src.ordinal = Some(ordinal),
-            ("dstDevice", Value::Ordinal(ordinal), _) => dst.ordinal = Some(ordinal),
+            // Behind the pointer in each signature; without one it is a query.
+            ("srcDevice", Value::Ordinal(ordinal), _) if src.address.is_some() => src.ordinal = Some(ordinal),
+            ("dstDevice", Value::Ordinal(ordinal), _) if dst.address.is_some() => dst.ordinal = Some(ordinal),
             (_, _, Some(Contents::RuntimePeer3D(p))) => {
                 let end = |array, pointer, device| End {
                     address: (array == 0).then_some(pointer as u64),
@@ -62,9 +69,9 @@ pub(crate) fn pair(arguments: &[Argument]) -> Option<(i32, i32)> {
                 dst = end(p.dstArray, p.dstPtr.ptr, p.dstDevice);
             }
             (_, _, Some(Contents::DriverPeer3D(p))) => {
-                let end = |array, pointer| End { address: (array == 0).then_some(pointer), ordinal: None };
-                src = end(p.srcArray, p.srcDevice);
-                dst = end(p.dstArray, p.dstDevice);
+                let end = |kind, pointer| End { address: is_pointer(kind).then_some(pointer), ordinal: None };
+                src = end(p.srcMemoryType, p.srcDevice);
+                dst = end(p.dstMemoryType, p.dstDevice);
             }
             _ => {}
         }
@@ -79,6 +86,6 @@ pub(crate) fn call_site(return_address: *const c_void) -> Option<CallSite> {
     Some(CallSite {
         module: String::from_utf8_lossy(object.file_name()).into_owned(),
         offset: (return_address as usize).wrapping_sub(object.base),
-        symbol: symbol.map(|symbol| symbol.to_string_lossy().into_owned()),
+        symbol: symbol.map(|symbol| symbol.name.to_string_lossy().into_owned()),
     })
 }

@@ -41,20 +41,26 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Looks it up through a handle or pseudo-handle; our own exports do not count.
     pub(crate) fn through(self, handle: *mut c_void) -> Option<*mut c_void> {
-        self.found_through(handle).filter(|&found| !is_own(found))
+        self.bound_through(handle).filter(|&found| !is_own(found))
     }
 
     /// Whether a look-up through the handle meets our export first.
     pub(crate) fn is_shadowed_in(self, handle: *mut c_void) -> bool {
-        self.found_through(handle).is_some_and(|found| is_own(found))
+        self.bound_through(handle).is_some_and(|found| is_own(found))
     }
 
-    fn found_through(self, handle: *mut c_void) -> Option<*mut c_void> {
+    /// What a reference would be bound to in the handle's scope.
+    fn bound_through(self, handle: *mut c_void) -> Option<*mut c_void> {
+        // SAFETY: the handle is open or a pseudo-handle, the name is a C string.
+        let first = unsafe { real_dlsym()?(handle, self.name.as_ptr()) };
         let found = match self.version {
-            // SAFETY: the handle is open or a pseudo-handle, the names are C strings.
-            Some(version) => unsafe { libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr()) },
-            // SAFETY: as above; the pointer is that of dlsym.
-            None => unsafe { real_dlsym()?(handle, self.name.as_ptr()) },
+            // A reference with a version is also bound to a definition in an object that has no versions (a wrapper
+            // library); dlvsym passes over those.
+            Some(version) if first.is_null() || defines_versions(first) => {
+                // SAFETY: as above.
+                unsafe { libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr()) }
+            }
+            _ => first,
         };
         (!found.is_null()).then_some(found)
     }
@@ -128,14 +134,29 @@ impl Object {
         Some(object)
     }
 
+    /// Whether it defines `name` itself.
+    pub(crate) fn defines(&self, name: &'static CStr) -> bool {
+        let Some(handle) = Handle::to_loaded(&self.path) else { return false };
+        let Some(found) = handle.symbol(name) else { return false };
+        Self::holding(found).is_some_and(|holder| holder.base == self.base)
+    }
+
     /// The last component of its path.
     pub(crate) fn file_name(&self) -> &[u8] {
         self.path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
     }
 }
 
-/// The object that `address` lies in, and the name of the exported symbol before it, if any.
-pub(crate) fn describe(address: *const c_void) -> Option<(Object, Option<CString>)> {
+/// An exported symbol of an object.
+pub(crate) struct Symbol {
+    /// Its name.
+    pub(crate) name: CString,
+    /// Where it begins.
+    pub(crate) address: *const c_void,
+}
+
+/// The object that `address` lies in, and the exported symbol at or before it, if any.
+pub(crate) fn describe(address: *const c_void) -> Option<(Object, Option<Symbol>)> {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
     // SAFETY: dladdr accepts any address and fills `info` when it returns non-zero.
     let info = unsafe {
@@ -150,7 +171,7 @@ pub(crate) fn describe(address: *const c_void) -> Option<(Object, Option<CString
     // SAFETY: dladdr's strings live as long as the object that holds `address`, which is executing
     // or was just looked up.
     let text = |pointer: *const c_char| unsafe { CStr::from_ptr(pointer) }.to_owned();
-    let symbol = (!info.dli_sname.is_null()).then(|| text(info.dli_sname));
+    let symbol = (!info.dli_sname.is_null()).then(|| Symbol { name: text(info.dli_sname), address: info.dli_saddr });
     Some((Object { path: text(info.dli_fname), base: info.dli_fbase as usize }, symbol))
 }
 
@@ -167,14 +188,53 @@ fn loaded_objects() -> Vec<Object> {
 unsafe extern "C" fn push_object(info: *mut libc::dl_phdr_info, _: usize, objects: *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
     let (info, objects) = unsafe { (&*info, &mut *objects.cast::<Vec<Object>>()) };
-    // SAFETY: the linker's names are C strings, or NULL.
-    let path = if info.dlpi_name.is_null() {
-        CString::default()
-    } else {
-        unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()
+    let path = match info.dlpi_name.is_null() {
+        true => CString::default(),
+        // SAFETY: the linker's names are C strings.
+        false => unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned(),
     };
     objects.push(Object { path, base: image_base(info) });
     0
+}
+
+/// Whether the object that holds `address` gives its symbols versions.
+fn defines_versions(address: *const c_void) -> bool {
+    const DT_VERDEF: usize = 0x6fff_fffc;
+    let Some(handle) = Object::holding(address).and_then(|object| Handle::to_loaded(&object.path)) else {
+        return false;
+    };
+    let mut map: *const LinkMap = ptr::null();
+    // SAFETY: the handle is open, and the request writes one pointer.
+    if unsafe { libc::dlinfo(handle.0, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) } != 0 || map.is_null() {
+        return false;
+    }
+    // SAFETY: the linker's own description of an object that the handle keeps loaded; its dynamic section ends with a
+    // null tag.
+    unsafe {
+        let mut entry = (*map).dynamic;
+        while !entry.is_null() && (*entry).tag != 0 {
+            if (*entry).tag == DT_VERDEF {
+                return true;
+            }
+            entry = entry.add(1);
+        }
+    }
+    false
+}
+
+/// The public beginning of the linker's `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    address: usize,
+    name: *const c_char,
+    dynamic: *const Dynamic,
+}
+
+/// `Elf64_Dyn`.
+#[repr(C)]
+struct Dynamic {
+    tag: usize,
+    value: usize,
 }
 
 /// Where the first page of an object lies, which is how dladdr names it. (`dlpi_addr` is what has to
@@ -188,12 +248,14 @@ fn image_base(info: &libc::dl_phdr_info) -> usize {
     (info.dlpi_addr as usize).wrapping_add(first.unwrap_or_default() & !(PAGE - 1))
 }
 
-/// Whether the object that holds `address` comes before this library in the order of loading, so
-/// that its `RTLD_NEXT` would meet our exports first.
-pub(crate) fn precedes_us(address: *const c_void) -> bool {
-    let Some(caller) = Object::holding(address) else { return false };
+/// The objects from the one that holds `address` to this library, both left out, in the order of loading; none if it
+/// does not come before us.
+pub(crate) fn objects_between(address: *const c_void) -> Option<Vec<Object>> {
+    let caller = Object::holding(address)?;
     let own = own_image().start;
-    loaded_objects().iter().map(|object| object.base).take_while(|&base| base != own).any(|base| base == caller.base)
+    let mut before_us: Vec<Object> = loaded_objects().into_iter().take_while(|object| object.base != own).collect();
+    let position = before_us.iter().position(|object| object.base == caller.base)?;
+    Some(before_us.split_off(position + 1))
 }
 
 /// Keeps the object that holds `address` loaded for ever: its functions are in our slots.

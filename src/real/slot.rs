@@ -90,7 +90,13 @@ pub(crate) fn resolve(
     };
     let wanted = Wanted { name: function.c_name(), version };
     if let Some(real) = wanted.next_global() {
-        return slot.claim(real).then_some(real);
+        // Once callers have been told apart they stay so: those that came first are bound to their own library.
+        if is_routed(slot) {
+            keep_route(slot, caller, real);
+        } else {
+            slot.claim(real);
+        }
+        return Some(real);
     }
     let real = wanted.in_scope_of(caller).or_else(|| wanted.anywhere());
     loader::forget_error();
@@ -131,6 +137,11 @@ fn route(slot: &Slot, caller: *const c_void) -> Option<*mut c_void> {
         }
     }
     None
+}
+
+/// Whether any call site's own library decided for this slot.
+fn is_routed(slot: &Slot) -> bool {
+    ROUTES.iter().any(|entry| entry.slot.load(Relaxed) == ptr::from_ref(slot) as usize)
 }
 
 /// With all entries taken, further call sites are looked up at every call.
@@ -174,6 +185,7 @@ mod tests {
         assert_eq!(route(&slots[1], here), Some(two));
         assert_eq!(route(&slots[0], there), Some(two));
         assert_eq!(route(&slots[1], there), None);
+        assert!(is_routed(&slots[0]) && !is_routed(&Slot::empty()));
     }
 
     #[test]

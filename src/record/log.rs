@@ -1,7 +1,7 @@
 //! The text log: lines through env_logger, to standard error or a file.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_logger::{Builder, Target};
@@ -18,8 +18,9 @@ const CALLS: &str = "p2pshim::call";
 /// The target of lines on which functions were handed out.
 const LOOKUPS: &str = "p2pshim::lookup";
 
-/// Opens the log and writes the warnings there. Answers whether calls are to be shown.
-pub(crate) fn open(config: &Config, mut warnings: Vec<String>) -> bool {
+/// Opens the log, and adds to `warnings` what was wrong with it. Answers whether calls are to be shown. Writes nothing:
+/// a thread's first line registers a destructor with the dynamic linker, under its lock.
+pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let output = match &config.log_file {
         None => Descriptor::stderr(),
         Some(_) if os::is_secure_execution() => {
@@ -38,10 +39,14 @@ pub(crate) fn open(config: &Config, mut warnings: Vec<String>) -> bool {
     if log::set_boxed_logger(Box::new(logger)).is_err() {
         return false;
     }
+    log::log_enabled!(target: CALLS, Level::Trace)
+}
+
+/// Says what could not be used of the options.
+pub(crate) fn warnings(warnings: &[String]) {
     for warning in warnings {
         log::warn!("{warning}");
     }
-    log::log_enabled!(target: CALLS, Level::Trace)
 }
 
 /// Shows a call that has returned.
@@ -49,11 +54,23 @@ pub(crate) fn call(event: &Event<'_>) {
     log::trace!(target: CALLS, "{event}");
 }
 
+/// Something that is said once for each function.
+struct OnceEach([AtomicBool; Function::ALL.len()]);
+
+impl OnceEach {
+    const fn new() -> Self {
+        Self([const { AtomicBool::new(false) }; Function::ALL.len()])
+    }
+
+    fn is_first(&self, function: Function) -> bool {
+        self.0.get(function as usize).is_some_and(|said| !said.swap(true, Relaxed))
+    }
+}
+
 /// Says, once a function, that no loaded library has it.
 pub(crate) fn unavailable(function: Function, answer: Code) {
-    static SAID: AtomicU64 = AtomicU64::new(0);
-    let bit = 1 << (function as u64 % u64::from(u64::BITS));
-    if SAID.fetch_or(bit, Relaxed) & bit == 0 {
+    static SAID: OnceEach = OnceEach::new();
+    if SAID.is_first(function) {
         log::warn!(
             "{name}: the program calls it, but no loaded {layer} library has it; answered {answer} ({code}). \
              Is the right version of the library on the library path?",
@@ -65,17 +82,20 @@ pub(crate) fn unavailable(function: Function, answer: Code) {
     }
 }
 
+/// Says, once a function, that a look-up was answered with the real function for want of a slot.
+pub(crate) fn no_slot(function: Function) {
+    static SAID: OnceEach = OnceEach::new();
+    if SAID.is_first(function) {
+        log::warn!(
+            "{}: more copies of the library are loaded than can be told apart; calls to this one are not seen",
+            function.name()
+        );
+    }
+}
+
 /// Shows a look-up that was answered with a hook.
 pub(crate) fn looked_up(how: &str, function: Function) {
     log::debug!(target: LOOKUPS, "{how} found {}: calls are seen", function.name());
-}
-
-/// Says that a look-up was answered with the real function for want of a slot.
-pub(crate) fn no_slot(function: Function) {
-    log::warn!(
-        "{}: more copies of the library are loaded than can be told apart; calls to this one are not seen",
-        function.name()
-    );
 }
 
 fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Result<()> {

@@ -1,5 +1,7 @@
 //! What happened, as plain data, and what is made of it.
 
+#![forbid(unsafe_code)]
+
 pub(crate) mod log;
 mod text;
 
@@ -38,8 +40,6 @@ pub(crate) struct Argument {
 pub(crate) enum Contents {
     /// A single number that the function wrote.
     Int(i64),
-    /// A C string.
-    Text(String),
     /// The parameters of `cudaMemcpy3DPeer`.
     RuntimePeer3D(cudaMemcpy3DPeerParms),
     /// The parameters of `cuMemcpy3DPeer`.

@@ -4,7 +4,9 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use super::{Argument, CallSite, Contents, Event};
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos};
+use crate::api::abi::{
+    CUDA_MEMCPY3D_PEER, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
+};
 use crate::api::{Layer, codes};
 
 impl Display for Event<'_> {
@@ -49,7 +51,6 @@ impl Display for CallSite {
 
 fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> fmt::Result {
     match (argument.value, &argument.contents) {
-        (_, Some(Contents::Text(text))) => write!(out, "{text:?}"),
         (_, Some(Contents::RuntimePeer3D(parms))) => show_runtime_3d(out, parms),
         (_, Some(Contents::DriverPeer3D(parms))) => show_driver_3d(out, parms),
         (Value::Stream(handle), _) => show_stream(out, handle, layer),
@@ -62,7 +63,6 @@ fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> 
         (Value::UInt(n), _) => write!(out, "{n}"),
         (Value::Address(address), _) => show_address(out, address),
         (Value::OutInt(output), _) => show_address(out, output as usize),
-        (Value::Text(text), None | Some(_)) => show_address(out, text as usize),
         (Value::RuntimePeer3D(parms), _) => show_address(out, parms as usize),
         (Value::DriverPeer3D(parms), _) => show_address(out, parms as usize),
     }
@@ -134,14 +134,10 @@ fn show_runtime_side(
     write!(out, "{side}Pos={{{}, {}, {}}}, {side}Device={device}, ", pos.x, pos.y, pos.z)
 }
 
-/// `CU_MEMORYTYPE_HOST`, `CU_MEMORYTYPE_ARRAY`; device and unified memory are given alike.
-const HOST: u32 = 1;
-const ARRAY: u32 = 3;
-
 fn show_driver_3d(out: &mut Formatter<'_>, p: &CUDA_MEMCPY3D_PEER) -> fmt::Result {
     let memory = |kind, host, device: u64, array| match kind {
-        HOST => ("Host", host),
-        ARRAY => ("Array", array),
+        MEMORYTYPE_HOST => ("Host", host),
+        MEMORYTYPE_ARRAY => ("Array", array),
         _ => ("Device", device as usize),
     };
     let (src_kind, src) = memory(p.srcMemoryType, p.srcHost, p.srcDevice, p.srcArray);
