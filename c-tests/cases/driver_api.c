@@ -202,12 +202,22 @@ static void by_v2(const char *how, get_v2_fn *get)
     SHOW_CU(get(NULL, &function, 4000, 0, NULL));
 }
 
+/* The headers of CUDA 13 give the name a fourth parameter. */
+static CUresult create_context(CUcontext *context, CUdevice device)
+{
+#if CUDA_VERSION >= 13000
+    return cuCtxCreate(context, NULL, 0, device);
+#else
+    return cuCtxCreate(context, 0, device);
+#endif
+}
+
 /* Peer access belongs to a pair of contexts: one more context on device 0 has none of the first one's. */
 static void second_context(void)
 {
     CUcontext other = NULL;
     SHOW_CU(cuCtxEnablePeerAccess(context1, 0));
-    SHOW_CU(cuCtxCreate(&other, 0, device0));
+    SHOW_CU(create_context(&other, device0));
     SHOW_CU(cuCtxDisablePeerAccess(context1));
     SHOW_CU(cuCtxEnablePeerAccess(context1, 0));
     SHOW_CU(cuCtxDestroy(other));
