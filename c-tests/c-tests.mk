@@ -94,7 +94,7 @@ $(C_TESTS)/libplugin-12-copy.so: plugin.c $(C_TESTS)/stub/libcudart-12-copy.so
 $(C_TESTS)/libcudart-12-copy.so: $(SIM_LIB)/libcudart.so.12
 	cp $< $@
 $(C_TESTS)/libat_load.so: at_load.c
-	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(CUDART12) -o $@
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(CUDART12) -Wl,-soname,libat_load.so -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c

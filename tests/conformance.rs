@@ -25,6 +25,7 @@ fn every_covered_row_as_on_real_gpus(flavour: &str) {
     plain.assert_success();
     assert_eq!(plain.stdout.lines().last(), Some(COVERED));
     assert_eq!(trace.warnings, Vec::<String>::new());
+    assert!(!trace.calls.is_empty(), "nothing went through the shim");
 }
 
 #[test]

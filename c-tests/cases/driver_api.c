@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-enum { COUNT = 6000 };
+enum { COUNT = 6000, LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 }; /* flags of cuGetProcAddress */
 
 typedef CUresult copy_fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
 typedef CUresult copy_async_fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
@@ -136,7 +136,6 @@ static void by_dlsym(void)
     copies("by dlsym, per-thread default stream", (copy_fn *)dlsym(cuda, "cuMemcpyPeer_ptds"),
            (copy_async_fn *)dlsym(cuda, "cuMemcpyPeerAsync_ptsz"), (copy_3d_fn *)dlsym(cuda, "cuMemcpy3DPeer_ptds"),
            (copy_3d_async_fn *)dlsym(cuda, "cuMemcpy3DPeerAsync_ptsz"));
-    REQUIRE(dlsym(cuda, "cuMemcpyPeer") == (void *)cuMemcpyPeer);
     REQUIRE(dlclose(cuda) == 0);
 }
 
@@ -159,19 +158,22 @@ static void *get_v2(get_v2_fn *get, const char *name, int version, cuuint64_t fl
     return function;
 }
 
+static void copies_v1(const char *how, get_v1_fn *get, int version, cuuint64_t flags)
+{
+    copy_fn *copy = (copy_fn *)get_v1(get, "cuMemcpyPeer", version, flags);
+    copy_async_fn *copy_async = (copy_async_fn *)get_v1(get, "cuMemcpyPeerAsync", version, flags);
+    copy_3d_fn *copy_3d = (copy_3d_fn *)get_v1(get, "cuMemcpy3DPeer", version, flags);
+    copy_3d_async_fn *copy_3d_async = (copy_3d_async_fn *)get_v1(get, "cuMemcpy3DPeerAsync", version, flags);
+    copies(how, copy, copy_async, copy_3d, copy_3d_async);
+}
+
 static void by_v1(const char *how, get_v1_fn *get)
 {
-    enum { LEGACY = 1, PER_THREAD = 2 };
     printf("%s\n", how);
     REQUIRE(get);
-    copies("4000", (copy_fn *)get_v1(get, "cuMemcpyPeer", 4000, 0),
-           (copy_async_fn *)get_v1(get, "cuMemcpyPeerAsync", 4000, 0),
-           (copy_3d_fn *)get_v1(get, "cuMemcpy3DPeer", 4000, 0),
-           (copy_3d_async_fn *)get_v1(get, "cuMemcpy3DPeerAsync", 4000, LEGACY));
-    copies("7000, per-thread default stream", (copy_fn *)get_v1(get, "cuMemcpyPeer", 7000, PER_THREAD),
-           (copy_async_fn *)get_v1(get, "cuMemcpyPeerAsync", 7000, PER_THREAD),
-           (copy_3d_fn *)get_v1(get, "cuMemcpy3DPeer", 7000, PER_THREAD),
-           (copy_3d_async_fn *)get_v1(get, "cuMemcpy3DPeerAsync", 7000, PER_THREAD));
+    copies_v1("at 4000", get, 4000, 0);
+    copies_v1("at 7000, legacy stream", get, 7000, LEGACY_STREAM);
+    copies_v1("at 7000, per-thread default stream", get, 7000, PER_THREAD_STREAM);
     get_v1(get, "cuMemcpyPear", 4000, 0);
     get_v1(get, "cuMemcpyPeer", 3000, 0);
     get_v1(get, "", 0, 0);
@@ -180,19 +182,22 @@ static void by_v1(const char *how, get_v1_fn *get)
     SHOW_CU(get(NULL, &function, 4000, 0));
 }
 
+static void copies_v2(const char *how, get_v2_fn *get, int version, cuuint64_t flags)
+{
+    copy_fn *copy = (copy_fn *)get_v2(get, "cuMemcpyPeer", version, flags);
+    copy_async_fn *copy_async = (copy_async_fn *)get_v2(get, "cuMemcpyPeerAsync", version, flags);
+    copy_3d_fn *copy_3d = (copy_3d_fn *)get_v2(get, "cuMemcpy3DPeer", version, flags);
+    copy_3d_async_fn *copy_3d_async = (copy_3d_async_fn *)get_v2(get, "cuMemcpy3DPeerAsync", version, flags);
+    copies(how, copy, copy_async, copy_3d, copy_3d_async);
+}
+
 static void by_v2(const char *how, get_v2_fn *get)
 {
-    enum { LEGACY = 1, PER_THREAD = 2 };
     printf("%s\n", how);
     REQUIRE(get);
-    copies("4000", (copy_fn *)get_v2(get, "cuMemcpyPeer", 4000, 0),
-           (copy_async_fn *)get_v2(get, "cuMemcpyPeerAsync", 4000, 0),
-           (copy_3d_fn *)get_v2(get, "cuMemcpy3DPeer", 4000, 0),
-           (copy_3d_async_fn *)get_v2(get, "cuMemcpy3DPeerAsync", 4000, LEGACY));
-    copies("7000, per-thread default stream", (copy_fn *)get_v2(get, "cuMemcpyPeer", 7000, PER_THREAD),
-           (copy_async_fn *)get_v2(get, "cuMemcpyPeerAsync", 7000, PER_THREAD),
-           (copy_3d_fn *)get_v2(get, "cuMemcpy3DPeer", 7000, PER_THREAD),
-           (copy_3d_async_fn *)get_v2(get, "cuMemcpy3DPeerAsync", 7000, PER_THREAD));
+    copies_v2("at 4000", get, 4000, 0);
+    copies_v2("at 7000, legacy stream", get, 7000, LEGACY_STREAM);
+    copies_v2("at 7000, per-thread default stream", get, 7000, PER_THREAD_STREAM);
     get_v2(get, "cuMemcpyPear", 4000, 0);
     get_v2(get, "cuMemcpyPeer", 3000, 0);
     get_v2(get, "", 0, 0);

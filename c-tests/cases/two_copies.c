@@ -15,14 +15,16 @@ int main(void)
 {
     struct plugin one = plugin_load("libplugin-12.so"), other = plugin_load("libplugin-12-copy.so");
     REQUIRE(dlsym(one.handle, "cudaGetLastError") != dlsym(other.handle, "cudaGetLastError"));
-    printf("copies: %d, %d\n", one.copy(), other.copy());
+    printf("a copy by one: %d\n", one.copy());
+    printf("a copy by the other: %d\n", other.copy());
     print_slots(&one, &other);
 
     printf("an error in one: %d\n", one.provoke(1));
     print_slots(&one, &other);
     printf("an error in the other: %d\n", other.provoke(1));
     print_slots(&one, &other);
-    printf("a different one in each: %d, %d\n", one.provoke(1), other.provoke(2));
+    printf("a different one in each: %d\n", one.provoke(1));
+    printf("    and %d\n", other.provoke(2));
     print_slots(&one, &other);
 
     /* The same by look-up: each handle leads to its own copy. */

@@ -21,7 +21,8 @@ int main(void)
     CHECK(cudaRuntimeGetVersion(&version));
     printf("majors: %d, %d, %d\n", version / 1000, p13.version() / 1000, p11.version() / 1000);
     REQUIRE(version / 1000 == 12 && p13.version() / 1000 == 13 && p11.version() / 1000 == 11);
-    printf("copies: %d, %d\n", p13.copy(), p11.copy());
+    printf("a copy by 13: %d\n", p13.copy());
+    printf("a copy by 11: %d\n", p11.copy());
     print_slots(&p13, &p11);
 
     printf("an error in 12: %d\n", (int)cudaMemcpyPeer(NULL, 99, NULL, 0, 1));
@@ -31,7 +32,8 @@ int main(void)
     printf("an error in 11: %d\n", p11.provoke(1));
     print_slots(&p13, &p11);
 
-    printf("a different one in each: %d, %d\n", p13.provoke(2), p11.provoke(1));
+    printf("a different one in each: %d\n", p13.provoke(2));
+    printf("    and %d\n", p11.provoke(1));
     print_slots(&p13, &p11);
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
  * A program that exports a dlsym of its own, as some injected allocators and profilers do, with the real one found by
- * dlvsym(RTLD_NEXT). It must neither recurse nor lose its calls; so must lib/otherhook.c, a preload library that wraps
- * dlsym and cudaMemcpyPeer, before or after ours.
+ * dlvsym(RTLD_NEXT). It must neither recurse nor get other answers. Its dlsym stands before every preloaded one, so only
+ * calls that are bound by linking can be seen.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
