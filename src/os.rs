@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 
 /// Runs `child` in every child that this process forks.
 pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
@@ -87,6 +88,19 @@ fn identity(descriptor: c_int) -> Option<Identity> {
     Some(Identity { device: status.st_dev, inode: status.st_ino, kind: status.st_mode & libc::S_IFMT })
 }
 
+/// What standard error was before the program could close it and open a file of its own that got the number.
+static STDERR_AT_LOAD: OnceLock<Option<Identity>> = OnceLock::new();
+
+/// The only thing that happens when the library is loaded: one fstat. By the first GPU call it is too late to ask.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REMEMBER_STDERR: extern "C" fn() = {
+    extern "C" fn remember_stderr() {
+        undisturbed(|| STDERR_AT_LOAD.get_or_init(|| identity(libc::STDERR_FILENO)));
+    }
+    remember_stderr
+};
+
 /// A descriptor that the log writes to, for as long as it refers to what it did at first.
 ///
 /// Programs close descriptor 2, or all of them, and open files that get the same numbers. A line
@@ -98,9 +112,9 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Standard error, if it is open.
+    /// Standard error as it was when the library was loaded, if it was open.
     pub(crate) fn stderr() -> Option<Self> {
-        Some(Self { number: libc::STDERR_FILENO, identity: identity(libc::STDERR_FILENO)? })
+        STDERR_AT_LOAD.get().copied().flatten().map(|identity| Self { number: libc::STDERR_FILENO, identity })
     }
 
     /// A file that lines are appended to, created with mode 0600.

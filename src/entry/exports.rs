@@ -8,17 +8,15 @@
 //! default under P2PSHIM for references without a version: exported without any version, one symbol
 //! would capture the calls of every runtime in the process. The driver's functions have no versions.
 
-use std::arch::global_asm;
-#[cfg(not(test))]
-use std::arch::naked_asm;
+use std::arch::{global_asm, naked_asm};
+
 use std::ffi::c_void;
 
 use super::{hooks, thread};
 use crate::api::Function;
 use crate::api::table::{for_each_function, with_runtime_versions};
-#[cfg(not(test))]
-use crate::real::slot::UNVERSIONED;
-use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, RUNTIME_SLOTS, Slot};
+
+use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, RUNTIME_SLOTS, Slot, UNVERSIONED};
 
 /// The room a trampoline takes.
 const STRIDE: usize = 64;
@@ -28,14 +26,20 @@ const STRIDE: usize = 64;
 pub(crate) struct Entrance {
     /// Where each of them leads.
     pub(crate) slots: &'static [Slot],
-    /// The first trampoline; those of claimable slots follow each other.
+    /// The first trampoline; the others follow, as far as `routes!` lays them out.
     trampolines: *const u8,
+    /// The exported function without a version.
+    export: *const u8,
 }
 
 impl Entrance {
-    /// The code that enters by the claimable slot at `position`.
+    /// The code that enters by the slot at `position`.
     pub(crate) fn trampoline(self, position: usize) -> *mut c_void {
-        self.trampolines.wrapping_add(position * STRIDE).cast_mut().cast()
+        let code = match position {
+            UNVERSIONED => self.export,
+            _ => self.trampolines.wrapping_add(position * STRIDE),
+        };
+        code.cast_mut().cast()
     }
 
     /// Which of the routes a slot belongs to.
@@ -122,9 +126,9 @@ macro_rules! exports {
     (driver $symbol:ident) => {
         routes!($symbol);
 
-        #[cfg(not(test))]
-        #[unsafe(no_mangle)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
+        #[expect(non_snake_case, reason = "the vendor's spelling")]
         unsafe extern "C" fn $symbol() {
             naked_asm!(
                 ".set p2p_offset, {offset}",
@@ -136,6 +140,16 @@ macro_rules! exports {
                 hook = sym hooks::$symbol,
             )
         }
+    };
+}
+
+/// Where the export without a version begins.
+macro_rules! export {
+    (runtime $symbol:ident $trampolines:ident) => {
+        $trampolines.wrapping_add(UNVERSIONED * STRIDE)
+    };
+    (driver $symbol:ident $trampolines:ident) => {
+        $symbol as *const u8
     };
 }
 
@@ -167,7 +181,8 @@ macro_rules! define_entrances {
                         #[link_name = concat!("p2p_", stringify!($symbol))]
                         static TRAMPOLINES: u8;
                     }
-                    Entrance { slots: &slots::$symbol, trampolines: &raw const TRAMPOLINES }
+                    let trampolines = &raw const TRAMPOLINES;
+                    Entrance { slots: &slots::$symbol, trampolines, export: export!($layer $symbol trampolines) }
                 }),*
             }
         }

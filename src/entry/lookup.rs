@@ -16,7 +16,7 @@ use super::exports::entrance;
 use super::guard::{self, unseen};
 use crate::api::Function;
 use crate::api::abi::{self, Code};
-use crate::real::loader::{self, Object, Wanted, real_dlsym};
+use crate::real::loader::{self, Object, Wanted, next_dlsym};
 use crate::real::slot;
 use crate::record;
 
@@ -35,10 +35,10 @@ impl Route {
         Self { pointer, jump: 0 }
     }
 
-    /// Leaves the look-up to the real `dlsym`.
+    /// Leaves the look-up to the next `dlsym`.
     fn real() -> Self {
-        match real_dlsym() {
-            Some(real) => Self { pointer: real as *mut c_void, jump: 1 },
+        match next_dlsym() {
+            Some(next) => Self { pointer: next as *mut c_void, jump: 1 },
             None => Self::answer(ptr::null_mut()),
         }
     }
@@ -91,7 +91,7 @@ fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Ro
         // In front of us is what the program itself defines.
         libc::RTLD_DEFAULT if wanted.through(handle).is_some() => return Route::real(),
         libc::RTLD_DEFAULT => wanted.next_global().or_else(|| wanted.in_scope_of(caller)),
-        handle => wanted.through(handle).or_else(|| {
+        handle => wanted.asked_for(handle).or_else(|| {
             // The main program's handle stands for the global scope, in which we come first.
             wanted.is_shadowed_in(handle).then(|| wanted.next_global()).flatten()
         }),
@@ -103,9 +103,10 @@ fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Ro
         }
         return Route::answer(ptr::null_mut());
     };
+    let answer = if is_left_alone(caller) { found } else { hook_for("dlsym", function, found) };
     // The program may ask dlerror whether it succeeded.
     loader::forget_error();
-    if is_left_alone(caller) { Route::answer(found) } else { Route::answer(hook_for("dlsym", function, found)) }
+    Route::answer(answer)
 }
 
 /// `RTLD_NEXT`: only the real function knows the caller's place. From behind us it cannot meet our exports, and what it
@@ -125,10 +126,14 @@ fn look_up_next(wanted: Wanted, caller: *const c_void) -> Route {
 
 /// The pointer that a look-up is answered with in place of `real`.
 fn hook_for(how: &str, function: Function, real: *mut c_void) -> *mut c_void {
+    let entrance = entrance(function);
+    // A program may compare the pointer with its own reference to the function, which is bound to our export.
+    if let Some(position) = slot::exported(function, entrance.slots, real) {
+        return entrance.trampoline(position);
+    }
     if !guard::hands_out_hooks() {
         return real;
     }
-    let entrance = entrance(function);
     match slot::claim(entrance.slots, real) {
         Some(position) => {
             record::log::looked_up(how, function);

@@ -11,21 +11,33 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 /// The type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-
-/// The C library's `dlsym`, or the one of the next library that wraps it. Ours is the exported one,
-/// so `dlvsym`, which we do not export, finds it.
-pub(crate) fn real_dlsym() -> Option<Dlsym> {
-    let mut found = REAL_DLSYM.load(Relaxed);
-    if found.is_null() {
-        found = [c"GLIBC_2.34", c"GLIBC_2.2.5"]
+/// The C library's `dlsym`. `dlvsym`, which we do not export, finds it past ours.
+fn real_dlsym() -> Option<Dlsym> {
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    kept(&FOUND, || {
+        [c"GLIBC_2.34", c"GLIBC_2.2.5"]
             .iter()
             // SAFETY: all arguments are C strings or the linker's own pseudo-handle.
             .map(|version| unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) })
-            .find(|pointer| !pointer.is_null())?;
-        REAL_DLSYM.store(found, Relaxed);
+            .find(|pointer| !pointer.is_null())
+    })
+}
+
+/// The `dlsym` that the program would call without us: that of another library which wraps it, or the C library's.
+pub(crate) fn next_dlsym() -> Option<Dlsym> {
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    kept(&FOUND, || {
+        Wanted { name: c"dlsym", version: None }.next_global().or(real_dlsym().map(|real| real as *mut c_void))
+    })
+}
+
+fn kept(place: &AtomicPtr<c_void>, find: impl FnOnce() -> Option<*mut c_void>) -> Option<Dlsym> {
+    let mut found = place.load(Relaxed);
+    if found.is_null() {
+        found = find()?;
+        place.store(found, Relaxed);
     }
-    // SAFETY: a non-null pointer in REAL_DLSYM came from looking up `dlsym`.
+    // SAFETY: both places hold what was looked up as `dlsym`.
     Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
 }
 
@@ -42,6 +54,13 @@ impl Wanted {
     /// Looks it up through a handle or pseudo-handle; our own exports do not count.
     pub(crate) fn through(self, handle: *mut c_void) -> Option<*mut c_void> {
         self.bound_through(handle).filter(|&found| !is_own(found))
+    }
+
+    /// What the program gets for its handle: by the `dlsym` that it would call without us.
+    pub(crate) fn asked_for(self, handle: *mut c_void) -> Option<*mut c_void> {
+        // SAFETY: the program passed the handle to dlsym, and the name is a C string.
+        let found = unsafe { next_dlsym()?(handle, self.name.as_ptr()) };
+        (!found.is_null() && !is_own(found)).then_some(found)
     }
 
     /// Whether a look-up through the handle meets our export first.

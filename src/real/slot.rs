@@ -69,6 +69,28 @@ pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
     slots.iter().take(CLAIMABLE).position(|slot| slot.claim(real))
 }
 
+/// Finds the slot of the export that references to `real` are bound to; its position, or none if they are not bound to
+/// us. A look-up answered with it gives the pointer that the program's own `&function` gives.
+pub(crate) fn exported(function: Function, slots: &[Slot], real: *mut c_void) -> Option<usize> {
+    let versions_first = (FIRST_VERSION..slots.len()).chain([UNVERSIONED]);
+    for position in versions_first {
+        let slot = slots.get(position)?;
+        if wanted(function, position)?.next_global() == Some(real) && !is_routed(slot) && slot.claim(real) {
+            return Some(position);
+        }
+    }
+    None
+}
+
+/// What references to the export at `position` look for.
+fn wanted(function: Function, position: usize) -> Option<Wanted> {
+    let version = match position.checked_sub(FIRST_VERSION) {
+        Some(index) => Some(*RUNTIME_VERSIONS.get(index)?),
+        None => None,
+    };
+    Some(Wanted { name: function.c_name(), version })
+}
+
 /// Finds the real function for a call that came by the export at `position` of `slots`.
 ///
 /// A definition in the global scope is what every caller would be bound to without us, so the slot
@@ -84,11 +106,7 @@ pub(crate) fn resolve(
     if let Some(real) = route(slot, caller) {
         return Some(real);
     }
-    let version = match position.checked_sub(FIRST_VERSION) {
-        Some(index) => Some(*RUNTIME_VERSIONS.get(index)?),
-        None => None,
-    };
-    let wanted = Wanted { name: function.c_name(), version };
+    let wanted = wanted(function, position)?;
     if let Some(real) = wanted.next_global() {
         // Once callers have been told apart they stay so: those that came first are bound to their own library.
         if is_routed(slot) {
