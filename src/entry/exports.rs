@@ -128,7 +128,7 @@ macro_rules! exports {
 
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
-        #[expect(non_snake_case, reason = "the vendor's spelling")]
+        #[allow(non_snake_case, reason = "the vendor's spelling")]
         unsafe extern "C" fn $symbol() {
             naked_asm!(
                 ".set p2p_offset, {offset}",
