@@ -20,7 +20,7 @@ C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_the
 C_STANDIN_CASES := cancelled_thread longjmp_out thrown_through
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api two_majors library_constructor wraps_dlsym \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api same_pointer two_majors library_constructor wraps_dlsym \
   unversioned_reference missing_function $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
   libcudart-12-copy.so libat_load.so libotherhook.so standin-driver/libcuda.so.1)
@@ -68,6 +68,8 @@ $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
 	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@
 $(C_TESTS)/driver_api: driver_api.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -ldl -o $@
+$(C_TESTS)/same_pointer: same_pointer.c $(SIM_LIB)/libcuda.so.1
+	$(C_TESTS_CC) $(CU12) $< $(CUDART12) $(SIM_LIB)/libcuda.so.1 -ldl -o $@
 $(C_TESTS)/two_majors: two_majors.c
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) -ldl $(BESIDE) -o $@
 $(C_TESTS)/library_constructor: library_constructor.c $(C_TESTS)/libat_load.so

@@ -292,6 +292,16 @@ fn missing_function_answers_an_error_and_warns_once() {
 }
 
 #[test]
+fn same_pointer_however_it_was_come_by() {
+    for program in [Program::case("same_pointer"), Program::case("same_pointer").env("P2PSHIM", "off")] {
+        let plain = program.plain();
+        plain.assert_success();
+        assert_eq!(plain.stdout.matches(": the same\n").count(), 4, "{}", plain.stdout);
+        program.preloaded().assert_same_as(&plain, "preloaded");
+    }
+}
+
+#[test]
 fn two_majors_each_reaches_its_own_runtime() {
     let (plain, trace) = Program::case("two_majors").assert_same_preloaded();
     plain.assert_success();
@@ -430,7 +440,6 @@ fn closed_stderr_late_file_gets_no_log_line() {
 }
 
 #[test]
-#[ignore = "the shim first looks at descriptor 2 at the first CUDA call, when it is the program's file already"]
 fn closed_stderr_early_file_gets_no_log_line() {
     closed_stderr("early");
 }

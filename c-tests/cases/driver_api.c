@@ -27,6 +27,7 @@ static CUcontext context0, context1;
 static CUdeviceptr a, b;
 static CUstream stream;
 static CUDA_MEMCPY3D_PEER box;
+static int with_null_structs; /* not on real GPUs, where NVIDIA's driver follows them: any argument leaves them out */
 
 static void prepare(void)
 {
@@ -123,8 +124,10 @@ static void copies(const char *how, copy_fn *copy, copy_async_fn *copy_async, co
     SHOW_CU(copy(b, context1, a, context0, 0));
     SHOW_CU(copy(0, context1, a, context0, COUNT));
     SHOW_CU(copy_async(b, context1, 0, context0, COUNT, stream));
-    SHOW_CU(copy_3d(NULL));
-    SHOW_CU(copy_3d_async(NULL, stream));
+    if (with_null_structs) {
+        SHOW_CU(copy_3d(NULL));
+        SHOW_CU(copy_3d_async(NULL, stream));
+    }
 }
 
 static void by_dlsym(void)
@@ -204,7 +207,8 @@ static void by_v2(const char *how, get_v2_fn *get)
     void *function = NULL;
     SHOW_CU(get("cuMemcpyPeer", &function, 4000, 0, NULL));
     SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0, NULL));
-    SHOW_CU(get(NULL, &function, 4000, 0, NULL));
+    if (with_null_structs)
+        SHOW_CU(get(NULL, &function, 4000, 0, NULL));
 }
 
 /* The headers of CUDA 13 give the name a fourth parameter. */
@@ -231,8 +235,11 @@ static void second_context(void)
     SHOW_CU(cuCtxDisablePeerAccess(context1));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
+    with_null_structs = argc == 1;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     set_up();
     queries();
     access();

@@ -93,7 +93,8 @@ pub(crate) fn unseen<T: Default>(work: impl FnOnce() -> T) -> T {
     while_busy(work)
 }
 
-fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
+/// The same before it is known whether the program makes GPU calls: nothing is started.
+pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
     let thread = thread::current();
     // SAFETY: the block is this thread's own, and each reference ends with its statement.
     if unsafe { &*thread }.is_busy() {

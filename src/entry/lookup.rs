@@ -13,7 +13,7 @@ use std::mem::transmute;
 use std::ptr;
 
 use super::exports::entrance;
-use super::guard::{self, unseen};
+use super::guard::{self, unseen, while_busy};
 use crate::api::Function;
 use crate::api::abi::{self, Code};
 use crate::real::loader::{self, Object, Wanted, next_dlsym};
@@ -79,71 +79,89 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
     // SAFETY: dlsym takes C strings.
     let Some(function) = Function::named(unsafe { CStr::from_ptr(name) }.to_bytes()) else { return Route::real() };
     // Work of our own leads here too, and a failure of it falls back to the real function.
-    unseen(|| Some(look_up(handle, function, caller))).unwrap_or_else(Route::real)
+    match while_busy(|| Some(look_up(handle, function, caller))) {
+        None | Some(Found::ByTheReal) => Route::real(),
+        Some(Found::Nothing) => Route::answer(ptr::null_mut()),
+        // Only now is it a GPU call: many programs ask for what is not there.
+        Some(Found::Function(found)) => Route::answer(hook_for("dlsym", function, found, caller)),
+    }
 }
 
-/// Looks a function of the table up as if this library were not there, and answers with a trampoline
-/// to what was found.
-fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Route {
+/// What a look-up finds as if this library were not there.
+enum Found {
+    /// The real function has to find it.
+    ByTheReal,
+    /// Nothing, and `dlerror` says so.
+    Nothing,
+    /// A function of the table.
+    Function(*mut c_void),
+}
+
+fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Found {
     let wanted = Wanted { name: function.c_name(), version: None };
     let found = match handle {
         libc::RTLD_NEXT => return look_up_next(wanted, caller),
         // In front of us is what the program itself defines.
-        libc::RTLD_DEFAULT if wanted.through(handle).is_some() => return Route::real(),
+        libc::RTLD_DEFAULT if wanted.through(handle).is_some() => return Found::ByTheReal,
         libc::RTLD_DEFAULT => wanted.next_global().or_else(|| wanted.in_scope_of(caller)),
         handle => wanted.asked_for(handle).or_else(|| {
             // The main program's handle stands for the global scope, in which we come first.
             wanted.is_shadowed_in(handle).then(|| wanted.next_global()).flatten()
         }),
     };
-    let Some(found) = found else {
-        if handle == libc::RTLD_DEFAULT {
-            // The program may ask dlerror why; this failure is the one to tell of.
-            wanted.next_global();
+    match found {
+        Some(found) => Found::Function(found),
+        None => {
+            if handle == libc::RTLD_DEFAULT {
+                // The program may ask dlerror why; this failure is the one to tell of.
+                wanted.next_global();
+            }
+            Found::Nothing
         }
-        return Route::answer(ptr::null_mut());
-    };
-    let answer = if is_left_alone(caller) { found } else { hook_for("dlsym", function, found) };
-    // The program may ask dlerror whether it succeeded.
-    loader::forget_error();
-    Route::answer(answer)
+    }
 }
 
 /// `RTLD_NEXT`: only the real function knows the caller's place. From behind us it cannot meet our exports, and what it
 /// finds stays unseen, since whoever wraps a function was called through us. From before us it may meet our export,
 /// which is as good as a look-up of ours, unless there is nothing behind it.
-fn look_up_next(wanted: Wanted, caller: *const c_void) -> Route {
+fn look_up_next(wanted: Wanted, caller: *const c_void) -> Found {
     if let Some(between) = loader::objects_between(caller)
         && wanted.next_global().is_none()
         && !between.iter().any(|object| object.defines(wanted.name))
     {
         // Last, so that dlerror tells of this failure.
         wanted.next_global();
-        return Route::answer(ptr::null_mut());
+        return Found::Nothing;
     }
-    Route::real()
+    Found::ByTheReal
 }
 
-/// The pointer that a look-up is answered with in place of `real`.
-fn hook_for(how: &str, function: Function, real: *mut c_void) -> *mut c_void {
+/// The pointer that a look-up by `caller` is answered with in place of `real`.
+fn hook_for(how: &str, function: Function, real: *mut c_void, caller: *const c_void) -> *mut c_void {
+    let hook = unseen(|| {
+        let hook = if is_left_alone(caller) { None } else { hook(how, function, real) };
+        // The program may ask dlerror whether it succeeded.
+        loader::forget_error();
+        hook
+    });
+    hook.unwrap_or(real)
+}
+
+fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void> {
     let entrance = entrance(function);
     // A program may compare the pointer with its own reference to the function, which is bound to our export.
     if let Some(position) = slot::exported(function, entrance.slots, real) {
-        return entrance.trampoline(position);
+        return Some(entrance.trampoline(position));
     }
     if !guard::hands_out_hooks() {
-        return real;
+        return None;
     }
-    match slot::claim(entrance.slots, real) {
-        Some(position) => {
-            record::log::looked_up(how, function);
-            entrance.trampoline(position)
-        }
-        None => {
-            record::log::no_slot(function);
-            real
-        }
-    }
+    let Some(position) = slot::claim(entrance.slots, real) else {
+        record::log::no_slot(function);
+        return None;
+    };
+    record::log::looked_up(how, function);
+    Some(entrance.trampoline(position))
 }
 
 /// Whether look-ups from there are answered with real functions: the driver's own parts and the
@@ -168,9 +186,10 @@ unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, 
         return;
     }
     let Some(function) = told_apart(base, found, version, flags) else { return };
-    let hook = hook_for("cuGetProcAddress", function, found);
-    // SAFETY: as above.
-    unsafe { *pfn = hook };
+    if let Some(hook) = hook("cuGetProcAddress", function, found) {
+        // SAFETY: as above.
+        unsafe { *pfn = hook };
+    }
 }
 
 /// The form of `base` that `found` is, if it is one of the table.
