@@ -8,10 +8,12 @@ VERSIONS := 11.0 12 13
 NUMBER_11.0 := 11080
 NUMBER_12 := 12090
 NUMBER_13 := 13000
-ABSENT_13 := cudaGetDeviceProperties_v2; cudaEventElapsedTime_v2;
+both = $(foreach name,$1,$(name); $(name)$2;)
+NOT_IN_13 := cudaGetDeviceProperties_v2; cudaEventElapsedTime_v2;
+ABSENT_13 := $(NOT_IN_13) $(call both,cudaStreamGetCaptureInfo_v2 cudaStreamGetCaptureInfo_v3,_ptsz)
 ABSENT_12 := cudaDeviceGetP2PAtomicCapabilities;
-ABSENT_11.0 := $(ABSENT_13) $(ABSENT_12) cudaInitDevice; \
-	cudaGetDriverEntryPointByVersion; cudaGetDriverEntryPointByVersion_ptsz;
+ABSENT_11.0 := $(NOT_IN_13) $(ABSENT_12) cudaInitDevice; $(call both,cudaGetDriverEntryPointByVersion \
+	cudaStreamBeginCaptureToGraph cudaStreamGetCaptureInfo_v3 cudaGraphInstantiateWithParams,_ptsz)
 
 # $1: version script, $2: what to link. Everything goes in, and all but the API is hidden.
 # -Bsymbolic: what the library hands out or calls is its own, whatever is preloaded.

@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::capture::{Caller, CaptureMode};
 use crate::machine::ContextHandle;
 
 thread_local! {
     static STACK: RefCell<Vec<ContextHandle>> = const { RefCell::new(Vec::new()) };
-    static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
+    static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -44,7 +45,12 @@ pub fn thread() -> u64 {
     })
 }
 
-/// Sets how the calling thread's calls act on captures (0 global, 1 thread-local, 2 relaxed); returns what held before.
-pub fn exchange_capture_mode(mode: u32) -> Option<u32> {
-    (mode <= 2).then(|| CAPTURE_MODE.replace(mode))
+/// Sets how the calling thread's calls act on captures; returns what held before.
+pub fn exchange_capture_mode(mode: CaptureMode) -> CaptureMode {
+    CAPTURE_MODE.replace(mode)
+}
+
+/// The calling thread, as captures see it.
+pub(crate) fn caller() -> Caller {
+    Caller { thread: thread(), mode: CAPTURE_MODE.get() }
 }

@@ -58,6 +58,13 @@ errors! {
     NOT_SUPPORTED = 801, "not supported by the simulation";
     STREAM_CAPTURE_UNSUPPORTED = 900, "not permitted while a stream is capturing";
     STREAM_CAPTURE_INVALIDATED = 901, "the capture was invalidated";
+    STREAM_CAPTURE_MERGE = 902, "two captures would become one";
+    STREAM_CAPTURE_UNMATCHED = 903, "the capture did not begin on this stream";
+    STREAM_CAPTURE_UNJOINED = 904, "the capture forked to a stream that never joined again";
+    STREAM_CAPTURE_ISOLATION = 905, "a dependency would cross the border of the capture";
+    STREAM_CAPTURE_IMPLICIT = 906, "the legacy stream would depend on a stream that is capturing";
+    CAPTURED_EVENT = 907, "the event was last recorded in a capture";
+    STREAM_CAPTURE_WRONG_THREAD = 908, "another thread began the capture";
     UNKNOWN = 999, "unknown error";
 }
 

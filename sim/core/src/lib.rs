@@ -9,10 +9,12 @@
 
 #![deny(unsafe_code)]
 
+mod capture;
 pub mod config;
 pub mod current;
 mod error;
 mod fence;
+mod graph;
 pub mod machine;
 #[allow(unsafe_code, reason = "the one place that touches raw memory and the operating system")]
 mod os;
@@ -21,6 +23,7 @@ mod space;
 mod stream;
 mod work;
 
+pub use capture::{CaptureInfo, CaptureMode};
 pub use error::{Error, Result};
 pub use machine::Machine;
 pub use os::at_fork_in_child;

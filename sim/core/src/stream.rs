@@ -2,13 +2,14 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::fence::{Fence, lock, wait_all};
-use crate::machine::{ContextId, StreamHandle};
+use crate::machine::{ContextId, StreamHandle, StreamId};
 use crate::os;
 use crate::work::Work;
 
@@ -49,6 +50,8 @@ struct Queue {
 
 /// A stream of a context.
 pub(crate) struct Stream {
+    /// Never used twice.
+    pub id: StreamId,
     /// What the program calls it.
     pub handle: StreamHandle,
     /// Its context.
@@ -64,8 +67,10 @@ pub(crate) struct Stream {
 impl Stream {
     /// An idle stream.
     pub(crate) fn new(handle: StreamHandle, context: ContextId, role: Role, priority: i32) -> Arc<Stream> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let id = StreamId(LAST.fetch_add(1, Ordering::Relaxed) + 1);
         let queue = Queue { items: VecDeque::new(), tail: Fence::reached(), has_worker: false };
-        Arc::new(Stream { handle, context, role, priority, queue: Mutex::new(queue), filled: Condvar::new() })
+        Arc::new(Stream { id, handle, context, role, priority, queue: Mutex::new(queue), filled: Condvar::new() })
     }
 
     /// Appends work that starts when the stream's earlier work and all of `after` are done; returns its fence.

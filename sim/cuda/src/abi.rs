@@ -51,11 +51,11 @@ impl<T> Out<T> {
     }
 }
 
-impl Out<u32> {
+impl<T: Copy + Default> Out<T> {
     /// Reads what the caller has put there, where the API exchanges a value.
-    pub(crate) fn get(self) -> u32 {
+    pub(crate) fn get(self) -> T {
         // SAFETY: an argument that is exchanged is readable, as the caller promises (module comment).
-        if self.0.is_null() { 0 } else { unsafe { self.0.read_unaligned() } }
+        if self.0.is_null() { T::default() } else { unsafe { self.0.read_unaligned() } }
     }
 }
 
@@ -93,6 +93,13 @@ impl<T: Copy> In<T> {
         }
         // SAFETY: not NULL, so the caller promises as many values there as the API reads (module comment).
         Ok(unsafe { self.0.add(index).read_unaligned() })
+    }
+}
+
+impl<T> From<Out<T>> for In<T> {
+    /// For what the API reads as well as writes.
+    fn from(exchanged: Out<T>) -> In<T> {
+        In(exchanged.0)
     }
 }
 

@@ -6,7 +6,9 @@
 //! compiled for per-thread default streams.
 
 use crate::abi::Opaque;
-use crate::api::{contexts::*, copies::*, devices::*, events::*, global::*, memory::*, peers::*, streams::*};
+use crate::api::{
+    contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, memory::*, peers::*, streams::*,
+};
 use crate::functions::Address;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,13 +174,30 @@ rows! {
     cuStreamGetPriority 5050 cuStreamGetPriority per_thread 7000 cuStreamGetPriority_ptsz;
     cuStreamGetCtx 9020 cuStreamGetCtx per_thread 9020 cuStreamGetCtx_ptsz;
     cuStreamGetDevice 12080 cuStreamGetDevice per_thread 12080 cuStreamGetDevice_ptsz;
-    cuStreamIsCapturing 10000 cuStreamIsCapturing per_thread 10000 cuStreamIsCapturing_ptsz;
-    cuStreamGetCaptureInfo 10010 cuStreamGetCaptureInfo per_thread 10010 cuStreamGetCaptureInfo_ptsz;
-    cuStreamGetCaptureInfo 11030 cuStreamGetCaptureInfo_v2 per_thread 11030 cuStreamGetCaptureInfo_v2_ptsz;
-    cuThreadExchangeStreamCaptureMode 10010 cuThreadExchangeStreamCaptureMode;
     cuLaunchHostFunc 10000 cuLaunchHostFunc per_thread 10000 cuLaunchHostFunc_ptsz;
     cuStreamAddCallback 5000 cuStreamAddCallback per_thread 7000 cuStreamAddCallback_ptsz;
     cuStreamWaitEvent 3020 cuStreamWaitEvent per_thread 7000 cuStreamWaitEvent_ptsz;
+
+    cuStreamBeginCapture 10000 cuStreamBeginCapture per_thread 10000 cuStreamBeginCapture_ptsz;
+    cuStreamBeginCapture 10010 cuStreamBeginCapture_v2 per_thread 10010 cuStreamBeginCapture_v2_ptsz;
+    cuStreamBeginCaptureToGraph 12030 cuStreamBeginCaptureToGraph per_thread 12030 cuStreamBeginCaptureToGraph_ptsz;
+    cuStreamEndCapture 10000 cuStreamEndCapture per_thread 10000 cuStreamEndCapture_ptsz;
+    cuStreamIsCapturing 10000 cuStreamIsCapturing per_thread 10000 cuStreamIsCapturing_ptsz;
+    cuStreamGetCaptureInfo 10010 cuStreamGetCaptureInfo per_thread 10010 cuStreamGetCaptureInfo_ptsz;
+    cuStreamGetCaptureInfo 11030 cuStreamGetCaptureInfo_v2 per_thread 11030 cuStreamGetCaptureInfo_v2_ptsz;
+    cuStreamGetCaptureInfo 12030 cuStreamGetCaptureInfo_v3 per_thread 12030 cuStreamGetCaptureInfo_v3_ptsz;
+    cuThreadExchangeStreamCaptureMode 10010 cuThreadExchangeStreamCaptureMode;
+    cuGraphCreate 10000 cuGraphCreate;
+    cuGraphDestroy 10000 cuGraphDestroy;
+    cuGraphGetNodes 10000 cuGraphGetNodes;
+    cuGraphInstantiate 10000 cuGraphInstantiate;
+    cuGraphInstantiate 11000 cuGraphInstantiate_v2;
+    cuGraphInstantiate 12000 cuGraphInstantiateWithFlags;
+    cuGraphInstantiateWithFlags 11040 cuGraphInstantiateWithFlags;
+    cuGraphInstantiateWithParams 12000 cuGraphInstantiateWithParams per_thread 12000 cuGraphInstantiateWithParams_ptsz;
+    cuGraphUpload 11010 cuGraphUpload per_thread 11010 cuGraphUpload_ptsz;
+    cuGraphLaunch 10000 cuGraphLaunch per_thread 10000 cuGraphLaunch_ptsz;
+    cuGraphExecDestroy 10000 cuGraphExecDestroy;
 
     cuEventCreate 2000 cuEventCreate;
     cuEventDestroy 4000 cuEventDestroy_v2;

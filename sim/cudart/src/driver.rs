@@ -193,6 +193,12 @@ functions! {
         cuStreamCreateWithPriority 5050 (stream: To<u64>, flags: u32, priority: i32);
         cuStreamDestroy 4000 (stream: u64);
         cuThreadExchangeStreamCaptureMode 10010 (mode: Out<u32>);
+        cuGraphCreate 10000 (graph: Out<u64>, flags: u32);
+        cuGraphDestroy 10000 (graph: u64);
+        cuGraphGetNodes 10000 (graph: u64, nodes: Opaque, count: Out<u64>);
+        cuGraphInstantiate 11000 (exec: Out<u64>, graph: u64, error: Opaque, log: Opaque, room: u64);
+        cuGraphInstantiateWithFlags 11040 (exec: Out<u64>, graph: u64, flags: u64);
+        cuGraphExecDestroy 10000 (exec: u64);
         cuEventCreate 2000 (event: To<u64>, flags: u32);
         cuEventDestroy 4000 (event: u64);
         cuEventQuery 2000 (event: u64);
@@ -228,6 +234,17 @@ functions! {
         cuStreamGetFlags 5050 7000 (stream: u64, flags: Out<u32>);
         cuStreamGetPriority 5050 7000 (stream: u64, priority: Out<i32>);
         cuStreamIsCapturing 10000 10000 (stream: u64, status: Out<u32>);
+        cuStreamBeginCapture 10010 10010 (stream: u64, mode: u32);
+        cuStreamBeginCaptureToGraph 12030 12030 (
+            stream: u64, graph: u64, after: Opaque, edges: Opaque, count: u64, mode: u32
+        );
+        cuStreamEndCapture 10000 10000 (stream: u64, graph: Out<u64>);
+        cuStreamGetCaptureInfo 12030 12030 (
+            stream: u64, status: Out<u32>, id: Out<u64>, graph: Opaque, after: Opaque, edges: Opaque, count: Opaque
+        );
+        cuGraphInstantiateWithParams 12000 12000 (exec: Out<u64>, graph: u64, parameters: Opaque);
+        cuGraphUpload 11010 11010 (exec: u64, stream: u64);
+        cuGraphLaunch 10000 10000 (exec: u64, stream: u64);
         cuStreamAddCallback 5000 7000 (stream: u64, callback: Opaque, data: Opaque, flags: u32);
         cuLaunchHostFunc 10000 10000 (stream: u64, function: Opaque, data: Opaque);
         cuEventRecord 2000 7000 (event: u64, stream: u64);

@@ -127,8 +127,10 @@ impl Machine {
 
     /// Waits for all work of the current context.
     pub fn synchronize_context(&self) -> Result<()> {
-        let state = self.lock();
+        let mut state = self.lock();
         let id = state.current()?;
+        state.captures.refuse_on(|stream| stream.context == id)?;
+        state.captures.refuse_unseen(current::caller())?;
         let tails = state.contexts.get(&id).map(Context::all_tails).unwrap_or_default();
         drop(state);
         wait_all(&tails);
@@ -143,6 +145,7 @@ impl Machine {
         if !self.has_path(from_device, to_device) {
             return Err(Error::PEER_ACCESS_UNSUPPORTED);
         }
+        state.captures.refuse_unseen(current::caller())?;
         state.peers.enable(from, to, self.config.max_peers)
     }
 
@@ -150,6 +153,7 @@ impl Machine {
     pub fn disable_peer(&self, peer: ContextHandle) -> Result<()> {
         let mut state = self.lock();
         let (from, to) = (state.current()?, state.named(peer)?);
+        state.captures.refuse_unseen(current::caller())?;
         state.peers.disable(from, to)
     }
 
@@ -158,6 +162,7 @@ impl Machine {
         let mut state = self.lock();
         let Some(id) = state.handles.remove(&handle) else { return false };
         state.peers.forget(id);
+        state.forget_captures(|gone| gone.context == id);
         state.streams.retain(|_, stream| stream.context != id);
         state.events.retain(|_, event| event.context != id);
         state.arrays.retain(|_, array| array.storage.context != id);

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::{ArrayHandle, ContextId, DefaultStream, Machine, State, StreamRef};
 use crate::error::{Error, Result};
 use crate::fence::Fence;
+use crate::graph::Step;
 use crate::os;
 use crate::space::Kind;
+use crate::stream::Stream;
 use crate::work::{Copy, Extent, Fill, Layout, Path, Work, staging_time};
 
 /// What a side of a copy starts at.
@@ -89,6 +91,14 @@ struct Side {
     memory: Memory,
 }
 
+/// A copy that has been checked, but not yet sent on its way.
+#[derive(Clone, Copy)]
+pub(crate) struct Transfer {
+    dst: Side,
+    src: Side,
+    extent: Extent,
+}
+
 impl Machine {
     /// Copies on a stream.
     pub fn copy(&self, stream: StreamRef, request: &Request, completion: Completion) -> Result<()> {
@@ -97,13 +107,18 @@ impl Machine {
         if request.extent.is_empty() {
             return Ok(());
         }
-        let (dst, src) = state.sides(request)?;
-        let mut copy = state.plan(dst, src, request.extent);
+        let transfer = state.transfer(request)?;
+        if completion == Completion::Sync {
+            state.refuse_synchronous(&stream)?;
+        } else if state.capture(&stream, &Step::Copy(transfer))? {
+            return Ok(());
+        }
+        let mut copy = state.plan(transfer);
         let must_wait = match completion {
             Completion::Sync => copy.path == Path::Host,
-            Completion::Async => dst.memory == Memory::Pageable,
+            Completion::Async => transfer.dst.memory == Memory::Pageable,
         };
-        if !must_wait && src.memory == Memory::Pageable {
+        if !must_wait && transfer.src.memory == Memory::Pageable {
             copy.take_snapshot();
         }
         let path = copy.path;
@@ -111,6 +126,15 @@ impl Machine {
         drop(state);
         finish(&fence, must_wait, path, request.extent);
         Ok(())
+    }
+
+    /// The peer copy on a stream, which no capture can take: it was measured to break the capture.
+    pub fn copy_peer_async(&self, stream: StreamRef, request: &Request) -> Result<()> {
+        let mut state = self.lock();
+        let capturing = state.stream(stream)?.id;
+        state.captures.refuse_on(|stream| stream.id == capturing)?;
+        drop(state);
+        self.copy(stream, request, Completion::Async)
     }
 
     /// The synchronous peer copy: ordered on the default streams of both sides' contexts, and the host does not
@@ -121,17 +145,28 @@ impl Machine {
         if request.extent.is_empty() {
             return Ok(());
         }
-        let (dst, src) = state.sides(request)?;
-        let copy = state.plan(dst, src, request.extent);
+        let transfer = state.transfer(request)?;
+        let streams = state.default_streams(default, transfer)?;
+        for stream in &streams {
+            state.refuse_synchronous(stream)?;
+        }
+        let copy = state.plan(transfer);
         let path = copy.path;
-        let fence = state.submit_on_both(default, [src.memory.context(), dst.memory.context()], Work::Copy(copy))?;
+        let fence = state.submit_on_both(streams, Work::Copy(copy))?;
         drop(state);
         finish(&fence, path == Path::Host, path, request.extent);
         Ok(())
     }
 
     /// Sets `extent` of device or pinned memory to the low `unit` bytes of `value`.
-    pub fn fill(&self, stream: StreamRef, dst: Place, extent: Extent, value: u32, unit: u64) -> Result<()> {
+    pub fn fill(
+        &self,
+        stream: StreamRef,
+        dst: Place,
+        extent: Extent,
+        (value, unit): (u32, u64),
+        completion: Completion,
+    ) -> Result<()> {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         if extent.is_empty() {
@@ -141,8 +176,13 @@ impl Machine {
         if !side.layout.address.is_multiple_of(unit) || !extent.width.is_multiple_of(unit) {
             return Err(Error::INVALID_VALUE);
         }
-        state.submit(&stream, Vec::new(), Work::Fill(Fill { dst: side.layout, extent, value, unit }))?;
-        Ok(())
+        let step = Step::Fill(Fill { dst: side.layout, extent, value, unit });
+        if completion == Completion::Sync {
+            state.refuse_synchronous(&stream)?;
+        } else if state.capture(&stream, &step)? {
+            return Ok(());
+        }
+        state.run(&stream, Vec::new(), &step).map(drop)
     }
 }
 
@@ -158,8 +198,9 @@ fn finish(fence: &Fence, must_wait: bool, path: Path, extent: Extent) {
 }
 
 impl State {
-    fn sides(&self, request: &Request) -> Result<(Side, Side)> {
-        Ok((self.side(&request.dst, request.extent)?, self.side(&request.src, request.extent)?))
+    fn transfer(&self, request: &Request) -> Result<Transfer> {
+        let Request { dst, src, extent } = request;
+        Ok(Transfer { dst: self.side(dst, *extent)?, src: self.side(src, *extent)?, extent: *extent })
     }
 
     /// Checks one side against the memory that it names.
@@ -215,7 +256,7 @@ impl State {
     }
 
     /// Chooses the way and counts it.
-    fn plan(&mut self, dst: Side, src: Side, extent: Extent) -> Copy {
+    pub(super) fn plan(&mut self, Transfer { dst, src, extent }: Transfer) -> Copy {
         let path = self.path(dst.memory, src.memory);
         if let (Memory::Device { device: from, .. }, Memory::Device { device: to, .. }) = (src.memory, dst.memory) {
             let (direct, staged) = self.copies.entry((from, to)).or_default();
@@ -243,17 +284,16 @@ impl State {
         }
     }
 
-    /// Submits work that comes after all that both contexts' default streams have to wait for, and before all
-    /// that comes later on either.
-    fn submit_on_both(
-        &mut self,
-        default: DefaultStream,
-        contexts: [Option<ContextId>; 2],
-        work: Work,
-    ) -> Result<Arc<Fence>> {
-        let [first, second] = contexts.map(|context| context.unwrap_or(ContextId(0)));
-        let first = self.default_stream(first, default)?;
-        let second = self.default_stream(second, default)?;
+    /// The default streams of both sides' contexts, the source's first.
+    fn default_streams(&mut self, default: DefaultStream, transfer: Transfer) -> Result<[Arc<Stream>; 2]> {
+        let [first, second] = [transfer.src, transfer.dst].map(|side| side.memory.context());
+        let mut stream = |context: Option<ContextId>| self.default_stream(context.unwrap_or(ContextId(0)), default);
+        Ok([stream(first)?, stream(second)?])
+    }
+
+    /// Submits work that comes after all that both streams have to wait for, and before all that comes later on
+    /// either.
+    fn submit_on_both(&mut self, [first, second]: [Arc<Stream>; 2], work: Work) -> Result<Arc<Fence>> {
         if Arc::ptr_eq(&first, &second) {
             return self.submit(&first, Vec::new(), work);
         }

@@ -1,6 +1,7 @@
 //! Allocations and arrays.
 
 use super::{Array, ArrayHandle, Machine};
+use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
 use crate::space::{Allocation, DEVICE_MEMORY, Kind};
@@ -41,6 +42,7 @@ impl Machine {
     pub fn allocate(&self, kind: Kind, size: u64, flags: u32) -> Result<u64> {
         let mut state = self.lock();
         let context = state.current()?;
+        state.captures.refuse_unseen(current::caller())?;
         let device = state.info(context)?.device;
         state.space.allocate(kind, size, context, device, flags)
     }
@@ -51,6 +53,7 @@ impl Machine {
     pub fn free(&self, base: u64, kind: Kind) -> Result<()> {
         let mut state = self.lock();
         state.current()?;
+        state.captures.refuse_unseen(current::caller())?;
         let gone = state.space.take(base, kind).ok_or(Error::INVALID_VALUE)?;
         let tails = state.all_tails();
         drop(state);
@@ -63,6 +66,7 @@ impl Machine {
     pub fn register_host(&self, base: u64, size: u64, flags: u32) -> Result<()> {
         let mut state = self.lock();
         let context = state.current()?;
+        state.captures.refuse_unseen(current::caller())?;
         let device = state.info(context)?.device;
         if base == 0 || size == 0 {
             return Err(Error::INVALID_VALUE);
@@ -74,6 +78,7 @@ impl Machine {
     pub fn unregister_host(&self, base: u64) -> Result<()> {
         let mut state = self.lock();
         state.current()?;
+        state.captures.refuse_unseen(current::caller())?;
         let gone = state.space.take(base, Kind::Registered).ok_or(Error::HOST_MEMORY_NOT_REGISTERED)?;
         let tails = state.all_tails();
         drop(state);
@@ -98,6 +103,7 @@ impl Machine {
     pub fn create_array(&self, shape: ArrayShape) -> Result<ArrayHandle> {
         let mut state = self.lock();
         let context = state.current()?;
+        state.captures.refuse_unseen(current::caller())?;
         let device = state.info(context)?.device;
         let bytes = shape.bytes().filter(|bytes| *bytes > 0).ok_or(Error::INVALID_VALUE)?;
         let base = state.space.allocate(Kind::Array, bytes, context, device, shape.flags)?;
@@ -111,6 +117,7 @@ impl Machine {
     pub fn destroy_array(&self, handle: ArrayHandle) -> Result<()> {
         let mut state = self.lock();
         state.current()?;
+        state.captures.refuse_unseen(current::caller())?;
         let array = state.arrays.remove(&handle).ok_or(Error::INVALID_HANDLE)?;
         drop(state);
         self.free(array.storage.base, Kind::Array)

@@ -3,8 +3,10 @@
 //! Methods of [`Machine`] lock its state, decide, submit work and unlock; whatever has to be waited for is
 //! waited for afterwards, so that one blocked stream never stops a call about another.
 
+mod captures;
 mod contexts;
 mod copies;
+mod graphs;
 mod memory;
 mod streams;
 
@@ -12,13 +14,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use contexts::{ContextInfo, PrimaryState};
+pub(crate) use copies::Transfer;
 pub use copies::{Completion, Locus, Place, Request};
 pub use memory::ArrayShape;
 pub use streams::{StreamInfo, StreamRef};
 
+use crate::capture::Captures;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::fence::{Fence, lock};
+use crate::graph::{Graph, Step};
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
 use crate::stream::{Role, Stream};
@@ -35,12 +40,22 @@ handles! {
     ContextId;
     /// What the program calls a context.
     ContextHandle;
+    /// One life of a stream, of a default stream too: never used twice.
+    StreamId;
     /// What the program calls a stream.
     StreamHandle;
     /// What the program calls an event.
     EventHandle;
     /// What the program calls an array.
     ArrayHandle;
+    /// One capture: never used twice.
+    CaptureId;
+    /// What the program calls a graph.
+    GraphHandle;
+    /// What the program calls a node of a graph.
+    NodeHandle;
+    /// What the program calls a graph that is ready to run.
+    ExecHandle;
 }
 
 /// Which of the two default streams of a context is meant.
@@ -89,7 +104,24 @@ impl Context {
 struct Event {
     context: ContextId,
     has_time: bool,
-    recorded: Option<Arc<Fence>>,
+    recorded: Recorded,
+}
+
+/// An event's last record.
+#[derive(Clone)]
+enum Recorded {
+    Never,
+    /// Among a stream's work.
+    Run(Arc<Fence>),
+    /// In a capture, after these nodes.
+    Captured(CaptureId, Vec<NodeHandle>),
+}
+
+/// A graph that is ready to run.
+struct Exec {
+    steps: Arc<[Step]>,
+    /// The end of its last launch; the next one comes after that.
+    last: Arc<Fence>,
 }
 
 struct Array {
@@ -106,6 +138,9 @@ struct State {
     streams: HashMap<StreamHandle, Arc<Stream>>,
     events: HashMap<EventHandle, Event>,
     arrays: HashMap<ArrayHandle, Array>,
+    captures: Captures,
+    graphs: HashMap<GraphHandle, Graph>,
+    execs: HashMap<ExecHandle, Exec>,
     space: Space,
     peers: Peers,
     /// Copies between two devices, from and to: direct ones, staged ones.
@@ -123,6 +158,9 @@ impl Machine {
             streams: HashMap::new(),
             events: HashMap::new(),
             arrays: HashMap::new(),
+            captures: Captures::default(),
+            graphs: HashMap::new(),
+            execs: HashMap::new(),
             space: Space::new(config.devices)?,
             peers: Peers::default(),
             copies: HashMap::new(),

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{ContextHandle, ContextId, DefaultStream, Event, EventHandle, Machine, State, StreamHandle};
+use super::{ContextHandle, ContextId, DefaultStream, Event, EventHandle, Machine, Recorded, State, StreamHandle};
+use crate::capture::CaptureInfo;
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::{Fence, wait_all};
+use crate::graph::Step;
 use crate::stream::{Role, Stream};
 use crate::work::Work;
 
@@ -52,6 +54,7 @@ impl Machine {
     pub fn destroy_stream(&self, handle: StreamHandle) -> Result<()> {
         let mut state = self.lock();
         let stream = state.streams.remove(&handle).ok_or(Error::INVALID_HANDLE)?;
+        state.forget_captures(|gone| gone.id == stream.id);
         let State { streams, contexts, .. } = &mut *state;
         if let Some(context) = contexts.get_mut(&stream.context) {
             context.streams.retain(|stream| streams.contains_key(&stream.handle) || !stream.tail().is_done());
@@ -88,6 +91,7 @@ impl Machine {
     fn pending(&self, stream: StreamRef) -> Result<Vec<Arc<Fence>>> {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
+        state.refuse_synchronous(&stream)?;
         let mut fences = vec![stream.tail()];
         if stream.role == Role::Legacy {
             fences.extend(state.implicit_order(&stream));
@@ -99,7 +103,11 @@ impl Machine {
     pub fn launch_host(&self, stream: StreamRef, function: Arc<dyn Fn() + Send + Sync>) -> Result<()> {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
-        state.submit(&stream, Vec::new(), Work::Host(function)).map(drop)
+        let step = Step::Host(function);
+        if state.capture(&stream, &step)? {
+            return Ok(());
+        }
+        state.run(&stream, Vec::new(), &step).map(drop)
     }
 
     /// Creates an event of the current context.
@@ -107,7 +115,7 @@ impl Machine {
         let mut state = self.lock();
         let context = state.current()?;
         let handle = EventHandle(EVENT_HANDLES + state.number() * 0x10);
-        state.events.insert(handle, Event { context, has_time, recorded: None });
+        state.events.insert(handle, Event { context, has_time, recorded: Recorded::Never });
         Ok(handle)
     }
 
@@ -124,27 +132,38 @@ impl Machine {
         if context != stream.context {
             return Err(Error::INVALID_HANDLE);
         }
-        let fence = state.submit(&stream, Vec::new(), Work::Nothing)?;
-        state.event_mut(handle)?.recorded = Some(fence);
+        let recorded = match state.captures.of(&stream)? {
+            Some(CaptureInfo { id, .. }) => Recorded::Captured(id, state.captures.after(&stream)),
+            None => Recorded::Run(state.submit(&stream, Vec::new(), Work::Nothing)?),
+        };
+        state.event_mut(handle)?.recorded = recorded;
         Ok(())
     }
 
-    /// Makes a stream of any context wait for the event's last record.
+    /// Makes a stream of any context wait for the event's last record; by one in a capture it joins that.
     pub fn wait_event(&self, stream: StreamRef, handle: EventHandle) -> Result<()> {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
-        let Some(fence) = state.event(handle)?.recorded.clone() else { return Ok(()) };
-        state.submit(&stream, vec![fence], Work::Nothing).map(drop)
+        let capture = state.captures.of(&stream)?;
+        match (state.event(handle)?.recorded.clone(), capture) {
+            (Recorded::Never, _) => Ok(()),
+            (Recorded::Run(fence), None) => state.submit(&stream, vec![fence], Work::Nothing).map(drop),
+            (Recorded::Run(_), Some(capture)) => {
+                state.captures.invalidate(capture.id);
+                Err(Error::STREAM_CAPTURE_ISOLATION)
+            }
+            (Recorded::Captured(id, after), capture) => state.join_capture(&stream, capture, id, after),
+        }
     }
 
     /// Whether the event's last record has been reached; one that was never recorded has.
     pub fn event_is_done(&self, handle: EventHandle) -> Result<bool> {
-        Ok(self.lock().event(handle)?.recorded.as_ref().is_none_or(|fence| fence.is_done()))
+        Ok(self.lock().recorded(handle)?.is_none_or(|fence| fence.is_done()))
     }
 
     /// Waits for the event's last record.
     pub fn synchronize_event(&self, handle: EventHandle) -> Result<()> {
-        let recorded = self.lock().event(handle)?.recorded.clone();
+        let recorded = self.lock().recorded(handle)?;
         recorded.into_iter().for_each(|fence| fence.wait());
         Ok(())
     }
@@ -154,8 +173,11 @@ impl Machine {
         let state = self.lock();
         let done_at = |handle| {
             let event = state.event(handle)?;
-            let fence = event.recorded.as_ref().filter(|_| event.has_time).ok_or(Error::INVALID_HANDLE)?;
-            fence.done_at().ok_or(Error::NOT_READY)
+            match &event.recorded {
+                Recorded::Run(fence) if event.has_time => fence.done_at().ok_or(Error::NOT_READY),
+                Recorded::Captured(..) => Err(Error::CAPTURED_EVENT),
+                _ => Err(Error::INVALID_HANDLE),
+            }
         };
         let (start, end) = (done_at(start)?, done_at(end)?);
         let (forward, backward) = (end.saturating_duration_since(start), start.saturating_duration_since(end));
@@ -185,6 +207,17 @@ impl State {
                 .entry(current::thread())
                 .or_insert_with(|| Stream::new(StreamHandle(2), id, Role::Blocking, 0)),
         }))
+    }
+
+    /// The fence of an event's last record, for a caller who asks or waits.
+    fn recorded(&mut self, handle: EventHandle) -> Result<Option<Arc<Fence>>> {
+        let recorded = self.event(handle)?.recorded.clone();
+        if let Recorded::Captured(id, _) = recorded {
+            self.captures.invalidate(id);
+            return Err(Error::CAPTURED_EVENT);
+        }
+        self.captures.refuse_unseen(current::caller())?;
+        Ok(if let Recorded::Run(fence) = recorded { Some(fence) } else { None })
     }
 
     fn event(&self, handle: EventHandle) -> Result<&Event> {

@@ -1,5 +1,7 @@
 //! The machine as a whole: order, ways of copies, ends of contexts.
 
+mod captures;
+
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -425,8 +427,11 @@ fn fill_checks_alignment() {
     let rig = Rig::new(1);
     let a = rig.memory(0, 0);
     let place = |at| Place::linear(Locus::Device(at));
-    assert_eq!(rig.machine.fill(LEGACY, place(a + 1), Extent::linear(8), 1, 4), Err(Error::INVALID_VALUE));
-    assert_eq!(rig.machine.fill(LEGACY, place(a + 4), Extent::linear(8), 0x0101_0101, 4), Ok(()));
+    assert_eq!(
+        rig.machine.fill(LEGACY, place(a + 1), Extent::linear(8), (1, 4), Completion::Async),
+        Err(Error::INVALID_VALUE)
+    );
+    assert_eq!(rig.machine.fill(LEGACY, place(a + 4), Extent::linear(8), (0x0101_0101, 4), Completion::Async), Ok(()));
     rig.machine.synchronize_stream(LEGACY).unwrap();
     assert_eq!([a + 3, a + 4, a + 11, a + 12].map(first_byte), [0, 1, 1, 0]);
 }

@@ -80,12 +80,12 @@ impl Set {
         Set { dst, pitch: 0, value, unit, width: count, height: 1 }
     }
 
-    fn submit(self, stream: StreamRef) -> Result<()> {
+    fn submit(self, stream: StreamRef, completion: Completion) -> Result<()> {
         let machine = machine()?;
         let width = self.width.checked_mul(self.unit).ok_or(Error::INVALID_VALUE)?;
         let extent = Extent { width, height: self.height, depth: 1 };
         let place = Place { pitch: self.pitch, ..Place::linear(Device(self.dst)) };
-        machine.fill(stream, place, extent, self.value, self.unit)
+        machine.fill(stream, place, extent, (self.value, self.unit), completion)
     }
 }
 
@@ -169,7 +169,7 @@ api! {
     ) {
         let machine = machine()?;
         check_contexts(machine, [dst_context, src_context])?;
-        machine.copy(stream(queue, default), &linear(Device(dst), Device(src), size), Async)
+        machine.copy_peer_async(stream(queue, default), &linear(Device(dst), Device(src), size))
     }
 
     fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds [default] (copy: In<Memcpy3d>) {
@@ -179,35 +179,35 @@ api! {
 
     fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz [default] (copy: In<Memcpy3d>, queue: u64) {
         let machine = machine()?;
-        machine.copy(stream(queue, default), &request_3d_peer(machine, copy)?, Async)
+        machine.copy_peer_async(stream(queue, default), &request_3d_peer(machine, copy)?)
     }
 
     fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds [default] (dst: u64, value: u8, count: u64) {
-        Set::linear(dst, value.into(), 1, count).submit(own(default))
+        Set::linear(dst, value.into(), 1, count).submit(own(default), Sync)
     }
 
     fn cuMemsetD16_v2 | cuMemsetD16_v2_ptds [default] (dst: u64, value: u16, count: u64) {
-        Set::linear(dst, value.into(), 2, count).submit(own(default))
+        Set::linear(dst, value.into(), 2, count).submit(own(default), Sync)
     }
 
     fn cuMemsetD32_v2 | cuMemsetD32_v2_ptds [default] (dst: u64, value: u32, count: u64) {
-        Set::linear(dst, value, 4, count).submit(own(default))
+        Set::linear(dst, value, 4, count).submit(own(default), Sync)
     }
 
     fn cuMemsetD8Async | cuMemsetD8Async_ptsz [default] (dst: u64, value: u8, count: u64, queue: u64) {
-        Set::linear(dst, value.into(), 1, count).submit(stream(queue, default))
+        Set::linear(dst, value.into(), 1, count).submit(stream(queue, default), Async)
     }
 
     fn cuMemsetD16Async | cuMemsetD16Async_ptsz [default] (dst: u64, value: u16, count: u64, queue: u64) {
-        Set::linear(dst, value.into(), 2, count).submit(stream(queue, default))
+        Set::linear(dst, value.into(), 2, count).submit(stream(queue, default), Async)
     }
 
     fn cuMemsetD32Async | cuMemsetD32Async_ptsz [default] (dst: u64, value: u32, count: u64, queue: u64) {
-        Set::linear(dst, value, 4, count).submit(stream(queue, default))
+        Set::linear(dst, value, 4, count).submit(stream(queue, default), Async)
     }
 
     fn cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds [default] (dst: u64, pitch: u64, value: u8, width: u64, height: u64) {
-        Set { dst, pitch, value: value.into(), unit: 1, width, height }.submit(own(default))
+        Set { dst, pitch, value: value.into(), unit: 1, width, height }.submit(own(default), Sync)
     }
 
     fn cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz [default] (
@@ -218,6 +218,6 @@ api! {
         height: u64,
         queue: u64,
     ) {
-        Set { dst, pitch, value: value.into(), unit: 1, width, height }.submit(stream(queue, default))
+        Set { dst, pitch, value: value.into(), unit: 1, width, height }.submit(stream(queue, default), Async)
     }
 }

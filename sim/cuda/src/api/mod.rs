@@ -7,6 +7,7 @@ pub(crate) mod copies;
 pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod global;
+pub(crate) mod graphs;
 pub(crate) mod memory;
 pub(crate) mod peers;
 pub(crate) mod streams;

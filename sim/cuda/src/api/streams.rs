@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use p2psim_core::machine::{DefaultStream, StreamHandle};
+use p2psim_core::machine::StreamHandle;
 use p2psim_core::{Error, Result, Role};
 
 use super::require;
@@ -16,8 +16,6 @@ const NON_BLOCKING: u32 = 1;
 pub(crate) const LEAST_PRIORITY: i32 = 0;
 /// The most urgent priority.
 pub(crate) const GREATEST_PRIORITY: i32 = -5;
-/// `CU_STREAM_CAPTURE_STATUS_NONE`.
-const NOT_CAPTURING: u32 = 0;
 
 fn create(out: Out<u64>, flags: u32, priority: i32) -> Result<()> {
     let machine = machine()?;
@@ -26,14 +24,6 @@ fn create(out: Out<u64>, flags: u32, priority: i32) -> Result<()> {
     let role = if flags & NON_BLOCKING == 0 { Role::Blocking } else { Role::NonBlocking };
     let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
     out.set(machine.create_stream(role, priority)?.0);
-    Ok(())
-}
-
-fn capture_status(queue: u64, default: DefaultStream, status: Out<u32>) -> Result<()> {
-    let machine = machine()?;
-    let status = status.required()?;
-    machine.stream_info(stream(queue, default))?;
-    status.set(NOT_CAPTURING);
     Ok(())
 }
 
@@ -76,34 +66,6 @@ api! {
         let info = machine()?.stream_info(stream(queue, default))?;
         device.required()?.set(info.device as i32);
         Ok(())
-    }
-
-    fn cuStreamIsCapturing | cuStreamIsCapturing_ptsz [default] (queue: u64, status: Out<u32>) {
-        capture_status(queue, default, status)
-    }
-
-    /// As of 10.1; the identifier is stored only while capturing.
-    fn cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz [default] (queue: u64, status: Out<u32>, _id: Opaque) {
-        capture_status(queue, default, status)
-    }
-
-    /// As of 11.3; the rest is stored only while capturing.
-    fn cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz [default] (
-        queue: u64,
-        status: Out<u32>,
-        _id: Opaque,
-        _graph: Opaque,
-        _dependencies: Opaque,
-        _count: Opaque,
-    ) {
-        capture_status(queue, default, status)
-    }
-
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
-        machine()?;
-        p2psim_core::current::exchange_capture_mode(mode.required()?.get())
-            .map(|before| mode.set(before))
-            .ok_or(Error::INVALID_VALUE)
     }
 
     fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz [default] (queue: u64, function: HostFunction, data: Opaque) {

@@ -89,7 +89,18 @@ pub(crate) struct ArrayDescriptor3d {
     pub(crate) flags: u32,
 }
 
+/// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct InstantiateParameters {
+    pub(crate) flags: u64,
+    pub(crate) upload_stream: u64,
+    pub(crate) error_node: u64,
+    pub(crate) result: u32,
+}
+
 const _: () = {
+    assert!(size_of::<InstantiateParameters>() == 32 && offset_of!(InstantiateParameters, error_node) == 16);
     assert!(size_of::<Memcpy3d>() == 200);
     assert!(offset_of!(Memcpy3d, dst) == 88 && offset_of!(Memcpy3d, width) == 176);
     assert!(offset_of!(Side3d, memory_type) == 32 && offset_of!(Side3d, host) == 40);

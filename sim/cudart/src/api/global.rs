@@ -109,8 +109,4 @@ api! {
         status.set(entry_point(driver, default, symbol, function, version as i32, flags)?);
         Ok(())
     }
-
-    fn cudaThreadExchangeStreamCaptureMode [driver] (mode: Out<u32>) {
-        driver.cuThreadExchangeStreamCaptureMode(mode)
-    }
 }

@@ -5,6 +5,7 @@
 mod copies;
 mod devices;
 mod global;
+mod graphs;
 mod memory;
 mod peers;
 mod streams;

@@ -66,11 +66,6 @@ api! {
         driver.cuStreamGetPriority(default, stream, priority)
     }
 
-    fn cudaStreamIsCapturing | cudaStreamIsCapturing_ptsz [driver, default] (stream: u64, status: Out<u32>) {
-        thread::bind(driver)?;
-        driver.cuStreamIsCapturing(default, stream, status)
-    }
-
     fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz [driver, default] (
         stream: u64,
         callback: Opaque,

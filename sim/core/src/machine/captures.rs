@@ -1,0 +1,132 @@
+//! Capturing streams' work into graphs.
+
+use std::sync::Arc;
+
+use super::{CaptureId, DefaultStream, GraphHandle, Machine, NodeHandle, State, StreamRef};
+use crate::capture::{CaptureInfo, CaptureMode, Target};
+use crate::current;
+use crate::error::{Error, Result};
+use crate::graph::Step;
+use crate::stream::{Role, Stream};
+
+const NODE_HANDLES: u64 = 0x5058_0000_0000;
+
+impl Machine {
+    /// Captures a stream's work from now on; into a graph of the program, after some of its nodes, if there is one.
+    pub fn begin_capture(
+        &self,
+        stream: StreamRef,
+        mode: CaptureMode,
+        into: Option<(GraphHandle, Vec<NodeHandle>)>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        if stream.role == Role::Legacy {
+            return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        if state.captures.info(&stream).is_some() {
+            return Err(Error::ILLEGAL_STATE);
+        }
+        let (target, after) = match into {
+            Some((graph, after)) => {
+                let known = state.graphs.get(&graph).is_some_and(|graph| graph.has(&after));
+                (known.then_some(Target { graph, is_programs: true }).ok_or(Error::INVALID_VALUE)?, after)
+            }
+            None => (Target { graph: state.create_graph(), is_programs: false }, Vec::new()),
+        };
+        let id = CaptureId(state.number());
+        state.captures.begin(id, &stream, target, mode, current::thread(), after);
+        Ok(())
+    }
+
+    /// Ends the capture that began on a stream.
+    pub fn end_capture(&self, stream: StreamRef) -> Result<GraphHandle> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        let ended = state.captures.end(&stream, current::thread())?;
+        let graph = ended.target.graph;
+        let joined = state.graphs.get(&graph).is_some_and(|graph| graph.joins(&ended.joined, &ended.others));
+        if ended.valid && joined {
+            return Ok(graph);
+        }
+        state.drop_unfinished(ended.target);
+        Err(if ended.valid { Error::STREAM_CAPTURE_UNJOINED } else { Error::STREAM_CAPTURE_INVALIDATED })
+    }
+
+    /// What is captured on a stream; None if nothing is.
+    pub fn capture_info(&self, stream: StreamRef) -> Result<Option<CaptureInfo>> {
+        let mut state = self.lock();
+        let is_legacy = stream == StreamRef::Default(DefaultStream::Legacy);
+        let stream = state.stream(stream)?;
+        if is_legacy && state.captures.implied_by(stream.context) {
+            return Err(Error::STREAM_CAPTURE_IMPLICIT);
+        }
+        Ok(state.captures.info(&stream))
+    }
+
+    /// Refuses what a capture cannot see, as far as it minds on the calling thread, and breaks that capture.
+    pub fn refuse_unseen(&self) -> Result<()> {
+        self.lock().captures.refuse_unseen(current::caller())
+    }
+}
+
+impl State {
+    /// Captures a step, if `stream` captures; else the step is still to be run.
+    pub(super) fn capture(&mut self, stream: &Arc<Stream>, step: &Step) -> Result<bool> {
+        let Some(CaptureInfo { graph, .. }) = self.captures.of(stream)? else { return Ok(false) };
+        let node = NodeHandle(NODE_HANDLES + self.number() * 0x10);
+        let after = self.captures.after(stream);
+        self.graphs.get_mut(&graph).ok_or(Error::UNKNOWN)?.add(node, step.clone(), after);
+        self.captures.advance(stream, node);
+        Ok(true)
+    }
+
+    /// Makes a stream that waits for a captured event part of that event's capture.
+    pub(super) fn join_capture(
+        &mut self,
+        stream: &Arc<Stream>,
+        own: Option<CaptureInfo>,
+        id: CaptureId,
+        after: Vec<NodeHandle>,
+    ) -> Result<()> {
+        match self.captures.is_valid(id) {
+            None => return Err(Error::CAPTURED_EVENT),
+            Some(false) => return Err(Error::STREAM_CAPTURE_INVALIDATED),
+            Some(true) => {}
+        }
+        let refusal = match own {
+            Some(own) if own.id != id => Some(Error::STREAM_CAPTURE_MERGE),
+            None if stream.role == Role::Legacy => Some(Error::STREAM_CAPTURE_UNSUPPORTED),
+            _ => None,
+        };
+        if let Some(error) = refusal {
+            own.into_iter().for_each(|own| self.captures.invalidate(own.id));
+            self.captures.invalidate(id);
+            return Err(error);
+        }
+        self.captures.join(id, stream, after);
+        Ok(())
+    }
+
+    /// Refuses what acts on `stream` at once, where a capture would be passed over, and breaks that capture.
+    pub(super) fn refuse_synchronous(&mut self, stream: &Arc<Stream>) -> Result<()> {
+        if stream.role == Role::Legacy {
+            self.captures.of(stream)?;
+        }
+        self.captures.refuse_on(|capturing| capturing.id == stream.id)?;
+        self.captures.refuse_unseen(current::caller())
+    }
+
+    /// Forgets what streams were capturing that have gone.
+    pub(super) fn forget_captures(&mut self, gone: impl Fn(&Stream) -> bool) {
+        for target in self.captures.forget(gone) {
+            self.drop_unfinished(target);
+        }
+    }
+
+    fn drop_unfinished(&mut self, target: Target) {
+        if !target.is_programs {
+            self.graphs.remove(&target.graph);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Captures and graphs.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::capture::CaptureMode;
+
+const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
+
+impl Rig {
+    fn begin(&self, stream: StreamRef, mode: CaptureMode) {
+        self.machine.begin_capture(stream, mode, None).unwrap();
+    }
+
+    /// Ends the capture on a stream and runs its graph there once.
+    fn replay(&self, stream: StreamRef) -> ExecHandle {
+        let graph = self.machine.end_capture(stream).unwrap();
+        let exec = self.machine.instantiate_graph(graph).unwrap();
+        self.machine.destroy_graph(graph).unwrap();
+        self.machine.launch_graph(exec, stream).unwrap();
+        self.machine.synchronize_stream(stream).unwrap();
+        exec
+    }
+
+    fn copy(&self, stream: StreamRef, dst: u64, src: u64) {
+        self.machine.copy(stream, &linear(dst, src, SIZE as u64), Completion::Async).unwrap();
+    }
+}
+
+#[test]
+fn captured_work_runs_at_each_launch_and_not_before() {
+    let rig = Rig::new(2);
+    let (a, b, c) = (rig.memory(0, 1), rig.memory(1, 0), rig.memory(0, 0));
+    let stream = rig.stream(0, Role::Blocking);
+    let calls = Arc::new(AtomicU32::new(0));
+    rig.begin(stream, CaptureMode::Global);
+    rig.copy(stream, b, a);
+    let place = Place::linear(Locus::Device(c));
+    rig.machine.fill(stream, place, Extent::linear(8), (7, 1), Completion::Async).unwrap();
+    let counted = Arc::clone(&calls);
+    let count = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    rig.machine.launch_host(stream, Arc::new(count)).unwrap();
+    settle();
+    assert_eq!((first_byte(b), first_byte(c), calls.load(Ordering::Relaxed)), (0, 0, 0));
+
+    let exec = rig.replay(stream);
+    assert_eq!((first_byte(b), first_byte(c), calls.load(Ordering::Relaxed)), (1, 7, 1));
+    write(a, &[5]);
+    rig.machine.launch_graph(exec, stream).unwrap();
+    rig.machine.synchronize_stream(stream).unwrap();
+    assert_eq!((first_byte(b), calls.load(Ordering::Relaxed)), (5, 2));
+    assert_eq!(rig.machine.destroy_exec(exec), Ok(()));
+    assert_eq!(rig.machine.launch_graph(exec, stream), Err(Error::INVALID_VALUE));
+}
+
+#[test]
+fn captured_copy_chooses_its_way_at_each_launch() {
+    let rig = Rig::new(2);
+    let (a, b) = (rig.memory(0, 1), rig.memory(1, 0));
+    let stream = rig.stream(0, Role::Blocking);
+    rig.begin(stream, CaptureMode::Global);
+    rig.copy(stream, b, a);
+    assert_eq!(rig.machine.copies(0, 1), (0, 0));
+    let exec = rig.replay(stream);
+    rig.machine.enable_peer(rig.contexts[1]).unwrap();
+    rig.machine.launch_graph(exec, stream).unwrap();
+    assert_eq!(rig.machine.copies(0, 1), (1, 1));
+}
+
+#[test]
+fn peer_copies_break_a_capture_in_every_mode_enabled_or_not() {
+    for mode in MODES {
+        for enabled in [false, true] {
+            let rig = Rig::new(2);
+            let (a, b) = (rig.memory(0, 1), rig.memory(1, 0));
+            let stream = rig.stream(0, Role::Blocking);
+            if enabled {
+                rig.machine.enable_peer(rig.contexts[1]).unwrap();
+            }
+            rig.begin(stream, mode);
+            let refused = rig.machine.copy_peer_async(stream, &linear(b, a, 8));
+            assert_eq!(refused, Err(Error::STREAM_CAPTURE_UNSUPPORTED));
+            assert!(!rig.machine.capture_info(stream).unwrap().unwrap().valid);
+            let later = rig.machine.copy(stream, &linear(b, a, 8), Completion::Async);
+            assert_eq!(later, Err(Error::STREAM_CAPTURE_INVALIDATED));
+            assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
+            assert_eq!(rig.machine.capture_info(stream), Ok(None));
+            assert_eq!(rig.machine.copy_peer_async(stream, &linear(b, a, 8)), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn enable_peer_breaks_a_capture_unless_it_or_the_thread_is_relaxed() {
+    for (capture, thread, allowed) in [
+        (CaptureMode::Global, CaptureMode::Global, false),
+        (CaptureMode::ThreadLocal, CaptureMode::Global, false),
+        (CaptureMode::Relaxed, CaptureMode::Global, true),
+        (CaptureMode::Global, CaptureMode::Relaxed, true),
+    ] {
+        let rig = Rig::new(2);
+        let stream = rig.stream(0, Role::Blocking);
+        rig.begin(stream, capture);
+        let before = current::exchange_capture_mode(thread);
+        let enabled = rig.machine.enable_peer(rig.contexts[1]);
+        current::exchange_capture_mode(before);
+        assert_eq!(enabled.is_ok(), allowed, "{capture:?} {thread:?}");
+        assert_eq!(rig.machine.end_capture(stream).is_ok(), allowed, "{capture:?} {thread:?}");
+    }
+}
+
+#[test]
+fn another_threads_global_capture_forbids_what_it_cannot_see() {
+    for (mode, allowed) in [(CaptureMode::Global, false), (CaptureMode::ThreadLocal, true)] {
+        let rig = Rig::new(1);
+        let stream = rig.stream(0, Role::NonBlocking);
+        rig.begin(stream, mode);
+        let other =
+            thread::scope(|scope| scope.spawn(|| rig.on(0).allocate(Kind::Device, 512, 0).is_ok()).join().unwrap());
+        assert_eq!(other, allowed);
+        assert_eq!(rig.machine.end_capture(stream).is_ok(), allowed);
+    }
+}
+
+#[test]
+fn waiting_for_what_captures_breaks_it() {
+    type Wait = fn(&Rig, StreamRef) -> Result<()>;
+    let waits: [Wait; 3] = [
+        |rig, stream| rig.machine.synchronize_stream(stream),
+        |rig, stream| rig.machine.stream_is_done(stream).map(drop),
+        |rig, _| rig.machine.synchronize_context(),
+    ];
+    for wait in waits {
+        let rig = Rig::new(1);
+        let stream = rig.stream(0, Role::NonBlocking);
+        rig.begin(stream, CaptureMode::Relaxed);
+        assert_eq!(wait(&rig, stream), Err(Error::STREAM_CAPTURE_UNSUPPORTED));
+        assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
+    }
+}
+
+#[test]
+fn legacy_stream_is_unusable_while_a_blocking_stream_captures() {
+    let rig = Rig::new(1);
+    let (a, b) = (rig.memory(0, 1), rig.memory(0, 0));
+    let stream = rig.stream(0, Role::Blocking);
+    assert_eq!(rig.machine.begin_capture(LEGACY, CaptureMode::Relaxed, None), Err(Error::STREAM_CAPTURE_UNSUPPORTED));
+    rig.begin(stream, CaptureMode::Relaxed);
+    assert_eq!(rig.machine.begin_capture(stream, CaptureMode::Relaxed, None), Err(Error::ILLEGAL_STATE));
+    assert_eq!(rig.machine.capture_info(LEGACY), Err(Error::STREAM_CAPTURE_IMPLICIT));
+    assert!(rig.machine.capture_info(stream).unwrap().unwrap().valid);
+    assert_eq!(rig.peer_copy(b, a), Err(Error::STREAM_CAPTURE_IMPLICIT));
+    assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
+    assert_eq!(rig.peer_copy(b, a), Ok(()));
+}
+
+#[test]
+fn capture_forks_over_events_and_has_to_be_joined() {
+    for joined in [true, false] {
+        let rig = Rig::new(2);
+        let (a, b, c) = (rig.memory(0, 1), rig.memory(1, 0), rig.memory(0, 0));
+        let (fork, join) = (rig.on(0).create_event(false).unwrap(), rig.on(1).create_event(false).unwrap());
+        let (first, second) = (rig.stream(0, Role::NonBlocking), rig.stream(1, Role::NonBlocking));
+        rig.begin(first, CaptureMode::Global);
+        rig.copy(first, c, a);
+        rig.machine.record_event(fork, first).unwrap();
+        rig.machine.wait_event(second, fork).unwrap();
+        rig.copy(second, b, c);
+        rig.machine.record_event(join, second).unwrap();
+        assert_eq!(rig.machine.end_capture(second), Err(Error::STREAM_CAPTURE_UNMATCHED));
+        rig.machine.end_capture(first).unwrap_err();
+
+        rig.begin(first, CaptureMode::Global);
+        rig.copy(first, c, a);
+        rig.machine.record_event(fork, first).unwrap();
+        rig.machine.wait_event(second, fork).unwrap();
+        rig.copy(second, b, c);
+        rig.machine.record_event(join, second).unwrap();
+        if joined {
+            rig.machine.wait_event(first, join).unwrap();
+            let info = rig.machine.capture_info(first).unwrap().unwrap();
+            assert_eq!((info.after_count, rig.machine.graph_nodes(info.graph).unwrap().len()), (2, 2));
+            rig.replay(first);
+            assert_eq!(first_byte(b), 1);
+        } else {
+            assert_eq!(rig.machine.end_capture(first), Err(Error::STREAM_CAPTURE_UNJOINED));
+        }
+        assert_eq!(rig.machine.capture_info(second), Ok(None));
+        assert_eq!(rig.machine.event_is_done(join), Err(Error::CAPTURED_EVENT));
+    }
+}
+
+#[test]
+fn events_do_not_cross_the_border_of_a_capture() {
+    let rig = Rig::new(1);
+    let event = rig.machine.create_event(false).unwrap();
+    let [first, second] = [(); 2].map(|()| rig.stream(0, Role::NonBlocking));
+    rig.machine.record_event(event, second).unwrap();
+    rig.begin(first, CaptureMode::Relaxed);
+    assert_eq!(rig.machine.wait_event(first, event), Err(Error::STREAM_CAPTURE_ISOLATION));
+    rig.machine.end_capture(first).unwrap_err();
+
+    rig.begin(first, CaptureMode::Relaxed);
+    rig.begin(second, CaptureMode::Relaxed);
+    rig.machine.record_event(event, first).unwrap();
+    assert_eq!(rig.machine.wait_event(second, event), Err(Error::STREAM_CAPTURE_MERGE));
+    rig.machine.end_capture(first).unwrap_err();
+    rig.machine.end_capture(second).unwrap_err();
+    assert_eq!(rig.machine.wait_event(second, event), Err(Error::CAPTURED_EVENT));
+}
+
+#[test]
+fn capture_into_a_graph_of_the_program_adds_to_it() {
+    let rig = Rig::new(1);
+    let (a, b, c) = (rig.memory(0, 1), rig.memory(0, 0), rig.memory(0, 0));
+    let stream = rig.stream(0, Role::Blocking);
+    let graph = rig.machine.create_graph();
+    let mut nodes = Vec::new();
+    for (dst, src) in [(b, a), (c, b)] {
+        rig.machine.begin_capture(stream, CaptureMode::Global, Some((graph, nodes.clone()))).unwrap();
+        assert_eq!(rig.machine.destroy_graph(graph), Err(Error::ILLEGAL_STATE));
+        rig.copy(stream, dst, src);
+        assert_eq!(rig.machine.end_capture(stream), Ok(graph));
+        nodes = rig.machine.graph_nodes(graph).unwrap();
+    }
+    assert_eq!(nodes.len(), 2);
+    rig.begin(stream, CaptureMode::Global);
+    rig.machine.launch_graph(rig.machine.instantiate_graph(graph).unwrap(), stream).unwrap();
+    rig.replay(stream);
+    assert_eq!(first_byte(c), 1);
+}
+
+#[test]
+fn capture_ends_with_its_stream_and_its_context() {
+    let rig = Rig::new(1);
+    let stream = rig.stream(0, Role::Blocking);
+    let StreamRef::Created(handle) = stream else { unreachable!() };
+    rig.begin(stream, CaptureMode::Global);
+    rig.machine.destroy_stream(handle).unwrap();
+    rig.memory(0, 0);
+    rig.begin(PER_THREAD, CaptureMode::Global);
+    rig.machine.reset_primary(0).unwrap();
+    rig.machine.retain_primary(0).unwrap();
+    rig.memory(0, 0);
+}

@@ -1,0 +1,212 @@
+//! Stream capture and graphs.
+
+use p2psim_core::machine::{DefaultStream, ExecHandle, GraphHandle, NodeHandle};
+use p2psim_core::{CaptureInfo, CaptureMode, Error, Result, current};
+
+use super::require;
+use super::structs::InstantiateParameters;
+use crate::abi::{In, Opaque, Out};
+use crate::entry::{api, machine, stream};
+
+/// `CU_STREAM_CAPTURE_STATUS_NONE`, `…_ACTIVE`, `…_INVALIDATED`.
+const NOT_CAPTURING: u32 = 0;
+const CAPTURING: u32 = 1;
+const INVALIDATED: u32 = 2;
+/// `CUgraphInstantiate_flags`, all of them; none changes anything here.
+const INSTANTIATE_FLAGS: u64 = 15;
+
+fn capture_mode(number: u32) -> Result<CaptureMode> {
+    CaptureMode::new(number).ok_or(Error::INVALID_VALUE)
+}
+
+fn begin(queue: u64, default: DefaultStream, mode: u32, into: Option<(GraphHandle, Vec<NodeHandle>)>) -> Result<()> {
+    machine()?.begin_capture(stream(queue, default), capture_mode(mode)?, into)
+}
+
+/// Stores the status of a stream; what else there is to know only while it captures and nothing went wrong.
+fn active_capture(queue: u64, default: DefaultStream, status: Out<u32>) -> Result<Option<CaptureInfo>> {
+    let machine = machine()?;
+    let status = status.required()?;
+    let info = machine.capture_info(stream(queue, default))?;
+    status.set(match info {
+        None => NOT_CAPTURING,
+        Some(CaptureInfo { valid: true, .. }) => CAPTURING,
+        Some(_) => INVALIDATED,
+    });
+    Ok(info.filter(|info| info.valid))
+}
+
+/// What the program wants to know of a capture besides its status; each may be NULL.
+struct Details {
+    id: Out<u64>,
+    graph: Out<u64>,
+    after: Out<u64>,
+    count: Out<u64>,
+}
+
+impl Details {
+    fn set(&self, info: CaptureInfo) {
+        self.id.set(info.id.0);
+        self.graph.set(info.graph.0);
+        self.after.set(info.after);
+        self.count.set(info.after_count);
+    }
+}
+
+fn instantiate(exec: Out<u64>, graph: u64, flags: u64) -> Result<()> {
+    let machine = machine()?;
+    let exec = exec.required()?;
+    require(flags & !INSTANTIATE_FLAGS == 0)?;
+    exec.set(machine.instantiate_graph(GraphHandle(graph))?.0);
+    Ok(())
+}
+
+api! {
+    /// As of 10.0: always in global mode.
+    fn cuStreamBeginCapture | cuStreamBeginCapture_ptsz [default] (queue: u64) {
+        begin(queue, default, 0, None)
+    }
+
+    /// As of 10.1.
+    fn cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz [default] (queue: u64, mode: u32) {
+        begin(queue, default, mode, None)
+    }
+
+    /// As of 12.3. Edges carry no data here.
+    fn cuStreamBeginCaptureToGraph | cuStreamBeginCaptureToGraph_ptsz [default] (
+        queue: u64,
+        graph: u64,
+        after: In<u64>,
+        _edges: Opaque,
+        count: u64,
+        mode: u32,
+    ) {
+        let after: std::result::Result<Vec<_>, _> =
+            (0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect();
+        begin(queue, default, mode, Some((GraphHandle(graph), after?)))
+    }
+
+    /// The graph is NULL unless all went well.
+    fn cuStreamEndCapture | cuStreamEndCapture_ptsz [default] (queue: u64, graph: Out<u64>) {
+        let machine = machine()?;
+        let graph = graph.required()?;
+        let ended = machine.end_capture(stream(queue, default));
+        graph.set(ended.map_or(0, |graph| graph.0));
+        ended.map(drop)
+    }
+
+    fn cuStreamIsCapturing | cuStreamIsCapturing_ptsz [default] (queue: u64, status: Out<u32>) {
+        active_capture(queue, default, status).map(drop)
+    }
+
+    /// As of 10.1.
+    fn cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz [default] (queue: u64, status: Out<u32>, id: Out<u64>) {
+        let info = active_capture(queue, default, status)?;
+        info.into_iter().for_each(|info| id.set(info.id.0));
+        Ok(())
+    }
+
+    /// As of 11.3.
+    fn cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz [default] (
+        queue: u64,
+        status: Out<u32>,
+        id: Out<u64>,
+        graph: Out<u64>,
+        after: Out<u64>,
+        count: Out<u64>,
+    ) {
+        let info = active_capture(queue, default, status)?;
+        info.into_iter().for_each(|info| Details { id, graph, after, count }.set(info));
+        Ok(())
+    }
+
+    /// As of 12.3. Edges carry no data here, which NULL tells.
+    fn cuStreamGetCaptureInfo_v3 | cuStreamGetCaptureInfo_v3_ptsz [default] (
+        queue: u64,
+        status: Out<u32>,
+        id: Out<u64>,
+        graph: Out<u64>,
+        after: Out<u64>,
+        edges: Out<u64>,
+        count: Out<u64>,
+    ) {
+        let info = active_capture(queue, default, status)?;
+        info.into_iter().for_each(|info| {
+            Details { id, graph, after, count }.set(info);
+            edges.set(0);
+        });
+        Ok(())
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
+        machine()?;
+        let wanted = capture_mode(mode.required()?.get())?;
+        mode.set(current::exchange_capture_mode(wanted) as u32);
+        Ok(())
+    }
+
+    fn cuGraphCreate(graph: Out<u64>, flags: u32) {
+        let machine = machine()?;
+        let graph = graph.required()?;
+        require(flags == 0)?;
+        graph.set(machine.create_graph().0);
+        Ok(())
+    }
+
+    fn cuGraphDestroy(graph: u64) {
+        machine()?.destroy_graph(GraphHandle(graph))
+    }
+
+    /// Stores at most `count` nodes, NULL in places left over, and how many there are.
+    fn cuGraphGetNodes(graph: u64, nodes: Out<u64>, count: Out<u64>) {
+        let machine = machine()?;
+        let count = count.required()?;
+        let found = machine.graph_nodes(GraphHandle(graph))?;
+        if nodes.address() != 0 {
+            let padded = found.iter().map(|node| node.0).chain(std::iter::repeat(0));
+            padded.take(count.get() as usize).enumerate().for_each(|(index, node)| nodes.set_nth(index, node));
+        }
+        count.set(found.len() as u64);
+        Ok(())
+    }
+
+    /// As of 10.0; it never fails in a way that there would be a word to say about.
+    fn cuGraphInstantiate(exec: Out<u64>, graph: u64, error: Out<u64>, _log: Opaque, _room: u64) {
+        error.set(0);
+        instantiate(exec, graph, 0)
+    }
+
+    /// As of 11.0.
+    fn cuGraphInstantiate_v2(exec: Out<u64>, graph: u64, error: Out<u64>, _log: Opaque, _room: u64) {
+        error.set(0);
+        instantiate(exec, graph, 0)
+    }
+
+    /// As of 11.4.
+    fn cuGraphInstantiateWithFlags(exec: Out<u64>, graph: u64, flags: u64) { instantiate(exec, graph, flags) }
+
+    /// As of 12.0; both forms do the same, since nothing is uploaded.
+    fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz [_default] (
+        exec: Out<u64>,
+        graph: u64,
+        parameters: Out<InstantiateParameters>,
+    ) {
+        let parameters = parameters.required()?;
+        let given = In::from(parameters).read()?;
+        instantiate(exec, graph, given.flags)?;
+        parameters.set(InstantiateParameters { error_node: 0, result: 0, ..given });
+        Ok(())
+    }
+
+    fn cuGraphUpload | cuGraphUpload_ptsz [default] (exec: u64, queue: u64) {
+        machine()?.upload_graph(ExecHandle(exec), stream(queue, default))
+    }
+
+    fn cuGraphLaunch | cuGraphLaunch_ptsz [default] (exec: u64, queue: u64) {
+        machine()?.launch_graph(ExecHandle(exec), stream(queue, default))
+    }
+
+    fn cuGraphExecDestroy(exec: u64) {
+        machine()?.destroy_exec(ExecHandle(exec))
+    }
+}

@@ -1,0 +1,157 @@
+//! Stream capture and graphs.
+
+use crate::abi::{Opaque, Out};
+use crate::driver::{DefaultStream, Driver};
+use crate::entry::api;
+use crate::error::Result;
+use crate::{flavour, thread};
+
+/// What a program wants to know of a capture besides its status; each may be NULL.
+#[derive(Clone, Copy)]
+struct Details {
+    id: Out<u64>,
+    graph: Opaque,
+    after: Opaque,
+    edges: Opaque,
+    count: Opaque,
+}
+
+impl Details {
+    fn of(id: Out<u64>) -> Details {
+        Details { id, graph: Opaque::NULL, after: Opaque::NULL, edges: Opaque::NULL, count: Opaque::NULL }
+    }
+}
+
+fn capture_info(
+    driver: &Driver,
+    default: DefaultStream,
+    stream: u64,
+    status: Out<u32>,
+    details: Details,
+) -> Result<()> {
+    thread::bind(driver)?;
+    let Details { id, graph, after, edges, count } = details;
+    driver.cuStreamGetCaptureInfo(default, stream, status, id, graph, after, edges, count)
+}
+
+api! {
+    fn cudaStreamBeginCapture | cudaStreamBeginCapture_ptsz [driver, default] (stream: u64, mode: u32) {
+        thread::bind(driver)?;
+        driver.cuStreamBeginCapture(default, stream, mode)
+    }
+
+    /// As of 12.3.
+    fn cudaStreamBeginCaptureToGraph | cudaStreamBeginCaptureToGraph_ptsz [driver, default] (
+        stream: u64,
+        graph: u64,
+        after: Opaque,
+        edges: Opaque,
+        count: u64,
+        mode: u32,
+    ) {
+        thread::bind(driver)?;
+        driver.cuStreamBeginCaptureToGraph(default, stream, graph, after, edges, count, mode)
+    }
+
+    fn cudaStreamEndCapture | cudaStreamEndCapture_ptsz [driver, default] (stream: u64, graph: Out<u64>) {
+        thread::bind(driver)?;
+        driver.cuStreamEndCapture(default, stream, graph)
+    }
+
+    fn cudaStreamIsCapturing | cudaStreamIsCapturing_ptsz [driver, default] (stream: u64, status: Out<u32>) {
+        thread::bind(driver)?;
+        driver.cuStreamIsCapturing(default, stream, status)
+    }
+
+    /// Before 13.0 it had three arguments.
+    fn cudaStreamGetCaptureInfo | cudaStreamGetCaptureInfo_ptsz [driver, default] (
+        stream: u64,
+        status: Out<u32>,
+        id: Out<u64>,
+        graph: Opaque,
+        after: Opaque,
+        edges: Opaque,
+        count: Opaque,
+    ) {
+        let all = Details { id, graph, after, edges, count };
+        let details = if flavour::major() >= 13 { all } else { Details::of(id) };
+        capture_info(driver, default, stream, status, details)
+    }
+
+    fn cudaStreamGetCaptureInfo_v2 | cudaStreamGetCaptureInfo_v2_ptsz [driver, default] (
+        stream: u64,
+        status: Out<u32>,
+        id: Out<u64>,
+        graph: Opaque,
+        after: Opaque,
+        count: Opaque,
+    ) {
+        capture_info(driver, default, stream, status, Details { graph, after, count, ..Details::of(id) })
+    }
+
+    fn cudaStreamGetCaptureInfo_v3 | cudaStreamGetCaptureInfo_v3_ptsz [driver, default] (
+        stream: u64,
+        status: Out<u32>,
+        id: Out<u64>,
+        graph: Opaque,
+        after: Opaque,
+        edges: Opaque,
+        count: Opaque,
+    ) {
+        capture_info(driver, default, stream, status, Details { id, graph, after, edges, count })
+    }
+
+    fn cudaThreadExchangeStreamCaptureMode [driver] (mode: Out<u32>) {
+        driver.cuThreadExchangeStreamCaptureMode(mode)
+    }
+
+    fn cudaGraphCreate [driver] (graph: Out<u64>, flags: u32) {
+        driver.cuGraphCreate(graph, flags)
+    }
+
+    fn cudaGraphDestroy [driver] (graph: u64) {
+        driver.cuGraphDestroy(graph)
+    }
+
+    fn cudaGraphGetNodes [driver] (graph: u64, nodes: Opaque, count: Out<u64>) {
+        driver.cuGraphGetNodes(graph, nodes, count)
+    }
+
+    /// Since 12.0 the third argument is the flags, and the last one.
+    fn cudaGraphInstantiate [driver] (exec: Out<u64>, graph: u64, third: u64, log: Opaque, room: u64) {
+        thread::bind(driver)?;
+        if flavour::major() >= 12 {
+            return driver.cuGraphInstantiateWithFlags(exec, graph, third);
+        }
+        driver.cuGraphInstantiate(exec, graph, Opaque(third as *mut _), log, room)
+    }
+
+    fn cudaGraphInstantiateWithFlags [driver] (exec: Out<u64>, graph: u64, flags: u64) {
+        thread::bind(driver)?;
+        driver.cuGraphInstantiateWithFlags(exec, graph, flags)
+    }
+
+    /// As of 12.0.
+    fn cudaGraphInstantiateWithParams | cudaGraphInstantiateWithParams_ptsz [driver, default] (
+        exec: Out<u64>,
+        graph: u64,
+        parameters: Opaque,
+    ) {
+        thread::bind(driver)?;
+        driver.cuGraphInstantiateWithParams(default, exec, graph, parameters)
+    }
+
+    fn cudaGraphUpload | cudaGraphUpload_ptsz [driver, default] (exec: u64, stream: u64) {
+        thread::bind(driver)?;
+        driver.cuGraphUpload(default, exec, stream)
+    }
+
+    fn cudaGraphLaunch | cudaGraphLaunch_ptsz [driver, default] (exec: u64, stream: u64) {
+        thread::bind(driver)?;
+        driver.cuGraphLaunch(default, exec, stream)
+    }
+
+    fn cudaGraphExecDestroy [driver] (exec: u64) {
+        driver.cuGraphExecDestroy(exec)
+    }
+}
