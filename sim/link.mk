@@ -11,7 +11,7 @@ NUMBER_13 := 13000
 both = $(foreach name,$1,$(name); $(name)$2;)
 NOT_IN_13 := cudaGetDeviceProperties_v2; cudaEventElapsedTime_v2;
 ABSENT_13 := $(NOT_IN_13) $(call both,cudaStreamGetCaptureInfo_v2 cudaStreamGetCaptureInfo_v3,_ptsz)
-ABSENT_12 := cudaDeviceGetP2PAtomicCapabilities;
+ABSENT_12 := cudaDeviceGetP2PAtomicCapabilities; cudaMemGetDefaultMemPool; cudaMemGetMemPool; cudaMemSetMemPool;
 ABSENT_11.0 := $(NOT_IN_13) $(ABSENT_12) cudaInitDevice; $(call both,cudaGetDriverEntryPointByVersion \
 	cudaStreamBeginCaptureToGraph cudaStreamGetCaptureInfo_v3 cudaGraphInstantiateWithParams,_ptsz)
 

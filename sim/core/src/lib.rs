@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod capture;
 pub mod config;
 pub mod current;
@@ -23,10 +24,11 @@ mod space;
 mod stream;
 mod work;
 
+pub use access::{NO_ACCESS, READ_WRITE};
 pub use capture::{CaptureInfo, CaptureMode};
 pub use error::{Error, Result};
 pub use machine::Machine;
 pub use os::at_fork_in_child;
-pub use space::{Allocation, DEVICE_MEMORY, GRANULE, Kind};
+pub use space::{Allocation, DEVICE_MEMORY, GRANULE, Kind, Owner};
 pub use stream::{Role, on_worker};
 pub use work::Extent;

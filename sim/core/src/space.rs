@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::machine::ContextId;
+use crate::machine::{ContextId, PoolHandle};
 use crate::os;
 
 /// Memory that each device claims to have, in bytes.
@@ -25,12 +25,32 @@ pub enum Kind {
     Pinned,
     /// Host memory of the program that it registered.
     Registered,
+    /// Device memory that the program mapped to addresses itself.
+    Mapped,
 }
 
 impl Kind {
     /// Whether the memory is on the host.
     pub fn is_host(self) -> bool {
         matches!(self, Kind::Pinned | Kind::Registered)
+    }
+}
+
+/// What an allocation belongs to, ends with, and takes its rights of access from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A context.
+    Context(ContextId),
+    /// A memory pool.
+    Pool(PoolHandle),
+    /// The program, which maps and unmaps it.
+    Mapping,
+}
+
+impl Owner {
+    /// The context, if it is one.
+    pub fn context(self) -> Option<ContextId> {
+        if let Owner::Context(context) = self { Some(context) } else { None }
     }
 }
 
@@ -43,9 +63,9 @@ pub struct Allocation {
     pub size: u64,
     /// What it is made of.
     pub kind: Kind,
-    /// The context that it belongs to and ends with.
-    pub context: ContextId,
-    /// The device of that context.
+    /// What it belongs to.
+    pub owner: Owner,
+    /// The device whose memory it is, or that its context is of.
     pub device: usize,
     /// Never used twice in a process, unlike addresses.
     pub id: u64,
@@ -80,7 +100,7 @@ impl Reserve {
 
     /// First fit: freed addresses come back soon, as they do with a real driver.
     fn take(&mut self, length: u64) -> Result<u64> {
-        if self.used + length > DEVICE_MEMORY {
+        if length > DEVICE_MEMORY - self.used {
             return Err(Error::OUT_OF_MEMORY);
         }
         let found = self.free.iter().find(|(_, free)| **free >= length).map(|(start, free)| (*start, *free));
@@ -110,11 +130,19 @@ impl Reserve {
     }
 }
 
+/// Addresses that the program set aside; a little more than it asked for is mapped, to align them.
+#[derive(Debug)]
+struct Reservation {
+    size: u64,
+    whole: Range<u64>,
+}
+
 /// All allocations of the machine.
 #[derive(Debug)]
 pub(crate) struct Space {
     reserves: Vec<Reserve>,
     allocations: BTreeMap<u64, Allocation>,
+    reservations: BTreeMap<u64, Reservation>,
     last_id: u64,
 }
 
@@ -122,48 +150,34 @@ impl Space {
     /// Sets addresses aside for `devices` devices.
     pub(crate) fn new(devices: usize) -> Result<Space> {
         let reserves = (0..devices).map(|_| Reserve::new()).collect::<Result<_>>()?;
-        Ok(Space { reserves, allocations: BTreeMap::new(), last_id: 0 })
+        Ok(Space { reserves, allocations: BTreeMap::new(), reservations: BTreeMap::new(), last_id: 0 })
     }
 
-    /// Allocates on the device of a context, or on the host for [`Kind::Pinned`].
-    pub(crate) fn allocate(
-        &mut self,
-        kind: Kind,
-        size: u64,
-        context: ContextId,
-        device: usize,
-        flags: u32,
-    ) -> Result<u64> {
+    /// Allocates on a device, or on the host for [`Kind::Pinned`].
+    pub(crate) fn allocate(&mut self, kind: Kind, size: u64, owner: Owner, device: usize, flags: u32) -> Result<u64> {
         if size == 0 {
             return Err(Error::INVALID_VALUE);
         }
         let base = match kind {
             Kind::Pinned => os::map(size)?,
-            Kind::Registered => return Err(Error::INVALID_VALUE),
+            Kind::Registered | Kind::Mapped => return Err(Error::INVALID_VALUE),
             Kind::Device | Kind::Array => {
                 let length = granules(size).ok_or(Error::OUT_OF_MEMORY)?;
                 self.reserves.get_mut(device).ok_or(Error::INVALID_DEVICE)?.take(length)?
             }
         };
-        self.insert(Allocation { base, size, kind, context, device, id: 0, flags });
+        self.insert(Allocation { base, size, kind, owner, device, id: 0, flags });
         Ok(base)
     }
 
     /// Makes host memory of the program known.
-    pub(crate) fn register(
-        &mut self,
-        base: u64,
-        size: u64,
-        context: ContextId,
-        device: usize,
-        flags: u32,
-    ) -> Result<()> {
+    pub(crate) fn register(&mut self, base: u64, size: u64, owner: Owner, device: usize, flags: u32) -> Result<()> {
         let end = base.checked_add(size).ok_or(Error::INVALID_VALUE)?;
         let last_before = self.allocations.range(..end).next_back();
         if last_before.is_some_and(|(start, known)| start + known.size > base) {
             return Err(Error::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        self.insert(Allocation { base, size, kind: Kind::Registered, context, device, id: 0, flags });
+        self.insert(Allocation { base, size, kind: Kind::Registered, owner, device, id: 0, flags });
         Ok(())
     }
 
@@ -181,7 +195,7 @@ impl Space {
 
     /// Whether an address can only ever be device memory, allocated or not.
     pub(crate) fn is_device_address(&self, address: u64) -> bool {
-        self.reserves.iter().any(|reserve| reserve.whole.contains(&address))
+        self.reserves.iter().any(|reserve| reserve.whole.contains(&address)) || self.reservation(address).is_some()
     }
 
     /// Makes an allocation unknown from now on; [`Space::recycle`] it once no work uses it any more.
@@ -192,17 +206,73 @@ impl Space {
         self.allocations.remove(&base)
     }
 
-    /// Makes everything unknown that belongs to a context, like [`Space::take`].
-    pub(crate) fn take_all_of(&mut self, context: ContextId) -> Vec<Allocation> {
-        let gone: Vec<u64> =
-            self.allocations.values().filter(|known| known.context == context).map(|known| known.base).collect();
+    /// Makes everything unknown that is of a kind, like [`Space::take`].
+    pub(crate) fn take_where(&mut self, goes: impl Fn(&Allocation) -> bool) -> Vec<Allocation> {
+        let gone: Vec<u64> = self.allocations.values().filter(|known| goes(known)).map(|known| known.base).collect();
         gone.iter().filter_map(|base| self.allocations.remove(base)).collect()
+    }
+
+    /// Sets addresses aside that start at a multiple of `alignment`.
+    pub(crate) fn reserve(&mut self, size: u64, alignment: u64) -> Result<u64> {
+        let length = size.checked_add(alignment).ok_or(Error::OUT_OF_MEMORY)?;
+        let start = os::map(length)?;
+        let base = start.next_multiple_of(alignment);
+        self.reservations.insert(base, Reservation { size, whole: start..start + length });
+        Ok(base)
+    }
+
+    /// Gives a whole range of set-aside addresses back, to which nothing is mapped.
+    pub(crate) fn unreserve(&mut self, base: u64, size: u64) -> Result<()> {
+        let fits = self.reservations.get(&base).is_some_and(|reservation| reservation.size == size);
+        if !fits || self.allocations.range(base..base + size).next().is_some() {
+            return Err(Error::INVALID_VALUE);
+        }
+        if let Some(Reservation { whole, .. }) = self.reservations.remove(&base) {
+            os::unmap(whole.start, whole.end - whole.start);
+        }
+        Ok(())
+    }
+
+    /// Start and size of the set-aside range that an address lies in.
+    pub(crate) fn reservation(&self, address: u64) -> Option<(u64, u64)> {
+        let (base, reservation) = self.reservations.range(..=address).next_back()?;
+        (address - base < reservation.size).then_some((*base, reservation.size))
+    }
+
+    /// Makes set-aside addresses, at which nothing is yet, memory of a device.
+    pub(crate) fn map(&mut self, base: u64, size: u64, device: usize) -> Result<()> {
+        let end = base.checked_add(size).ok_or(Error::INVALID_VALUE)?;
+        let inside = self.reservation(base).is_some_and(|(start, length)| end <= start + length);
+        let taken = self.allocations.range(..end).next_back().is_some_and(|(start, known)| start + known.size > base);
+        if !inside || taken {
+            return Err(Error::INVALID_VALUE);
+        }
+        self.insert(Allocation { base, size, kind: Kind::Mapped, owner: Owner::Mapping, device, id: 0, flags: 0 });
+        Ok(())
+    }
+
+    /// Takes memory of a device that gets its address elsewhere.
+    pub(crate) fn charge(&mut self, device: usize, size: u64) -> Result<()> {
+        let reserve = self.reserves.get_mut(device).ok_or(Error::INVALID_DEVICE)?;
+        if size > DEVICE_MEMORY - reserve.used {
+            return Err(Error::OUT_OF_MEMORY);
+        }
+        reserve.used += size;
+        Ok(())
+    }
+
+    /// Undoes [`Space::charge`].
+    pub(crate) fn discharge(&mut self, device: usize, size: u64) {
+        if let Some(reserve) = self.reserves.get_mut(device) {
+            reserve.used -= size;
+        }
     }
 
     /// Gives the memory of an allocation back that was taken out.
     pub(crate) fn recycle(&mut self, gone: &Allocation) {
         match gone.kind {
             Kind::Registered => {}
+            Kind::Mapped => os::discard(gone.base, gone.size),
             Kind::Pinned => os::unmap(gone.base, gone.size),
             Kind::Device | Kind::Array => {
                 let length = granules(gone.size).unwrap_or_default();
@@ -228,7 +298,7 @@ fn granules(size: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const OWNER: ContextId = ContextId(1);
+    const OWNER: Owner = Owner::Context(ContextId(1));
 
     fn allocate(space: &mut Space, size: u64) -> u64 {
         space.allocate(Kind::Device, size, OWNER, 0, 0).unwrap()
@@ -284,5 +354,22 @@ mod tests {
             assert_eq!(space.register(base, 0x1000, OWNER, 0, 0), Err(Error::HOST_MEMORY_ALREADY_REGISTERED));
         }
         assert_eq!(space.register(0x2000, 0x10, OWNER, 0, 0), Ok(()));
+    }
+    #[test]
+    fn map_only_where_addresses_are_set_aside_and_free() {
+        const SIZE: u64 = 1 << 21;
+        let mut space = Space::new(1).unwrap();
+        let base = space.reserve(2 * SIZE, SIZE).unwrap();
+        assert!(base.is_multiple_of(SIZE) && space.is_device_address(base));
+        assert_eq!(space.map(base, SIZE, 0), Ok(()));
+        for wrong in [base, base + SIZE / 2, base + 2 * SIZE, base - SIZE] {
+            assert_eq!(space.map(wrong, SIZE, 0), Err(Error::INVALID_VALUE));
+        }
+        assert_eq!(space.unreserve(base, 2 * SIZE), Err(Error::INVALID_VALUE));
+        let gone = space.take(base, Kind::Mapped).unwrap();
+        space.recycle(&gone);
+        assert_eq!(space.unreserve(base, SIZE), Err(Error::INVALID_VALUE));
+        assert_eq!(space.unreserve(base, 2 * SIZE), Ok(()));
+        assert_eq!(space.reservation(base), None);
     }
 }

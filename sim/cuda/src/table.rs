@@ -7,7 +7,8 @@
 
 use crate::abi::Opaque;
 use crate::api::{
-    contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, memory::*, peers::*, streams::*,
+    contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, mappings::*, memory::*, peers::*, pools::*,
+    streams::*,
 };
 use crate::functions::Address;
 
@@ -138,6 +139,35 @@ rows! {
     cuArrayDestroy 2000 cuArrayDestroy;
     cuArrayGetDescriptor 3020 cuArrayGetDescriptor_v2;
     cuArray3DGetDescriptor 3020 cuArray3DGetDescriptor_v2;
+
+    cuMemAllocAsync 11020 cuMemAllocAsync per_thread 11020 cuMemAllocAsync_ptsz;
+    cuMemAllocFromPoolAsync 11020 cuMemAllocFromPoolAsync per_thread 11020 cuMemAllocFromPoolAsync_ptsz;
+    cuMemFreeAsync 11020 cuMemFreeAsync per_thread 11020 cuMemFreeAsync_ptsz;
+    cuDeviceGetDefaultMemPool 11020 cuDeviceGetDefaultMemPool;
+    cuDeviceGetMemPool 11020 cuDeviceGetMemPool;
+    cuDeviceSetMemPool 11020 cuDeviceSetMemPool;
+    cuMemGetDefaultMemPool 13000 cuMemGetDefaultMemPool;
+    cuMemGetMemPool 13000 cuMemGetMemPool;
+    cuMemSetMemPool 13000 cuMemSetMemPool;
+    cuMemPoolCreate 11020 cuMemPoolCreate;
+    cuMemPoolDestroy 11020 cuMemPoolDestroy;
+    cuMemPoolSetAccess 11020 cuMemPoolSetAccess;
+    cuMemPoolGetAccess 11020 cuMemPoolGetAccess;
+    cuMemPoolTrimTo 11020 cuMemPoolTrimTo;
+    cuMemPoolSetAttribute 11020 cuMemPoolSetAttribute;
+    cuMemPoolGetAttribute 11020 cuMemPoolGetAttribute;
+
+    cuMemAddressReserve 10020 cuMemAddressReserve;
+    cuMemAddressFree 10020 cuMemAddressFree;
+    cuMemCreate 10020 cuMemCreate;
+    cuMemRelease 10020 cuMemRelease;
+    cuMemRetainAllocationHandle 11000 cuMemRetainAllocationHandle;
+    cuMemMap 10020 cuMemMap;
+    cuMemUnmap 10020 cuMemUnmap;
+    cuMemSetAccess 10020 cuMemSetAccess;
+    cuMemGetAccess 10020 cuMemGetAccess;
+    cuMemGetAllocationGranularity 10020 cuMemGetAllocationGranularity;
+    cuMemGetAllocationPropertiesFromHandle 10020 cuMemGetAllocationPropertiesFromHandle;
 
     cuMemcpy 4000 cuMemcpy per_thread 7000 cuMemcpy_ptds;
     cuMemcpyAsync 4000 cuMemcpyAsync per_thread 7000 cuMemcpyAsync_ptsz;

@@ -6,6 +6,7 @@ use super::{Context, ContextHandle, ContextId, Machine, State, StreamHandle};
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
+use crate::space::Owner;
 use crate::stream::{Role, Stream};
 
 /// Primary contexts keep their handle through resets, as a real driver's do.
@@ -165,8 +166,11 @@ impl Machine {
         state.forget_captures(|gone| gone.context == id);
         state.streams.retain(|_, stream| stream.context != id);
         state.events.retain(|_, event| event.context != id);
-        state.arrays.retain(|_, array| array.storage.context != id);
-        let allocations = state.space.take_all_of(id);
+        state.arrays.retain(|_, array| array.storage.owner != Owner::Context(id));
+        let mut allocations = state.space.take_where(|known| known.owner == Owner::Context(id));
+        if let Some(device) = (0..self.config.devices).find(|device| primary_handle(*device) == handle) {
+            allocations.extend(state.reset_pools(device));
+        }
         // Other contexts' streams may be copying from or to this one's memory.
         let tails = state.all_tails();
         drop(state);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::{ArrayHandle, ContextId, DefaultStream, Machine, State, StreamRef};
+use crate::access::NO_ACCESS;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::graph::Step;
 use crate::os;
-use crate::space::Kind;
+use crate::space::{Allocation, Kind, Owner};
 use crate::stream::Stream;
 use crate::work::{Copy, Extent, Fill, Layout, Path, Work, staging_time};
 
@@ -71,17 +72,23 @@ pub enum Completion {
 /// What a side of a copy turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
-    Device { device: usize, context: ContextId },
+    Device(Piece),
     Pinned { context: ContextId },
     Pageable,
 }
 
-impl Memory {
-    fn context(self) -> Option<ContextId> {
-        match self {
-            Memory::Device { context, .. } | Memory::Pinned { context } => Some(context),
-            Memory::Pageable => None,
-        }
+/// A piece of device memory, as far as access to it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    device: usize,
+    owner: Owner,
+    /// Start of the allocation.
+    base: u64,
+}
+
+impl Piece {
+    fn of(found: &Allocation) -> Piece {
+        Piece { device: found.device, owner: found.owner, base: found.base }
     }
 }
 
@@ -222,8 +229,7 @@ impl State {
         if !inside || !array.storage.holds(layout.address, span) {
             return Err(Error::INVALID_VALUE);
         }
-        let memory = Memory::Device { device: array.storage.device, context: array.storage.context };
-        Ok(Side { layout, memory })
+        Ok(Side { layout, memory: Memory::Device(Piece::of(&array.storage)) })
     }
 
     fn address_side(&self, address: u64, place: &Place, extent: Extent) -> Result<Side> {
@@ -233,7 +239,7 @@ impl State {
         let (layout, span) = layout(address, place, extent).ok_or(Error::INVALID_VALUE)?;
         let memory = self.memory_at(layout.address, span)?;
         let fits = match place.at {
-            Locus::Host(_) => !matches!(memory, Memory::Device { .. }),
+            Locus::Host(_) => !matches!(memory, Memory::Device(_)),
             Locus::Device(_) => memory != Memory::Pageable,
             _ => true,
         };
@@ -251,15 +257,18 @@ impl State {
         if found.kind == Kind::Array || !found.holds(address, span) {
             return Err(Error::INVALID_VALUE);
         }
-        let (device, context) = (found.device, found.context);
-        Ok(if found.kind.is_host() { Memory::Pinned { context } } else { Memory::Device { device, context } })
+        match found.owner {
+            Owner::Context(context) if found.kind.is_host() => Ok(Memory::Pinned { context }),
+            Owner::Mapping if !self.rights(found).reach_any() => Err(Error::INVALID_VALUE),
+            _ => Ok(Memory::Device(Piece::of(found))),
+        }
     }
 
     /// Chooses the way and counts it.
     pub(super) fn plan(&mut self, Transfer { dst, src, extent }: Transfer) -> Copy {
         let path = self.path(dst.memory, src.memory);
-        if let (Memory::Device { device: from, .. }, Memory::Device { device: to, .. }) = (src.memory, dst.memory) {
-            let (direct, staged) = self.copies.entry((from, to)).or_default();
+        if let (Memory::Device(from), Memory::Device(to)) = (src.memory, dst.memory) {
+            let (direct, staged) = self.copies.entry((from.device, to.device)).or_default();
             match path {
                 Path::Direct => *direct += 1,
                 Path::Staged => *staged += 1,
@@ -269,26 +278,56 @@ impl State {
         Copy { dst: dst.layout, src: src.layout, extent, path, snapshot: None }
     }
 
-    /// Direct if either side's context can reach the other side's allocation.
+    /// Direct if either side can reach the other side's allocation.
     fn path(&self, dst: Memory, src: Memory) -> Path {
-        let (Memory::Device { device: to, context: dst }, Memory::Device { device: from, context: src }) = (dst, src)
-        else {
-            return Path::Host;
-        };
-        if from == to {
+        let (Memory::Device(to), Memory::Device(from)) = (dst, src) else { return Path::Host };
+        if from.device == to.device {
             Path::SameDevice
-        } else if self.peers.reaches(src, dst) || self.peers.reaches(dst, src) {
+        } else if self.reaches(from, to) || self.reaches(to, from) {
             Path::Direct
         } else {
             Path::Staged
         }
     }
 
+    /// Whether the side that `from` is on can reach `to`. Memory of no context is on the side of all contexts of its
+    /// device.
+    fn reaches(&self, from: Piece, to: Piece) -> bool {
+        let rights = match to.owner {
+            Owner::Context(to) => {
+                let mut contexts = self.contexts.iter().filter(|(_, context)| context.device == from.device);
+                return match from.owner {
+                    Owner::Context(from) => self.peers.reaches(from, to),
+                    _ => contexts.any(|(from, _)| self.peers.reaches(*from, to)),
+                };
+            }
+            Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
+            Owner::Mapping => self.mappings.rights(to.base),
+        };
+        rights.is_some_and(|rights| rights.get(from.device) != NO_ACCESS)
+    }
+
     /// The default streams of both sides' contexts, the source's first.
     fn default_streams(&mut self, default: DefaultStream, transfer: Transfer) -> Result<[Arc<Stream>; 2]> {
-        let [first, second] = [transfer.src, transfer.dst].map(|side| side.memory.context());
-        let mut stream = |context: Option<ContextId>| self.default_stream(context.unwrap_or(ContextId(0)), default);
-        Ok([stream(first)?, stream(second)?])
+        let [first, second] = [transfer.src, transfer.dst].map(|side| self.home(side.memory));
+        Ok([self.default_stream(first?, default)?, self.default_stream(second?, default)?])
+    }
+
+    /// The context whose default streams a side of a copy is ordered on; for memory of none the current one, or else
+    /// one of its device.
+    fn home(&self, memory: Memory) -> Result<ContextId> {
+        let current = self.current()?;
+        let device = match memory {
+            Memory::Pinned { context } | Memory::Device(Piece { owner: Owner::Context(context), .. }) => {
+                return Ok(context);
+            }
+            Memory::Device(piece) => piece.device,
+            Memory::Pageable => return Err(Error::INVALID_VALUE),
+        };
+        let alive = self.handles.values().copied();
+        let there = alive.filter(|id| self.info(*id).is_ok_and(|info| info.device == device));
+        let is_there = self.info(current)?.device == device;
+        Ok(if is_there { current } else { there.min().unwrap_or(current) })
     }
 
     /// Submits work that comes after all that both streams have to wait for, and before all that comes later on

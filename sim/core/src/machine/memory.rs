@@ -1,10 +1,11 @@
 //! Allocations and arrays.
 
-use super::{Array, ArrayHandle, Machine};
+use super::{Array, ArrayHandle, Machine, State};
+use crate::access::{NO_ACCESS, READ_WRITE, Rights};
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
-use crate::space::{Allocation, DEVICE_MEMORY, Kind};
+use crate::space::{Allocation, DEVICE_MEMORY, Kind, Owner};
 
 /// The size of an array and the program's description of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,8 @@ impl Machine {
         let context = state.current()?;
         state.captures.refuse_unseen(current::caller())?;
         let device = state.info(context)?.device;
-        state.space.allocate(kind, size, context, device, flags)
+        state.recycle_retired();
+        state.space.allocate(kind, size, Owner::Context(context), device, flags)
     }
 
     /// Frees what [`Machine::allocate`] made of that kind, after all work of the machine submitted so far.
@@ -55,6 +57,7 @@ impl Machine {
         state.current()?;
         state.captures.refuse_unseen(current::caller())?;
         let gone = state.space.take(base, kind).ok_or(Error::INVALID_VALUE)?;
+        state.leave(&gone);
         let tails = state.all_tails();
         drop(state);
         wait_all(&tails);
@@ -71,7 +74,7 @@ impl Machine {
         if base == 0 || size == 0 {
             return Err(Error::INVALID_VALUE);
         }
-        state.space.register(base, size, context, device, flags)
+        state.space.register(base, size, Owner::Context(context), device, flags)
     }
 
     /// Undoes [`Machine::register_host`], after all work submitted so far.
@@ -99,6 +102,20 @@ impl Machine {
         self.lock().space.find(address).filter(|found| found.kind != Kind::Array).cloned()
     }
 
+    /// What the current context's device may do with an allocation, as the API numbers it.
+    pub fn access(&self, found: &Allocation) -> Result<u32> {
+        let state = self.lock();
+        let context = state.current()?;
+        let device = state.info(context)?.device;
+        Ok(match found.owner {
+            _ if found.kind.is_host() => READ_WRITE,
+            Owner::Context(owner) if owner == context || found.device == device => READ_WRITE,
+            Owner::Context(owner) if state.peers.reaches(context, owner) => READ_WRITE,
+            Owner::Context(_) => NO_ACCESS,
+            Owner::Pool(_) | Owner::Mapping => state.rights(found).get(device),
+        })
+    }
+
     /// Creates an array on the current context's device.
     pub fn create_array(&self, shape: ArrayShape) -> Result<ArrayHandle> {
         let mut state = self.lock();
@@ -106,7 +123,7 @@ impl Machine {
         state.captures.refuse_unseen(current::caller())?;
         let device = state.info(context)?.device;
         let bytes = shape.bytes().filter(|bytes| *bytes > 0).ok_or(Error::INVALID_VALUE)?;
-        let base = state.space.allocate(Kind::Array, bytes, context, device, shape.flags)?;
+        let base = state.space.allocate(Kind::Array, bytes, Owner::Context(context), device, shape.flags)?;
         let storage = state.space.find(base).cloned().ok_or(Error::UNKNOWN)?;
         let handle = ArrayHandle(ARRAY_HANDLES + state.number() * 0x10);
         state.arrays.insert(handle, Array { shape, storage });
@@ -126,6 +143,18 @@ impl Machine {
     /// The shape of an array.
     pub fn array_shape(&self, handle: ArrayHandle) -> Result<ArrayShape> {
         self.lock().arrays.get(&handle).map(|array| array.shape).ok_or(Error::INVALID_HANDLE)
+    }
+}
+
+impl State {
+    /// Who may reach an allocation that belongs to no context.
+    pub(super) fn rights(&self, found: &Allocation) -> Rights {
+        let rights = match found.owner {
+            Owner::Context(_) => None,
+            Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
+            Owner::Mapping => self.mappings.rights(found.base),
+        };
+        rights.cloned().unwrap_or_default()
     }
 }
 

@@ -7,7 +7,9 @@ mod captures;
 mod contexts;
 mod copies;
 mod graphs;
+mod mappings;
 mod memory;
+mod pools;
 mod streams;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,9 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub use contexts::{ContextInfo, PrimaryState};
 pub(crate) use copies::Transfer;
 pub use copies::{Completion, Locus, Place, Request};
+pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;
+pub use pools::PoolAttribute;
 pub use streams::{StreamInfo, StreamRef};
 
+use self::mappings::Mappings;
+use self::pools::{Pool, Retiring};
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -56,6 +62,10 @@ handles! {
     NodeHandle;
     /// What the program calls a graph that is ready to run.
     ExecHandle;
+    /// What the program calls a memory pool.
+    PoolHandle;
+    /// What the program calls physical memory.
+    PhysicalHandle;
 }
 
 /// Which of the two default streams of a context is meant.
@@ -142,6 +152,11 @@ struct State {
     graphs: HashMap<GraphHandle, Graph>,
     execs: HashMap<ExecHandle, Exec>,
     space: Space,
+    pools: HashMap<PoolHandle, Pool>,
+    /// By device.
+    current_pools: Vec<PoolHandle>,
+    retiring: Vec<Retiring>,
+    mappings: Mappings,
     peers: Peers,
     /// Copies between two devices, from and to: direct ones, staged ones.
     copies: HashMap<(usize, usize), (u64, u64)>,
@@ -162,6 +177,10 @@ impl Machine {
             graphs: HashMap::new(),
             execs: HashMap::new(),
             space: Space::new(config.devices)?,
+            pools: State::default_pools(config.devices).collect(),
+            current_pools: State::default_pools(config.devices).map(|(handle, _)| handle).collect(),
+            retiring: Vec::new(),
+            mappings: Mappings::default(),
             peers: Peers::default(),
             copies: HashMap::new(),
             last_number: 0,

@@ -1,7 +1,7 @@
 //! Allocations, pointer attributes and arrays.
 
 use p2psim_core::machine::{ArrayHandle, ArrayShape};
-use p2psim_core::{Allocation, Error, GRANULE, Kind, Machine, Result};
+use p2psim_core::{Allocation, Error, GRANULE, Kind, Machine, Owner, Result};
 
 use super::require;
 use super::structs::{ArrayDescriptor, ArrayDescriptor3d};
@@ -27,11 +27,14 @@ fn pinned(machine: &Machine, pointer: u64) -> Result<Allocation> {
 /// Stores an attribute of an allocation, in the type that the API has for it.
 fn store_attribute(machine: &Machine, number: u32, pointer: u64, found: &Allocation, data: u64) -> Result<()> {
     let is_host = found.kind.is_host();
+    // Memory that the program mapped is part of the larger range that it had set aside.
+    let range = || machine.reservation(pointer).unwrap_or((found.base, found.size));
     let word = |value: u32| Out::at(data).set(value);
     let long = |value: u64| Out::at(data).set(value);
     let flag = |value: bool| Out::at(data).set(u8::from(value));
     match number {
-        1 => long(machine.context_of(found.context).map_or(0, |handle| handle.0)),
+        // Memory of a pool, or mapped by the program, is of no context.
+        1 => long(found.owner.context().and_then(|id| machine.context_of(id)).map_or(0, |handle| handle.0)),
         2 => word(if is_host { MEMORY_HOST } else { MEMORY_DEVICE }),
         3 => long(pointer),
         4 if is_host => long(pointer),
@@ -39,18 +42,40 @@ fn store_attribute(machine: &Machine, number: u32, pointer: u64, found: &Allocat
         6 | 8 | 21 => flag(false),
         7 | 20 => long(found.id),
         9 => Out::at(data).set(found.device as i32),
-        10 => flag(!is_host),
-        11 | 19 => long(found.base),
-        12 | 18 => long(found.size),
+        10 => flag(found.kind == Kind::Device && found.owner.context().is_some()),
+        11 => long(range().0),
+        12 => long(range().1),
+        18 => long(found.size),
+        19 => long(found.base),
         13 => flag(true),
-        14 | 17 => long(0),
+        14 => long(0),
         15 => flag(!is_host),
-        // Readable and writable.
-        16 => word(3),
+        16 => word(machine.access(found)?),
+        17 => long(if let Owner::Pool(pool) = found.owner { pool.0 } else { 0 }),
         4 | 5 => return Err(Error::INVALID_VALUE),
         _ => return Err(Error::INVALID_VALUE),
     }
     Ok(())
+}
+
+/// Stores an attribute of addresses that were set aside, to which nothing is mapped.
+fn store_reserved(number: u32, (base, size): (u64, u64), data: u64) -> Result<()> {
+    match number {
+        11 => Out::at(data).set(base),
+        12 => Out::at(data).set(size),
+        13 => Out::at(data).set(0u8),
+        _ => return Err(Error::INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// Stores an attribute of a pointer, whatever it points to.
+fn store(machine: &Machine, number: u32, pointer: u64, data: u64) -> Result<()> {
+    match (machine.find(pointer), machine.reservation(pointer)) {
+        (Some(found), _) => store_attribute(machine, number, pointer, &found, data),
+        (None, Some(range)) => store_reserved(number, range, data),
+        (None, None) => Err(Error::INVALID_VALUE),
+    }
 }
 
 /// Stores what unknown memory has for an attribute.
@@ -168,18 +193,15 @@ api! {
     fn cuPointerGetAttribute(data: Out<u8>, attribute: u32, pointer: u64) {
         let machine = machine()?;
         let data = data.required()?.address();
-        let found = machine.find(pointer).ok_or(Error::INVALID_VALUE)?;
-        store_attribute(machine, attribute, pointer, &found, data)
+        store(machine, attribute, pointer, data)
     }
 
     fn cuPointerGetAttributes(count: u32, attributes: In<u32>, data: In<u64>, pointer: u64) {
         let machine = machine()?;
-        let found = machine.find(pointer);
         for index in 0..count as usize {
             let (attribute, data) = (attributes.read_nth(index)?, data.read_nth(index)?);
             require(data != 0 && (1..=21).contains(&attribute))?;
-            let stored = found.as_ref().map(|found| store_attribute(machine, attribute, pointer, found, data));
-            if !matches!(stored, Some(Ok(()))) {
+            if store(machine, attribute, pointer, data).is_err() {
                 store_nothing(attribute, data);
             }
         }

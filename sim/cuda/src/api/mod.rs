@@ -8,8 +8,10 @@ pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod global;
 pub(crate) mod graphs;
+pub(crate) mod mappings;
 pub(crate) mod memory;
 pub(crate) mod peers;
+pub(crate) mod pools;
 pub(crate) mod streams;
 pub(crate) mod structs;
 

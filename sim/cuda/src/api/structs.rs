@@ -99,7 +99,53 @@ pub(crate) struct InstantiateParameters {
     pub(crate) result: u32,
 }
 
+/// `CUmemLocation`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Location {
+    pub(crate) kind: u32,
+    pub(crate) number: i32,
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessDescriptor {
+    pub(crate) location: Location,
+    pub(crate) flags: u32,
+}
+
+/// The part of `CUmemPoolProps` that matters here.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PoolProperties {
+    pub(crate) kind: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location: Location,
+}
+
+/// `CUmemAllocationProp`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AllocationProperties {
+    pub(crate) kind: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location: Location,
+    security: u64,
+    flags: u64,
+}
+
+impl AllocationProperties {
+    /// Plain memory of a device.
+    pub(crate) fn on_device(number: i32) -> AllocationProperties {
+        let location = Location { kind: 1, number };
+        AllocationProperties { kind: 1, handle_types: 0, location, security: 0, flags: 0 }
+    }
+}
+
 const _: () = {
+    assert!(size_of::<AccessDescriptor>() == 12 && size_of::<PoolProperties>() == 16);
+    assert!(size_of::<AllocationProperties>() == 32 && offset_of!(AllocationProperties, location) == 8);
     assert!(size_of::<InstantiateParameters>() == 32 && offset_of!(InstantiateParameters, error_node) == 16);
     assert!(size_of::<Memcpy3d>() == 200);
     assert!(offset_of!(Memcpy3d, dst) == 88 && offset_of!(Memcpy3d, width) == 176);

@@ -8,6 +8,7 @@ mod global;
 mod graphs;
 mod memory;
 mod peers;
+mod pools;
 mod streams;
 mod structs;
 

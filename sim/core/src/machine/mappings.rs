@@ -1,0 +1,185 @@
+//! Memory that the program maps itself: physical memory, addresses, and who may reach it.
+
+use std::collections::HashMap;
+
+use super::{Machine, PhysicalHandle, State};
+use crate::access::Rights;
+use crate::current;
+use crate::error::{Error, Result};
+use crate::fence::wait_all;
+use crate::space::{Allocation, Kind, Owner};
+
+/// What physical memory, addresses and mappings are multiples of, in bytes.
+pub const MAPPING_GRANULE: u64 = 2 << 20;
+const PHYSICAL_HANDLES: u64 = 0x505a_0000_0000;
+
+/// Memory without an address. What it holds stays with the address that it was mapped to.
+struct Physical {
+    device: usize,
+    size: u64,
+    references: u32,
+    mapped: bool,
+}
+
+struct Mapping {
+    physical: PhysicalHandle,
+    rights: Rights,
+}
+
+/// All memory that the program maps itself; mappings by their first address.
+#[derive(Default)]
+pub(super) struct Mappings {
+    physicals: HashMap<PhysicalHandle, Physical>,
+    mappings: HashMap<u64, Mapping>,
+}
+
+impl Mappings {
+    /// Who may reach the mapping that starts there.
+    pub(super) fn rights(&self, base: u64) -> Option<&Rights> {
+        self.mappings.get(&base).map(|mapping| &mapping.rights)
+    }
+
+    fn physical_mut(&mut self, handle: PhysicalHandle) -> Result<&mut Physical> {
+        self.physicals.get_mut(&handle).filter(|physical| physical.references > 0).ok_or(Error::INVALID_VALUE)
+    }
+}
+
+impl Machine {
+    /// Sets addresses aside.
+    pub fn reserve_addresses(&self, size: u64) -> Result<u64> {
+        require_granules(size)?;
+        self.lock().space.reserve(size, MAPPING_GRANULE)
+    }
+
+    /// Undoes [`Machine::reserve_addresses`] for a whole range in which nothing is mapped.
+    pub fn free_addresses(&self, base: u64, size: u64) -> Result<()> {
+        self.lock().space.unreserve(base, size)
+    }
+
+    /// The range of set-aside addresses that an address lies in: start and size.
+    pub fn reservation(&self, address: u64) -> Option<(u64, u64)> {
+        self.lock().space.reservation(address)
+    }
+
+    /// Takes physical memory of a device.
+    pub fn create_physical(&self, device: usize, size: u64) -> Result<PhysicalHandle> {
+        require_granules(size)?;
+        let mut state = self.lock();
+        state.space.charge(device, size)?;
+        let handle = PhysicalHandle(PHYSICAL_HANDLES + state.number() * 0x10);
+        state.mappings.physicals.insert(handle, Physical { device, size, references: 1, mapped: false });
+        Ok(handle)
+    }
+
+    /// Drops a reference to physical memory, which goes with the last reference and the mapping.
+    pub fn release_physical(&self, handle: PhysicalHandle) -> Result<()> {
+        let mut state = self.lock();
+        state.mappings.physical_mut(handle)?.references -= 1;
+        state.drop_unused_physical(handle);
+        Ok(())
+    }
+
+    /// Takes another reference to the physical memory behind an address.
+    pub fn retain_physical(&self, address: u64) -> Result<PhysicalHandle> {
+        let mut state = self.lock();
+        let base = state.mapping_at(address)?.base;
+        let handle = state.mappings.mappings.get(&base).ok_or(Error::INVALID_VALUE)?.physical;
+        state.mappings.physicals.get_mut(&handle).ok_or(Error::INVALID_VALUE)?.references += 1;
+        Ok(handle)
+    }
+
+    /// Device and size of physical memory.
+    pub fn physical(&self, handle: PhysicalHandle) -> Result<(usize, u64)> {
+        let mut state = self.lock();
+        state.mappings.physical_mut(handle).map(|physical| (physical.device, physical.size))
+    }
+
+    /// Maps all of some physical memory to addresses that were set aside; nobody may reach it yet. One mapping at
+    /// a time is simulated.
+    pub fn map(&self, base: u64, size: u64, handle: PhysicalHandle) -> Result<()> {
+        let mut state = self.lock();
+        let physical = state.mappings.physical_mut(handle)?;
+        if physical.size != size {
+            return Err(Error::INVALID_VALUE);
+        }
+        if physical.mapped {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        let device = physical.device;
+        state.space.map(base, size, device)?;
+        state.mappings.physical_mut(handle)?.mapped = true;
+        state.mappings.mappings.insert(base, Mapping { physical: handle, rights: Rights::default() });
+        Ok(())
+    }
+
+    /// Unmaps a whole mapping, after all work submitted so far.
+    pub fn unmap(&self, base: u64, size: u64) -> Result<()> {
+        let mut state = self.lock();
+        if state.mapping_at(base)?.size != size {
+            return Err(Error::INVALID_VALUE);
+        }
+        state.captures.refuse_unseen(current::caller())?;
+        let gone = state.space.take(base, Kind::Mapped).ok_or(Error::INVALID_VALUE)?;
+        let mapping = state.mappings.mappings.remove(&base).ok_or(Error::INVALID_VALUE)?;
+        let tails = state.all_tails();
+        drop(state);
+        wait_all(&tails);
+        let mut state = self.lock();
+        state.space.recycle(&gone);
+        if let Some(physical) = state.mappings.physicals.get_mut(&mapping.physical) {
+            physical.mapped = false;
+        }
+        state.drop_unused_physical(mapping.physical);
+        Ok(())
+    }
+
+    /// Grants or takes a device's rights on all mappings of a range that consists of them.
+    pub fn set_access(&self, base: u64, size: u64, device: usize, flags: u32) -> Result<()> {
+        let mut state = self.lock();
+        let end = base.checked_add(size).filter(|end| *end > base).ok_or(Error::INVALID_VALUE)?;
+        let (mut covered, mut next) = (Vec::new(), base);
+        while next < end {
+            let mapping = state.mapping_at(next)?;
+            if mapping.base != next || mapping.base + mapping.size > end {
+                return Err(Error::INVALID_VALUE);
+            }
+            if device != mapping.device && !self.config.has_path(device, mapping.device) {
+                return Err(Error::INVALID_DEVICE);
+            }
+            covered.push(next);
+            next += mapping.size;
+        }
+        for base in covered {
+            let mapping = state.mappings.mappings.get_mut(&base).ok_or(Error::INVALID_VALUE)?;
+            mapping.rights.set(device, flags);
+        }
+        Ok(())
+    }
+
+    /// A device's rights on the mapping that an address lies in.
+    pub fn mapped_access(&self, address: u64, device: usize) -> Result<u32> {
+        let state = self.lock();
+        let base = state.mapping_at(address)?.base;
+        Ok(state.mappings.rights(base).map_or(0, |rights| rights.get(device)))
+    }
+}
+
+impl State {
+    fn mapping_at(&self, address: u64) -> Result<&Allocation> {
+        let found = self.space.find(address).filter(|found| found.owner == Owner::Mapping);
+        found.ok_or(Error::INVALID_VALUE)
+    }
+
+    fn drop_unused_physical(&mut self, handle: PhysicalHandle) {
+        let unused = |physical: &Physical| physical.references == 0 && !physical.mapped;
+        if self.mappings.physicals.get(&handle).is_some_and(unused)
+            && let Some(physical) = self.mappings.physicals.remove(&handle)
+        {
+            self.space.discharge(physical.device, physical.size);
+        }
+    }
+}
+
+fn require_granules(size: u64) -> Result<()> {
+    if size > 0 && size.is_multiple_of(MAPPING_GRANULE) { Ok(()) } else { Err(Error::INVALID_VALUE) }
+}

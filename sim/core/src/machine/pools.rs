@@ -1,0 +1,235 @@
+//! Memory pools and what is allocated from them in a stream's order.
+
+use std::sync::Arc;
+
+use super::{Machine, PoolHandle, State, StreamRef};
+use crate::access::{READ_WRITE, Rights};
+use crate::error::{Error, Result};
+use crate::fence::Fence;
+use crate::space::{Allocation, Kind, Owner};
+use crate::stream::Stream;
+use crate::work::Work;
+
+const POOL_HANDLES: u64 = 0x5059_0000_0000;
+
+/// A memory pool. It keeps nothing that is free.
+pub(super) struct Pool {
+    pub(super) device: usize,
+    pub(super) rights: Rights,
+    is_default: bool,
+    /// Only memory is left of it.
+    destroyed: bool,
+    /// Three switches and a threshold that the program may set and read; they change nothing.
+    switches: [u64; 3],
+    threshold: u64,
+    used: u64,
+    used_most: u64,
+}
+
+impl Pool {
+    fn new(device: usize, is_default: bool) -> Pool {
+        let rights = Rights::of(device);
+        Pool { device, rights, is_default, destroyed: false, switches: [1; 3], threshold: 0, used: 0, used_most: 0 }
+    }
+}
+
+/// An attribute of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolAttribute {
+    /// One of the three ways of using memory again, 0 to 2.
+    Reuse(usize),
+    /// How much free memory it may keep.
+    Threshold,
+    /// Bytes now in use.
+    Used,
+    /// The most bytes that were in use.
+    UsedMost,
+}
+
+/// An allocation that is freed in a stream's order, and the end of the work before that.
+pub(super) type Retiring = (Arc<Fence>, Allocation);
+
+impl Machine {
+    /// The pool that a device has from the start.
+    pub fn default_pool(&self, device: usize) -> Result<PoolHandle> {
+        if device < self.config.devices { Ok(default_pool(device)) } else { Err(Error::INVALID_DEVICE) }
+    }
+
+    /// The pool that a device's streams allocate from.
+    pub fn current_pool(&self, device: usize) -> Result<PoolHandle> {
+        self.lock().current_pools.get(device).copied().ok_or(Error::INVALID_DEVICE)
+    }
+
+    /// Has a device's streams allocate from one of its pools.
+    pub fn set_current_pool(&self, device: usize, pool: PoolHandle) -> Result<()> {
+        let mut state = self.lock();
+        if state.pool(pool)?.device != device {
+            return Err(Error::INVALID_VALUE);
+        }
+        *state.current_pools.get_mut(device).ok_or(Error::INVALID_DEVICE)? = pool;
+        Ok(())
+    }
+
+    /// Creates a pool of a device's memory.
+    pub fn create_pool(&self, device: usize) -> Result<PoolHandle> {
+        if device >= self.config.devices {
+            return Err(Error::INVALID_DEVICE);
+        }
+        let mut state = self.lock();
+        let handle = PoolHandle(POOL_HANDLES + state.number() * 0x1000);
+        state.pools.insert(handle, Pool::new(device, false));
+        Ok(handle)
+    }
+
+    /// Destroys a pool that the program created; its memory lives until it is freed.
+    pub fn destroy_pool(&self, handle: PoolHandle) -> Result<()> {
+        let mut state = self.lock();
+        let pool = state.pool_mut(handle)?;
+        if pool.is_default {
+            return Err(Error::INVALID_VALUE);
+        }
+        pool.destroyed = true;
+        state.leave_pool(handle);
+        state.drop_empty_pool(handle);
+        Ok(())
+    }
+
+    /// Grants or takes a device's rights on all of a pool's memory, also what was allocated before.
+    pub fn set_pool_access(&self, handle: PoolHandle, device: usize, flags: u32) -> Result<()> {
+        let mut state = self.lock();
+        let pool = state.pool_mut(handle)?;
+        if pool.device == device {
+            return if flags == READ_WRITE { Ok(()) } else { Err(Error::INVALID_VALUE) };
+        }
+        if !self.config.has_path(device, pool.device) {
+            return Err(Error::INVALID_DEVICE);
+        }
+        pool.rights.set(device, flags);
+        Ok(())
+    }
+
+    /// A device's rights on a pool's memory.
+    pub fn pool_access(&self, handle: PoolHandle, device: usize) -> Result<u32> {
+        Ok(self.lock().pool(handle)?.rights.get(device))
+    }
+
+    /// Reads an attribute of a pool.
+    pub fn pool_attribute(&self, handle: PoolHandle, attribute: PoolAttribute) -> Result<u64> {
+        let state = self.lock();
+        let pool = state.pool(handle)?;
+        Ok(match attribute {
+            PoolAttribute::Reuse(switch) => pool.switches.get(switch).copied().ok_or(Error::INVALID_VALUE)?,
+            PoolAttribute::Threshold => pool.threshold,
+            PoolAttribute::Used => pool.used,
+            PoolAttribute::UsedMost => pool.used_most,
+        })
+    }
+
+    /// Sets an attribute of a pool; the most bytes in use only to 0, from which they grow again.
+    pub fn set_pool_attribute(&self, handle: PoolHandle, attribute: PoolAttribute, value: u64) -> Result<()> {
+        let mut state = self.lock();
+        let pool = state.pool_mut(handle)?;
+        match attribute {
+            PoolAttribute::Reuse(switch) => *pool.switches.get_mut(switch).ok_or(Error::INVALID_VALUE)? = value,
+            PoolAttribute::Threshold => pool.threshold = value,
+            PoolAttribute::UsedMost if value == 0 => pool.used_most = pool.used,
+            PoolAttribute::Used | PoolAttribute::UsedMost => return Err(Error::INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    /// Allocates in a stream's order from a pool, or from the current pool of the stream's device.
+    pub fn allocate_async(&self, size: u64, pool: Option<PoolHandle>, stream: StreamRef) -> Result<u64> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        state.refuse_nodes_of_memory(&stream)?;
+        let device = state.info(stream.context)?.device;
+        let current = state.current_pools.get(device).copied().ok_or(Error::INVALID_DEVICE)?;
+        let handle = pool.unwrap_or(current);
+        let device = state.pool(handle)?.device;
+        state.recycle_retired();
+        let base = state.space.allocate(Kind::Device, size, Owner::Pool(handle), device, 0)?;
+        let pool = state.pool_mut(handle)?;
+        pool.used += size;
+        pool.used_most = pool.used_most.max(pool.used);
+        Ok(base)
+    }
+
+    /// Frees device memory, of a pool or not, once the stream has got there; nobody can name it from now on.
+    pub fn free_async(&self, base: u64, stream: StreamRef) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        state.refuse_nodes_of_memory(&stream)?;
+        let gone = state.space.take(base, Kind::Device).ok_or(Error::INVALID_VALUE)?;
+        let fence = state.submit(&stream, Vec::new(), Work::Nothing)?;
+        state.leave(&gone);
+        state.retiring.push((fence, gone));
+        state.recycle_retired();
+        Ok(())
+    }
+}
+
+impl State {
+    /// The pools that devices have from the start.
+    pub(super) fn default_pools(devices: usize) -> impl Iterator<Item = (PoolHandle, Pool)> {
+        (0..devices).map(|device| (default_pool(device), Pool::new(device, true)))
+    }
+
+    fn pool(&self, handle: PoolHandle) -> Result<&Pool> {
+        self.pools.get(&handle).filter(|pool| !pool.destroyed).ok_or(Error::INVALID_VALUE)
+    }
+
+    fn pool_mut(&mut self, handle: PoolHandle) -> Result<&mut Pool> {
+        self.pools.get_mut(&handle).filter(|pool| !pool.destroyed).ok_or(Error::INVALID_VALUE)
+    }
+
+    /// Memory that a graph would own is not simulated.
+    fn refuse_nodes_of_memory(&mut self, stream: &Stream) -> Result<()> {
+        self.captures.of(stream)?;
+        self.captures.refuse_on(|capturing| capturing.id == stream.id)
+    }
+
+    /// Takes an allocation that is being freed off its pool's account.
+    pub(super) fn leave(&mut self, gone: &Allocation) {
+        let Owner::Pool(handle) = gone.owner else { return };
+        if let Some(pool) = self.pools.get_mut(&handle) {
+            pool.used -= gone.size;
+        }
+        self.drop_empty_pool(handle);
+    }
+
+    fn drop_empty_pool(&mut self, handle: PoolHandle) {
+        if self.pools.get(&handle).is_some_and(|pool| pool.destroyed && pool.used == 0) {
+            self.pools.remove(&handle);
+        }
+    }
+
+    /// Devices that were allocating from this pool go back to their default pool.
+    fn leave_pool(&mut self, handle: PoolHandle) {
+        for (device, current) in self.current_pools.iter_mut().enumerate().filter(|(_, current)| **current == handle) {
+            *current = default_pool(device);
+        }
+    }
+
+    /// Makes the memory of frees that their stream has reached usable again.
+    pub(super) fn recycle_retired(&mut self) {
+        let (done, still): (Vec<_>, Vec<_>) = self.retiring.drain(..).partition(|(fence, _)| fence.is_done());
+        self.retiring = still;
+        done.iter().for_each(|(_, gone)| self.space.recycle(gone));
+    }
+
+    /// When a device starts anew: its pools are as in the beginning. Returns the memory that goes with them.
+    pub(super) fn reset_pools(&mut self, device: usize) -> Vec<Allocation> {
+        let gone: Vec<_> =
+            self.pools.iter().filter(|(_, pool)| pool.device == device).map(|(handle, _)| *handle).collect();
+        gone.iter().for_each(|handle| self.leave_pool(*handle));
+        self.pools.retain(|handle, _| !gone.contains(handle));
+        self.pools.insert(default_pool(device), Pool::new(device, true));
+        self.space.take_where(|known| matches!(known.owner, Owner::Pool(handle) if gone.contains(&handle)))
+    }
+}
+
+/// Handles of pools that devices have from the start.
+fn default_pool(device: usize) -> PoolHandle {
+    PoolHandle(POOL_HANDLES + (device as u64 + 1) * 0x10)
+}

@@ -1,0 +1,92 @@
+//! Memory that the program maps itself, as far as it can lie on a device.
+
+use p2psim_core::Error;
+use p2psim_core::machine::{MAPPING_GRANULE, PhysicalHandle};
+
+use super::pools::{PINNED, check_access, device_at};
+use super::require;
+use super::structs::{AccessDescriptor, AllocationProperties, Location};
+use crate::abi::{In, Out};
+use crate::entry::{api, machine};
+
+api! {
+    /// The wish for a certain address is not heard, as the API allows.
+    fn cuMemAddressReserve(pointer: Out<u64>, size: u64, alignment: u64, _wish: u64, flags: u64) {
+        let machine = machine()?;
+        let pointer = pointer.required()?;
+        require(flags == 0 && (alignment == 0 || alignment.is_power_of_two()))?;
+        if alignment > MAPPING_GRANULE {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        pointer.set(machine.reserve_addresses(size)?);
+        Ok(())
+    }
+
+    fn cuMemAddressFree(pointer: u64, size: u64) {
+        machine()?.free_addresses(pointer, size)
+    }
+
+    fn cuMemCreate(handle: Out<u64>, size: u64, properties: In<AllocationProperties>, flags: u64) {
+        let machine = machine()?;
+        let handle = handle.required()?;
+        let AllocationProperties { kind, location, .. } = properties.read()?;
+        require(kind == PINNED && flags == 0)?;
+        handle.set(machine.create_physical(device_at(machine, location)?, size)?.0);
+        Ok(())
+    }
+
+    fn cuMemRelease(handle: u64) {
+        machine()?.release_physical(PhysicalHandle(handle))
+    }
+
+    fn cuMemRetainAllocationHandle(handle: Out<u64>, pointer: u64) {
+        let machine = machine()?;
+        let handle = handle.required()?;
+        handle.set(machine.retain_physical(pointer)?.0);
+        Ok(())
+    }
+
+    fn cuMemMap(pointer: u64, size: u64, offset: u64, handle: u64, flags: u64) {
+        require(offset == 0 && flags == 0)?;
+        machine()?.map(pointer, size, PhysicalHandle(handle))
+    }
+
+    fn cuMemUnmap(pointer: u64, size: u64) {
+        machine()?.unmap(pointer, size)
+    }
+
+    fn cuMemSetAccess(pointer: u64, size: u64, descriptors: In<AccessDescriptor>, count: u64) {
+        let machine = machine()?;
+        for index in 0..count as usize {
+            let AccessDescriptor { location, flags } = descriptors.read_nth(index)?;
+            check_access(flags)?;
+            machine.set_access(pointer, size, device_at(machine, location)?, flags)?;
+        }
+        Ok(())
+    }
+
+    fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, pointer: u64) {
+        let machine = machine()?;
+        let flags = flags.required()?;
+        let device = device_at(machine, location.read()?)?;
+        flags.set(machine.mapped_access(pointer, device)?.into());
+        Ok(())
+    }
+
+    fn cuMemGetAllocationGranularity(granule: Out<u64>, properties: In<AllocationProperties>, option: u32) {
+        let machine = machine()?;
+        let granule = granule.required()?;
+        require(option <= 1)?;
+        device_at(machine, properties.read()?.location)?;
+        granule.set(MAPPING_GRANULE);
+        Ok(())
+    }
+
+    fn cuMemGetAllocationPropertiesFromHandle(properties: Out<AllocationProperties>, handle: u64) {
+        let machine = machine()?;
+        let properties = properties.required()?;
+        let (device, _) = machine.physical(PhysicalHandle(handle))?;
+        properties.set(AllocationProperties::on_device(device as i32));
+        Ok(())
+    }
+}

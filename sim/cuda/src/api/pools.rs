@@ -1,0 +1,171 @@
+//! Memory pools and allocation in a stream's order.
+
+use p2psim_core::machine::{DefaultStream, PoolAttribute, PoolHandle};
+use p2psim_core::{Error, Machine, Result};
+
+use super::require;
+use super::structs::{AccessDescriptor, Location, PoolProperties};
+use crate::abi::{In, Out};
+use crate::entry::{api, machine, stream};
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+pub(crate) const PINNED: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const ON_DEVICE: u32 = 1;
+
+/// The device that a location is; memory of the host is not pooled or mapped here.
+pub(crate) fn device_at(machine: &Machine, location: Location) -> Result<usize> {
+    match location.kind {
+        ON_DEVICE => machine.device(location.number),
+        2..=4 => Err(Error::NOT_SUPPORTED),
+        _ => Err(Error::INVALID_VALUE),
+    }
+}
+
+/// `CUmemAccess_flags`: none, reading, both.
+pub(crate) fn check_access(flags: u32) -> Result<()> {
+    require(matches!(flags, 0 | 1 | 3))
+}
+
+/// A `CUmemPool_attribute`; nothing that is free is kept, so that what is reserved is what is used.
+fn attribute(number: u32) -> Result<PoolAttribute> {
+    Ok(match number {
+        1..=3 => PoolAttribute::Reuse(number as usize - 1),
+        4 => PoolAttribute::Threshold,
+        5 | 7 => PoolAttribute::Used,
+        6 | 8 => PoolAttribute::UsedMost,
+        _ => return Err(Error::INVALID_VALUE),
+    })
+}
+
+/// The device whose pool a program of 13.0 asks for.
+fn pinned_at(machine: &Machine, location: In<Location>, kind: u32) -> Result<usize> {
+    let device = device_at(machine, location.read()?)?;
+    if kind == PINNED { Ok(device) } else { Err(Error::NOT_SUPPORTED) }
+}
+
+fn allocate(pointer: Out<u64>, size: u64, pool: Option<u64>, queue: u64, default: DefaultStream) -> Result<()> {
+    let machine = machine()?;
+    let pointer = pointer.required()?;
+    pointer.set(machine.allocate_async(size, pool.map(PoolHandle), stream(queue, default))?);
+    Ok(())
+}
+
+api! {
+    fn cuMemAllocAsync | cuMemAllocAsync_ptsz [default] (pointer: Out<u64>, size: u64, queue: u64) {
+        allocate(pointer, size, None, queue, default)
+    }
+
+    fn cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz [default] (
+        pointer: Out<u64>,
+        size: u64,
+        pool: u64,
+        queue: u64,
+    ) {
+        allocate(pointer, size, Some(pool), queue, default)
+    }
+
+    fn cuMemFreeAsync | cuMemFreeAsync_ptsz [default] (pointer: u64, queue: u64) {
+        machine()?.free_async(pointer, stream(queue, default))
+    }
+
+    fn cuDeviceGetDefaultMemPool(pool: Out<u64>, device: i32) {
+        let machine = machine()?;
+        let pool = pool.required()?;
+        pool.set(machine.default_pool(machine.device(device)?)?.0);
+        Ok(())
+    }
+
+    fn cuDeviceGetMemPool(pool: Out<u64>, device: i32) {
+        let machine = machine()?;
+        let pool = pool.required()?;
+        pool.set(machine.current_pool(machine.device(device)?)?.0);
+        Ok(())
+    }
+
+    fn cuDeviceSetMemPool(device: i32, pool: u64) {
+        let machine = machine()?;
+        machine.set_current_pool(machine.device(device)?, PoolHandle(pool))
+    }
+
+    /// As of 13.0, by location; pools of pinned memory only.
+    fn cuMemGetDefaultMemPool(pool: Out<u64>, location: In<Location>, kind: u32) {
+        let machine = machine()?;
+        let pool = pool.required()?;
+        pool.set(machine.default_pool(pinned_at(machine, location, kind)?)?.0);
+        Ok(())
+    }
+
+    /// As above.
+    fn cuMemGetMemPool(pool: Out<u64>, location: In<Location>, kind: u32) {
+        let machine = machine()?;
+        let pool = pool.required()?;
+        pool.set(machine.current_pool(pinned_at(machine, location, kind)?)?.0);
+        Ok(())
+    }
+
+    /// As above.
+    fn cuMemSetMemPool(location: In<Location>, kind: u32, pool: u64) {
+        let machine = machine()?;
+        machine.set_current_pool(pinned_at(machine, location, kind)?, PoolHandle(pool))
+    }
+
+    fn cuMemPoolCreate(pool: Out<u64>, properties: In<PoolProperties>) {
+        let machine = machine()?;
+        let pool = pool.required()?;
+        let PoolProperties { kind, location, .. } = properties.read()?;
+        require(kind == PINNED)?;
+        pool.set(machine.create_pool(device_at(machine, location)?)?.0);
+        Ok(())
+    }
+
+    fn cuMemPoolDestroy(pool: u64) {
+        machine()?.destroy_pool(PoolHandle(pool))
+    }
+
+    fn cuMemPoolSetAccess(pool: u64, descriptors: In<AccessDescriptor>, count: u64) {
+        let machine = machine()?;
+        for index in 0..count as usize {
+            let AccessDescriptor { location, flags } = descriptors.read_nth(index)?;
+            check_access(flags)?;
+            machine.set_pool_access(PoolHandle(pool), device_at(machine, location)?, flags)?;
+        }
+        Ok(())
+    }
+
+    fn cuMemPoolGetAccess(flags: Out<u32>, pool: u64, location: In<Location>) {
+        let machine = machine()?;
+        let flags = flags.required()?;
+        let device = device_at(machine, location.read()?)?;
+        flags.set(machine.pool_access(PoolHandle(pool), device)?);
+        Ok(())
+    }
+
+    /// Nothing that is free is kept, so that there is nothing to trim.
+    fn cuMemPoolTrimTo(pool: u64, _keep: u64) {
+        machine()?.pool_attribute(PoolHandle(pool), PoolAttribute::Used).map(drop)
+    }
+
+    /// The value of a switch is an `int`, that of a size 64 bits.
+    fn cuMemPoolSetAttribute(pool: u64, number: u32, value: Out<u32>) {
+        let machine = machine()?;
+        let address = value.required()?.address();
+        let attribute = attribute(number)?;
+        let is_switch = matches!(attribute, PoolAttribute::Reuse(_));
+        let value = if is_switch { value.get().into() } else { Out::<u64>::at(address).get() };
+        machine.set_pool_attribute(PoolHandle(pool), attribute, value)
+    }
+
+    /// As above.
+    fn cuMemPoolGetAttribute(pool: u64, number: u32, value: Out<u32>) {
+        let machine = machine()?;
+        let address = value.required()?.address();
+        let attribute = attribute(number)?;
+        let found = machine.pool_attribute(PoolHandle(pool), attribute)?;
+        match attribute {
+            PoolAttribute::Reuse(_) => value.set(found as u32),
+            _ => Out::<u64>::at(address).set(found),
+        }
+        Ok(())
+    }
+}
