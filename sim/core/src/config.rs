@@ -1,5 +1,7 @@
 //! What the environment says about the machine to simulate.
 
+use crate::fault::Faults;
+
 /// The most devices that can be simulated.
 pub const MAX_DEVICES: usize = 64;
 
@@ -12,11 +14,13 @@ pub struct Config {
     pub no_path: Vec<(usize, usize)>,
     /// Peers that one context may have enabled at a time (`P2PSIM_MAX_PEERS`, default 8).
     pub max_peers: usize,
+    /// What goes wrong (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
+    pub faults: Faults,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { devices: 2, no_path: Vec::new(), max_peers: 8 }
+        Config { devices: 2, no_path: Vec::new(), max_peers: 8, faults: Faults::default() }
     }
 }
 
@@ -55,6 +59,16 @@ impl Config {
                 }
             }
         }
+        if let Some(text) = lookup("P2PSIM_FAULT") {
+            let (faults, bad) = Faults::parse(&text);
+            config.faults = faults;
+            complaints.extend(bad.iter().map(|item| {
+                format!(
+                    "P2PSIM_FAULT={text}: {item} is none of drop, corrupt, first, hang, slow with a pair (drop:0>1), \
+                     nor code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2); ignored"
+                )
+            }));
+        }
         (config, complaints)
     }
 
@@ -66,20 +80,19 @@ impl Config {
 
 /// `0-1,2>3`: no path between 0 and 1 either way, none from 2 to 3.
 fn parse_pairs(text: &str) -> Option<Vec<(usize, usize)>> {
-    let mut pairs = Vec::new();
-    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-        let (from, to, both) = match (item.split_once('-'), item.split_once('>')) {
-            (Some((from, to)), None) => (from, to, true),
-            (None, Some((from, to))) => (from, to, false),
-            _ => return None,
-        };
-        let (from, to) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
-        pairs.push((from, to));
-        if both {
-            pairs.push((to, from));
-        }
-    }
-    Some(pairs)
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    items.map(parse_pair).collect::<Option<Vec<_>>>().map(|pairs| pairs.concat())
+}
+
+/// `0-1` both ways, `2>3` one way.
+pub(crate) fn parse_pair(item: &str) -> Option<Vec<(usize, usize)>> {
+    let (from, to, both) = match (item.split_once('-'), item.split_once('>')) {
+        (Some((from, to)), None) => (from, to, true),
+        (None, Some((from, to))) => (from, to, false),
+        _ => return None,
+    };
+    let (from, to) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+    Some(if both { vec![(from, to), (to, from)] } else { vec![(from, to)] })
 }
 
 #[cfg(test)]
@@ -106,9 +119,13 @@ mod tests {
 
     #[test]
     fn parse_bad_value_complains_and_keeps_default() {
-        for (name, value) in
-            [("P2PSIM_DEVICES", "many"), ("P2PSIM_DEVICES", "-1"), ("P2PSIM_NO_P2P", "0:1"), ("P2PSIM_MAX_PEERS", "65")]
-        {
+        for (name, value) in [
+            ("P2PSIM_DEVICES", "many"),
+            ("P2PSIM_DEVICES", "-1"),
+            ("P2PSIM_NO_P2P", "0:1"),
+            ("P2PSIM_MAX_PEERS", "65"),
+            ("P2PSIM_FAULT", "drop:0"),
+        ] {
             let (config, complaints) = parse(&[(name, value)]);
             assert_eq!(config, Config::default());
             assert!(complaints.len() == 1 && complaints[0].contains(name), "{complaints:?}");

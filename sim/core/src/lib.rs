@@ -14,6 +14,7 @@ mod capture;
 pub mod config;
 pub mod current;
 mod error;
+pub mod fault;
 mod fence;
 mod graph;
 pub mod machine;

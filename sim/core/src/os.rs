@@ -55,6 +55,13 @@ pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
     }
 }
 
+/// Turns every bit of a byte around.
+pub(crate) fn invert(address: u64) {
+    let byte = address as *mut u8;
+    // SAFETY: as in `copy`; the byte is one that was just written.
+    unsafe { byte.write(!byte.read()) };
+}
+
 /// Runs `start` with all signals blocked, so that a thread which it starts never runs the program's handlers.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are local and written by sigfillset and pthread_sigmask before they are read.

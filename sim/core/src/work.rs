@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fault::Defect;
 use crate::os;
 
 /// A box of bytes, rows and slices in memory.
@@ -78,6 +79,8 @@ pub(crate) struct Copy {
     pub extent: Extent,
     /// Which way.
     pub path: Path,
+    /// What goes wrong with it.
+    pub defect: Option<Defect>,
     /// Holds what `src` points to if the program's buffer was read when the copy was submitted.
     pub snapshot: Option<Arc<[u8]>>,
 }
@@ -101,7 +104,34 @@ impl Copy {
         if self.path == Path::Staged {
             os::pause(staging_time(self.extent.bytes()));
         }
+        match self.defect {
+            Some(Defect::Drop | Defect::First) => return,
+            Some(Defect::Hang) => hang(),
+            Some(Defect::Slow) => os::pause(staging_time(self.extent.bytes()) * SLOWNESS),
+            Some(Defect::Corrupt) | None => {}
+        }
         copy_rows(self.dst, self.src, self.extent);
+        if self.defect == Some(Defect::Corrupt) {
+            corrupt(self.dst, self.extent);
+        }
+    }
+}
+
+/// How many times the time of a staged copy a slow direct one takes.
+const SLOWNESS: u32 = 8;
+/// One wrong byte in so many.
+const CORRUPTION_STEP: usize = 4096;
+
+fn corrupt(dst: Layout, extent: Extent) {
+    for (y, z) in extent.rows() {
+        (0..extent.width).step_by(CORRUPTION_STEP).for_each(|x| os::invert(dst.row(y, z) + x));
+    }
+}
+
+/// Never returns; the process can still end.
+fn hang() -> ! {
+    loop {
+        os::pause(Duration::from_secs(3600));
     }
 }
 
@@ -176,6 +206,7 @@ mod tests {
             src: layout(&mut src, 3, 12),
             extent,
             path: Path::SameDevice,
+            defect: None,
             snapshot: None,
         });
         work.run();
@@ -187,12 +218,30 @@ mod tests {
         let mut src = vec![1u8, 2, 3, 4, 5, 6];
         let mut dst = vec![0u8; 4];
         let extent = Extent { width: 2, height: 2, depth: 1 };
-        let mut copy =
-            Copy { dst: layout(&mut dst, 2, 0), src: layout(&mut src, 3, 0), extent, path: Path::Host, snapshot: None };
+        let mut copy = Copy {
+            dst: layout(&mut dst, 2, 0),
+            src: layout(&mut src, 3, 0),
+            extent,
+            path: Path::Host,
+            defect: None,
+            snapshot: None,
+        };
         copy.take_snapshot();
         src.fill(0);
         Work::Copy(copy).run();
         assert_eq!(dst, [1, 2, 4, 5]);
+    }
+
+    #[test]
+    fn corrupt_copy_has_a_wrong_byte_in_each_row() {
+        let mut src = vec![1u8; 8];
+        let mut dst = vec![0u8; 8];
+        let (dst_layout, src_layout) = (layout(&mut dst, 4, 0), layout(&mut src, 4, 0));
+        let extent = Extent { width: 2, height: 2, depth: 1 };
+        let defect = Some(Defect::Corrupt);
+        let copy = Copy { dst: dst_layout, src: src_layout, extent, path: Path::Direct, defect, snapshot: None };
+        Work::Copy(copy).run();
+        assert_eq!(dst, [!1, 1, 0, 0, !1, 1, 0, 0]);
     }
 
     #[test]

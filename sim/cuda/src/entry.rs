@@ -1,13 +1,15 @@
 //! How a call gets in: the C ABI, the machine, the errors.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use p2psim_core::config::Config;
+use p2psim_core::fault::Failure;
 use p2psim_core::machine::{DefaultStream, StreamHandle, StreamRef};
 use p2psim_core::{Error, Machine, Result, at_fork_in_child, on_worker};
 
 use crate::abi::Null;
+use crate::table;
 
 /// Defines exported functions. The body is a block that ends in a [`Result`].
 ///
@@ -19,7 +21,7 @@ macro_rules! api {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         pub(crate) extern "C-unwind" fn $name($($arg: $type),*) -> u32 {
-            $crate::entry::call(move || $body)
+            $crate::entry::call(stringify!($name), move || $body)
         }
         $crate::entry::api!($($rest)*);
     };
@@ -45,9 +47,49 @@ pub(crate) use api;
 static MACHINE: OnceLock<Result<Machine>> = OnceLock::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Runs the body of an exported function and gives the caller its code.
-pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> u32 {
+/// Runs the body of an exported function, unless that is to fail, and gives the caller its code.
+pub(crate) fn call(function: &str, body: impl FnOnce() -> Result<()>) -> u32 {
+    let setup = setup();
+    if !setup.failures.is_empty()
+        && let Some(code) = setup.failure(function)
+    {
+        return code;
+    }
     body().map_or_else(|error| error.0, |()| 0)
+}
+
+/// What the environment asks for: read at the first call.
+struct Setup {
+    config: Config,
+    /// Functions that are to fail, with their uses so far.
+    failures: Vec<(Failure, AtomicU64)>,
+}
+
+impl Setup {
+    fn new() -> Setup {
+        let config = Config::from_env();
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            config.faults.failures.iter().cloned().partition(|failure| table::exports(&failure.function));
+        for Failure { function, .. } in unknown {
+            eprintln!("p2psim: P2PSIM_FAULT: the simulated driver has no function {function}; ignored");
+        }
+        Setup { config, failures: known.into_iter().map(|failure| (failure, AtomicU64::new(0))).collect() }
+    }
+
+    /// Counts a use of a function; returns what it is to fail with now.
+    fn failure(&self, function: &str) -> Option<u32> {
+        let of_it = self.failures.iter().filter(|(failure, _)| failure.function == function);
+        let due = |(failure, uses): &(Failure, AtomicU64)| {
+            (uses.fetch_add(1, Ordering::Relaxed) + 1 >= failure.from_use).then_some(failure.code)
+        };
+        // All rules count, and the last that is due decides.
+        of_it.filter_map(due).last()
+    }
+}
+
+fn setup() -> &'static Setup {
+    static SETUP: OnceLock<Setup> = OnceLock::new();
+    SETUP.get_or_init(Setup::new)
 }
 
 impl From<Null> for Error {
@@ -61,7 +103,7 @@ pub(crate) fn initialise() -> Result<()> {
     check_process()?;
     let machine = MACHINE.get_or_init(|| {
         at_fork_in_child(after_fork);
-        let config = Config::from_env();
+        let config = setup().config.clone();
         if config.devices == 0 { Err(Error::NO_DEVICE) } else { Machine::new(config) }
     });
     machine.as_ref().map(drop).map_err(|error| *error)

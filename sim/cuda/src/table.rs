@@ -20,6 +20,7 @@ enum Form {
 
 struct Row {
     name: &'static str,
+    symbol: &'static str,
     since: i32,
     form: Form,
     address: Address,
@@ -57,12 +58,18 @@ pub(crate) fn find(name: &str, version: i32, flags: u64) -> Result<Opaque, Missi
     }
 }
 
+/// Whether a symbol of that name is in the library.
+pub(crate) fn exports(symbol: &str) -> bool {
+    ROWS.iter().any(|row| row.symbol == symbol)
+}
+
 macro_rules! rows {
     ($($name:ident $since:literal $symbol:ident $(per_thread $per_thread_since:literal $per_thread:ident)?;)*) => {
         static ROWS: &[Row] = &[$(
-            Row { name: stringify!($name), since: $since, form: Form::Any, address: Address($symbol as *const ()) },
+            Row { name: stringify!($name), symbol: stringify!($symbol), since: $since, form: Form::Any, address: Address($symbol as *const ()) },
             $(Row {
                 name: stringify!($name),
+                symbol: stringify!($per_thread),
                 since: $per_thread_since,
                 form: Form::PerThread,
                 address: Address($per_thread as *const ()),
@@ -263,6 +270,11 @@ mod tests {
         assert_eq!(found("cuMemcpyPeer", 4000, 2), Ok(cuMemcpyPeer as *const ()));
         assert_eq!(found("cuMemAlloc", 13000, 2), Ok(cuMemAlloc_v2 as *const ()));
         assert_eq!(found("cuMemcpyPeer", 7000, 3), Err(Missing::BadFlags));
+    }
+
+    #[test]
+    fn exports_symbols_and_not_names() {
+        assert!(exports("cuMemcpyPeer_ptds") && exports("cuMemAlloc_v2") && !exports("cuMemAlloc"));
     }
 
     #[test]

@@ -264,18 +264,22 @@ impl State {
         }
     }
 
-    /// Chooses the way and counts it.
+    /// Chooses the way, counts it and lets go wrong what is to.
     pub(super) fn plan(&mut self, Transfer { dst, src, extent }: Transfer) -> Copy {
         let path = self.path(dst.memory, src.memory);
+        let mut defect = None;
         if let (Memory::Device(from), Memory::Device(to)) = (src.memory, dst.memory) {
             let (direct, staged) = self.copies.entry((from.device, to.device)).or_default();
             match path {
-                Path::Direct => *direct += 1,
+                Path::Direct => {
+                    *direct += 1;
+                    defect = self.faults.defect(from.device, to.device, *direct);
+                }
                 Path::Staged => *staged += 1,
                 Path::SameDevice | Path::Host => {}
             }
         }
-        Copy { dst: dst.layout, src: src.layout, extent, path, snapshot: None }
+        Copy { dst: dst.layout, src: src.layout, extent, path, defect, snapshot: None }
     }
 
     /// Direct if either side can reach the other side's allocation.

@@ -28,6 +28,7 @@ use self::pools::{Pool, Retiring};
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::fault::Faults;
 use crate::fence::{Fence, lock};
 use crate::graph::{Graph, Step};
 use crate::peers::Peers;
@@ -160,6 +161,7 @@ struct State {
     peers: Peers,
     /// Copies between two devices, from and to: direct ones, staged ones.
     copies: HashMap<(usize, usize), (u64, u64)>,
+    faults: Faults,
     last_number: u64,
 }
 
@@ -183,6 +185,7 @@ impl Machine {
             mappings: Mappings::default(),
             peers: Peers::default(),
             copies: HashMap::new(),
+            faults: config.faults.clone(),
             last_number: 0,
         };
         Ok(Machine { config, state: Mutex::new(state) })

@@ -1,6 +1,7 @@
 //! The machine as a whole: order, ways of copies, ends of contexts.
 
 mod captures;
+mod faults;
 mod pools;
 
 use std::sync::Arc;
@@ -279,7 +280,7 @@ fn free_waits_for_work_and_synchronising_for_nothing_later() {
 #[test]
 fn enable_peer_answers_as_measured() {
     let no_path = vec![(0, 2)];
-    let rig = Rig::with(Config { devices: 4, no_path, max_peers: 2 });
+    let rig = Rig::with(Config { devices: 4, no_path, max_peers: 2, ..Config::default() });
     let [zero, one, two, three] = rig.contexts[..] else { unreachable!() };
     let machine = rig.on(0);
     assert_eq!(machine.enable_peer(zero), Err(Error::PEER_ACCESS_UNSUPPORTED));

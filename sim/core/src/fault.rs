@@ -1,0 +1,116 @@
+//! Faults that a test asks for (`P2PSIM_FAULT`): what goes wrong with direct copies, and which functions fail.
+
+use crate::config::parse_pair;
+
+/// What goes wrong with direct copies from one device to another. Staged copies stay right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// Nothing is written.
+    Drop,
+    /// Some bytes are wrong: the first one of each row and of each further 4 KiB.
+    Corrupt,
+    /// Nothing is written the first time.
+    First,
+    /// The copy never ends, nor does its stream; other streams go on.
+    Hang,
+    /// It takes eight times as long as a staged copy.
+    Slow,
+}
+
+/// By their names in the variable.
+const DEFECTS: &[(&str, Defect)] = &[
+    ("drop", Defect::Drop),
+    ("corrupt", Defect::Corrupt),
+    ("first", Defect::First),
+    ("hang", Defect::Hang),
+    ("slow", Defect::Slow),
+];
+
+/// A function that fails, having done nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The exported name.
+    pub function: String,
+    /// What it answers.
+    pub code: u32,
+    /// From which use on; the first is 1.
+    pub from_use: u64,
+}
+
+/// All that is to go wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    defects: Vec<(Defect, usize, usize)>,
+    /// Functions that fail.
+    pub failures: Vec<Failure>,
+}
+
+impl Faults {
+    /// Reads a list such as `drop:0>1,hang:2-3,code:cuMemcpyPeerAsync:711@3`; returns the items that mean nothing.
+    pub(crate) fn parse(text: &str) -> (Faults, Vec<String>) {
+        let mut faults = Faults::default();
+        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        let bad = items.filter(|item| faults.add(item).is_none()).map(str::to_owned).collect();
+        (faults, bad)
+    }
+
+    fn add(&mut self, item: &str) -> Option<()> {
+        let (name, rest) = item.split_once(':')?;
+        if name == "code" {
+            self.failures.push(parse_failure(rest)?);
+            return Some(());
+        }
+        let (_, defect) = DEFECTS.iter().find(|(known, _)| *known == name)?;
+        self.defects.extend(parse_pair(rest)?.into_iter().map(|(from, to)| (*defect, from, to)));
+        Some(())
+    }
+
+    /// What goes wrong with a direct copy, the `number`-th from one device to another.
+    pub(crate) fn defect(&self, from: usize, to: usize, number: u64) -> Option<Defect> {
+        let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
+        here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
+            Defect::First => (number == 1).then_some(Defect::Drop),
+            other => Some(other),
+        })
+    }
+}
+
+/// `cuMemcpyPeerAsync:711@3`.
+fn parse_failure(text: &str) -> Option<Failure> {
+    let (function, rest) = text.split_once(':')?;
+    let (code, from_use) = rest.split_once('@')?;
+    let from_use = from_use.parse().ok().filter(|from_use| *from_use > 0)?;
+    Some(Failure { function: function.to_owned(), code: code.parse().ok()?, from_use })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse_reads_pairs_and_functions() {
+        let (faults, bad) = Faults::parse("drop:0>1, hang:2-3,code:cuMemFree_v2:711@3");
+        assert!(bad.is_empty());
+        assert_eq!([(0, 1), (1, 0)].map(|(from, to)| faults.defect(from, to, 1)), [Some(Defect::Drop), None]);
+        assert_eq!([(2, 3), (3, 2)].map(|(from, to)| faults.defect(from, to, 9)), [Some(Defect::Hang); 2]);
+        let failure = Failure { function: "cuMemFree_v2".to_owned(), code: 711, from_use: 3 };
+        assert_eq!(faults.failures, [failure]);
+    }
+
+    #[test]
+    fn parse_returns_what_means_nothing_and_keeps_the_rest() {
+        let wrong =
+            ["drop", "drop:", "drop:0", "lose:0>1", "code:cuInit", "code:cuInit:1", "code:cuInit:1@0", "code:a:x@1"];
+        for item in wrong {
+            let (faults, bad) = Faults::parse(&format!("{item},slow:0>1"));
+            assert_eq!(bad, [item]);
+            assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
+        }
+    }
+
+    #[test]
+    fn first_is_over_after_one_copy_and_leaves_room_for_others() {
+        let (faults, _) = Faults::parse("first:0>1,slow:0>1");
+        assert_eq!([1, 2].map(|number| faults.defect(0, 1, number)), [Some(Defect::Drop), Some(Defect::Slow)]);
+    }
+}
