@@ -1,6 +1,6 @@
 //! p2pshim: makes, shows and repairs GPU-to-GPU copies in programs that nobody can rebuild.
 //!
-//! The way of a call: program → [`entry`] → [`real`] → the real library; [`record`] writes down
+//! The way of a call: program → [`entry`] → [`policy`] → [`real`] → the real library; [`record`] writes down
 //! what happened. [`api`] is the list of functions that all of them read. ARCHITECTURE.md tells the
 //! rest.
 
@@ -12,5 +12,6 @@ pub mod capi;
 mod config;
 mod entry;
 mod os;
+mod policy;
 mod real;
 mod record;

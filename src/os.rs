@@ -1,9 +1,10 @@
 //! The few services of the operating system that need `unsafe`: descriptors, signals, fork.
 
-use std::ffi::{CString, OsStr, c_int};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::ptr;
 use std::sync::OnceLock;
 
 /// Runs `child` in every child that this process forks.
@@ -24,74 +25,153 @@ pub(crate) fn thread_id() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Runs `work` of ours so that the calling thread notices nothing: `errno`, which the program may be about to read, stays
-/// as it was, and a thread that is to be cancelled is not cancelled in the middle (any write would be a place for it).
+/// The process, as the kernel numbers it.
+pub(crate) fn process_id() -> i32 {
+    // SAFETY: getpid takes and touches nothing.
+    unsafe { libc::getpid() }
+}
+
+/// The environment variables whose names begin with `prefix`. Only these are copied: another thread may be changing the
+/// environment, which C cannot prevent.
+pub(crate) fn environment(prefix: &str) -> impl Iterator<Item = (OsString, OsString)> {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    let mut variables = Vec::new();
+    // SAFETY: `environ` ends with NULL, and its entries are C strings; strncmp reads no further than the prefix.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            if libc::strncmp(*entry, prefix.as_ptr().cast(), prefix.len()) == 0 {
+                variables.push(CStr::from_ptr(*entry).to_owned());
+            }
+            entry = entry.add(1);
+        }
+    }
+    variables.into_iter().filter_map(|variable| {
+        let bytes = variable.to_bytes();
+        let (name, value) = bytes.split_at_checked(bytes.iter().position(|&byte| byte == b'=')?)?;
+        Some((OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(value.get(1..)?).to_owned()))
+    })
+}
+
+/// Runs `work` of ours so that the calling thread notices nothing, and nothing of the program gets between:
+/// - `errno`, which the program may be about to read, stays as it was;
+/// - the thread is not cancelled in the middle (any write would be a place for it);
+/// - signals wait, except those of a fault: a handler might leave by `longjmp` and our locks locked.
 pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location points to the calling thread's own errno, which outlives both uses.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    let cancelled = set_cancel_state(PTHREAD_CANCEL_DISABLE);
+    let signals = hold_signals();
+    let cancelled = hold_cancellation();
     let result = work();
-    set_cancel_state(cancelled);
+    release_cancellation(cancelled);
+    // SAFETY: the set is what held before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &signals, ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { *errno = before };
     result
 }
 
-const PTHREAD_CANCEL_DISABLE: c_int = 1;
-
-/// Says whether the calling thread may be cancelled, and answers what held before.
-fn set_cancel_state(state: c_int) -> c_int {
-    unsafe extern "C" {
-        fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+/// Holds the calling thread's signals back, and answers which were held back before.
+fn hold_signals() -> libc::sigset_t {
+    const FAULTS: [c_int; 7] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+    let (mut all, mut before) = (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
+    // SAFETY: sigfillset initialises the one set, pthread_sigmask the other.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for fault in FAULTS {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
+        libc::sigemptyset(before.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
     }
+}
+
+unsafe extern "C-unwind" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+}
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+const PTHREAD_CANCEL_DEFERRED: c_int = 0;
+
+/// Keeps the calling thread from being cancelled, and answers whether it could be.
+fn hold_cancellation() -> c_int {
     let mut before = 0;
-    // SAFETY: the function writes one int and changes the calling thread only. Enabling again does not itself cancel:
-    // the program's type is the deferred one unless it chose otherwise, and then it can be cancelled anywhere.
-    unsafe { pthread_setcancelstate(state, &mut before) };
+    // SAFETY: the function writes one int and changes the calling thread only.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
     before
+}
+
+/// Undoes `hold_cancellation`. A thread that may be cancelled anywhere (asynchronous type) can end here, when nothing of
+/// ours is left to unwind; enabled with the deferred type first, since glibc loses the thread's result otherwise.
+fn release_cancellation(before: c_int) {
+    let (mut kind, mut unused) = (0, 0);
+    // SAFETY: the functions write one int each and change the calling thread only.
+    unsafe {
+        pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &mut kind);
+        pthread_setcancelstate(before, &mut unused);
+        pthread_setcanceltype(kind, &mut unused);
+    }
 }
 
 /// Reads memory that may not be there.
 ///
+/// # Errors
+/// EFAULT if it is not; anything else if the system does not let us ask.
+///
 /// # Safety
 /// Any bytes are a valid `T`.
-pub(crate) unsafe fn read<T: Copy>(from: *const T) -> Option<T> {
+pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
     let size = size_of::<T>();
     let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
     // SAFETY: the kernel writes at most `size` bytes to `value`, and answers EFAULT where `from` is not mapped.
-    let done = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-    // SAFETY: all bytes were written, and the caller promises that they make a `T`.
-    (done == size as isize).then(|| unsafe { value.assume_init() })
+    match unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: all bytes were written, and the caller promises that they make a `T`.
+        done if done == size as isize => Ok(unsafe { value.assume_init() }),
+        _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+    }
 }
 
-/// What a descriptor referred to: the file behind it, whatever its number.
+/// What a descriptor referred to: the file behind it, whatever its number. An inode's number is used again, hence the
+/// time of birth.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
-    device: u64,
+    device: (u32, u32),
     inode: u64,
     kind: u32,
+    born: (i64, u32),
 }
 
 fn identity(descriptor: c_int) -> Option<Identity> {
-    let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: fstat fills `status`, and it is read only when fstat says so.
+    let mut status = MaybeUninit::<libc::statx>::zeroed();
+    let wanted = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_BTIME;
+    // SAFETY: statx fills `status`, all of whose fields may be 0.
     let status = unsafe {
-        if libc::fstat(descriptor, status.as_mut_ptr()) != 0 {
+        if libc::statx(descriptor, c"".as_ptr(), libc::AT_EMPTY_PATH, wanted, status.as_mut_ptr()) != 0 {
             return None;
         }
         status.assume_init()
     };
-    Some(Identity { device: status.st_dev, inode: status.st_ino, kind: status.st_mode & libc::S_IFMT })
+    Some(Identity {
+        device: (status.stx_dev_major, status.stx_dev_minor),
+        inode: status.stx_ino,
+        kind: u32::from(status.stx_mode) & libc::S_IFMT,
+        born: (status.stx_btime.tv_sec, status.stx_btime.tv_nsec),
+    })
 }
 
 /// What standard error was before the program could close it and open a file of its own that got the number.
 static STDERR_AT_LOAD: OnceLock<Option<Identity>> = OnceLock::new();
 
-/// The only thing that happens when the library is loaded: one fstat. By the first GPU call it is too late to ask.
+/// The only thing that happens when the library is loaded: one statx. By the first GPU call it is too late to ask.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static REMEMBER_STDERR: extern "C" fn() = {
@@ -109,12 +189,16 @@ static REMEMBER_STDERR: extern "C" fn() = {
 pub(crate) struct Descriptor {
     number: c_int,
     identity: Identity,
+    /// How many lines it did not take since the last that it took.
+    lost: u64,
 }
 
 impl Descriptor {
     /// Standard error as it was when the library was loaded, if it was open.
     pub(crate) fn stderr() -> Option<Self> {
-        STDERR_AT_LOAD.get().copied().flatten().map(|identity| Self { number: libc::STDERR_FILENO, identity })
+        // Constructors of other libraries may call us before ours has run.
+        let identity = (*STDERR_AT_LOAD.get_or_init(|| identity(libc::STDERR_FILENO)))?;
+        Some(Self { number: libc::STDERR_FILENO, identity, lost: 0 })
     }
 
     /// A file that lines are appended to, created with mode 0600.
@@ -136,11 +220,45 @@ impl Descriptor {
         if number < 0 {
             return Err(io::Error::last_os_error());
         }
+        let number = out_of_the_way(number);
         // SAFETY: the descriptor is ours.
         unsafe { libc::fcntl(number, libc::F_SETFL, libc::O_APPEND) };
         let identity = identity(number).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { number, identity })
+        Ok(Self { number, identity, lost: 0 })
     }
+
+    /// Writes once, waiting for a while if the descriptor is a non-blocking one that takes nothing just now.
+    fn write_line(&self, line: &[u8]) -> io::Result<usize> {
+        const PATIENCE_MS: c_int = 200;
+        let write = || {
+            // SAFETY: `line` is valid for reads of its length.
+            let written = unsafe { libc::write(self.number, line.as_ptr().cast(), line.len()) };
+            usize::try_from(written).map_err(|_| io::Error::last_os_error())
+        };
+        without_signals_of_writing(|| match write() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut ready = libc::pollfd { fd: self.number, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: one descriptor, as said.
+                unsafe { libc::poll(&mut ready, 1, PATIENCE_MS) };
+                write()
+            }
+            result => result,
+        })
+    }
+}
+
+/// Moves a descriptor of ours to a high number: programs expect low ones for what they open next.
+fn out_of_the_way(number: c_int) -> c_int {
+    for lowest in [1000, 200, 50, 3] {
+        // SAFETY: the descriptor is ours.
+        let moved = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, lowest) };
+        if moved >= 0 {
+            // SAFETY: as above; it is not used any more.
+            unsafe { libc::close(number) };
+            return moved;
+        }
+    }
+    number
 }
 
 impl io::Write for Descriptor {
@@ -148,12 +266,14 @@ impl io::Write for Descriptor {
         if identity(self.number) != Some(self.identity) {
             return Err(io::Error::new(io::ErrorKind::NotConnected, "the descriptor refers to something else by now"));
         }
-        // A pipe has at most PIPE_BUF bytes room to take a line in one piece; more is written in parts.
-        without_sigpipe(|| {
-            // SAFETY: `line` is valid for reads of its length.
-            let written = unsafe { libc::write(self.number, line.as_ptr().cast(), line.len()) };
-            usize::try_from(written).map_err(|_| io::Error::last_os_error())
-        })
+        if self.lost > 0 {
+            let lost = format!("p2pshim: {} lines before this one are lost: nobody took them\n", self.lost);
+            self.write_line(lost.as_bytes())?;
+            self.lost = 0;
+        }
+        let written = self.write_line(line);
+        self.lost += u64::from(written.is_err());
+        written
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -161,32 +281,41 @@ impl io::Write for Descriptor {
     }
 }
 
-/// Runs `write`; a SIGPIPE that it raises is taken back before the program can see it.
-fn without_sigpipe<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    // SAFETY: the sets are initialised by sigemptyset before they are read, and each call gets
-    // pointers to locals that outlive it.
-    unsafe {
-        let mut pipe = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigemptyset(pipe.as_mut_ptr());
-        libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
-        let pipe = pipe.assume_init();
-
-        let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigemptyset(pending.as_mut_ptr());
-        libc::sigpending(pending.as_mut_ptr());
-        let was_pending = libc::sigismember(pending.as_ptr(), libc::SIGPIPE) == 1;
-
-        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigemptyset(before.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, before.as_mut_ptr());
-        let result = write();
-        let broken = matches!(&result, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
-        if broken && !was_pending {
+/// Runs `write` with all signals held back; those that it raises itself, because the reader is gone or the file may not
+/// grow, are taken back before the program can see them.
+fn without_signals_of_writing<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let before = pending();
+    let result = write();
+    for (signal, cause) in [(libc::SIGPIPE, libc::EPIPE), (libc::SIGXFSZ, libc::EFBIG)] {
+        let raised = matches!(&result, Err(error) if error.raw_os_error() == Some(cause));
+        // SAFETY: the sets are initialised.
+        if raised && unsafe { libc::sigismember(&before, signal) } == 0 {
             let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now);
+            // SAFETY: as above.
+            unsafe { libc::sigtimedwait(&only(signal), ptr::null_mut(), &now) };
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        result
+    }
+    result
+}
+
+fn only(signal: c_int) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        set.assume_init()
+    }
+}
+
+/// The signals that wait for the calling thread.
+fn pending() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigpending(set.as_mut_ptr());
+        set.assume_init()
     }
 }
 
@@ -212,26 +341,21 @@ mod tests {
     fn write_reader_gone_no_signal_is_left() {
         let (read, write) = pipe();
         close(read);
-        let mut log = Descriptor { number: write, identity: identity(write).unwrap() };
+        let mut log = Descriptor { number: write, identity: identity(write).unwrap(), lost: 0 };
         // The test harness ignores SIGPIPE; without that the process would end here.
         // SAFETY: restores the default action, as a C program has it.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-        assert_eq!(log.write(b"line\n").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-        let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigpending fills the set.
-        let pending = unsafe {
-            libc::sigpending(pending.as_mut_ptr());
-            pending.assume_init()
-        };
+        let error = undisturbed(|| log.write(b"line\n").unwrap_err());
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         // SAFETY: the set is initialised.
-        assert_eq!(unsafe { libc::sigismember(&pending, libc::SIGPIPE) }, 0);
+        assert_eq!(unsafe { libc::sigismember(&pending(), libc::SIGPIPE) }, 0);
         close(write);
     }
 
     #[test]
     fn write_number_reused_nothing_is_written() {
         let (read, write) = pipe();
-        let mut log = Descriptor { number: write, identity: identity(write).unwrap() };
+        let mut log = Descriptor { number: write, identity: identity(write).unwrap(), lost: 0 };
         let path = std::env::temp_dir().join(format!("p2pshim-reused-{}", std::process::id()));
         let file = std::fs::File::create(&path).unwrap().into_raw_fd();
         // SAFETY: both descriptors are the test's own.
@@ -265,9 +389,10 @@ mod tests {
         let here = [1_u64, 2];
         // SAFETY: any bytes are a number.
         unsafe {
-            assert_eq!(read(&raw const here), Some(here));
-            assert_eq!(read(std::ptr::dangling::<u64>()), None);
-            assert_eq!(read(std::ptr::null::<u64>()), None);
+            assert_eq!(read(&raw const here).unwrap(), here);
+            for nowhere in [ptr::dangling::<u64>(), ptr::null()] {
+                assert_eq!(read(nowhere).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+            }
         }
     }
 

@@ -291,14 +291,54 @@ fn missing_function_answers_an_error_and_warns_once() {
     assert!(preloaded.shim[0].contains("cudaMemcpy3DPeerAsync"), "{:#?}", preloaded.shim);
 }
 
+/// CUDA refuses peer copies on a capturing stream; the shim puts the equal copy in their place.
+#[test]
+fn captured_copies_fail_plain_and_replay_preloaded() {
+    for flavour in ["11", "12", "13", "static"] {
+        let program = Program::case(&format!("captured_copies-{flavour}"));
+        let plain = program.plain();
+        assert_eq!(plain.status, "exit status: 1");
+        assert!(
+            plain
+                .stdout
+                .contains("mode 0: cudaErrorStreamCaptureUnsupported, capture: cudaErrorStreamCaptureInvalidated")
+        );
+        let (preloaded, trace) = program.traced();
+        preloaded.assert_success();
+        assert_eq!(
+            preloaded.stdout.matches(": cudaSuccess, capture: cudaSuccess\n").count(),
+            6,
+            "{}",
+            preloaded.stdout
+        );
+        assert_eq!(preloaded.stdout.matches("    last error: cudaSuccess\n").count(), 6, "{}", preloaded.stdout);
+        assert_eq!(preloaded.stdout.matches("    100 replays, 0 rows wrong\n").count(), 6, "{}", preloaded.stdout);
+        // Three of each were captured; the one outside of a capture was not touched.
+        let noted = |note: &str| trace.calls.iter().filter(|call| call.text.contains(note)).count();
+        assert_eq!((noted(" captured as cuMemcpyAsync "), noted(" captured as cuMemcpy3DAsync_v2 ")), (3, 3));
+        assert_eq!(trace.of("cuMemcpyPeerAsync").len(), 4);
+
+        let switched_off = program.env("P2PSHIM_CAPTURE", "forward").preloaded();
+        switched_off.assert_same_as(&plain, "preloaded with P2PSHIM_CAPTURE=forward");
+    }
+}
+
+#[test]
+fn captured_copies_beside_a_global_capture_of_another_thread() {
+    for flavour in ["12", "13", "static"] {
+        let program = Program::case(&format!("captured_copies-{flavour}")).arg("elsewhere");
+        let preloaded = program.preloaded();
+        preloaded.assert_success();
+        assert!(preloaded.stdout.contains("cudaSuccess, cudaSuccess, capture: cudaSuccess\n"), "{}", preloaded.stdout);
+        assert!(preloaded.stdout.contains("the capture elsewhere is whole\n"), "{}", preloaded.stdout);
+    }
+}
+
 #[test]
 fn same_pointer_however_it_was_come_by() {
-    for program in [Program::case("same_pointer"), Program::case("same_pointer").env("P2PSHIM", "off")] {
-        let plain = program.plain();
-        plain.assert_success();
-        assert_eq!(plain.stdout.matches(": the same\n").count(), 4, "{}", plain.stdout);
-        program.preloaded().assert_same_as(&plain, "preloaded");
-    }
+    let (plain, _) = Program::case("same_pointer").assert_same_preloaded();
+    plain.assert_success();
+    assert_eq!(plain.stdout.matches(": the same\n").count(), 4, "{}", plain.stdout);
 }
 
 #[test]
@@ -345,6 +385,9 @@ fn library_constructor_same_output_preloaded() {
     plain.assert_success();
     assert_eq!(plain.stdout.matches("of a library").count(), 2, "{}", plain.stdout);
     assert!(trace.names_at(0).len() >= 6, "{:#?}", trace.calls);
+    // The library's constructor runs before ours, and its first line still goes to standard error.
+    let to_stderr = Program::case("library_constructor").traced_to_stderr();
+    assert!(to_stderr.shim.len() >= trace.calls.len(), "{:#?}", to_stderr.shim);
 }
 
 /// Its own dlsym answers the runtime too, so the driver's calls go by unseen; the one bound by linking does not.

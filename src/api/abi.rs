@@ -178,10 +178,44 @@ pub(crate) struct CUDA_MEMCPY3D_PEER {
 pub(crate) const MEMORYTYPE_HOST: u32 = 1;
 /// `CU_MEMORYTYPE_ARRAY`.
 pub(crate) const MEMORYTYPE_ARRAY: u32 = 3;
+/// `CU_MEMORYTYPE_UNIFIED`.
+pub(crate) const MEMORYTYPE_UNIFIED: u32 = 4;
 
 /// Whether a `CUmemorytype` means a `CUdeviceptr`: that of a device, or of the unified address space.
 pub(crate) fn is_pointer(memory_type: u32) -> bool {
     memory_type != MEMORYTYPE_HOST && memory_type != MEMORYTYPE_ARRAY
+}
+
+#[cfg(test)]
+impl CUDA_MEMCPY3D_PEER {
+    /// All fields 0.
+    pub(crate) const ZERO: Self = Self {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: 0,
+        srcHost: 0,
+        srcDevice: 0,
+        srcArray: 0,
+        srcContext: 0,
+        srcPitch: 0,
+        srcHeight: 0,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: 0,
+        dstHost: 0,
+        dstDevice: 0,
+        dstArray: 0,
+        dstContext: 0,
+        dstPitch: 0,
+        dstHeight: 0,
+        WidthInBytes: 0,
+        Height: 0,
+        Depth: 0,
+    };
 }
 
 // Sizes and offsets of the vendor's headers, release 13.0.

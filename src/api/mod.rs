@@ -38,7 +38,6 @@ pub(crate) enum Kind {
     /// Forwarded and shown.
     Traced,
     /// Seen, never shown: it keeps our own state true.
-    #[allow(dead_code, reason = "the table has no such row yet; the macros know the kind")]
     State,
     /// Hands out functions.
     Lookup,

@@ -44,6 +44,15 @@ macro_rules! for_each_function {
             traced driver   4000 cuCtxDisablePeerAccess(peerContext: Context);
             traced driver   8000 cuDeviceGetP2PAttribute(value: OutInt, attrib: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
 
+            state  driver  10000 cuStreamBeginCapture(hStream: Stream);
+            state  driver  10000 cuStreamBeginCapture_ptsz(hStream: Stream);
+            state  driver  10010 cuStreamBeginCapture_v2(hStream: Stream, mode: Int);
+            state  driver  10010 cuStreamBeginCapture_v2_ptsz(hStream: Stream, mode: Int);
+            state  driver  12030 cuStreamBeginCaptureToGraph(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
+            state  driver  12030 cuStreamBeginCaptureToGraph_ptsz(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
+            state  driver  10000 cuStreamEndCapture(hStream: Stream, phGraph: Pointer);
+            state  driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
+
             lookup driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
             lookup driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);
         }

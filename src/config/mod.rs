@@ -9,7 +9,7 @@
 use std::ffi::OsString;
 
 /// What every option's name begins with.
-const PREFIX: &str = "P2PSHIM";
+pub(crate) const PREFIX: &str = "P2PSHIM";
 
 /// One environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,12 @@ const OPTIONS: &[Variable] = &[
         values: Values::Words("on|off\0"),
         default: "on\0",
         help: "off: every hook hands out or calls the real function and does nothing else\0",
+    },
+    Variable {
+        name: "P2PSHIM_CAPTURE\0",
+        values: Values::Words("rewrite|forward\0"),
+        default: "rewrite\0",
+        help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, becomes the equal copy that it can capture\0",
     },
     Variable {
         name: "P2PSHIM_LOG\0",
@@ -92,6 +98,8 @@ impl Variable {
 pub(crate) struct Config {
     /// `P2PSHIM`: whether anything but forwarding happens.
     pub(crate) on: bool,
+    /// `P2PSHIM_CAPTURE`: whether peer copies on capturing streams are replaced.
+    pub(crate) rewrites_captured: bool,
     /// `P2PSHIM_LOG`: an env_logger filter.
     pub(crate) log: String,
     /// `P2PSHIM_LOG_FILE`.
@@ -104,7 +112,7 @@ impl Config {
     /// Variables without our prefix are left alone. An unknown name or value has no effect but its
     /// warning; an empty value counts as not set.
     pub(crate) fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<String>) {
-        let mut config = Self { on: true, log: "warn".to_owned(), log_file: None };
+        let mut config = Self { on: true, rewrites_captured: true, log: "warn".to_owned(), log_file: None };
         let mut warnings = Vec::new();
         for (name, value) in environment {
             let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
@@ -130,6 +138,7 @@ impl Config {
             }
             match name {
                 "P2PSHIM" => config.on = value == "on",
+                "P2PSHIM_CAPTURE" => config.rewrites_captured = value == "rewrite",
                 "P2PSHIM_LOG" => config.log = value.to_owned(),
                 _ => {}
             }
@@ -155,10 +164,10 @@ impl Variable {
                     return Ok(());
                 }
                 let nearest = nearest(value, words());
-                Err(format!("{name}={value}: no such value; did you mean {nearest}? The default holds: {default}"))
+                Err(format!("{name}={value:?}: no such value; did you mean {nearest}? The default holds: {default}"))
             }
             Values::Free(_) if name == "P2PSHIM_LOG" => check_filter(value).map_err(|why| {
-                format!("{name}={value}: {why}; did you mean {}? The default holds: {default}", {
+                format!("{name}={value:?}: {why}; did you mean {}? The default holds: {default}", {
                     nearest(value, LEVELS.iter().copied())
                 })
             }),
@@ -166,6 +175,9 @@ impl Variable {
         }
     }
 }
+
+/// What lines of the log are filtered by.
+const TARGETS: &[&str] = &["p2pshim", "p2pshim::call", "p2pshim::lookup", "p2pshim::policy"];
 
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 
@@ -178,8 +190,8 @@ fn check_filter(filter: &str) -> Result<(), String> {
         let directive = directive.trim();
         let target = directive.split('=').next().unwrap_or_default();
         let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(directive));
-        if !directive.is_empty() && !is_level && !target.starts_with("p2pshim") {
-            return Err(format!("`{directive}` is neither a level nor a target that begins with p2pshim"));
+        if !directive.is_empty() && !is_level && !TARGETS.contains(&target) {
+            return Err(format!("`{directive}` is neither a level nor one of the targets {}", TARGETS.join(", ")));
         }
     }
     Ok(())
@@ -224,7 +236,7 @@ mod tests {
     #[test]
     fn read_nothing_set_defaults_hold() {
         let (config, warnings) = read(&[("PATH", "/bin"), ("P2PSIM_DEVICES", "4"), ("P2PSHIMS", "x")]);
-        assert_eq!(config, Config { on: true, log: "warn".into(), log_file: None });
+        assert_eq!(config, Config { on: true, rewrites_captured: true, log: "warn".into(), log_file: None });
         assert!(warnings.is_empty(), "{warnings:?}");
     }
 
@@ -234,7 +246,12 @@ mod tests {
             read(&[("P2PSHIM", "off"), ("P2PSHIM_LOG", "warn,p2pshim::lookup=debug"), ("P2PSHIM_LOG_FILE", "/tmp/x")]);
         assert_eq!(
             config,
-            Config { on: false, log: "warn,p2pshim::lookup=debug".into(), log_file: Some("/tmp/x".into()) }
+            Config {
+                on: false,
+                rewrites_captured: true,
+                log: "warn,p2pshim::lookup=debug".into(),
+                log_file: Some("/tmp/x".into())
+            }
         );
         assert!(warnings.is_empty(), "{warnings:?}");
     }
@@ -254,10 +271,10 @@ mod tests {
     #[test]
     fn read_unknown_value_warning_names_the_nearest_and_the_default_holds() {
         let (config, warnings) = read(&[("P2PSHIM", "offf"), ("P2PSHIM_LOG", "trce")]);
-        assert_eq!(config, Config { on: true, log: "warn".into(), log_file: None });
-        assert_eq!(warnings[0], "P2PSHIM=offf: no such value; did you mean off? The default holds: on");
+        assert_eq!(config, Config { on: true, rewrites_captured: true, log: "warn".into(), log_file: None });
+        assert_eq!(warnings[0], "P2PSHIM=\"offf\": no such value; did you mean off? The default holds: on");
         assert!(
-            warnings[1].contains("P2PSHIM_LOG=trce") && warnings[1].contains("did you mean trace?"),
+            warnings[1].contains("P2PSHIM_LOG=\"trce\"") && warnings[1].contains("did you mean trace?"),
             "{warnings:?}"
         );
     }

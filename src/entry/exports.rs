@@ -1,18 +1,17 @@
 //! The exported symbols: one trampoline for each function and route in.
 //!
-//! A trampoline notes who called (the stack pointer) and by which route (its slot) in the thread's
-//! block, leaves every argument where it is, and jumps to the function's hook. So hooks keep the
-//! real signatures, whatever their number of arguments.
+//! A trampoline says who called (the stack pointer) and by which route (its slot) in two registers that carry no
+//! argument, leaves every argument where it is, and jumps to the function's hook. So hooks keep the real signatures,
+//! whatever their number of arguments.
 //!
 //! Runtime functions are exported under each symbol version that a program may be bound to, and as
 //! default under P2PSHIM for references without a version: exported without any version, one symbol
 //! would capture the calls of every runtime in the process. The driver's functions have no versions.
 
 use std::arch::{global_asm, naked_asm};
-
 use std::ffi::c_void;
 
-use super::{hooks, thread};
+use super::hooks;
 use crate::api::Function;
 use crate::api::table::{for_each_function, with_runtime_versions};
 
@@ -50,13 +49,14 @@ impl Entrance {
 
 /// A trampoline's instructions; `p2p_offset` is that of its slot.
 ///
-/// r10 and r11 are nobody's: the ABI passes no argument in them and lets every call destroy them.
+/// They hand the hook its last parameter, an [`Arrival`](super::guard::Arrival), in the registers in which the ABI passes
+/// it: the vector registers, since every other argument is an integer or a pointer. r10 is nobody's. So nothing is
+/// stored that a signal handler with calls of its own could overwrite.
 macro_rules! trampoline {
     () => {
-        "mov r11, qword ptr [rip + p2p_thread@GOTTPOFF]
-         lea r10, [rip + {slots} + p2p_offset]
-         mov qword ptr fs:[r11 + {stack}], rsp
-         mov qword ptr fs:[r11 + {slot}], r10
+        "lea r10, [rip + {slots} + p2p_offset]
+         movq xmm0, r10
+         movq xmm1, rsp
          jmp {hook}"
     };
 }
@@ -94,8 +94,6 @@ macro_rules! routes {
             ".text",
             claimable = const CLAIMABLE,
             slots = sym slots::$symbol,
-            stack = const thread::STACK,
-            slot = const thread::SLOT,
             slot_size = const size_of::<Slot>(),
             hook = sym hooks::$symbol,
         );
@@ -135,8 +133,6 @@ macro_rules! exports {
                 trampoline!(),
                 offset = const UNVERSIONED * size_of::<Slot>(),
                 slots = sym slots::$symbol,
-                stack = const thread::STACK,
-                slot = const thread::SLOT,
                 hook = sym hooks::$symbol,
             )
         }

@@ -2,17 +2,19 @@
 
 use std::ffi::c_void;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::exports::entrance;
 use super::fence::{fenced, report_panics_to_the_log};
 use super::read;
-use super::thread::{self, Thread};
+use super::thread;
 use crate::api::Function;
 use crate::api::abi::{Code, Value};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::os;
+use crate::policy::{self, Verdict};
+use crate::real::driver::{self, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve};
 use crate::record::{self, Event};
 
@@ -33,6 +35,9 @@ enum Mode {
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Unstarted as u8);
 
+/// The process that started. A child made by `_Fork` or `clone` runs no fork handler.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
 fn mode() -> Mode {
     match MODE.load(Relaxed) {
         0 => start(),
@@ -51,6 +56,11 @@ fn start() -> Mode {
     // and does not wait for itself.
     while_busy(|| {
         let mut warnings = Vec::new();
+        // First, so that a child that another thread forks meanwhile does not wait for us.
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        if !REGISTERED.swap(true, Relaxed) {
+            os::at_fork_in_child(forward_only);
+        }
         STARTED.call_once(|| {
             let mode = fenced(|| Some(configure(&mut warnings))).unwrap_or(Mode::Forward);
             MODE.store(mode as u8, Relaxed);
@@ -65,13 +75,13 @@ fn start() -> Mode {
 }
 
 fn configure(warnings: &mut Vec<String>) -> Mode {
-    // First, so that a child that another thread forks meanwhile does not wait for us.
-    os::at_fork_in_child(forward_only);
-    let (config, unusable) = Config::read(std::env::vars_os());
+    let (config, unusable) = Config::read(os::environment(config::PREFIX));
     if !config.on {
         return Mode::Forward;
     }
+    PROCESS.store(os::process_id(), Relaxed);
     *warnings = unusable;
+    policy::configure(&config);
     report_panics_to_the_log();
     if record::log::open(&config, warnings) { Mode::Show } else { Mode::Quiet }
 }
@@ -134,15 +144,23 @@ impl Running {
     }
 }
 
-/// Takes over what the trampoline noted.
+/// What a trampoline adds to the arguments: two addresses, as the bits of two numbers. The ABI passes such a struct in
+/// two vector registers, behind integers and pointers of any number.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Arrival {
+    slot: f64,
+    stack: f64,
+}
+
+/// Takes over what the trampoline says.
 ///
 /// # Safety
-/// Called first thing in the hook of `function`, entered from one of its trampolines.
+/// `arrival` was made by a trampoline of `function` that jumped to the caller.
 #[inline(always)]
-pub(crate) unsafe fn arrive(function: Function) -> Call {
-    // SAFETY: the block is this thread's own; no other reference to it lives.
-    let Thread { stack, slot, .. } = *unsafe { &*thread::current() };
-    Call { function, slot, stack }
+pub(crate) unsafe fn arrive(function: Function, arrival: Arrival) -> Call {
+    let Arrival { slot, stack } = arrival;
+    Call { function, slot: slot.to_bits() as usize as *const Slot, stack: stack.to_bits() as usize }
 }
 
 impl Call {
@@ -157,7 +175,7 @@ impl Call {
     #[cold]
     fn find_real(self) -> Option<*mut c_void> {
         let entrance = entrance(self.function);
-        fenced(|| resolve(self.function, entrance.slots, entrance.position(self.slot), self.return_address()))
+        while_busy(|| resolve(self.function, entrance.slots, entrance.position(self.slot), self.return_address()))
     }
 
     /// The answer for a function that no loaded library has, as the vendor documents it for a symbol
@@ -169,6 +187,33 @@ impl Call {
             unseen(|| record::log::unavailable(self.function, answer));
         }
         answer
+    }
+
+    /// Decides about a copy that concerns the policy: what is to be called in its place, if anything. The values are the
+    /// program's arguments.
+    #[cold]
+    pub(crate) fn decide(self, values: &[Value]) -> Option<ReadyCopy> {
+        if !hands_out_hooks() {
+            return None;
+        }
+        unseen(|| {
+            let copy = read::peer_copy(values)?;
+            match policy::decide(&RealDriver, self.function, &copy) {
+                Verdict::Forward => None,
+                Verdict::Instead(replacement) => {
+                    let ready = driver::ready(&replacement)?;
+                    record::log::decided(self.function, ready.note);
+                    Some(ready)
+                }
+            }
+        })
+    }
+
+    /// Takes note of a call that is seen for the sake of our own state.
+    pub(crate) fn note(self, ret: Code) {
+        if hands_out_hooks() {
+            fenced(|| policy::note(self.function, ret));
+        }
     }
 
     /// Notes that the real function is about to be called.
@@ -191,8 +236,12 @@ impl Call {
 
     /// Shows the call, once the real function has returned.
     #[cold]
-    pub(crate) fn show(self, running: Running, values: &[Value], ret: Code) {
+    pub(crate) fn show(self, running: Running, values: &[Value], ret: Code, instead: Option<ReadyCopy>) {
         let elapsed = running.since.map(|since| since.elapsed()).unwrap_or_default();
+        if PROCESS.load(Relaxed) != os::process_id() {
+            forward_only();
+            return;
+        }
         unseen(|| {
             let arguments = read::arguments(self.function, values, ret);
             record::log::call(&Event {
@@ -202,6 +251,7 @@ impl Call {
                 arguments: &arguments,
                 ret,
                 elapsed,
+                note: instead.map(|copy| copy.note),
                 caller: read::call_site(self.return_address()),
             });
         });

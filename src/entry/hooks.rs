@@ -1,17 +1,18 @@
 //! The hooks: one function for each row of the table, with the real signature.
 //!
-//! A hook is entered from a trampoline only, which has noted caller and route. Its own part stays in
+//! A hook is entered from a trampoline only, which adds the last parameter: caller and route. Its own part stays in
 //! [`guard`](super::guard); the real function is called in one place, outside every lock and
 //! outside the panic fence. A cancelled thread unwinds through the hook, so nothing in its frame
 //! may have a destructor while the real function runs.
 
 use std::mem::transmute;
 
-use super::guard;
+use super::guard::{self, Arrival};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
 use crate::api::Function;
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
+use crate::policy;
 
 macro_rules! define_hooks {
     ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
@@ -24,18 +25,26 @@ macro_rules! define_hook {
         /// # Safety
         /// What the real function asks of its caller; entered from its trampolines only.
         #[expect(non_snake_case, reason = "the vendor's spelling")]
-        pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type),*) -> Code {
-            // SAFETY: a trampoline of this function has just noted the call in this thread's block.
-            let call = unsafe { guard::arrive(Function::$symbol) };
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
+            // SAFETY: a trampoline of this function made the arrival.
+            let call = unsafe { guard::arrive(Function::$symbol, arrival) };
             let Some(real) = call.real() else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
             let running = call.begin();
-            // SAFETY: the arguments are the program's own, unchanged.
-            let ret = unsafe { real($($argument),*) };
+            let instead = match policy::concerns(Function::$symbol) {
+                true => call.decide(&[$($argument.value()),*]),
+                false => None,
+            };
+            let ret = match &instead {
+                // SAFETY: the arguments are the program's own, unchanged.
+                None => unsafe { real($($argument),*) },
+                // SAFETY: made of the same arguments.
+                Some(copy) => unsafe { copy.make() },
+            };
             call.end(running);
             if running.is_shown() {
-                call.show(running, &[$($argument.value()),*], ret);
+                call.show(running, &[$($argument.value()),*], ret, instead);
             }
             ret
         }
@@ -44,14 +53,16 @@ macro_rules! define_hook {
         /// # Safety
         /// What the real function asks of its caller; entered from its trampolines only.
         #[expect(non_snake_case, reason = "the vendor's spelling")]
-        pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type),*) -> Code {
-            // SAFETY: a trampoline of this function has just noted the call in this thread's block.
-            let call = unsafe { guard::arrive(Function::$symbol) };
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
+            // SAFETY: a trampoline of this function made the arrival.
+            let call = unsafe { guard::arrive(Function::$symbol, arrival) };
             let Some(real) = call.real() else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
             // SAFETY: the arguments are the program's own, unchanged.
-            unsafe { real($($argument),*) }
+            let ret = unsafe { real($($argument),*) };
+            call.note(ret);
+            ret
         }
     };
     // Written by hand in lookup.rs.

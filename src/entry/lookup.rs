@@ -13,7 +13,7 @@ use std::mem::transmute;
 use std::ptr;
 
 use super::exports::entrance;
-use super::guard::{self, unseen, while_busy};
+use super::guard::{self, Arrival, unseen, while_busy};
 use crate::api::Function;
 use crate::api::abi::{self, Code};
 use crate::real::loader::{self, Object, Wanted, next_dlsym};
@@ -51,19 +51,27 @@ impl Route {
 #[unsafe(naked)]
 unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     naked_asm!(
+        ".cfi_startproc",
         "push rdi",
+        ".cfi_adjust_cfa_offset 8",
         "push rsi",
+        ".cfi_adjust_cfa_offset 8",
         "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
         "mov rdx, qword ptr [rsp + 24]",
         "call {route}",
         "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
         "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
         "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
         "test rdx, rdx",
         "jz 2f",
         "jmp rax",
         "2:",
         "ret",
+        ".cfi_endproc",
         route = sym route,
     )
 }
@@ -110,6 +118,8 @@ fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Fo
         }),
     };
     match found {
+        // A program that is not position-independent has an entry for our export of its own.
+        Some(found) if loader::objects_between(found).is_some() => Found::ByTheReal,
         Some(found) => Found::Function(found),
         None => {
             if handle == libc::RTLD_DEFAULT {
@@ -148,20 +158,28 @@ fn hook_for(how: &str, function: Function, real: *mut c_void, caller: *const c_v
 }
 
 fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void> {
+    if !guard::hands_out_hooks() || !loader::is_function(real) {
+        return None;
+    }
     let entrance = entrance(function);
-    // A program may compare the pointer with its own reference to the function, which is bound to our export.
-    if let Some(position) = slot::exported(function, entrance.slots, real) {
+    if let Some(position) = slot::holding(entrance.slots, real) {
         return Some(entrance.trampoline(position));
     }
-    if !guard::hands_out_hooks() {
+    if !loader::pin(real) {
         return None;
     }
-    let Some(position) = slot::claim(entrance.slots, real) else {
-        record::log::no_slot(function);
-        return None;
-    };
-    record::log::looked_up(how, function);
-    Some(entrance.trampoline(position))
+    // A program may compare the pointer with its own reference to the function, which is bound to our export.
+    let position = slot::exported(function, entrance.slots, real).or_else(|| slot::claim(entrance.slots, real));
+    match position {
+        Some(position) => {
+            record::log::looked_up(how, function);
+            Some(entrance.trampoline(position))
+        }
+        None => {
+            record::log::no_slot(function);
+            None
+        }
+    }
 }
 
 /// Whether look-ups from there are answered with real functions: the driver's own parts and the
@@ -200,7 +218,7 @@ fn told_apart(base: &[u8], found: *mut c_void, version: c_int, flags: u64) -> Op
     Function::variants(base).next()?;
     match loader::describe(found) {
         Some((_, Some(symbol))) if symbol.address == found => {
-            let driver = loader::Handle::to_loaded(&Object::holding(found)?.path)?;
+            let driver = Object::holding(found)?.handle()?;
             // Several names may stand for one address; dladdr tells only one of them.
             Function::variants(base).find(|function| driver.symbol(function.c_name()) == Some(found))
         }
@@ -218,10 +236,11 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
     pfn: abi::Pointer,
     cudaVersion: abi::Int,
     flags: abi::UInt64,
+    arrival: Arrival,
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64) -> Code;
-    // SAFETY: a trampoline of this function has just noted the call in this thread's block.
-    let call = unsafe { guard::arrive(Function::cuGetProcAddress) };
+    // SAFETY: a trampoline of this function made the arrival.
+    let call = unsafe { guard::arrive(Function::cuGetProcAddress, arrival) };
     let Some(real) = call.real() else { return call.unavailable() };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags) };
@@ -243,10 +262,11 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
     cudaVersion: abi::Int,
     flags: abi::UInt64,
     symbolStatus: abi::Pointer,
+    arrival: Arrival,
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
-    // SAFETY: a trampoline of this function has just noted the call in this thread's block.
-    let call = unsafe { guard::arrive(Function::cuGetProcAddress_v2) };
+    // SAFETY: a trampoline of this function made the arrival.
+    let call = unsafe { guard::arrive(Function::cuGetProcAddress_v2, arrival) };
     let Some(real) = call.real() else { return call.unavailable() };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };

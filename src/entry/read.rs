@@ -6,6 +6,7 @@ use crate::api::Function;
 use crate::api::abi::is_pointer;
 use crate::api::abi::{Code, Value};
 use crate::os;
+use crate::policy::{Copied, PeerCopy};
 use crate::real::{driver, loader};
 use crate::record::{Argument, CallSite, Contents};
 
@@ -28,11 +29,30 @@ fn contents(value: Value, ret: Code) -> Option<Contents> {
 
 /// Reads an input. A function that failed may have done so before it followed the pointer, which can then be anything.
 fn read<T: Copy>(input: *const T, ret: Code) -> Option<T> {
-    match ret {
-        // SAFETY: the real function reports success, so it has just read the input unless the pointer is NULL.
-        Code::SUCCESS => unsafe { input.as_ref() }.copied(),
-        // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
-        _ => unsafe { os::read(input) },
+    // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
+    match unsafe { os::read(input) } {
+        Ok(value) => Some(value),
+        Err(error) if error.raw_os_error() == Some(libc::EFAULT) => None,
+        // SAFETY: a system that does not let us ask; but the real function reports success, so it has just read the
+        // input unless the pointer is NULL.
+        Err(_) if ret == Code::SUCCESS => unsafe { input.as_ref() }.copied(),
+        Err(_) => None,
+    }
+}
+
+/// The asynchronous peer copy that a call of the driver with these values asks for.
+pub(crate) fn peer_copy(values: &[Value]) -> Option<PeerCopy> {
+    match *values {
+        [Value::Address(dst), _, Value::Address(src), _, Value::UInt(bytes), Value::Stream(stream)] => {
+            let bytes = usize::try_from(bytes).ok()?;
+            Some(PeerCopy { copied: Copied::Linear { dst, src, bytes }, stream })
+        }
+        [Value::DriverPeer3D(parameters), Value::Stream(stream)] => {
+            // SAFETY: the struct is made of integers: any bytes are a valid one.
+            let parameters = unsafe { os::read(parameters) }.ok()?;
+            Some(PeerCopy { copied: Copied::Box(parameters), stream })
+        }
+        _ => None,
     }
 }
 

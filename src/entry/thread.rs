@@ -1,13 +1,10 @@
-//! What a thread remembers between an entry trampoline and its hook, and across nested calls.
+//! What a thread remembers across nested calls.
 //!
-//! The block is plain static thread storage: no destructor, no first-use initialisation, valid from
-//! a thread's first instruction to its last. The trampolines write to it by the initial-exec model,
-//! which is two instructions; hence `thread_local!` will not do.
+//! The block is plain static thread storage, reached by the initial-exec model, which is two instructions: no
+//! destructor, no first-use initialisation, no call into the dynamic linker, valid from a thread's first instruction to
+//! its last. `thread_local!` has one or the other.
 
 use std::arch::{asm, global_asm};
-use std::mem::offset_of;
-
-use crate::real::slot::Slot;
 
 /// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
 /// of either that calls again.
@@ -16,22 +13,13 @@ const NESTED: usize = 4;
 /// The calling thread's block.
 #[repr(C)]
 pub(crate) struct Thread {
-    /// The stack pointer at entry, written by the trampoline: it points to the return address.
-    pub(crate) stack: usize,
-    /// The slot that the trampoline belongs to.
-    pub(crate) slot: *const Slot,
     /// How many of `calls` are in flight.
     depth: usize,
     /// The stack pointers at entry of the calls in flight, outermost first.
     calls: [usize; NESTED],
-    /// Non-zero while our own code runs: whatever it calls is forwarded unseen.
-    busy: usize,
+    /// Whether our own code runs: whatever it calls is forwarded unseen.
+    busy: bool,
 }
-
-/// Where a trampoline stores the stack pointer.
-pub(crate) const STACK: usize = offset_of!(Thread, stack);
-/// Where a trampoline stores its slot.
-pub(crate) const SLOT: usize = offset_of!(Thread, slot);
 
 global_asm!(
     ".section .tbss.p2p_thread,\"awT\",@nobits",
@@ -91,12 +79,12 @@ impl Thread {
     /// Whether our own code is running.
     #[inline(always)]
     pub(crate) fn is_busy(&self) -> bool {
-        self.busy != 0
+        self.busy
     }
 
     /// Says that our own code is running, or no longer.
     pub(crate) fn set_busy(&mut self, busy: bool) {
-        self.busy = usize::from(busy);
+        self.busy = busy;
     }
 }
 
@@ -105,7 +93,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> Thread {
-        Thread { stack: 0, slot: std::ptr::null(), depth: 0, calls: [0; NESTED], busy: 0 }
+        Thread { depth: 0, calls: [0; NESTED], busy: false }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
 /// The type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -92,8 +92,7 @@ impl Wanted {
 
     /// The definition in the scope of the object that holds `address`: itself and what it depends on.
     pub(crate) fn in_scope_of(self, address: *const c_void) -> Option<*mut c_void> {
-        let object = Object::holding(address)?;
-        let handle = Handle::to_loaded(&object.path)?;
+        let handle = Object::holding(address)?.handle()?;
         self.through(handle.0)
     }
 
@@ -101,7 +100,7 @@ impl Wanted {
     /// scope does not tell (a plugin whose host opened the runtime for it).
     pub(crate) fn anywhere(self) -> Option<*mut c_void> {
         loaded_objects().iter().find_map(|object| {
-            let handle = Handle::to_loaded(&object.path)?;
+            let handle = object.handle()?;
             let found = self.through(handle.0)?;
             // The handle also searches what the object depends on; that has its own turn.
             (Object::holding(found)?.base == object.base).then_some(found)
@@ -113,12 +112,8 @@ impl Wanted {
 pub(crate) struct Handle(*mut c_void);
 
 impl Handle {
-    /// The object of that path, if it is loaded; nothing is ever loaded here. The main program has
-    /// no path of its own in the linker's list and is not found.
+    /// The library of that name or path, if it is loaded; nothing is ever loaded here.
     pub(crate) fn to_loaded(path: &CStr) -> Option<Self> {
-        if path.is_empty() {
-            return None;
-        }
         // SAFETY: `path` is a C string; RTLD_NOLOAD runs no constructor.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         (!handle.is_null()).then(|| Self(handle))
@@ -153,9 +148,26 @@ impl Object {
         Some(object)
     }
 
+    /// A handle to it; none for the main program, which has no path in the linker's list (what dladdr gives for it is
+    /// what it was started as, and may be any file).
+    pub(crate) fn handle(&self) -> Option<Handle> {
+        if self.is_main() { None } else { Handle::to_loaded(&self.path) }
+    }
+
+    /// Whether it is the main program.
+    fn is_main(&self) -> bool {
+        static MAIN: AtomicUsize = AtomicUsize::new(0);
+        let mut main = MAIN.load(Relaxed);
+        if main == 0 {
+            main = loaded_objects().first().map(|object| object.base).unwrap_or_default();
+            MAIN.store(main, Relaxed);
+        }
+        self.base == main
+    }
+
     /// Whether it defines `name` itself.
     pub(crate) fn defines(&self, name: &'static CStr) -> bool {
-        let Some(handle) = Handle::to_loaded(&self.path) else { return false };
+        let Some(handle) = self.handle() else { return false };
         let Some(found) = handle.symbol(name) else { return false };
         Self::holding(found).is_some_and(|holder| holder.base == self.base)
     }
@@ -219,7 +231,7 @@ unsafe extern "C" fn push_object(info: *mut libc::dl_phdr_info, _: usize, object
 /// Whether the object that holds `address` gives its symbols versions.
 fn defines_versions(address: *const c_void) -> bool {
     const DT_VERDEF: usize = 0x6fff_fffc;
-    let Some(handle) = Object::holding(address).and_then(|object| Handle::to_loaded(&object.path)) else {
+    let Some(handle) = Object::holding(address).and_then(|object| object.handle()) else {
         return false;
     };
     let mut map: *const LinkMap = ptr::null();
@@ -277,18 +289,57 @@ pub(crate) fn objects_between(address: *const c_void) -> Option<Vec<Object>> {
     Some(before_us.split_off(position + 1))
 }
 
-/// Keeps the object that holds `address` loaded for ever: its functions are in our slots.
-pub(crate) fn pin(address: *const c_void) {
-    let Some(object) = Object::holding(address) else { return };
-    let mode = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-    // SAFETY: the path is a C string; RTLD_NOLOAD runs no constructor. The main program is not found
-    // under its path and needs no pin.
-    let handle = unsafe { libc::dlopen(object.path.as_ptr(), mode) };
-    if !handle.is_null() {
-        // SAFETY: closed once; RTLD_NODELETE keeps it loaded.
-        unsafe { libc::dlclose(handle) };
+/// Whether the object that holds `definition` was loaded after the one that holds `caller`.
+pub(crate) fn is_later(definition: *const c_void, caller: *const c_void) -> bool {
+    let objects = loaded_objects();
+    let position = |address| {
+        let holder = Object::holding(address)?;
+        objects.iter().position(|object| object.base == holder.base)
+    };
+    position(definition) > position(caller) && position(caller) > Some(0)
+}
+
+/// Whether the same object holds both.
+pub(crate) fn are_together(one: *const c_void, other: *const c_void) -> bool {
+    let base = |address| Object::holding(address).map(|object| object.base);
+    base(one) == base(other)
+}
+
+/// Whether `address` is that of a function, and not of a variable that has a function's name.
+pub(crate) fn is_function(address: *const c_void) -> bool {
+    unsafe extern "C" {
+        fn dladdr1(address: *const c_void, info: *mut libc::Dl_info, extra: *mut *const c_void, flags: c_int) -> c_int;
     }
-    forget_error();
+    const RTLD_DL_SYMENT: c_int = 1;
+    const STT_OBJECT: u8 = 1;
+    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+    let mut symbol: *const c_void = ptr::null();
+    // SAFETY: dladdr1 accepts any address, and fills both when it returns non-zero.
+    if unsafe { dladdr1(address, info.as_mut_ptr(), &mut symbol, RTLD_DL_SYMENT) } == 0 || symbol.is_null() {
+        return true;
+    }
+    // SAFETY: the linker's own symbol table entry of an object that is loaded.
+    let kind = unsafe { &*symbol.cast::<libc::Elf64_Sym>() }.st_info & 0xf;
+    kind != STT_OBJECT
+}
+
+/// Keeps the object that holds `address` loaded for ever: its functions are in our slots. False if the linker does not
+/// find it again (it lives in a namespace of its own, say).
+pub(crate) fn pin(address: *const c_void) -> bool {
+    let Some(object) = Object::holding(address) else { return false };
+    if object.is_main() {
+        return true;
+    }
+    let mode = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: the path is a C string; RTLD_NOLOAD runs no constructor.
+    let handle = unsafe { libc::dlopen(object.path.as_ptr(), mode) };
+    if handle.is_null() {
+        forget_error();
+        return false;
+    }
+    // SAFETY: closed once; RTLD_NODELETE keeps it loaded.
+    unsafe { libc::dlclose(handle) };
+    true
 }
 
 /// Drops the error text that a failed look-up of ours left for `dlerror`.

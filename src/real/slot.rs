@@ -51,20 +51,22 @@ impl Slot {
         self.0.load(Relaxed)
     }
 
-    /// Takes the slot for `real`. False if it holds another function.
+    /// Takes the slot for `real`, whose library must be there for good. False if it holds another function.
     fn claim(&self, real: *mut c_void) -> bool {
         match self.0.compare_exchange(ptr::null_mut(), real, Relaxed, Relaxed) {
-            Ok(_) => {
-                loader::pin(real);
-                true
-            }
+            Ok(_) => true,
             Err(holder) => holder == real,
         }
     }
 }
 
-/// Finds or claims the slot among `slots` through which calls reach `real`; its position, or none
-/// if more copies have been looked up than there are slots.
+/// The slot through which calls reach `real` already; its position. An export's counts before the others.
+pub(crate) fn holding(slots: &[Slot], real: *mut c_void) -> Option<usize> {
+    slots.iter().rposition(|slot| slot.real() == real)
+}
+
+/// Claims a slot through which calls reach `real`; its position, or none if more copies have been looked up than there
+/// are slots. The function's library must be there for good.
 pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
     slots.iter().take(CLAIMABLE).position(|slot| slot.claim(real))
 }
@@ -107,7 +109,16 @@ pub(crate) fn resolve(
         return Some(real);
     }
     let wanted = wanted(function, position)?;
+    let own = || wanted.in_scope_of(caller);
     if let Some(real) = wanted.next_global() {
+        loader::pin(real);
+        // A caller that was there before the definition is bound to that of its own libraries, if they have one.
+        if loader::is_later(real, caller)
+            && let Some(own) = own()
+            && !loader::are_together(own, caller)
+        {
+            return Some(route_for_good(slot, caller, own));
+        }
         // Once callers have been told apart they stay so: those that came first are bound to their own library.
         if is_routed(slot) {
             keep_route(slot, caller, real);
@@ -116,13 +127,21 @@ pub(crate) fn resolve(
         }
         return Some(real);
     }
-    let real = wanted.in_scope_of(caller).or_else(|| wanted.anywhere());
+    let real = own().or_else(|| wanted.anywhere());
     loader::forget_error();
-    let real = real?;
-    loader::pin(real);
-    keep_route(slot, caller, real);
-    Some(real)
+    Some(route_for_good(slot, caller, real?))
 }
+
+/// Keeps the route, and both ends of it loaded: another library at the caller's address would be taken for it.
+fn route_for_good(slot: &Slot, caller: *const c_void, real: *mut c_void) -> *mut c_void {
+    if loader::pin(real) && loader::pin(caller) {
+        keep_route(slot, caller, real);
+    }
+    real
+}
+
+/// How many call sites are told apart; a power of two.
+const ROUTE_COUNT: usize = 1024;
 
 /// A call site whose own library decided. Entries are added, never changed.
 struct Route {
@@ -131,13 +150,13 @@ struct Route {
     real: AtomicPtr<c_void>,
 }
 
-static ROUTES: [Route; 256] =
+static ROUTES: [Route; ROUTE_COUNT] =
     [const { Route { caller: AtomicUsize::new(0), slot: AtomicUsize::new(0), real: AtomicPtr::new(ptr::null_mut()) } };
-        256];
+        1024];
 
 /// All entries, beginning where this call site would be first.
 fn routes_for(caller: *const c_void) -> impl Iterator<Item = &'static Route> {
-    let first = (caller as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - 8);
+    let first = (caller as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - ROUTE_COUNT.ilog2());
     let (before, from) = ROUTES.split_at(first);
     from.iter().chain(before)
 }

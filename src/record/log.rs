@@ -15,6 +15,8 @@ use crate::os::{self, Descriptor};
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
 const CALLS: &str = "p2pshim::call";
+/// The target of lines on what the shim did about a call.
+const DECISIONS: &str = "p2pshim::policy";
 /// The target of lines on which functions were handed out.
 const LOOKUPS: &str = "p2pshim::lookup";
 
@@ -47,6 +49,11 @@ pub(crate) fn warnings(warnings: &[String]) {
     for warning in warnings {
         log::warn!("{warning}");
     }
+}
+
+/// Says what was done instead of what the program asked for.
+pub(crate) fn decided(function: Function, what: &str) {
+    log::info!(target: DECISIONS, "{}: {what}", function.name());
 }
 
 /// Shows a call that has returned.

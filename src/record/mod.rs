@@ -24,6 +24,8 @@ pub(crate) struct Event<'a> {
     pub(crate) elapsed: Duration,
     /// The devices of a copy, source first.
     pub(crate) pair: Option<(i32, i32)>,
+    /// What was done instead of what the program asked for.
+    pub(crate) note: Option<&'static str>,
     /// Where it came from.
     pub(crate) caller: Option<CallSite>,
 }

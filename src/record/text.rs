@@ -32,6 +32,9 @@ impl Display for Event<'_> {
         if let Some((src, dst)) = self.pair {
             write!(out, " {src}->{dst}")?;
         }
+        if let Some(note) = self.note {
+            write!(out, " {note}")?;
+        }
         match &self.caller {
             Some(caller) => write!(out, " at {caller}"),
             None => Ok(()),
@@ -193,7 +196,16 @@ mod tests {
     }
 
     fn event<'a>(function: Function, arguments: &'a [Argument], ret: Code) -> Event<'a> {
-        Event { function, depth: 0, arguments, ret, elapsed: Duration::from_nanos(1_340), pair: None, caller: None }
+        Event {
+            function,
+            depth: 0,
+            arguments,
+            ret,
+            elapsed: Duration::from_nanos(1_340),
+            pair: None,
+            note: None,
+            caller: None,
+        }
     }
 
     #[test]
@@ -208,11 +220,12 @@ mod tests {
         ];
         let mut event = event(Function::cudaMemcpyPeerAsync, &arguments, Code(1));
         event.pair = Some((0, 1));
+        event.note = Some("captured as cuMemcpyAsync_ptsz");
         event.caller = Some(CallSite { module: "app".into(), offset: 0x1189, symbol: Some("main".into()) });
         assert_eq!(
             event.to_string(),
             "cudaMemcpyPeerAsync(dst=0x7f00, dstDevice=1, src=NULL, srcDevice=0, count=64, stream=cudaStreamPerThread) \
-             = cudaErrorInvalidValue <1.3us> 0->1 at app+0x1189 (main)"
+             = cudaErrorInvalidValue <1.3us> 0->1 captured as cuMemcpyAsync_ptsz at app+0x1189 (main)"
         );
     }
 

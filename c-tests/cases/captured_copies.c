@@ -1,0 +1,147 @@
+/*
+ * Captures peer copies into graphs and replays them. CUDA refuses peer copies on a capturing stream, so this program
+ * fails without p2pshim; with it, the graphs move the right bytes. Exits with 0 only if they do.
+ *
+ *   captured_copies [elsewhere]    elsewhere: another thread captures in global mode meanwhile
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { PITCH = 256, WIDTH = 200, HEIGHT = 8, DEPTH = 4, COUNT = PITCH * HEIGHT * DEPTH, REPLAYS = 100 };
+
+static void *on_gpu0, *on_gpu1;
+static unsigned char sent[COUNT], received[COUNT];
+
+static cudaError_t linear(cudaStream_t stream)
+{
+    return cudaMemcpyPeerAsync(on_gpu1, 1, on_gpu0, 0, COUNT, stream);
+}
+
+static cudaError_t box(cudaStream_t stream)
+{
+    struct cudaMemcpy3DPeerParms p = {0};
+    p.srcDevice = 0;
+    p.dstDevice = 1;
+    p.srcPtr.ptr = on_gpu0;
+    p.dstPtr.ptr = on_gpu1;
+    p.srcPtr.pitch = p.dstPtr.pitch = PITCH;
+    p.srcPtr.xsize = p.dstPtr.xsize = WIDTH;
+    p.srcPtr.ysize = p.dstPtr.ysize = HEIGHT;
+    p.extent.width = WIDTH;
+    p.extent.height = HEIGHT;
+    p.extent.depth = DEPTH;
+    return cudaMemcpy3DPeerAsync(&p, stream);
+}
+
+/* Fills the source anew and empties the destination. */
+static void prepare(unsigned seed, cudaStream_t stream)
+{
+    fill(sent, COUNT, seed);
+    CHECK(cudaMemcpyAsync(on_gpu0, sent, COUNT, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemsetAsync(on_gpu1, 0, COUNT, stream));
+}
+
+static int rows_wrong(int width)
+{
+    int wrong = 0;
+    for (int row = 0; row < HEIGHT * DEPTH; row++)
+        wrong += memcmp(sent + row * PITCH, received + row * PITCH, (size_t)width) != 0;
+    return wrong;
+}
+
+static int capture(const char *name, cudaError_t (*copy)(cudaStream_t), int width, enum cudaStreamCaptureMode mode)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t executable = NULL;
+    int wrong = 0;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamBeginCapture(stream, mode));
+    cudaError_t copied = copy(stream), ended = cudaStreamEndCapture(stream, &graph);
+    printf("%s, mode %d: %s, capture: %s\n", name, (int)mode, cudaGetErrorName(copied), cudaGetErrorName(ended));
+    printf("    last error: %s\n", cudaGetErrorName(cudaGetLastError()));
+    if (ended != cudaSuccess)
+        return 1;
+    CHECK(cudaGraphInstantiateWithFlags(&executable, graph, 0));
+    for (unsigned replay = 0; replay < REPLAYS; replay++) {
+        prepare(replay, stream);
+        CHECK(cudaGraphLaunch(executable, stream));
+        CHECK(cudaMemcpyAsync(received, on_gpu1, COUNT, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        wrong += rows_wrong(width);
+    }
+    printf("    %d replays, %d rows wrong\n", REPLAYS, wrong);
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    return wrong != 0;
+}
+
+static pthread_barrier_t begun, finished;
+
+static void *capture_elsewhere(void *unused)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph = NULL;
+    (void)unused;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    pthread_barrier_wait(&begun);
+    pthread_barrier_wait(&finished);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    printf("the capture elsewhere is whole\n");
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    int failed = 0;
+    (void)argv;
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMalloc(&on_gpu1, COUNT));
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMalloc(&on_gpu0, COUNT));
+
+    if (argc == 1) {
+        const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+                                               cudaStreamCaptureModeRelaxed};
+        for (int i = 0; i < 3; i++) {
+            failed |= capture("cudaMemcpyPeerAsync", linear, PITCH, modes[i]);
+            failed |= capture("cudaMemcpy3DPeerAsync", box, WIDTH, modes[i]);
+        }
+        /* Outside of a capture the copies are what they were. */
+        cudaStream_t stream;
+        CHECK(cudaStreamCreate(&stream));
+        prepare(7, stream);
+        CHECK(linear(stream));
+        CHECK(cudaMemcpyAsync(received, on_gpu1, COUNT, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        printf("not captured: %d rows wrong\n", rows_wrong(PITCH));
+        failed |= rows_wrong(PITCH) != 0;
+    } else {
+        pthread_t other;
+        pthread_barrier_init(&begun, NULL, 2);
+        pthread_barrier_init(&finished, NULL, 2);
+        REQUIRE(pthread_create(&other, NULL, capture_elsewhere, NULL) == 0);
+        pthread_barrier_wait(&begun);
+        cudaStream_t stream;
+        cudaGraph_t graph = NULL;
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+        printf("beside a capture elsewhere: %s", cudaGetErrorName(linear(stream)));
+        printf(", %s", cudaGetErrorName(box(stream)));
+        cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+        printf(", capture: %s\n", cudaGetErrorName(ended));
+        failed = ended != cudaSuccess;
+        pthread_barrier_wait(&finished);
+        REQUIRE(pthread_join(other, NULL) == 0);
+    }
+    return failed;
+}
