@@ -38,11 +38,24 @@ static cudaError_t box(cudaStream_t stream)
 }
 
 /* Fills the source anew and empties the destination. */
-static void prepare(unsigned seed, cudaStream_t stream)
+static void prepare(unsigned seed)
 {
     fill(sent, COUNT, seed);
-    CHECK(cudaMemcpyAsync(on_gpu0, sent, COUNT, cudaMemcpyHostToDevice, stream));
-    CHECK(cudaMemsetAsync(on_gpu1, 0, COUNT, stream));
+    CHECK(cudaMemcpy(on_gpu0, sent, COUNT, cudaMemcpyHostToDevice));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMemset(on_gpu1, 0, COUNT));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaSetDevice(0));
+}
+
+/* Waits for the copy and fetches what it brought. */
+static void receive(cudaStream_t stream)
+{
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMemcpy(received, on_gpu1, COUNT, cudaMemcpyDeviceToHost));
+    CHECK(cudaSetDevice(0));
 }
 
 static int rows_wrong(int width)
@@ -69,10 +82,9 @@ static int capture(const char *name, cudaError_t (*copy)(cudaStream_t), int widt
         return 1;
     CHECK(cudaGraphInstantiateWithFlags(&executable, graph, 0));
     for (unsigned replay = 0; replay < REPLAYS; replay++) {
-        prepare(replay, stream);
+        prepare(replay);
         CHECK(cudaGraphLaunch(executable, stream));
-        CHECK(cudaMemcpyAsync(received, on_gpu1, COUNT, cudaMemcpyDeviceToHost, stream));
-        CHECK(cudaStreamSynchronize(stream));
+        receive(stream);
         wrong += rows_wrong(width);
     }
     printf("    %d replays, %d rows wrong\n", REPLAYS, wrong);
@@ -119,10 +131,9 @@ int main(int argc, char **argv)
         /* Outside of a capture the copies are what they were. */
         cudaStream_t stream;
         CHECK(cudaStreamCreate(&stream));
-        prepare(7, stream);
+        prepare(7);
         CHECK(linear(stream));
-        CHECK(cudaMemcpyAsync(received, on_gpu1, COUNT, cudaMemcpyDeviceToHost, stream));
-        CHECK(cudaStreamSynchronize(stream));
+        receive(stream);
         printf("not captured: %d rows wrong\n", rows_wrong(PITCH));
         failed |= rows_wrong(PITCH) != 0;
     } else {

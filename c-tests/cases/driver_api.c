@@ -27,7 +27,7 @@ static CUcontext context0, context1;
 static CUdeviceptr a, b;
 static CUstream stream;
 static CUDA_MEMCPY3D_PEER box;
-static int with_null_structs; /* not on real GPUs, where NVIDIA's driver follows them: any argument leaves them out */
+static int with_null_pointers; /* not on real GPUs, where NVIDIA's driver follows them: any argument leaves them out */
 
 static void prepare(void)
 {
@@ -124,7 +124,7 @@ static void copies(const char *how, copy_fn *copy, copy_async_fn *copy_async, co
     SHOW_CU(copy(b, context1, a, context0, 0));
     SHOW_CU(copy(0, context1, a, context0, COUNT));
     SHOW_CU(copy_async(b, context1, 0, context0, COUNT, stream));
-    if (with_null_structs) {
+    if (with_null_pointers) {
         SHOW_CU(copy_3d(NULL));
         SHOW_CU(copy_3d_async(NULL, stream));
     }
@@ -181,8 +181,10 @@ static void by_v1(const char *how, get_v1_fn *get)
     get_v1(get, "cuMemcpyPeer", 3000, 0);
     get_v1(get, "", 0, 0);
     void *function = NULL;
-    SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0));
-    SHOW_CU(get(NULL, &function, 4000, 0));
+    if (with_null_pointers) {
+        SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0));
+        SHOW_CU(get(NULL, &function, 4000, 0));
+    }
 }
 
 static void copies_v2(const char *how, get_v2_fn *get, int version, cuuint64_t flags)
@@ -206,9 +208,10 @@ static void by_v2(const char *how, get_v2_fn *get)
     get_v2(get, "", 0, 0);
     void *function = NULL;
     SHOW_CU(get("cuMemcpyPeer", &function, 4000, 0, NULL));
-    SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0, NULL));
-    if (with_null_structs)
+    if (with_null_pointers) {
+        SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0, NULL));
         SHOW_CU(get(NULL, &function, 4000, 0, NULL));
+    }
 }
 
 /* The headers of CUDA 13 give the name a fourth parameter. */
@@ -238,7 +241,7 @@ static void second_context(void)
 int main(int argc, char **argv)
 {
     (void)argv;
-    with_null_structs = argc == 1;
+    with_null_pointers = argc == 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     set_up();
     queries();
