@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
+# `make V=1` shows the commands.
+$(V).SILENT:
 .PHONY: build shim demo test test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
@@ -12,6 +14,7 @@ build: shim sim
 # The library and the command. Cargo knows whether there is anything to do.
 shim:
 	$(CARGO) build --release -p p2pshim -p p2pshim-cli
+	ln -sfn libp2pshim.so target/release/libp2pshim.so.0
 
 $(SHIM): shim
 
@@ -19,7 +22,7 @@ include sim/sim.mk
 include c-tests/c-tests.mk
 -include benches/bench.mk
 
-# The guide's sample, unmodified, under the shim: on two real GPUs if there are, else simulated.
+# A program after the guide's sample, which knows nothing of the shim: on two real GPUs if there are, else simulated.
 demo: shim sim c-tests
 	c-tests/demo
 

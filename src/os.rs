@@ -218,7 +218,9 @@ impl Descriptor {
         // SAFETY: `path` is a C string that outlives the call.
         let number = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
         if number < 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            let is_link = error.raw_os_error() == Some(libc::ELOOP);
+            return Err(if is_link { io::Error::other("it is a symbolic link") } else { error });
         }
         let number = out_of_the_way(number);
         // SAFETY: the descriptor is ours.

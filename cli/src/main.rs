@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 use shim::{Api, Shim, Variable};
 
-/// Makes, shows and repairs GPU-to-GPU copies in programs nobody can rebuild.
+/// Shows the GPU-to-GPU copies of programs nobody can rebuild.
 ///
 /// The work is done by libp2pshim.so: LD_PRELOAD=libp2pshim.so ./app. This command tells what that
 /// library intercepts and which options it reads from the environment.

@@ -59,7 +59,7 @@ pub(crate) enum ShimError {
     /// It is in none of the usual places.
     NotFound(Vec<PathBuf>),
     /// The dynamic linker refused it.
-    Load(PathBuf, libloading::Error),
+    Load(libloading::Error),
     /// It lacks a function of the C interface, or refuses a struct: another version.
     Interface(&'static str),
 }
@@ -73,7 +73,7 @@ impl Display for ShimError {
                 let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
                 write!(out, "libp2pshim.so not found; looked for {}. Say where it is with --library", places.join(", "))
             }
-            Self::Load(path, error) => write!(out, "{}: {error}", path.display()),
+            Self::Load(error) => write!(out, "{error}"),
             Self::Interface(function) => {
                 write!(out, "{function} failed: the library is not the shim, or of another version than this command")
             }
@@ -93,7 +93,7 @@ impl Shim {
         // SAFETY: the shim does nothing when it is loaded.
         match unsafe { Library::new::<&OsStr>(path.as_os_str()) } {
             Ok(library) => Ok(Self { library }),
-            Err(error) => Err(ShimError::Load(path, error)),
+            Err(error) => Err(ShimError::Load(error)),
         }
     }
 
