@@ -213,6 +213,7 @@ fn driver_api_same_output_preloaded() {
         "cuCtxEnablePeerAccess",
         "cuCtxDisablePeerAccess",
         "cuDeviceGetP2PAttribute",
+        "cuDeviceGetP2PAtomicCapabilities",
     ] {
         assert!(trace.names_at(0).contains(&name), "no {name}: {:#?}", trace.calls);
     }

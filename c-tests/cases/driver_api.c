@@ -14,6 +14,8 @@ typedef CUresult copy_fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t)
 typedef CUresult copy_async_fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
 typedef CUresult copy_3d_fn(const CUDA_MEMCPY3D_PEER *);
 typedef CUresult copy_3d_async_fn(const CUDA_MEMCPY3D_PEER *, CUstream);
+/* CUDA 13.0: the headers of older releases lack it, and its enumeration. */
+typedef CUresult atomics_fn(unsigned int *, const int *, unsigned int, CUdevice, CUdevice);
 typedef CUresult get_v1_fn(const char *, void **, int, cuuint64_t);
 typedef CUresult get_v2_fn(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 
@@ -214,6 +216,22 @@ static void by_v2(const char *how, get_v2_fn *get)
     }
 }
 
+/* A driver older than 13.0 lacks it. */
+static void atomics(void)
+{
+    const int operations[2] = {0, 9}; /* CU_ATOMIC_OPERATION_INTEGER_ADD, CU_ATOMIC_OPERATION_CAS */
+    unsigned int capabilities[3] = {7, 7, 7};
+    get_v2(cuGetProcAddress_v2, "cuDeviceGetP2PAtomicCapabilities", 12090, 0);
+    atomics_fn *get = (atomics_fn *)get_v2(cuGetProcAddress_v2, "cuDeviceGetP2PAtomicCapabilities", 13000, 0);
+    if (!get)
+        return;
+    SHOW_CU(get(capabilities, operations, 2, device0, device1));
+    printf("    capabilities %u %u %u\n", capabilities[0], capabilities[1], capabilities[2]);
+    SHOW_CU(get(NULL, operations, 2, device0, device1));
+    SHOW_CU(get(capabilities, operations, 0, device0, device1));
+    SHOW_CU(get(capabilities, operations, 2, device0, device0));
+}
+
 /* The headers of CUDA 13 give the name a fourth parameter. */
 static CUresult create_context(CUcontext *context, CUdevice device)
 {
@@ -245,6 +263,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     set_up();
     queries();
+    atomics();
     access();
     copies("by linking", cuMemcpyPeer, cuMemcpyPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync);
     by_dlsym();

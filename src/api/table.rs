@@ -43,6 +43,7 @@ macro_rules! for_each_function {
             traced driver   4000 cuCtxEnablePeerAccess(peerContext: Context, Flags: UInt);
             traced driver   4000 cuCtxDisablePeerAccess(peerContext: Context);
             traced driver   8000 cuDeviceGetP2PAttribute(value: OutInt, attrib: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
+            traced driver  13000 cuDeviceGetP2PAtomicCapabilities(capabilities: Pointer, operations: Pointer, count: UInt, srcDevice: Ordinal, dstDevice: Ordinal);
 
             state  driver  10000 cuStreamBeginCapture(hStream: Stream);
             state  driver  10000 cuStreamBeginCapture_ptsz(hStream: Stream);
