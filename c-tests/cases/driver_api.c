@@ -227,7 +227,8 @@ static void atomics(void)
         return;
     SHOW_CU(get(capabilities, operations, 2, device0, device1));
     printf("    capabilities %u %u %u\n", capabilities[0], capabilities[1], capabilities[2]);
-    SHOW_CU(get(NULL, operations, 2, device0, device1));
+    if (with_null_pointers)
+        SHOW_CU(get(NULL, operations, 2, device0, device1));
     SHOW_CU(get(capabilities, operations, 0, device0, device1));
     SHOW_CU(get(capabilities, operations, 2, device0, device0));
 }

@@ -183,6 +183,11 @@ impl Machine {
         if !side.layout.address.is_multiple_of(unit) || !extent.width.is_multiple_of(unit) {
             return Err(Error::INVALID_VALUE);
         }
+        if let Memory::Device(piece) = side.memory
+            && !state.may_set(stream.context, piece)
+        {
+            return Err(Error::INVALID_VALUE);
+        }
         let step = Step::Fill(Fill { dst: side.layout, extent, value, unit });
         if completion == Completion::Sync {
             state.refuse_synchronous(&stream)?;
@@ -309,6 +314,15 @@ impl State {
             Owner::Mapping => self.mappings.rights(to.base),
         };
         rights.is_some_and(|rights| rights.get(from.device) != NO_ACCESS)
+    }
+
+    /// Whether work of a context may set memory: unlike a copy it cannot go by way of the host.
+    fn may_set(&self, context: ContextId, piece: Piece) -> bool {
+        let device = self.contexts.get(&context).map(|context| context.device);
+        match piece.owner {
+            Owner::Context(owner) => device == Some(piece.device) || self.peers.reaches(context, owner),
+            Owner::Pool(_) | Owner::Mapping => true,
+        }
     }
 
     /// The default streams of both sides' contexts, the source's first.

@@ -178,6 +178,19 @@ fn copy_on_a_stream_is_not_ordered_with_the_other_devices_streams() {
 }
 
 #[test]
+fn memory_of_a_peer_is_set_only_with_access() {
+    let rig = Rig::new(2);
+    let (_, b) = (rig.memory(0, 1), rig.memory(1, 2));
+    let set = || {
+        let place = Place::linear(Locus::Device(b));
+        rig.on(0).fill(LEGACY, place, Extent::linear(8), (1, 1), Completion::Async)
+    };
+    assert_eq!(set(), Err(Error::INVALID_VALUE));
+    rig.on(0).enable_peer(rig.contexts[1]).unwrap();
+    assert_eq!(set(), Ok(()));
+}
+
+#[test]
 fn path_is_direct_once_either_side_reaches_the_other() {
     let rig = Rig::new(2);
     let (a, b) = (rig.memory(0, 1), rig.memory(1, 2));
