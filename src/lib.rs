@@ -1,7 +1,7 @@
 //! p2pshim: shows the GPU-to-GPU copies of programs that nobody can rebuild.
 //!
-//! The way of a call: program → [`entry`] → [`policy`] → [`real`] → the real library; [`record`] writes down
-//! what happened. [`api`] is the list of functions that all of them read. ARCHITECTURE.md tells the
+//! The way of a call: program → `entry` → `policy` → `real` → the real library; `record` writes down
+//! what happened. `api` is the list of functions that all of them read. ARCHITECTURE.md tells the
 //! rest.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]

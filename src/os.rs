@@ -1,4 +1,5 @@
-//! The few services of the operating system that need `unsafe`: descriptors, signals, fork.
+//! The few services of the operating system that need `unsafe`: descriptors, signals, cancellation, fork, the
+//! environment, memory that may not be there.
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::io;
@@ -60,18 +61,32 @@ pub(crate) fn environment(prefix: &str) -> impl Iterator<Item = (OsString, OsStr
 /// - the thread is not cancelled in the middle (any write would be a place for it);
 /// - signals wait, except those of a fault: a handler might leave by `longjmp` and our locks locked.
 pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    keep_errno(|| {
+        let signals = hold_signals();
+        let result = uncancelled(work);
+        // SAFETY: the set is what held before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &signals, ptr::null_mut()) };
+        result
+    })
+}
+
+/// Runs `work` and leaves `errno` as it was.
+fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location points to the calling thread's own errno, which outlives both uses.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    let signals = hold_signals();
+    let result = work();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    result
+}
+
+/// Runs `work`, during which the thread is not cancelled.
+pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     let cancelled = hold_cancellation();
     let result = work();
     release_cancellation(cancelled);
-    // SAFETY: the set is what held before.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &signals, ptr::null_mut()) };
-    // SAFETY: as above.
-    unsafe { *errno = before };
     result
 }
 
@@ -107,8 +122,8 @@ fn hold_cancellation() -> c_int {
     before
 }
 
-/// Undoes `hold_cancellation`. A thread that may be cancelled anywhere (asynchronous type) can end here, when nothing of
-/// ours is left to unwind; enabled with the deferred type first, since glibc loses the thread's result otherwise.
+/// Undoes `hold_cancellation`. A thread that may be cancelled anywhere (asynchronous type) can end here; enabled with the
+/// deferred type first, since glibc loses the thread's result otherwise.
 fn release_cancellation(before: c_int) {
     let (mut kind, mut unused) = (0, 0);
     // SAFETY: the functions write one int each and change the calling thread only.
@@ -156,7 +171,7 @@ fn identity(descriptor: c_int) -> Option<Identity> {
     // SAFETY: statx fills `status`, all of whose fields may be 0.
     let status = unsafe {
         if libc::statx(descriptor, c"".as_ptr(), libc::AT_EMPTY_PATH, wanted, status.as_mut_ptr()) != 0 {
-            return None;
+            return identity_without_birth(descriptor);
         }
         status.assume_init()
     };
@@ -168,6 +183,20 @@ fn identity(descriptor: c_int) -> Option<Identity> {
     })
 }
 
+/// For kernels and sandboxes that know no statx.
+fn identity_without_birth(descriptor: c_int) -> Option<Identity> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat fills `status`, and it is read only when fstat says so.
+    let status = unsafe {
+        if libc::fstat(descriptor, status.as_mut_ptr()) != 0 {
+            return None;
+        }
+        status.assume_init()
+    };
+    let device = (libc::major(status.st_dev), libc::minor(status.st_dev));
+    Some(Identity { device, inode: status.st_ino, kind: status.st_mode & libc::S_IFMT, born: (0, 0) })
+}
+
 /// What standard error was before the program could close it and open a file of its own that got the number.
 static STDERR_AT_LOAD: OnceLock<Option<Identity>> = OnceLock::new();
 
@@ -176,7 +205,7 @@ static STDERR_AT_LOAD: OnceLock<Option<Identity>> = OnceLock::new();
 #[unsafe(link_section = ".init_array")]
 static REMEMBER_STDERR: extern "C" fn() = {
     extern "C" fn remember_stderr() {
-        undisturbed(|| STDERR_AT_LOAD.get_or_init(|| identity(libc::STDERR_FILENO)));
+        keep_errno(|| STDERR_AT_LOAD.get_or_init(|| identity(libc::STDERR_FILENO)));
     }
     remember_stderr
 };

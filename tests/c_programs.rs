@@ -292,6 +292,21 @@ fn missing_function_answers_an_error_and_warns_once() {
     assert!(preloaded.shim[0].contains("cudaMemcpy3DPeerAsync"), "{:#?}", preloaded.shim);
 }
 
+#[test]
+fn signal_longjmp_calls_answer_as_before() {
+    for flavour in ["12", "static"] {
+        let program = Program::case(&format!("signal_longjmp-{flavour}"));
+        let plain = program.plain();
+        plain.assert_success();
+        program.preloaded().assert_same_as(&plain, "preloaded");
+        let (traced, trace) = program.traced();
+        traced.assert_same_as(&plain, "preloaded with a trace");
+        // The last two calls are shown, outermost: neither "busy" nor nesting is left over.
+        let last = trace.names_at(0).last().map(|name| (*name).to_owned()).unwrap();
+        assert!(last.ends_with("EnablePeerAccess"), "{last}");
+    }
+}
+
 /// CUDA refuses peer copies on a capturing stream; the shim puts the equal copy in their place.
 #[test]
 fn captured_copies_fail_plain_and_replay_preloaded() {

@@ -176,6 +176,8 @@ pub(crate) struct CUDA_MEMCPY3D_PEER {
 
 /// `CU_MEMORYTYPE_HOST`.
 pub(crate) const MEMORYTYPE_HOST: u32 = 1;
+/// `CU_MEMORYTYPE_DEVICE`.
+pub(crate) const MEMORYTYPE_DEVICE: u32 = 2;
 /// `CU_MEMORYTYPE_ARRAY`.
 pub(crate) const MEMORYTYPE_ARRAY: u32 = 3;
 /// `CU_MEMORYTYPE_UNIFIED`.
@@ -183,7 +185,7 @@ pub(crate) const MEMORYTYPE_UNIFIED: u32 = 4;
 
 /// Whether a `CUmemorytype` means a `CUdeviceptr`: that of a device, or of the unified address space.
 pub(crate) fn is_pointer(memory_type: u32) -> bool {
-    memory_type != MEMORYTYPE_HOST && memory_type != MEMORYTYPE_ARRAY
+    memory_type == MEMORYTYPE_DEVICE || memory_type == MEMORYTYPE_UNIFIED
 }
 
 #[cfg(test)]

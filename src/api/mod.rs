@@ -134,7 +134,7 @@ impl Function {
         std::ffi::CStr::from_bytes_with_nul(self.row().symbol.as_bytes()).unwrap_or_default()
     }
 
-    /// Forwarded, traced, or a look-up.
+    /// What the shim does with it.
     pub(crate) fn kind(self) -> Kind {
         self.row().kind
     }

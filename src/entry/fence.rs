@@ -7,7 +7,12 @@ use crate::os;
 /// Runs our own work; if it panics the answer is the default one, which every caller takes for
 /// "forward the call as it came". The thread notices nothing of it, see [`os::undisturbed`].
 pub(crate) fn fenced<T: Default>(work: impl FnOnce() -> T) -> T {
-    os::undisturbed(|| catch_unwind(AssertUnwindSafe(work)).unwrap_or_default())
+    os::undisturbed(|| caught(work))
+}
+
+/// The same without regard for the thread.
+pub(crate) fn caught<T: Default>(work: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_default()
 }
 
 /// Replaces the standard message for a panic, which would be printed whatever descriptor 2 is by now.

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::exports::entrance;
-use super::fence::{fenced, report_panics_to_the_log};
+use super::fence::{caught, fenced, report_panics_to_the_log};
 use super::read;
 use super::thread;
 use crate::api::Function;
 use crate::api::abi::{Code, Value};
 use crate::config::{self, Config};
 use crate::os;
-use crate::policy::{self, Verdict};
+use crate::policy::{self, Driver, Verdict};
 use crate::real::driver::{self, ReadyCopy, RealDriver};
-use crate::real::slot::{Slot, resolve};
+use crate::real::slot::{Slot, resolve, route};
 use crate::record::{self, Event};
 
 /// What the shim does with calls; decided at the first GPU call.
@@ -110,12 +110,15 @@ pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
     if unsafe { &*thread }.is_busy() {
         return T::default();
     }
-    // SAFETY: as above.
-    unsafe { &mut *thread }.set_busy(true);
-    let result = fenced(work);
-    // SAFETY: as above.
-    unsafe { &mut *thread }.set_busy(false);
-    result
+    // All of it while signals are held back: a handler may leave by longjmp.
+    os::undisturbed(|| {
+        // SAFETY: as above.
+        unsafe { &mut *thread }.set_busy(true);
+        let result = caught(work);
+        // SAFETY: as above.
+        unsafe { &mut *thread }.set_busy(false);
+        result
+    })
 }
 
 /// An intercepted call: which function, by which route, from where. It has nothing to drop, so that
@@ -174,8 +177,13 @@ impl Call {
 
     #[cold]
     fn find_real(self) -> Option<*mut c_void> {
+        // SAFETY: the trampoline's slot is one of the function's statics.
+        if let Some(real) = route(unsafe { &*self.slot }, self.return_address()) {
+            return Some(real);
+        }
         let entrance = entrance(self.function);
-        while_busy(|| resolve(self.function, entrance.slots, entrance.position(self.slot), self.return_address()))
+        // Not only while we are not busy: a call that cannot be forwarded would fail.
+        fenced(|| resolve(self.function, entrance.slots, entrance.position(self.slot), self.return_address()))
     }
 
     /// The answer for a function that no loaded library has, as the vendor documents it for a symbol
@@ -196,10 +204,18 @@ impl Call {
         if !hands_out_hooks() {
             return None;
         }
+        // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
+        let Some(&Value::Stream(stream)) = values.last() else { return None };
+        if RealDriver.is_capturing(stream, self.function.per_thread()) != Some(true) {
+            return None;
+        }
         unseen(|| {
             let copy = read::peer_copy(values)?;
             match policy::decide(&RealDriver, self.function, &copy) {
-                Verdict::Forward => None,
+                Verdict::Forward => {
+                    record::log::decided(self.function, "refused by CUDA: no capturable copy is its equal");
+                    None
+                }
                 Verdict::Instead(replacement) => {
                     let ready = driver::ready(&replacement)?;
                     record::log::decided(self.function, ready.note);
@@ -212,7 +228,7 @@ impl Call {
     /// Takes note of a call that is seen for the sake of our own state.
     pub(crate) fn note(self, ret: Code) {
         if hands_out_hooks() {
-            fenced(|| policy::note(self.function, ret));
+            policy::note(self.function, ret);
         }
     }
 
@@ -224,7 +240,7 @@ impl Call {
         let thread = unsafe { &mut *thread::current() };
         let depth = thread.enter(self.stack);
         let shown = mode == Mode::Show && !thread.is_busy();
-        Running { depth, since: shown.then(Instant::now) }
+        Running { depth, since: shown.then(|| os::uncancelled(Instant::now)) }
     }
 
     /// Notes that the real function has returned.
@@ -237,7 +253,7 @@ impl Call {
     /// Shows the call, once the real function has returned.
     #[cold]
     pub(crate) fn show(self, running: Running, values: &[Value], ret: Code, instead: Option<ReadyCopy>) {
-        let elapsed = running.since.map(|since| since.elapsed()).unwrap_or_default();
+        let elapsed = os::uncancelled(|| running.since.map(|since| since.elapsed()).unwrap_or_default());
         if PROCESS.load(Relaxed) != os::process_id() {
             forward_only();
             return;

@@ -1,7 +1,7 @@
 //! The hooks: one function for each row of the table, with the real signature.
 //!
 //! A hook is entered from a trampoline only, which adds the last parameter: caller and route. Its own part stays in
-//! [`guard`](super::guard); the real function is called in one place, outside every lock and
+//! `guard`; the real function is called in one place, outside every lock and
 //! outside the panic fence. A cancelled thread unwinds through the hook, so nothing in its frame
 //! may have a destructor while the real function runs.
 
@@ -31,11 +31,11 @@ macro_rules! define_hook {
             let Some(real) = call.real() else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
-            let running = call.begin();
             let instead = match policy::concerns(Function::$symbol) {
                 true => call.decide(&[$($argument.value()),*]),
                 false => None,
             };
+            let running = call.begin();
             let ret = match &instead {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },

@@ -86,8 +86,11 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
     }
     // SAFETY: dlsym takes C strings.
     let Some(function) = Function::named(unsafe { CStr::from_ptr(name) }.to_bytes()) else { return Route::real() };
+    // Another's dlsym, which may do anything: not under the hold of our own work.
+    let wanted = Wanted { name: function.c_name(), version: None };
+    let asked_for = if is_pseudo(handle) { None } else { wanted.asked_for(handle) };
     // Work of our own leads here too, and a failure of it falls back to the real function.
-    match while_busy(|| Some(look_up(handle, function, caller))) {
+    match while_busy(|| Some(look_up(handle, asked_for, wanted, caller))) {
         None | Some(Found::ByTheReal) => Route::real(),
         Some(Found::Nothing) => Route::answer(ptr::null_mut()),
         // Only now is it a GPU call: many programs ask for what is not there.
@@ -105,14 +108,18 @@ enum Found {
     Function(*mut c_void),
 }
 
-fn look_up(handle: *mut c_void, function: Function, caller: *const c_void) -> Found {
-    let wanted = Wanted { name: function.c_name(), version: None };
+fn is_pseudo(handle: *mut c_void) -> bool {
+    handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT
+}
+
+/// `asked_for` is what the program would get for a handle of its own.
+fn look_up(handle: *mut c_void, asked_for: Option<*mut c_void>, wanted: Wanted, caller: *const c_void) -> Found {
     let found = match handle {
         libc::RTLD_NEXT => return look_up_next(wanted, caller),
         // In front of us is what the program itself defines.
         libc::RTLD_DEFAULT if wanted.through(handle).is_some() => return Found::ByTheReal,
         libc::RTLD_DEFAULT => wanted.next_global().or_else(|| wanted.in_scope_of(caller)),
-        handle => wanted.asked_for(handle).or_else(|| {
+        handle => asked_for.or_else(|| {
             // The main program's handle stands for the global scope, in which we come first.
             wanted.is_shadowed_in(handle).then(|| wanted.next_global()).flatten()
         }),
@@ -203,8 +210,12 @@ unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, 
     if found.is_null() || loader::is_own(found) {
         return;
     }
-    let Some(function) = told_apart(base, found, version, flags) else { return };
-    if let Some(hook) = hook("cuGetProcAddress", function, found) {
+    // Most names are none of ours, and cost no more than this.
+    if Function::variants(base).next().is_none() {
+        return;
+    }
+    let hook = unseen(|| hook("cuGetProcAddress", told_apart(base, found, version, flags)?, found));
+    if let Some(hook) = hook {
         // SAFETY: as above.
         unsafe { *pfn = hook };
     }
@@ -215,7 +226,6 @@ unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, 
 /// The name under which the driver exports the pointer says it best: there may be forms newer than the table, whose
 /// arguments it does not know. Version and flags decide on a pointer that is not exported.
 fn told_apart(base: &[u8], found: *mut c_void, version: c_int, flags: u64) -> Option<Function> {
-    Function::variants(base).next()?;
     match loader::describe(found) {
         Some((_, Some(symbol))) if symbol.address == found => {
             let driver = Object::holding(found)?.handle()?;
@@ -246,7 +256,7 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags) };
     if ret == Code::SUCCESS {
         // SAFETY: the real function took these and succeeded.
-        unseen(|| unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) });
+        unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) };
     }
     ret
 }
@@ -272,7 +282,7 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {
         // SAFETY: the real function took these and succeeded.
-        unseen(|| unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) });
+        unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) };
     }
     ret
 }

@@ -73,8 +73,11 @@ pub(super) fn may_be_under_way() -> bool {
     UNDER_WAY.load(Relaxed) != 0
 }
 
-/// Counts captures that begin and end.
+/// Counts captures that begin and end; none if nothing is to be done about them.
 pub(super) fn note(function: Function, ret: Code) {
+    if !REWRITES.load(Relaxed) {
+        return;
+    }
     match function {
         Function::cuStreamBeginCapture
         | Function::cuStreamBeginCapture_ptsz
@@ -102,19 +105,17 @@ fn ends(ret: Code) -> bool {
     ENDED.contains(&ret)
 }
 
-/// Decides about a copy that would be refused.
+/// Decides about a copy on a stream that is being captured, which would be refused.
 pub(super) fn decide(driver: &impl Driver, function: Function, copy: &PeerCopy) -> Verdict {
-    let per_thread = function.per_thread();
-    if !REWRITES.load(Relaxed) || driver.is_capturing(copy.stream, per_thread) != Some(true) {
-        return Verdict::Forward;
-    }
     let copied = match &copy.copied {
-        Copied::Box(peer) => ordinary(peer).map(Copied::Box),
-        &linear => Some(linear),
+        Copied::Box(peer) => ordinary(peer).map(|copy| (Copied::Box(copy), copy.dstDevice, copy.srcDevice)),
+        &linear @ Copied::Linear { dst, src, .. } => Some((linear, dst as u64, src as u64)),
     };
     match copied {
-        Some(copied) => Verdict::Instead(Replacement { copy: PeerCopy { copied, ..*copy }, per_thread }),
-        None => Verdict::Forward,
+        Some((copied, dst, src)) if [dst, src].iter().all(|&end| driver.is_device_memory(end)) => {
+            Verdict::Instead(Replacement { copy: PeerCopy { copied, ..*copy }, per_thread: function.per_thread() })
+        }
+        _ => Verdict::Forward,
     }
 }
 
@@ -123,17 +124,22 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
+    /// A driver whose devices have memory below an address.
     struct Fake {
-        capturing: Option<bool>,
+        end: u64,
     }
 
     impl Driver for Fake {
         fn is_capturing(&self, _: usize, _: bool) -> Option<bool> {
-            self.capturing
+            Some(true)
+        }
+
+        fn is_device_memory(&self, address: u64) -> bool {
+            address < self.end
         }
     }
 
-    const CAPTURING: Fake = Fake { capturing: Some(true) };
+    const CAPTURING: Fake = Fake { end: 0x1000 };
 
     fn linear() -> PeerCopy {
         PeerCopy { copied: Copied::Linear { dst: 0x20, src: 0x10, bytes: 64 }, stream: 5 }
@@ -182,15 +188,16 @@ mod tests {
 
     #[test]
     fn decide_3d_with_an_array_or_host_memory_is_forwarded() {
-        for memory_type in [1, 3] {
+        for memory_type in [0, 1, 3, 5] {
             assert_eq!(decide(&CAPTURING, Function::cuMemcpy3DPeerAsync, &boxed(memory_type)), Verdict::Forward);
         }
     }
 
     #[test]
-    fn decide_stream_not_captured_or_unknown_is_forwarded() {
-        for capturing in [Some(false), None] {
-            assert_eq!(decide(&Fake { capturing }, Function::cuMemcpyPeerAsync, &linear()), Verdict::Forward);
+    fn decide_memory_that_is_on_no_device_is_forwarded() {
+        for end in [0x10, 0x20] {
+            assert_eq!(decide(&Fake { end }, Function::cuMemcpyPeerAsync, &linear()), Verdict::Forward);
+            assert_eq!(decide(&Fake { end }, Function::cuMemcpy3DPeerAsync, &boxed(2)), Verdict::Forward);
         }
     }
 

@@ -16,6 +16,9 @@ pub(crate) trait Driver {
     /// Whether the stream is being captured; none if the driver cannot tell. `per_thread` says which default stream a
     /// null handle means.
     fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool>;
+
+    /// Whether an address is that of memory on a device.
+    fn is_device_memory(&self, address: u64) -> bool;
 }
 
 /// An asynchronous peer copy, as the driver is asked for it.
@@ -58,7 +61,7 @@ pub(crate) fn concerns(function: Function) -> bool {
     capture::is_refused_in_captures(function) && capture::may_be_under_way()
 }
 
-/// Decides about a copy that [`concerns`] us.
+/// Decides about a copy that [`concerns`] us, on a stream that is being captured.
 pub(crate) fn decide(driver: &impl Driver, function: Function, copy: &PeerCopy) -> Verdict {
     capture::decide(driver, function, copy)
 }

@@ -6,7 +6,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::loader::{self, Handle};
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE};
+use crate::os;
 use crate::policy::capture::Replacement;
 use crate::policy::{Copied, Driver, PeerCopy};
 
@@ -24,9 +25,11 @@ impl Entry {
     fn get(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Relaxed);
         if found.is_null() {
-            let looked_for = Handle::to_loaded(c"libcuda.so.1").and_then(|driver| driver.symbol(self.name));
-            loader::forget_error();
-            found = looked_for.filter(|&found| loader::pin(found))?;
+            found = os::undisturbed(|| {
+                let looked_for = Handle::to_loaded(c"libcuda.so.1").and_then(|driver| driver.symbol(self.name));
+                loader::forget_error();
+                looked_for.filter(|&found| loader::pin(found))
+            })?;
             self.found.store(found, Relaxed);
         }
         Some(found)
@@ -59,15 +62,20 @@ static MEMCPY_3D_ASYNC: Forms = Forms::new(c"cuMemcpy3DAsync_v2", c"cuMemcpy3DAs
 pub(crate) fn device_of(address: u64) -> Option<i32> {
     /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
     const DEVICE_ORDINAL: c_int = 9;
+    pointer_attribute(DEVICE_ORDINAL, address).filter(|&device| device >= 0)
+}
+
+/// An attribute of a pointer that is one `int`.
+fn pointer_attribute(attribute: c_int, address: u64) -> Option<c_int> {
     static POINTER_GET_ATTRIBUTE: Entry = Entry::new(c"cuPointerGetAttribute");
     type PointerGetAttribute = unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int;
 
     // SAFETY: the entry holds what was looked up under that name.
     let query = unsafe { transmute::<*mut c_void, PointerGetAttribute>(POINTER_GET_ATTRIBUTE.get()?) };
-    let mut device: c_int = -1;
-    // SAFETY: the attribute is one int, and `device` is one. The address is looked up, not read.
-    let code = unsafe { query((&raw mut device).cast(), DEVICE_ORDINAL, address) };
-    (code == 0 && device >= 0).then_some(device)
+    let mut value: c_int = -1;
+    // SAFETY: the attribute is one int, and `value` is one. The address is looked up, not read.
+    let code = unsafe { query((&raw mut value).cast(), attribute, address) };
+    (code == 0).then_some(value)
 }
 
 /// The driver of this process.
@@ -86,6 +94,12 @@ impl Driver for RealDriver {
         // function would get next.
         let code = unsafe { query(stream, &mut status) };
         (code == 0).then_some(status == ACTIVE)
+    }
+
+    fn is_device_memory(&self, address: u64) -> bool {
+        /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+        const MEMORY_TYPE: c_int = 2;
+        pointer_attribute(MEMORY_TYPE, address).is_some_and(|kind| kind.cast_unsigned() == MEMORYTYPE_DEVICE)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Finding the real functions: where a call goes once we have seen it.
 //!
-//! Every route in has a [`Slot`]: one for each symbol version under which a function is exported,
+//! Every route in has a [`Slot`](slot::Slot): one for each symbol version under which a function is exported,
 //! and a few that are claimed as the program looks functions up. A slot holds the pointer of the
 //! real function, and a call through it goes there and nowhere else; so two runtimes in one process
 //! each get their own calls.

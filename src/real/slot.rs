@@ -105,24 +105,22 @@ pub(crate) fn resolve(
     caller: *const c_void,
 ) -> Option<*mut c_void> {
     let slot = slots.get(position)?;
-    if let Some(real) = route(slot, caller) {
-        return Some(real);
-    }
     let wanted = wanted(function, position)?;
     let own = || wanted.in_scope_of(caller);
     if let Some(real) = wanted.next_global() {
-        loader::pin(real);
         // A caller that was there before the definition is bound to that of its own libraries, if they have one.
         if loader::is_later(real, caller)
             && let Some(own) = own()
+            && own != real
             && !loader::are_together(own, caller)
         {
             return Some(route_for_good(slot, caller, own));
         }
         // Once callers have been told apart they stay so: those that came first are bound to their own library.
         if is_routed(slot) {
-            keep_route(slot, caller, real);
-        } else {
+            return Some(route_for_good(slot, caller, real));
+        }
+        if loader::pin(real) {
             slot.claim(real);
         }
         return Some(real);
@@ -161,7 +159,8 @@ fn routes_for(caller: *const c_void) -> impl Iterator<Item = &'static Route> {
     from.iter().chain(before)
 }
 
-fn route(slot: &Slot, caller: *const c_void) -> Option<*mut c_void> {
+/// Where this call site's calls by the slot go, if its own library decided.
+pub(crate) fn route(slot: &Slot, caller: *const c_void) -> Option<*mut c_void> {
     for entry in routes_for(caller) {
         // Read first what was written last.
         let real = entry.real.load(Acquire);
