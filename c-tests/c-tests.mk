@@ -13,17 +13,17 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 
 # Programs of the runtime API: in every flavour.
 C_RUNTIME_CASES := conformance guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
-  exit_paths fork_child signal_longjmp captured_copies closed_stderr sigpipe_stderr no_driver
+  exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies closed_stderr sigpipe_stderr no_driver
 # Programs without CUDA, or that load it themselves.
-C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit
+C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
-C_STANDIN_CASES := cancelled_thread longjmp_out thrown_through
+C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api same_pointer two_majors library_constructor wraps_dlsym \
   unversioned_reference missing_function $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so standin-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so standin-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES)
@@ -80,7 +80,7 @@ $(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcud
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/stub/libcudart.so.12 -o $@
 $(C_TESTS)/missing_function: missing_function.c
 	$(C_TESTS_CC) $(CU12) -Wl,-z,lazy $< $(CUDART12) -o $@
-$(C_TESTS)/cancelled_thread $(C_TESTS)/longjmp_out: $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
+$(C_TESTS)/cancelled_thread $(C_TESTS)/longjmp_out $(C_TESTS)/signal_between: $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -lpthread -o $@
 $(C_TESTS)/thrown_through: thrown_through.cpp $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CXX) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -o $@
@@ -97,6 +97,8 @@ $(C_TESTS)/libcudart-12-copy.so: $(SIM_LIB)/libcudart.so.12
 	cp $< $@
 $(C_TESTS)/libat_load.so: at_load.c
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(CUDART12) -Wl,-soname,libat_load.so -o $@
+$(C_TESTS)/libvariables.so: variables.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c

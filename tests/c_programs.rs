@@ -293,6 +293,56 @@ fn missing_function_answers_an_error_and_warns_once() {
 }
 
 #[test]
+fn log_leaves_low_descriptors_to_the_program() {
+    let (plain, trace) = Program::case("log_limits-12").arg("descriptors").assert_same_preloaded();
+    plain.assert_success();
+    assert!(plain.stdout.contains("the next descriptor is 0\n"), "{}", plain.stdout);
+    assert_eq!(trace.of("cudaDeviceCanAccessPeer").len(), 200);
+}
+
+#[test]
+fn log_beyond_the_size_limit_program_survives() {
+    let program = Program::case("log_limits-12").arg("size");
+    let plain = program.plain();
+    plain.assert_success();
+    let to_stderr = program.traced_to_stderr();
+    assert_eq!((&to_stderr.stdout, &to_stderr.status), (&plain.stdout, &plain.status));
+    assert!(to_stderr.shim.len() > 10, "the log did not reach the limit: {:#?}", to_stderr.shim);
+    let file = support::scratch("limited");
+    let traced = program.env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", file.to_str().unwrap()).preloaded();
+    assert_eq!((&traced.stdout, &traced.status), (&plain.stdout, &plain.status));
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 8192);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn raw_fork_child_forwards_only() {
+    let (plain, trace) = Program::case("raw_fork-12").assert_same_preloaded();
+    plain.assert_success();
+    assert!(plain.stdout.contains("the child ended with 7\n"), "{}", plain.stdout);
+    let threads: std::collections::BTreeSet<&str> = trace.calls.iter().map(|call| call.thread.as_str()).collect();
+    assert_eq!((threads.len(), trace.of("cudaDeviceCanAccessPeer").len()), (1, 2), "{:#?}", trace.calls);
+}
+
+#[test]
+fn variable_named_so_is_left_alone() {
+    let (plain, _) = Program::case("variable_named_so").assert_same_preloaded();
+    plain.assert_success();
+    assert_eq!(plain.stdout, "42 43\n1\n");
+}
+
+#[test]
+fn signal_between_calls_are_not_mixed_up() {
+    let program = Program::case("signal_between").libraries("target/c-tests/standin-runtime");
+    let plain = program.plain();
+    plain.assert_success();
+    let preloaded = program.preloaded();
+    preloaded.assert_same_as(&plain, "preloaded");
+    assert!(preloaded.stdout.contains("went elsewhere: 0, it ran: yes\n"), "{}", preloaded.stdout);
+    assert!(preloaded.stdout.contains("as many as were made: yes\n"), "{}", preloaded.stdout);
+}
+
+#[test]
 fn signal_longjmp_calls_answer_as_before() {
     for flavour in ["12", "static"] {
         let program = Program::case(&format!("signal_longjmp-{flavour}"));

@@ -1,0 +1,26 @@
+/* A child made by the system call alone, so that no fork handler runs in it, calls peer functions. */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+int main(void)
+{
+    int can, status = -1;
+    CHECK(cudaDeviceCanAccessPeer(&can, 0, 1));
+    fflush(stdout);
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (child == 0) {
+        cudaDeviceCanAccessPeer(NULL, 0, 1);
+        cudaMemcpyPeer(NULL, 1, NULL, 0, 0);
+        _exit(7);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child);
+    printf("the child ended with %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    SHOW(cudaDeviceCanAccessPeer(&can, 0, 1));
+    return 0;
+}
