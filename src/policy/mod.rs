@@ -41,10 +41,9 @@ pub(crate) enum Copied {
 
 /// What becomes of a call.
 #[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// The real function gets it as it came.
-    #[default]
     Forward,
     /// Another function of the driver does the same in its place.
     Instead(capture::Replacement),
