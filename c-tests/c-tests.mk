@@ -13,7 +13,7 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 
 # Programs of the runtime API: in every flavour.
 C_RUNTIME_CASES := conformance guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
-  exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies closed_stderr sigpipe_stderr no_driver
+  exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies closed_stderr sigpipe_stderr no_driver hidden
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
