@@ -71,6 +71,12 @@ macro_rules! for_each_function {
             state  driver   7000 cuDevicePrimaryCtxReset(dev: Ordinal);
             state  driver  11000 cuDevicePrimaryCtxReset_v2(dev: Ordinal);
 
+            state  driver  10000 cuGraphInstantiate(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
+            state  driver  11000 cuGraphInstantiate_v2(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
+            state  driver  11040 cuGraphInstantiateWithFlags(phGraphExec: Pointer, hGraph: Pointer, flags: UInt64);
+            state  driver  12000 cuGraphInstantiateWithParams(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
+            state  driver  12000 cuGraphInstantiateWithParams_ptsz(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
+
             lookup driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
             lookup driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);
         }

@@ -156,6 +156,7 @@ impl Decision {
 }
 
 /// What is called in place of a function.
+#[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
 #[derive(Clone, Copy)]
 pub(crate) enum Instead {
     /// Another copy.
@@ -265,7 +266,10 @@ impl Call {
     pub(crate) fn route(self, values: &[Value]) -> Decision {
         let may_be_captured = capture::is_refused_in_captures(self.function) && capture::may_be_under_way();
         let is_on = MODE.load(Relaxed) >= Mode::Quiet as u8;
-        if is_on && !may_be_captured && let Some(ends) = read::ends(values) {
+        if is_on
+            && !may_be_captured
+            && let Some(ends) = read::ends(values)
+        {
             let traffic = ACCESS.settled(&ends);
             if traffic.is_some() {
                 return Decision { instead: None, traffic };
@@ -295,7 +299,7 @@ impl Call {
         let thread_captures = unsafe { &*thread::current() }.captures();
         unseen(|| {
             let copy = read::peer_copy(values)?;
-            let on = Circumstances { contexts: read::contexts(values, &copy), thread_captures, is_captured };
+            let on = Circumstances { contexts: read::contexts(values, &copy), thread_captures };
             let traffic = copy.ends().and_then(|ends| ACCESS.consider(&RealDriver, &ends, on));
             let instead = if is_captured { self.captured(&copy) } else { None };
             Some(Decision { instead: instead.map(Instead::Copy), traffic })
@@ -354,9 +358,7 @@ impl Call {
         }
         match (self.function, values) {
             (Function::cuCtxEnablePeerAccess, &[Value::Address(peer), Value::UInt(flags)]) if !stays => {
-                let revision = unseen(|| {
-                    Some(ACCESS.enabled(&RealDriver, peer, flags as u32, ret, is_first))
-                });
+                let revision = unseen(|| Some(ACCESS.enabled(&RealDriver, peer, flags as u32, ret, is_first)));
                 match revision {
                     Some(Revision::Answer(ret)) => Revised { ret, again: false },
                     Some(Revision::Again) => Revised { ret, again: true },
@@ -451,6 +453,14 @@ impl Call {
         }
         match (self.function, values) {
             (Function::cuMemPoolSetAccess, _) => ACCESS.pools_have_changed(),
+            (
+                Function::cuGraphInstantiate
+                | Function::cuGraphInstantiate_v2
+                | Function::cuGraphInstantiateWithFlags
+                | Function::cuGraphInstantiateWithParams
+                | Function::cuGraphInstantiateWithParams_ptsz,
+                _,
+            ) => ACCESS.has_graphs(),
             (Function::cuMemPoolDestroy, &[Value::Address(pool)]) if ret == Code::SUCCESS => {
                 unseen(|| ACCESS.pool_is_gone(pool));
             }

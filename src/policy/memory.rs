@@ -64,14 +64,16 @@ struct Entry {
 }
 
 impl Entry {
-    const EMPTY: Self = Self {
-        version: AtomicU64::new(0),
-        generation: AtomicU64::new(0),
-        start: AtomicU64::new(0),
-        end: AtomicU64::new(0),
-        info: AtomicU64::new(0),
-        reach: AtomicU64::new(0),
-    };
+    const fn empty() -> Self {
+        Self {
+            version: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            start: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            info: AtomicU64::new(0),
+            reach: AtomicU64::new(0),
+        }
+    }
 
     #[inline(always)]
     fn get(&self, address: u64, generation: u64) -> Option<Place> {
@@ -119,7 +121,7 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) const fn new() -> Self {
         Self {
-            entries: [const { Entry::EMPTY }; ENTRIES],
+            entries: [const { Entry::empty() }; ENTRIES],
             generation: AtomicU64::new(1),
             is_filled: AtomicBool::new(false),
         }

@@ -69,6 +69,15 @@ pub(crate) trait Driver {
     /// Lets a device access a pool's memory.
     fn grant(&self, pool: usize, device: i32) -> Code;
 
+    /// Whether [`Driver::mark`] can be had.
+    fn has_marks(&self) -> bool;
+
+    /// Marks all that a context has to do by now; none if the driver cannot.
+    fn mark(&self, context: usize) -> Option<usize>;
+
+    /// Whether all is done that was marked. The mark is given back then.
+    fn is_passed(&self, mark: usize) -> bool;
+
     /// Takes memory for a proof.
     fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code>;
 
@@ -203,9 +212,7 @@ impl PeerCopy {
     #[inline(always)]
     pub(crate) fn ends(&self) -> Option<Ends> {
         match &self.copied {
-            &Copied::Linear { dst, src, bytes } => {
-                Some(Ends { src: src as u64, dst: dst as u64, bytes: bytes as u64 })
-            }
+            &Copied::Linear { dst, src, bytes } => Some(Ends { src: src as u64, dst: dst as u64, bytes: bytes as u64 }),
             Copied::Box(peer) => {
                 let bytes = peer.WidthInBytes.saturating_mul(peer.Height).saturating_mul(peer.Depth);
                 (is_pointer(peer.srcMemoryType) && is_pointer(peer.dstMemoryType)).then_some(Ends {

@@ -89,6 +89,10 @@ driver_functions! {
     fn device_can_access_peer c"cuDeviceCanAccessPeer" (can: *mut c_int, device: c_int, peer: c_int);
     fn device_get_default_mem_pool c"cuDeviceGetDefaultMemPool" (pool: *mut usize, device: c_int);
     fn exchange_capture_mode c"cuThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
+    fn ctx_record_event c"cuCtxRecordEvent" (context: usize, event: usize);
+    fn event_create c"cuEventCreate" (event: *mut usize, flags: c_uint);
+    fn event_query c"cuEventQuery" (event: usize);
+    fn event_destroy c"cuEventDestroy_v2" (event: usize);
     fn mem_pool_get_access c"cuMemPoolGetAccess" (flags: *mut c_uint, pool: usize, location: *const Location);
     fn mem_pool_set_access c"cuMemPoolSetAccess" (pool: usize, grants: *const AccessDesc, count: usize);
     fn mem_pool_create c"cuMemPoolCreate" (pool: *mut usize, properties: *const PoolProps);
@@ -378,6 +382,39 @@ impl Driver for RealDriver {
         unsafe { mem_pool_set_access(pool, &desc, 1) }
     }
 
+    fn has_marks(&self) -> bool {
+        static CTX_RECORD_EVENT: Entry = Entry::new(c"cuCtxRecordEvent");
+        CTX_RECORD_EVENT.get().is_some()
+    }
+
+    fn mark(&self, context: usize) -> Option<usize> {
+        /// `CU_EVENT_DISABLE_TIMING`.
+        const NO_TIMING: c_uint = 2;
+        within(context, || {
+            let mut event = 0;
+            // SAFETY: `event` is what the function writes.
+            checked(unsafe { event_create(&mut event, NO_TIMING) }, ())?;
+            // SAFETY: both exist, the event in this context.
+            let code = unsafe { ctx_record_event(context, event) };
+            if code != Code::SUCCESS {
+                // SAFETY: nobody else knows the event.
+                unsafe { event_destroy(event) };
+            }
+            checked(code, event)
+        })
+        .ok()
+    }
+
+    fn is_passed(&self, mark: usize) -> bool {
+        // SAFETY: the event was made above, and is destroyed below only.
+        let is_passed = unsafe { event_query(mark) } == Code::SUCCESS;
+        if is_passed {
+            // SAFETY: as above; the caller has no more use for it.
+            unsafe { event_destroy(mark) };
+        }
+        is_passed
+    }
+
     fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
         within(context, || take_scratch(kind, context, device))
     }
@@ -417,9 +454,8 @@ impl Driver for RealDriver {
     fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
         let (half, bytes) = (from.half(), bytes.min(from.half()));
         // SAFETY: as above.
-        let download = || unsafe {
-            memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream)
-        };
+        let download =
+            || unsafe { memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream) };
         within(from.context, || checked(download(), ()))
     }
 

@@ -1,5 +1,9 @@
 //! What is done about a pair whose way is not settled.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::proof::{self, Failure};
 use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind, Path, Place, Traffic, Why, cause, evident, left_alone};
@@ -11,7 +15,10 @@ use crate::record::log;
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
 const COPIES: u32 = 16;
 const BYTES: u64 = 1 << 20;
-/// How often a proof is put off because the devices are busy, at twice the copies each time, before it is made anyway.
+/// On machines with at most so many devices no context reaches the limit of 8 peers.
+const FEW_DEVICES: i32 = 9;
+/// How often a proof is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
+/// takes 0.1 s then, since rights of memory take long to set on busy devices.
 const PATIENCE: u32 = 6;
 
 /// The circumstances of a copy.
@@ -21,8 +28,6 @@ pub(crate) struct Circumstances {
     pub(crate) contexts: [usize; 2],
     /// Whether this thread is capturing any stream.
     pub(crate) thread_captures: bool,
-    /// Whether the copy itself is captured into a graph.
-    pub(crate) is_captured: bool,
 }
 
 /// What is to be done about a copy.
@@ -80,7 +85,7 @@ impl Access {
             }
             Step::Now(path) => {
                 if path == Path::Staged(Why::Capturing) {
-                    self.waits.store(true, std::sync::atomic::Ordering::Relaxed);
+                    self.waits.store(true, Relaxed);
                 }
                 Some(path)
             }
@@ -90,12 +95,13 @@ impl Access {
 
     /// Does what was put off because a capture was under way.
     pub(crate) fn capture_has_ended(&self, driver: &impl Driver) {
-        self.waits.store(false, std::sync::atomic::Ordering::Relaxed);
+        self.waits.store(false, Relaxed);
         let waiting = std::mem::take(&mut self.lock().waiting);
         for (src, dst) in waiting {
             let is_free = {
                 let mut registry = self.lock();
-                let is_free = !registry.is_acting && registry.proof(kind_of(src, dst), src.device, dst.device).is_none();
+                let is_free =
+                    !registry.is_acting && registry.proof(kind_of(src, dst), src.device, dst.device).is_none();
                 registry.is_acting |= is_free;
                 is_free
             };
@@ -114,13 +120,7 @@ impl Access {
     }
 
     /// Carries a plan out. Nobody else is doing so: `is_acting` is ours.
-    fn act(
-        &self,
-        driver: &impl Driver,
-        (src, dst): (Place, Place),
-        checks_only: bool,
-        on: Circumstances,
-    ) -> Path {
+    fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), checks_only: bool, on: Circumstances) -> Path {
         let path = driver.relaxed(|| match self.plan(driver, (src, dst), checks_only, on) {
             Some(plan) => self.carry_out(driver, &plan),
             None => Path::Staged(self.put_off(src, dst, Why::Unproven)),
@@ -168,9 +168,10 @@ impl Access {
             return Some(handle);
         }
         let others = [Some(named).filter(|&named| named != 0), driver.current_context()];
-        others.into_iter().flatten().find(|&handle| {
-            driver.context_id(handle).is_some() && driver.device_of_context(handle) == Some(device)
-        })
+        others
+            .into_iter()
+            .flatten()
+            .find(|&handle| driver.context_id(handle).is_some() && driver.device_of_context(handle) == Some(device))
     }
 
     fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
@@ -180,9 +181,18 @@ impl Access {
             (Ok(forth), Ok(back)) => [forth, back],
             (Err(code), _) | (_, Err(code)) => return self.unproven(plan, code),
         };
+        if driver.device_count() > FEW_DEVICES && !driver.has_marks() {
+            // What we take might have to be given back to the program, which could not be done safely.
+            self.put_off(plan.src, plan.dst, Why::Limit);
+            return Path::Staged(Why::Limit);
+        }
         if can == [false, false] {
             self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, Proof::NoPath);
-            log::pair_info(plan.src.device, plan.dst.device, format_args!("no hardware path; copies go through the host"));
+            log::pair_info(
+                plan.src.device,
+                plan.dst.device,
+                format_args!("no hardware path; copies go through the host"),
+            );
             return Path::Staged(Why::NoPath);
         }
         let is_proven = {
@@ -200,9 +210,9 @@ impl Access {
             }
             Err(Setback::Failure(failure)) => self.failed(plan, &failure),
             // Only what the program has opened, or we open for it, can be tested.
-            Err(Setback::NotApart { is_busy }) => {
+            Err(Setback::NotApart) => {
                 let path = self.open(driver, plan, can);
-                match self.prove_in_place(driver, plan, is_busy) {
+                match self.prove_in_place(driver, plan) {
                     _ if path != Path::Direct => path,
                     Ok(()) => {
                         self.passed(plan);
@@ -222,20 +232,13 @@ impl Access {
     fn prove_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
         let kind = if plan.kind == Kind::Pool { ScratchKind::Pool } else { ScratchKind::Mapped };
         let (one, other) = self.scratches(driver, plan, ScratchKind::Page)?;
-        let mut is_busy = false;
-        if proof::is_busy(driver, &one)? || proof::is_busy(driver, &other)? {
-            if self.lock().attempts(plan.src, plan.dst).shift < PATIENCE {
-                return Err(Setback::Busy);
-            }
-            // Rights of mapped memory take long to set on busy devices.
-            if kind == ScratchKind::Mapped {
-                return Err(Setback::NotApart { is_busy: true });
-            }
-            is_busy = true;
+        let is_busy = proof::is_busy(driver, &one)? || proof::is_busy(driver, &other)?;
+        if is_busy && self.lock().attempts(plan.src, plan.dst).shift < PATIENCE {
+            return Err(Setback::Busy);
         }
         let (src, dst) = match self.scratches(driver, plan, kind) {
             Err(Failure::Unknown(code)) if is_missing(code) && kind == ScratchKind::Mapped => {
-                return Err(Setback::NotApart { is_busy });
+                return Err(Setback::NotApart);
             }
             result => result?,
         };
@@ -256,9 +259,9 @@ impl Access {
     }
 
     /// Proves the path by memory like the program's, once it is open.
-    fn prove_in_place(&self, driver: &impl Driver, plan: &Plan, is_busy: bool) -> Result<(), Failure> {
+    fn prove_in_place(&self, driver: &impl Driver, plan: &Plan) -> Result<(), Failure> {
         let (src, dst) = self.scratches(driver, plan, ScratchKind::Plain)?;
-        self.prove(driver, &src, &dst, !is_busy)
+        self.prove(driver, &src, &dst, true)
     }
 
     fn prove(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
@@ -319,15 +322,15 @@ impl Access {
     fn open_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
         let (src, dst) = (plan.src.owner, plan.dst.owner);
         let [src_context, dst_context] = plan.contexts;
-        let mut may_give_up = true;
-        let mut worst = Code::SUCCESS;
-        let mut is_open = false;
         let ways = [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
-        for (_, from, to) in ways.into_iter().filter(|&(can, _, _)| can) {
-            match self.open_link(driver, from, to, &mut may_give_up) {
-                Code::SUCCESS => is_open = true,
-                code => worst = code,
-            }
+        let ways = || ways.into_iter().filter(|&(can, _, _)| can);
+        let codes: Vec<Code> = ways().map(|(_, from, to)| self.open_link(driver, from, to)).collect();
+        let mut is_open = codes.contains(&Code::SUCCESS);
+        let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
+        // One direction is enough for copies. If there is not even that, somebody else makes room, once.
+        if !is_open && worst == TOO_MANY_PEERS {
+            let room = ways().find(|&(_, (from, _), (to, _))| self.give_up_one(driver, from, to, SHORT));
+            is_open = room.is_some_and(|(_, from, to)| self.open_link(driver, from, to) == Code::SUCCESS);
         }
         if is_open {
             let ways = if forth && back { "both directions" } else { "the one direction that is possible" };
@@ -347,7 +350,6 @@ impl Access {
         driver: &impl Driver,
         (from, from_context): (u8, usize),
         (to, to_context): (u8, usize),
-        may_give_up: &mut bool,
     ) -> Code {
         {
             let mut registry = self.lock();
@@ -357,10 +359,7 @@ impl Access {
                 None => return TOO_MANY_PEERS,
             }
         }
-        let mut code = driver.enable(from_context, to_context);
-        if code == TOO_MANY_PEERS && std::mem::take(may_give_up) && self.give_up_one(driver, from, to) {
-            code = driver.enable(from_context, to_context);
-        }
+        let code = driver.enable(from_context, to_context);
         if let Some(link) = self.lock().link_mut(from, to) {
             // Enabled by the program meanwhile, or where we did not see it.
             link.ours = if code == Code::SUCCESS { Ours::Held } else { Ours::No };
@@ -369,22 +368,34 @@ impl Access {
     }
 
     /// Gives up the link from a context that was not used for the longest time, of those that only we want. Answers
-    /// whether there was one.
-    pub(super) fn give_up_one(&self, driver: &impl Driver, from: u8, keep: u8) -> bool {
-        let Some((victim, contexts, devices)) = ({
-            let mut registry = self.lock();
-            self.victim(&mut registry, from, keep)
-        }) else {
+    /// whether it was.
+    ///
+    /// Copies that are under way, and graphs that were instantiated with direct copies, end with a fault of the whole context
+    /// when their link is closed. So nothing is given up once there are graphs, nor while either context has anything to do.
+    pub(super) fn give_up_one(&self, driver: &impl Driver, from: u8, keep: u8, patience: Duration) -> bool {
+        if self.graphs.load(Relaxed) {
             return false;
-        };
+        }
+        let victim = self.victim(&self.lock(), from, keep);
+        let Some((victim, contexts, devices)) = victim else { return false };
+        if !contexts.iter().all(|&context| becomes_idle(driver, context, patience)) {
+            return false;
+        }
         let [context, peer] = contexts;
         driver.disable(context, peer);
         let mut registry = self.lock();
         if let Some(link) = registry.link_mut(victim.from, victim.to) {
             link.ours = Ours::No;
         }
-        let [one, other] = devices;
+        // It has to earn its place anew.
+        for (src, dst) in [(victim.from, victim.to), (victim.to, victim.from)] {
+            self.cells.get(src, dst).into_iter().for_each(super::cells::Cell::forget);
+        }
+        let attempts = registry.attempts_of(victim.from, victim.to);
+        attempts.shift = (attempts.shift + 2).min(MOST_SHIFT);
+        attempts.is_limit = true;
         drop(registry);
+        let [one, other] = devices;
         log::pair_info(
             one,
             other,
@@ -394,27 +405,18 @@ impl Access {
         true
     }
 
-    fn victim(&self, registry: &mut Registry, from: u8, keep: u8) -> Option<(Link, [usize; 2], [u8; 2])> {
+    fn victim(&self, registry: &Registry, from: u8, keep: u8) -> Option<(Link, [usize; 2], [u8; 2])> {
         let last_used = |link: &Link| {
             let used = |src, dst| self.cells.get(src, dst).map_or(0, super::cells::Cell::last_used);
             used(link.from, link.to).max(used(link.to, link.from))
         };
-        let given_up = |link: &&Link| {
-            link.from == from && link.to != keep && link.ours == Ours::Held && !link.program && !link.is_captured
-        };
+        let given_up = |link: &&Link| link.from == from && link.to != keep && link.ours == Ours::Held && !link.program;
         let victim = *registry.links().filter(given_up).min_by_key(|link| last_used(link))?;
         let context = |number| match registry.owner(number) {
             Some(Owner::Context { handle, device, .. }) => Some((handle, u8::try_from(device).ok()?)),
             _ => None,
         };
         let ((one, src), (other, dst)) = (context(victim.from)?, context(victim.to)?);
-        // It has to earn its place anew.
-        for (src, dst) in [(victim.from, victim.to), (victim.to, victim.from)] {
-            self.cells.get(src, dst).into_iter().for_each(super::cells::Cell::forget);
-        }
-        let attempts = registry.attempts_of(victim.from, victim.to);
-        attempts.shift = (attempts.shift + 2).min(MOST_SHIFT);
-        attempts.is_limit = true;
         Some((victim, [one, other], [src, dst]))
     }
 
@@ -514,6 +516,22 @@ impl Access {
     }
 }
 
+/// How long a context is waited for that may be given up for a copy, which can do without.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// Whether a context has nothing to do, at least once within `patience`.
+fn becomes_idle(driver: &impl Driver, context: usize, patience: Duration) -> bool {
+    let Some(mark) = driver.mark(context) else { return false };
+    let started = Instant::now();
+    while !driver.is_passed(mark) {
+        if started.elapsed() > patience {
+            return false;
+        }
+        thread::sleep(Duration::from_micros(50));
+    }
+    true
+}
+
 /// Thresholds stay within their types.
 const MOST_SHIFT: u32 = 24;
 
@@ -532,8 +550,8 @@ fn is_missing(code: Code) -> bool {
 /// Why a path was not proven apart from the program's memory.
 enum Setback {
     Failure(Failure),
-    /// There is no memory with rights of its own here, or no time for it.
-    NotApart { is_busy: bool },
+    /// The driver has no memory with rights of its own.
+    NotApart,
     /// Not now.
     Busy,
 }
@@ -561,9 +579,6 @@ impl Registry {
         let attempts = self.attempts(src, dst);
         let is_due = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
         let links = [self.reach(src, dst), self.reach(dst, src)];
-        if on.is_captured {
-            self.note_captured(links);
-        }
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
             let is_left = self.access != config::Access::Auto || self.probe == Probe::Off;
@@ -618,12 +633,6 @@ impl Registry {
             Some(Proof::Failed) => Some(Why::Vetoed),
             Some(Proof::Slower) => Some(Why::Slower),
             Some(Proof::Passed) | None => None,
-        }
-    }
-
-    fn note_captured(&mut self, links: [Option<Link>; 2]) {
-        for link in self.links_mut() {
-            link.is_captured |= links.iter().flatten().any(|used| (used.from, used.to) == (link.from, link.to));
         }
     }
 }

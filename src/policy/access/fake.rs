@@ -26,6 +26,10 @@ pub(crate) struct Fake {
     pub(crate) mapping: Cell<Code>,
     pub(crate) allocating: Cell<Code>,
     pub(crate) busy: Cell<bool>,
+    pub(crate) devices: i32,
+    pub(crate) marks: bool,
+    /// Contexts that have something to do.
+    pub(crate) working: RefCell<BTreeSet<usize>>,
     pub(crate) current: Cell<usize>,
     /// By handle; a context that is not here has id 1.
     pub(crate) ids: RefCell<BTreeMap<usize, u64>>,
@@ -72,6 +76,9 @@ impl Fake {
             mapping: Cell::new(Code::SUCCESS),
             allocating: Cell::new(Code::SUCCESS),
             busy: Cell::new(false),
+            devices: 16,
+            marks: true,
+            working: RefCell::default(),
             current: Cell::new(context(0)),
             ids: RefCell::default(),
             enabled: RefCell::default(),
@@ -146,7 +153,7 @@ impl Driver for Fake {
     }
 
     fn device_count(&self) -> i32 {
-        16
+        self.devices
     }
 
     fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
@@ -195,6 +202,18 @@ impl Driver for Fake {
     fn grant(&self, pool: usize, device: i32) -> Code {
         self.granted.borrow_mut().insert((pool, device));
         Code::SUCCESS
+    }
+
+    fn has_marks(&self) -> bool {
+        self.marks
+    }
+
+    fn mark(&self, context: usize) -> Option<usize> {
+        self.marks.then_some(context)
+    }
+
+    fn is_passed(&self, mark: usize) -> bool {
+        !self.working.borrow().contains(&mark)
     }
 
     fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {

@@ -7,7 +7,7 @@ use super::registry::Owner;
 use crate::api::Function;
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::Driver;
+use crate::policy::{Driver, Holder};
 
 /// What is written over a successful answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +58,17 @@ impl Access {
     /// What is answered to a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Named, devices: &[i32]) -> Option<Code> {
         let owners = match of {
-            Named::Mapped(address) => driver.memory(address).map(|memory| memory.device).into_iter().collect(),
+            Named::Mapped(address) => {
+                // Memory of the host can be mapped as well: nobody is denied that.
+                let of_a_device = driver.memory(address).filter(|memory| memory.holder == Holder::Mapped);
+                of_a_device.map(|memory| memory.device).into_iter().collect()
+            }
             Named::Pool(pool) => self.owners_of_pool(driver, pool),
         };
         // The one whose memory it is has access from the start.
         let registry = self.lock();
-        let is_refused = |device: &i32| {
-            !owners.contains(device) && owners.iter().any(|&owner| registry.is_denied(*device, owner))
-        };
+        let is_refused =
+            |device: &i32| !owners.contains(device) && owners.iter().any(|&owner| registry.is_denied(*device, owner));
         devices.iter().any(is_refused).then_some(INVALID_DEVICE)
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Access {
     waits: AtomicBool,
     /// Whether any pair is denied.
     hides: AtomicBool,
+    /// Whether the program has made any graph ready to run.
+    graphs: AtomicBool,
 }
 
 impl Access {
@@ -58,6 +60,7 @@ impl Access {
             registry: Mutex::new(Registry::new()),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
+            graphs: AtomicBool::new(false),
         }
     }
 
@@ -94,6 +97,11 @@ impl Access {
         self.waits.load(Relaxed)
     }
 
+    /// Takes note that the program has a graph: its copies keep the way that they had when it was made ready.
+    pub(crate) fn has_graphs(&self) {
+        self.graphs.store(true, Relaxed);
+    }
+
     /// Whose memory an address is. Asks the driver, if it is not known.
     fn place(&self, driver: &impl Driver, address: u64) -> Option<Place> {
         if let Some(place) = self.cache.find(address) {
@@ -116,7 +124,9 @@ impl Access {
             Holder::Mapped => {
                 let owner = self.lock().mapped(memory.device)?;
                 let devices = (0..driver.device_count().min(64)).filter(|&other| other != memory.device);
-                let reach = devices.filter(|&other| driver.mapped_access(address, other)).fold(0, |reach, other| reach | 1 << other);
+                let reach = devices
+                    .filter(|&other| driver.mapped_access(address, other))
+                    .fold(0, |reach, other| reach | 1 << other);
                 Place { kind: Kind::Mapped, device: device?, owner, reach }
             }
         };

@@ -45,9 +45,6 @@ pub(super) struct Link {
     /// Whether the program believes to have enabled it.
     pub(super) program: bool,
     pub(super) ours: Ours,
-    /// Whether a copy that needs it was captured: graphs keep the way that they were instantiated with, and end with an
-    /// error if it is closed.
-    pub(super) is_captured: bool,
 }
 
 impl Link {
@@ -208,7 +205,7 @@ impl Registry {
     /// The link, which is made if there is none.
     pub(super) fn link_mut(&mut self, from: u8, to: u8) -> Option<&mut Link> {
         let position = self.links.iter().position(|link| (link.from, link.to) == (from, to)).unwrap_or_else(|| {
-            self.links.push(Link { from, to, program: false, ours: Ours::No, is_captured: false });
+            self.links.push(Link { from, to, program: false, ours: Ours::No });
             self.links.len() - 1
         });
         self.links.get_mut(position)
@@ -216,10 +213,6 @@ impl Registry {
 
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.iter()
-    }
-
-    pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut Link> {
-        self.links.iter_mut()
     }
 
     /// The open link by which one side reaches the other's memory, if that belongs to a context.
@@ -230,9 +223,9 @@ impl Registry {
         let is_by = |number: u8| match by.kind {
             Kind::Plain => number == by.owner,
             // Memory of a pool, and what is mapped, belongs to a device, not to one of its contexts.
-            _ => self.owner(number).is_some_and(|owner| {
-                matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)
-            }),
+            _ => self
+                .owner(number)
+                .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
         };
         self.links.iter().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_open())
     }

@@ -26,7 +26,7 @@ impl Process {
 
     fn copy_on(&self, src: u64, dst: u64, bytes: u64, on: Circumstances) -> Option<Path> {
         let ends = Ends { src, dst, bytes };
-        let settled = self.access.settled(&ends).filter(|_| !on.is_captured);
+        let settled = self.access.settled(&ends);
         let traffic = settled.or_else(|| self.access.consider(&self.driver, &ends, on));
         assert_eq!(self.driver.relaxed.get(), 0);
         traffic.map(|traffic| traffic.path)
@@ -162,7 +162,7 @@ fn consider_no_memory_for_the_proof_is_no_veto() {
 }
 
 #[test]
-fn consider_busy_devices_it_is_put_off_and_then_done_in_place() {
+fn consider_busy_devices_it_is_put_off_and_then_done() {
     let process = Process::new(Fake::new());
     process.driver.busy.set(true);
     process.staged(0, 1, Why::Busy);
@@ -250,14 +250,26 @@ fn contexts_that_are_gone_lose_their_peers() {
 
 #[test]
 fn limit_least_recently_used_pair_is_given_up() {
-    let process = Process::new(Fake { limit: 2, ..Fake::new() });
+    let process = Process::new(Fake { limit: 2, no_path: [(1, 0), (2, 0), (3, 0)].into(), ..Fake::new() });
     for peer in 1..=2 {
         assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
     }
     process.copy(0, 1, 4);
     assert_eq!(process.copy(0, 3, ENOUGH), Path::Direct);
     let enabled = process.driver.enabled.borrow().clone();
-    assert!(!enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))), "{enabled:x?}");
+    assert!(
+        !enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))),
+        "{enabled:x?}"
+    );
+}
+
+#[test]
+fn limit_of_one_side_the_other_direction_will_do() {
+    let process = Process::new(Fake { limit: 1, ..Fake::new() });
+    for peer in 1..=5 {
+        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
+    }
+    assert_eq!(process.driver.disables.get(), 0);
 }
 
 #[test]
@@ -270,20 +282,30 @@ fn limit_the_programs_own_peers_go_first() {
 }
 
 #[test]
-fn limit_a_captured_pair_is_kept() {
-    let process = Process::new(Fake { limit: 1, ..Fake::new() });
+fn limit_nothing_is_given_up_while_it_may_be_in_use() {
+    let process = Process::new(Fake { limit: 1, no_path: [(1, 0), (3, 0)].into(), ..Fake::new() });
     process.copy(0, 1, ENOUGH);
-    let captured = Circumstances { is_captured: true, thread_captures: true, ..Circumstances::default() };
-    assert_eq!(process.copy_on(memory_of(0), memory_of(1), 4, captured), Some(Path::Direct));
-    process.copy(0, 2, ENOUGH);
-    assert!(process.driver.enabled.borrow().contains(&(context(0), context(1))));
-    assert_eq!(process.enable(0, 3), 711);
+    process.driver.working.borrow_mut().insert(context(1));
+    assert_eq!(process.enable(0, 2), 711);
+    process.driver.working.borrow_mut().clear();
+    process.access.has_graphs();
+    assert_eq!(process.enable(0, 2), 711);
+    process.staged(0, 3, Why::Limit);
+    assert_eq!(process.driver.disables.get(), 0);
+}
+
+#[test]
+fn limit_that_could_not_be_kept_safely_is_not_approached() {
+    let process = Process::new(Fake { marks: false, ..Fake::new() });
+    process.staged(0, 1, Why::Limit);
+    let few = Process::new(Fake { marks: false, devices: 9, ..Fake::new() });
+    assert_eq!(few.copy(0, 1, ENOUGH), Path::Direct);
 }
 
 #[test]
 fn captures_proof_waits_for_the_end() {
     let process = Process::new(Fake::new());
-    let captured = Circumstances { is_captured: true, thread_captures: true, ..Circumstances::default() };
+    let captured = Circumstances { thread_captures: true, ..Circumstances::default() };
     let copy = || process.copy_on(memory_of(0), memory_of(1), ENOUGH, captured).unwrap();
     assert_eq!(copy(), Path::Staged(Why::Capturing));
     assert!(process.access.waits() && process.driver.enables.get() == 0);
@@ -331,7 +353,8 @@ fn mapped_memory_is_left_as_it_is() {
 #[test]
 fn hidden_pairs_are_seen_by_nobody() {
     let denied = vec![Denied { device: 0, peer: 1 }, Denied { device: 1, peer: 0 }];
-    for config in [Config { denied, ..Config::default() }, Config { access: config::Access::Off, ..Config::default() }] {
+    for config in [Config { denied, ..Config::default() }, Config { access: config::Access::Off, ..Config::default() }]
+    {
         let process = Process::configured(Fake::new(), &config);
         process.staged(0, 1, Why::Denied);
         assert_eq!((process.enable(0, 1), process.disable(0, 1)), (217, 705));

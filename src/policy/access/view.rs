@@ -5,12 +5,17 @@
 //! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
 //! with a direct copy end with an error once the path is closed.
 
+use std::time::Duration;
+
 use super::decide::{PEER_ACCESS_ALREADY_ENABLED, TOO_MANY_PEERS};
 use super::registry::{Ours, Owner, Proof, Registry};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
 use crate::policy::{Driver, Question, Revision};
+
+/// How long a context is waited for that the program wants another peer for.
+const LONG: Duration = Duration::from_millis(100);
 
 /// `CUDA_ERROR_INVALID_VALUE`.
 const INVALID_VALUE: Code = Code(1);
@@ -46,14 +51,7 @@ impl Access {
     }
 
     /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`. `is_first` unless it was called twice.
-    pub(crate) fn enabled(
-        &self,
-        driver: &impl Driver,
-        peer: usize,
-        flags: u32,
-        ret: Code,
-        is_first: bool,
-    ) -> Revision {
+    pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code, is_first: bool) -> Revision {
         match ret {
             Code::SUCCESS => {
                 self.note_enabled(driver, peer);
@@ -71,7 +69,7 @@ impl Access {
             }
             TOO_MANY_PEERS if is_first => {
                 let from = driver.current_context().and_then(|current| self.number(driver, current));
-                let is_given_up = from.is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from, 0)));
+                let is_given_up = from.is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from, 0, LONG)));
                 if is_given_up { Revision::Again } else { Revision::Keep }
             }
             _ => Revision::Keep,
@@ -141,7 +139,8 @@ impl Access {
     /// Takes note that a pool is gone.
     pub(crate) fn pool_is_gone(&self, pool: usize) {
         let mut registry = self.lock();
-        if let Some((number, _)) = registry.find(|owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool)) {
+        if let Some((number, _)) = registry.find(|owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool))
+        {
             registry.forget(&self.cells, number);
         }
         drop(registry);
