@@ -15,12 +15,15 @@ const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 
 // ---- sequences drawn at random ----
 
+/// Names and values.
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
 /// Sequences that one process runs: what the shim has learnt about a path lasts as long as the process.
 const BLOCK: u32 = 250;
 /// Processes at a time; they sleep more than they compute.
 const AT_A_TIME: usize = 3;
 
-fn sequences(flavour: &str, first: u32, count: u32, env: &[(&str, &str)]) -> Program {
+fn sequences(flavour: &str, first: u32, count: u32, env: Variables) -> Program {
     let program = Program::case(&format!("random_access-{flavour}")).env("P2PSIM_DEVICES", "4");
     let program = program.arg(first.to_string()).arg(count.to_string());
     env.iter().fold(program, |program, (name, value)| program.env(name, *value))
@@ -36,7 +39,7 @@ fn difference(plain: &str, preloaded: &str) -> Option<(usize, String)> {
 }
 
 /// What to run to see it again, and the first step that differs: of the sequence alone, or else of its whole process.
-fn story(flavour: &str, block: u32, seed: u32, env: &[(&str, &str)]) -> String {
+fn story(flavour: &str, block: u32, seed: u32, env: Variables) -> String {
     let variables: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
     let mut story = String::new();
     for (first, count) in [(seed, 1), (block, seed - block + 1)] {
@@ -52,7 +55,7 @@ fn story(flavour: &str, block: u32, seed: u32, env: &[(&str, &str)]) -> String {
 }
 
 /// Runs sequences plain and preloaded, and tells of those that differ.
-fn compare_block(flavour: &str, first: u32, count: u32, env: &[(&str, &str)]) -> Result<(), String> {
+fn compare_block(flavour: &str, first: u32, count: u32, env: Variables) -> Result<(), String> {
     let program = sequences(flavour, first, count, env);
     let (plain, preloaded) = (program.plain(), program.preloaded());
     plain.assert_success();
@@ -74,13 +77,13 @@ fn compare_block(flavour: &str, first: u32, count: u32, env: &[(&str, &str)]) ->
 }
 
 /// Where nothing is wrong with the machine there is nothing to warn of.
-fn quiet(preloaded: &Outcome, env: &[(&str, &str)], first: u32) -> Result<(), String> {
+fn quiet(preloaded: &Outcome, env: Variables, first: u32) -> Result<(), String> {
     let warnings = warnings(preloaded);
     if warnings.is_empty() { Ok(()) } else { Err(format!("from {first}, {env:?}: {warnings:#?}")) }
 }
 
 /// The sequences from `first` on, in processes of [`BLOCK`].
-fn same_sequences(flavour: &str, first: u32, count: u32, env: &[(&str, &str)]) {
+fn same_sequences(flavour: &str, first: u32, count: u32, env: Variables) {
     let step = BLOCK as usize;
     let blocks: VecDeque<u32> = (first..first + count).step_by(step).collect();
     let (blocks, failures) = (Mutex::new(blocks), Mutex::new(Vec::new()));
@@ -233,7 +236,7 @@ fn never_enabling_program_copies_directly_unproved_if_told_so() {
 /// Each with what there is to see about it.
 #[test]
 fn copies_stay_as_they_are_where_nothing_is_to_be_done() {
-    let cases: [(&[&str], &[(&str, &str)]); 7] = [
+    let cases: [(&[&str], Variables); 7] = [
         (&["counts"], &[("P2PSHIM_ACCESS", "app")]),
         (&["counts", "pool"], &[("P2PSHIM_ACCESS", "app")]),
         (&["counts", "pool"], &[("P2PSHIM_POOLS", "app")]),

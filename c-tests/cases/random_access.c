@@ -71,6 +71,7 @@ struct world {
     int number;
     bool alone;
     int api;
+    int favourites[2]; /* devices that half of all steps are about, so that steps meet */
     uint64_t state, sum;
     struct buffer buffers[BUFFERS];
     struct stream streams[STREAMS];
@@ -188,11 +189,16 @@ static bool by_runtime(struct world *w)
     return w->api == RUNTIME || (w->api == MIXED && draw(w, 2));
 }
 
-/* Any device; now and then an ordinal that is none. */
 static int some_device(struct world *w)
 {
+    return draw(w, 2) ? (int)draw(w, DEVICES) : w->favourites[draw(w, 2)];
+}
+
+/* A device; now and then an ordinal that is none. */
+static int some_ordinal(struct world *w)
+{
     static const int bad[] = {-1, DEVICES, 99};
-    return draw(w, 12) ? (int)draw(w, DEVICES) : bad[draw(w, 3)];
+    return draw(w, 12) ? some_device(w) : bad[draw(w, 3)];
 }
 
 static struct buffer *some_buffer(struct world *w)
@@ -261,7 +267,7 @@ static void fill_buffer(struct world *w, struct buffer *buffer)
 /* Makes a context current from which this thread may enable. */
 static void stand_somewhere(struct world *w, bool runtime)
 {
-    int device = w->alone ? (int)draw(w, DEVICES) : w->number;
+    int device = w->alone ? some_device(w) : w->number;
     unsigned where = draw(w, 8);
     struct created *created = &w->created[draw(w, CREATED)];
     if (runtime) {
@@ -285,7 +291,7 @@ static void stand_somewhere(struct world *w, bool runtime)
 static CUcontext some_peer(struct world *w)
 {
     unsigned which = draw(w, 10);
-    int device = (int)draw(w, DEVICES);
+    int device = some_device(w);
     struct created *created = &w->created[draw(w, CREATED)];
     if (which == 0) {
         note(w, "null");
@@ -306,7 +312,7 @@ static void enable(struct world *w)
     unsigned flags = draw(w, 12) == 0;
     note(w, "enable flags %u ", flags);
     if (runtime) {
-        int peer = some_device(w);
+        int peer = some_ordinal(w);
         note(w, "%d", peer);
         answer(w, cudaDeviceEnablePeerAccess(peer, flags));
     } else {
@@ -320,7 +326,7 @@ static void disable(struct world *w)
     stand_somewhere(w, runtime);
     note(w, "disable ");
     if (runtime) {
-        int peer = some_device(w);
+        int peer = some_ordinal(w);
         note(w, "%d", peer);
         answer(w, cudaDeviceDisablePeerAccess(peer));
     } else {
@@ -331,7 +337,7 @@ static void disable(struct world *w)
 static void query(struct world *w)
 {
     bool runtime = by_runtime(w), nowhere = draw(w, 16) == 0;
-    int value = -7, from = some_device(w), to = some_device(w), attribute = (int)draw(w, 7);
+    int value = -7, from = some_ordinal(w), to = some_ordinal(w), attribute = (int)draw(w, 7);
     int *out = nowhere ? NULL : &value;
     if (draw(w, 2)) {
         note(w, "can %d access %d", from, to);
@@ -363,7 +369,7 @@ static void reset(struct world *w, int device, bool runtime)
 /* Without the runtime, which has references of its own, the last reference ends the context. */
 static void release(struct world *w)
 {
-    int device = (int)draw(w, DEVICES), active = -7;
+    int device = some_device(w), active = -7;
     unsigned flags;
     if (w->api != DRIVER) {
         reset(w, device, by_runtime(w));
@@ -393,7 +399,7 @@ static void create(struct world *w)
         forget(w, created->device, which);
         return;
     }
-    created->device = (int)draw(w, DEVICES);
+    created->device = some_device(w);
     note(w, "create %d on %d", which, created->device);
     created->alive = answer(w, cuCtxCreate_v2(&created->handle, 0, created->device)) == 0;
 }
@@ -406,7 +412,7 @@ static void change_current(struct world *w)
     if (created->handle && (created->alive || stale_too))
         context = created->handle;
     else
-        context = primary((int)draw(w, DEVICES));
+        context = primary(some_device(w));
     switch (draw(w, 4)) {
     case 0:
         note(w, "push");
@@ -422,7 +428,7 @@ static void change_current(struct world *w)
         break;
     default:
         if (by_runtime(w)) {
-            int device = some_device(w);
+            int device = some_ordinal(w);
             note(w, "set device %d", device);
             answer(w, cudaSetDevice(device));
         } else {
@@ -446,7 +452,7 @@ static void allocate(struct world *w, struct buffer *buffer)
 {
     bool runtime = by_runtime(w);
     int which = (int)draw(w, CREATED);
-    buffer->device = (int)draw(w, DEVICES);
+    buffer->device = some_device(w);
     buffer->context = -1;
     buffer->size = draw(w, 3) || has_large(w) ? SMALL : LARGE;
     buffer->kind = PLAIN;
@@ -482,13 +488,13 @@ static void allocate_from_pool(struct world *w, struct buffer *buffer)
         leave();
     } else if (by_runtime(w)) {
         void *at = NULL;
-        buffer->device = (int)draw(w, DEVICES);
+        buffer->device = some_device(w);
         note(w, "allocate %zu on a stream of %d", buffer->size, buffer->device);
         fold(w, (uint64_t)cudaSetDevice(buffer->device));
         answer(w, cudaMallocAsync(&at, buffer->size, NULL));
         buffer->at = (CUdeviceptr)at;
     } else {
-        buffer->device = (int)draw(w, DEVICES);
+        buffer->device = some_device(w);
         note(w, "allocate %zu on a stream of %d by the driver", buffer->size, buffer->device);
         enter(primary(buffer->device));
         answer(w, cuMemAllocAsync(&buffer->at, buffer->size, NULL));
@@ -515,7 +521,7 @@ static void map(struct world *w, struct buffer *buffer)
             return;
     if (!w->reserved)
         CHECK_CU(cuMemAddressReserve(&w->reserved, GRANULE, 0, 0, 0));
-    buffer->device = properties.location.id = (int)draw(w, DEVICES);
+    buffer->device = properties.location.id = some_device(w);
     buffer->size = draw(w, 3) ? SMALL : LARGE;
     buffer->kind = MAPPED;
     buffer->context = -1;
@@ -589,7 +595,7 @@ static void change_pool(struct world *w)
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     if (!pool->handle) {
-        pool->device = properties.location.id = (int)draw(w, DEVICES);
+        pool->device = properties.location.id = some_device(w);
         note(w, "create a pool of %d", pool->device);
         if (answer(w, cuMemPoolCreate(&pool->handle, &properties)))
             pool->handle = NULL;
@@ -598,7 +604,7 @@ static void change_pool(struct world *w)
         answer(w, cuMemPoolDestroy(pool->handle));
         pool->handle = NULL;
     } else if (w->alone && draw(w, 3) == 0) {
-        int device = some_device(w);
+        int device = some_ordinal(w);
         note(w, "make a pool of %d that of %d", pool->device, device);
         answer(w, cuDeviceSetMemPool(device, pool->handle));
     }
@@ -611,9 +617,9 @@ static void change_access(struct world *w)
                                  CU_MEM_ACCESS_FLAGS_PROT_NONE, 2};
     struct pool *pool = &w->pools[draw(w, POOLS)];
     struct buffer *buffer = some_buffer(w);
-    CUmemAccessDesc access = access_of(some_device(w), (CUmemAccess_flags)rights[draw(w, 4)]);
+    CUmemAccessDesc access = access_of(some_ordinal(w), (CUmemAccess_flags)rights[draw(w, 4)]);
     CUmemoryPool handle = pool->handle;
-    int device = (int)draw(w, DEVICES);
+    int device = some_device(w);
     if (buffer && buffer->kind == MAPPED && access.location.id != buffer->device) {
         note(w, "mapped memory of %d: rights %d for %d", buffer->device, (int)access.flags, access.location.id);
         answer(w, cuMemSetAccess(buffer->at, GRANULE, &access, 1));
@@ -640,7 +646,7 @@ static void change_stream(struct world *w)
         return;
     }
     stream->context = w->created[which].alive && draw(w, 2) ? which : -1;
-    stream->device = stream->context < 0 ? (int)draw(w, DEVICES) : w->created[which].device;
+    stream->device = stream->context < 0 ? some_device(w) : w->created[which].device;
     note(w, "create a stream on %d, context %d", stream->device, stream->context);
     enter(context_of(w, stream->device, stream->context));
     answer(w, cuStreamCreate(&stream->handle, draw(w, 2) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
@@ -821,7 +827,7 @@ static void settle(struct world *w)
 static void stand(struct world *w, struct copy *c)
 {
     struct created *created = &w->created[draw(w, CREATED)];
-    int device = (int)draw(w, DEVICES);
+    int device = some_device(w);
     if (c->form <= RUNTIME_PLAIN_ASYNC) {
         if (draw(w, 2))
             fold(w, (uint64_t)cudaSetDevice(device));
@@ -865,8 +871,8 @@ static void copy(struct world *w)
     /* A synchronous copy of memory that is of no context is put in order with a context that may be another thread's. */
     bool only_async = !w->alone && (src->kind != PLAIN || dst->kind != PLAIN);
     struct copy c = {.form = some_form(w, only_async), .dst = dst->at, .src = src->at};
-    c.dst_device = draw(w, 4) ? dst->device : (int)draw(w, DEVICES);
-    c.src_device = draw(w, 4) ? src->device : (int)draw(w, DEVICES);
+    c.dst_device = draw(w, 4) ? dst->device : some_device(w);
+    c.src_device = draw(w, 4) ? src->device : some_device(w);
     c.dst_context = draw(w, 2) ? NULL : context_of(w, dst->device, dst->context);
     c.src_context = draw(w, 2) ? NULL : context_of(w, src->device, src->context);
     draw_box(w, &c, large);
@@ -902,7 +908,7 @@ static void capture(struct world *w)
     struct buffer *src = some_buffer(w), *dst = some_buffer(w);
     CUstreamCaptureMode mode = (CUstreamCaptureMode)draw(w, 3);
     unsigned what = draw(w, 4), times = draw(w, 2) ? 1 : 18;
-    int device = (int)draw(w, DEVICES), peer = (int)draw(w, DEVICES), can = -7;
+    int device = some_device(w), peer = some_device(w), can = -7;
     CUstream stream, other;
     CUgraph graph = NULL;
     CUgraphExec executable;
@@ -981,7 +987,7 @@ static void step(struct world *w)
     else if (which < 98)
         capture(w);
     else if (w->alone && draw(w, 2))
-        reset(w, (int)draw(w, DEVICES), by_runtime(w));
+        reset(w, some_device(w), by_runtime(w));
     else if (w->alone)
         release(w);
 }
@@ -1044,7 +1050,7 @@ static void *run_thread(void *world)
         steps(w, STEPS / PHASES);
         pthread_barrier_wait(&barrier);
         if (w->number == 0) {
-            reset_now = phase + 1 < PHASES && draw(w, 2) ? (int)draw(w, DEVICES) : -1;
+            reset_now = phase + 1 < PHASES && draw(w, 2) ? some_device(w) : -1;
             if (reset_now >= 0)
                 reset(w, reset_now, by_runtime(w));
             for (int device = 0; device < DEVICES; device++)
@@ -1068,6 +1074,8 @@ static void start_world(struct world *w, unsigned seed, int number, bool alone)
     w->api = seed % BLOCK < 60 ? DRIVER : seed % BLOCK < 120 ? RUNTIME : MIXED;
     w->state = (uint64_t)seed << 8 | (unsigned)number;
     w->sum = 0xcbf29ce484222325u;
+    w->favourites[0] = alone ? (int)draw(w, DEVICES) : number;
+    w->favourites[1] = (w->favourites[0] + 1 + (int)draw(w, DEVICES - 1)) % DEVICES;
     if (logging)
         REQUIRE((w->log = open_memstream(&w->text, &w->length)));
 }
