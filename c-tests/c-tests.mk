@@ -13,15 +13,19 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 
 # Programs of the runtime API: in every flavour.
 C_RUNTIME_CASES := conformance guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
-  exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr sigpipe_stderr no_driver
+  exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
+  sigpipe_stderr no_driver hidden
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := random_access never_enables lists_peers
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
+# Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
+C_GPU_CASES := bandwidth first_use alloc_cost
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
+  $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api same_pointer two_majors library_constructor wraps_dlsym \
   unversioned_reference missing_function $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
@@ -39,9 +43,9 @@ $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1): | sim 
 C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
-$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
+$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 
-vpath %.c c-tests c-tests/cases c-tests/lib
+vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu
 vpath %.cpp c-tests/cases
 
 CU11 := -isystem $(NVIDIA)/cu11/include
