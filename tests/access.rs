@@ -362,7 +362,6 @@ fn proof_that_cannot_be_made_leaves_copies_staged() {
         "cuMemcpyHtoDAsync_v2:700@1",
         "cuMemcpyDtoHAsync_v2:700@1",
         "cuStreamQuery:700@1",
-        "cuThreadExchangeStreamCaptureMode:999@1",
         "cuCtxPushCurrent_v2:201@1",
         "cuPointerGetAttributes:1@1",
     ];
@@ -402,6 +401,17 @@ fn more_devices_than_peers_all_pairs_work() {
             preloaded.assert_same_as(&plain, &format!("preloaded, {peers} peers"));
         }
     }
+}
+
+/// What was made for proofs in a context goes with it.
+#[test]
+fn contexts_that_end_take_nothing_along_that_is_used_later() {
+    let program = Program::case("pools_after_reset").env("P2PSIM_DEVICES", "3");
+    let (plain, preloaded) = (program.plain(), program.preloaded());
+    plain.assert_success();
+    assert_eq!(plain.stdout.matches(": right").count(), 12, "{}", plain.stdout);
+    preloaded.assert_same_as(&plain, "preloaded");
+    preloaded.assert_silent();
 }
 
 // ---- peers that are hidden ----

@@ -266,7 +266,9 @@ impl Variable {
                 })
             }),
             Values::Free(_) if name == "P2PSHIM_DENY" => parse_pairs(value).map(drop).map_err(|item| {
-                format!("{name}={value:?}: `{item}` is no pair of devices; write 0-1 (both ways) or 0>1. Nothing is denied")
+                format!(
+                    "{name}={value:?}: `{item}` is no pair of devices; write 0-1 (both ways) or 0>1. Nothing is denied"
+                )
             }),
             Values::Free(_) => Ok(()),
         }

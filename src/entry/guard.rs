@@ -265,7 +265,10 @@ impl Call {
     pub(crate) fn route(self, values: &[Value]) -> Decision {
         let may_be_captured = capture::is_refused_in_captures(self.function) && capture::may_be_under_way();
         let is_on = MODE.load(Relaxed) >= Mode::Quiet as u8;
-        if is_on && !may_be_captured && let Some(ends) = read::ends(values) {
+        if is_on
+            && !may_be_captured
+            && let Some(ends) = read::ends(values)
+        {
             let traffic = ACCESS.settled(&ends);
             if traffic.is_some() {
                 return Decision { instead: None, traffic };
@@ -354,9 +357,7 @@ impl Call {
         }
         match (self.function, values) {
             (Function::cuCtxEnablePeerAccess, &[Value::Address(peer), Value::UInt(flags)]) if !stays => {
-                let revision = unseen(|| {
-                    Some(ACCESS.enabled(&RealDriver, peer, flags as u32, ret, is_first))
-                });
+                let revision = unseen(|| Some(ACCESS.enabled(&RealDriver, peer, flags as u32, ret, is_first)));
                 match revision {
                     Some(Revision::Answer(ret)) => Revised { ret, again: false },
                     Some(Revision::Again) => Revised { ret, again: true },

@@ -165,14 +165,22 @@ mod tests {
     #[test]
     fn decide_capturing_stream_gets_the_equal_copy() {
         let replacement = Replacement { copy: linear(), per_thread: false };
-        assert_eq!(decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync, &linear()), Verdict::Instead(replacement));
+        assert_eq!(
+            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync, &linear()),
+            Verdict::Instead(replacement)
+        );
         let per_thread = Replacement { per_thread: true, ..replacement };
-        assert_eq!(decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync_ptsz, &linear()), Verdict::Instead(per_thread));
+        assert_eq!(
+            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync_ptsz, &linear()),
+            Verdict::Instead(per_thread)
+        );
     }
 
     #[test]
     fn decide_3d_loses_its_contexts_and_nothing_else() {
-        let Verdict::Instead(replacement) = decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(2)) else {
+        let Verdict::Instead(replacement) =
+            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(2))
+        else {
             panic!("forwarded")
         };
         let (Copied::Box(ordinary), Copied::Box(peer)) = (replacement.copy.copied, boxed(2).copied) else {
@@ -191,7 +199,10 @@ mod tests {
     #[test]
     fn decide_3d_with_an_array_or_host_memory_is_forwarded() {
         for memory_type in [0, 1, 3, 5] {
-            assert_eq!(decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(memory_type)), Verdict::Forward);
+            assert_eq!(
+                decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(memory_type)),
+                Verdict::Forward
+            );
         }
     }
 
@@ -199,7 +210,10 @@ mod tests {
     fn decide_memory_that_is_on_no_device_is_forwarded() {
         for end in [0x10, 0x20] {
             assert_eq!(decide(&Fake::with_memory_below(end), Function::cuMemcpyPeerAsync, &linear()), Verdict::Forward);
-            assert_eq!(decide(&Fake::with_memory_below(end), Function::cuMemcpy3DPeerAsync, &boxed(2)), Verdict::Forward);
+            assert_eq!(
+                decide(&Fake::with_memory_below(end), Function::cuMemcpy3DPeerAsync, &boxed(2)),
+                Verdict::Forward
+            );
         }
     }
 
@@ -208,8 +222,9 @@ mod tests {
         // The count is the process's: one test at a time.
         static COUNT: Mutex<()> = Mutex::new(());
         let _one_at_a_time = COUNT.lock();
-        let note_all =
-            |functions: &[(Function, i32)]| functions.iter().for_each(|&(function, code)| drop(note(function, Code(code))));
+        let note_all = |functions: &[(Function, i32)]| {
+            functions.iter().for_each(|&(function, code)| drop(note(function, Code(code))))
+        };
         note_all(&[(Function::cuStreamEndCapture, 0), (Function::cuStreamBeginCapture_v2, 900)]);
         assert!(!may_be_under_way(), "an end without a beginning, and one that failed");
         note_all(&[(Function::cuStreamBeginCapture_v2, 0), (Function::cuStreamBeginCapture_v2_ptsz, 0)]);

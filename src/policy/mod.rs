@@ -203,9 +203,7 @@ impl PeerCopy {
     #[inline(always)]
     pub(crate) fn ends(&self) -> Option<Ends> {
         match &self.copied {
-            &Copied::Linear { dst, src, bytes } => {
-                Some(Ends { src: src as u64, dst: dst as u64, bytes: bytes as u64 })
-            }
+            &Copied::Linear { dst, src, bytes } => Some(Ends { src: src as u64, dst: dst as u64, bytes: bytes as u64 }),
             Copied::Box(peer) => {
                 let bytes = peer.WidthInBytes.saturating_mul(peer.Height).saturating_mul(peer.Depth);
                 (is_pointer(peer.srcMemoryType) && is_pointer(peer.dstMemoryType)).then_some(Ends {

@@ -417,9 +417,8 @@ impl Driver for RealDriver {
     fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
         let (half, bytes) = (from.half(), bytes.min(from.half()));
         // SAFETY: as above.
-        let download = || unsafe {
-            memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream)
-        };
+        let download =
+            || unsafe { memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream) };
         within(from.context, || checked(download(), ()))
     }
 

@@ -1,8 +1,8 @@
 //! How many copies took which way between which devices: always counted, by every thread in a place that it shares with
 //! few others.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicU8;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::policy::Traffic;
@@ -42,8 +42,7 @@ impl Counter {
     const ZERO: Self = Self { copies: [const { AtomicU64::new(0) }; 2], bytes: [const { AtomicU64::new(0) }; 2] };
 }
 
-static COUNTERS: [Shard; SHARDS] =
-    [const { Shard([const { [const { Counter::ZERO }; DEVICES] }; DEVICES]) }; SHARDS];
+static COUNTERS: [Shard; SHARDS] = [const { Shard([const { [const { Counter::ZERO }; DEVICES] }; DEVICES]) }; SHARDS];
 
 /// Which of the two a way counts as; none for copies from and to the host.
 #[inline(always)]

@@ -9,8 +9,8 @@ mod text;
 use std::time::Duration;
 
 use crate::api::Function;
-use crate::policy::path::Path;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
+use crate::policy::path::Path;
 
 /// A call that has returned.
 pub(crate) struct Event<'a> {

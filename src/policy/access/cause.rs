@@ -7,9 +7,10 @@ pub(super) fn likely() -> String {
     let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let has_iommu = fs::read_dir("/sys/class/iommu").is_ok_and(|mut entries| entries.next().is_some());
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let is_virtual = cpu.lines().find(|line| line.starts_with("flags")).is_some_and(|flags| {
-        flags.split_whitespace().any(|flag| flag == "hypervisor")
-    });
+    let is_virtual = cpu
+        .lines()
+        .find(|line| line.starts_with("flags"))
+        .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
     told(&command_line, has_iommu, is_virtual)
 }
 

@@ -95,7 +95,8 @@ impl Access {
         for (src, dst) in waiting {
             let is_free = {
                 let mut registry = self.lock();
-                let is_free = !registry.is_acting && registry.proof(kind_of(src, dst), src.device, dst.device).is_none();
+                let is_free =
+                    !registry.is_acting && registry.proof(kind_of(src, dst), src.device, dst.device).is_none();
                 registry.is_acting |= is_free;
                 is_free
             };
@@ -114,13 +115,7 @@ impl Access {
     }
 
     /// Carries a plan out. Nobody else is doing so: `is_acting` is ours.
-    fn act(
-        &self,
-        driver: &impl Driver,
-        (src, dst): (Place, Place),
-        checks_only: bool,
-        on: Circumstances,
-    ) -> Path {
+    fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), checks_only: bool, on: Circumstances) -> Path {
         let path = driver.relaxed(|| match self.plan(driver, (src, dst), checks_only, on) {
             Some(plan) => self.carry_out(driver, &plan),
             None => Path::Staged(self.put_off(src, dst, Why::Unproven)),
@@ -168,9 +163,10 @@ impl Access {
             return Some(handle);
         }
         let others = [Some(named).filter(|&named| named != 0), driver.current_context()];
-        others.into_iter().flatten().find(|&handle| {
-            driver.context_id(handle).is_some() && driver.device_of_context(handle) == Some(device)
-        })
+        others
+            .into_iter()
+            .flatten()
+            .find(|&handle| driver.context_id(handle).is_some() && driver.device_of_context(handle) == Some(device))
     }
 
     fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
@@ -182,7 +178,11 @@ impl Access {
         };
         if can == [false, false] {
             self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, Proof::NoPath);
-            log::pair_info(plan.src.device, plan.dst.device, format_args!("no hardware path; copies go through the host"));
+            log::pair_info(
+                plan.src.device,
+                plan.dst.device,
+                format_args!("no hardware path; copies go through the host"),
+            );
             return Path::Staged(Why::NoPath);
         }
         let is_proven = {

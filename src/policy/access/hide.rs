@@ -63,9 +63,8 @@ impl Access {
         };
         // The one whose memory it is has access from the start.
         let registry = self.lock();
-        let is_refused = |device: &i32| {
-            !owners.contains(device) && owners.iter().any(|&owner| registry.is_denied(*device, owner))
-        };
+        let is_refused =
+            |device: &i32| !owners.contains(device) && owners.iter().any(|&owner| registry.is_denied(*device, owner));
         devices.iter().any(is_refused).then_some(INVALID_DEVICE)
     }
 

@@ -116,7 +116,9 @@ impl Access {
             Holder::Mapped => {
                 let owner = self.lock().mapped(memory.device)?;
                 let devices = (0..driver.device_count().min(64)).filter(|&other| other != memory.device);
-                let reach = devices.filter(|&other| driver.mapped_access(address, other)).fold(0, |reach, other| reach | 1 << other);
+                let reach = devices
+                    .filter(|&other| driver.mapped_access(address, other))
+                    .fold(0, |reach, other| reach | 1 << other);
                 Place { kind: Kind::Mapped, device: device?, owner, reach }
             }
         };

@@ -84,9 +84,7 @@ fn compare(got: &[u8], sent: &[u8], (src, dst): (&Scratch, &Scratch)) -> Result<
     };
     match count_wrong(SMALL) + count_wrong(LARGE) {
         0 => Ok(()),
-        wrong => {
-            Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src: src.device, dst: dst.device })
-        }
+        wrong => Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src: src.device, dst: dst.device }),
     }
 }
 

@@ -230,9 +230,9 @@ impl Registry {
         let is_by = |number: u8| match by.kind {
             Kind::Plain => number == by.owner,
             // Memory of a pool, and what is mapped, belongs to a device, not to one of its contexts.
-            _ => self.owner(number).is_some_and(|owner| {
-                matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)
-            }),
+            _ => self
+                .owner(number)
+                .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
         };
         self.links.iter().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_open())
     }

@@ -257,7 +257,10 @@ fn limit_least_recently_used_pair_is_given_up() {
     process.copy(0, 1, 4);
     assert_eq!(process.copy(0, 3, ENOUGH), Path::Direct);
     let enabled = process.driver.enabled.borrow().clone();
-    assert!(!enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))), "{enabled:x?}");
+    assert!(
+        !enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))),
+        "{enabled:x?}"
+    );
 }
 
 #[test]
@@ -331,7 +334,8 @@ fn mapped_memory_is_left_as_it_is() {
 #[test]
 fn hidden_pairs_are_seen_by_nobody() {
     let denied = vec![Denied { device: 0, peer: 1 }, Denied { device: 1, peer: 0 }];
-    for config in [Config { denied, ..Config::default() }, Config { access: config::Access::Off, ..Config::default() }] {
+    for config in [Config { denied, ..Config::default() }, Config { access: config::Access::Off, ..Config::default() }]
+    {
         let process = Process::configured(Fake::new(), &config);
         process.staged(0, 1, Why::Denied);
         assert_eq!((process.enable(0, 1), process.disable(0, 1)), (217, 705));

@@ -46,14 +46,7 @@ impl Access {
     }
 
     /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`. `is_first` unless it was called twice.
-    pub(crate) fn enabled(
-        &self,
-        driver: &impl Driver,
-        peer: usize,
-        flags: u32,
-        ret: Code,
-        is_first: bool,
-    ) -> Revision {
+    pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code, is_first: bool) -> Revision {
         match ret {
             Code::SUCCESS => {
                 self.note_enabled(driver, peer);
@@ -141,7 +134,8 @@ impl Access {
     /// Takes note that a pool is gone.
     pub(crate) fn pool_is_gone(&self, pool: usize) {
         let mut registry = self.lock();
-        if let Some((number, _)) = registry.find(|owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool)) {
+        if let Some((number, _)) = registry.find(|owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool))
+        {
             registry.forget(&self.cells, number);
         }
         drop(registry);
