@@ -200,9 +200,9 @@ impl Access {
             }
             Err(Setback::Failure(failure)) => self.failed(plan, &failure),
             // Only what the program has opened, or we open for it, can be tested.
-            Err(Setback::NotApart) => {
+            Err(Setback::NotApart { is_busy }) => {
                 let path = self.open(driver, plan, can);
-                match self.prove_in_place(driver, plan) {
+                match self.prove_in_place(driver, plan, is_busy) {
                     _ if path != Path::Direct => path,
                     Ok(()) => {
                         self.passed(plan);
@@ -222,18 +222,20 @@ impl Access {
     fn prove_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
         let kind = if plan.kind == Kind::Pool { ScratchKind::Pool } else { ScratchKind::Mapped };
         let (one, other) = self.scratches(driver, plan, ScratchKind::Page)?;
+        let mut is_busy = false;
         if proof::is_busy(driver, &one)? || proof::is_busy(driver, &other)? {
             if self.lock().attempts(plan.src, plan.dst).shift < PATIENCE {
                 return Err(Setback::Busy);
             }
             // Rights of mapped memory take long to set on busy devices.
             if kind == ScratchKind::Mapped {
-                return Err(Setback::NotApart);
+                return Err(Setback::NotApart { is_busy: true });
             }
+            is_busy = true;
         }
         let (src, dst) = match self.scratches(driver, plan, kind) {
             Err(Failure::Unknown(code)) if is_missing(code) && kind == ScratchKind::Mapped => {
-                return Err(Setback::NotApart);
+                return Err(Setback::NotApart { is_busy });
             }
             result => result?,
         };
@@ -250,17 +252,17 @@ impl Access {
                 self.lock().shared.push((scratch.address, device));
             }
         }
-        Ok(self.prove(driver, &src, &dst)?)
+        Ok(self.prove(driver, &src, &dst, !is_busy)?)
     }
 
     /// Proves the path by memory like the program's, once it is open.
-    fn prove_in_place(&self, driver: &impl Driver, plan: &Plan) -> Result<(), Failure> {
+    fn prove_in_place(&self, driver: &impl Driver, plan: &Plan, is_busy: bool) -> Result<(), Failure> {
         let (src, dst) = self.scratches(driver, plan, ScratchKind::Plain)?;
-        self.prove(driver, &src, &dst)
+        self.prove(driver, &src, &dst, !is_busy)
     }
 
-    fn prove(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch) -> Result<(), Failure> {
-        let result = proof::quick(driver, [src, dst]);
+    fn prove(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
+        let result = proof::quick(driver, [src, dst], is_timed);
         if let Err(Failure::Hung { .. }) = result {
             let mut registry = self.lock();
             [src, dst].into_iter().for_each(|hung| registry.drop_scratch(hung));
@@ -531,7 +533,7 @@ fn is_missing(code: Code) -> bool {
 enum Setback {
     Failure(Failure),
     /// There is no memory with rights of its own here, or no time for it.
-    NotApart,
+    NotApart { is_busy: bool },
     /// Not now.
     Busy,
 }
