@@ -76,10 +76,12 @@ fn compare_block(flavour: &str, first: u32, count: u32, env: Variables) -> Resul
     Err(format!("sequences {differ:?} differ, {env:?}\n{}", story(flavour, first, *seed, env)))
 }
 
-/// Where nothing is wrong with the machine there is nothing to warn of.
+/// Where nothing is wrong with the machine there is nothing to warn of, but that a busy one may take direct copies to be
+/// slow.
 fn quiet(preloaded: &Outcome, env: Variables, first: u32) -> Result<(), String> {
     let warnings = warnings(preloaded);
-    if warnings.is_empty() { Ok(()) } else { Err(format!("from {first}, {env:?}: {warnings:#?}")) }
+    let unexpected: Vec<_> = warnings.iter().filter(|line| !line.contains(" slower than ")).collect();
+    if unexpected.is_empty() { Ok(()) } else { Err(format!("from {first}, {env:?}: {unexpected:#?}")) }
 }
 
 /// The sequences from `first` on, in processes of [`BLOCK`].

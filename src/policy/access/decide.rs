@@ -533,7 +533,9 @@ fn is_missing(code: Code) -> bool {
 enum Setback {
     Failure(Failure),
     /// There is no memory with rights of its own here, or no time for it.
-    NotApart { is_busy: bool },
+    NotApart {
+        is_busy: bool,
+    },
     /// Not now.
     Busy,
 }
