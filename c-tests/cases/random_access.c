@@ -1112,6 +1112,7 @@ static void sequence(unsigned seed)
         free(worlds[i].text);
     }
     printf("sequence %u: %016llx%s\n", seed, (unsigned long long)sum, wrong ? " WRONG" : "");
+    fflush(stdout); /* so that a crash shows where */
 }
 
 int main(int argc, char **argv)
