@@ -61,6 +61,8 @@ macro_rules! for_each_function {
             state  driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
             state  driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
             state  driver  11020 cuMemPoolSetAccess(pool: Pointer, map: Pointer, count: Size);
+            state  driver  11020 cuMemPoolGetAccess(flags: Pointer, memPool: Pointer, location: Pointer);
+            state  driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
             state  driver  11020 cuMemPoolDestroy(pool: Pointer);
             state  driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
             state  driver   2000 cuCtxDestroy(ctx: Context);

@@ -18,7 +18,7 @@ use crate::policy::access::{Circumstances, Hidden, Named, PEER_ACCESS_NOT_ENABLE
 use crate::policy::capture::{self, Change};
 use crate::policy::path::Path;
 use crate::policy::{self, ACCESS, Driver, PeerCopy, Question, Revision, Traffic, Verdict};
-use crate::real::driver::{self, AccessDesc, ReadyCopy, RealDriver};
+use crate::real::driver::{self, AccessDesc, Location, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::{self, Event};
 
@@ -418,7 +418,7 @@ impl Call {
             _ => return None,
         };
         unseen(|| {
-            let devices = read::granted_devices(grants as *const AccessDesc, count);
+            let devices = read::granted_devices(grants as *const AccessDesc, count)?;
             ACCESS.refused(&RealDriver, of, &devices)
         })
     }
@@ -452,7 +452,29 @@ impl Call {
             unseen(|| ACCESS.capture_has_ended(&RealDriver));
         }
         match (self.function, values) {
-            (Function::cuMemPoolSetAccess, _) => ACCESS.pools_have_changed(),
+            (Function::cuMemPoolSetAccess, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)])
+                if ret == Code::SUCCESS =>
+            {
+                unseen(|| {
+                    let devices = read::granted_devices(grants as *const AccessDesc, count).unwrap_or_default();
+                    ACCESS.pool_has_changed(pool, &devices);
+                });
+            }
+            (
+                Function::cuMemPoolGetAccess,
+                &[Value::Address(flags), Value::Address(pool), Value::Address(location)],
+            ) if ret == Code::SUCCESS => {
+                let is_ours = unseen(|| {
+                    read::device_at(location as *const Location).is_some_and(|device| ACCESS.has_granted(pool, device))
+                });
+                if is_ours {
+                    // SAFETY: the real function reports success, so it has just written the flags there.
+                    unsafe { (flags as *mut u32).write(0) };
+                }
+            }
+            (Function::cuMemPoolCreate, &[Value::Address(pool), _]) if ret == Code::SUCCESS => unseen(|| {
+                read::handle_at(pool as *const usize).into_iter().for_each(|pool| ACCESS.pool_is_new(pool));
+            }),
             (
                 Function::cuGraphInstantiate
                 | Function::cuGraphInstantiate_v2

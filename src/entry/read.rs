@@ -7,7 +7,7 @@ use crate::api::abi::is_pointer;
 use crate::api::abi::{Code, Value};
 use crate::os;
 use crate::policy::{Copied, Ends, PeerCopy};
-use crate::real::driver::{self, AccessDesc};
+use crate::real::driver::{self, AccessDesc, Location};
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents};
 
@@ -61,14 +61,25 @@ pub(crate) fn contexts(values: &[Value], copy: &PeerCopy) -> [usize; 2] {
     }
 }
 
-/// The devices that are granted access.
-pub(crate) fn granted_devices(grants: *const AccessDesc, count: u64) -> Vec<i32> {
+/// The devices whose access is set; none if any descriptor is one that the driver refuses.
+pub(crate) fn granted_devices(grants: *const AccessDesc, count: u64) -> Option<Vec<i32>> {
     /// More than any machine has devices.
     const MOST: u64 = 1024;
     let count = usize::try_from(count.min(MOST)).unwrap_or_default();
     // SAFETY: the struct is made of integers: any bytes are a valid one.
-    let each = (0..count).map_while(|index| unsafe { os::read(grants.wrapping_add(index)) }.ok());
-    each.filter_map(|grant: AccessDesc| grant.granted_device()).collect()
+    (0..count).map(|index| unsafe { os::read(grants.wrapping_add(index)) }.ok()?.device()).collect()
+}
+
+/// The device at a location.
+pub(crate) fn device_at(location: *const Location) -> Option<i32> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    unsafe { os::read(location) }.ok()?.device_id()
+}
+
+/// A handle that a call which succeeded has written.
+pub(crate) fn handle_at(output: *const usize) -> Option<usize> {
+    // SAFETY: any bytes are a valid number.
+    unsafe { os::read(output) }.ok()
 }
 
 /// The peer copy that a call of the driver with these values asks for.

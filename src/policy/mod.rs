@@ -57,8 +57,8 @@ pub(crate) trait Driver {
     /// Whether a device may access memory that the program mapped.
     fn mapped_access(&self, address: u64, device: i32) -> bool;
 
-    /// Runs `work` so that its calls disturb no capture, whichever thread's.
-    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T;
+    /// Runs `work` so that its calls disturb no capture, whichever thread's. None if that cannot be had.
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T>;
 
     /// Lets one context access the memory of another.
     fn enable(&self, context: usize, peer: usize) -> Code;

@@ -9,7 +9,7 @@ use super::loader::{self, Handle};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
 use crate::os;
 use crate::policy::access::HALF;
-use crate::policy::capture::Replacement;
+use crate::policy::capture::{self, Replacement};
 use crate::policy::{Copied, Driver, Holder, Memory, PeerCopy, Scratch, ScratchKind, Span};
 
 /// A function of the driver, looked for once.
@@ -115,7 +115,7 @@ driver_functions! {
 /// `CUmemLocation`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Location {
+pub(crate) struct Location {
     kind: c_int,
     id: c_int,
 }
@@ -125,6 +125,11 @@ impl Location {
         /// `CU_MEM_LOCATION_TYPE_DEVICE`.
         const DEVICE: c_int = 1;
         Self { kind: DEVICE, id }
+    }
+
+    /// The device, if it is one.
+    pub(crate) fn device_id(self) -> Option<i32> {
+        (self.kind == Self::device(0).kind).then_some(self.id)
     }
 }
 
@@ -140,9 +145,9 @@ pub(crate) struct AccessDesc {
 const READ_WRITE: c_int = 3;
 
 impl AccessDesc {
-    /// The device that is granted any access, if it is a device.
-    pub(crate) fn granted_device(&self) -> Option<i32> {
-        (self.location.kind == Location::device(0).kind && self.flags != 0).then_some(self.location.id)
+    /// The device whose access is set, if it is a device and the flags are some that there are.
+    pub(crate) fn device(&self) -> Option<i32> {
+        self.location.device_id().filter(|_| [0, 1, READ_WRITE].contains(&self.flags))
     }
 }
 
@@ -201,6 +206,11 @@ fn pointer_attribute(attribute: c_int, address: u64) -> Option<c_int> {
     // SAFETY: the attribute is one int, and `value` is one. The address is looked up, not read.
     let code = unsafe { pointer_get_attribute((&raw mut value).cast(), attribute, address) };
     (code == Code::SUCCESS).then_some(value)
+}
+
+/// Whether a driver has no such function.
+fn is_missing(code: Code) -> bool {
+    code == Code::SHARED_OBJECT_SYMBOL_NOT_FOUND
 }
 
 /// The result if the code is success.
@@ -353,18 +363,21 @@ impl Driver for RealDriver {
         code == Code::SUCCESS && flags == READ_WRITE as u64
     }
 
-    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
         const RELAXED: c_uint = 2;
         let mut mode = RELAXED;
         // SAFETY: the function swaps the calling thread's mode with `mode`.
         let code = unsafe { exchange_capture_mode(&mut mode) };
+        if code != Code::SUCCESS && (!is_missing(code) || capture::may_be_under_way()) {
+            return None;
+        }
         let result = work();
         if code == Code::SUCCESS {
             // SAFETY: as above; `mode` is what it was before.
             unsafe { exchange_capture_mode(&mut mode) };
         }
-        result
+        Some(result)
     }
 
     fn enable(&self, context: usize, peer: usize) -> Code {

@@ -121,10 +121,11 @@ impl Access {
 
     /// Carries a plan out. Nobody else is doing so: `is_acting` is ours.
     fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), checks_only: bool, on: Circumstances) -> Path {
-        let path = driver.relaxed(|| match self.plan(driver, (src, dst), checks_only, on) {
-            Some(plan) => self.carry_out(driver, &plan),
-            None => Path::Staged(self.put_off(src, dst, Why::Unproven)),
+        let path = driver.relaxed(|| {
+            let plan = self.plan(driver, (src, dst), checks_only, on)?;
+            Some(self.carry_out(driver, &plan))
         });
+        let path = path.flatten().unwrap_or_else(|| Path::Staged(self.put_off(src, dst, Why::Unproven)));
         self.cells.unsettle();
         self.lock().is_acting = false;
         if checks_only { Path::Direct } else { path }
@@ -148,7 +149,7 @@ impl Access {
         Some(Plan { src, dst, kind: kind_of(src, dst), checks_only, contexts, pools: [pool(src), pool(dst)] })
     }
 
-    /// A context on a place's device: its own, else one that is known, else the one that the program named.
+    /// A context on a place's device: its own, else one that is known, else the one that the program named, or the current.
     fn context_for(&self, driver: &impl Driver, place: Place, named: usize) -> Option<usize> {
         let known: Vec<Owner> = {
             let registry = self.lock();
@@ -156,22 +157,22 @@ impl Access {
             own.into_iter().chain(registry.numbered().map(|(_, owner)| owner)).collect()
         };
         let device = i32::from(place.device);
-        let known = known.into_iter().filter_map(|owner| match owner {
-            Owner::Context { handle, id, device: d } if d == device => Some((handle, Some(id))),
+        let is_here = |owner: &Owner| match *owner {
+            Owner::Context { handle, id, device: of } if of == device && driver.context_id(handle) == Some(id) => {
+                Some(handle)
+            }
             _ => None,
-        });
-        let is_alive = |&(handle, id): &(usize, Option<u64>)| {
-            let now = driver.context_id(handle);
-            now.is_some() && (id.is_none() || id == now)
         };
-        if let Some((handle, _)) = known.into_iter().find(is_alive) {
+        if let Some(handle) = known.iter().find_map(is_here) {
             return Some(handle);
         }
         let others = [Some(named).filter(|&named| named != 0), driver.current_context()];
-        others
-            .into_iter()
-            .flatten()
-            .find(|&handle| driver.context_id(handle).is_some() && driver.device_of_context(handle) == Some(device))
+        others.into_iter().flatten().find(|&handle| {
+            let id = driver.context_id(handle);
+            let is_here = id.is_some() && driver.device_of_context(handle) == Some(device);
+            // What is taken in it has to be forgotten with it.
+            is_here && id.is_some_and(|id| self.lock().context(&self.cells, handle, id, device).is_some())
+        })
     }
 
     fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
@@ -308,6 +309,7 @@ impl Access {
         };
         match driver.grant(pool, by) {
             Code::SUCCESS => {
+                self.lock().granted.push((pool, by));
                 log::pair_info(
                     plan.src.device,
                     plan.dst.device,

@@ -172,11 +172,11 @@ impl Driver for Fake {
         self.mapped.contains(&(address, device))
     }
 
-    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         self.relaxed.set(self.relaxed.get() + 1);
         let result = work();
         self.relaxed.set(self.relaxed.get() - 1);
-        result
+        Some(result)
     }
 
     fn enable(&self, context: usize, peer: usize) -> Code {

@@ -65,6 +65,9 @@ impl Access {
             }
             Named::Pool(pool) => self.owners_of_pool(driver, pool),
         };
+        if devices.iter().any(|device| !(0..driver.device_count()).contains(device)) {
+            return None;
+        }
         // The one whose memory it is has access from the start.
         let registry = self.lock();
         let is_refused =

@@ -118,6 +118,9 @@ impl Access {
                 Place { kind: Kind::Plain, device: device?, owner, reach: 0 }
             }
             Holder::Pool(pool) => {
+                if self.lock().gone_pools.contains(&pool) {
+                    return None;
+                }
                 let owner = self.lock().pool(pool, memory.device)?;
                 Place { kind: Kind::Pool, device: device?, owner, reach: 0 }
             }

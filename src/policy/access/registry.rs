@@ -1,6 +1,6 @@
 //! Who holds memory, who may access whose, and what has been proven: all that is kept under the lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cells::{Cells, OWNERS};
 use crate::config::{self, Config, Denied, Probe};
@@ -92,6 +92,10 @@ pub(super) struct Registry {
     scratch: Vec<Scratch>,
     /// Which device was let reach which scratch, by its address.
     pub(super) shared: Vec<(u64, i32)>,
+    /// Which device we have granted access to which pool.
+    pub(super) granted: Vec<(usize, i32)>,
+    /// Pools that are gone, by their handles.
+    pub(super) gone_pools: BTreeSet<usize>,
     /// Whether a thread is proving or enabling something.
     pub(super) is_acting: bool,
     /// Pairs that wait for the end of a capture.
@@ -111,6 +115,8 @@ impl Registry {
             proofs: BTreeMap::new(),
             scratch: Vec::new(),
             shared: Vec::new(),
+            granted: Vec::new(),
+            gone_pools: BTreeSet::new(),
             is_acting: false,
             waiting: Vec::new(),
         }
@@ -187,7 +193,7 @@ impl Registry {
     pub(super) fn forget(&mut self, cells: &Cells, number: u8) {
         let Some(owner) = self.owner(number) else { return };
         if let Owner::Context { handle, .. } = owner {
-            self.scratch.retain(|scratch| scratch.context != handle);
+            self.drop_scratches(|scratch| scratch.context == handle);
         }
         self.links.retain(|link| link.from != number && link.to != number);
         self.attempts.retain(|&(one, other), _| one != number && other != number);
@@ -262,7 +268,18 @@ impl Registry {
 
     /// A stream that hangs is not used again.
     pub(super) fn drop_scratch(&mut self, dropped: &Scratch) {
-        self.scratch.retain(|scratch| scratch.address != dropped.address);
+        self.drop_scratches(|scratch| scratch.address == dropped.address);
+    }
+
+    /// A reset ends the pools of a device.
+    pub(super) fn forget_pools(&mut self, device: i32) {
+        self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
+    }
+
+    fn drop_scratches(&mut self, is_dropped: impl Fn(&Scratch) -> bool) {
+        let dropped: Vec<u64> = self.scratch.iter().filter(|scratch| is_dropped(scratch)).map(|s| s.address).collect();
+        self.scratch.retain(|scratch| !is_dropped(scratch));
+        self.shared.retain(|(address, _)| !dropped.contains(address));
     }
 }
 

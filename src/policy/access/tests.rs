@@ -48,7 +48,7 @@ impl Process {
             assert_eq!((question.flags, question.from), (1, Code(1)), "enables nothing");
             return question.to.0;
         }
-        let call = || self.driver.relaxed(|| self.driver.enable(context(from), context(to)));
+        let call = || self.driver.relaxed(|| self.driver.enable(context(from), context(to))).unwrap();
         let mut ret = call();
         for is_first in [true, false] {
             match self.access.enabled(&self.driver, context(to), 0, ret, is_first) {
@@ -65,11 +65,11 @@ impl Process {
         let question = self.access.disabling(&self.driver, context(to));
         let (ret, stays) = match question {
             Some(Question { peer, flags: 0, from: expected, to }) => {
-                let ret = self.driver.relaxed(|| self.driver.enable(context(from), peer));
+                let ret = self.driver.relaxed(|| self.driver.enable(context(from), peer)).unwrap();
                 assert_eq!(ret, expected);
                 (to, true)
             }
-            _ => (self.driver.relaxed(|| self.driver.disable(context(from), context(to))), false),
+            _ => (self.driver.relaxed(|| self.driver.disable(context(from), context(to))).unwrap(), false),
         };
         self.access.disabled(&self.driver, context(to), ret, stays);
         ret.0

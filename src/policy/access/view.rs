@@ -69,7 +69,8 @@ impl Access {
             }
             TOO_MANY_PEERS if is_first => {
                 let from = driver.current_context().and_then(|current| self.number(driver, current));
-                let is_given_up = from.is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from, 0, LONG)));
+                let is_given_up = from
+                    .is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from, 0, LONG)).unwrap_or_default());
                 if is_given_up { Revision::Again } else { Revision::Keep }
             }
             _ => Revision::Keep,
@@ -130,27 +131,44 @@ impl Access {
                 is_any_gone = true;
             }
         }
+        if let Some(device) = device {
+            self.lock().forget_pools(device);
+        }
         if is_any_gone {
             self.cache.forget();
             self.cells.unsettle();
         }
     }
 
-    /// Takes note that a pool is gone.
+    /// Takes note that a pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
+    /// any more.
     pub(crate) fn pool_is_gone(&self, pool: usize) {
         let mut registry = self.lock();
-        if let Some((number, _)) = registry.find(|owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool))
-        {
+        let is_it = |owner: &Owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool);
+        if let Some((number, _)) = registry.find(is_it) {
             registry.forget(&self.cells, number);
         }
+        registry.granted.retain(|&(granted, _)| granted != pool);
+        registry.gone_pools.insert(pool);
         drop(registry);
         self.cache.forget();
         self.cells.unsettle();
     }
 
-    /// Takes note that rights of a pool may have changed.
-    pub(crate) fn pools_have_changed(&self) {
+    /// Takes note of a new pool, perhaps with the handle of one that is gone.
+    pub(crate) fn pool_is_new(&self, pool: usize) {
+        self.lock().gone_pools.remove(&pool);
+    }
+
+    /// Takes note that the program has set a pool's rights for these devices.
+    pub(crate) fn pool_has_changed(&self, pool: usize, devices: &[i32]) {
+        self.lock().granted.retain(|&(granted, device)| granted != pool || !devices.contains(&device));
         self.cells.unsettle();
+    }
+
+    /// Whether it was us who granted a device access to a pool.
+    pub(crate) fn has_granted(&self, pool: usize, device: i32) -> bool {
+        self.lock().granted.contains(&(pool, device))
     }
 
     /// The numbers of the current context and a peer, if both are known.
