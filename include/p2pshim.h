@@ -8,6 +8,7 @@
 #define P2PSHIM_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /**
  * Major version of this header; p2pshim_version() tells that of the library.

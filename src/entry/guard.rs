@@ -299,7 +299,8 @@ impl Call {
         let thread_captures = unsafe { &*thread::current() }.captures();
         unseen(|| {
             let copy = read::peer_copy(values)?;
-            let on = Circumstances { contexts: read::contexts(values, &copy), thread_captures };
+            let contexts = read::contexts(values, &copy);
+            let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
             let traffic = copy.ends().and_then(|ends| ACCESS.consider(&RealDriver, &ends, on));
             let instead = if is_captured { self.captured(&copy) } else { None };
             Some(Decision { instead: instead.map(Instead::Copy), traffic })

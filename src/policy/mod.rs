@@ -73,10 +73,13 @@ pub(crate) trait Driver {
     fn has_marks(&self) -> bool;
 
     /// Marks all that a context has to do by now; none if the driver cannot.
-    fn mark(&self, context: usize) -> Option<usize>;
+    fn mark(&self, context: usize) -> Option<Mark>;
 
-    /// Whether all is done that was marked. The mark is given back then.
-    fn is_passed(&self, mark: usize) -> bool;
+    /// Whether all is done that was marked.
+    fn is_passed(&self, mark: &Mark) -> bool;
+
+    /// Gives a mark back.
+    fn drop_mark(&self, mark: Mark);
 
     /// Takes memory for a proof.
     fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code>;
@@ -101,6 +104,15 @@ pub(crate) trait Driver {
 
     /// Whether the memory's stream has nothing left to do.
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code>;
+}
+
+/// All that a context had to do at some time.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// The context.
+    pub(crate) context: usize,
+    /// The event that follows it all.
+    pub(crate) event: usize,
 }
 
 /// What the driver says of an address.

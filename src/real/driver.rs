@@ -10,7 +10,7 @@ use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HO
 use crate::os;
 use crate::policy::access::HALF;
 use crate::policy::capture::{self, Replacement};
-use crate::policy::{Copied, Driver, Holder, Memory, PeerCopy, Scratch, ScratchKind, Span};
+use crate::policy::{Copied, Driver, Holder, Mark, Memory, PeerCopy, Scratch, ScratchKind, Span};
 
 /// A function of the driver, looked for once.
 struct Entry {
@@ -400,7 +400,7 @@ impl Driver for RealDriver {
         CTX_RECORD_EVENT.get().is_some()
     }
 
-    fn mark(&self, context: usize) -> Option<usize> {
+    fn mark(&self, context: usize) -> Option<Mark> {
         /// `CU_EVENT_DISABLE_TIMING`.
         const NO_TIMING: c_uint = 2;
         within(context, || {
@@ -413,19 +413,19 @@ impl Driver for RealDriver {
                 // SAFETY: nobody else knows the event.
                 unsafe { event_destroy(event) };
             }
-            checked(code, event)
+            checked(code, Mark { context, event })
         })
         .ok()
     }
 
-    fn is_passed(&self, mark: usize) -> bool {
+    fn is_passed(&self, mark: &Mark) -> bool {
         // SAFETY: the event was made above, and is destroyed below only.
-        let is_passed = unsafe { event_query(mark) } == Code::SUCCESS;
-        if is_passed {
-            // SAFETY: as above; the caller has no more use for it.
-            unsafe { event_destroy(mark) };
-        }
-        is_passed
+        within(mark.context, || checked(unsafe { event_query(mark.event) }, ())).is_ok()
+    }
+
+    fn drop_mark(&self, mark: Mark) {
+        // SAFETY: the caller has no more use for the event. Destroying it does not wait for it.
+        let _ = within(mark.context, || checked(unsafe { event_destroy(mark.event) }, ()));
     }
 
     fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
@@ -484,11 +484,11 @@ impl Driver for RealDriver {
         /// `CUDA_ERROR_NOT_READY`.
         const NOT_READY: Code = Code(600);
         // SAFETY: the stream is ours and is never destroyed.
-        match unsafe { stream_query(scratch.stream) } {
+        within(scratch.context, || match unsafe { stream_query(scratch.stream) } {
             Code::SUCCESS => Ok(true),
             NOT_READY => Ok(false),
             code => Err(code),
-        }
+        })
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Circumstances {
     pub(crate) contexts: [usize; 2],
     /// Whether this thread is capturing any stream.
     pub(crate) thread_captures: bool,
+    /// Whether the thread has a context.
+    pub(crate) has_context: bool,
 }
 
 /// What is to be done about a copy.
@@ -77,6 +79,8 @@ impl Access {
         self.cells.touch(cell);
         let epoch = self.cells.epoch();
         let is_granted = self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src);
+        // Without a context no copy is made: there is nothing to open a path for.
+        let on = Circumstances { has_context: driver.current_context().is_some(), ..on };
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
             Step::Settled(path) => {
@@ -525,13 +529,13 @@ const SHORT: Duration = Duration::from_millis(1);
 fn becomes_idle(driver: &impl Driver, context: usize, patience: Duration) -> bool {
     let Some(mark) = driver.mark(context) else { return false };
     let started = Instant::now();
-    while !driver.is_passed(mark) {
-        if started.elapsed() > patience {
-            return false;
-        }
+    let mut is_idle = driver.is_passed(&mark);
+    while !is_idle && started.elapsed() < patience {
         thread::sleep(Duration::from_micros(50));
+        is_idle = driver.is_passed(&mark);
     }
-    true
+    driver.drop_mark(mark);
+    is_idle
 }
 
 /// Thresholds stay within their types.
@@ -587,7 +591,7 @@ impl Registry {
             if is_ours || is_left || proof.is_some() {
                 return Step::Settled(Path::Direct);
             }
-            if !is_due || self.is_acting || on.thread_captures {
+            if !is_due || !on.has_context || self.is_acting || on.thread_captures {
                 return Step::Now(Path::Direct);
             }
             self.is_acting = true;
@@ -596,7 +600,7 @@ impl Registry {
         if let Some(why) = self.never(kind, proof, src, dst) {
             return Step::Settled(Path::Staged(why));
         }
-        if !is_due {
+        if !is_due || !on.has_context {
             return Step::Now(Path::Staged(match attempts {
                 attempts if attempts.is_limit => Why::Limit,
                 attempts if attempts.is_busy => Why::Busy,

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::abi::Code;
-use crate::policy::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
+use crate::policy::{Driver, Holder, Mark, Memory, Scratch, ScratchKind, Span};
 
 /// What happens to direct copies from one device to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,13 +208,15 @@ impl Driver for Fake {
         self.marks
     }
 
-    fn mark(&self, context: usize) -> Option<usize> {
-        self.marks.then_some(context)
+    fn mark(&self, context: usize) -> Option<Mark> {
+        self.marks.then_some(Mark { context, event: 0 })
     }
 
-    fn is_passed(&self, mark: usize) -> bool {
-        !self.working.borrow().contains(&mark)
+    fn is_passed(&self, mark: &Mark) -> bool {
+        !self.working.borrow().contains(&mark.context)
     }
+
+    fn drop_mark(&self, _: Mark) {}
 
     fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
         assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
