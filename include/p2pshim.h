@@ -1,5 +1,5 @@
 /*
- * p2pshim: shows the GPU-to-GPU copies of programs nobody can rebuild.
+ * p2pshim: makes, shows and repairs GPU-to-GPU copies in programs nobody can rebuild.
  * Generated from src/capi.rs by `make header`; do not edit.
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
