@@ -240,6 +240,7 @@ rows! {
     cuEventDestroy 4000 cuEventDestroy_v2;
     cuEventRecord 2000 cuEventRecord per_thread 7000 cuEventRecord_ptsz;
     cuEventRecordWithFlags 11010 cuEventRecordWithFlags per_thread 11010 cuEventRecordWithFlags_ptsz;
+    cuCtxRecordEvent 12050 cuCtxRecordEvent;
     cuEventQuery 2000 cuEventQuery;
     cuEventSynchronize 2000 cuEventSynchronize;
     cuEventElapsedTime 2000 cuEventElapsedTime;

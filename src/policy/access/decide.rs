@@ -9,7 +9,7 @@ use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind, Path, Place, Traffic, Why, cause, evident, left_alone};
 use crate::api::abi::Code;
 use crate::config::{self, Probe};
-use crate::policy::{Driver, Ends, Scratch, ScratchKind};
+use crate::policy::{Driver, Ends, Scratch, ScratchKind, capture};
 use crate::record::log;
 
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
@@ -248,12 +248,11 @@ impl Access {
             result => result?,
         };
         let [forth, back] = can;
-        let shares = match plan.kind {
-            // As it will be done with the program's pool.
-            Kind::Pool if plan.pools[0].is_some() && back => [(&src, dst.device, true), (&dst, src.device, false)],
-            Kind::Pool => [(&src, dst.device, false), (&dst, src.device, forth)],
-            _ => [(&src, dst.device, back), (&dst, src.device, forth)],
-        };
+        // As it will be done with the program's memory.
+        let is_shared = |side: Option<usize>| plan.kind != Kind::Pool || side.is_some();
+        let [src_pool, dst_pool] = plan.pools;
+        let shares =
+            [(&dst, src.device, forth && is_shared(dst_pool)), (&src, dst.device, back && is_shared(src_pool))];
         for (scratch, device, _) in shares.into_iter().filter(|&(_, _, is_wanted)| is_wanted) {
             if !self.lock().shared.contains(&(scratch.address, device)) {
                 driver.share(scratch, device).map_err(Failure::from)?;
@@ -304,25 +303,28 @@ impl Access {
         }
     }
 
+    /// Grants both pools, if there are two: a device writes to another faster than it reads from it.
     fn open_pool(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
         let [src, dst] = plan.devices();
-        let (pool, of, by) = match plan.pools {
-            [Some(pool), _] if back => (pool, src, dst),
-            [_, Some(pool)] if forth => (pool, dst, src),
-            _ => return Path::Staged(Why::NoPath),
-        };
-        match driver.grant(pool, by) {
-            Code::SUCCESS => {
-                self.lock().granted.push((pool, by));
-                log::pair_info(
-                    plan.src.device,
-                    plan.dst.device,
-                    format_args!("device {by} was granted access to memory pool {pool:#x} of device {of}"),
-                );
-                Path::Direct
+        let [src_pool, dst_pool] = plan.pools;
+        let grants = [(dst_pool.filter(|_| forth), dst, src), (src_pool.filter(|_| back), src, dst)];
+        let mut path = Path::Staged(Why::NoPath);
+        for (pool, of, by) in grants.into_iter().filter_map(|(pool, of, by)| Some((pool?, of, by))) {
+            match driver.grant(pool, by) {
+                Code::SUCCESS => {
+                    self.lock().granted.push((pool, by));
+                    log::pair_info(
+                        plan.src.device,
+                        plan.dst.device,
+                        format_args!("device {by} was granted access to memory pool {pool:#x} of device {of}"),
+                    );
+                    path = Path::Direct;
+                }
+                code if path != Path::Direct => path = self.unproven(plan, code),
+                _ => {}
             }
-            code => self.unproven(plan, code),
         }
+        path
     }
 
     fn open_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
@@ -379,7 +381,7 @@ impl Access {
     /// Copies that are under way, and graphs that were instantiated with direct copies, end with a fault of the whole context
     /// when their link is closed. So nothing is given up once there are graphs, nor while either context has anything to do.
     pub(super) fn give_up_one(&self, driver: &impl Driver, from: u8, keep: u8, patience: Duration) -> bool {
-        if self.graphs.load(Relaxed) {
+        if self.graphs.load(Relaxed) || capture::may_be_under_way() {
             return false;
         }
         let victim = self.victim(&self.lock(), from, keep);

@@ -122,8 +122,8 @@ struct Event {
 #[derive(Clone)]
 enum Recorded {
     Never,
-    /// Among a stream's work.
-    Run(Arc<Fence>),
+    /// Among the work of a stream, or of all of a context's.
+    Run(Vec<Arc<Fence>>),
     /// In a capture, after these nodes.
     Captured(CaptureId, Vec<NodeHandle>),
 }

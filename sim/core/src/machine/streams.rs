@@ -134,9 +134,21 @@ impl Machine {
         }
         let recorded = match state.captures.of(&stream)? {
             Some(CaptureInfo { id, .. }) => Recorded::Captured(id, state.captures.after(&stream)),
-            None => Recorded::Run(state.submit(&stream, Vec::new(), Work::Nothing)?),
+            None => Recorded::Run(vec![state.submit(&stream, Vec::new(), Work::Nothing)?]),
         };
         state.event_mut(handle)?.recorded = recorded;
+        Ok(())
+    }
+
+    /// Records an event after all that its context has to do by now, in whichever stream.
+    pub fn record_event_of_context(&self, handle: EventHandle, context: ContextHandle) -> Result<()> {
+        let mut state = self.lock();
+        let id = state.named(context)?;
+        if state.event(handle)?.context != id {
+            return Err(Error::INVALID_HANDLE);
+        }
+        let tails = state.contexts.get(&id).ok_or(Error::INVALID_CONTEXT)?.all_tails();
+        state.event_mut(handle)?.recorded = Recorded::Run(tails);
         Ok(())
     }
 
@@ -147,7 +159,7 @@ impl Machine {
         let capture = state.captures.of(&stream)?;
         match (state.event(handle)?.recorded.clone(), capture) {
             (Recorded::Never, _) => Ok(()),
-            (Recorded::Run(fence), None) => state.submit(&stream, vec![fence], Work::Nothing).map(drop),
+            (Recorded::Run(fences), None) => state.submit(&stream, fences, Work::Nothing).map(drop),
             (Recorded::Run(_), Some(capture)) => {
                 state.captures.invalidate(capture.id);
                 Err(Error::STREAM_CAPTURE_ISOLATION)
@@ -158,7 +170,7 @@ impl Machine {
 
     /// Whether the event's last record has been reached; one that was never recorded has.
     pub fn event_is_done(&self, handle: EventHandle) -> Result<bool> {
-        Ok(self.lock().recorded(handle)?.is_none_or(|fence| fence.is_done()))
+        Ok(self.lock().recorded(handle)?.iter().all(|fence| fence.is_done()))
     }
 
     /// Waits for the event's last record.
@@ -174,7 +186,10 @@ impl Machine {
         let done_at = |handle| {
             let event = state.event(handle)?;
             match &event.recorded {
-                Recorded::Run(fence) if event.has_time => fence.done_at().ok_or(Error::NOT_READY),
+                Recorded::Run(fences) if event.has_time => {
+                    let reached: Option<Vec<_>> = fences.iter().map(|fence| fence.done_at()).collect();
+                    reached.and_then(|times| times.into_iter().max()).ok_or(Error::NOT_READY)
+                }
                 Recorded::Captured(..) => Err(Error::CAPTURED_EVENT),
                 _ => Err(Error::INVALID_HANDLE),
             }
@@ -209,15 +224,15 @@ impl State {
         }))
     }
 
-    /// The fence of an event's last record, for a caller who asks or waits.
-    fn recorded(&mut self, handle: EventHandle) -> Result<Option<Arc<Fence>>> {
+    /// The fences of an event's last record, for a caller who asks or waits.
+    fn recorded(&mut self, handle: EventHandle) -> Result<Vec<Arc<Fence>>> {
         let recorded = self.event(handle)?.recorded.clone();
         if let Recorded::Captured(id, _) = recorded {
             self.captures.invalidate(id);
             return Err(Error::CAPTURED_EVENT);
         }
         self.captures.refuse_unseen(current::caller())?;
-        Ok(if let Recorded::Run(fence) = recorded { Some(fence) } else { None })
+        Ok(if let Recorded::Run(fences) = recorded { fences } else { Vec::new() })
     }
 
     fn event(&self, handle: EventHandle) -> Result<&Event> {

@@ -291,6 +291,20 @@ fn free_waits_for_work_and_synchronising_for_nothing_later() {
 }
 
 #[test]
+fn event_of_a_context_is_done_after_all_its_streams() {
+    let rig = Rig::new(2);
+    let event = rig.on(0).create_event(false).unwrap();
+    let gate = rig.block(rig.stream(0, Role::NonBlocking));
+    rig.on(0).record_event_of_context(event, rig.contexts[0]).unwrap();
+    settle();
+    assert_eq!(rig.on(0).event_is_done(event), Ok(false));
+    gate.signal();
+    rig.on(0).synchronize_event(event).unwrap();
+    assert_eq!(rig.on(0).event_is_done(event), Ok(true));
+    assert_eq!(rig.on(0).record_event_of_context(event, rig.contexts[1]), Err(Error::INVALID_HANDLE));
+}
+
+#[test]
 fn enable_peer_answers_as_measured() {
     let no_path = vec![(0, 2)];
     let rig = Rig::with(Config { devices: 4, no_path, max_peers: 2, ..Config::default() });

@@ -1,6 +1,6 @@
 //! Events.
 
-use p2psim_core::machine::EventHandle;
+use p2psim_core::machine::{ContextHandle, EventHandle};
 use p2psim_core::{Error, Result};
 
 use super::require;
@@ -34,6 +34,11 @@ api! {
 
     fn cuEventRecord | cuEventRecord_ptsz [default] (event: u64, queue: u64) {
         machine()?.record_event(EventHandle(event), stream(queue, default))
+    }
+
+    /// As of 12.5.
+    fn cuCtxRecordEvent(context: u64, event: u64) {
+        machine()?.record_event_of_context(EventHandle(event), ContextHandle(context))
     }
 
     /// The flag says how a capture records it.
