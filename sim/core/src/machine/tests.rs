@@ -313,7 +313,8 @@ fn enable_peer_answers_as_measured() {
     assert_eq!(machine.enable_peer(zero, 0), Err(Error::PEER_ACCESS_UNSUPPORTED));
     assert_eq!(machine.enable_peer(ContextHandle(0), 0), Err(Error::INVALID_CONTEXT));
     assert_eq!(machine.enable_peer(one, 1), Err(Error::INVALID_VALUE));
-    assert_eq!(machine.enable_peer(ContextHandle(0), 1), Err(Error::INVALID_VALUE));
+    assert_eq!(machine.enable_peer(ContextHandle(0), 1), Err(Error::INVALID_CONTEXT));
+    assert_eq!(machine.enable_peer(zero, 1), Err(Error::INVALID_VALUE));
     assert_eq!(machine.enable_peer(two, 0), Err(Error::PEER_ACCESS_UNSUPPORTED));
     assert_eq!(machine.disable_peer(zero), Err(Error::PEER_ACCESS_NOT_ENABLED));
     assert_eq!(machine.disable_peer(one), Err(Error::PEER_ACCESS_NOT_ENABLED));
