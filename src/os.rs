@@ -1,6 +1,9 @@
 //! The few services of the operating system that need `unsafe`: descriptors, signals, cancellation, fork, the
 //! environment, memory that may not be there.
 
+#[allow(dead_code, reason = "P2PSHIM_PROBE=full does not call it yet")]
+pub(crate) mod child;
+
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
