@@ -171,10 +171,10 @@ impl Proof<'_> {
         Ok(difference(&sent, &found).map(|difference| difference.to_string()))
     }
 
-    /// GB/s of copies from A to B: the best of three rounds of two, by the host's clock.
+    /// GB/s of copies from A to B: the best of three rounds of four, by the host's clock.
     fn speed(&self) -> Result<f64> {
         const ROUNDS: usize = 3;
-        const COPIES: usize = 2;
+        const COPIES: usize = 4;
         let [a, b] = &self.sides;
         let from = self.driver.allocate(a.context, SPEED_BYTES)?;
         let to = self.driver.allocate(b.context, SPEED_BYTES)?;
