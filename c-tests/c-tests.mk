@@ -13,15 +13,21 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 
 # Programs of the runtime API: in every flavour.
 C_RUNTIME_CASES := conformance guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
-  exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies closed_stderr sigpipe_stderr no_driver
+  exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
+  sigpipe_stderr no_driver hidden
+# Programs of both APIs: in every flavour, linked with the driver too.
+C_BOTH_CASES := random_access never_enables lists_peers
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
+# Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
+C_GPU_CASES := bandwidth first_use alloc_cost
 
-C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
+C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
+  $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api same_pointer two_majors library_constructor wraps_dlsym \
-  unversioned_reference missing_function $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
+  unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
   libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so standin-driver/libcuda.so.1)
 
@@ -37,9 +43,9 @@ $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1): | sim 
 C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
-$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
+$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 
-vpath %.c c-tests c-tests/cases c-tests/lib
+vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu
 vpath %.cpp c-tests/cases
 
 CU11 := -isystem $(NVIDIA)/cu11/include
@@ -51,14 +57,18 @@ CUDART13 := $(NVIDIA)/cu13/lib/libcudart.so.13
 C_LIBRARY := -shared -fPIC
 BESIDE := '-Wl,-rpath,$$ORIGIN'
 
+# They find the driver as they find the runtime: by LD_LIBRARY_PATH, or the real one.
+$(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
+$(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): $(SIM_LIB)/libcuda.so.1
+
 $(C_TESTS)/%-11: %.c
-	$(C_TESTS_CC) $(CU11) $< $(CUDART11) -lpthread -ldl -o $@
+	$(C_TESTS_CC) $(CU11) $< $(CUDART11) $(C_TESTS_DRIVER) -lpthread -ldl -o $@
 $(C_TESTS)/%-12: %.c
-	$(C_TESTS_CC) $(CU12) $< $(CUDART12) -lpthread -ldl -o $@
+	$(C_TESTS_CC) $(CU12) $< $(CUDART12) $(C_TESTS_DRIVER) -lpthread -ldl -o $@
 $(C_TESTS)/%-13: %.c
-	$(C_TESTS_CC) $(CU13) $< $(CUDART13) -lpthread -ldl -o $@
+	$(C_TESTS_CC) $(CU13) $< $(CUDART13) $(C_TESTS_DRIVER) -lpthread -ldl -o $@
 $(C_TESTS)/%-static: %.c $(SIM_LIB)/libcudart_static.a
-	$(C_TESTS_CC) $(CU13) $< $(SIM_LIB)/libcudart_static.a $(C_TESTS_STATIC) -o $@
+	$(C_TESTS_CC) $(CU13) $< $(SIM_LIB)/libcudart_static.a $(C_TESTS_DRIVER) $(C_TESTS_STATIC) -o $@
 $(C_TESTS)/%-nvidia12: %.c
 	$(C_TESTS_CC) $(CU12) $< $(NVIDIA)/cu12/lib/libcudart_static.a -ldl -lpthread -lrt -o $@
 $(C_TESTS)/%-nvidia13: %.c
@@ -66,7 +76,7 @@ $(C_TESTS)/%-nvidia13: %.c
 
 $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
 	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@
-$(C_TESTS)/driver_api: driver_api.c $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/driver_api $(C_TESTS)/pools_after_reset: $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -ldl -o $@
 $(C_TESTS)/same_pointer: same_pointer.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) $(SIM_LIB)/libcuda.so.1 -ldl -o $@

@@ -98,6 +98,32 @@ typedef struct {
   const char *help;
 } p2pshim_option_t;
 
+/**
+ * The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted.
+ */
+typedef struct {
+  /**
+   * Set by the caller: sizeof(p2pshim_pair_t).
+   */
+  size_t size;
+  /**
+   * Copies that went directly from device to device, or stayed in one.
+   */
+  uint64_t direct_copies;
+  /**
+   * Their bytes.
+   */
+  uint64_t direct_bytes;
+  /**
+   * Copies that went through the host.
+   */
+  uint64_t staged_copies;
+  /**
+   * Their bytes.
+   */
+  uint64_t staged_bytes;
+} p2pshim_pair_t;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -140,6 +166,19 @@ size_t p2pshim_option_count(void);
  */
 p2pshim_status_t p2pshim_option_get(size_t index,
                                     p2pshim_option_t *option);
+
+/**
+ * Tells what has been copied from a device to another, by ordinals.
+ *
+ * Returns P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals that are
+ * negative or above 31, which are not counted; then nothing is written. May be called from any thread.
+ *
+ * # Safety
+ * `pair` is NULL or points to a struct of the size that its first field says.
+ */
+p2pshim_status_t p2pshim_pair_get(int src_device,
+                                  int dst_device,
+                                  p2pshim_pair_t *pair);
 
 #ifdef __cplusplus
 }  // extern "C"

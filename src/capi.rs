@@ -10,6 +10,7 @@ use std::mem::size_of;
 
 use crate::api::Function;
 use crate::config::Variable;
+use crate::record::counters;
 
 /// Major version of this header; p2pshim_version() tells that of the library.
 pub const P2PSHIM_VERSION_MAJOR: c_int = 0;
@@ -64,6 +65,22 @@ pub struct p2pshim_option_t {
     pub default_value: *const c_char,
     /// What it does.
     pub help: *const c_char,
+}
+
+/// The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_pair_t {
+    /// Set by the caller: sizeof(p2pshim_pair_t).
+    pub size: usize,
+    /// Copies that went directly from device to device, or stayed in one.
+    pub direct_copies: u64,
+    /// Their bytes.
+    pub direct_bytes: u64,
+    /// Copies that went through the host.
+    pub staged_copies: u64,
+    /// Their bytes.
+    pub staged_bytes: u64,
 }
 
 /// The version of the library, such as "0.1.0". The text lives as long as the library.
@@ -127,6 +144,32 @@ pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_o
     unsafe { give(&described, option, OPTION_SIZE_0_1) }
 }
 
+/// Tells what has been copied from a device to another, by ordinals.
+///
+/// Returns P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals that are
+/// negative or above 31, which are not counted; then nothing is written. May be called from any thread.
+///
+/// # Safety
+/// `pair` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_pair_get(
+    src_device: c_int,
+    dst_device: c_int,
+    pair: *mut p2pshim_pair_t,
+) -> p2pshim_status_t {
+    let ordinals = usize::try_from(src_device).ok().zip(usize::try_from(dst_device).ok());
+    let Some(sums) = ordinals.and_then(|(src, dst)| counters::sums(src, dst)) else { return P2PSHIM_OUT_OF_RANGE };
+    let described = p2pshim_pair_t {
+        size: size_of::<p2pshim_pair_t>(),
+        direct_copies: sums.direct.copies,
+        direct_bytes: sums.direct.bytes,
+        staged_copies: sums.staged.copies,
+        staged_bytes: sums.staged.bytes,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, pair, PAIR_SIZE_0_1) }
+}
+
 /// A text of the tables as C sees it; they end in NUL.
 fn text(text: &'static str) -> *const c_char {
     text.as_ptr().cast()
@@ -135,6 +178,7 @@ fn text(text: &'static str) -> *const c_char {
 /// The sizes of the structs in the first release that had them.
 const API_SIZE_0_1: usize = 48;
 const OPTION_SIZE_0_1: usize = 40;
+const PAIR_SIZE_0_1: usize = 40;
 
 /// Copies as much of `from` as the caller's struct has room for; its size field stays the caller's.
 ///

@@ -193,6 +193,26 @@ fn entry_point_static_same_output_preloaded() {
     entry_point("static");
 }
 
+/// The program asks by every route and sees peers by each, before its copies and after them.
+#[test]
+fn hidden_looks_by_every_route_same_output_preloaded() {
+    for flavour in ["11", "12", "13", "static"] {
+        let (plain, trace) = Program::case(&format!("hidden-{flavour}")).assert_same_preloaded();
+        plain.assert_success();
+        assert_eq!(plain.stdout.matches(" is reachable").count(), 4, "{}", plain.stdout);
+        let routes = if flavour == "static" { 3 + 1 } else { 3 };
+        let asked = trace.names_at(0).into_iter().filter(|name| *name == "cuCtxEnablePeerAccess").count();
+        assert_eq!(asked, 4 * routes, "{:#?}", trace.calls);
+    }
+}
+
+#[test]
+fn hidden_without_a_hardware_path_sees_no_peer() {
+    let outcome = Program::case("hidden-13").env("P2PSIM_NO_P2P", "0-1").plain();
+    outcome.assert_success();
+    assert_eq!(outcome.stdout.matches(" is hidden").count(), 4, "{}", outcome.stdout);
+}
+
 #[test]
 fn driver_api_same_output_preloaded() {
     let (plain, trace) = Program::case("driver_api").assert_same_preloaded();

@@ -2,6 +2,7 @@
 import torch
 
 source = torch.arange(1 << 22, device="cuda:0", dtype=torch.int64)
-moved = source.to("cuda:1")
-back = moved.to("cuda:0")
-print("PyTorch", int(moved.sum()), bool(torch.equal(source, back)))
+for _ in range(10):
+    moved = source.to("cuda:1")
+    back = moved.to("cuda:0")
+print("PyTorch", int(moved.sum()), int(back.sum()), bool(torch.equal(source, back)))

@@ -54,6 +54,31 @@ macro_rules! for_each_function {
             state  driver  10000 cuStreamEndCapture(hStream: Stream, phGraph: Pointer);
             state  driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
 
+            state  driver   2000 cuMemFree(dptr: UInt);
+            state  driver   3020 cuMemFree_v2(dptr: DevicePointer);
+            state  driver  11020 cuMemFreeAsync(dptr: DevicePointer, hStream: Stream);
+            state  driver  11020 cuMemFreeAsync_ptsz(dptr: DevicePointer, hStream: Stream);
+            state  driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
+            state  driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
+            state  driver  11020 cuMemPoolSetAccess(pool: Pointer, map: Pointer, count: Size);
+            state  driver  11020 cuMemPoolGetAccess(flags: Pointer, memPool: Pointer, location: Pointer);
+            state  driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
+            state  driver  11020 cuMemPoolDestroy(pool: Pointer);
+            state  driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
+            state  driver   2000 cuCtxDestroy(ctx: Context);
+            state  driver   4000 cuCtxDestroy_v2(ctx: Context);
+            state  driver  12040 cuGreenCtxDestroy(hCtx: Pointer);
+            state  driver   7000 cuDevicePrimaryCtxRelease(dev: Ordinal);
+            state  driver  11000 cuDevicePrimaryCtxRelease_v2(dev: Ordinal);
+            state  driver   7000 cuDevicePrimaryCtxReset(dev: Ordinal);
+            state  driver  11000 cuDevicePrimaryCtxReset_v2(dev: Ordinal);
+
+            state  driver  10000 cuGraphInstantiate(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
+            state  driver  11000 cuGraphInstantiate_v2(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
+            state  driver  11040 cuGraphInstantiateWithFlags(phGraphExec: Pointer, hGraph: Pointer, flags: UInt64);
+            state  driver  12000 cuGraphInstantiateWithParams(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
+            state  driver  12000 cuGraphInstantiateWithParams_ptsz(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
+
             lookup driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
             lookup driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);
         }

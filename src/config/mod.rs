@@ -41,6 +41,30 @@ const OPTIONS: &[Variable] = &[
         help: "off: every hook hands out or calls the real function and does nothing else\0",
     },
     Variable {
+        name: "P2PSHIM_ACCESS\0",
+        values: Values::Words("auto|app|off\0"),
+        default: "auto\0",
+        help: "auto: peer access is verified and enabled for pairs that copy; app: only what the program enables itself; off: peer access is hidden from the program, and copies go through the host\0",
+    },
+    Variable {
+        name: "P2PSHIM_DENY\0",
+        values: Values::Free("pairs of devices such as 0-1,2>3\0"),
+        default: "\0",
+        help: "pairs for which P2PSHIM_ACCESS=off holds: 0-1 both ways, 2>3 the access of device 2 to memory of device 3\0",
+    },
+    Variable {
+        name: "P2PSHIM_PROBE\0",
+        values: Values::Words("quick|full|off\0"),
+        default: "quick\0",
+        help: "how a pair is verified before it is trusted; quick: data is copied and compared; full: kernels load and store as well, in a process of its own; off: not at all\0",
+    },
+    Variable {
+        name: "P2PSHIM_POOLS\0",
+        values: Values::Words("auto|app\0"),
+        default: "auto\0",
+        help: "auto: a memory pool seen in a copy between devices is made accessible to the other device; app: only what the program grants itself\0",
+    },
+    Variable {
         name: "P2PSHIM_CAPTURE\0",
         values: Values::Words("rewrite|forward\0"),
         default: "rewrite\0",
@@ -93,11 +117,50 @@ impl Variable {
     }
 }
 
+/// Who decides about peer access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// The shim: verified, for pairs that copy.
+    Auto,
+    /// The program.
+    App,
+    /// Nobody gets any.
+    Off,
+}
+
+/// How a pair is verified before it is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// By copies.
+    Quick,
+    /// By copies, and by loads and stores of kernels in a process of its own.
+    Full,
+    /// Not at all.
+    Off,
+}
+
+/// One device's access to the memory of another, by ordinals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denied {
+    /// The device that would reach.
+    pub(crate) device: i32,
+    /// The device whose memory it would be.
+    pub(crate) peer: i32,
+}
+
 /// The options as they hold for this process.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     /// `P2PSHIM`: whether anything but forwarding happens.
     pub(crate) on: bool,
+    /// `P2PSHIM_ACCESS`: who decides about peer access.
+    pub(crate) access: Access,
+    /// `P2PSHIM_DENY`: pairs whose peer access is hidden.
+    pub(crate) denied: Vec<Denied>,
+    /// `P2PSHIM_PROBE`: how a pair is verified.
+    pub(crate) probe: Probe,
+    /// `P2PSHIM_POOLS`: whether memory pools are made accessible.
+    pub(crate) grants_pools: bool,
     /// `P2PSHIM_CAPTURE`: whether peer copies on capturing streams are replaced.
     pub(crate) rewrites_captured: bool,
     /// `P2PSHIM_LOG`: an env_logger filter.
@@ -106,13 +169,28 @@ pub(crate) struct Config {
     pub(crate) log_file: Option<OsString>,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            on: true,
+            access: Access::Auto,
+            denied: Vec::new(),
+            probe: Probe::Quick,
+            grants_pools: true,
+            rewrites_captured: true,
+            log: "warn".to_owned(),
+            log_file: None,
+        }
+    }
+}
+
 impl Config {
     /// Reads the options out of `environment`, and says what it could not use.
     ///
     /// Variables without our prefix are left alone. An unknown name or value has no effect but its
     /// warning; an empty value counts as not set.
     pub(crate) fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<String>) {
-        let mut config = Self { on: true, rewrites_captured: true, log: "warn".to_owned(), log_file: None };
+        let mut config = Self::default();
         let mut warnings = Vec::new();
         for (name, value) in environment {
             let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
@@ -138,6 +216,22 @@ impl Config {
             }
             match name {
                 "P2PSHIM" => config.on = value == "on",
+                "P2PSHIM_ACCESS" => {
+                    config.access = match value {
+                        "app" => Access::App,
+                        "off" => Access::Off,
+                        _ => Access::Auto,
+                    };
+                }
+                "P2PSHIM_DENY" => config.denied = parse_pairs(value).unwrap_or_default(),
+                "P2PSHIM_PROBE" => {
+                    config.probe = match value {
+                        "full" => Probe::Full,
+                        "off" => Probe::Off,
+                        _ => Probe::Quick,
+                    };
+                }
+                "P2PSHIM_POOLS" => config.grants_pools = value == "auto",
                 "P2PSHIM_CAPTURE" => config.rewrites_captured = value == "rewrite",
                 "P2PSHIM_LOG" => config.log = value.to_owned(),
                 _ => {}
@@ -171,9 +265,34 @@ impl Variable {
                     nearest(value, LEVELS.iter().copied())
                 })
             }),
+            Values::Free(_) if name == "P2PSHIM_DENY" => parse_pairs(value).map(drop).map_err(|item| {
+                format!(
+                    "{name}={value:?}: `{item}` is no pair of devices; write 0-1 (both ways) or 0>1. Nothing is denied"
+                )
+            }),
             Values::Free(_) => Ok(()),
         }
     }
+}
+
+/// Reads `0-1,2>3`.
+///
+/// # Errors
+/// The item that is no pair.
+fn parse_pairs(text: &str) -> Result<Vec<Denied>, &str> {
+    let mut pairs = Vec::new();
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        let both_ways = item.split_once('-');
+        let (device, peer) = both_ways.or(item.split_once('>')).ok_or(item)?;
+        let ordinal = |text: &str| text.trim().parse::<u16>().map(i32::from).map_err(|_| item);
+        let (device, peer) = (ordinal(device)?, ordinal(peer)?);
+        if device == peer {
+            return Err(item);
+        }
+        pairs.push(Denied { device, peer });
+        pairs.extend(both_ways.map(|_| Denied { device: peer, peer: device }));
+    }
+    Ok(pairs)
 }
 
 /// What lines of the log are filtered by.
@@ -236,7 +355,7 @@ mod tests {
     #[test]
     fn read_nothing_set_defaults_hold() {
         let (config, warnings) = read(&[("PATH", "/bin"), ("P2PSIM_DEVICES", "4"), ("P2PSHIMS", "x")]);
-        assert_eq!(config, Config { on: true, rewrites_captured: true, log: "warn".into(), log_file: None });
+        assert_eq!(config, Config::default());
         assert!(warnings.is_empty(), "{warnings:?}");
     }
 
@@ -248,9 +367,9 @@ mod tests {
             config,
             Config {
                 on: false,
-                rewrites_captured: true,
                 log: "warn,p2pshim::lookup=debug".into(),
-                log_file: Some("/tmp/x".into())
+                log_file: Some("/tmp/x".into()),
+                ..Config::default()
             }
         );
         assert!(warnings.is_empty(), "{warnings:?}");
@@ -271,12 +390,41 @@ mod tests {
     #[test]
     fn read_unknown_value_warning_names_the_nearest_and_the_default_holds() {
         let (config, warnings) = read(&[("P2PSHIM", "offf"), ("P2PSHIM_LOG", "trce")]);
-        assert_eq!(config, Config { on: true, rewrites_captured: true, log: "warn".into(), log_file: None });
+        assert_eq!(config, Config::default());
         assert_eq!(warnings[0], "P2PSHIM=\"offf\": no such value; did you mean off? The default holds: on");
         assert!(
             warnings[1].contains("P2PSHIM_LOG=\"trce\"") && warnings[1].contains("did you mean trace?"),
             "{warnings:?}"
         );
+    }
+
+    #[test]
+    fn read_access_options_are_taken() {
+        let (config, warnings) = read(&[
+            ("P2PSHIM_ACCESS", "app"),
+            ("P2PSHIM_DENY", "0-1, 2>3"),
+            ("P2PSHIM_PROBE", "off"),
+            ("P2PSHIM_POOLS", "app"),
+        ]);
+        let denied = [(0, 1), (1, 0), (2, 3)].map(|(device, peer)| Denied { device, peer });
+        let expected = Config {
+            access: Access::App,
+            denied: denied.to_vec(),
+            probe: Probe::Off,
+            grants_pools: false,
+            ..Config::default()
+        };
+        assert_eq!(config, expected);
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_damaged_pairs_nothing_is_denied() {
+        for pairs in ["0", "0:1", "0-1,x>2", "3-3", "-1>2", "0>99999"] {
+            let (config, warnings) = read(&[("P2PSHIM_DENY", pairs)]);
+            assert!(config.denied.is_empty(), "{pairs}");
+            assert!(warnings.len() == 1 && warnings[0].contains("is no pair of devices"), "{warnings:?}");
+        }
     }
 
     #[test]

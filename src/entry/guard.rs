@@ -1,6 +1,7 @@
 //! What surrounds every real call: is the shim on, who called, what encloses it, where does it go.
 
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
 use std::time::Instant;
@@ -9,12 +10,15 @@ use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
 use super::read;
 use super::thread;
-use crate::api::Function;
 use crate::api::abi::{Code, Value};
+use crate::api::{Function, Layer};
 use crate::config::{self, Config};
 use crate::os;
-use crate::policy::{self, Driver, Verdict};
-use crate::real::driver::{self, ReadyCopy, RealDriver};
+use crate::policy::access::{Circumstances, Hidden, Named, PEER_ACCESS_NOT_ENABLED};
+use crate::policy::capture::{self, Change};
+use crate::policy::path::Path;
+use crate::policy::{self, ACCESS, Driver, PeerCopy, Question, Revision, Traffic, Verdict};
+use crate::real::driver::{self, AccessDesc, Location, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::{self, Event};
 
@@ -130,6 +134,66 @@ pub(crate) struct Call {
     stack: usize,
 }
 
+/// What was decided about a call. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Decision {
+    /// What is called in place of the real function.
+    pub(crate) instead: Option<Instead>,
+    /// For a copy: from where to where, and which way.
+    pub(crate) traffic: Option<Traffic>,
+}
+
+impl Decision {
+    /// The real function gets the call as it came.
+    pub(crate) const FORWARD: Self = Self { instead: None, traffic: None };
+
+    fn note(&self) -> Option<&'static str> {
+        match self.instead {
+            Some(Instead::Copy(copy)) => Some(copy.note),
+            _ => None,
+        }
+    }
+}
+
+/// What is called in place of a function.
+#[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
+#[derive(Clone, Copy)]
+pub(crate) enum Instead {
+    /// Another copy.
+    Copy(ReadyCopy),
+    /// Another question about peer access.
+    Question(Question),
+}
+
+impl Instead {
+    /// Calls it.
+    ///
+    /// # Safety
+    /// What the function asks of its caller whose place this takes.
+    pub(crate) unsafe fn make(&self) -> Code {
+        match self {
+            // SAFETY: the caller's.
+            Self::Copy(copy) => unsafe { copy.make() },
+            &Self::Question(Question { peer, flags, from, to }) => {
+                match driver::enable_peer_access(peer, flags) {
+                    // Enabled after all, if it was not: that is what it takes the access to be.
+                    ret if ret == from || ret == Code::SUCCESS => to,
+                    ret => ret,
+                }
+            }
+        }
+    }
+}
+
+/// What the program gets for an answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Revised {
+    /// The code.
+    pub(crate) ret: Code,
+    /// Whether the function is called once more.
+    pub(crate) again: bool,
+}
+
 /// What has to be put right when the real function has returned.
 #[derive(Clone, Copy)]
 pub(crate) struct Running {
@@ -197,38 +261,257 @@ impl Call {
         answer
     }
 
-    /// Decides about a copy that concerns the policy: what is to be called in its place, if anything. The values are the
-    /// program's arguments.
+    /// Decides about a copy. The values are the program's arguments.
+    #[inline(always)]
+    pub(crate) fn route(self, values: &[Value]) -> Decision {
+        let may_be_captured = capture::is_refused_in_captures(self.function) && capture::may_be_under_way();
+        let is_on = MODE.load(Relaxed) >= Mode::Quiet as u8;
+        if is_on
+            && !may_be_captured
+            && let Some(ends) = read::ends(values)
+        {
+            let traffic = ACCESS.settled(&ends);
+            if traffic.is_some() {
+                return Decision { instead: None, traffic };
+            }
+        }
+        self.consider(values)
+    }
+
     #[cold]
-    pub(crate) fn decide(self, values: &[Value]) -> Option<ReadyCopy> {
+    #[inline(never)]
+    fn consider(self, values: &[Value]) -> Decision {
+        if !hands_out_hooks() {
+            return Decision::FORWARD;
+        }
+        // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
+        let is_captured = capture::is_refused_in_captures(self.function)
+            && capture::may_be_under_way()
+            && matches!(values.last(), Some(&Value::Stream(stream))
+                if RealDriver.is_capturing(stream, self.function.per_thread()) == Some(true));
+        if !is_captured && let Some(ends) = read::ends(values) {
+            let traffic = ACCESS.settled(&ends);
+            if traffic.is_some() {
+                return Decision { instead: None, traffic };
+            }
+        }
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread_captures = unsafe { &*thread::current() }.captures();
+        unseen(|| {
+            let copy = read::peer_copy(values)?;
+            let on = Circumstances { contexts: read::contexts(values, &copy), thread_captures };
+            let traffic = copy.ends().and_then(|ends| ACCESS.consider(&RealDriver, &ends, on));
+            let instead = if is_captured { self.captured(&copy) } else { None };
+            Some(Decision { instead: instead.map(Instead::Copy), traffic })
+        })
+        .unwrap_or(Decision::FORWARD)
+    }
+
+    /// What is called in place of a copy on a stream that is being captured.
+    fn captured(self, copy: &PeerCopy) -> Option<ReadyCopy> {
+        match policy::decide(&RealDriver, self.function, copy) {
+            Verdict::Forward => {
+                record::log::decided(self.function, "refused by CUDA: no capturable copy is its equal");
+                None
+            }
+            Verdict::Instead(replacement) => {
+                let ready = driver::ready(&replacement)?;
+                record::log::decided(self.function, ready.note);
+                Some(ready)
+            }
+        }
+    }
+
+    /// Decides what is called in place of a function about peer access.
+    pub(crate) fn ask(self, values: &[Value]) -> Decision {
+        if !hands_out_hooks() {
+            return Decision::FORWARD;
+        }
+        let question = match (self.function, values) {
+            (Function::cuCtxEnablePeerAccess, &[Value::Address(peer), Value::UInt(flags)]) if ACCESS.hides() => {
+                unseen(|| ACCESS.enabling(&RealDriver, peer, flags as u32))
+            }
+            (Function::cuCtxDisablePeerAccess, &[Value::Address(peer)]) => {
+                unseen(|| ACCESS.disabling(&RealDriver, peer))
+            }
+            _ => None,
+        };
+        Decision { instead: question.map(Instead::Question), traffic: None }
+    }
+
+    /// What the program gets for an answer of a function about peer access.
+    pub(crate) fn revise(self, values: &[Value], ret: Code, decision: &Decision) -> Revised {
+        let stays = matches!(decision.instead, Some(Instead::Question(_)));
+        self.revised(values, ret, stays, true)
+    }
+
+    /// The same when it was called a second time.
+    #[cold]
+    pub(crate) fn revise_again(self, values: &[Value], ret: Code) -> Revised {
+        self.revised(values, ret, false, false)
+    }
+
+    fn revised(self, values: &[Value], ret: Code, stays: bool, is_first: bool) -> Revised {
+        let keep = Revised { ret, again: false };
+        if !hands_out_hooks() {
+            return keep;
+        }
+        match (self.function, values) {
+            (Function::cuCtxEnablePeerAccess, &[Value::Address(peer), Value::UInt(flags)]) if !stays => {
+                let revision = unseen(|| Some(ACCESS.enabled(&RealDriver, peer, flags as u32, ret, is_first)));
+                match revision {
+                    Some(Revision::Answer(ret)) => Revised { ret, again: false },
+                    Some(Revision::Again) => Revised { ret, again: true },
+                    Some(Revision::Keep) | None => keep,
+                }
+            }
+            (Function::cuCtxDisablePeerAccess, &[Value::Address(peer)]) => {
+                let was_ours = stays && (ret == Code::SUCCESS || ret == PEER_ACCESS_NOT_ENABLED);
+                unseen(|| ACCESS.disabled(&RealDriver, peer, ret, was_ours));
+                keep
+            }
+            _ if ACCESS.hides() && ret == Code::SUCCESS => {
+                self.hide(values);
+                keep
+            }
+            _ => keep,
+        }
+    }
+
+    /// Writes over what a query told of access that is hidden.
+    fn hide(self, values: &[Value]) {
+        let (output, count, hidden) = match *values {
+            [Value::OutInt(can), Value::Ordinal(device), Value::Ordinal(peer)] => {
+                (can, 1, ACCESS.hidden(self.function, device, peer, None))
+            }
+            [Value::OutInt(value), Value::P2pAttribute(attribute), Value::Ordinal(device), Value::Ordinal(peer)] => {
+                (value, 1, ACCESS.hidden(self.function, device, peer, Some(attribute)))
+            }
+            [Value::Address(all), _, Value::UInt(count), Value::Ordinal(device), Value::Ordinal(peer)] => {
+                (all as *mut i32, count as usize, ACCESS.hidden(self.function, device, peer, None))
+            }
+            _ => return,
+        };
+        if hidden == Hidden::Zeros && !output.is_null() {
+            // SAFETY: the real function reports success, so it has just written that many numbers of 4 bytes there.
+            unsafe { ptr::write_bytes(output, 0, count) };
+        }
+    }
+
+    /// What is answered to a call that grants access to memory, if it must not be granted.
+    #[inline(always)]
+    pub(crate) fn refused(self, values: &[Value]) -> Option<Code> {
+        let grants = matches!(self.function, Function::cuMemSetAccess | Function::cuMemPoolSetAccess);
+        if grants && ACCESS.hides() { self.check_grants(values) } else { None }
+    }
+
+    #[cold]
+    fn check_grants(self, values: &[Value]) -> Option<Code> {
         if !hands_out_hooks() {
             return None;
         }
-        // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
-        let Some(&Value::Stream(stream)) = values.last() else { return None };
-        if RealDriver.is_capturing(stream, self.function.per_thread()) != Some(true) {
-            return None;
-        }
-        unseen(|| {
-            let copy = read::peer_copy(values)?;
-            match policy::decide(&RealDriver, self.function, &copy) {
-                Verdict::Forward => {
-                    record::log::decided(self.function, "refused by CUDA: no capturable copy is its equal");
-                    None
-                }
-                Verdict::Instead(replacement) => {
-                    let ready = driver::ready(&replacement)?;
-                    record::log::decided(self.function, ready.note);
-                    Some(ready)
-                }
+        let (of, grants, count) = match *values {
+            [Value::Address(address), _, Value::Address(grants), Value::UInt(count)] => {
+                (Named::Mapped(address as u64), grants, count)
             }
+            [Value::Address(pool), Value::Address(grants), Value::UInt(count)] => (Named::Pool(pool), grants, count),
+            _ => return None,
+        };
+        unseen(|| {
+            let devices = read::granted_devices(grants as *const AccessDesc, count)?;
+            ACCESS.refused(&RealDriver, of, &devices)
         })
     }
 
     /// Takes note of a call that is seen for the sake of our own state.
-    pub(crate) fn note(self, ret: Code) {
-        if hands_out_hooks() {
-            policy::note(self.function, ret);
+    #[inline(always)]
+    pub(crate) fn note(self, values: &[Value], ret: Code) {
+        if !hands_out_hooks() {
+            return;
+        }
+        match self.function {
+            Function::cuMemFree
+            | Function::cuMemFree_v2
+            | Function::cuMemFreeAsync
+            | Function::cuMemFreeAsync_ptsz
+            | Function::cuMemUnmap
+            | Function::cuMemSetAccess
+            | Function::cuIpcCloseMemHandle => ACCESS.memory_has_changed(),
+            _ => self.note_more(values, ret),
+        }
+    }
+
+    #[cold]
+    fn note_more(self, values: &[Value], ret: Code) {
+        let change = capture::note(self.function, ret);
+        // SAFETY: the block is this thread's own, and the reference ends with its statement.
+        unsafe { &mut *thread::current() }.note_capture(change);
+        // SAFETY: as above.
+        let still_captures = unsafe { &*thread::current() }.captures();
+        if change == Change::Ended && !still_captures && ACCESS.waits() {
+            unseen(|| ACCESS.capture_has_ended(&RealDriver));
+        }
+        match (self.function, values) {
+            (Function::cuMemPoolSetAccess, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)])
+                if ret == Code::SUCCESS =>
+            {
+                unseen(|| {
+                    let devices = read::granted_devices(grants as *const AccessDesc, count).unwrap_or_default();
+                    ACCESS.pool_has_changed(pool, &devices);
+                });
+            }
+            (
+                Function::cuMemPoolGetAccess,
+                &[Value::Address(flags), Value::Address(pool), Value::Address(location)],
+            ) if ret == Code::SUCCESS => {
+                let is_ours = unseen(|| {
+                    read::device_at(location as *const Location).is_some_and(|device| ACCESS.has_granted(pool, device))
+                });
+                if is_ours {
+                    // SAFETY: the real function reports success, so it has just written the flags there.
+                    unsafe { (flags as *mut u32).write(0) };
+                }
+            }
+            (Function::cuMemPoolCreate, &[Value::Address(pool), _]) if ret == Code::SUCCESS => unseen(|| {
+                read::handle_at(pool as *const usize).into_iter().for_each(|pool| ACCESS.pool_is_new(pool));
+            }),
+            (
+                Function::cuGraphInstantiate
+                | Function::cuGraphInstantiate_v2
+                | Function::cuGraphInstantiateWithFlags
+                | Function::cuGraphInstantiateWithParams
+                | Function::cuGraphInstantiateWithParams_ptsz,
+                _,
+            ) => ACCESS.has_graphs(),
+            (Function::cuMemPoolDestroy, &[Value::Address(pool)]) if ret == Code::SUCCESS => {
+                unseen(|| ACCESS.pool_is_gone(pool));
+            }
+            (Function::cuCtxDestroy | Function::cuCtxDestroy_v2, &[Value::Address(context)])
+                if ret == Code::SUCCESS =>
+            {
+                unseen(|| ACCESS.contexts_have_changed(&RealDriver, None, Some(context)));
+            }
+            (Function::cuGreenCtxDestroy, _) => unseen(|| ACCESS.contexts_have_changed(&RealDriver, None, None)),
+            (
+                Function::cuDevicePrimaryCtxReset
+                | Function::cuDevicePrimaryCtxReset_v2
+                | Function::cuDevicePrimaryCtxRelease
+                | Function::cuDevicePrimaryCtxRelease_v2,
+                &[Value::Ordinal(device)],
+            ) => unseen(|| {
+                let is_gone = !driver::is_primary_active(device);
+                ACCESS.contexts_have_changed(&RealDriver, is_gone.then_some(device), None);
+            }),
+            _ => {}
+        }
+    }
+
+    /// Counts a copy that was made.
+    #[inline(always)]
+    pub(crate) fn count(self, decision: &Decision) {
+        if let Some(traffic) = &decision.traffic {
+            // SAFETY: the block is this thread's own; no other reference to it lives.
+            record::counters::count(&mut unsafe { &mut *thread::current() }.shard, traffic);
         }
     }
 
@@ -252,7 +535,7 @@ impl Call {
 
     /// Shows the call, once the real function has returned.
     #[cold]
-    pub(crate) fn show(self, running: Running, values: &[Value], ret: Code, instead: Option<ReadyCopy>) {
+    pub(crate) fn show(self, running: Running, values: &[Value], ret: Code, decision: &Decision) {
         let elapsed = os::uncancelled(|| running.since.map(|since| since.elapsed()).unwrap_or_default());
         if PROCESS.load(Relaxed) != os::process_id() {
             forward_only();
@@ -260,17 +543,34 @@ impl Call {
         }
         unseen(|| {
             let arguments = read::arguments(self.function, values, ret);
+            let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
             record::log::call(&Event {
                 function: self.function,
                 depth: running.depth,
-                pair: read::pair(&arguments),
+                pair: pair.or_else(|| read::pair(&arguments)),
                 arguments: &arguments,
                 ret,
                 elapsed,
-                note: instead.map(|copy| copy.note),
+                path: self.shown_path(running, decision, ret),
+                note: decision.note(),
                 caller: read::call_site(self.return_address()),
             });
         });
+    }
+
+    /// The way of a copy that succeeded. A copy that the runtime makes is routed at the driver layer, inside this call.
+    fn shown_path(self, running: Running, decision: &Decision, ret: Code) -> Option<Path> {
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);
+        match self.function.layer() {
+            Layer::Runtime => thread.take_path(),
+            Layer::Driver if running.depth > 0 && own.is_some() => {
+                thread.set_path(own);
+                own
+            }
+            Layer::Driver => own,
+        }
     }
 
     /// Where the program goes on after the call.

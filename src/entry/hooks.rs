@@ -1,18 +1,18 @@
 //! The hooks: one function for each row of the table, with the real signature.
 //!
 //! A hook is entered from a trampoline only, which adds the last parameter: caller and route. Its own part stays in
-//! `guard`; the real function is called in one place, outside every lock and
-//! outside the panic fence. A cancelled thread unwinds through the hook, so nothing in its frame
+//! `guard`; the real function is called outside every lock and outside the
+//! panic fence. A cancelled thread unwinds through the hook, so nothing in its frame
 //! may have a destructor while the real function runs.
 
 use std::mem::transmute;
 
-use super::guard::{self, Arrival};
+use super::guard::{self, Arrival, Decision};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
 use crate::api::Function;
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
-use crate::policy;
+use crate::policy::{self, Concern};
 
 macro_rules! define_hooks {
     ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
@@ -31,20 +31,33 @@ macro_rules! define_hook {
             let Some(real) = call.real() else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
-            let instead = match policy::concerns(Function::$symbol) {
-                true => call.decide(&[$($argument.value()),*]),
-                false => None,
+            let decision = match policy::concern(Function::$symbol) {
+                Concern::Copy => call.route(&[$($argument.value()),*]),
+                Concern::Peers => call.ask(&[$($argument.value()),*]),
+                Concern::Nothing => Decision::FORWARD,
             };
             let running = call.begin();
-            let ret = match &instead {
+            let mut ret = match &decision.instead {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },
                 // SAFETY: made of the same arguments.
-                Some(copy) => unsafe { copy.make() },
+                Some(instead) => unsafe { instead.make() },
             };
+            if policy::concern(Function::$symbol) == Concern::Peers {
+                let mut revised = call.revise(&[$($argument.value()),*], ret, &decision);
+                if revised.again {
+                    // SAFETY: the arguments are the program's own, unchanged.
+                    ret = unsafe { real($($argument),*) };
+                    revised = call.revise_again(&[$($argument.value()),*], ret);
+                }
+                ret = revised.ret;
+            }
             call.end(running);
+            if policy::concern(Function::$symbol) == Concern::Copy && ret == Code::SUCCESS {
+                call.count(&decision);
+            }
             if running.is_shown() {
-                call.show(running, &[$($argument.value()),*], ret, instead);
+                call.show(running, &[$($argument.value()),*], ret, &decision);
             }
             ret
         }
@@ -59,9 +72,12 @@ macro_rules! define_hook {
             let Some(real) = call.real() else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
-            // SAFETY: the arguments are the program's own, unchanged.
-            let ret = unsafe { real($($argument),*) };
-            call.note(ret);
+            let ret = match call.refused(&[$($argument.value()),*]) {
+                // SAFETY: the arguments are the program's own, unchanged.
+                None => unsafe { real($($argument),*) },
+                Some(refused) => refused,
+            };
+            call.note(&[$($argument.value()),*], ret);
             ret
         }
     };

@@ -6,8 +6,9 @@ use crate::api::Function;
 use crate::api::abi::is_pointer;
 use crate::api::abi::{Code, Value};
 use crate::os;
-use crate::policy::{Copied, PeerCopy};
-use crate::real::{driver, loader};
+use crate::policy::{Copied, Ends, PeerCopy};
+use crate::real::driver::{self, AccessDesc, Location};
+use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents};
 
 /// Names the values of a call that has returned `ret`, and reads what they point to: outputs only
@@ -40,14 +41,59 @@ fn read<T: Copy>(input: *const T, ret: Code) -> Option<T> {
     }
 }
 
-/// The asynchronous peer copy that a call of the driver with these values asks for.
-pub(crate) fn peer_copy(values: &[Value]) -> Option<PeerCopy> {
+/// Where a linear copy of the driver begins and ends.
+#[inline(always)]
+pub(crate) fn ends(values: &[Value]) -> Option<Ends> {
     match *values {
-        [Value::Address(dst), _, Value::Address(src), _, Value::UInt(bytes), Value::Stream(stream)] => {
+        [Value::Address(dst), _, Value::Address(src), _, Value::UInt(bytes), ..] => {
+            Some(Ends { src: src as u64, dst: dst as u64, bytes })
+        }
+        _ => None,
+    }
+}
+
+/// The contexts that the program names for a copy: the source's, the destination's.
+pub(crate) fn contexts(values: &[Value], copy: &PeerCopy) -> [usize; 2] {
+    match (values, &copy.copied) {
+        (&[_, Value::Address(dst), _, Value::Address(src), ..], Copied::Linear { .. }) => [src, dst],
+        (_, Copied::Box(peer)) => [peer.srcContext, peer.dstContext],
+        _ => [0, 0],
+    }
+}
+
+/// The devices whose access is set; none if any descriptor is one that the driver refuses.
+pub(crate) fn granted_devices(grants: *const AccessDesc, count: u64) -> Option<Vec<i32>> {
+    /// More than any machine has devices.
+    const MOST: u64 = 1024;
+    let count = usize::try_from(count.min(MOST)).unwrap_or_default();
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    (0..count).map(|index| unsafe { os::read(grants.wrapping_add(index)) }.ok()?.device()).collect()
+}
+
+/// The device at a location.
+pub(crate) fn device_at(location: *const Location) -> Option<i32> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    unsafe { os::read(location) }.ok()?.device_id()
+}
+
+/// A handle that a call which succeeded has written.
+pub(crate) fn handle_at(output: *const usize) -> Option<usize> {
+    // SAFETY: any bytes are a valid number.
+    unsafe { os::read(output) }.ok()
+}
+
+/// The peer copy that a call of the driver with these values asks for.
+pub(crate) fn peer_copy(values: &[Value]) -> Option<PeerCopy> {
+    let stream = match values.last() {
+        Some(&Value::Stream(stream)) => stream,
+        _ => 0,
+    };
+    match *values {
+        [Value::Address(dst), _, Value::Address(src), _, Value::UInt(bytes), ..] => {
             let bytes = usize::try_from(bytes).ok()?;
             Some(PeerCopy { copied: Copied::Linear { dst, src, bytes }, stream })
         }
-        [Value::DriverPeer3D(parameters), Value::Stream(stream)] => {
+        [Value::DriverPeer3D(parameters), ..] if !parameters.is_null() => {
             // As if it had succeeded: where the system does not let us ask, the load does what the real function, which
             // reads the parameters next, would do.
             let parameters = read(parameters, Code::SUCCESS)?;

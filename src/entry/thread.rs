@@ -6,6 +6,9 @@
 
 use std::arch::{asm, global_asm};
 
+use crate::policy::capture::Change;
+use crate::policy::path::Path;
+
 /// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
 /// of either that calls again.
 const NESTED: usize = 4;
@@ -19,6 +22,12 @@ pub(crate) struct Thread {
     calls: [usize; NESTED],
     /// Whether our own code runs: whatever it calls is forwarded unseen.
     busy: bool,
+    /// The number of the way that the last driver call inside a runtime call took; 0 for none.
+    path: u8,
+    /// Where this thread's copies are counted; 0 until the first.
+    pub(crate) shard: u8,
+    /// How many captures this thread has begun that have not ended.
+    captures: u32,
 }
 
 global_asm!(
@@ -82,6 +91,30 @@ impl Thread {
         self.busy
     }
 
+    /// Notes the way of a copy that a runtime call makes.
+    pub(crate) fn set_path(&mut self, path: Option<Path>) {
+        self.path = path.map_or(0, |path| path.number() as u8);
+    }
+
+    /// The way of the copy that the runtime call that ends has made.
+    pub(crate) fn take_path(&mut self) -> Option<Path> {
+        Path::numbered(u32::from(std::mem::take(&mut self.path)))
+    }
+
+    /// Whether this thread is capturing a stream.
+    pub(crate) fn captures(&self) -> bool {
+        self.captures != 0
+    }
+
+    /// Notes that a capture begins or ends.
+    pub(crate) fn note_capture(&mut self, change: Change) {
+        match change {
+            Change::None => {}
+            Change::Begun => self.captures = self.captures.saturating_add(1),
+            Change::Ended => self.captures = self.captures.saturating_sub(1),
+        }
+    }
+
     /// Says that our own code is running, or no longer.
     pub(crate) fn set_busy(&mut self, busy: bool) {
         self.busy = busy;
@@ -93,7 +126,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> Thread {
-        Thread { depth: 0, calls: [0; NESTED], busy: false }
+        Thread { depth: 0, calls: [0; NESTED], busy: false, path: 0, shard: 0, captures: 0 }
     }
 
     #[test]

@@ -17,7 +17,8 @@
 //! the program closes meanwhile is kept open. The pipe is made there too: the program never has a descriptor of ours.
 //!
 //! Neither outlives the thread that waits (`PR_SET_PDEATHSIG`). Ctrl-C, SIGTERM and SIGHUP of the terminal or process
-//! group end the guardian, and so the wait. A worker that cannot be killed, stuck in a driver, is left to init.
+//! group end the guardian, and so the wait. A worker that cannot be killed, stuck in a driver, is left to init, or to the
+//! program if that takes orphans (`PR_SET_CHILD_SUBREAPER`, or process 1 of a container): only then may it notice.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::io;

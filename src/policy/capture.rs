@@ -57,8 +57,14 @@ pub(super) fn configure(rewrites: bool) {
     REWRITES.store(rewrites, Relaxed);
 }
 
+/// Whether peer copies on capturing streams are replaced.
+pub(super) fn rewrites() -> bool {
+    REWRITES.load(Relaxed)
+}
+
+/// Whether CUDA refuses the function on a capturing stream.
 #[inline(always)]
-pub(super) const fn is_refused_in_captures(function: Function) -> bool {
+pub(crate) const fn is_refused_in_captures(function: Function) -> bool {
     matches!(
         function,
         Function::cuMemcpyPeerAsync
@@ -68,16 +74,25 @@ pub(super) const fn is_refused_in_captures(function: Function) -> bool {
     )
 }
 
+/// Whether any capture may be under way in the process.
 #[inline(always)]
-pub(super) fn may_be_under_way() -> bool {
+pub(crate) fn may_be_under_way() -> bool {
     UNDER_WAY.load(Relaxed) != 0
 }
 
-/// Counts captures that begin and end; none if nothing is to be done about them.
-pub(super) fn note(function: Function, ret: Code) {
-    if !REWRITES.load(Relaxed) {
-        return;
-    }
+/// What a call that has returned does to the number of captures under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// None.
+    None,
+    /// One began.
+    Begun,
+    /// One ended.
+    Ended,
+}
+
+/// Counts captures that begin and end.
+pub(crate) fn note(function: Function, ret: Code) -> Change {
     match function {
         Function::cuStreamBeginCapture
         | Function::cuStreamBeginCapture_ptsz
@@ -88,12 +103,14 @@ pub(super) fn note(function: Function, ret: Code) {
             if ret == Code::SUCCESS =>
         {
             UNDER_WAY.fetch_add(1, Relaxed);
+            Change::Begun
         }
         // A capture that was invalidated ends with an error. One that was not begun does not end.
         Function::cuStreamEndCapture | Function::cuStreamEndCapture_ptsz if ends(ret) => {
             let _ = UNDER_WAY.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
+            Change::Ended
         }
-        _ => {}
+        _ => Change::None,
     }
 }
 
@@ -124,22 +141,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// A driver whose devices have memory below an address.
-    struct Fake {
-        end: u64,
-    }
-
-    impl Driver for Fake {
-        fn is_capturing(&self, _: usize, _: bool) -> Option<bool> {
-            Some(true)
-        }
-
-        fn is_device_memory(&self, address: u64) -> bool {
-            address < self.end
-        }
-    }
-
-    const CAPTURING: Fake = Fake { end: 0x1000 };
+    use crate::policy::access::fake::Fake;
 
     fn linear() -> PeerCopy {
         PeerCopy { copied: Copied::Linear { dst: 0x20, src: 0x10, bytes: 64 }, stream: 5 }
@@ -163,14 +165,22 @@ mod tests {
     #[test]
     fn decide_capturing_stream_gets_the_equal_copy() {
         let replacement = Replacement { copy: linear(), per_thread: false };
-        assert_eq!(decide(&CAPTURING, Function::cuMemcpyPeerAsync, &linear()), Verdict::Instead(replacement));
+        assert_eq!(
+            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync, &linear()),
+            Verdict::Instead(replacement)
+        );
         let per_thread = Replacement { per_thread: true, ..replacement };
-        assert_eq!(decide(&CAPTURING, Function::cuMemcpyPeerAsync_ptsz, &linear()), Verdict::Instead(per_thread));
+        assert_eq!(
+            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync_ptsz, &linear()),
+            Verdict::Instead(per_thread)
+        );
     }
 
     #[test]
     fn decide_3d_loses_its_contexts_and_nothing_else() {
-        let Verdict::Instead(replacement) = decide(&CAPTURING, Function::cuMemcpy3DPeerAsync, &boxed(2)) else {
+        let Verdict::Instead(replacement) =
+            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(2))
+        else {
             panic!("forwarded")
         };
         let (Copied::Box(ordinary), Copied::Box(peer)) = (replacement.copy.copied, boxed(2).copied) else {
@@ -189,15 +199,21 @@ mod tests {
     #[test]
     fn decide_3d_with_an_array_or_host_memory_is_forwarded() {
         for memory_type in [0, 1, 3, 5] {
-            assert_eq!(decide(&CAPTURING, Function::cuMemcpy3DPeerAsync, &boxed(memory_type)), Verdict::Forward);
+            assert_eq!(
+                decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(memory_type)),
+                Verdict::Forward
+            );
         }
     }
 
     #[test]
     fn decide_memory_that_is_on_no_device_is_forwarded() {
         for end in [0x10, 0x20] {
-            assert_eq!(decide(&Fake { end }, Function::cuMemcpyPeerAsync, &linear()), Verdict::Forward);
-            assert_eq!(decide(&Fake { end }, Function::cuMemcpy3DPeerAsync, &boxed(2)), Verdict::Forward);
+            assert_eq!(decide(&Fake::with_memory_below(end), Function::cuMemcpyPeerAsync, &linear()), Verdict::Forward);
+            assert_eq!(
+                decide(&Fake::with_memory_below(end), Function::cuMemcpy3DPeerAsync, &boxed(2)),
+                Verdict::Forward
+            );
         }
     }
 
@@ -206,8 +222,11 @@ mod tests {
         // The count is the process's: one test at a time.
         static COUNT: Mutex<()> = Mutex::new(());
         let _one_at_a_time = COUNT.lock();
-        let note_all =
-            |functions: &[(Function, i32)]| functions.iter().for_each(|&(function, code)| note(function, Code(code)));
+        let note_all = |functions: &[(Function, i32)]| {
+            for &(function, code) in functions {
+                note(function, Code(code));
+            }
+        };
         note_all(&[(Function::cuStreamEndCapture, 0), (Function::cuStreamBeginCapture_v2, 900)]);
         assert!(!may_be_under_way(), "an end without a beginning, and one that failed");
         note_all(&[(Function::cuStreamBeginCapture_v2, 0), (Function::cuStreamBeginCapture_v2_ptsz, 0)]);

@@ -1,15 +1,16 @@
 //! The few calls that the shim itself makes to the real driver.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::mem::transmute;
+use std::mem::{transmute, zeroed};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::loader::{self, Handle};
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE};
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
 use crate::os;
-use crate::policy::capture::Replacement;
-use crate::policy::{Copied, Driver, PeerCopy};
+use crate::policy::access::HALF;
+use crate::policy::capture::{self, Replacement};
+use crate::policy::{Copied, Driver, Holder, Memory, PeerCopy, Scratch, ScratchKind, Span};
 
 /// A function of the driver, looked for once.
 struct Entry {
@@ -56,26 +57,190 @@ static IS_CAPTURING: Forms = Forms::new(c"cuStreamIsCapturing", c"cuStreamIsCapt
 static MEMCPY_ASYNC: Forms = Forms::new(c"cuMemcpyAsync", c"cuMemcpyAsync_ptsz");
 static MEMCPY_3D_ASYNC: Forms = Forms::new(c"cuMemcpy3DAsync_v2", c"cuMemcpy3DAsync_v2_ptsz");
 
+/// Functions of the driver with their real signatures. A driver that lacks one answers 302 for it.
+macro_rules! driver_functions {
+    ($($(#[$doc:meta])* fn $name:ident $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => { $(
+        $(#[$doc])*
+        /// # Safety
+        /// Pointers point to what the function documents; handles are the driver's.
+        unsafe fn $name($($argument: $type),*) -> Code {
+            static ENTRY: Entry = Entry::new($symbol);
+            let Some(function) = ENTRY.get() else { return Code::SHARED_OBJECT_SYMBOL_NOT_FOUND };
+            // SAFETY: the entry holds what was looked up under that name.
+            let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Code>(function) };
+            // SAFETY: the caller's.
+            unsafe { function($($argument),*) }
+        }
+    )* };
+}
+
+driver_functions! {
+    fn pointer_get_attribute c"cuPointerGetAttribute" (data: *mut c_void, attribute: c_int, address: u64);
+    fn pointer_get_attributes c"cuPointerGetAttributes" (count: c_uint, attributes: *const c_int, data: *mut *mut c_void, address: u64);
+    fn ctx_get_current c"cuCtxGetCurrent" (context: *mut usize);
+    fn ctx_get_id c"cuCtxGetId" (context: usize, id: *mut u64);
+    fn ctx_get_device c"cuCtxGetDevice" (device: *mut c_int);
+    fn ctx_push_current c"cuCtxPushCurrent_v2" (context: usize);
+    fn ctx_pop_current c"cuCtxPopCurrent_v2" (context: *mut usize);
+    fn ctx_enable_peer_access c"cuCtxEnablePeerAccess" (peer: usize, flags: c_uint);
+    fn ctx_disable_peer_access c"cuCtxDisablePeerAccess" (peer: usize);
+    fn device_primary_ctx_get_state c"cuDevicePrimaryCtxGetState" (device: c_int, flags: *mut c_uint, is_active: *mut c_int);
+    fn device_get_count c"cuDeviceGetCount" (count: *mut c_int);
+    fn device_can_access_peer c"cuDeviceCanAccessPeer" (can: *mut c_int, device: c_int, peer: c_int);
+    fn device_get_default_mem_pool c"cuDeviceGetDefaultMemPool" (pool: *mut usize, device: c_int);
+    fn exchange_capture_mode c"cuThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
+    fn ctx_record_event c"cuCtxRecordEvent" (context: usize, event: usize);
+    fn event_create c"cuEventCreate" (event: *mut usize, flags: c_uint);
+    fn event_query c"cuEventQuery" (event: usize);
+    fn event_destroy c"cuEventDestroy_v2" (event: usize);
+    fn mem_pool_get_access c"cuMemPoolGetAccess" (flags: *mut c_uint, pool: usize, location: *const Location);
+    fn mem_pool_set_access c"cuMemPoolSetAccess" (pool: usize, grants: *const AccessDesc, count: usize);
+    fn mem_pool_create c"cuMemPoolCreate" (pool: *mut usize, properties: *const PoolProps);
+    fn mem_alloc_from_pool_async c"cuMemAllocFromPoolAsync" (address: *mut u64, bytes: usize, pool: usize, stream: usize);
+    fn mem_alloc c"cuMemAlloc_v2" (address: *mut u64, bytes: usize);
+    fn mem_get_allocation_granularity c"cuMemGetAllocationGranularity" (bytes: *mut usize, properties: *const AllocationProp, option: c_int);
+    fn mem_create c"cuMemCreate" (handle: *mut u64, bytes: usize, properties: *const AllocationProp, flags: u64);
+    fn mem_address_reserve c"cuMemAddressReserve" (address: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64);
+    fn mem_map c"cuMemMap" (address: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
+    fn mem_get_access c"cuMemGetAccess" (flags: *mut u64, location: *const Location, address: u64);
+    fn mem_set_access c"cuMemSetAccess" (address: u64, bytes: usize, grants: *const AccessDesc, count: usize);
+    fn mem_host_alloc c"cuMemHostAlloc" (host: *mut usize, bytes: usize, flags: c_uint);
+    fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
+    fn stream_query c"cuStreamQuery" (stream: usize);
+    fn memcpy_host_to_device c"cuMemcpyHtoDAsync_v2" (dst: u64, src: usize, bytes: usize, stream: usize);
+    fn memcpy_device_to_host c"cuMemcpyDtoHAsync_v2" (dst: usize, src: u64, bytes: usize, stream: usize);
+    fn memcpy_peer c"cuMemcpyPeerAsync" (dst: u64, dst_context: usize, src: u64, src_context: usize, bytes: usize, stream: usize);
+}
+
+/// `CUmemLocation`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+impl Location {
+    fn device(id: i32) -> Self {
+        /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+        const DEVICE: c_int = 1;
+        Self { kind: DEVICE, id }
+    }
+
+    /// The device, if it is one.
+    pub(crate) fn device_id(self) -> Option<i32> {
+        (self.kind == Self::device(0).kind).then_some(self.id)
+    }
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessDesc {
+    location: Location,
+    flags: c_int,
+}
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: c_int = 3;
+
+impl AccessDesc {
+    /// The device whose access is set, if it is a device and the flags are some that there are.
+    pub(crate) fn device(&self) -> Option<i32> {
+        self.location.device_id().filter(|_| [0, 1, READ_WRITE].contains(&self.flags))
+    }
+}
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const PINNED: c_int = 1;
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+struct AllocationProp {
+    kind: c_int,
+    handle_types: c_int,
+    location: Location,
+    windows: usize,
+    flags: u64,
+}
+
+/// `CUmemPoolProps`.
+#[repr(C)]
+struct PoolProps {
+    kind: c_int,
+    handle_types: c_int,
+    location: Location,
+    windows: usize,
+    max_size: usize,
+    usage: u16,
+    reserved: [u8; 54],
+}
+
+const _: () = {
+    assert!(size_of::<AccessDesc>() == 12 && size_of::<AllocationProp>() == 32 && size_of::<PoolProps>() == 88);
+};
+
+/// `CU_POINTER_ATTRIBUTE_…`
+mod attribute {
+    use std::ffi::c_int;
+    pub(super) const CONTEXT: c_int = 1;
+    pub(super) const MEMORY_TYPE: c_int = 2;
+    pub(super) const IS_MANAGED: c_int = 8;
+    pub(super) const DEVICE_ORDINAL: c_int = 9;
+    pub(super) const IS_LEGACY_CUDA_IPC_CAPABLE: c_int = 10;
+    pub(super) const RANGE_START_ADDR: c_int = 11;
+    pub(super) const RANGE_SIZE: c_int = 12;
+    pub(super) const MEMPOOL_HANDLE: c_int = 17;
+}
+
 /// The device that memory lives on, by the driver's own account; none for memory it does not know.
 ///
 /// The query needs no context, waits for nothing and is allowed while a stream is being captured.
 pub(crate) fn device_of(address: u64) -> Option<i32> {
-    /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
-    const DEVICE_ORDINAL: c_int = 9;
-    pointer_attribute(DEVICE_ORDINAL, address).filter(|&device| device >= 0)
+    pointer_attribute(attribute::DEVICE_ORDINAL, address).filter(|&device| device >= 0)
 }
 
 /// An attribute of a pointer that is one `int`.
 fn pointer_attribute(attribute: c_int, address: u64) -> Option<c_int> {
-    static POINTER_GET_ATTRIBUTE: Entry = Entry::new(c"cuPointerGetAttribute");
-    type PointerGetAttribute = unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int;
-
-    // SAFETY: the entry holds what was looked up under that name.
-    let query = unsafe { transmute::<*mut c_void, PointerGetAttribute>(POINTER_GET_ATTRIBUTE.get()?) };
     let mut value: c_int = -1;
     // SAFETY: the attribute is one int, and `value` is one. The address is looked up, not read.
-    let code = unsafe { query((&raw mut value).cast(), attribute, address) };
-    (code == 0).then_some(value)
+    let code = unsafe { pointer_get_attribute((&raw mut value).cast(), attribute, address) };
+    (code == Code::SUCCESS).then_some(value)
+}
+
+/// Whether a driver has no such function.
+fn is_missing(code: Code) -> bool {
+    code == Code::SHARED_OBJECT_SYMBOL_NOT_FOUND
+}
+
+/// The result if the code is success.
+fn checked<T>(code: Code, value: T) -> Result<T, Code> {
+    if code == Code::SUCCESS { Ok(value) } else { Err(code) }
+}
+
+/// Asks the real function to enable peer access for the current context.
+pub(crate) fn enable_peer_access(peer: usize, flags: u32) -> Code {
+    // SAFETY: the function takes values; what the program passed it would pass itself.
+    unsafe { ctx_enable_peer_access(peer, flags) }
+}
+
+/// Whether a device's primary context exists.
+pub(crate) fn is_primary_active(device: i32) -> bool {
+    let (mut flags, mut is_active) = (0, 0);
+    // SAFETY: both are what the function writes.
+    let code = unsafe { device_primary_ctx_get_state(device, &mut flags, &mut is_active) };
+    code == Code::SUCCESS && is_active != 0
+}
+
+/// Runs `work` with a context current, and restores the one that was.
+fn within<T>(context: usize, work: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+    // SAFETY: the context is one that the driver knows; the stack of contexts is put back below.
+    checked(unsafe { ctx_push_current(context) }, ())?;
+    let result = work();
+    let mut popped = 0;
+    // SAFETY: `popped` is what the function writes.
+    unsafe { ctx_pop_current(&mut popped) };
+    result
 }
 
 /// The driver of this process.
@@ -97,9 +262,293 @@ impl Driver for RealDriver {
     }
 
     fn is_device_memory(&self, address: u64) -> bool {
-        /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
-        const MEMORY_TYPE: c_int = 2;
-        pointer_attribute(MEMORY_TYPE, address).is_some_and(|kind| kind.cast_unsigned() == MEMORYTYPE_DEVICE)
+        pointer_attribute(attribute::MEMORY_TYPE, address).is_some_and(|kind| kind.cast_unsigned() == MEMORYTYPE_DEVICE)
+    }
+
+    fn memory(&self, address: u64) -> Option<Memory> {
+        const WANTED: [c_int; 8] = [
+            attribute::CONTEXT,
+            attribute::MEMORY_TYPE,
+            attribute::IS_MANAGED,
+            attribute::DEVICE_ORDINAL,
+            attribute::IS_LEGACY_CUDA_IPC_CAPABLE,
+            attribute::RANGE_START_ADDR,
+            attribute::RANGE_SIZE,
+            attribute::MEMPOOL_HANDLE,
+        ];
+        let query = |count: usize| {
+            let mut values = [0u64; WANTED.len()];
+            let mut places = values.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
+            // SAFETY: each attribute is at most 8 bytes, and so is its place. The address is looked up, not read.
+            let code =
+                unsafe { pointer_get_attributes(count as c_uint, WANTED.as_ptr(), places.as_mut_ptr(), address) };
+            (code == Code::SUCCESS).then_some(values)
+        };
+        // Drivers before 11.3 know no pools.
+        let [context, kind, is_managed, device, is_own, start, bytes, pool] =
+            query(WANTED.len()).or_else(|| query(WANTED.len() - 1))?;
+        let (kind, device) = (kind as u32, device as u32 as i32);
+        let holder = match (context as usize, pool as usize) {
+            _ if kind == MEMORYTYPE_HOST => Holder::Host,
+            _ if kind != MEMORYTYPE_DEVICE || is_managed as u32 & 1 != 0 => return None,
+            (_, pool) if pool != 0 => Holder::Pool(pool),
+            (0, _) => Holder::Mapped,
+            // Memory of another process, whose device is not the one that the driver names.
+            _ if is_own as u32 & 1 == 0 => return None,
+            (context, _) => Holder::Context(context),
+        };
+        Some(Memory { range: (start, bytes), device, holder })
+    }
+
+    fn current_context(&self) -> Option<usize> {
+        let mut context = 0;
+        // SAFETY: `context` is what the function writes.
+        let code = unsafe { ctx_get_current(&mut context) };
+        (code == Code::SUCCESS && context != 0).then_some(context)
+    }
+
+    fn context_id(&self, context: usize) -> Option<u64> {
+        let mut id = 0;
+        if context == 0 {
+            return None;
+        }
+        // SAFETY: `id` is what the function writes; it answers an error for a handle that is none (any more).
+        match unsafe { ctx_get_id(context, &mut id) } {
+            Code::SUCCESS => Some(id),
+            Code::SHARED_OBJECT_SYMBOL_NOT_FOUND => Some(0),
+            _ => None,
+        }
+    }
+
+    fn device_of_context(&self, context: usize) -> Option<i32> {
+        within(context, || {
+            let mut device = -1;
+            // SAFETY: `device` is what the function writes.
+            checked(unsafe { ctx_get_device(&mut device) }, ()).map(|()| device)
+        })
+        .ok()
+    }
+
+    fn device_count(&self) -> i32 {
+        let mut count = 0;
+        // SAFETY: `count` is what the function writes.
+        let code = unsafe { device_get_count(&mut count) };
+        if code == Code::SUCCESS { count } else { 0 }
+    }
+
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
+        let mut can = 0;
+        // SAFETY: `can` is what the function writes.
+        checked(unsafe { device_can_access_peer(&mut can, device, peer) }, ()).map(|()| can != 0)
+    }
+
+    fn pool_access(&self, pool: usize, device: i32) -> bool {
+        let mut flags = 0;
+        // SAFETY: `flags` is what the function writes; the pool is one that memory belongs to, or the program's argument.
+        let code = unsafe { mem_pool_get_access(&mut flags, pool, &Location::device(device)) };
+        code == Code::SUCCESS && flags == READ_WRITE.cast_unsigned()
+    }
+
+    fn default_pool(&self, device: i32) -> Option<usize> {
+        let mut pool = 0;
+        // SAFETY: `pool` is what the function writes.
+        let code = unsafe { device_get_default_mem_pool(&mut pool, device) };
+        (code == Code::SUCCESS).then_some(pool)
+    }
+
+    fn mapped_access(&self, address: u64, device: i32) -> bool {
+        let mut flags = 0;
+        // SAFETY: `flags` is what the function writes; the address is looked up, not read.
+        let code = unsafe { mem_get_access(&mut flags, &Location::device(device), address) };
+        code == Code::SUCCESS && flags == READ_WRITE as u64
+    }
+
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+        const RELAXED: c_uint = 2;
+        let mut mode = RELAXED;
+        // SAFETY: the function swaps the calling thread's mode with `mode`.
+        let code = unsafe { exchange_capture_mode(&mut mode) };
+        if code != Code::SUCCESS && (!is_missing(code) || capture::may_be_under_way()) {
+            return None;
+        }
+        let result = work();
+        if code == Code::SUCCESS {
+            // SAFETY: as above; `mode` is what it was before.
+            unsafe { exchange_capture_mode(&mut mode) };
+        }
+        Some(result)
+    }
+
+    fn enable(&self, context: usize, peer: usize) -> Code {
+        within(context, || checked(enable_peer_access(peer, 0), ())).err().unwrap_or(Code::SUCCESS)
+    }
+
+    fn disable(&self, context: usize, peer: usize) -> Code {
+        // SAFETY: the function takes a handle.
+        within(context, || checked(unsafe { ctx_disable_peer_access(peer) }, ())).err().unwrap_or(Code::SUCCESS)
+    }
+
+    fn grant(&self, pool: usize, device: i32) -> Code {
+        let desc = AccessDesc { location: Location::device(device), flags: READ_WRITE };
+        // SAFETY: `desc` is one descriptor.
+        unsafe { mem_pool_set_access(pool, &desc, 1) }
+    }
+
+    fn has_marks(&self) -> bool {
+        static CTX_RECORD_EVENT: Entry = Entry::new(c"cuCtxRecordEvent");
+        CTX_RECORD_EVENT.get().is_some()
+    }
+
+    fn mark(&self, context: usize) -> Option<usize> {
+        /// `CU_EVENT_DISABLE_TIMING`.
+        const NO_TIMING: c_uint = 2;
+        within(context, || {
+            let mut event = 0;
+            // SAFETY: `event` is what the function writes.
+            checked(unsafe { event_create(&mut event, NO_TIMING) }, ())?;
+            // SAFETY: both exist, the event in this context.
+            let code = unsafe { ctx_record_event(context, event) };
+            if code != Code::SUCCESS {
+                // SAFETY: nobody else knows the event.
+                unsafe { event_destroy(event) };
+            }
+            checked(code, event)
+        })
+        .ok()
+    }
+
+    fn is_passed(&self, mark: usize) -> bool {
+        // SAFETY: the event was made above, and is destroyed below only.
+        let is_passed = unsafe { event_query(mark) } == Code::SUCCESS;
+        if is_passed {
+            // SAFETY: as above; the caller has no more use for it.
+            unsafe { event_destroy(mark) };
+        }
+        is_passed
+    }
+
+    fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
+        within(context, || take_scratch(kind, context, device))
+    }
+
+    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
+        let desc = AccessDesc { location: Location::device(device), flags: READ_WRITE };
+        match scratch.kind {
+            ScratchKind::Pool => checked(self.grant(scratch.pool, device), ()),
+            // SAFETY: `desc` is one descriptor, and the range was mapped as a whole.
+            ScratchKind::Mapped => checked(unsafe { mem_set_access(scratch.address, scratch.bytes, &desc, 1) }, ()),
+            ScratchKind::Plain | ScratchKind::Page => Ok(()),
+        }
+    }
+
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        let count = bytes.len().min(to.half());
+        // SAFETY: the scratch's page-locked memory is ours, has that many bytes, and no copy from it is under way.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
+        // SAFETY: both have that many bytes and are never freed.
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }, ()))
+    }
+
+    fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code> {
+        let (host, bytes) = (from.host + from.half(), bytes.min(from.half()).min(to.half()));
+        // SAFETY: as above.
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }, ()))
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        let offset = span.offset as u64;
+        let (src, dst) = (from.address + offset, to.address + to.half() as u64 + offset);
+        // SAFETY: the span lies in either half.
+        let send = || unsafe { memcpy_peer(dst, to.context, src, from.context, span.bytes, from.stream) };
+        within(from.context, || checked(send(), ()))
+    }
+
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
+        let (half, bytes) = (from.half(), bytes.min(from.half()));
+        // SAFETY: as above.
+        let download =
+            || unsafe { memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream) };
+        within(from.context, || checked(download(), ()))
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8> {
+        let bytes = bytes.min(from.half());
+        let mut copy = vec![0; bytes];
+        // SAFETY: the second half of the scratch's page-locked memory has that many bytes, and no copy to it is under way.
+        unsafe { ptr::copy_nonoverlapping((from.host + from.half()) as *const u8, copy.as_mut_ptr(), bytes) };
+        copy
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        /// `CUDA_ERROR_NOT_READY`.
+        const NOT_READY: Code = Code(600);
+        // SAFETY: the stream is ours and is never destroyed.
+        match unsafe { stream_query(scratch.stream) } {
+            Code::SUCCESS => Ok(true),
+            NOT_READY => Ok(false),
+            code => Err(code),
+        }
+    }
+}
+
+/// Takes memory, page-locked memory of the host, and a stream, in the current context. Nothing of it is ever given back:
+/// that would wait for the device.
+fn take_scratch(kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
+    /// `CU_STREAM_NON_BLOCKING`.
+    const NON_BLOCKING: c_uint = 1;
+    /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
+    const PORTABLE: c_uint = 1;
+    let wanted = if kind == ScratchKind::Page { 4096 } else { 2 * HALF };
+    let (mut stream, mut host) = (0, 0);
+    // SAFETY: both write one handle or address.
+    checked(unsafe { stream_create(&mut stream, NON_BLOCKING) }, ())?;
+    // SAFETY: as above.
+    checked(unsafe { mem_host_alloc(&mut host, wanted, PORTABLE) }, ())?;
+    let scratch = Scratch { kind, context, device, address: 0, bytes: wanted, stream, pool: 0, host };
+    match kind {
+        ScratchKind::Plain | ScratchKind::Page => {
+            let mut address = 0;
+            // SAFETY: `address` is what the function writes.
+            checked(unsafe { mem_alloc(&mut address, wanted) }, ())?;
+            Ok(Scratch { address, ..scratch })
+        }
+        ScratchKind::Pool => {
+            let mut pool = 0;
+            let mut address = 0;
+            // SAFETY: plain integers, for which zero is a value.
+            let mut properties: PoolProps = unsafe { zeroed() };
+            (properties.kind, properties.location) = (PINNED, Location::device(device));
+            // SAFETY: `pool` is what the function writes.
+            checked(unsafe { mem_pool_create(&mut pool, &properties) }, ())?;
+            // SAFETY: `address` is what the function writes.
+            checked(unsafe { mem_alloc_from_pool_async(&mut address, wanted, pool, stream) }, ())?;
+            Ok(Scratch { address, pool, ..scratch })
+        }
+        ScratchKind::Mapped => {
+            let (address, bytes) = take_mapped(wanted, device)?;
+            Ok(Scratch { address, bytes, ..scratch })
+        }
+    }
+}
+
+fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {
+    /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
+    const MINIMUM: c_int = 0;
+    // SAFETY: plain integers, for which zero is a value.
+    let mut properties: AllocationProp = unsafe { zeroed() };
+    (properties.kind, properties.location) = (PINNED, Location::device(device));
+    let (mut granularity, mut handle, mut address) = (0, 0, 0);
+    // SAFETY: each function writes one value of the type of the variable that it is given.
+    unsafe {
+        checked(mem_get_allocation_granularity(&mut granularity, &properties, MINIMUM), ())?;
+        let bytes = wanted.next_multiple_of(granularity.max(1));
+        checked(mem_create(&mut handle, bytes, &properties, 0), ())?;
+        checked(mem_address_reserve(&mut address, bytes, 0, 0, 0), ())?;
+        checked(mem_map(address, bytes, 0, handle, 0), ())?;
+        let desc = AccessDesc { location: Location::device(device), flags: READ_WRITE };
+        checked(mem_set_access(address, bytes, &desc, 1), ())?;
+        Ok((address, bytes))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The text log: lines through env_logger, to standard error or a file.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +10,7 @@ use log::{Level, Record};
 
 use super::Event;
 use crate::api::abi::Code;
-use crate::api::{Function, codes};
+use crate::api::{Function, Layer, codes};
 use crate::config::Config;
 use crate::os::{self, Descriptor};
 
@@ -54,6 +55,37 @@ pub(crate) fn warnings(warnings: &[String]) {
 /// Says what was done instead of what the program asked for.
 pub(crate) fn decided(function: Function, what: &str) {
     log::info!(target: DECISIONS, "{}: {what}", function.name());
+}
+
+/// Two devices, as messages name them.
+struct Pair(u8, u8);
+
+impl fmt::Display for Pair {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "peer access {}-{}", self.0.min(self.1), self.0.max(self.1))
+    }
+}
+
+/// Says what was decided about a pair of devices.
+pub(crate) fn pair_info(one: u8, other: u8, what: fmt::Arguments<'_>) {
+    log::info!(target: DECISIONS, "{}: {what}", Pair(one, other));
+}
+
+/// Says what is wrong with a pair of devices.
+pub(crate) fn pair_warning(one: u8, other: u8, what: fmt::Arguments<'_>) {
+    log::warn!(target: DECISIONS, "{}: {what}", Pair(one, other));
+}
+
+/// Says that a pair could not be verified.
+pub(crate) fn unproven(one: u8, other: u8, code: Code) {
+    log::warn!(
+        target: DECISIONS,
+        "{}: could not be verified, so copies go through the host for now: the driver answered {} ({}). It is tried again \
+         when twice as much has been copied",
+        Pair(one, other),
+        codes::name(Layer::Driver, code).unwrap_or("an unknown code"),
+        code.0,
+    );
 }
 
 /// Shows a call that has returned.
@@ -117,8 +149,8 @@ fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Resul
 /// Hours, minutes, seconds and microseconds of a time since 1970, in UTC.
 struct TimeOfDay(Duration);
 
-impl std::fmt::Display for TimeOfDay {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for TimeOfDay {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
         write!(out, "{hours:02}:{minutes:02}:{:02}.{:06}", seconds % 60, self.0.subsec_micros())

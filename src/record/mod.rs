@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod counters;
 pub(crate) mod log;
 mod text;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
+use crate::policy::path::Path;
 
 /// A call that has returned.
 pub(crate) struct Event<'a> {
@@ -24,6 +26,8 @@ pub(crate) struct Event<'a> {
     pub(crate) elapsed: Duration,
     /// The devices of a copy, source first.
     pub(crate) pair: Option<(i32, i32)>,
+    /// The way that a copy took.
+    pub(crate) path: Option<Path>,
     /// What was done instead of what the program asked for.
     pub(crate) note: Option<&'static str>,
     /// Where it came from.

@@ -32,6 +32,9 @@ impl Display for Event<'_> {
         if let Some((src, dst)) = self.pair {
             write!(out, " {src}->{dst}")?;
         }
+        if let Some(path) = self.path {
+            write!(out, " {}", path.name())?;
+        }
         if let Some(note) = self.note {
             write!(out, " {note}")?;
         }
@@ -190,6 +193,7 @@ mod tests {
     use super::*;
     use crate::api::Function;
     use crate::api::abi::{Code, cudaExtent};
+    use crate::policy::path::Path;
 
     fn argument(name: &'static str, value: Value, contents: Option<Contents>) -> Argument {
         Argument { name, value, contents }
@@ -203,6 +207,7 @@ mod tests {
             ret,
             elapsed: Duration::from_nanos(1_340),
             pair: None,
+            path: None,
             note: None,
             caller: None,
         }
@@ -220,12 +225,13 @@ mod tests {
         ];
         let mut event = event(Function::cudaMemcpyPeerAsync, &arguments, Code(1));
         event.pair = Some((0, 1));
+        event.path = Some(Path::Direct);
         event.note = Some("captured as cuMemcpyAsync_ptsz");
         event.caller = Some(CallSite { module: "app".into(), offset: 0x1189, symbol: Some("main".into()) });
         assert_eq!(
             event.to_string(),
             "cudaMemcpyPeerAsync(dst=0x7f00, dstDevice=1, src=NULL, srcDevice=0, count=64, stream=cudaStreamPerThread) \
-             = cudaErrorInvalidValue <1.3us> 0->1 captured as cuMemcpyAsync_ptsz at app+0x1189 (main)"
+             = cudaErrorInvalidValue <1.3us> 0->1 direct captured as cuMemcpyAsync_ptsz at app+0x1189 (main)"
         );
     }
 

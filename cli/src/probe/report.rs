@@ -119,7 +119,8 @@ pub(super) fn print_details(out: &mut impl Write, rows: &[Row], machine: &Machin
         writeln!(out, "\nLikely cause for {}: {cause}.", pairs.join(" "))?;
         writeln!(
             out,
-            "Until then no program should enable peer access there; NCCL goes without by NCCL_P2P_DISABLE=1."
+            "Until then P2PSHIM_DENY='{}' hides this way from programs under the shim, and NCCL_P2P_DISABLE=1 from NCCL.",
+            pairs.join(",")
         )?;
     }
     Ok(())

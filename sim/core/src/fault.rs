@@ -13,7 +13,7 @@ pub enum Defect {
     First,
     /// The copy never ends, nor does its stream; other streams go on.
     Hang,
-    /// It takes eight times as long as a staged copy.
+    /// It takes 20 ms and eight times as long as a staged copy.
     Slow,
     /// It is right, but kernels' loads and stores are lost.
     Lost,

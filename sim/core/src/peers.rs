@@ -10,16 +10,20 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Lets `from` reach memory of `to`; a context has at most `limit` peers.
-    pub(crate) fn enable(&mut self, from: ContextId, to: ContextId, limit: usize) -> Result<()> {
-        if self.reaches(from, to) {
-            return Err(Error::PEER_ACCESS_ALREADY_ENABLED);
-        }
-        if self.enabled.iter().filter(|pair| pair.0 == from).count() >= limit {
-            return Err(Error::TOO_MANY_PEERS);
-        }
+    /// Lets `from` reach memory of `to`.
+    pub(crate) fn enable(&mut self, from: ContextId, to: ContextId) {
         self.enabled.push((from, to));
-        Ok(())
+    }
+
+    /// Fails if `from` can reach memory of `to` already.
+    pub(crate) fn refuse_again(&self, from: ContextId, to: ContextId) -> Result<()> {
+        if self.reaches(from, to) { Err(Error::PEER_ACCESS_ALREADY_ENABLED) } else { Ok(()) }
+    }
+
+    /// Fails if `from` has `limit` peers already.
+    pub(crate) fn refuse_more(&self, from: ContextId, limit: usize) -> Result<()> {
+        let peers = self.enabled.iter().filter(|pair| pair.0 == from).count();
+        if peers >= limit { Err(Error::TOO_MANY_PEERS) } else { Ok(()) }
     }
 
     /// Undoes [`Peers::enable`].
@@ -51,27 +55,29 @@ mod tests {
     #[test]
     fn enable_is_one_way_and_only_once() {
         let mut peers = Peers::default();
-        assert_eq!(peers.enable(A, B, 8), Ok(()));
+        assert_eq!(peers.refuse_again(A, B), Ok(()));
+        peers.enable(A, B);
         assert!(peers.reaches(A, B) && !peers.reaches(B, A));
-        assert_eq!(peers.enable(A, B, 8), Err(Error::PEER_ACCESS_ALREADY_ENABLED));
+        assert_eq!(peers.refuse_again(A, B), Err(Error::PEER_ACCESS_ALREADY_ENABLED));
+        assert_eq!(peers.refuse_again(B, A), Ok(()));
     }
 
     #[test]
     fn enable_beyond_limit_is_refused_until_one_is_disabled() {
         let mut peers = Peers::default();
-        assert_eq!(peers.enable(A, B, 1), Ok(()));
-        assert_eq!(peers.enable(A, C, 1), Err(Error::TOO_MANY_PEERS));
-        assert_eq!(peers.enable(B, A, 1), Ok(()));
+        peers.enable(A, B);
+        assert_eq!(peers.refuse_more(A, 1), Err(Error::TOO_MANY_PEERS));
+        assert_eq!(peers.refuse_more(B, 1), Ok(()));
         assert_eq!(peers.disable(A, B), Ok(()));
-        assert_eq!(peers.enable(A, C, 1), Ok(()));
+        assert_eq!(peers.refuse_more(A, 1), Ok(()));
     }
 
     #[test]
     fn forget_ends_both_directions() {
         let mut peers = Peers::default();
-        peers.enable(A, B, 8).unwrap();
-        peers.enable(B, A, 8).unwrap();
-        peers.enable(B, C, 8).unwrap();
+        peers.enable(A, B);
+        peers.enable(B, A);
+        peers.enable(B, C);
         peers.forget(A);
         assert_eq!(peers.disable(A, B), Err(Error::PEER_ACCESS_NOT_ENABLED));
         assert_eq!(peers.disable(B, A), Err(Error::PEER_ACCESS_NOT_ENABLED));

@@ -108,7 +108,7 @@ impl Copy {
         match self.defect {
             Some(Defect::Drop | Defect::First) => return,
             Some(Defect::Hang) => hang(),
-            Some(Defect::Slow) => os::pause(staging_time(self.extent.bytes()) * SLOWNESS),
+            Some(Defect::Slow) => os::pause(slow_time(self.extent.bytes())),
             Some(Defect::Corrupt | Defect::Lost) | None => {}
         }
         copy_rows(self.dst, self.src, self.extent);
@@ -118,8 +118,9 @@ impl Copy {
     }
 }
 
-/// How many times the time of a staged copy a slow direct one takes.
-const SLOWNESS: u32 = 8;
+/// What a slow direct copy takes besides eight times the time of a staged one: enough for a test that compares the two
+/// on a busy machine, where waking a thread may take longer than a copy.
+const SLOWNESS: Duration = Duration::from_millis(20);
 /// One wrong byte in so many.
 const CORRUPTION_STEP: usize = 4096;
 
@@ -145,6 +146,11 @@ fn copy_rows(dst: Layout, src: Layout, extent: Extent) {
 /// How long a staged copy keeps both its stream and the submitting thread busy: 16 µs and 40 GB/s were measured.
 pub(crate) fn staging_time(bytes: u64) -> Duration {
     Duration::from_micros(16) + Duration::from_nanos(bytes / 40)
+}
+
+/// How long a slow direct copy keeps its stream busy.
+fn slow_time(bytes: u64) -> Duration {
+    SLOWNESS + staging_time(bytes) * 8
 }
 
 /// A memset, checked and ready to run.

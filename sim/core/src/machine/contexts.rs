@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Context, ContextHandle, ContextId, Machine, State, StreamHandle};
+use crate::config::Config;
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
@@ -15,6 +16,28 @@ const PRIMARY_HANDLES: u64 = 0x5051_0000_0000;
 /// Handles of created contexts, used again after their context has gone.
 const CREATED_HANDLES: u64 = 0x5052_0000_0000;
 const HANDLE_STEP: u64 = 0x100;
+
+/// What enabling peer access is refused for, besides the lack of a current context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// Flags other than 0.
+    Flags,
+    /// A peer that is no context.
+    Peer,
+    /// No path between the devices, or only one device.
+    Path,
+    /// A capture under way that enabling would break, and breaks.
+    Capture,
+    /// Access that is enabled already.
+    Again,
+    /// As many peers as a context can have.
+    Limit,
+}
+
+/// In the order in which they are looked at: the first that holds decides. Change the order here if real GPUs are found
+/// to have another.
+const ENABLE_REFUSALS: &[Refusal] =
+    &[Refusal::Peer, Refusal::Flags, Refusal::Path, Refusal::Capture, Refusal::Again, Refusal::Limit];
 
 /// What a program may ask about a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,15 +163,15 @@ impl Machine {
     }
 
     /// Lets the current context reach the memory of `peer`.
-    pub fn enable_peer(&self, peer: ContextHandle) -> Result<()> {
+    pub fn enable_peer(&self, peer: ContextHandle, flags: u32) -> Result<()> {
         let mut state = self.lock();
-        let (from, to) = (state.current()?, state.named(peer)?);
-        let (from_device, to_device) = (state.info(from)?.device, state.info(to)?.device);
-        if !self.has_path(from_device, to_device) {
-            return Err(Error::PEER_ACCESS_UNSUPPORTED);
+        let from = state.current()?;
+        for refusal in ENABLE_REFUSALS {
+            state.refuse_enabling(*refusal, from, peer, flags, &self.config)?;
         }
-        state.captures.refuse_unseen(current::caller())?;
-        state.peers.enable(from, to, self.config.max_peers)
+        let to = state.named(peer)?;
+        state.peers.enable(from, to);
+        Ok(())
     }
 
     /// Undoes [`Machine::enable_peer`].
@@ -186,6 +209,28 @@ impl Machine {
 }
 
 impl State {
+    /// Fails if enabling access from one context to another is to be refused for that reason.
+    fn refuse_enabling(
+        &mut self,
+        refusal: Refusal,
+        from: ContextId,
+        peer: ContextHandle,
+        flags: u32,
+        config: &Config,
+    ) -> Result<()> {
+        let to = self.named(peer);
+        match refusal {
+            Refusal::Flags if flags != 0 => Err(Error::INVALID_VALUE),
+            Refusal::Flags => Ok(()),
+            Refusal::Peer => to.map(drop),
+            Refusal::Path if config.has_path(self.info(from)?.device, self.info(to?)?.device) => Ok(()),
+            Refusal::Path => Err(Error::PEER_ACCESS_UNSUPPORTED),
+            Refusal::Capture => self.captures.refuse_unseen(current::caller()),
+            Refusal::Again => self.peers.refuse_again(from, to?),
+            Refusal::Limit => self.peers.refuse_more(from, config.max_peers),
+        }
+    }
+
     fn start_context(&mut self, handle: ContextHandle, device: usize, flags: u32) {
         let id = ContextId(self.number());
         let legacy = Stream::new(StreamHandle(1), id, Role::Legacy, 0);

@@ -187,7 +187,7 @@ fn memory_of_a_peer_is_set_only_with_access() {
         rig.on(0).fill(LEGACY, place, Extent::linear(8), (1, 1), Completion::Async)
     };
     assert_eq!(set(), Err(Error::INVALID_VALUE));
-    rig.on(0).enable_peer(rig.contexts[1]).unwrap();
+    rig.on(0).enable_peer(rig.contexts[1], 0).unwrap();
     assert_eq!(set(), Ok(()));
 }
 
@@ -198,7 +198,7 @@ fn path_is_direct_once_either_side_reaches_the_other() {
     rig.peer_copy(b, a).unwrap();
     assert_eq!(rig.machine.copies(0, 1), (0, 1));
     for (from, to) in [(0, 1), (1, 0)] {
-        rig.on(from).enable_peer(rig.contexts[to]).unwrap();
+        rig.on(from).enable_peer(rig.contexts[to], 0).unwrap();
         let before = (rig.machine.copies(0, 1), rig.machine.copies(1, 0));
         rig.peer_copy(b, a).unwrap();
         rig.peer_copy(a, b).unwrap();
@@ -297,21 +297,23 @@ fn enable_peer_answers_as_measured() {
     let rig = Rig::with(Config { devices: 4, no_path, max_peers: 2, ..Config::default() });
     let [zero, one, two, three] = rig.contexts[..] else { unreachable!() };
     let machine = rig.on(0);
-    assert_eq!(machine.enable_peer(zero), Err(Error::PEER_ACCESS_UNSUPPORTED));
-    assert_eq!(machine.enable_peer(ContextHandle(0)), Err(Error::INVALID_CONTEXT));
-    assert_eq!(machine.enable_peer(two), Err(Error::PEER_ACCESS_UNSUPPORTED));
+    assert_eq!(machine.enable_peer(zero, 0), Err(Error::PEER_ACCESS_UNSUPPORTED));
+    assert_eq!(machine.enable_peer(ContextHandle(0), 0), Err(Error::INVALID_CONTEXT));
+    assert_eq!(machine.enable_peer(one, 1), Err(Error::INVALID_VALUE));
+    assert_eq!(machine.enable_peer(ContextHandle(0), 1), Err(Error::INVALID_VALUE));
+    assert_eq!(machine.enable_peer(two, 0), Err(Error::PEER_ACCESS_UNSUPPORTED));
     assert_eq!(machine.disable_peer(zero), Err(Error::PEER_ACCESS_NOT_ENABLED));
     assert_eq!(machine.disable_peer(one), Err(Error::PEER_ACCESS_NOT_ENABLED));
-    assert_eq!(machine.enable_peer(one), Ok(()));
-    assert_eq!(machine.enable_peer(one), Err(Error::PEER_ACCESS_ALREADY_ENABLED));
-    assert_eq!(machine.enable_peer(three), Ok(()));
+    assert_eq!(machine.enable_peer(one, 0), Ok(()));
+    assert_eq!(machine.enable_peer(one, 0), Err(Error::PEER_ACCESS_ALREADY_ENABLED));
+    assert_eq!(machine.enable_peer(three, 0), Ok(()));
     assert_eq!(
-        machine.create_context(1, 0).and_then(|created| machine.enable_peer(created)),
+        machine.create_context(1, 0).and_then(|created| machine.enable_peer(created, 0)),
         Err(Error::TOO_MANY_PEERS)
     );
-    assert_eq!(rig.on(2).enable_peer(zero), Ok(()));
+    assert_eq!(rig.on(2).enable_peer(zero, 0), Ok(()));
     current::set(None);
-    assert_eq!(rig.machine.enable_peer(one), Err(Error::INVALID_CONTEXT));
+    assert_eq!(rig.machine.enable_peer(one, 0), Err(Error::INVALID_CONTEXT));
 }
 
 #[test]
@@ -319,13 +321,13 @@ fn peer_access_ends_with_either_context() {
     let rig = Rig::new(2);
     let [zero, one] = rig.contexts[..] else { unreachable!() };
     for device in [0, 1] {
-        rig.on(0).enable_peer(one).unwrap();
+        rig.on(0).enable_peer(one, 0).unwrap();
         rig.machine.reset_primary(device).unwrap();
         rig.machine.retain_primary(device).unwrap();
         assert_eq!(rig.on(0).disable_peer(one), Err(Error::PEER_ACCESS_NOT_ENABLED));
     }
     let created = rig.machine.create_context(1, 0).unwrap();
-    rig.on(0).enable_peer(created).unwrap();
+    rig.on(0).enable_peer(created, 0).unwrap();
     rig.machine.destroy_context(created).unwrap();
     assert_eq!(rig.on(0).disable_peer(created), Err(Error::INVALID_CONTEXT));
     assert_eq!(rig.machine.destroy_context(zero), Err(Error::INVALID_CONTEXT));
@@ -450,4 +452,22 @@ fn fill_checks_alignment() {
     assert_eq!(rig.machine.fill(LEGACY, place(a + 4), Extent::linear(8), (0x0101_0101, 4), Completion::Async), Ok(()));
     rig.machine.synchronize_stream(LEGACY).unwrap();
     assert_eq!([a + 3, a + 4, a + 11, a + 12].map(first_byte), [0, 1, 1, 0]);
+}
+
+#[test]
+fn primary_context_keeps_its_handle_and_never_its_id() {
+    let rig = Rig::new(1);
+    let (machine, handle) = (&rig.machine, rig.contexts[0]);
+    let mut ids = vec![machine.context(handle).unwrap().id];
+    machine.reset_primary(0).unwrap();
+    assert_eq!(machine.context(handle), Err(Error::INVALID_CONTEXT));
+    assert_eq!(machine.retain_primary(0), Ok(handle));
+    ids.push(machine.context(handle).unwrap().id);
+    machine.release_primary(0).unwrap();
+    assert_eq!(machine.context(handle).unwrap().id, ids[1]);
+    machine.release_primary(0).unwrap();
+    assert_eq!(machine.context(handle), Err(Error::INVALID_CONTEXT));
+    assert_eq!(machine.retain_primary(0), Ok(handle));
+    ids.push(machine.context(handle).unwrap().id);
+    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
 }

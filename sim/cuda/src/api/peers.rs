@@ -7,6 +7,9 @@ use super::require;
 use crate::abi::{In, Out};
 use crate::entry::{api, machine};
 
+/// `CU_ATOMIC_CAPABILITY_SIGNED | …_UNSIGNED | …_SCALAR_32 | …_SCALAR_64`.
+const ATOMIC_WORDS: u32 = 0b11011;
+
 fn pair(machine: &Machine, from: i32, to: i32) -> Result<(usize, usize)> {
     Ok((machine.device(from)?, machine.device(to)?))
 }
@@ -42,7 +45,7 @@ api! {
         Ok(())
     }
 
-    /// As of 13.0; no operation is simulated, so none is possible.
+    /// As of 13.0; none is simulated, but with a path all are said to be possible.
     fn cuDeviceGetP2PAtomicCapabilities(
         capabilities: Out<u32>,
         operations: In<u32>,
@@ -58,15 +61,14 @@ api! {
         if from == to {
             return Err(Error::INVALID_DEVICE);
         }
-        (0..count).for_each(|index| capabilities.set_nth(index as usize, 0));
+        let possible = if machine.has_path(from, to) { ATOMIC_WORDS } else { 0 };
+        (0..count).for_each(|index| capabilities.set_nth(index as usize, possible));
         Ok(())
     }
 
     fn cuCtxEnablePeerAccess(peer: u64, flags: u32) {
         let machine = machine()?;
-        machine.current_context()?;
-        require(flags == 0)?;
-        machine.enable_peer(ContextHandle(peer))
+        machine.enable_peer(ContextHandle(peer), flags)
     }
 
     fn cuCtxDisablePeerAccess(peer: u64) {

@@ -64,7 +64,7 @@ fn captured_copy_chooses_its_way_at_each_launch() {
     rig.copy(stream, b, a);
     assert_eq!(rig.machine.copies(0, 1), (0, 0));
     let exec = rig.replay(stream);
-    rig.machine.enable_peer(rig.contexts[1]).unwrap();
+    rig.machine.enable_peer(rig.contexts[1], 0).unwrap();
     rig.machine.launch_graph(exec, stream).unwrap();
     assert_eq!(rig.machine.copies(0, 1), (1, 1));
 }
@@ -77,7 +77,7 @@ fn peer_copies_break_a_capture_in_every_mode_enabled_or_not() {
             let (a, b) = (rig.memory(0, 1), rig.memory(1, 0));
             let stream = rig.stream(0, Role::Blocking);
             if enabled {
-                rig.machine.enable_peer(rig.contexts[1]).unwrap();
+                rig.machine.enable_peer(rig.contexts[1], 0).unwrap();
             }
             rig.begin(stream, mode);
             let refused = rig.machine.copy_peer_async(stream, &linear(b, a, 8));
@@ -104,7 +104,7 @@ fn enable_peer_breaks_a_capture_unless_it_or_the_thread_is_relaxed() {
         let stream = rig.stream(0, Role::Blocking);
         rig.begin(stream, capture);
         let before = current::exchange_capture_mode(thread);
-        let enabled = rig.machine.enable_peer(rig.contexts[1]);
+        let enabled = rig.machine.enable_peer(rig.contexts[1], 0);
         current::exchange_capture_mode(before);
         assert_eq!(enabled.is_ok(), allowed, "{capture:?} {thread:?}");
         assert_eq!(rig.machine.end_capture(stream).is_ok(), allowed, "{capture:?} {thread:?}");

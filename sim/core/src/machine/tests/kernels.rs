@@ -22,7 +22,7 @@ impl Kernels {
 
     fn connected(faults: &str) -> Kernels {
         let kernels = Kernels::new(faults);
-        kernels.rig.machine.enable_peer(kernels.rig.contexts[1]).unwrap();
+        kernels.rig.machine.enable_peer(kernels.rig.contexts[1], 0).unwrap();
         kernels
     }
 

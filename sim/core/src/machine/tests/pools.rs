@@ -38,7 +38,7 @@ fn pool_memory_is_direct_only_where_one_side_reaches_the_others() {
     let pool = rig.machine.default_pool(0).unwrap();
     assert!(!rig.is_direct(there, pooled));
     for (from, to) in [(0, 1), (1, 0)] {
-        rig.on(from).enable_peer(rig.contexts[to]).unwrap();
+        rig.on(from).enable_peer(rig.contexts[to], 0).unwrap();
         assert!(!rig.is_direct(there, pooled));
     }
     assert_eq!((rig.access(0, pooled), rig.access(1, pooled)), (READ_WRITE, NO_ACCESS));
@@ -54,9 +54,9 @@ fn pool_memory_is_direct_only_where_one_side_reaches_the_others() {
 fn pool_memory_to_plain_memory_follows_the_contexts_of_its_device() {
     let rig = Rig::new(2);
     let (pooled, plain) = (rig.pooled(0, None, 1), rig.memory(1, 0));
-    rig.on(1).enable_peer(rig.contexts[0]).unwrap();
+    rig.on(1).enable_peer(rig.contexts[0], 0).unwrap();
     assert!(!rig.is_direct(plain, pooled));
-    rig.on(0).enable_peer(rig.contexts[1]).unwrap();
+    rig.on(0).enable_peer(rig.contexts[1], 0).unwrap();
     assert!(rig.is_direct(plain, pooled));
 }
 
@@ -153,7 +153,7 @@ fn mapped_memory_needs_rights_and_follows_them() {
     assert_eq!(rig.peer_copy(there, base), Err(Error::INVALID_VALUE));
     machine.set_access(base, SIZE, 0, READ_WRITE).unwrap();
     write(base, &[4]);
-    rig.on(1).enable_peer(rig.contexts[0]).unwrap();
+    rig.on(1).enable_peer(rig.contexts[0], 0).unwrap();
     assert!(!rig.is_direct(there, base));
     assert_eq!(first_byte(there), 4);
     machine.set_access(base, SIZE, 1, READ_WRITE).unwrap();

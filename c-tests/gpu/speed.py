@@ -1,0 +1,169 @@
+"""Checks that measure: what the shim makes faster, and what that costs. They run one at a time."""
+
+from statistics import median
+
+from harness import BUILD, Failed, Run, build, judge, table
+
+ROUNDS = 3
+
+LEAST_DIRECT = 0.99  # bandwidth of a program that never enables, preloaded, to that of one that does
+MOST_SMALL = 1.10  # time until a small copy is complete, likewise; 1.05 is noise
+LEAST_POOL = 0.98  # bandwidth between pools, preloaded, to that between ordinary memory with access enabled
+MOST_SPINNING_MS = 50  # a call while kernels on both GPUs spin
+MOST_FIRST_USE_MS = 20  # first use of a pair, beyond what the driver's own enabling takes
+LEAST_AFTERWARDS = 0.9  # bandwidth after the first use: direct, or not
+MOST_ALLOCATION = 1.5  # time of an allocation to that with the same access enabled by the program
+
+
+def medians(rounds, keys):
+    """The lines of several runs, median by median; `keys` is how many columns say which line it is."""
+    lines = {}
+    for line in (line for lines_of_round in rounds for line in lines_of_round):
+        lines.setdefault(tuple(int(value) for value in line[:keys]), []).append(line[keys:])
+    return {key: [median(column) for column in zip(*values)] for key, values in lines.items()}
+
+
+def alternate(programs):
+    """Runs the programs in turn, for ROUNDS rounds: a drift of the machine then meets all of them."""
+    answers = {name: [] for name in programs}
+    for _ in range(ROUNDS):
+        for name, (command, options) in programs.items():
+            answers[name].append(Run(command, trace=False, **options).numbers())
+    return answers
+
+
+def same_pairs(answers):
+    """All programs must have measured the same, and something."""
+    keys = {tuple(sorted(answer)) for answer in answers}
+    if len(keys) != 1 or not all(keys):
+        raise Failed(f"the runs measured different pairs: {keys}")
+
+
+def extreme(ratios, worst):
+    pair = worst(ratios, key=ratios.get)
+    return ratios[pair], f"{pair[0]}>{pair[1]}"
+
+
+def bandwidth():
+    program = build("bandwidth.c")
+    answers = alternate({
+        "never, plain": ([program, "never"], {}),
+        "enables, plain": ([program, "enables"], {}),
+        "never, preloaded": ([program, "never"], {"preload": True}),
+        "pool, preloaded": ([program, "pool"], {"preload": True}),
+    })
+    answers = {name: medians(rounds, 2) for name, rounds in answers.items()}
+    same_pairs(answers.values())
+    never, enables, shim, pool = (answers[name] for name in
+                                  ("never, plain", "enables, plain", "never, preloaded", "pool, preloaded"))
+    pairs = sorted(never)
+
+    print(f"        256 MiB, GB/s; medians of {ROUNDS} runs")
+    table([["pair", *answers, "preloaded/enables", "pool/enables"]] + [
+        [f"{pair[0]}>{pair[1]}", *(f"{answer[pair][0]:.1f}" for answer in answers.values()),
+         f"{shim[pair][0] / enables[pair][0]:.4f}", f"{pool[pair][0] / enables[pair][0]:.4f}"] for pair in pairs])
+    print("        4 bytes: host time of the call / time until complete / time of each of 100 in a row, us")
+    table([["pair", *answers, "preloaded/enables"]] + [
+        [f"{pair[0]}>{pair[1]}", *(" / ".join(f"{time:.2f}" for time in answer[pair][1:]) for answer in answers.values()),
+         " / ".join(f"{mine / theirs:.3f}" for mine, theirs in zip(shim[pair][1:], enables[pair][1:]))]
+        for pair in pairs])
+
+    ratio, pair = extreme({pair: shim[pair][0] / enables[pair][0] for pair in pairs}, min)
+    faster, _ = extreme({pair: shim[pair][0] / never[pair][0] for pair in pairs}, min)
+    judge(ratio >= LEAST_DIRECT, "bandwidth, program that never enables",
+          f"at least {ratio:.4f} of that with access enabled ({pair}), limit {LEAST_DIRECT}; at least {faster:.1f} times as "
+          f"fast as plain")
+    ratio, pair = extreme({pair: shim[pair][2] / enables[pair][2] for pair in pairs}, max)
+    judge(ratio <= MOST_SMALL, "bandwidth, small copies",
+          f"complete after at most {ratio:.3f} of the time with access enabled ({pair}), limit {MOST_SMALL}")
+    ratio, pair = extreme({pair: pool[pair][0] / enables[pair][0] for pair in pairs}, min)
+    judge(ratio >= LEAST_POOL, "bandwidth, pools",
+          f"at least {ratio:.4f} of that of ordinary memory with access enabled ({pair}), limit {LEAST_POOL}")
+
+
+def spinning():
+    program = build("spinning.cu")
+    for kind in ("many", "large", "pool", "mapped"):
+        plain = Run([program, kind])
+        shim = Run([program, kind, MOST_SPINNING_MS], preload=True, trace=False)
+        if plain.status != 0:
+            raise Failed(plain.ended())
+        # Copies that complete only when the kernels end would hang a program whose kernels wait for the copies.
+        complete = "complete meanwhile: yes"
+        right = shim.status == 0 and (complete in shim.out or complete not in plain.out)
+        judge(right, f"spinning, {kind}", shim.out.strip() or shim.ended())
+        print(f"        plain: {plain.out.strip()}")
+        if shim.err:
+            print(f"        standard error: {shim.err.strip()}")
+
+
+def first_use_of(kind, words):
+    program = build("first_use.c")
+    answers = alternate({
+        "explicit": ([program, "explicit", *words], {}),
+        "copy": ([program, "copy", *words], {"preload": True}),
+    })
+    explicit, shim = (medians(answers[name], 2) for name in ("explicit", "copy"))
+    same_pairs([explicit, shim])
+    rows, beyond, direct = [], {}, {}
+    for pair in sorted(explicit):
+        enable, call, _, back, _, theirs = explicit[pair]
+        _, shim_call, _, shim_back, _, mine = shim[pair]
+        beyond[pair] = max(shim_call - enable - call, shim_back - back) / 1e3
+        direct[pair] = mine / theirs
+        rows.append([f"{pair[0]}>{pair[1]}", f"{enable / 1e3:.2f}", f"{call / 1e3:.2f}", f"{back / 1e3:.2f}",
+                     f"{shim_call / 1e3:.2f}", f"{shim_back / 1e3:.2f}", f"{mine:.0f} of {theirs:.0f} GB/s"])
+    print(f"        {kind}, host time in ms; medians of {ROUNDS} runs")
+    table([["pair", "enabling", "first copy", "first back", "preloaded: first copy", "first back", "afterwards"]] + rows)
+    most, pair = extreme(beyond, max)
+    least, slow = extreme(direct, min)
+    judge(most <= MOST_FIRST_USE_MS and least >= LEAST_AFTERWARDS, f"first_use, {kind}",
+          f"at most {most:.2f} ms beyond enabling and copying ({pair}), limit {MOST_FIRST_USE_MS}; afterwards at least "
+          f"{least:.3f} of the bandwidth with access enabled ({slow})")
+
+
+def first_use():
+    first_use_of("ordinary memory", [])
+    first_use_of("pools", ["pool"])
+
+
+def probe():
+    """The other ways to verify a pair: with kernels, in a process of its own whose verdict is kept; and not at all."""
+    program = build("first_use.c")
+    explicit = medians([Run([program, "explicit"]).numbers()], 2)
+    cache = BUILD / "cache"
+    for name, value in (("full, nothing kept", "full"), ("full, verdict kept", "full"), ("off", "off")):
+        run = Run([program, "copy"], preload=True, trace=False, P2PSHIM_PROBE=value, XDG_CACHE_HOME=str(cache))
+        answer = medians([run.numbers()], 2)
+        same_pairs([explicit, answer])
+        least, pair = extreme({pair: answer[pair][5] / explicit[pair][5] for pair in answer}, min)
+        kept = [path for path in cache.rglob("*") if path.is_file()]
+        private = all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
+        judge(least >= LEAST_AFTERWARDS and private and (kept or value == "off"), f"probe, {name}",
+              f"first copies take {', '.join(f'{answer[pair][1] / 1e3:.1f}' for pair in sorted(answer))} ms; afterwards at "
+              f"least {least:.3f} of the bandwidth with access enabled ({pair}); {len(kept)} files kept, "
+              f"{'for the user only' if private else 'READABLE BY OTHERS'}")
+        if run.err:
+            print(f"        standard error: {run.err.strip()}")
+
+
+def alloc_cost():
+    program = build("alloc_cost.c")
+    answers = alternate({
+        "enables, plain": ([program, "enables"], {}),
+        "copies, P2PSHIM_ACCESS=app": ([program, "copies"], {"preload": True, "P2PSHIM_ACCESS": "app"}),
+        "copies, preloaded": ([program, "copies"], {"preload": True}),
+    })
+    answers = {name: medians(rounds, 1) for name, rounds in answers.items()}
+    same_pairs(answers.values())
+    enables, app, auto = answers.values()
+    print(f"        4 MiB, cudaMalloc / cudaFree, us; medians of {ROUNDS} runs")
+    table([["peers", *answers]] + [
+        [str(peers), *(" / ".join(f"{time:.1f}" for time in answer[peers,]) for answer in answers.values())]
+        for peers, in sorted(enables)])
+    most = max(mine / theirs for peers in enables for mine, theirs in zip(auto[peers], enables[peers]))
+    judge(most <= MOST_ALLOCATION, "alloc_cost, preloaded",
+          f"at most {most:.2f} of the time with the same access enabled by the program, limit {MOST_ALLOCATION}")
+    most = max(mine / theirs for peers in app for mine, theirs in zip(app[peers], enables[0,]))
+    judge(most <= MOST_ALLOCATION, "alloc_cost, P2PSHIM_ACCESS=app",
+          f"at most {most:.2f} of the time without peers, limit {MOST_ALLOCATION}")

@@ -1,0 +1,283 @@
+//! A driver for tests: devices, contexts and pools as plain values.
+//!
+//! Handles say what they are: context `0xc000 + n` belongs to device `n % 16`, pool `0xb000 + n` to device n, and memory of
+//! `0x1_0000_0000 * (n + 1)` to context n; of `0x100_0000_0000 * (n + 1)` to pool n; mapped memory has bit 52.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::abi::Code;
+use crate::policy::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
+
+/// What happens to direct copies from one device to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Drop,
+    Hang,
+    /// Milliseconds.
+    Slow(u64),
+}
+
+pub(crate) struct Fake {
+    pub(crate) device_memory_below: u64,
+    pub(crate) limit: usize,
+    pub(crate) no_path: BTreeSet<(i32, i32)>,
+    pub(crate) faults: BTreeMap<(i32, i32), Fault>,
+    pub(crate) mapping: Cell<Code>,
+    pub(crate) allocating: Cell<Code>,
+    pub(crate) busy: Cell<bool>,
+    pub(crate) devices: i32,
+    pub(crate) marks: bool,
+    /// Contexts that have something to do.
+    pub(crate) working: RefCell<BTreeSet<usize>>,
+    pub(crate) current: Cell<usize>,
+    /// By handle; a context that is not here has id 1.
+    pub(crate) ids: RefCell<BTreeMap<usize, u64>>,
+    pub(crate) enabled: RefCell<BTreeSet<(usize, usize)>>,
+    pub(crate) granted: RefCell<BTreeSet<(usize, i32)>>,
+    pub(crate) mapped: BTreeSet<(u64, i32)>,
+    pub(crate) shared: RefCell<BTreeSet<(u64, i32)>>,
+    pub(crate) bytes: RefCell<BTreeMap<u64, Vec<u8>>>,
+    pub(crate) hung: RefCell<BTreeSet<usize>>,
+    pub(crate) next: Cell<u64>,
+    pub(crate) relaxed: Cell<u32>,
+    pub(crate) enables: Cell<u32>,
+    pub(crate) disables: Cell<u32>,
+    pub(crate) queries: Cell<u32>,
+}
+
+pub(crate) const fn context(number: usize) -> usize {
+    0xc000 + number
+}
+
+pub(crate) const fn memory_of(number: usize) -> u64 {
+    0x1_0000_0000 * (number as u64 + 1)
+}
+
+pub(crate) const fn pool(device: usize) -> usize {
+    0xb000 + device
+}
+
+pub(crate) const fn pooled(device: usize) -> u64 {
+    0x100_0000_0000 * (device as u64 + 1)
+}
+
+pub(crate) const fn mapped(device: usize) -> u64 {
+    1 << 52 | device as u64
+}
+
+impl Fake {
+    pub(crate) fn new() -> Self {
+        Self {
+            device_memory_below: u64::MAX,
+            limit: 8,
+            no_path: BTreeSet::new(),
+            faults: BTreeMap::new(),
+            mapping: Cell::new(Code::SUCCESS),
+            allocating: Cell::new(Code::SUCCESS),
+            busy: Cell::new(false),
+            devices: 16,
+            marks: true,
+            working: RefCell::default(),
+            current: Cell::new(context(0)),
+            ids: RefCell::default(),
+            enabled: RefCell::default(),
+            granted: RefCell::default(),
+            mapped: BTreeSet::new(),
+            shared: RefCell::default(),
+            bytes: RefCell::default(),
+            hung: RefCell::default(),
+            next: Cell::new(0x10_0000),
+            relaxed: Cell::new(0),
+            enables: Cell::new(0),
+            disables: Cell::new(0),
+            queries: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn with_memory_below(end: u64) -> Self {
+        Self { device_memory_below: end, ..Self::new() }
+    }
+
+    fn device(handle: usize) -> i32 {
+        (handle as i32 - 0xc000) % 16
+    }
+
+    fn is_direct(&self, from: &Scratch, to: &Scratch) -> bool {
+        let enabled = self.enabled.borrow();
+        self.shared.borrow().contains(&(from.address, to.device))
+            || self.shared.borrow().contains(&(to.address, from.device))
+            || (from.kind == ScratchKind::Plain
+                && (enabled.contains(&(from.context, to.context)) || enabled.contains(&(to.context, from.context))))
+    }
+}
+
+impl Driver for Fake {
+    fn is_capturing(&self, _: usize, _: bool) -> Option<bool> {
+        Some(true)
+    }
+
+    fn is_device_memory(&self, address: u64) -> bool {
+        address < self.device_memory_below
+    }
+
+    fn memory(&self, address: u64) -> Option<Memory> {
+        self.queries.set(self.queries.get() + 1);
+        let number = |unit: u64| (address / unit - 1) as usize;
+        let (start, device, holder) = match address {
+            0..0x1_0000_0000 => return None,
+            0x1_0000_0000..0x100_0000_0000 => {
+                let number = number(0x1_0000_0000);
+                (memory_of(number), number as i32 % 16, Holder::Context(context(number)))
+            }
+            _ if address >> 52 != 0 => (address, (address & 15) as i32, Holder::Mapped),
+            _ => {
+                let number = number(0x100_0000_0000);
+                (pooled(number), number as i32, Holder::Pool(pool(number)))
+            }
+        };
+        Some(Memory { range: (start, 1 << 24), device, holder })
+    }
+
+    fn current_context(&self) -> Option<usize> {
+        Some(self.current.get()).filter(|&context| context != 0)
+    }
+
+    fn context_id(&self, context: usize) -> Option<u64> {
+        let id = self.ids.borrow().get(&context).copied().unwrap_or(1);
+        (context >= 0xc000 && id != 0).then_some(id)
+    }
+
+    fn device_of_context(&self, context: usize) -> Option<i32> {
+        self.context_id(context).map(|_| Self::device(context))
+    }
+
+    fn device_count(&self) -> i32 {
+        self.devices
+    }
+
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
+        Ok(!self.no_path.contains(&(device, peer)))
+    }
+
+    fn pool_access(&self, pool: usize, device: i32) -> bool {
+        self.granted.borrow().contains(&(pool, device)) || pool as i32 - 0xb000 == device
+    }
+
+    fn default_pool(&self, device: i32) -> Option<usize> {
+        Some(pool(device as usize))
+    }
+
+    fn mapped_access(&self, address: u64, device: i32) -> bool {
+        self.mapped.contains(&(address, device))
+    }
+
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        self.relaxed.set(self.relaxed.get() + 1);
+        let result = work();
+        self.relaxed.set(self.relaxed.get() - 1);
+        Some(result)
+    }
+
+    fn enable(&self, context: usize, peer: usize) -> Code {
+        assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
+        let mut enabled = self.enabled.borrow_mut();
+        if enabled.contains(&(context, peer)) {
+            return Code(704);
+        }
+        if enabled.iter().filter(|link| link.0 == context).count() >= self.limit {
+            return Code(711);
+        }
+        self.enables.set(self.enables.get() + 1);
+        enabled.insert((context, peer));
+        Code::SUCCESS
+    }
+
+    fn disable(&self, context: usize, peer: usize) -> Code {
+        assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
+        self.disables.set(self.disables.get() + 1);
+        if self.enabled.borrow_mut().remove(&(context, peer)) { Code::SUCCESS } else { Code(705) }
+    }
+
+    fn grant(&self, pool: usize, device: i32) -> Code {
+        self.granted.borrow_mut().insert((pool, device));
+        Code::SUCCESS
+    }
+
+    fn has_marks(&self) -> bool {
+        self.marks
+    }
+
+    fn mark(&self, context: usize) -> Option<usize> {
+        self.marks.then_some(context)
+    }
+
+    fn is_passed(&self, mark: usize) -> bool {
+        !self.working.borrow().contains(&mark)
+    }
+
+    fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
+        assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
+        let code = if kind == ScratchKind::Mapped { self.mapping.get() } else { self.allocating.get() };
+        if code != Code::SUCCESS {
+            return Err(code);
+        }
+        let address = self.next.replace(self.next.get() + 1);
+        let bytes = if kind == ScratchKind::Page { 4096 } else { 1 << 20 };
+        Ok(Scratch { kind, context, device, address, bytes, stream: address as usize, pool: 0, host: 0 })
+    }
+
+    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
+        self.shared.borrow_mut().insert((scratch.address, device));
+        Ok(())
+    }
+
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        let mut all = self.bytes.borrow_mut();
+        let memory = all.entry(to.address).or_insert_with(|| vec![0; 1 << 20]);
+        memory[..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Takes longer than any copy here that is not made slow.
+    fn upload_downloaded(&self, _: &Scratch, _: &Scratch, _: usize) -> Result<(), Code> {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        Ok(())
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        let fault = self.faults.get(&(from.device, to.device)).filter(|_| self.is_direct(from, to));
+        match fault {
+            Some(Fault::Drop) => return Ok(()),
+            Some(Fault::Hang) => {
+                self.hung.borrow_mut().insert(from.stream);
+                return Ok(());
+            }
+            Some(&Fault::Slow(milliseconds)) => {
+                std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+            }
+            None => {}
+        }
+        let mut all = self.bytes.borrow_mut();
+        let sent = all.entry(from.address).or_insert_with(|| vec![0; 1 << 20])[span.offset..][..span.bytes].to_vec();
+        let at = to.half() + span.offset;
+        all.entry(to.address).or_insert_with(|| vec![0; 1 << 20])[at..][..span.bytes].copy_from_slice(&sent);
+        Ok(())
+    }
+
+    fn download(&self, _: &Scratch, _: usize) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8> {
+        let all = self.bytes.borrow();
+        all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default()
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        if self.busy.get() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(!self.hung.borrow().contains(&scratch.stream))
+    }
+}

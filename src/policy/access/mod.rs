@@ -1,0 +1,161 @@
+//! Peer access that takes care of itself.
+//!
+//! A copy asks three things, without a lock, as long as nothing has changed: whose memory is its source, whose its
+//! destination ([`Cache`]), and what was decided about the two ([`Cells`]). What is not decided yet is, under one lock
+//! that is never held while the driver is called:
+//!
+//! 1. A pair that has copied too little stays as it is.
+//! 2. The path between the two devices is proven with data, once in the process ([`proof`]), by memory that has nothing to
+//!    do with the program's, so that no copy of the program ever takes a path that is not proven.
+//! 3. The two contexts get access to each other, or the pool is granted to the other device.
+//!
+//! What the program sees of peer access is what it asked for itself ([`View`]).
+
+mod cause;
+mod cells;
+mod decide;
+#[cfg(test)]
+pub(crate) mod fake;
+mod hide;
+mod proof;
+mod registry;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub(crate) use decide::Circumstances;
+pub(crate) use hide::{Hidden, Named};
+pub(crate) use proof::HALF;
+pub(crate) use view::PEER_ACCESS_NOT_ENABLED;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use self::cells::Cells;
+use self::registry::Registry;
+use super::memory::{Cache, Kind, Place};
+use super::path::{Path, Why};
+use super::{Driver, Ends, Holder, Traffic};
+use crate::config::{self, Config};
+
+/// All that is known of memory, contexts and peers.
+pub(crate) struct Access {
+    cache: Cache,
+    cells: Cells,
+    registry: Mutex<Registry>,
+    /// Whether a pair waits for the end of a capture.
+    waits: AtomicBool,
+    /// Whether any pair is denied.
+    hides: AtomicBool,
+    /// Whether the program has made any graph ready to run.
+    graphs: AtomicBool,
+}
+
+impl Access {
+    pub(crate) const fn new() -> Self {
+        Self {
+            cache: Cache::new(),
+            cells: Cells::new(),
+            registry: Mutex::new(Registry::new()),
+            waits: AtomicBool::new(false),
+            hides: AtomicBool::new(false),
+            graphs: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes over the options.
+    pub(crate) fn configure(&self, config: &Config) {
+        self.hides.store(config.access == config::Access::Off || !config.denied.is_empty(), Relaxed);
+        self.lock().configure(config);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        // What a panic of ours left half done is no worse than what the driver may say anyway.
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The way that a copy takes, if that is settled.
+    #[inline(always)]
+    pub(crate) fn settled(&self, ends: &Ends) -> Option<Traffic> {
+        let (src, dst) = (self.cache.find(ends.src)?, self.cache.find(ends.dst)?);
+        let path = match evident(src, dst) {
+            Some(path) => path,
+            None => self.cells.settled(src.owner, dst.owner)?,
+        };
+        Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
+    }
+
+    /// Forgets which memory is whose: some has gone away, or rights have changed.
+    #[inline]
+    pub(crate) fn memory_has_changed(&self) {
+        self.cache.forget();
+    }
+
+    /// Whether a pair waits for the end of a capture.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.load(Relaxed)
+    }
+
+    /// Takes note that the program has a graph: its copies keep the way that they had when it was made ready.
+    pub(crate) fn has_graphs(&self) {
+        self.graphs.store(true, Relaxed);
+    }
+
+    /// Whose memory an address is. Asks the driver, if it is not known.
+    fn place(&self, driver: &impl Driver, address: u64) -> Option<Place> {
+        if let Some(place) = self.cache.find(address) {
+            return Some(place);
+        }
+        let generation = self.cache.generation();
+        let memory = driver.memory(address)?;
+        let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
+        let place = match memory.holder {
+            Holder::Host => Place { kind: Kind::Host, device: 0, owner: 0, reach: 0 },
+            Holder::Context(context) => {
+                let id = driver.context_id(context)?;
+                let owner = self.lock().context(&self.cells, context, id, memory.device)?;
+                Place { kind: Kind::Plain, device: device?, owner, reach: 0 }
+            }
+            Holder::Pool(pool) => {
+                if self.lock().gone_pools.contains(&pool) {
+                    return None;
+                }
+                let owner = self.lock().pool(pool, memory.device)?;
+                Place { kind: Kind::Pool, device: device?, owner, reach: 0 }
+            }
+            Holder::Mapped => {
+                let owner = self.lock().mapped(memory.device)?;
+                let devices = (0..driver.device_count().min(64)).filter(|&other| other != memory.device);
+                let reach = devices
+                    .filter(|&other| driver.mapped_access(address, other))
+                    .fold(0, |reach, other| reach | 1 << other);
+                Place { kind: Kind::Mapped, device: device?, owner, reach }
+            }
+        };
+        self.cache.insert(address, memory.range, place, generation);
+        Some(place)
+    }
+}
+
+/// The way of a copy that needs no decision.
+#[inline(always)]
+fn evident(src: Place, dst: Place) -> Option<Path> {
+    if src.kind == Kind::Host || dst.kind == Kind::Host {
+        return Some(Path::Host);
+    }
+    if src.device == dst.device {
+        return Some(Path::SameDevice);
+    }
+    let is_reached = |place: Place, by: Place| place.reach >> (by.device & 63) & 1 != 0;
+    (is_reached(src, dst) || is_reached(dst, src)).then_some(Path::Direct)
+}
+
+/// Why a copy between these is staged if nobody has let the one device reach the memory of the other.
+fn left_alone(src: Place, dst: Place) -> Why {
+    match (src.kind, dst.kind) {
+        (Kind::Mapped, _) | (_, Kind::Mapped) => Why::Mapped,
+        (Kind::Pool, _) | (_, Kind::Pool) => Why::Pool,
+        _ => Why::NeverEnabled,
+    }
+}

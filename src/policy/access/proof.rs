@@ -1,0 +1,199 @@
+//! The quick proof: data is copied between two devices, both ways, and read back by the device that got it.
+//!
+//! A kernel of the program may run for ever, waiting for its host. So nothing here waits for a device: own streams that
+//! block no other, asynchronous copies by the copy engines, and asking whether they are done.
+//!
+//! What it takes for a pair to pass: known patterns, new ones each time, at two sizes, twice each, arrive whole. And a
+//! copy must not be slower than one by way of the host, as it is on some machines whose devices hang on two processors.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::api::abi::Code;
+use crate::policy::{Driver, Scratch, Span};
+
+/// The two sizes that are copied: less than a page, and much more. Where a page ends the larger one begins.
+const SMALL: Span = Span { offset: 0, bytes: 4092 };
+const LARGE: Span = Span { offset: 4096, bytes: 256 << 10 };
+const WHOLE: usize = LARGE.offset + LARGE.bytes;
+/// Bytes of a half of a [`Scratch`].
+pub(crate) const HALF: usize = 512 << 10;
+const _: () = assert!(WHOLE <= HALF);
+const ROUNDS: u64 = 2;
+/// A pair that does not answer within this time hangs.
+pub(crate) const TIME_OUT: Duration = Duration::from_secs(2);
+
+/// How a proof ended that the pair did not pass.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Failure {
+    /// Bytes were wrong: how many, of how many; from which device, to which.
+    Lost { wrong: usize, bytes: usize, src: i32, dst: i32 },
+    /// A copy did not end.
+    Hung { src: i32, dst: i32 },
+    /// Copies are right but slower than through the host.
+    Slower { direct: Duration, staged: Duration, src: i32, dst: i32 },
+    /// It could not be tried. Says nothing about the pair.
+    Unknown(Code),
+}
+
+impl From<Code> for Failure {
+    fn from(code: Code) -> Self {
+        Self::Unknown(code)
+    }
+}
+
+/// Copies between two devices, both ways at once; then compares the times of direct and staged copies, if wanted.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
+    let deadline = Instant::now() + TIME_OUT;
+    let [a, b] = pair;
+    let ways = [(a, b), (b, a)];
+    for round in 0..ROUNDS {
+        let sent = ways.map(|(src, dst)| pattern(WHOLE, round ^ src.address << 8 ^ dst.address.rotate_left(32)));
+        for ((src, dst), sent) in ways.into_iter().zip(&sent) {
+            driver.upload(src, sent)?;
+            driver.send(src, dst, SMALL)?;
+            driver.send(src, dst, LARGE)?;
+        }
+        for way in ways {
+            wait(driver, way.0, way, deadline)?;
+        }
+        for (_, dst) in ways {
+            driver.download(dst, WHOLE)?;
+        }
+        for (way, sent) in ways.into_iter().zip(&sent) {
+            wait(driver, way.1, way, deadline)?;
+            compare(&driver.downloaded(way.1, WHOLE), sent, way)?;
+        }
+    }
+    for way in ways.into_iter().filter(|_| is_timed) {
+        not_slower(driver, way, deadline)?;
+    }
+    Ok(())
+}
+
+fn compare(got: &[u8], sent: &[u8], (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
+    let count_wrong = |span: Span| {
+        let end = span.offset + span.bytes;
+        match (got.get(span.offset..end), sent.get(span.offset..end)) {
+            (Some(got), Some(sent)) => got.iter().zip(sent).filter(|(got, sent)| got != sent).count(),
+            _ => span.bytes,
+        }
+    };
+    match count_wrong(SMALL) + count_wrong(LARGE) {
+        0 => Ok(()),
+        wrong => Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src: src.device, dst: dst.device }),
+    }
+}
+
+/// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A proof is no good
+/// then: what it needs from the driver takes long as well, and times mean nothing.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failure> {
+    /// Far more than the 12 to 35 µs that it takes on an idle device.
+    const USUAL: Duration = Duration::from_micros(400);
+    const PATIENCE: Duration = Duration::from_millis(3);
+    /// One may be slow for reasons of this process: it was not given a processor.
+    const TRIES: u32 = 4;
+    let started = Instant::now();
+    let mut tries = 0..;
+    while tries.next() < Some(TRIES) || started.elapsed() < PATIENCE {
+        let tried = Instant::now();
+        driver.upload(on, &[0; 64])?;
+        wait(driver, on, (on, on), started + TIME_OUT)?;
+        if tried.elapsed() < USUAL {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Compares a copy with one by way of the host, until direct is the better one or has been the worse in three rounds, and
+/// in one of many copies.
+fn not_slower(driver: &impl Driver, way: (&Scratch, &Scratch), deadline: Instant) -> Result<(), Failure> {
+    const COPIES: [u32; 4] = [1, 1, 1, 8];
+    const TRIES: usize = 9;
+    /// If the host's way takes so long a copy, something else is going on, and times mean nothing.
+    const UNUSUAL: Duration = Duration::from_millis(2);
+    let (src, dst) = way;
+    let mut rounds = COPIES.into_iter();
+    let mut round = rounds.next();
+    for _ in 0..TRIES {
+        let Some(copies) = round else { break };
+        let started = Instant::now();
+        (0..copies).try_for_each(|_| driver.download(src, LARGE.bytes))?;
+        wait(driver, src, way, deadline)?;
+        (0..copies).try_for_each(|_| driver.upload_downloaded(src, dst, LARGE.bytes))?;
+        wait(driver, dst, way, deadline)?;
+        let staged = started.elapsed() / copies;
+        if staged > UNUSUAL {
+            continue;
+        }
+        let started = Instant::now();
+        (0..copies).try_for_each(|_| driver.send(src, dst, LARGE))?;
+        wait(driver, src, way, deadline)?;
+        let direct = started.elapsed() / copies;
+        // Half as much again: less would be noise.
+        if direct <= staged * 3 / 2 {
+            return Ok(());
+        }
+        round = rounds.next();
+        if round.is_none() {
+            return Err(Failure::Slower { direct, staged, src: src.device, dst: dst.device });
+        }
+    }
+    Ok(())
+}
+
+/// Asks until a stream has nothing to do.
+fn wait(
+    driver: &impl Driver,
+    on: &Scratch,
+    (src, dst): (&Scratch, &Scratch),
+    deadline: Instant,
+) -> Result<(), Failure> {
+    /// Copies of this size are done within it, if the device is not busy.
+    const SOON: Duration = Duration::from_millis(1);
+    let started = Instant::now();
+    while !driver.is_done(on)? {
+        let now = Instant::now();
+        if now > deadline {
+            return Err(Failure::Hung { src: src.device, dst: dst.device });
+        }
+        if now - started > SOON {
+            thread::sleep(Duration::from_micros(50));
+        } else {
+            thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that no two seeds share (SplitMix64).
+fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = state;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    });
+    words.take(bytes.div_ceil(8)).flat_map(u64::to_le_bytes).take(bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pattern_differs_by_seed_and_has_its_length() {
+        assert_eq!(pattern(13, 1).len(), 13);
+        let same = pattern(4096, 1).iter().zip(&pattern(4096, 2)).filter(|(a, b)| a == b).count();
+        assert!(same < 64, "{same} of 4096 bytes are the same");
+    }
+}

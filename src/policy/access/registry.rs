@@ -1,0 +1,288 @@
+//! Who holds memory, who may access whose, and what has been proven: all that is kept under the lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cells::{Cells, OWNERS};
+use crate::config::{self, Config, Denied, Probe};
+use crate::policy::memory::{Kind, Place};
+use crate::policy::{Scratch, ScratchKind};
+
+/// Somebody whose memory is copied; its number is its position plus one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A context. The id tells it from a later one with the same handle.
+    Context { handle: usize, id: u64, device: i32 },
+    /// A pool.
+    Pool { handle: usize, device: i32 },
+    /// All that the program maps on a device.
+    Mapped { device: i32 },
+}
+
+impl Owner {
+    fn device(self) -> i32 {
+        match self {
+            Self::Context { device, .. } | Self::Pool { device, .. } | Self::Mapped { device } => device,
+        }
+    }
+}
+
+/// What we have done about a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ours {
+    /// Nothing.
+    No,
+    /// We are about to enable it: an answer of 704 means us.
+    Intended,
+    /// We hold it.
+    Held,
+}
+
+/// Access of one context to the memory of another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) from: u8,
+    pub(super) to: u8,
+    /// Whether the program believes to have enabled it.
+    pub(super) program: bool,
+    pub(super) ours: Ours,
+}
+
+impl Link {
+    pub(super) fn is_open(self) -> bool {
+        self.program || self.ours == Ours::Held
+    }
+}
+
+/// What has been found out about the path between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// Data arrives.
+    Passed,
+    /// The driver says that there is none.
+    NoPath,
+    /// Data is lost, or copies hang.
+    Failed,
+    /// Data arrives, but later than through the host.
+    Slower,
+}
+
+/// What was tried for a pair of owners, in vain.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attempts {
+    /// How often the threshold is doubled.
+    pub(super) shift: u32,
+    /// Whether it was for the limit of peers.
+    pub(super) is_limit: bool,
+    /// Whether it was because the devices were busy.
+    pub(super) is_busy: bool,
+    /// Whether something was said about it.
+    pub(super) is_told: bool,
+}
+
+/// What is kept under the lock.
+pub(super) struct Registry {
+    pub(super) access: config::Access,
+    pub(super) probe: Probe,
+    pub(super) grants_pools: bool,
+    denied: Vec<Denied>,
+    owners: Vec<Option<Owner>>,
+    links: Vec<Link>,
+    attempts: BTreeMap<(u8, u8), Attempts>,
+    proofs: BTreeMap<(Kind, u8, u8), Proof>,
+    scratch: Vec<Scratch>,
+    /// Which device was let reach which scratch, by its address.
+    pub(super) shared: Vec<(u64, i32)>,
+    /// Which device we have granted access to which pool.
+    pub(super) granted: Vec<(usize, i32)>,
+    /// Pools that are gone, by their handles.
+    pub(super) gone_pools: BTreeSet<usize>,
+    /// Whether a thread is proving or enabling something.
+    pub(super) is_acting: bool,
+    /// Pairs that wait for the end of a capture.
+    pub(super) waiting: Vec<(Place, Place)>,
+}
+
+impl Registry {
+    pub(super) const fn new() -> Self {
+        Self {
+            access: config::Access::Auto,
+            probe: Probe::Quick,
+            grants_pools: true,
+            denied: Vec::new(),
+            owners: Vec::new(),
+            links: Vec::new(),
+            attempts: BTreeMap::new(),
+            proofs: BTreeMap::new(),
+            scratch: Vec::new(),
+            shared: Vec::new(),
+            granted: Vec::new(),
+            gone_pools: BTreeSet::new(),
+            is_acting: false,
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn configure(&mut self, config: &Config) {
+        self.access = config.access;
+        self.probe = config.probe;
+        self.grants_pools = config.grants_pools;
+        self.denied.clone_from(&config.denied);
+    }
+
+    /// Whether a device's access to the memory of another is hidden.
+    pub(super) fn is_denied(&self, device: i32, peer: i32) -> bool {
+        device != peer && (self.access == config::Access::Off || self.denied.contains(&Denied { device, peer }))
+    }
+
+    /// Whether either device's access to the other is hidden: then copies between them go through the host.
+    pub(super) fn is_apart(&self, one: i32, other: i32) -> bool {
+        self.is_denied(one, other) || self.is_denied(other, one)
+    }
+
+    /// The number of a context. An earlier one of the same handle is gone.
+    pub(super) fn context(&mut self, cells: &Cells, handle: usize, id: u64, device: i32) -> Option<u8> {
+        let known = |owner: &Owner| matches!(owner, Owner::Context { handle: h, .. } if *h == handle);
+        if let Some((number, owner)) = self.find(known) {
+            if owner == (Owner::Context { handle, id, device }) {
+                return Some(number);
+            }
+            self.forget(cells, number);
+        }
+        self.add(Owner::Context { handle, id, device })
+    }
+
+    /// The number of a pool.
+    pub(super) fn pool(&mut self, handle: usize, device: i32) -> Option<u8> {
+        self.find_or_add(Owner::Pool { handle, device })
+    }
+
+    /// The number of what the program maps on a device.
+    pub(super) fn mapped(&mut self, device: i32) -> Option<u8> {
+        self.find_or_add(Owner::Mapped { device })
+    }
+
+    fn find_or_add(&mut self, owner: Owner) -> Option<u8> {
+        self.find(|known| *known == owner).map(|(number, _)| number).or_else(|| self.add(owner))
+    }
+
+    pub(super) fn find(&self, wanted: impl Fn(&Owner) -> bool) -> Option<(u8, Owner)> {
+        self.numbered().find(|(_, owner)| wanted(owner))
+    }
+
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (u8, Owner)> {
+        self.owners.iter().zip(1..).filter_map(|(owner, number)| Some((number, (*owner)?)))
+    }
+
+    fn add(&mut self, owner: Owner) -> Option<u8> {
+        let free = self.owners.iter().position(Option::is_none).unwrap_or(self.owners.len());
+        if free + 1 >= OWNERS {
+            return None;
+        }
+        if free == self.owners.len() {
+            self.owners.push(None);
+        }
+        *self.owners.get_mut(free)? = Some(owner);
+        u8::try_from(free + 1).ok()
+    }
+
+    pub(super) fn owner(&self, number: u8) -> Option<Owner> {
+        *self.owners.get(usize::from(number).checked_sub(1)?)?
+    }
+
+    /// Forgets somebody who is gone, with all its links.
+    pub(super) fn forget(&mut self, cells: &Cells, number: u8) {
+        let Some(owner) = self.owner(number) else { return };
+        if let Owner::Context { handle, .. } = owner {
+            self.drop_scratches(|scratch| scratch.context == handle);
+        }
+        self.links.retain(|link| link.from != number && link.to != number);
+        self.attempts.retain(|&(one, other), _| one != number && other != number);
+        self.waiting.retain(|(src, dst)| src.owner != number && dst.owner != number);
+        if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {
+            *slot = None;
+        }
+        cells.forget(number);
+    }
+
+    pub(super) fn link(&self, from: u8, to: u8) -> Option<&Link> {
+        self.links.iter().find(|link| (link.from, link.to) == (from, to))
+    }
+
+    /// The link, which is made if there is none.
+    pub(super) fn link_mut(&mut self, from: u8, to: u8) -> Option<&mut Link> {
+        let position = self.links.iter().position(|link| (link.from, link.to) == (from, to)).unwrap_or_else(|| {
+            self.links.push(Link { from, to, program: false, ours: Ours::No });
+            self.links.len() - 1
+        });
+        self.links.get_mut(position)
+    }
+
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter()
+    }
+
+    /// The open link by which one side reaches the other's memory, if that belongs to a context.
+    pub(super) fn reach(&self, by: Place, to: Place) -> Option<Link> {
+        if to.kind != Kind::Plain {
+            return None;
+        }
+        let is_by = |number: u8| match by.kind {
+            Kind::Plain => number == by.owner,
+            // Memory of a pool, and what is mapped, belongs to a device, not to one of its contexts.
+            _ => self
+                .owner(number)
+                .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
+        };
+        self.links.iter().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_open())
+    }
+
+    pub(super) fn attempts_mut(&mut self, src: Place, dst: Place) -> &mut Attempts {
+        self.attempts_of(src.owner, dst.owner)
+    }
+
+    pub(super) fn attempts_of(&mut self, one: u8, other: u8) -> &mut Attempts {
+        self.attempts.entry(ordered(one, other)).or_default()
+    }
+
+    pub(super) fn attempts(&self, src: Place, dst: Place) -> Attempts {
+        self.attempts.get(&ordered(src.owner, dst.owner)).copied().unwrap_or_default()
+    }
+
+    pub(super) fn proof(&self, kind: Kind, one: u8, other: u8) -> Option<Proof> {
+        let (low, high) = ordered(one, other);
+        self.proofs.get(&(kind, low, high)).copied()
+    }
+
+    pub(super) fn set_proof(&mut self, kind: Kind, one: u8, other: u8, proof: Proof) {
+        let (low, high) = ordered(one, other);
+        self.proofs.insert((kind, low, high), proof);
+    }
+
+    pub(super) fn scratch(&self, kind: ScratchKind, context: usize) -> Option<Scratch> {
+        self.scratch.iter().copied().find(|scratch| scratch.kind == kind && scratch.context == context)
+    }
+
+    pub(super) fn add_scratch(&mut self, scratch: Scratch) {
+        self.scratch.push(scratch);
+    }
+
+    /// A stream that hangs is not used again.
+    pub(super) fn drop_scratch(&mut self, dropped: &Scratch) {
+        self.drop_scratches(|scratch| scratch.address == dropped.address);
+    }
+
+    /// A reset ends the pools of a device.
+    pub(super) fn forget_pools(&mut self, device: i32) {
+        self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
+    }
+
+    fn drop_scratches(&mut self, is_dropped: impl Fn(&Scratch) -> bool) {
+        let dropped: Vec<u64> = self.scratch.iter().filter(|scratch| is_dropped(scratch)).map(|s| s.address).collect();
+        self.scratch.retain(|scratch| !is_dropped(scratch));
+        self.shared.retain(|(address, _)| !dropped.contains(address));
+    }
+}
+
+fn ordered(one: u8, other: u8) -> (u8, u8) {
+    (one.min(other), one.max(other))
+}

@@ -1,0 +1,379 @@
+//! Decisions about pairs, on a driver that is plain values.
+
+use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
+use super::*;
+use crate::api::abi::Code;
+use crate::config::{Denied, Probe};
+use crate::policy::{Question, Revision};
+
+struct Process {
+    access: Box<Access>,
+    driver: Fake,
+}
+
+const ENOUGH: u64 = 2 << 20;
+
+impl Process {
+    fn new(driver: Fake) -> Self {
+        Self::configured(driver, &Config::default())
+    }
+
+    fn configured(driver: Fake, config: &Config) -> Self {
+        let access = Box::new(Access::new());
+        access.configure(config);
+        Self { access, driver }
+    }
+
+    fn copy_on(&self, src: u64, dst: u64, bytes: u64, on: Circumstances) -> Option<Path> {
+        let ends = Ends { src, dst, bytes };
+        let settled = self.access.settled(&ends);
+        let traffic = settled.or_else(|| self.access.consider(&self.driver, &ends, on));
+        assert_eq!(self.driver.relaxed.get(), 0);
+        traffic.map(|traffic| traffic.path)
+    }
+
+    /// The way of a copy between the memory of two contexts.
+    fn copy(&self, src: usize, dst: usize, bytes: u64) -> Path {
+        self.copy_on(memory_of(src), memory_of(dst), bytes, Circumstances::default()).unwrap()
+    }
+
+    fn staged(&self, src: usize, dst: usize, why: Why) {
+        assert_eq!(self.copy(src, dst, ENOUGH), Path::Staged(why));
+    }
+
+    /// As the hook does it.
+    fn enable(&self, from: usize, to: usize) -> i32 {
+        self.driver.current.set(context(from));
+        if let Some(question) = self.access.enabling(&self.driver, context(to), 0) {
+            assert_eq!((question.flags, question.from), (1, Code(1)), "enables nothing");
+            return question.to.0;
+        }
+        let call = || self.driver.relaxed(|| self.driver.enable(context(from), context(to))).unwrap();
+        let mut ret = call();
+        for is_first in [true, false] {
+            match self.access.enabled(&self.driver, context(to), 0, ret, is_first) {
+                Revision::Keep => break,
+                Revision::Answer(code) => return code.0,
+                Revision::Again => ret = call(),
+            }
+        }
+        ret.0
+    }
+
+    fn disable(&self, from: usize, to: usize) -> i32 {
+        self.driver.current.set(context(from));
+        let question = self.access.disabling(&self.driver, context(to));
+        let (ret, stays) = match question {
+            Some(Question { peer, flags: 0, from: expected, to }) => {
+                let ret = self.driver.relaxed(|| self.driver.enable(context(from), peer)).unwrap();
+                assert_eq!(ret, expected);
+                (to, true)
+            }
+            _ => (self.driver.relaxed(|| self.driver.disable(context(from), context(to))).unwrap(), false),
+        };
+        self.access.disabled(&self.driver, context(to), ret, stays);
+        ret.0
+    }
+}
+
+#[test]
+fn consider_small_copies_pair_is_enabled_at_the_seventeenth() {
+    let process = Process::new(Fake::new());
+    for _ in 0..16 {
+        assert_eq!(process.copy(0, 1, 4), Path::Staged(Why::NotYetWorth));
+    }
+    assert_eq!(process.driver.enables.get(), 0);
+    assert_eq!(process.copy(0, 1, 4), Path::Direct);
+    assert_eq!(process.driver.enables.get(), 2, "both directions");
+    assert_eq!(process.copy(1, 0, 4), Path::Direct);
+}
+
+#[test]
+fn consider_large_copy_pair_is_enabled_before_it() {
+    let process = Process::new(Fake::new());
+    assert_eq!(process.copy(0, 1, 1 << 20), Path::Staged(Why::NotYetWorth), "1 MiB is not over 1 MiB");
+    assert_eq!(process.copy(0, 1, 1), Path::Direct);
+}
+
+#[test]
+fn settled_seen_before_the_driver_is_not_asked() {
+    let process = Process::new(Fake::new());
+    process.copy(0, 1, ENOUGH);
+    process.copy(0, 1, ENOUGH);
+    let queries = process.driver.queries.get();
+    for _ in 0..100 {
+        assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    }
+    assert_eq!(process.driver.queries.get(), queries);
+    process.access.memory_has_changed();
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    assert_eq!(process.driver.queries.get(), queries + 2, "asked once after memory went away");
+}
+
+#[test]
+fn consider_one_device_or_unknown_memory_nothing_is_done() {
+    let process = Process::new(Fake::new());
+    assert_eq!(process.copy(0, 16, ENOUGH), Path::SameDevice);
+    assert_eq!(process.copy_on(0x10, memory_of(1), ENOUGH, Circumstances::default()), None);
+    assert_eq!(process.driver.enables.get(), 0);
+}
+
+#[test]
+fn consider_pair_that_loses_data_is_never_enabled() {
+    for fault in [Fault::Drop, Fault::Hang] {
+        for way in [(0, 1), (1, 0)] {
+            let driver = Fake { faults: [(way, fault)].into(), ..Fake::new() };
+            let process = Process::new(driver);
+            process.staged(0, 1, Why::Vetoed);
+            process.staged(1, 0, Why::Vetoed);
+            assert_eq!(process.driver.enables.get(), 0, "{fault:?}");
+            assert_eq!(process.copy(2, 1, ENOUGH), Path::Direct, "another pair");
+        }
+    }
+}
+
+#[test]
+fn consider_pair_slower_than_the_host_is_not_enabled() {
+    let process = Process::new(Fake { faults: [((0, 1), Fault::Slow(8))].into(), ..Fake::new() });
+    process.staged(0, 1, Why::Slower);
+    assert_eq!(process.driver.enables.get(), 0);
+}
+
+#[test]
+fn consider_no_mapped_memory_is_proven_in_place_and_closed_if_broken() {
+    let process = Process::new(Fake::new());
+    process.driver.mapping.set(Code(801));
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+
+    let process = Process::new(Fake { faults: [((1, 0), Fault::Drop)].into(), ..Fake::new() });
+    process.driver.mapping.set(Code(801));
+    process.staged(0, 1, Why::Vetoed);
+    assert!(process.driver.enabled.borrow().is_empty());
+}
+
+#[test]
+fn consider_no_memory_for_the_proof_is_no_veto() {
+    let process = Process::new(Fake::new());
+    process.driver.allocating.set(Code(2));
+    process.staged(0, 1, Why::Unproven);
+    process.driver.allocating.set(Code::SUCCESS);
+    let paths: Vec<Path> = (0..3).map(|_| process.copy(0, 1, ENOUGH)).collect();
+    assert_eq!(paths.last(), Some(&Path::Direct), "tried again: {paths:?}");
+}
+
+#[test]
+fn consider_busy_devices_it_is_put_off_and_then_done() {
+    let process = Process::new(Fake::new());
+    process.driver.busy.set(true);
+    process.staged(0, 1, Why::Busy);
+    assert_eq!(process.driver.enables.get(), 0);
+    let mut copies = 1;
+    while process.copy(0, 1, ENOUGH) != Path::Direct {
+        copies += 1;
+        assert!(copies < 100);
+    }
+    assert!(copies > 10, "{copies}");
+}
+
+#[test]
+fn consider_no_hardware_path_is_staged() {
+    let process = Process::new(Fake { no_path: [(0, 1), (1, 0)].into(), ..Fake::new() });
+    process.staged(0, 1, Why::NoPath);
+    process.staged(0, 1, Why::NoPath);
+    let one_way = Process::new(Fake { no_path: [(0, 1)].into(), ..Fake::new() });
+    assert_eq!(one_way.copy(0, 1, ENOUGH), Path::Direct);
+    assert_eq!(*one_way.driver.enabled.borrow(), [(context(1), context(0))].into());
+}
+
+#[test]
+fn view_of_a_pair_that_we_enabled_is_the_programs_own() {
+    let process = Process::new(Fake::new());
+    process.copy(0, 1, ENOUGH);
+    assert_eq!(process.disable(0, 1), 705, "never enabled by the program");
+    assert_eq!(process.enable(0, 1), 0);
+    assert_eq!(process.enable(0, 1), 704);
+    assert_eq!(process.disable(0, 1), 0);
+    assert_eq!(process.disable(0, 1), 705);
+    assert_eq!(process.enable(0, 1), 0);
+    assert_eq!(process.enable(1, 0), 0, "each direction for itself");
+    assert_eq!(process.copy(0, 1, 4), Path::Direct);
+    assert_eq!(process.driver.disables.get(), 0, "graphs may need it");
+}
+
+#[test]
+fn view_program_that_disables_keeps_fast_copies() {
+    let process = Process::new(Fake::new());
+    assert_eq!((process.enable(0, 1), process.enable(0, 1)), (0, 704));
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    assert_eq!((process.disable(0, 1), process.disable(0, 1)), (0, 705));
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    assert_eq!((process.enable(0, 1), process.enable(0, 1)), (0, 704));
+}
+
+#[test]
+fn view_access_app_leaves_everything_to_the_program() {
+    let process = Process::configured(Fake::new(), &Config { access: config::Access::App, ..Config::default() });
+    process.staged(0, 1, Why::NeverEnabled);
+    assert_eq!(process.enable(0, 1), 0);
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    assert_eq!(process.disable(0, 1), 0);
+    process.staged(0, 1, Why::NeverEnabled);
+    assert_eq!((process.driver.enables.get(), process.driver.disables.get()), (1, 1), "the program's");
+}
+
+#[test]
+fn view_broken_pair_that_the_program_enabled_stays_enabled() {
+    let process = Process::new(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
+    assert_eq!(process.enable(0, 1), 0);
+    for _ in 0..3 {
+        assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    }
+    assert_eq!(process.driver.disables.get(), 0);
+    assert_eq!(process.disable(0, 1), 0);
+    process.staged(0, 1, Why::Vetoed);
+}
+
+#[test]
+fn contexts_that_are_gone_lose_their_peers() {
+    let process = Process::new(Fake::new());
+    process.copy(0, 1, ENOUGH);
+    assert_eq!(process.enable(0, 1), 0);
+    // The primary context of device 1 is reset: the handle stays, the id does not, and the driver has no links.
+    process.driver.ids.borrow_mut().insert(context(1), 2);
+    process.driver.enabled.borrow_mut().clear();
+    process.access.contexts_have_changed(&process.driver, None, None);
+    assert_eq!(process.disable(0, 1), 705);
+    assert_eq!(process.enable(0, 1), 0);
+    assert_eq!(process.copy(0, 1, 4), Path::Direct);
+}
+
+#[test]
+fn limit_least_recently_used_pair_is_given_up() {
+    let process = Process::new(Fake { limit: 2, no_path: [(1, 0), (2, 0), (3, 0)].into(), ..Fake::new() });
+    for peer in 1..=2 {
+        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
+    }
+    process.copy(0, 1, 4);
+    assert_eq!(process.copy(0, 3, ENOUGH), Path::Direct);
+    let enabled = process.driver.enabled.borrow().clone();
+    assert!(
+        !enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))),
+        "{enabled:x?}"
+    );
+}
+
+#[test]
+fn limit_of_one_side_the_other_direction_will_do() {
+    let process = Process::new(Fake { limit: 1, ..Fake::new() });
+    for peer in 1..=5 {
+        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
+    }
+    assert_eq!(process.driver.disables.get(), 0);
+}
+
+#[test]
+fn limit_the_programs_own_peers_go_first() {
+    let process = Process::new(Fake { limit: 1, ..Fake::new() });
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    assert_eq!(process.enable(0, 2), 0, "ours is given up");
+    assert_eq!(process.enable(0, 3), 711, "as without us");
+    assert_eq!(process.disable(0, 1), 705);
+}
+
+#[test]
+fn limit_nothing_is_given_up_while_it_may_be_in_use() {
+    let process = Process::new(Fake { limit: 1, no_path: [(1, 0), (3, 0)].into(), ..Fake::new() });
+    process.copy(0, 1, ENOUGH);
+    process.driver.working.borrow_mut().insert(context(1));
+    assert_eq!(process.enable(0, 2), 711);
+    process.driver.working.borrow_mut().clear();
+    process.access.has_graphs();
+    assert_eq!(process.enable(0, 2), 711);
+    process.staged(0, 3, Why::Limit);
+    assert_eq!(process.driver.disables.get(), 0);
+}
+
+#[test]
+fn limit_that_could_not_be_kept_safely_is_not_approached() {
+    let process = Process::new(Fake { marks: false, ..Fake::new() });
+    process.staged(0, 1, Why::Limit);
+    let few = Process::new(Fake { marks: false, devices: 9, ..Fake::new() });
+    assert_eq!(few.copy(0, 1, ENOUGH), Path::Direct);
+}
+
+#[test]
+fn captures_proof_waits_for_the_end() {
+    let process = Process::new(Fake::new());
+    let captured = Circumstances { thread_captures: true, ..Circumstances::default() };
+    let copy = || process.copy_on(memory_of(0), memory_of(1), ENOUGH, captured).unwrap();
+    assert_eq!(copy(), Path::Staged(Why::Capturing));
+    assert!(process.access.waits() && process.driver.enables.get() == 0);
+    process.access.capture_has_ended(&process.driver);
+    assert!(!process.access.waits() && process.driver.enables.get() == 2);
+    assert_eq!(copy(), Path::Direct);
+}
+
+#[test]
+fn pools_memory_is_granted_after_its_own_proof() {
+    let process = Process::new(Fake::new());
+    let copy = |src, dst, contexts| {
+        process.copy_on(src, dst, ENOUGH, Circumstances { contexts, ..Circumstances::default() }).unwrap()
+    };
+    let contexts = [context(0), context(1)];
+    assert_eq!(copy(pooled(0), pooled(1), contexts), Path::Direct);
+    assert_eq!(*process.driver.granted.borrow(), [(pool(0), 1)].into());
+    assert_eq!(copy(pooled(1), pooled(0), contexts), Path::Direct, "either side will do");
+    assert_eq!(process.driver.enables.get(), 0);
+    assert_eq!(copy(memory_of(2), pooled(3), [context(2), context(3)]), Path::Direct);
+    assert!(process.driver.granted.borrow().contains(&(pool(3), 2)));
+
+    let left = Process::configured(Fake::new(), &Config { grants_pools: false, ..Config::default() });
+    let on = Circumstances { contexts, ..Circumstances::default() };
+    assert_eq!(left.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Staged(Why::Pool)));
+}
+
+#[test]
+fn pools_broken_path_is_not_granted() {
+    let process = Process::new(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
+    let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
+    assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Staged(Why::Vetoed)));
+    assert!(process.driver.granted.borrow().is_empty());
+}
+
+#[test]
+fn mapped_memory_is_left_as_it_is() {
+    let process = Process::new(Fake { mapped: [(mapped(0), 1)].into(), ..Fake::new() });
+    let copy = |src, dst| process.copy_on(src, dst, ENOUGH, Circumstances::default());
+    assert_eq!(copy(mapped(0), memory_of(1)), Some(Path::Direct));
+    assert_eq!(copy(mapped(0), memory_of(2)), Some(Path::Staged(Why::Mapped)));
+    assert_eq!(process.driver.enables.get(), 0);
+}
+
+#[test]
+fn hidden_pairs_are_seen_by_nobody() {
+    let denied = vec![Denied { device: 0, peer: 1 }, Denied { device: 1, peer: 0 }];
+    for config in [Config { denied, ..Config::default() }, Config { access: config::Access::Off, ..Config::default() }]
+    {
+        let process = Process::configured(Fake::new(), &config);
+        process.staged(0, 1, Why::Denied);
+        assert_eq!((process.enable(0, 1), process.disable(0, 1)), (217, 705));
+        let hidden = |peer| process.access.hidden(crate::api::Function::cuDeviceCanAccessPeer, 0, peer, None);
+        assert_eq!(hidden(1), Hidden::Zeros);
+        let refused = |device| process.access.refused(&process.driver, Named::Pool(pool(0)), &[0, device]);
+        assert_eq!(refused(1), Some(Code(101)));
+        assert_eq!(process.access.refused(&process.driver, Named::Mapped(mapped(0)), &[1]), Some(Code(101)));
+        let is_all = config.access == config::Access::Off;
+        assert_eq!(hidden(2) == Hidden::Zeros, is_all);
+        assert_eq!(refused(2).is_some(), is_all);
+        assert_eq!(process.enable(2, 3) == 217, is_all);
+        assert_eq!(process.driver.enables.get() == 0, is_all);
+    }
+}
+
+#[test]
+fn probe_off_pairs_are_trusted_untested() {
+    let driver = Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
+    let process = Process::configured(driver, &Config { probe: Probe::Off, ..Config::default() });
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+}

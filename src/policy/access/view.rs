@@ -1,0 +1,198 @@
+//! What the program sees of peer access: what it asked for itself.
+//!
+//! The real function is asked wherever its answer does not change anything that we hold, since only it knows all the errors
+//! that it may answer. Enabling what is enabled changes nothing, and answers 704 where there is no other error; so that is
+//! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
+//! with a direct copy end with an error once the path is closed.
+
+use std::time::Duration;
+
+use super::decide::{PEER_ACCESS_ALREADY_ENABLED, TOO_MANY_PEERS};
+use super::registry::{Ours, Owner, Proof, Registry};
+use super::{Access, Kind};
+use crate::api::abi::Code;
+use crate::config;
+use crate::policy::{Driver, Question, Revision};
+
+/// How long a context is waited for that the program wants another peer for.
+const LONG: Duration = Duration::from_millis(100);
+
+/// `CUDA_ERROR_INVALID_VALUE`.
+const INVALID_VALUE: Code = Code(1);
+/// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
+const PEER_ACCESS_UNSUPPORTED: Code = Code(217);
+/// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
+pub(crate) const PEER_ACCESS_NOT_ENABLED: Code = Code(705);
+
+impl Access {
+    /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`.
+    pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<Question> {
+        if !self.hides() {
+            return None;
+        }
+        let device = driver.device_of_context(driver.current_context()?)?;
+        let is_denied = self.denies_all() || {
+            let other = driver.context_id(peer).and_then(|_| driver.device_of_context(peer))?;
+            self.lock().is_denied(device, other)
+        };
+        // Flags are looked at after the contexts, and before anything is enabled.
+        let to = if flags == 0 { PEER_ACCESS_UNSUPPORTED } else { INVALID_VALUE };
+        is_denied.then_some(Question { peer, flags: 1, from: INVALID_VALUE, to })
+    }
+
+    /// What is called in place of `cuCtxDisablePeerAccess(peer)`.
+    pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<Question> {
+        let (from, to) = self.numbers(driver, peer)?;
+        let registry = self.lock();
+        let link = registry.link(from, to)?;
+        let stays = link.ours == Ours::Held || (link.program && registry.wants(from, to));
+        let answer = if link.program { Code::SUCCESS } else { PEER_ACCESS_NOT_ENABLED };
+        stays.then_some(Question { peer, flags: 0, from: PEER_ACCESS_ALREADY_ENABLED, to: answer })
+    }
+
+    /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`. `is_first` unless it was called twice.
+    pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code, is_first: bool) -> Revision {
+        match ret {
+            Code::SUCCESS => {
+                self.note_enabled(driver, peer);
+                Revision::Keep
+            }
+            PEER_ACCESS_ALREADY_ENABLED if flags == 0 => {
+                let Some((from, to)) = self.numbers(driver, peer) else { return Revision::Keep };
+                match self.lock().link_mut(from, to) {
+                    Some(link) if link.ours != Ours::No && !link.program => {
+                        link.program = true;
+                        Revision::Answer(Code::SUCCESS)
+                    }
+                    _ => Revision::Keep,
+                }
+            }
+            TOO_MANY_PEERS if is_first => {
+                let from = driver.current_context().and_then(|current| self.number(driver, current));
+                let is_given_up = from
+                    .is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from, 0, LONG)).unwrap_or_default());
+                if is_given_up { Revision::Again } else { Revision::Keep }
+            }
+            _ => Revision::Keep,
+        }
+    }
+
+    /// What the program gets for an answer to `cuCtxDisablePeerAccess(peer)`, and what follows from it. `stays` if what was
+    /// called left the access as it is.
+    pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) {
+        if ret != Code::SUCCESS && !stays {
+            return;
+        }
+        let Some((from, to)) = self.numbers(driver, peer) else { return };
+        let mut registry = self.lock();
+        if let Some(link) = registry.link_mut(from, to) {
+            link.program = false;
+            link.ours = if stays { Ours::Held } else { Ours::No };
+        }
+        drop(registry);
+        self.cells.unsettle();
+    }
+
+    fn note_enabled(&self, driver: &impl Driver, peer: usize) {
+        let Some(current) = driver.current_context() else { return };
+        let known = |context| {
+            let device = driver.device_of_context(context)?;
+            Some((context, driver.context_id(context)?, device))
+        };
+        let (Some(from), Some(to)) = (known(current), known(peer)) else { return };
+        let mut registry = self.lock();
+        let mut number = |(handle, id, device)| registry.context(&self.cells, handle, id, device);
+        let (Some(from), Some(to)) = (number(from), number(to)) else { return };
+        if let Some(link) = registry.link_mut(from, to) {
+            link.program = true;
+            // Whatever we held was not there any more.
+            link.ours = Ours::No;
+        }
+        drop(registry);
+        self.cells.unsettle();
+    }
+
+    /// Takes note of a call after which contexts may be gone: those that the driver does not know any more are forgotten.
+    /// For drivers that do not number contexts, all those of `device`, or the one with this handle.
+    pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, device: Option<i32>, destroyed: Option<usize>) {
+        let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
+        let mut is_any_gone = false;
+        for (number, owner) in known {
+            let is_gone = match owner {
+                Owner::Context { handle, .. } if Some(handle) == destroyed => true,
+                Owner::Context { id: 0, device: of, .. } => Some(of) == device,
+                Owner::Context { handle, id, .. } => driver.context_id(handle) != Some(id),
+                // What a reset leaves of them is seen at their next copy.
+                Owner::Pool { device: of, .. } => Some(of) == device,
+                Owner::Mapped { .. } => false,
+            };
+            if is_gone {
+                self.lock().forget(&self.cells, number);
+                is_any_gone = true;
+            }
+        }
+        if let Some(device) = device {
+            self.lock().forget_pools(device);
+        }
+        if is_any_gone {
+            self.cache.forget();
+            self.cells.unsettle();
+        }
+    }
+
+    /// Takes note that a pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
+    /// any more.
+    pub(crate) fn pool_is_gone(&self, pool: usize) {
+        let mut registry = self.lock();
+        let is_it = |owner: &Owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool);
+        if let Some((number, _)) = registry.find(is_it) {
+            registry.forget(&self.cells, number);
+        }
+        registry.granted.retain(|&(granted, _)| granted != pool);
+        registry.gone_pools.insert(pool);
+        drop(registry);
+        self.cache.forget();
+        self.cells.unsettle();
+    }
+
+    /// Takes note of a new pool, perhaps with the handle of one that is gone.
+    pub(crate) fn pool_is_new(&self, pool: usize) {
+        self.lock().gone_pools.remove(&pool);
+    }
+
+    /// Takes note that the program has set a pool's rights for these devices.
+    pub(crate) fn pool_has_changed(&self, pool: usize, devices: &[i32]) {
+        self.lock().granted.retain(|&(granted, device)| granted != pool || !devices.contains(&device));
+        self.cells.unsettle();
+    }
+
+    /// Whether it was us who granted a device access to a pool.
+    pub(crate) fn has_granted(&self, pool: usize, device: i32) -> bool {
+        self.lock().granted.contains(&(pool, device))
+    }
+
+    /// The numbers of the current context and a peer, if both are known.
+    fn numbers(&self, driver: &impl Driver, peer: usize) -> Option<(u8, u8)> {
+        Some((self.number(driver, driver.current_context()?)?, self.number(driver, peer)?))
+    }
+
+    fn number(&self, driver: &impl Driver, context: usize) -> Option<u8> {
+        let current = (context, driver.context_id(context)?);
+        let is_it = |owner: &Owner| matches!(owner, Owner::Context { handle, id, .. } if (*handle, *id) == current);
+        self.lock().find(is_it).map(|(number, _)| number)
+    }
+}
+
+impl Registry {
+    /// Whether a link that the program has opened is one that we would open: its path is proven and in use.
+    fn wants(&self, from: u8, to: u8) -> bool {
+        let device = |number| match self.owner(number) {
+            Some(Owner::Context { device, .. }) => u8::try_from(device).ok(),
+            _ => None,
+        };
+        let (Some(one), Some(other)) = (device(from), device(to)) else { return false };
+        self.access == config::Access::Auto
+            && !self.is_apart(i32::from(one), i32::from(other))
+            && self.proof(Kind::Plain, one, other) == Some(Proof::Passed)
+    }
+}

@@ -1,0 +1,117 @@
+//! The way that a copy takes, and why.
+
+/// The way that the bytes of a copy take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// From device to device, one of which can access the memory of the other.
+    Direct,
+    /// From device to device through the host.
+    Staged(Why),
+    /// Inside one device.
+    SameDevice,
+    /// From or to memory of the host.
+    Host,
+}
+
+/// Why a copy is staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The program has not enabled peer access, and `P2PSHIM_ACCESS=app` leaves that to it.
+    NeverEnabled,
+    /// The pair has not copied enough yet to be worth the cost of enabling.
+    NotYetWorth,
+    /// Another thread is verifying a pair right now.
+    Verifying,
+    /// The thread is capturing a stream; what has to be verified is verified afterwards.
+    Capturing,
+    /// Data was lost, or never arrived, when the pair was verified.
+    Vetoed,
+    /// `P2PSHIM_ACCESS=off` or `P2PSHIM_DENY`.
+    Denied,
+    /// Memory of a pool that the other device has not been granted access to.
+    Pool,
+    /// Memory that the program mapped without access for the other device.
+    Mapped,
+    /// The driver says that the devices cannot access each other.
+    NoPath,
+    /// The context has as many peers as it can have.
+    Limit,
+    /// The devices are busy, so that verifying would take long; it is tried again later.
+    Busy,
+    /// The pair could not be verified, for want of memory or after an error of the program's own.
+    Unproven,
+    /// Verified, but slower than through the host.
+    Slower,
+}
+
+/// All ways, by their number. 0 is none.
+const ALL: &[Path] = &[
+    Path::Direct,
+    Path::SameDevice,
+    Path::Host,
+    Path::Staged(Why::NeverEnabled),
+    Path::Staged(Why::NotYetWorth),
+    Path::Staged(Why::Verifying),
+    Path::Staged(Why::Capturing),
+    Path::Staged(Why::Vetoed),
+    Path::Staged(Why::Denied),
+    Path::Staged(Why::Pool),
+    Path::Staged(Why::Mapped),
+    Path::Staged(Why::NoPath),
+    Path::Staged(Why::Limit),
+    Path::Staged(Why::Busy),
+    Path::Staged(Why::Unproven),
+    Path::Staged(Why::Slower),
+];
+
+impl Path {
+    /// A number for it that is not 0.
+    pub(crate) fn number(self) -> u32 {
+        ALL.iter().position(|&path| path == self).map_or(0, |position| position as u32 + 1)
+    }
+
+    /// The way with that number.
+    #[inline(always)]
+    pub(crate) fn numbered(number: u32) -> Option<Self> {
+        ALL.get((number as usize).wrapping_sub(1)).copied()
+    }
+
+    /// As the log shows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::SameDevice => "same-device",
+            Self::Host => "host",
+            Self::Staged(why) => match why {
+                Why::NeverEnabled => "staged (access never enabled)",
+                Why::NotYetWorth => "staged (not yet worth enabling)",
+                Why::Verifying => "staged (being verified by another thread)",
+                Why::Capturing => "staged (verified after the capture)",
+                Why::Vetoed => "staged (vetoed: data was lost when verified)",
+                Why::Denied => "staged (denied)",
+                Why::Pool => "staged (pool without access)",
+                Why::Mapped => "staged (mapped memory without access)",
+                Why::NoPath => "staged (no hardware path)",
+                Why::Limit => "staged (peer limit)",
+                Why::Busy => "staged (devices are busy, verified later)",
+                Why::Unproven => "staged (could not be verified)",
+                Why::Slower => "staged (direct is slower)",
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_every_way_comes_back() {
+        for (position, &path) in ALL.iter().enumerate() {
+            assert_eq!(path.number() as usize, position + 1);
+            assert_eq!(Path::numbered(path.number()), Some(path));
+        }
+        assert_eq!(Path::numbered(0), None);
+        assert_eq!(Path::numbered(ALL.len() as u32 + 1), None);
+    }
+}

@@ -1,0 +1,513 @@
+//! Peer access that takes care of itself, on simulated GPUs: programs see what they see without it, copies become
+//! direct where a path was proved, paths that fail are given up, and hidden peers are hidden.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::thread;
+
+use support::{Outcome, Program};
+
+const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
+
+// ---- sequences drawn at random ----
+
+/// Names and values.
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
+/// Sequences that one process runs: what the shim has learnt about a path lasts as long as the process.
+const BLOCK: u32 = 250;
+/// Processes at a time; they sleep more than they compute.
+const AT_A_TIME: usize = 3;
+
+fn sequences(flavour: &str, first: u32, count: u32, env: Variables) -> Program {
+    let program = Program::case(&format!("random_access-{flavour}")).env("P2PSIM_DEVICES", "4");
+    let program = program.arg(first.to_string()).arg(count.to_string());
+    env.iter().fold(program, |program, (name, value)| program.env(name, *value))
+}
+
+/// The first lines that differ, with how many there are.
+fn difference(plain: &str, preloaded: &str) -> Option<(usize, String)> {
+    let differ = |(plain, preloaded): &(&str, &str)| plain != preloaded;
+    let count = plain.lines().zip(preloaded.lines()).filter(differ).count();
+    let first = plain.lines().zip(preloaded.lines()).find(differ);
+    let first = first.map(|(plain, preloaded)| format!("    plain:     {plain}\n    preloaded: {preloaded}\n"));
+    first.map(|first| (count, first))
+}
+
+/// What to run to see it again, and the first step that differs: of the sequence alone, or else of its whole process.
+fn story(flavour: &str, block: u32, seed: u32, env: Variables) -> String {
+    let variables: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+    let mut story = String::new();
+    for (first, count) in [(seed, 1), (block, seed - block + 1)] {
+        let program = sequences(flavour, first, count, env).arg("steps");
+        let (plain, preloaded) = (program.plain(), program.preloaded());
+        let command = format!("{variables}random_access-{flavour} {first} {count} steps");
+        match difference(&plain.stdout, &preloaded.stdout) {
+            Some((_, lines)) => return format!("{story}  `{command}`:\n{lines}"),
+            None => story += &format!("  `{command}` ended well\n"),
+        }
+    }
+    story
+}
+
+/// Runs sequences plain and preloaded, and tells of those that differ.
+fn compare_block(flavour: &str, first: u32, count: u32, env: Variables) -> Result<(), String> {
+    let program = sequences(flavour, first, count, env);
+    let (plain, preloaded) = (program.plain(), program.preloaded());
+    plain.assert_success();
+    assert_eq!(plain.stdout.lines().count(), count as usize);
+    assert!(!plain.stdout.contains("WRONG"), "plain, from {first}: {}", plain.stdout);
+    let seeds = plain.stdout.lines().zip(preloaded.stdout.lines()).zip(first..);
+    let differ: Vec<u32> = seeds.filter(|((plain, preloaded), _)| plain != preloaded).map(|(_, seed)| seed).collect();
+    let whole = preloaded.stdout.lines().count() == count as usize && preloaded.status == plain.status;
+    let Some(seed) = differ.first() else {
+        let told = preloaded.stderr.lines().take(5).collect::<Vec<_>>().join("\n");
+        let ended = format!(
+            "from {first}: preloaded {}, {} sequences\n{told}",
+            preloaded.status,
+            preloaded.stdout.lines().count()
+        );
+        return if whole { quiet(&preloaded, env, first) } else { Err(ended) };
+    };
+    Err(format!("sequences {differ:?} differ, {env:?}\n{}", story(flavour, first, *seed, env)))
+}
+
+/// Where nothing is wrong with the machine there is nothing to warn of, but that a busy one may take direct copies to be
+/// slow.
+fn quiet(preloaded: &Outcome, env: Variables, first: u32) -> Result<(), String> {
+    let warnings = warnings(preloaded);
+    let unexpected: Vec<_> = warnings.iter().filter(|line| !line.contains(" slower than ")).collect();
+    if unexpected.is_empty() { Ok(()) } else { Err(format!("from {first}, {env:?}: {unexpected:#?}")) }
+}
+
+/// The sequences from `first` on, in processes of [`BLOCK`].
+fn same_sequences(flavour: &str, first: u32, count: u32, env: Variables) {
+    let step = BLOCK as usize;
+    let blocks: VecDeque<u32> = (first..first + count).step_by(step).collect();
+    let (blocks, failures) = (Mutex::new(blocks), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                loop {
+                    let Some(block) = blocks.lock().unwrap().pop_front() else { return };
+                    let count = BLOCK.min(first + count - block);
+                    if let Err(failure) = compare_block(flavour, block, count, env) {
+                        failures.lock().unwrap().push(failure);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} processes differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn random_sequences_are_the_same_preloaded() {
+    same_sequences("12", 0, 10_000, &[]);
+}
+
+#[test]
+fn random_sequences_with_each_runtime_are_the_same_preloaded() {
+    for (number, flavour) in ["11", "13", "static"].into_iter().enumerate() {
+        same_sequences(flavour, 20_000 + number as u32 * 1000, 250, &[]);
+    }
+}
+
+#[test]
+fn random_sequences_with_few_peers_are_the_same_preloaded() {
+    for (number, peers) in ["0", "1", "2"].into_iter().enumerate() {
+        same_sequences("12", 30_000 + number as u32 * 1000, 250, &[("P2PSIM_MAX_PEERS", peers)]);
+    }
+}
+
+#[test]
+fn random_sequences_with_pairs_without_a_path_are_the_same_preloaded() {
+    for (number, pairs) in ["0-1", "0-1,2>3", "0-1,0-2,0-3,1-2,1-3,2-3"].into_iter().enumerate() {
+        same_sequences("static", 40_000 + number as u32 * 1000, 250, &[("P2PSIM_NO_P2P", pairs)]);
+    }
+}
+
+#[test]
+fn random_sequences_with_each_option_are_the_same_preloaded() {
+    let options = [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_POOLS", "app"), ("P2PSHIM_PROBE", "off")];
+    for (number, option) in options.into_iter().enumerate() {
+        same_sequences("12", 50_000 + number as u32 * 1000, 250, &[option]);
+    }
+}
+
+/// A program that is denied peers is one on a machine without a path between them.
+#[test]
+fn random_sequences_with_denied_pairs_are_those_of_hardware_without_a_path() {
+    let cases = [("0-1,2>3", [("P2PSHIM_DENY", "0-1,2>3")]), ("0-1,0-2,0-3,1-2,1-3,2-3", [("P2PSHIM_ACCESS", "off")])];
+    for (without, denied) in cases {
+        let plain = sequences("12", 60_000, 250, &[("P2PSIM_NO_P2P", without)]).arg("steps").plain();
+        let preloaded = sequences("12", 60_000, 250, &denied).arg("steps").preloaded();
+        plain.assert_success();
+        let difference = difference(&plain.stdout, &preloaded.stdout);
+        assert!(
+            difference.is_none(),
+            "{denied:?}: {} lines differ, the first:\n{}",
+            difference.as_ref().unwrap().0,
+            difference.as_ref().unwrap().1
+        );
+        preloaded.assert_same_as(&plain, "denied");
+    }
+}
+
+/// The comparison finds what it is there for: lost copies.
+#[test]
+fn random_sequences_on_a_faulty_machine_are_found_wrong() {
+    let outcome = sequences("12", 0, 250, &[("P2PSIM_FAULT", "drop:0-1")]).plain();
+    outcome.assert_success();
+    assert!(outcome.stdout.contains("WRONG"), "{}", outcome.stdout);
+}
+
+// ---- a program that never enables peer access ----
+
+fn never_enables(flavour: &str, args: &[&str]) -> Program {
+    args.iter().fold(Program::case(&format!("never_enables-{flavour}")), |program, arg| program.arg(*arg))
+}
+
+/// How the copies of the last round went, by direction: made, direct, staged.
+fn counts(outcome: &Outcome) -> [[u64; 3]; 2] {
+    let count = |from: &str| {
+        let line = outcome.stdout.lines().find(|line| line.starts_with(from)).unwrap_or_else(|| panic!("{outcome:#?}"));
+        let numbers = line[from.len()..].split(' ').filter_map(|word| word.parse().ok()).collect::<Vec<u64>>();
+        <[u64; 3]>::try_from(numbers).unwrap()
+    };
+    ["0>1: ", "1>0: "].map(count)
+}
+
+fn assert_all_direct(outcome: &Outcome) {
+    for [made, direct, staged] in counts(outcome) {
+        assert!(made > 20 && direct >= made && staged == 0, "{outcome:#?}");
+    }
+}
+
+fn assert_all_staged(outcome: &Outcome) {
+    for [made, direct, staged] in counts(outcome) {
+        assert!(made > 20 && direct == 0 && staged == made, "{outcome:#?}");
+    }
+}
+
+fn warnings(outcome: &Outcome) -> Vec<&String> {
+    outcome.shim.iter().filter(|line| line.contains(" warn: ")).collect()
+}
+
+/// One warning, of this pair.
+fn assert_warned_once(outcome: &Outcome, pair: &str) {
+    let warnings = warnings(outcome);
+    assert!(warnings.len() == 1, "{:#?}", outcome.shim);
+    assert!(warnings[0].contains(&format!(" warn: peer access {pair}: ")), "{:#?}", outcome.shim);
+}
+
+/// All of the output but the lines that say how copies went and how long calls took.
+fn without_counts(outcome: &Outcome) -> String {
+    let says = |line: &&str| !line.contains(" direct, ") && !line.starts_with("longest call: ");
+    outcome.stdout.lines().filter(says).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn never_enabling_program_copies_directly_preloaded() {
+    for flavour in FLAVOURS {
+        for memory in [&[][..], &["pool"]] {
+            let program = never_enables(flavour, &[memory, &["counts"]].concat());
+            let (plain, preloaded) = (program.plain(), program.preloaded());
+            plain.assert_success();
+            preloaded.assert_success();
+            preloaded.assert_silent();
+            assert_all_staged(&plain);
+            assert_all_direct(&preloaded);
+            assert_eq!(without_counts(&plain), without_counts(&preloaded));
+        }
+    }
+}
+
+#[test]
+fn never_enabling_program_copies_directly_unproved_if_told_so() {
+    let preloaded = never_enables("12", &["counts"]).env("P2PSHIM_PROBE", "off").preloaded();
+    preloaded.assert_success();
+    assert_all_direct(&preloaded);
+}
+
+/// Each with what there is to see about it.
+#[test]
+fn copies_stay_as_they_are_where_nothing_is_to_be_done() {
+    let cases: [(&[&str], Variables); 7] = [
+        (&["counts"], &[("P2PSHIM_ACCESS", "app")]),
+        (&["counts", "pool"], &[("P2PSHIM_ACCESS", "app")]),
+        (&["counts", "pool"], &[("P2PSHIM_POOLS", "app")]),
+        (&["counts", "mapped"], &[]),
+        (&["counts", "enable"], &[("P2PSHIM_ACCESS", "app")]),
+        (&["counts"], &[("P2PSIM_NO_P2P", "0-1")]),
+        (&["counts"], &[("P2PSIM_MAX_PEERS", "0")]),
+    ];
+    for flavour in FLAVOURS {
+        for (args, env) in cases {
+            let program = never_enables(flavour, args);
+            let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
+            let (plain, preloaded) = (program.plain(), program.preloaded());
+            plain.assert_success();
+            preloaded.assert_same_as(&plain, &format!("preloaded {args:?} {env:?}"));
+            assert!(preloaded.stdout.contains(" direct, "), "{}", preloaded.stdout);
+        }
+    }
+}
+
+#[test]
+fn enabling_program_sees_no_difference() {
+    for flavour in FLAVOURS {
+        for args in [&["enable", "counts"][..], &["enable"]] {
+            let program = never_enables(flavour, args);
+            let (plain, preloaded) = (program.plain(), program.preloaded());
+            plain.assert_success();
+            preloaded.assert_same_as(&plain, "preloaded");
+            preloaded.assert_silent();
+        }
+    }
+}
+
+/// No path, one way: the other way serves both.
+#[test]
+fn one_way_path_is_used() {
+    let program = never_enables("12", &["counts"]).env("P2PSIM_NO_P2P", "0>1");
+    let preloaded = program.preloaded();
+    preloaded.assert_success();
+    preloaded.assert_silent();
+    assert_all_direct(&preloaded);
+}
+
+// ---- paths that fail ----
+
+/// The right bytes, one warning, and the pair is left alone from then on.
+fn given_up(flavour: &str, fault: &str, args: &[&str]) -> Outcome {
+    let program = never_enables(flavour, &[&["counts"], args].concat());
+    let plain = program.plain();
+    plain.assert_success();
+    let preloaded = program.env("P2PSIM_FAULT", fault).preloaded();
+    preloaded.assert_success();
+    assert_eq!(without_counts(&plain), without_counts(&preloaded), "{fault}");
+    assert_warned_once(&preloaded, "0-1");
+    assert_all_staged(&preloaded);
+    preloaded
+}
+
+#[test]
+fn faulty_path_is_given_up_and_told_of_once() {
+    for flavour in ["12", "static"] {
+        for defect in ["drop", "corrupt", "first", "slow"] {
+            for pair in ["0>1", "0-1", "1>0"] {
+                given_up(flavour, &format!("{defect}:{pair}"), &[]);
+            }
+        }
+    }
+}
+
+#[test]
+fn faulty_path_between_pools_is_given_up_and_told_of_once() {
+    for defect in ["drop", "corrupt", "first", "slow"] {
+        given_up("12", &format!("{defect}:0-1"), &["pool"]);
+    }
+}
+
+#[test]
+fn hanging_path_is_given_up_within_its_time() {
+    for flavour in ["12", "static"] {
+        for pair in ["0>1", "0-1"] {
+            // Waiting for a whole device would last for ever, so the program ends without.
+            let outcome = given_up(flavour, &format!("hang:{pair}"), &["times", "exit"]);
+            let longest = outcome.stdout.lines().find_map(|line| line.strip_prefix("longest call: ")).unwrap();
+            let longest: u32 = longest.trim_end_matches(" ms").parse().unwrap();
+            assert!(longest <= 2500, "a call took {longest} ms");
+        }
+    }
+}
+
+#[test]
+fn faulty_path_of_another_pair_changes_nothing_here() {
+    let program = never_enables("12", &["counts"]).env("P2PSIM_DEVICES", "4");
+    let preloaded = program.env("P2PSIM_FAULT", "drop:2-3,drop:0-2").preloaded();
+    preloaded.assert_success();
+    preloaded.assert_silent();
+    assert_all_direct(&preloaded);
+}
+
+/// What the program enabled stays enabled, and its bytes are what they are without us; but it is told.
+#[test]
+fn faulty_path_that_the_program_enabled_is_told_of_and_left_enabled() {
+    for flavour in ["12", "static"] {
+        for fault in ["drop:0>1", "drop:0-1", "corrupt:0-1"] {
+            let program = never_enables(flavour, &["enable", "counts"]).env("P2PSIM_FAULT", fault);
+            let (plain, preloaded) = (program.plain(), program.preloaded());
+            assert!(plain.status == "exit status: 1" && plain.stdout.contains(" 28 direct, 0 staged"), "{plain:#?}");
+            preloaded.assert_same_as(&plain, "preloaded");
+            assert_warned_once(&preloaded, "0-1");
+        }
+    }
+}
+
+/// What a proof needs may be missing for reasons that have nothing to do with the path: it is not trusted, and no more.
+#[test]
+fn proof_that_cannot_be_made_leaves_copies_staged() {
+    // The program itself uses none of these, or as often as the number says.
+    let failures = [
+        "cuMemCreate:2@1",
+        "cuMemMap:2@1",
+        "cuMemSetAccess:2@1",
+        "cuMemAddressReserve:2@1",
+        "cuMemHostAlloc:2@5",
+        "cuMemcpyHtoDAsync_v2:700@1",
+        "cuMemcpyDtoHAsync_v2:700@1",
+        "cuStreamQuery:700@1",
+        "cuCtxPushCurrent_v2:201@1",
+        "cuPointerGetAttributes:1@1",
+    ];
+    let plain = never_enables("12", &["counts"]).plain();
+    for failure in failures {
+        let program = never_enables("12", &["counts"]).env("P2PSIM_FAULT", format!("code:{failure}"));
+        program.plain().assert_same_as(&plain, failure);
+        let preloaded = program.preloaded();
+        preloaded.assert_same_as(&plain, failure);
+        assert!(warnings(&preloaded).len() <= 1, "{failure}: {:#?}", preloaded.shim);
+    }
+}
+
+#[test]
+fn enabling_that_fails_leaves_copies_staged_and_the_last_error_alone() {
+    let plain = never_enables("12", &["counts"]).plain();
+    for code in ["2", "217", "700", "711", "999"] {
+        let program = never_enables("12", &["counts"]);
+        let preloaded = program.env("P2PSIM_FAULT", format!("code:cuCtxEnablePeerAccess:{code}@1")).preloaded();
+        preloaded.assert_same_as(&plain, code);
+        assert!(warnings(&preloaded).len() <= 1, "{code}: {:#?}", preloaded.shim);
+    }
+}
+
+// ---- many devices ----
+
+#[test]
+fn more_devices_than_peers_all_pairs_work() {
+    for flavour in ["12", "static"] {
+        for peers in ["1", "3", "8"] {
+            let program = Program::case(&format!("all_pairs-{flavour}")).env("P2PSIM_DEVICES", "10");
+            let program = program.env("P2PSIM_MAX_PEERS", peers);
+            let (plain, preloaded) = (program.plain(), program.preloaded());
+            plain.assert_success();
+            assert!(plain.stdout.contains(" 711"), "{}", plain.stdout);
+            assert_eq!(plain.stdout.matches("90 pairs, 0 wrong, last error cudaSuccess").count(), 3);
+            preloaded.assert_same_as(&plain, &format!("preloaded, {peers} peers"));
+        }
+    }
+}
+
+/// What was made for proofs in a context goes with it.
+#[test]
+fn contexts_that_end_take_nothing_along_that_is_used_later() {
+    let program = Program::case("pools_after_reset").env("P2PSIM_DEVICES", "3");
+    let (plain, preloaded) = (program.plain(), program.preloaded());
+    plain.assert_success();
+    assert_eq!(plain.stdout.matches(": right").count(), 12, "{}", plain.stdout);
+    preloaded.assert_same_as(&plain, "preloaded");
+    preloaded.assert_silent();
+}
+
+// ---- peers that are hidden ----
+
+fn lists_peers(flavour: &str) -> Program {
+    Program::case(&format!("lists_peers-{flavour}")).env("P2PSIM_DEVICES", "3")
+}
+
+#[test]
+fn listing_program_sees_all_peers_by_default() {
+    for flavour in FLAVOURS {
+        lists_peers(flavour).assert_same_preloaded().0.assert_success();
+    }
+}
+
+/// Hidden peers look like hardware without a path, by every route.
+#[test]
+fn listing_program_sees_no_hidden_peer() {
+    let cases = [
+        ("0-1,0-2,1-2", ("P2PSHIM_ACCESS", "off")),
+        ("0-1,0-2,1-2", ("P2PSHIM_DENY", "0-1,0-2,1-2")),
+        ("0-1", ("P2PSHIM_DENY", "0-1")),
+        ("2>1", ("P2PSHIM_DENY", "2>1")),
+        ("0-2,1>0", ("P2PSHIM_DENY", "0-2,1>0")),
+    ];
+    for flavour in FLAVOURS {
+        for (without, (option, value)) in cases {
+            let plain = lists_peers(flavour).env("P2PSIM_NO_P2P", without).plain();
+            plain.assert_success();
+            assert!(plain.stdout.contains(" 0 wrong"), "{}", plain.stdout);
+            let hidden = lists_peers(flavour).env(option, value).preloaded();
+            if let Some((count, first)) = difference(&plain.stdout, &hidden.stdout) {
+                panic!("{flavour}, {option}={value}: {count} lines differ, the first:\n{first}");
+            }
+            hidden.assert_same_as(&plain, &format!("{option}={value}"));
+            hidden.assert_silent();
+        }
+    }
+}
+
+#[test]
+fn hidden_peers_copies_are_staged_and_right() {
+    for (option, value) in [("P2PSHIM_ACCESS", "off"), ("P2PSHIM_DENY", "0-1")] {
+        for args in [&["counts"][..], &["counts", "pool"], &["counts", "enable"]] {
+            let plain = never_enables("12", args).env("P2PSIM_NO_P2P", "0-1").plain();
+            let hidden = never_enables("12", args).env(option, value).preloaded();
+            plain.assert_success();
+            hidden.assert_same_as(&plain, &format!("{option}={value} {args:?}"));
+            assert_all_staged(&hidden);
+        }
+    }
+}
+
+#[test]
+fn guide_sample_without_peers_still_copies() {
+    for flavour in FLAVOURS {
+        let program = Program::case(&format!("guide_sample-{flavour}"));
+        let plain = program.clone().env("P2PSIM_NO_P2P", "0-1").plain();
+        program.env("P2PSHIM_ACCESS", "off").preloaded().assert_same_as(&plain, "without peers");
+    }
+}
+
+// ---- captures ----
+
+/// Its very first copies are captured.
+#[test]
+fn captured_copies_replay_with_and_without_faults() {
+    for flavour in FLAVOURS {
+        let program = Program::case(&format!("captured_copies-{flavour}"));
+        let right = program.preloaded();
+        right.assert_success();
+        assert_eq!(right.stdout.matches("100 replays, 0 rows wrong").count(), 6, "{}", right.stdout);
+        for (name, value) in [
+            ("P2PSIM_FAULT", "drop:0-1"),
+            ("P2PSIM_FAULT", "corrupt:0-1"),
+            ("P2PSIM_MAX_PEERS", "0"),
+            ("P2PSIM_NO_P2P", "0-1"),
+            ("P2PSHIM_ACCESS", "app"),
+            ("P2PSHIM_ACCESS", "off"),
+        ] {
+            program.clone().env(name, value).preloaded().assert_same_as(&right, &format!("{name}={value}"));
+        }
+    }
+}
+
+#[test]
+fn copies_beside_a_capture_leave_it_whole() {
+    for flavour in FLAVOURS {
+        let program = Program::case(&format!("copies_beside_capture-{flavour}"));
+        let (plain, _) = program.assert_same_preloaded();
+        plain.assert_success();
+        assert!(plain.stdout.contains("alone: right") && !plain.stdout.contains("WRONG"), "{}", plain.stdout);
+        let faulty = program.env("P2PSIM_FAULT", "drop:0-1").preloaded();
+        faulty.assert_same_as(&plain, "preloaded, and the path is faulty");
+        assert_warned_once(&faulty, "0-1");
+    }
+}
