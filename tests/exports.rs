@@ -25,7 +25,7 @@ fn expected(library: &Path) -> BTreeSet<String> {
         symbols.insert(format!("{name}@@P2PSHIM"));
     }
     symbols.insert("dlsym".to_owned());
-    for name in ["version", "api_count", "api_get", "option_count", "option_get"] {
+    for name in ["version", "api_count", "api_get", "option_count", "option_get", "pair_get"] {
         symbols.insert(format!("p2pshim_{name}"));
     }
     symbols

@@ -1,8 +1,9 @@
-//! The p2pshim command: what the shim intercepts and how it is configured.
+//! The p2pshim command: what the shim intercepts, how it is configured, and whether peer access can be trusted.
 //!
-//! It loads the shim and reads everything through its C interface, so that it tells what the library
+//! For the first two it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
+mod probe;
 mod shim;
 
 use std::io::{self, Write};
@@ -11,12 +12,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use probe::ProbeArguments;
+use probe::worker::{self, WorkerArguments};
 use shim::{Api, Shim, Variable};
 
 /// Shows the GPU-to-GPU copies of programs nobody can rebuild.
 ///
 /// The work is done by libp2pshim.so: LD_PRELOAD=libp2pshim.so ./app. This command tells what that
-/// library intercepts and which options it reads from the environment.
+/// library intercepts and which options it reads from the environment, and tests the ways between GPUs.
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true)]
 struct Arguments {
@@ -37,12 +40,22 @@ enum Command {
     },
     /// List the environment variables that the shim reads
     Options,
+    /// Prove peer access between GPUs with data, and tell what may stand in its way
+    ///
+    /// For each pair a process of its own copies known data by the copy engines, has a kernel load from and store to the
+    /// peer's memory, and reads back what arrived. The shim plays no part in it.
+    ///
+    /// Exit status: 0 every pair is proven or has no path, 1 a pair lost data or hung, 2 something could not be tested.
+    Probe(ProbeArguments),
+    /// The process that touches the GPUs, for the probe and the shim
+    #[command(hide = true)]
+    ProbeWorker(WorkerArguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error)
             if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
         {
@@ -56,16 +69,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let shim = Shim::load(arguments.library.as_deref())?;
+fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let shim = || Shim::load(arguments.library.as_deref());
     let mut out = io::stdout().lock();
-    match arguments.command {
-        Command::Apis { markdown: true } => print_markdown(&mut out, &shim.apis()?)?,
-        Command::Apis { markdown: false } => print_apis(&mut out, &shim.apis()?)?,
-        Command::Options => print_options(&mut out, &shim.options()?)?,
+    match &arguments.command {
+        Command::Apis { markdown: true } => print_markdown(&mut out, &shim()?.apis()?)?,
+        Command::Apis { markdown: false } => print_apis(&mut out, &shim()?.apis()?)?,
+        Command::Options => print_options(&mut out, &shim()?.options()?)?,
+        Command::Probe(arguments) => return Ok(probe::run(arguments, &mut out)?),
+        Command::ProbeWorker(arguments) => {
+            // It writes from two threads.
+            drop(out);
+            return Ok(worker::run(arguments));
+        }
     }
     out.flush()?;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print_apis(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {

@@ -7,6 +7,8 @@
 
 pub(crate) mod access;
 pub(crate) mod capture;
+#[allow(dead_code, reason = "P2PSHIM_PROBE=full does not call it yet")]
+pub(crate) mod full;
 pub(crate) mod memory;
 pub(crate) mod path;
 

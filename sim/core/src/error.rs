@@ -37,6 +37,7 @@ errors! {
     DEINITIALIZED = 4, "driver shutting down";
     NO_DEVICE = 100, "no simulated device";
     INVALID_DEVICE = 101, "invalid device ordinal";
+    INVALID_IMAGE = 200, "not a module that the simulation can read";
     INVALID_CONTEXT = 201, "invalid device context";
     MAP_FAILED = 205, "mapping failed";
     PEER_ACCESS_UNSUPPORTED = 217, "no peer access between these two devices";

@@ -1,8 +1,8 @@
-//! Faults that a test asks for (`P2PSIM_FAULT`): what goes wrong with direct copies, and which functions fail.
+//! Faults that a test asks for (`P2PSIM_FAULT`): what goes wrong between two devices, and which functions fail.
 
 use crate::config::parse_pair;
 
-/// What goes wrong with direct copies from one device to another. Staged copies stay right.
+/// What goes wrong with direct copies, or kernels' accesses, from one device to another. Staged copies stay right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     /// Nothing is written.
@@ -15,6 +15,8 @@ pub enum Defect {
     Hang,
     /// It takes 20 ms and eight times as long as a staged copy.
     Slow,
+    /// It is right, but kernels' loads and stores are lost.
+    Lost,
 }
 
 /// By their names in the variable.
@@ -24,6 +26,7 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("first", Defect::First),
     ("hang", Defect::Hang),
     ("slow", Defect::Slow),
+    ("lost", Defect::Lost),
 ];
 
 /// A function that fails, having done nothing.
@@ -70,8 +73,14 @@ impl Faults {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
         here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
+            Defect::Lost => None,
             other => Some(other),
         })
+    }
+
+    /// Whether loads and stores of kernels on one device are lost that go to another's memory.
+    pub(crate) fn loses(&self, from: usize, to: usize) -> bool {
+        self.defects.contains(&(Defect::Lost, from, to))
     }
 }
 
@@ -106,6 +115,13 @@ mod tests {
             assert_eq!(bad, [item]);
             assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
         }
+    }
+
+    #[test]
+    fn lost_is_for_kernels_only() {
+        let (faults, _) = Faults::parse("lost:0>1,slow:0>1");
+        assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
+        assert!(faults.loses(0, 1) && !faults.loses(1, 0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::machine::{NodeHandle, Transfer};
+use crate::machine::{Launch, NodeHandle, Transfer};
 use crate::work::Fill;
 
 /// What one node does. A copy chooses its way at each launch.
@@ -13,6 +13,8 @@ pub(crate) enum Step {
     Copy(Transfer),
     /// Sets bytes.
     Fill(Fill),
+    /// Runs a kernel.
+    Kernel(Launch),
     /// Calls a function of the program.
     Host(Arc<dyn Fn() + Send + Sync>),
     /// Runs another graph.

@@ -1,8 +1,9 @@
 //! What streams carry out.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::fault::Defect;
 use crate::os;
 
@@ -108,7 +109,7 @@ impl Copy {
             Some(Defect::Drop | Defect::First) => return,
             Some(Defect::Hang) => hang(),
             Some(Defect::Slow) => os::pause(slow_time(self.extent.bytes())),
-            Some(Defect::Corrupt) | None => {}
+            Some(Defect::Corrupt | Defect::Lost) | None => {}
         }
         copy_rows(self.dst, self.src, self.extent);
         if self.defect == Some(Defect::Corrupt) {
@@ -165,6 +166,47 @@ pub(crate) struct Fill {
     pub unit: u64,
 }
 
+/// What becomes of a kernel's accesses to one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// What should.
+    Right,
+    /// Stores vanish, and loads find all bits set.
+    Lost,
+    /// They end the context.
+    Illegal,
+}
+
+/// A kernel that copies, checked and ready to run.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelCopy {
+    /// Where to.
+    pub to: u64,
+    /// Where from.
+    pub from: u64,
+    /// How much.
+    pub bytes: u64,
+    /// What becomes of its stores.
+    pub stores: Touch,
+    /// What becomes of its loads.
+    pub loads: Touch,
+    /// Where its context keeps what broke it.
+    pub broken: Arc<OnceLock<Error>>,
+}
+
+impl KernelCopy {
+    fn run(&self) {
+        match (self.stores, self.loads) {
+            (Touch::Illegal, _) | (_, Touch::Illegal) => {
+                self.broken.get_or_init(|| Error::ILLEGAL_ADDRESS);
+            }
+            (Touch::Lost, _) => {}
+            (Touch::Right, Touch::Lost) => os::fill(self.to, u32::MAX, 1, self.bytes),
+            (Touch::Right, Touch::Right) => os::copy(self.to, self.from, self.bytes),
+        }
+    }
+}
+
 /// One piece of work; it can run any number of times.
 #[derive(Clone)]
 pub(crate) enum Work {
@@ -174,6 +216,8 @@ pub(crate) enum Work {
     Copy(Copy),
     /// Sets bytes.
     Fill(Fill),
+    /// Runs a kernel.
+    Kernel(KernelCopy),
     /// Calls a function of the program.
     Host(Arc<dyn Fn() + Send + Sync>),
 }
@@ -189,6 +233,7 @@ impl Work {
                     os::fill(fill.dst.row(y, z), fill.value, fill.unit, fill.extent.width);
                 }
             }
+            Work::Kernel(kernel) => kernel.run(),
             Work::Host(function) => function(),
         }
     }

@@ -7,8 +7,8 @@
 
 use crate::abi::Opaque;
 use crate::api::{
-    contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, mappings::*, memory::*, peers::*, pools::*,
-    streams::*,
+    contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, mappings::*, memory::*, modules::*, peers::*,
+    pools::*, streams::*,
 };
 use crate::functions::Address;
 
@@ -214,6 +214,11 @@ rows! {
     cuLaunchHostFunc 10000 cuLaunchHostFunc per_thread 10000 cuLaunchHostFunc_ptsz;
     cuStreamAddCallback 5000 cuStreamAddCallback per_thread 7000 cuStreamAddCallback_ptsz;
     cuStreamWaitEvent 3020 cuStreamWaitEvent per_thread 7000 cuStreamWaitEvent_ptsz;
+
+    cuModuleLoadData 2000 cuModuleLoadData;
+    cuModuleUnload 2000 cuModuleUnload;
+    cuModuleGetFunction 2000 cuModuleGetFunction;
+    cuLaunchKernel 4000 cuLaunchKernel per_thread 7000 cuLaunchKernel_ptsz;
 
     cuStreamBeginCapture 10000 cuStreamBeginCapture per_thread 10000 cuStreamBeginCapture_ptsz;
     cuStreamBeginCapture 10010 cuStreamBeginCapture_v2 per_thread 10010 cuStreamBeginCapture_v2_ptsz;

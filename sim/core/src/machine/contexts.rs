@@ -1,6 +1,7 @@
 //! Contexts, primary and created, and peer access between them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Context, ContextHandle, ContextId, Machine, State, StreamHandle};
 use crate::config::Config;
@@ -158,7 +159,7 @@ impl Machine {
         let tails = state.contexts.get(&id).map(Context::all_tails).unwrap_or_default();
         drop(state);
         wait_all(&tails);
-        Ok(())
+        self.lock().intact(id)
     }
 
     /// Lets the current context reach the memory of `peer`.
@@ -189,6 +190,7 @@ impl Machine {
         state.forget_captures(|gone| gone.context == id);
         state.streams.retain(|_, stream| stream.context != id);
         state.events.retain(|_, event| event.context != id);
+        state.modules.retain(|_, module| module.context != id);
         state.arrays.retain(|_, array| array.storage.owner != Owner::Context(id));
         let mut allocations = state.space.take_where(|known| known.owner == Owner::Context(id));
         if let Some(device) = (0..self.config.devices).find(|device| primary_handle(*device) == handle) {
@@ -232,7 +234,8 @@ impl State {
     fn start_context(&mut self, handle: ContextHandle, device: usize, flags: u32) {
         let id = ContextId(self.number());
         let legacy = Stream::new(StreamHandle(1), id, Role::Legacy, 0);
-        let context = Context { handle, device, flags, legacy, per_thread: HashMap::new(), streams: Vec::new() };
+        let (per_thread, streams, broken) = (HashMap::new(), Vec::new(), Arc::default());
+        let context = Context { handle, device, flags, legacy, per_thread, streams, broken };
         self.contexts.insert(id, context);
         self.handles.insert(handle, id);
     }
@@ -242,10 +245,17 @@ impl State {
         self.handles.get(&handle).copied().ok_or(Error::INVALID_CONTEXT)
     }
 
-    /// The calling thread's current context.
+    /// The calling thread's current context, if no kernel has broken it.
     pub(super) fn current(&self) -> Result<ContextId> {
         let handle = current::get().ok_or(Error::INVALID_CONTEXT)?;
-        self.handles.get(&handle).copied().ok_or(Error::CONTEXT_IS_DESTROYED)
+        let id = self.handles.get(&handle).copied().ok_or(Error::CONTEXT_IS_DESTROYED)?;
+        self.intact(id)?;
+        Ok(id)
+    }
+
+    /// Refuses a context that a kernel has broken.
+    pub(super) fn intact(&self, id: ContextId) -> Result<()> {
+        self.contexts.get(&id).and_then(|context| context.broken.get()).map_or(Ok(()), |error| Err(*error))
     }
 
     pub(super) fn info(&self, id: ContextId) -> Result<ContextInfo> {

@@ -71,7 +71,7 @@ pub enum Completion {
 
 /// What a side of a copy turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Memory {
+pub(super) enum Memory {
     Device(Piece),
     Pinned { context: ContextId },
     Pageable,
@@ -79,11 +79,11 @@ enum Memory {
 
 /// A piece of device memory, as far as access to it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    device: usize,
-    owner: Owner,
+pub(super) struct Piece {
+    pub(super) device: usize,
+    pub(super) owner: Owner,
     /// Start of the allocation.
-    base: u64,
+    pub(super) base: u64,
 }
 
 impl Piece {
@@ -132,7 +132,7 @@ impl Machine {
         let fence = state.submit(&stream, Vec::new(), Work::Copy(copy))?;
         drop(state);
         finish(&fence, must_wait, path, request.extent);
-        Ok(())
+        self.lock().intact(stream.context)
     }
 
     /// The peer copy on a stream, which no capture can take: it was measured to break the capture.
@@ -251,7 +251,8 @@ impl State {
         if fits { Ok(Side { layout, memory }) } else { Err(Error::INVALID_VALUE) }
     }
 
-    fn memory_at(&self, address: u64, span: u64) -> Result<Memory> {
+    /// What lies at an address of the program.
+    pub(super) fn memory_at(&self, address: u64, span: u64) -> Result<Memory> {
         let Some(found) = self.space.find(address) else {
             return if self.space.is_device_address(address) {
                 Err(Error::INVALID_VALUE)

@@ -80,6 +80,7 @@ impl State {
         let work = match step {
             Step::Copy(transfer) => Work::Copy(self.plan(*transfer)),
             Step::Fill(fill) => Work::Fill(fill.clone()),
+            Step::Kernel(launch) => Work::Kernel(self.plan_kernel(*launch)),
             Step::Host(function) => Work::Host(Arc::clone(function)),
             Step::Graph(steps) => {
                 let mut last = self.submit(stream, after, Work::Nothing)?;

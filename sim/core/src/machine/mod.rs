@@ -7,22 +7,26 @@ mod captures;
 mod contexts;
 mod copies;
 mod graphs;
+mod kernels;
 mod mappings;
 mod memory;
 mod pools;
 mod streams;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use contexts::{ContextInfo, PrimaryState};
 pub(crate) use copies::Transfer;
 pub use copies::{Completion, Locus, Place, Request};
+pub use kernels::COPY_KERNEL;
+pub(crate) use kernels::Launch;
 pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;
 pub use pools::PoolAttribute;
 pub use streams::{StreamInfo, StreamRef};
 
+use self::kernels::Module;
 use self::mappings::Mappings;
 use self::pools::{Pool, Retiring};
 use crate::capture::Captures;
@@ -67,6 +71,10 @@ handles! {
     PoolHandle;
     /// What the program calls physical memory.
     PhysicalHandle;
+    /// What the program calls a module.
+    ModuleHandle;
+    /// What the program calls a function of a module.
+    FunctionHandle;
 }
 
 /// Which of the two default streams of a context is meant.
@@ -98,6 +106,8 @@ struct Context {
     per_thread: HashMap<u64, Arc<Stream>>,
     /// Created streams, as long as they may have work.
     streams: Vec<Arc<Stream>>,
+    /// What a kernel has done to it: all that the context answers from then on.
+    broken: Arc<OnceLock<Error>>,
 }
 
 impl Context {
@@ -152,6 +162,7 @@ struct State {
     captures: Captures,
     graphs: HashMap<GraphHandle, Graph>,
     execs: HashMap<ExecHandle, Exec>,
+    modules: HashMap<ModuleHandle, Module>,
     space: Space,
     pools: HashMap<PoolHandle, Pool>,
     /// By device.
@@ -178,6 +189,7 @@ impl Machine {
             captures: Captures::default(),
             graphs: HashMap::new(),
             execs: HashMap::new(),
+            modules: HashMap::new(),
             space: Space::new(config.devices)?,
             pools: State::default_pools(config.devices).collect(),
             current_pools: State::default_pools(config.devices).map(|(handle, _)| handle).collect(),

@@ -77,18 +77,21 @@ impl Machine {
 
     /// Waits for a stream's work.
     pub fn synchronize_stream(&self, stream: StreamRef) -> Result<()> {
-        let fences = self.pending(stream)?;
+        let (context, fences) = self.pending(stream)?;
         wait_all(&fences);
-        Ok(())
+        self.lock().intact(context)
     }
 
     /// Whether a stream's work is done.
     pub fn stream_is_done(&self, stream: StreamRef) -> Result<bool> {
-        Ok(self.pending(stream)?.iter().all(|fence| fence.is_done()))
+        let (context, fences) = self.pending(stream)?;
+        let done = fences.iter().all(|fence| fence.is_done());
+        self.lock().intact(context).map(|()| done)
     }
 
-    /// What has to be reached for a stream to be idle: for the legacy default stream, also what it would wait for.
-    fn pending(&self, stream: StreamRef) -> Result<Vec<Arc<Fence>>> {
+    /// A stream's context, and what has to be reached for it to be idle: for the legacy default stream, also what it would
+    /// wait for.
+    fn pending(&self, stream: StreamRef) -> Result<(ContextId, Vec<Arc<Fence>>)> {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         state.refuse_synchronous(&stream)?;
@@ -96,7 +99,7 @@ impl Machine {
         if stream.role == Role::Legacy {
             fences.extend(state.implicit_order(&stream));
         }
-        Ok(fences)
+        Ok((stream.context, fences))
     }
 
     /// Has a function of the program called in a stream's order.
@@ -175,9 +178,12 @@ impl Machine {
 
     /// Waits for the event's last record.
     pub fn synchronize_event(&self, handle: EventHandle) -> Result<()> {
-        let recorded = self.lock().recorded(handle)?;
+        let mut state = self.lock();
+        let context = state.event(handle)?.context;
+        let recorded = state.recorded(handle)?;
+        drop(state);
         recorded.into_iter().for_each(|fence| fence.wait());
-        Ok(())
+        self.lock().intact(context)
     }
 
     /// Milliseconds between two events' last records.

@@ -2,6 +2,7 @@
 
 mod captures;
 mod faults;
+mod kernels;
 mod pools;
 
 use std::sync::Arc;

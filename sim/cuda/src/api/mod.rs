@@ -10,6 +10,7 @@ pub(crate) mod global;
 pub(crate) mod graphs;
 pub(crate) mod mappings;
 pub(crate) mod memory;
+pub(crate) mod modules;
 pub(crate) mod peers;
 pub(crate) mod pools;
 pub(crate) mod streams;

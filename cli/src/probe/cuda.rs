@@ -1,0 +1,345 @@
+//! The few functions of the driver that the proof calls, loaded by name: the library path decides whose they are.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt::{self, Display, Formatter};
+
+use libloading::Library;
+
+/// What a call of the driver answered besides success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CudaError {
+    function: &'static str,
+    /// The number of the code.
+    pub(super) code: c_int,
+    name: String,
+}
+
+impl CudaError {
+    /// Whether the code means that work on a device went wrong, and not that a call could not be made.
+    pub(super) fn is_fault(&self) -> bool {
+        // ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, HARDWARE_STACK_ERROR,
+        // ILLEGAL_INSTRUCTION, MISALIGNED_ADDRESS, INVALID_ADDRESS_SPACE, INVALID_PC, LAUNCH_FAILED, UNKNOWN.
+        matches!(self.code, 214 | 220 | 700 | 702 | 714..=719 | 999)
+    }
+
+    /// What is usually behind it.
+    fn hint(&self) -> &'static str {
+        match self.code {
+            2 => ": the GPU's memory is taken by others",
+            46 => ": the GPU is in exclusive mode and another process has it",
+            100 => ": no GPU; in a container, was it started with access to them?",
+            802 => ": machines with NVSwitch need nvidia-fabricmanager running",
+            803 | 804 => ": libcuda and the kernel's driver are of different versions",
+            218 | 221 | 222 => ": the driver cannot compile the kernel; is libnvidia-ptxjitcompiler.so.1 installed?",
+            _ => "",
+        }
+    }
+}
+
+impl Display for CudaError {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{} answered {} ({}){}", self.function, self.name, self.code, self.hint())
+    }
+}
+
+pub(super) type Result<T> = std::result::Result<T, CudaError>;
+
+/// A device, as the driver names it.
+pub(super) type Device = c_int;
+/// An address of device memory.
+pub(super) type Address = u64;
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $($(#[$doc])* #[derive(Clone, Copy, Debug, PartialEq, Eq)] pub(super) struct $name(usize);)*
+    };
+}
+
+handles! {
+    /// A context.
+    Context;
+    /// A stream.
+    Stream;
+    /// A function of a module.
+    Function;
+}
+
+/// The functions, by their exported names.
+macro_rules! functions {
+    ($($symbol:ident($($argument:ty),* $(,)?);)*) => {
+        #[expect(non_snake_case, reason = "the vendor's names")]
+        struct Functions {
+            $($symbol: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Functions {
+            /// # Errors
+            /// What is missing.
+            fn load(library: &Library) -> std::result::Result<Self, libloading::Error> {
+                Ok(Self {
+                    $($symbol: {
+                        let name = concat!(stringify!($symbol), "\0");
+                        // SAFETY: the type is that of the driver's documentation.
+                        *unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> c_int>(name.as_bytes()) }?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    cuInit(c_uint);
+    cuDriverGetVersion(*mut c_int);
+    cuGetErrorName(c_int, *mut *const c_char);
+    cuDeviceGetCount(*mut c_int);
+    cuDeviceGet(*mut Device, c_int);
+    cuDeviceGetName(*mut c_char, c_int, Device);
+    cuDeviceGetPCIBusId(*mut c_char, c_int, Device);
+    cuDeviceGetUuid(*mut [u8; 16], Device);
+    cuDeviceGetAttribute(*mut c_int, c_int, Device);
+    cuDeviceCanAccessPeer(*mut c_int, Device, Device);
+    cuDevicePrimaryCtxRetain(*mut usize, Device);
+    cuCtxSetCurrent(usize);
+    cuCtxSynchronize();
+    cuCtxEnablePeerAccess(usize, c_uint);
+    cuMemAlloc_v2(*mut Address, usize);
+    cuMemFree_v2(Address);
+    cuMemcpyHtoD_v2(Address, *const c_void, usize);
+    cuMemcpyDtoH_v2(*mut c_void, Address, usize);
+    cuMemcpyPeerAsync(Address, usize, Address, usize, usize, usize);
+    cuStreamCreate(*mut usize, c_uint);
+    cuStreamSynchronize(usize);
+    cuModuleLoadData(*mut usize, *const c_void);
+    cuModuleGetFunction(*mut usize, usize, *const c_char);
+    cuLaunchKernel(
+        usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize, *mut *mut c_void, *mut *mut c_void,
+    );
+}
+
+/// The driver.
+pub(super) struct Driver {
+    functions: Functions,
+}
+
+/// Calls a function and turns its code into a result.
+macro_rules! call {
+    ($driver:expr, $symbol:ident($($argument:expr),* $(,)?)) => {{
+        let driver: &Driver = $driver;
+        // SAFETY: every method here hands over pointers to locals of the documented types, and handles and addresses
+        // that the driver gave it.
+        let code = unsafe { (driver.functions.$symbol)($($argument),*) };
+        driver.check(stringify!($symbol), code)
+    }};
+}
+
+impl Driver {
+    /// Loads the driver and starts it.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn start() -> std::result::Result<Self, String> {
+        const NAME: &str = "libcuda.so.1";
+        // SAFETY: it is the driver, or what the library path puts in its place.
+        let library = unsafe { Library::new(NAME) }.map_err(|error| {
+            format!("{error}. Is NVIDIA's driver installed? In a container, was it started with access to the GPUs?")
+        })?;
+        let functions = Functions::load(&library)
+            .map_err(|error| format!("{error}: this driver is too old; 9.2 is the first that will do"))?;
+        // Its threads may outlive whatever we do.
+        std::mem::forget(library);
+        let driver = Self { functions };
+        call!(&driver, cuInit(0)).map_err(|error| error.to_string())?;
+        Ok(driver)
+    }
+
+    fn check(&self, function: &'static str, code: c_int) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let mut name: *const c_char = std::ptr::null();
+        // SAFETY: the function stores a pointer to a text of its own, or NULL.
+        unsafe { (self.functions.cuGetErrorName)(code, &mut name) };
+        let name = if name.is_null() {
+            "an error without a name".to_owned()
+        } else {
+            // SAFETY: it is a C string that is never freed.
+            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+        };
+        Err(CudaError { function, code, name })
+    }
+
+    /// The CUDA version of the driver, as the API writes it.
+    pub(super) fn version(&self) -> Result<c_int> {
+        let mut version = 0;
+        call!(self, cuDriverGetVersion(&mut version))?;
+        Ok(version)
+    }
+
+    /// All devices, in the order of their ordinals.
+    pub(super) fn devices(&self) -> Result<Vec<Device>> {
+        let mut count = 0;
+        call!(self, cuDeviceGetCount(&mut count))?;
+        (0..count)
+            .map(|ordinal| {
+                let mut device = 0;
+                call!(self, cuDeviceGet(&mut device, ordinal))?;
+                Ok(device)
+            })
+            .collect()
+    }
+
+    /// A device's name.
+    pub(super) fn name(&self, device: Device) -> Result<String> {
+        let mut text = [0; 256];
+        call!(self, cuDeviceGetName(text.as_mut_ptr(), text.len() as c_int, device))?;
+        Ok(from_c(&text))
+    }
+
+    /// A device's place on the PCI bus, as sysfs writes it.
+    pub(super) fn bus_id(&self, device: Device) -> Result<String> {
+        let mut text = [0; 32];
+        call!(self, cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as c_int, device))?;
+        Ok(from_c(&text).to_ascii_lowercase())
+    }
+
+    /// A device's UUID, as `CUDA_VISIBLE_DEVICES` takes it.
+    pub(super) fn uuid(&self, device: Device) -> Result<String> {
+        let mut bytes = [0; 16];
+        call!(self, cuDeviceGetUuid(&mut bytes, device))?;
+        let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut text = "GPU".to_owned();
+        let mut rest = digits.as_slice();
+        for length in [4, 2, 2, 2, 6] {
+            let (group, others) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+            text = format!("{text}-{}", group.concat());
+            rest = others;
+        }
+        Ok(text)
+    }
+
+    /// A device's compute capability: major, minor.
+    pub(super) fn capability(&self, device: Device) -> Result<(c_int, c_int)> {
+        /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
+        const MAJOR: c_int = 75;
+        const MINOR: c_int = 76;
+        let attribute = |number| {
+            let mut value = 0;
+            call!(self, cuDeviceGetAttribute(&mut value, number, device))?;
+            Ok(value)
+        };
+        Ok((attribute(MAJOR)?, attribute(MINOR)?))
+    }
+
+    /// Whether the hardware lets a device reach another's memory.
+    pub(super) fn can_access(&self, device: Device, peer: Device) -> Result<bool> {
+        let mut can = 0;
+        call!(self, cuDeviceCanAccessPeer(&mut can, device, peer))?;
+        Ok(can != 0)
+    }
+
+    /// A device's primary context, which is new in a process that has just started.
+    pub(super) fn context(&self, device: Device) -> Result<Context> {
+        let mut context = 0;
+        call!(self, cuDevicePrimaryCtxRetain(&mut context, device))?;
+        Ok(Context(context))
+    }
+
+    /// Makes a context the calling thread's.
+    pub(super) fn enter(&self, context: Context) -> Result<()> {
+        call!(self, cuCtxSetCurrent(context.0))
+    }
+
+    /// Waits for all work of a context.
+    pub(super) fn settle(&self, context: Context) -> Result<()> {
+        self.enter(context)?;
+        call!(self, cuCtxSynchronize())
+    }
+
+    /// Lets a context reach the memory of another.
+    pub(super) fn enable(&self, context: Context, peer: Context) -> Result<()> {
+        self.enter(context)?;
+        call!(self, cuCtxEnablePeerAccess(peer.0, 0))
+    }
+
+    /// Memory of a context.
+    pub(super) fn allocate(&self, context: Context, bytes: usize) -> Result<Address> {
+        self.enter(context)?;
+        let mut address = 0;
+        call!(self, cuMemAlloc_v2(&mut address, bytes))?;
+        Ok(address)
+    }
+
+    /// Gives memory back.
+    pub(super) fn free(&self, context: Context, address: Address) -> Result<()> {
+        self.enter(context)?;
+        call!(self, cuMemFree_v2(address))
+    }
+
+    /// Writes to memory of a context, by that context.
+    pub(super) fn write(&self, context: Context, address: Address, bytes: &[u8]) -> Result<()> {
+        self.enter(context)?;
+        call!(self, cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len()))
+    }
+
+    /// Reads from memory of a context, by that context.
+    pub(super) fn read(&self, context: Context, address: Address, bytes: &mut [u8]) -> Result<()> {
+        self.enter(context)?;
+        call!(self, cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), address, bytes.len()))
+    }
+
+    /// A stream of a context, ordered with no other.
+    pub(super) fn stream(&self, context: Context) -> Result<Stream> {
+        /// `CU_STREAM_NON_BLOCKING`.
+        const NON_BLOCKING: c_uint = 1;
+        self.enter(context)?;
+        let mut stream = 0;
+        call!(self, cuStreamCreate(&mut stream, NON_BLOCKING))?;
+        Ok(Stream(stream))
+    }
+
+    /// Copies from one context's memory to another's, on a stream of the context that is current.
+    pub(super) fn copy(
+        &self,
+        (to, to_context): (Address, Context),
+        (from, from_context): (Address, Context),
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyPeerAsync(to, to_context.0, from, from_context.0, bytes, stream.0))
+    }
+
+    /// Waits for a stream of the context that is current.
+    pub(super) fn wait(&self, stream: Stream) -> Result<()> {
+        call!(self, cuStreamSynchronize(stream.0))
+    }
+
+    /// Loads a kernel into a context.
+    pub(super) fn kernel(&self, context: Context, ptx: &CStr, entry_point: &CStr) -> Result<Function> {
+        self.enter(context)?;
+        let (mut module, mut function) = (0, 0);
+        call!(self, cuModuleLoadData(&mut module, ptx.as_ptr().cast()))?;
+        call!(self, cuModuleGetFunction(&mut function, module, entry_point.as_ptr()))?;
+        Ok(Function(function))
+    }
+
+    /// Runs the kernel that copies, on a stream of the context that is current.
+    pub(super) fn launch_copy(
+        &self,
+        kernel: Function,
+        (to, from, words): (Address, Address, u64),
+        stream: Stream,
+    ) -> Result<()> {
+        const BLOCKS: c_uint = 64;
+        const THREADS: c_uint = 256;
+        let (mut to, mut from, mut words) = (to, from, words);
+        let mut arguments: [*mut c_void; 3] = [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut words).cast()];
+        let (arguments, no_extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+        call!(self, cuLaunchKernel(kernel.0, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream.0, arguments, no_extra))
+    }
+}
+
+/// A text that the driver wrote.
+fn from_c(text: &[c_char]) -> String {
+    text.iter().take_while(|&&byte| byte != 0).map(|&byte| char::from(byte as u8)).collect()
+}

@@ -1,0 +1,258 @@
+//! What the process that touches the GPUs writes, line by line, and others read: the supervisor, and the shim.
+//!
+//! ```text
+//! begin copies
+//! copies right
+//! begin loads
+//! loads wrong 4096 of 4096 bytes never arrived, the first at 0 (launch 1)
+//! begin stores
+//! stores untested cuLaunchKernel answered …
+//! speed 396.80
+//! verdict failed kernel loads: 4096 of 4096 bytes …
+//! ```
+//! The verdict comes last, whatever happens. Before any test the process is starting CUDA.
+
+/// What is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    /// Copies by the copy engines.
+    Copies,
+    /// Loads of a kernel.
+    Loads,
+    /// Stores of a kernel.
+    Stores,
+}
+
+impl Test {
+    /// In the order of the table.
+    pub(super) const ALL: [Self; 3] = [Self::Copies, Self::Loads, Self::Stores];
+
+    /// Its word in the lines.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Copies => "copies",
+            Self::Loads => "loads",
+            Self::Stores => "stores",
+        }
+    }
+
+    /// What people call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Copies => "copy engine",
+            Self::Loads => "kernel loads",
+            Self::Stores => "kernel stores",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|test| test.word() == word)
+    }
+}
+
+/// How a test came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// Every byte was right.
+    Right,
+    /// Data was wrong, or a device faulted.
+    Wrong(String),
+    /// It did not end in time.
+    Hung(String),
+    /// It could not be made.
+    Untested(String),
+}
+
+impl Finding {
+    /// Its word in the lines, and what there is to say.
+    fn parts(&self) -> (&'static str, &str) {
+        match self {
+            Self::Right => ("right", ""),
+            Self::Wrong(text) => ("wrong", text),
+            Self::Hung(text) => ("hung", text),
+            Self::Untested(text) => ("untested", text),
+        }
+    }
+
+    /// Its word for people and programs.
+    pub(super) fn word(&self) -> &'static str {
+        self.parts().0
+    }
+
+    /// What there is to say; nothing if it is right.
+    pub(super) fn detail(&self) -> Option<&str> {
+        Some(self.parts().1).filter(|text| !text.is_empty())
+    }
+
+    fn parse(word: &str, text: &str) -> Option<Self> {
+        Some(match word {
+            "right" => Self::Right,
+            "wrong" => Self::Wrong(text.to_owned()),
+            "hung" => Self::Hung(text.to_owned()),
+            "untested" => Self::Untested(text.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+/// What the proof says of a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Every test was right.
+    Passed,
+    /// The hardware has no path, so nothing can go wrong on it.
+    NoPath,
+    /// Data was lost, or work never ended.
+    Failed(String),
+    /// It could not be tested.
+    Unknown(String),
+}
+
+impl Verdict {
+    /// Adds how a test came out: a failure outweighs what could not be tested, and the first of a kind is kept.
+    pub(super) fn and(self, test: Test, finding: Finding) -> Self {
+        let said = |text: &str| format!("{}: {text}", test.name());
+        match (self, finding) {
+            (before @ Self::Failed(_), _) | (before, Finding::Right) => before,
+            (_, Finding::Wrong(text) | Finding::Hung(text)) => Self::Failed(said(&text)),
+            (Self::Passed, Finding::Untested(text)) => Self::Unknown(said(&text)),
+            (before, Finding::Untested(_)) => before,
+        }
+    }
+
+    /// Exit status of a process that gives this verdict.
+    pub(super) fn status(&self) -> u8 {
+        match self {
+            Self::Passed | Self::NoPath => 0,
+            Self::Failed(_) => 1,
+            Self::Unknown(_) => 2,
+        }
+    }
+}
+
+/// A line.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Line {
+    /// A test begins.
+    Begin(Test),
+    /// How one came out.
+    Found(Test, Finding),
+    /// GB/s.
+    Speed(f64),
+    /// The CUDA version of the driver.
+    Driver(i32),
+    /// A device: ordinal, bus address, UUID, name.
+    Device { ordinal: usize, bus_id: String, uuid: String, name: String },
+    /// A pair of ordinals that has a path.
+    Path(usize, usize),
+    /// The end.
+    Verdict(Verdict),
+}
+
+impl Line {
+    /// The line as it is written, without its end.
+    pub(super) fn write(&self) -> String {
+        let line = match self {
+            Self::Begin(test) => format!("begin {}", test.word()),
+            Self::Found(test, finding) => {
+                let (word, text) = finding.parts();
+                format!("{} {word} {text}", test.word())
+            }
+            Self::Speed(speed) => format!("speed {speed:.2}"),
+            Self::Driver(version) => format!("driver {version}"),
+            Self::Device { ordinal, bus_id, uuid, name } => format!("device {ordinal} {bus_id} {uuid} {name}"),
+            Self::Path(from, to) => format!("path {from} {to}"),
+            Self::Verdict(Verdict::Passed) => "verdict passed".to_owned(),
+            Self::Verdict(Verdict::NoPath) => "verdict no-path".to_owned(),
+            Self::Verdict(Verdict::Failed(text)) => format!("verdict failed {text}"),
+            Self::Verdict(Verdict::Unknown(text)) => format!("verdict unknown {text}"),
+        };
+        line.replace('\n', " ").trim_end().to_owned()
+    }
+
+    /// Reads a line; none if it is not one of ours.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (word, rest) = line.split_once(' ')?;
+        if let Some(test) = Test::parse(word) {
+            let (word, text) = rest.split_once(' ').unwrap_or((rest, ""));
+            return Some(Self::Found(test, Finding::parse(word, text)?));
+        }
+        let mut fields = rest.splitn(4, ' ');
+        let mut field = || fields.next();
+        Some(match word {
+            "begin" => Self::Begin(Test::parse(rest)?),
+            "speed" => Self::Speed(rest.parse().ok()?),
+            "driver" => Self::Driver(rest.parse().ok()?),
+            "device" => Self::Device {
+                ordinal: field()?.parse().ok()?,
+                bus_id: field()?.to_owned(),
+                uuid: field()?.to_owned(),
+                name: field()?.to_owned(),
+            },
+            "path" => Self::Path(field()?.parse().ok()?, field()?.parse().ok()?),
+            "verdict" => {
+                let (word, text) = rest.split_once(' ').unwrap_or((rest, ""));
+                Self::Verdict(match word {
+                    "passed" => Verdict::Passed,
+                    "no-path" => Verdict::NoPath,
+                    "failed" => Verdict::Failed(text.to_owned()),
+                    "unknown" => Verdict::Unknown(text.to_owned()),
+                    _ => return None,
+                })
+            }
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse_reads_what_was_written() {
+        let lines = [
+            Line::Begin(Test::Loads),
+            Line::Found(Test::Copies, Finding::Right),
+            Line::Found(Test::Stores, Finding::Wrong("8 of 8 bytes never arrived, the first at 0".to_owned())),
+            Line::Found(Test::Stores, Finding::Hung("after 20 s".to_owned())),
+            Line::Speed(396.25),
+            Line::Driver(13000),
+            Line::Device {
+                ordinal: 1,
+                bus_id: "0000:02:00.0".to_owned(),
+                uuid: "GPU-0".to_owned(),
+                name: "NVIDIA H200 NVL".to_owned(),
+            },
+            Line::Path(0, 1),
+            Line::Verdict(Verdict::Passed),
+            Line::Verdict(Verdict::Unknown("cuInit answered something".to_owned())),
+        ];
+        for line in lines {
+            assert_eq!(Line::parse(&line.write()), Some(line));
+        }
+    }
+
+    #[test]
+    fn write_keeps_to_one_line() {
+        let line = Line::Verdict(Verdict::Unknown("one\ntwo".to_owned())).write();
+        assert_eq!(line, "verdict unknown one two");
+    }
+
+    #[test]
+    fn parse_anything_else_is_none() {
+        for line in ["", "begin", "begin nothing", "copies", "copies fine", "verdict", "verdict maybe", "Xid 31: x"] {
+            assert_eq!(Line::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn verdict_failure_outweighs_and_the_first_of_a_kind_is_kept() {
+        let untested = || Finding::Untested("no memory".to_owned());
+        let verdict = Verdict::Passed.and(Test::Copies, Finding::Right).and(Test::Loads, untested());
+        assert_eq!(verdict, Verdict::Unknown("kernel loads: no memory".to_owned()));
+        let verdict = verdict.and(Test::Stores, Finding::Wrong("gone".to_owned())).and(Test::Copies, untested());
+        assert_eq!(verdict, Verdict::Failed("kernel stores: gone".to_owned()));
+        assert_eq!((verdict.status(), Verdict::NoPath.status()), (1, 0));
+    }
+}

@@ -1,0 +1,108 @@
+//! What is sent, and what is found to have arrived.
+
+use std::fmt::{self, Display, Formatter};
+
+/// Bytes that are different for each seed and at each place, so that what is old or misplaced shows.
+pub(super) fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let words = (0..length.div_ceil(8) as u64).map(|index| mixed(seed.wrapping_mul(1 << 32).wrapping_add(index)));
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(length);
+    bytes
+}
+
+/// What a place holds before `bytes` are sent there: at no place the same.
+pub(super) fn stale(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().map(|&byte| stale_for(byte)).collect()
+}
+
+fn stale_for(byte: u8) -> u8 {
+    byte ^ 0x5a
+}
+
+/// Spreads a number over 64 bits (the finaliser of MurmurHash3).
+fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    for multiplier in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
+        bits = (bits ^ (bits >> 33)).wrapping_mul(multiplier);
+    }
+    bits ^ (bits >> 33)
+}
+
+/// How what arrived differs from what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    wrong: usize,
+    length: usize,
+    first: usize,
+    sent: u8,
+    found: u8,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The wrong bytes are those that were there before.
+    NotArrived,
+    /// They are all the same.
+    Constant,
+    /// Anything else.
+    Changed,
+}
+
+/// Compares what was found with what was sent to a place that held [`stale`] bytes; none if it is right.
+pub(super) fn difference(sent: &[u8], found: &[u8]) -> Option<Difference> {
+    let wrong = || sent.iter().zip(found).enumerate().filter(|(_, (sent, found))| sent != found);
+    let (first, (&sent_byte, &found_byte)) = wrong().next()?;
+    let kind = if wrong().all(|(_, (&sent, &found))| found == stale_for(sent)) {
+        Kind::NotArrived
+    } else if wrong().all(|(_, (_, found))| *found == found_byte) {
+        Kind::Constant
+    } else {
+        Kind::Changed
+    };
+    let (wrong, length) = (wrong().count(), sent.len());
+    Some(Difference { wrong, length, first, sent: sent_byte, found: found_byte, kind })
+}
+
+impl Display for Difference {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let Self { wrong, length, first, sent, found, kind } = self;
+        match kind {
+            Kind::NotArrived => write!(out, "{wrong} of {length} bytes never arrived, the first at {first}"),
+            Kind::Constant if wrong > &1 => write!(out, "{wrong} of {length} bytes arrived as {found:#04x}"),
+            _ => write!(
+                out,
+                "{wrong} of {length} bytes arrived changed, the first at {first}: {found:#04x} for {sent:#04x}"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pattern_differs_by_seed_and_place() {
+        let (one, other) = (pattern(1, 4096), pattern(2, 4096));
+        assert_ne!(one, other);
+        assert!(one.chunks(8).skip(1).all(|word| *word != one[..8]));
+        assert_eq!(pattern(1, 10), one[..10]);
+    }
+
+    #[test]
+    fn difference_tells_how_it_differs() {
+        let sent = pattern(3, 64);
+        let said = |found: &[u8]| difference(&sent, found).map(|difference| difference.to_string());
+        assert_eq!(said(&sent), None);
+        let mut half = stale(&sent);
+        half[..32].copy_from_slice(&sent[..32]);
+        assert_eq!(said(&half).unwrap(), "32 of 64 bytes never arrived, the first at 32");
+        assert_eq!(said(&[0xff; 64]).unwrap(), "64 of 64 bytes arrived as 0xff");
+        let mut changed = sent.clone();
+        changed[5] ^= 1;
+        let expected =
+            format!("1 of 64 bytes arrived changed, the first at 5: {:#04x} for {:#04x}", changed[5], sent[5]);
+        assert_eq!(said(&changed).unwrap(), expected);
+    }
+}

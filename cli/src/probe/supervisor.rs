@@ -1,0 +1,142 @@
+//! Starts the process that touches the GPUs, reads what it says, and does not wait for it for ever.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::lines::{Line, Test, Verdict};
+
+/// How long after its own limit the process is waited for, and how long after it was killed.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What a worker is started with.
+pub(super) struct Job<'a> {
+    /// The UUIDs of the pair to prove; none: list all devices.
+    pub(super) pair: Option<[&'a str; 2]>,
+    /// When it has to end.
+    pub(super) timeout: Duration,
+}
+
+/// What a worker said.
+pub(super) struct Outcome {
+    /// All but the verdict.
+    pub(super) lines: Vec<Line>,
+    /// Its verdict, or ours.
+    pub(super) verdict: Verdict,
+    /// The process, if it did not end although it was killed.
+    pub(super) left_behind: Option<u32>,
+}
+
+impl Job<'_> {
+    fn command(&self) -> std::io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["probe-worker", "--timeout", &self.timeout.as_secs().to_string()]);
+        if let Some([from, to]) = self.pair {
+            // Only these two are started, which on large machines takes most of the time.
+            command.args(["--speed", from, to]).env("CUDA_VISIBLE_DEVICES", format!("{from},{to}"));
+        }
+        // What is compiled is not worth keeping.
+        command.env("CUDA_CACHE_DISABLE", "1");
+        for name in std::env::vars_os().map(|(name, _)| name).filter(is_left_out) {
+            command.env_remove(name);
+        }
+        Ok(command)
+    }
+
+    /// Runs it.
+    pub(super) fn run(&self) -> Outcome {
+        let started =
+            self.command().and_then(|mut command| command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn());
+        match started {
+            Ok(child) => self.supervise(child),
+            Err(error) => {
+                let verdict = Verdict::Unknown(format!("the test process could not be started: {error}"));
+                Outcome { lines: Vec::new(), verdict, left_behind: None }
+            }
+        }
+    }
+
+    fn supervise(&self, mut child: Child) -> Outcome {
+        let deadline = Instant::now() + self.timeout + GRACE;
+        let (sender, receiver) = mpsc::channel();
+        if let Some(output) = child.stdout.take() {
+            // It may wait for ever for a process that nothing can end; then it ends with us.
+            thread::spawn(move || {
+                let lines = BufReader::new(output).lines().map_while(Result::ok);
+                lines.filter_map(|line| Line::parse(&line)).try_for_each(|line| sender.send(line))
+            });
+        }
+        let (mut lines, mut verdict) = (Vec::new(), None);
+        while verdict.is_none() {
+            match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Line::Verdict(said)) => verdict = Some(said),
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Timeout) => verdict = Some(self.hanging(&mut lines)),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let status = end(&mut child);
+        let left_behind = status.is_none().then(|| child.id());
+        let verdict = verdict.unwrap_or_else(|| match status {
+            Some(status) => Verdict::Unknown(format!("the test process ended without a verdict ({status})")),
+            None => Verdict::Unknown("the test process gave no verdict".to_owned()),
+        });
+        Outcome { lines, verdict, left_behind }
+    }
+
+    /// The verdict on a process that could not even say that it hangs.
+    fn hanging(&self, lines: &mut Vec<Line>) -> Verdict {
+        let began = |line: &Line| if let Line::Begin(test) = line { Some(*test) } else { None };
+        let test: Option<Test> = lines.iter().rev().find_map(began);
+        lines.extend(test.map(|test| Line::Found(test, super::hung(self.timeout))));
+        super::verdict_of_hanging(test, self.timeout)
+    }
+}
+
+/// Waits for a process to end, then kills it and waits again; none if it is still there.
+fn end(child: &mut Child) -> Option<std::process::ExitStatus> {
+    for kills in [false, true] {
+        if kills {
+            let _ = child.kill();
+        }
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    None
+}
+
+/// Variables that would put something between the test and the driver: the shim, other preloads, profilers.
+fn is_left_out(name: &OsString) -> bool {
+    let name = name.to_string_lossy();
+    let ours = name.strip_prefix("P2PSHIM").is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+    ours || ["LD_PRELOAD", "LD_AUDIT", "CUDA_INJECTION64_PATH"].contains(&name.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_left_out_shim_preloads_and_profilers_only() {
+        for name in ["P2PSHIM", "P2PSHIM_LOG", "LD_PRELOAD", "LD_AUDIT", "CUDA_INJECTION64_PATH"] {
+            assert!(is_left_out(&name.into()), "{name}");
+        }
+        for name in ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "P2PSIM_FAULT", "P2PSHIMS", "PATH"] {
+            assert!(!is_left_out(&name.into()), "{name}");
+        }
+    }
+
+    #[test]
+    fn end_process_that_does_not_end_is_killed() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(end(&mut child).is_some_and(|status| !status.success()));
+    }
+}

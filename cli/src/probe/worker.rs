@@ -1,0 +1,146 @@
+//! The process that touches the GPUs, since work on them may never end: it lists them, or proves one pair, and writes
+//! [lines](super::lines). A thread of its own ends it when its time is over.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::cuda::{Device, Driver};
+use super::lines::{Finding, Line, Test, Verdict};
+use super::proof::{self, Witness};
+
+/// What to do: list the devices, or prove a pair.
+#[derive(Args)]
+pub(crate) struct WorkerArguments {
+    /// After how many seconds to give up
+    #[arg(long, value_name = "SECONDS", default_value_t = super::TIMEOUT_S)]
+    timeout: u64,
+    /// Measure the speed of copies too
+    #[arg(long)]
+    speed: bool,
+    /// UUIDs of the device that reaches and of the one that is reached; none: list all devices
+    #[arg(num_args = 2, value_names = ["FROM", "TO"])]
+    pair: Vec<String>,
+}
+
+/// Does it.
+pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
+    let journal = Journal::default();
+    start_watchdog(journal.clone(), Duration::from_secs(arguments.timeout));
+    let verdict = match arguments.pair.as_slice() {
+        [from, to] => prove(&journal, from, to, arguments.speed),
+        _ => list(&journal).map_or_else(Verdict::Unknown, |()| Verdict::Passed),
+    };
+    journal.end(&verdict)
+}
+
+/// # Errors
+/// A sentence for the user.
+fn list(journal: &Journal) -> Result<(), String> {
+    let driver = Driver::start()?;
+    let told = || {
+        journal.write(&Line::Driver(driver.version()?));
+        let devices = driver.devices()?;
+        for (ordinal, &device) in devices.iter().enumerate() {
+            let (bus_id, uuid, name) = (driver.bus_id(device)?, driver.uuid(device)?, driver.name(device)?);
+            journal.write(&Line::Device { ordinal, bus_id, uuid, name });
+        }
+        for (from, &device) in devices.iter().enumerate() {
+            for (to, &peer) in devices.iter().enumerate() {
+                if from != to && driver.can_access(device, peer)? {
+                    journal.write(&Line::Path(from, to));
+                }
+            }
+        }
+        super::cuda::Result::Ok(())
+    };
+    told().map_err(|error| error.to_string())
+}
+
+fn prove(journal: &Journal, from: &str, to: &str, with_speed: bool) -> Verdict {
+    let driver = match Driver::start() {
+        Ok(driver) => driver,
+        Err(why) => return Verdict::Unknown(why),
+    };
+    let found = |uuid| device(&driver, uuid);
+    match (found(from), found(to)) {
+        (Ok(one), Ok(other)) if one == other => Verdict::Unknown(format!("{from} and {to} are the same GPU")),
+        (Ok(from), Ok(to)) => proof::prove(&driver, [from, to], with_speed, journal),
+        (Err(why), _) | (_, Err(why)) => Verdict::Unknown(why),
+    }
+}
+
+/// The device of that UUID.
+fn device(driver: &Driver, wanted: &str) -> Result<Device, String> {
+    for device in driver.devices().map_err(|error| error.to_string())? {
+        if driver.uuid(device).map_err(|error| error.to_string())?.eq_ignore_ascii_case(wanted) {
+            return Ok(device);
+        }
+    }
+    Err(format!("the driver shows this process no GPU {wanted}"))
+}
+
+/// Where the process is, and who may still write.
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    test: Option<Test>,
+    is_over: bool,
+}
+
+impl Journal {
+    fn write(&self, line: &Line) {
+        self.write_if_open(line, |_| ());
+    }
+
+    /// Writes a line, unless the verdict is out. Nobody may be reading any more.
+    fn write_if_open(&self, line: &Line, note: impl FnOnce(&mut State)) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.is_over {
+            note(&mut state);
+            let mut out = io::stdout().lock();
+            let _ = writeln!(out, "{}", line.write()).and_then(|()| out.flush());
+        }
+    }
+
+    /// Writes the verdict and ends the process: the driver's own way out might wait for what hangs.
+    fn end(&self, verdict: &Verdict) -> ! {
+        self.write_if_open(&Line::Verdict(verdict.clone()), |state| state.is_over = true);
+        // SAFETY: ends the process; nothing of it is needed any more.
+        unsafe { libc::_exit(verdict.status().into()) }
+    }
+}
+
+impl Witness for Journal {
+    fn begin(&self, test: Test) {
+        self.write_if_open(&Line::Begin(test), |state| state.test = Some(test));
+    }
+
+    fn found(&self, test: Test, finding: &Finding) {
+        self.write(&Line::Found(test, finding.clone()));
+    }
+
+    fn speed(&self, speed: f64) {
+        self.write(&Line::Speed(speed));
+    }
+}
+
+/// Ends the process when its time is over, saying where it was.
+fn start_watchdog(journal: Journal, time: Duration) {
+    let watch = move || {
+        thread::sleep(time);
+        let test = journal.0.lock().unwrap_or_else(PoisonError::into_inner).test;
+        if let Some(test) = test {
+            journal.write(&Line::Found(test, super::hung(time)));
+        }
+        journal.end(&super::verdict_of_hanging(test, time));
+    };
+    // Without it the supervisor's own limit is left.
+    let _ = thread::Builder::new().name("watchdog".to_owned()).spawn(watch);
+}

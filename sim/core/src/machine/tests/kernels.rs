@@ -1,0 +1,126 @@
+//! The one kernel: what it reaches, what it loses, what it breaks.
+
+use super::*;
+use crate::fault::Faults;
+
+/// Two devices with memory, the first of which reaches the second's, and a kernel on the first.
+struct Kernels {
+    rig: Rig,
+    function: FunctionHandle,
+    own: u64,
+    peers: u64,
+}
+
+impl Kernels {
+    fn new(faults: &str) -> Kernels {
+        let rig = Rig::with(Config { faults: Faults::parse(faults).0, ..Config::default() });
+        let (own, peers) = (rig.memory(0, 1), rig.memory(1, 2));
+        let module = rig.on(0).load_module(vec![COPY_KERNEL.to_owned(), "other".to_owned()]).unwrap();
+        let function = rig.machine.module_function(module, COPY_KERNEL).unwrap();
+        Kernels { rig, function, own, peers }
+    }
+
+    fn connected(faults: &str) -> Kernels {
+        let kernels = Kernels::new(faults);
+        kernels.rig.machine.enable_peer(kernels.rig.contexts[1], 0).unwrap();
+        kernels
+    }
+
+    fn run(&self, to: u64, from: u64, words: u64) -> Result<()> {
+        self.rig.machine.launch_copy(LEGACY, self.function, [to, from, words]).unwrap();
+        self.rig.machine.synchronize_stream(LEGACY)
+    }
+}
+
+#[test]
+fn launch_copies_words_from_and_to_a_peer() {
+    let kernels = Kernels::connected("");
+    assert_eq!(kernels.run(kernels.own, kernels.peers, 1), Ok(()));
+    assert_eq!((first_byte(kernels.own + 7), first_byte(kernels.own + 8)), (2, 1));
+    assert_eq!(kernels.run(kernels.peers, kernels.own + 8, SIZE as u64 / 8 - 1), Ok(()));
+    assert_eq!(first_byte(kernels.peers), 1);
+}
+
+#[test]
+fn launch_lost_loads_and_stores_are_lost_one_way_and_copies_are_right() {
+    let kernels = Kernels::connected("lost:0>1");
+    let Kernels { own, peers, .. } = kernels;
+    assert_eq!(kernels.run(peers, own, 8), Ok(()));
+    assert_eq!(first_byte(peers), 2);
+    assert_eq!(kernels.run(own, peers, 1), Ok(()));
+    assert_eq!((first_byte(own), first_byte(own + 8)), (0xff, 1));
+    kernels.rig.peer_copy(own, peers).unwrap();
+    kernels.rig.machine.synchronize_stream(LEGACY).unwrap();
+    assert_eq!(first_byte(own), 2);
+}
+
+#[test]
+fn launch_unreachable_memory_breaks_its_context_alone() {
+    let mut on_host = [0u64; 2];
+    for reach in 0..3 {
+        let kernels = Kernels::new("");
+        let Kernels { own, peers, .. } = kernels;
+        let (to, words) = [(peers, 1), (on_host.as_mut_ptr() as u64, 1), (own, SIZE as u64)][reach];
+        assert_eq!(kernels.run(to, own, words), Err(Error::ILLEGAL_ADDRESS));
+        assert_eq!(first_byte(peers), 2);
+        let refused = kernels.rig.machine.allocate(Kind::Device, 8, 0);
+        assert_eq!(refused, Err(Error::ILLEGAL_ADDRESS));
+        assert!(kernels.rig.on(1).allocate(Kind::Device, 8, 0).is_ok());
+        kernels.rig.machine.reset_primary(0).unwrap();
+    }
+    assert_eq!(on_host, [0; 2]);
+}
+
+#[test]
+fn launch_after_the_module_or_on_another_context_is_refused() {
+    let kernels = Kernels::new("");
+    let elsewhere = kernels.rig.stream(1, Role::NonBlocking);
+    let launch = |stream| kernels.rig.on(0).launch_copy(stream, kernels.function, [kernels.own, kernels.own, 1]);
+    assert_eq!(launch(elsewhere), Err(Error::INVALID_HANDLE));
+    kernels.rig.machine.reset_primary(0).unwrap();
+    kernels.rig.machine.retain_primary(0).unwrap();
+    assert_eq!(launch(LEGACY), Err(Error::INVALID_HANDLE));
+}
+
+#[test]
+fn module_function_only_the_copying_kernel_runs() {
+    let rig = Rig::new(1);
+    let module = rig.on(0).load_module(vec!["other".to_owned()]).unwrap();
+    assert_eq!(rig.machine.module_function(module, "other"), Err(Error::NOT_SUPPORTED));
+    assert_eq!(rig.machine.module_function(module, COPY_KERNEL), Err(Error::NOT_FOUND));
+    assert_eq!(rig.machine.unload_module(module), Ok(()));
+    assert_eq!(rig.machine.unload_module(module), Err(Error::INVALID_HANDLE));
+}
+
+#[test]
+fn load_module_waits_for_what_runs() {
+    let rig = Rig::new(2);
+    let stream = rig.stream(1, Role::NonBlocking);
+    let gate = rig.block(stream);
+    let (machine, context) = (&rig.machine, rig.contexts[0]);
+    thread::scope(|scope| {
+        let loading = scope.spawn(move || {
+            current::set(Some(context));
+            machine.load_module(Vec::new())
+        });
+        settle();
+        assert!(!loading.is_finished());
+        gate.signal();
+        assert!(loading.join().unwrap().is_ok());
+    });
+}
+
+#[test]
+fn captured_launch_runs_when_the_graph_does() {
+    let kernels = Kernels::connected("");
+    let stream = kernels.rig.stream(0, Role::NonBlocking);
+    let machine = &kernels.rig.machine;
+    machine.begin_capture(stream, crate::CaptureMode::Relaxed, None).unwrap();
+    machine.launch_copy(stream, kernels.function, [kernels.own, kernels.peers, 1]).unwrap();
+    let graph = machine.end_capture(stream).unwrap();
+    assert_eq!(first_byte(kernels.own), 1);
+    let exec = machine.instantiate_graph(graph).unwrap();
+    machine.launch_graph(exec, stream).unwrap();
+    machine.synchronize_stream(stream).unwrap();
+    assert_eq!(first_byte(kernels.own), 2);
+}

@@ -1,0 +1,123 @@
+//! Modules, and launches of the kernel that is simulated.
+//!
+//! A module is PTX text, of which only the names of the entry points are read: what an entry point does follows from
+//! its name.
+
+use std::ffi::c_char;
+
+use p2psim_core::machine::{FunctionHandle, ModuleHandle};
+use p2psim_core::{Error, Result};
+
+use super::require;
+use crate::abi::{In, Opaque, Out};
+use crate::entry::{api, machine, stream};
+
+/// Most threads of a block.
+const MAX_THREADS: u64 = 1024;
+
+/// The names of a PTX module's entry points; none if the text is not one.
+fn entry_points(ptx: &str) -> Option<Vec<String>> {
+    let code = ptx.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    if !code.trim_start().starts_with(".version") {
+        return None;
+    }
+    let name = |rest: &str| -> String {
+        let is_part = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%');
+        rest.trim_start().chars().take_while(is_part).collect()
+    };
+    Some(code.split(".entry").skip(1).map(name).collect())
+}
+
+/// What a launch is given besides the function, its arguments and the stream.
+#[derive(Clone, Copy)]
+struct Shape {
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+impl Shape {
+    fn check(self) -> Result<()> {
+        require(self.grid.into_iter().chain(self.block).all(|length| length > 0))?;
+        require(
+            self.block.into_iter().map(u64::from).try_fold(1, u64::checked_mul).is_some_and(|all| all <= MAX_THREADS),
+        )
+    }
+}
+
+/// Reads the arguments of the copying kernel: addresses of values.
+fn arguments(parameters: In<In<u64>>) -> Result<[u64; 3]> {
+    let mut values = [0; 3];
+    for (index, value) in values.iter_mut().enumerate() {
+        *value = parameters.read_nth(index)?.read()?;
+    }
+    Ok(values)
+}
+
+api! {
+    /// PTX text only: anything else is no image for this device.
+    fn cuModuleLoadData(module: Out<u64>, image: In<c_char>) {
+        let machine = machine()?;
+        let module = module.required()?;
+        let entries = entry_points(image.text()?).ok_or(Error::INVALID_IMAGE)?;
+        module.set(machine.load_module(entries)?.0);
+        Ok(())
+    }
+
+    fn cuModuleUnload(module: u64) {
+        machine()?.unload_module(ModuleHandle(module))
+    }
+
+    fn cuModuleGetFunction(function: Out<u64>, module: u64, name: In<c_char>) {
+        let machine = machine()?;
+        let function = function.required()?;
+        function.set(machine.module_function(ModuleHandle(module), name.text()?)?.0);
+        Ok(())
+    }
+
+    /// Arguments packed into a buffer (`extra`) are not simulated.
+    fn cuLaunchKernel | cuLaunchKernel_ptsz [default] (
+        function: u64,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        _shared_bytes: u32,
+        queue: u64,
+        parameters: In<In<u64>>,
+        extra: Out<Opaque>,
+    ) {
+        let machine = machine()?;
+        machine.current_context()?;
+        let function = FunctionHandle(function);
+        if !machine.is_kernel(function) {
+            return Err(Error::INVALID_HANDLE);
+        }
+        Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] }.check()?;
+        if extra.required().is_ok() {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        machine.launch_copy(stream(queue, default), function, arguments(parameters)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_points_reads_names_and_nothing_else() {
+        let ptx = "// a comment\n.version 6.3\n.target sm_75\n.visible .entry first(\n.param .u64 a)\n{ ret; }\n\
+                   // .entry none\n.entry second_2 () { ret; }";
+        assert_eq!(entry_points(ptx).unwrap(), ["first", "second_2"]);
+        assert_eq!(entry_points(".version 6.3\n.target sm_75").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn entry_points_other_images_are_refused() {
+        for image in ["", "\u{7f}ELF", ".entry first() {}"] {
+            assert_eq!(entry_points(image), None);
+        }
+    }
+}
