@@ -78,6 +78,7 @@ macro_rules! for_each_function {
             state  driver  11040 cuGraphInstantiateWithFlags(phGraphExec: Pointer, hGraph: Pointer, flags: UInt64);
             state  driver  12000 cuGraphInstantiateWithParams(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
             state  driver  12000 cuGraphInstantiateWithParams_ptsz(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
+            state  driver  10000 cuGraphExecDestroy(hGraphExec: Pointer);
 
             lookup driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
             lookup driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);

@@ -483,7 +483,8 @@ impl Call {
                 | Function::cuGraphInstantiateWithParams
                 | Function::cuGraphInstantiateWithParams_ptsz,
                 _,
-            ) => ACCESS.has_graphs(),
+            ) if ret == Code::SUCCESS => ACCESS.graph_is_made(),
+            (Function::cuGraphExecDestroy, _) if ret == Code::SUCCESS => ACCESS.graph_is_gone(),
             (Function::cuMemPoolDestroy, &[Value::Address(pool)]) if ret == Code::SUCCESS => {
                 unseen(|| ACCESS.pool_is_gone(pool));
             }

@@ -379,14 +379,20 @@ impl Access {
     /// whether it was.
     ///
     /// Copies that are under way, and graphs that were instantiated with direct copies, end with a fault of the whole context
-    /// when their link is closed. So nothing is given up once there are graphs, nor while either context has anything to do.
+    /// when their link is closed. So nothing is given up while there are graphs, or either context has anything to do.
     pub(super) fn give_up_one(&self, driver: &impl Driver, from: u8, keep: u8, patience: Duration) -> bool {
-        if self.graphs.load(Relaxed) || capture::may_be_under_way() {
-            return false;
+        let deadline = Instant::now() + patience;
+        while self.graphs.load(Relaxed) != 0 || capture::may_be_under_way() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            thread::sleep(Duration::from_micros(50));
         }
         let victim = self.victim(&self.lock(), from, keep);
         let Some((victim, contexts, devices)) = victim else { return false };
+        let [one, other] = devices;
         if !contexts.iter().all(|&context| becomes_idle(driver, context, patience)) {
+            log::pair_info(one, other, format_args!("not given up for another peer: copies may be under way"));
             return false;
         }
         let [context, peer] = contexts;
@@ -403,7 +409,6 @@ impl Access {
         attempts.shift = (attempts.shift + 2).min(MOST_SHIFT);
         attempts.is_limit = true;
         drop(registry);
-        let [one, other] = devices;
         log::pair_info(
             one,
             other,

@@ -28,8 +28,8 @@ pub(crate) use hide::{Hidden, Named};
 pub(crate) use proof::HALF;
 pub(crate) use view::PEER_ACCESS_NOT_ENABLED;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::cells::Cells;
@@ -48,8 +48,8 @@ pub(crate) struct Access {
     waits: AtomicBool,
     /// Whether any pair is denied.
     hides: AtomicBool,
-    /// Whether the program has made any graph ready to run.
-    graphs: AtomicBool,
+    /// How many graphs of the program are ready to run.
+    graphs: AtomicUsize,
 }
 
 impl Access {
@@ -60,7 +60,7 @@ impl Access {
             registry: Mutex::new(Registry::new()),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
-            graphs: AtomicBool::new(false),
+            graphs: AtomicUsize::new(0),
         }
     }
 
@@ -97,9 +97,14 @@ impl Access {
         self.waits.load(Relaxed)
     }
 
-    /// Takes note that the program has a graph: its copies keep the way that they had when it was made ready.
-    pub(crate) fn has_graphs(&self) {
-        self.graphs.store(true, Relaxed);
+    /// Takes note that the program has one more graph that is ready to run: its copies keep the way that they have now.
+    pub(crate) fn graph_is_made(&self) {
+        self.graphs.fetch_add(1, Relaxed);
+    }
+
+    /// Takes note that such a graph is gone.
+    pub(crate) fn graph_is_gone(&self) {
+        let _ = self.graphs.fetch_update(Relaxed, Relaxed, |graphs| graphs.checked_sub(1));
     }
 
     /// Whose memory an address is. Asks the driver, if it is not known.

@@ -288,10 +288,12 @@ fn limit_nothing_is_given_up_while_it_may_be_in_use() {
     process.driver.working.borrow_mut().insert(context(1));
     assert_eq!(process.enable(0, 2), 711);
     process.driver.working.borrow_mut().clear();
-    process.access.has_graphs();
+    process.access.graph_is_made();
     assert_eq!(process.enable(0, 2), 711);
     process.staged(0, 3, Why::Limit);
     assert_eq!(process.driver.disables.get(), 0);
+    process.access.graph_is_gone();
+    assert_eq!(process.enable(0, 2), 0);
 }
 
 #[test]
