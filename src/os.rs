@@ -1,7 +1,6 @@
 //! The few services of the operating system that need `unsafe`: descriptors, signals, cancellation, fork, the
 //! environment, memory that may not be there.
 
-#[allow(dead_code, reason = "P2PSHIM_PROBE=full does not call it yet")]
 pub(crate) mod child;
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
@@ -24,7 +23,6 @@ pub(crate) fn is_secure_execution() -> bool {
 }
 
 /// The user that the process acts as.
-#[allow(dead_code, reason = "P2PSHIM_PROBE=full does not call it yet")]
 pub(crate) fn user_id() -> u32 {
     // SAFETY: geteuid takes and touches nothing.
     unsafe { libc::geteuid() }

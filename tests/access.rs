@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::thread;
 
-use support::{Outcome, Program};
+use support::{Outcome, Program, scratch};
 
 const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 
@@ -306,6 +306,29 @@ fn faulty_path_is_given_up_and_told_of_once() {
             }
         }
     }
+}
+
+/// Kernels' accesses are lost, copies are not: only the full proof finds it, in a process of its own, and keeps the verdict.
+#[test]
+fn path_that_loses_accesses_of_kernels_is_found_by_the_full_proof() {
+    let cache = scratch("cache");
+    let program =
+        never_enables("12", &[]).env("P2PSIM_FAULT", "lost:0>1").env("XDG_CACHE_HOME", cache.to_string_lossy());
+    assert!(warnings(&program.preloaded()).is_empty(), "the quick proof sees copies only");
+    for found in [" launch 1)", " (found earlier; "] {
+        let outcome = program.clone().env("P2PSHIM_PROBE", "full").preloaded();
+        outcome.assert_success();
+        assert_warned_once(&outcome, "0-1");
+        let warning = warnings(&outcome)[0];
+        assert!(warning.contains("the full proof failed: ") && warning.contains(found), "{warning}");
+    }
+    let right = program.env("P2PSIM_FAULT", "").env("P2PSHIM_PROBE", "full");
+    let _ = std::fs::remove_dir_all(&cache);
+    let outcome = right.preloaded();
+    outcome.assert_success();
+    outcome.assert_silent();
+    assert_eq!(std::fs::read_dir(cache.join("p2pshim")).unwrap().count(), 2, "a verdict for each direction");
+    let _ = std::fs::remove_dir_all(&cache);
 }
 
 #[test]

@@ -7,7 +7,6 @@
 
 pub(crate) mod access;
 pub(crate) mod capture;
-#[allow(dead_code, reason = "P2PSHIM_PROBE=full does not call it yet")]
 pub(crate) mod full;
 pub(crate) mod memory;
 pub(crate) mod path;
@@ -103,6 +102,9 @@ pub(crate) trait Driver {
 
     /// What has been downloaded.
     fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8>;
+
+    /// Has another process prove with kernels that a device reaches the memory of another.
+    fn prove_fully(&self, src: i32, dst: i32) -> full::Answer;
 
     /// Whether the memory's stream has nothing left to do.
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code>;

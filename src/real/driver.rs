@@ -1,6 +1,6 @@
 //! The few calls that the shim itself makes to the real driver.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{transmute, zeroed};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -10,6 +10,7 @@ use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HO
 use crate::os;
 use crate::policy::access::HALF;
 use crate::policy::capture::{self, Replacement};
+use crate::policy::full::{self, Answer, Question};
 use crate::policy::{Copied, Driver, Holder, Mark, Memory, PeerCopy, Scratch, ScratchKind, Span};
 
 /// A function of the driver, looked for once.
@@ -85,6 +86,10 @@ driver_functions! {
     fn ctx_enable_peer_access c"cuCtxEnablePeerAccess" (peer: usize, flags: c_uint);
     fn ctx_disable_peer_access c"cuCtxDisablePeerAccess" (peer: usize);
     fn device_primary_ctx_get_state c"cuDevicePrimaryCtxGetState" (device: c_int, flags: *mut c_uint, is_active: *mut c_int);
+    fn driver_get_version c"cuDriverGetVersion" (version: *mut c_int);
+    fn device_get_uuid c"cuDeviceGetUuid_v2" (uuid: *mut [u8; 16], device: c_int);
+    fn device_get_uuid_1 c"cuDeviceGetUuid" (uuid: *mut [u8; 16], device: c_int);
+    fn device_get_pci_bus_id c"cuDeviceGetPCIBusId" (text: *mut c_char, length: c_int, device: c_int);
     fn device_get_count c"cuDeviceGetCount" (count: *mut c_int);
     fn device_can_access_peer c"cuDeviceCanAccessPeer" (can: *mut c_int, device: c_int, peer: c_int);
     fn device_get_default_mem_pool c"cuDeviceGetDefaultMemPool" (pool: *mut usize, device: c_int);
@@ -480,6 +485,13 @@ impl Driver for RealDriver {
         copy
     }
 
+    fn prove_fully(&self, src: i32, dst: i32) -> Answer {
+        match question(src, dst) {
+            Ok(question) => full::prove(&question),
+            Err(code) => Answer::Unknown(format!("the driver does not name the devices ({})", code.0)),
+        }
+    }
+
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
         /// `CUDA_ERROR_NOT_READY`.
         const NOT_READY: Code = Code(600);
@@ -490,6 +502,33 @@ impl Driver for RealDriver {
             code => Err(code),
         })
     }
+}
+
+/// What another process has to be told to find the two devices.
+fn question(src: i32, dst: i32) -> Result<Question, Code> {
+    let mut driver_version = 0;
+    // SAFETY: the function writes one int.
+    checked(unsafe { driver_get_version(&mut driver_version) }, ())?;
+    let ((src_uuid, src_bus_id), (dst_uuid, dst_bus_id)) = (identity(src)?, identity(dst)?);
+    Ok(Question { src_uuid, dst_uuid, src_bus_id, dst_bus_id, driver_version })
+}
+
+/// A device's UUID, and where it is on the PCI bus.
+fn identity(device: i32) -> Result<([u8; 16], String), Code> {
+    let mut uuid = [0; 16];
+    // The second form tells instances of a partitioned GPU apart.
+    // SAFETY: both write 16 bytes.
+    let code = match unsafe { device_get_uuid(&mut uuid, device) } {
+        // SAFETY: as above.
+        code if is_missing(code) => unsafe { device_get_uuid_1(&mut uuid, device) },
+        code => code,
+    };
+    checked(code, ())?;
+    let mut bus_id = [0u8; 32];
+    // SAFETY: the function writes a text with a NUL of at most that length.
+    checked(unsafe { device_get_pci_bus_id(bus_id.as_mut_ptr().cast(), bus_id.len() as c_int, device) }, ())?;
+    let bus_id = CStr::from_bytes_until_nul(&bus_id).unwrap_or_default();
+    Ok((uuid, bus_id.to_string_lossy().into_owned()))
 }
 
 /// Takes memory, page-locked memory of the host, and a stream, in the current context. Nothing of it is ever given back:

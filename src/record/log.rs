@@ -10,7 +10,7 @@ use log::{Level, Record};
 
 use super::Event;
 use crate::api::abi::Code;
-use crate::api::{Function, Layer, codes};
+use crate::api::{Function, codes};
 use crate::config::Config;
 use crate::os::{self, Descriptor};
 
@@ -77,14 +77,12 @@ pub(crate) fn pair_warning(one: u8, other: u8, what: fmt::Arguments<'_>) {
 }
 
 /// Says that a pair could not be verified.
-pub(crate) fn unproven(one: u8, other: u8, code: Code) {
+pub(crate) fn unproven(one: u8, other: u8, why: fmt::Arguments<'_>) {
     log::warn!(
         target: DECISIONS,
-        "{}: could not be verified, so copies go through the host for now: the driver answered {} ({}). It is tried again \
-         when twice as much has been copied",
+        "{}: could not be verified, so copies go through the host for now: {why}. It is tried again when twice as much has \
+         been copied",
         Pair(one, other),
-        codes::name(Layer::Driver, code).unwrap_or("an unknown code"),
-        code.0,
     );
 }
 

@@ -8,6 +8,7 @@ use super::proof::{self, Failure};
 use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind, Path, Place, Traffic, Why, cause, evident, left_alone};
 use crate::api::abi::Code;
+use crate::api::{Layer, codes};
 use crate::config::{self, Probe};
 use crate::policy::{Driver, Ends, Scratch, ScratchKind, capture};
 use crate::record::log;
@@ -259,13 +260,21 @@ impl Access {
                 self.lock().shared.push((scratch.address, device));
             }
         }
-        Ok(self.prove(driver, &src, &dst, !is_busy)?)
+        self.prove(driver, &src, &dst, !is_busy)?;
+        Ok(self.prove_fully(driver, plan)?)
     }
 
     /// Proves the path by memory like the program's, once it is open.
     fn prove_in_place(&self, driver: &impl Driver, plan: &Plan) -> Result<(), Failure> {
         let (src, dst) = self.scratches(driver, plan, ScratchKind::Plain)?;
-        self.prove(driver, &src, &dst, true)
+        self.prove(driver, &src, &dst, true)?;
+        self.prove_fully(driver, plan)
+    }
+
+    fn prove_fully(&self, driver: &impl Driver, plan: &Plan) -> Result<(), Failure> {
+        let is_wanted = self.lock().probe == Probe::Full;
+        let [src, dst] = plan.devices();
+        if is_wanted { proof::full(driver, src, dst) } else { Ok(()) }
     }
 
     fn prove(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
@@ -461,8 +470,9 @@ impl Access {
         let (src, dst) = (plan.src.device, plan.dst.device);
         let proof = match failure {
             Failure::Unknown(code) => return self.unproven(plan, *code),
+            Failure::Untested(why) => return self.untested(plan, format_args!("{why}")),
             Failure::Slower { .. } => Proof::Slower,
-            Failure::Lost { .. } | Failure::Hung { .. } => Proof::Failed,
+            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Fully(_) => Proof::Failed,
         };
         self.lock().set_proof(plan.kind, src, dst, proof);
         let consequence = match (plan.checks_only, proof) {
@@ -500,23 +510,33 @@ impl Access {
                      {staged:?}). {consequence}"
                 ),
             ),
-            Failure::Unknown(_) => {}
+            Failure::Fully(what) => log::pair_warning(
+                src,
+                dst,
+                format_args!("the full proof failed: {what}. {consequence}. {}", cause::likely()),
+            ),
+            Failure::Unknown(_) | Failure::Untested(_) => {}
         }
         Path::Staged(if proof == Proof::Slower { Why::Slower } else { Why::Vetoed })
     }
 
     /// Says nothing about the pair: it is tried again when it has copied twice as much.
     fn unproven(&self, plan: &Plan, code: Code) -> Path {
-        let why = self.put_off(plan.src, plan.dst, Why::Unproven);
+        let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
+        self.untested(plan, format_args!("the driver answered {name} ({})", code.0))
+    }
+
+    fn untested(&self, plan: &Plan, why: std::fmt::Arguments<'_>) -> Path {
+        let put_off = self.put_off(plan.src, plan.dst, Why::Unproven);
         let is_first = {
             let mut registry = self.lock();
             let attempts = registry.attempts_mut(plan.src, plan.dst);
             !std::mem::replace(&mut attempts.is_told, true)
         };
         if is_first {
-            log::unproven(plan.src.device, plan.dst.device, code);
+            log::unproven(plan.src.device, plan.dst.device, why);
         }
-        Path::Staged(why)
+        Path::Staged(put_off)
     }
 
     fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {

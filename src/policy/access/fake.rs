@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::abi::Code;
+use crate::policy::full::Answer;
 use crate::policy::{Driver, Holder, Mark, Memory, Scratch, ScratchKind, Span};
 
 /// What happens to direct copies from one device to another.
@@ -23,6 +24,7 @@ pub(crate) struct Fake {
     pub(crate) limit: usize,
     pub(crate) no_path: BTreeSet<(i32, i32)>,
     pub(crate) faults: BTreeMap<(i32, i32), Fault>,
+    pub(crate) full: BTreeMap<(i32, i32), Answer>,
     pub(crate) mapping: Cell<Code>,
     pub(crate) allocating: Cell<Code>,
     pub(crate) busy: Cell<bool>,
@@ -73,6 +75,7 @@ impl Fake {
             limit: 8,
             no_path: BTreeSet::new(),
             faults: BTreeMap::new(),
+            full: BTreeMap::new(),
             mapping: Cell::new(Code::SUCCESS),
             allocating: Cell::new(Code::SUCCESS),
             busy: Cell::new(false),
@@ -274,6 +277,10 @@ impl Driver for Fake {
     fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8> {
         let all = self.bytes.borrow();
         all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default()
+    }
+
+    fn prove_fully(&self, src: i32, dst: i32) -> Answer {
+        self.full.get(&(src, dst)).cloned().unwrap_or(Answer::Passed)
     }
 
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {

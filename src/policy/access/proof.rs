@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::api::abi::Code;
+use crate::policy::full::Answer;
 use crate::policy::{Driver, Scratch, Span};
 
 /// The two sizes that are copied: less than a page, and much more. Where a page ends the larger one begins.
@@ -32,8 +33,12 @@ pub(super) enum Failure {
     Hung { src: i32, dst: i32 },
     /// Copies are right but slower than through the host.
     Slower { direct: Duration, staged: Duration, src: i32, dst: i32 },
+    /// The full proof failed: what was seen.
+    Fully(String),
     /// It could not be tried. Says nothing about the pair.
     Unknown(Code),
+    /// The full proof could not be tried: why.
+    Untested(String),
 }
 
 impl From<Code> for Failure {
@@ -86,6 +91,21 @@ fn compare(got: &[u8], sent: &[u8], (src, dst): (&Scratch, &Scratch)) -> Result<
         0 => Ok(()),
         wrong => Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src: src.device, dst: dst.device }),
     }
+}
+
+/// Has kernels of another process load and store, both ways.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(super) fn full(driver: &impl Driver, one: i32, other: i32) -> Result<(), Failure> {
+    for (src, dst) in [(one, other), (other, one)] {
+        match driver.prove_fully(src, dst) {
+            Answer::Passed => {}
+            Answer::Failed(what) => return Err(Failure::Fully(what)),
+            Answer::Unknown(why) => return Err(Failure::Untested(why)),
+        }
+    }
+    Ok(())
 }
 
 /// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A proof is no good

@@ -4,6 +4,7 @@ use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
 use crate::config::{Denied, Probe};
+use crate::policy::full::Answer;
 use crate::policy::{Question, Revision};
 
 struct Process {
@@ -370,6 +371,20 @@ fn hidden_pairs_are_seen_by_nobody() {
         assert_eq!(refused(2).is_some(), is_all);
         assert_eq!(process.enable(2, 3) == 217, is_all);
         assert_eq!(process.driver.enables.get() == 0, is_all);
+    }
+}
+
+#[test]
+fn probe_full_pair_has_to_pass_it_as_well() {
+    for (answer, path) in [
+        (Answer::Passed, Path::Direct),
+        (Answer::Failed("stores are lost".to_owned()), Path::Staged(Why::Vetoed)),
+        (Answer::Unknown("no command".to_owned()), Path::Staged(Why::Unproven)),
+    ] {
+        let driver = Fake { full: [((1, 0), answer)].into(), ..Fake::new() };
+        let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });
+        assert_eq!(process.copy(0, 1, ENOUGH), path);
+        assert_eq!(process.driver.enables.get() == 0, path != Path::Direct);
     }
 }
 
