@@ -315,7 +315,7 @@ fn path_that_loses_accesses_of_kernels_is_found_by_the_full_proof() {
     let program =
         never_enables("12", &[]).env("P2PSIM_FAULT", "lost:0>1").env("XDG_CACHE_HOME", cache.to_string_lossy());
     assert!(warnings(&program.preloaded()).is_empty(), "the quick proof sees copies only");
-    for found in [" launch 1)", " (found earlier; "] {
+    for found in ["(launch 1). ", "(launch 1) (found earlier; "] {
         let outcome = program.clone().env("P2PSHIM_PROBE", "full").preloaded();
         outcome.assert_success();
         assert_warned_once(&outcome, "0-1");
