@@ -4,7 +4,7 @@ from statistics import median
 
 from harness import BUILD, Failed, Run, build, judge, table
 
-ROUNDS = 3
+ROUNDS = 5
 
 LEAST_DIRECT = 0.99  # bandwidth of a program that never enables, preloaded, to that of one that does
 MOST_SMALL = 1.10  # time until a small copy is complete, likewise; 1.05 is noise
