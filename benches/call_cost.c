@@ -1,8 +1,12 @@
-/* call_cost ROUTE THREADS CALLS LIBRARY: CPU time of one call in ns, the median over threads.
+/* call_cost ROUTE MEMORY THREADS CALLS LIBRARY [capture]: CPU time of one call in ns, the median over
+ * threads.
  *
- * ROUTE is how the program comes by the function: runtime and driver are linked symbols; lookup asks
- * cuGetProcAddress as the CUDA runtime does. LIBRARY is the file that the called code must lie in;
- * anything else ends the program, since a figure for the wrong code is worse than none.
+ * ROUTE is how the program comes by the function, and which it is: runtime, driver and driver-3d are
+ * peer copies and free is cuMemFreeAsync, all linked symbols; lookup asks cuGetProcAddress as the CUDA
+ * runtime does. MEMORY is what is copied: one allocation of each device, 64 small ones in turn, or
+ * steps of 4 MiB through a large one. LIBRARY is the file that the called code must lie in; anything
+ * else ends the program, since a figure for the wrong code is worse than none. With `capture` another
+ * stream is being captured all the time.
  * CPU time, so that waiting for a core does not count. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,48 +18,81 @@
 
 #include "null_cuda.h"
 
-enum { MAX_THREADS = 64, WARM_UP = 1000, BYTES = 4096 };
-#define DST 0x7f0000000000
-#define SRC 0x7e0000000000
+enum { MAX_THREADS = 64, WARM_UP = 1000, BYTES = 256 };
 
+static const struct memory {
+	const char *name;
+	/* The first address on device 0 and on device 1; what comes after it, and when it begins anew. */
+	uint64_t src, dst;
+	size_t step, span;
+} memories[] = {
+	{ "pair", LARGE(0), LARGE(1), 0, 1 },
+	{ "small", SMALL(0), SMALL(1), SMALL_BYTES, 64 * SMALL_BYTES },
+	{ "walk", LARGE(0), LARGE(1), 4 << 20, LARGE_BYTES },
+};
+
+static const struct memory *memory;
 static memcpy_peer_async_t *looked_up;
 
-static int call_runtime(void *stream)
+static int call_runtime(uint64_t dst, uint64_t src, void *stream)
 {
-	return cudaMemcpyPeerAsync((void *)DST, 1, (void *)SRC, 0, BYTES, stream);
+	return cudaMemcpyPeerAsync((void *)dst, 1, (void *)src, 0, BYTES, stream);
 }
 
-static int call_driver(void *stream)
+static int call_driver(uint64_t dst, uint64_t src, void *stream)
 {
-	return cuMemcpyPeerAsync(DST, (void *)DST, SRC, (void *)SRC, BYTES, stream);
+	return cuMemcpyPeerAsync(dst, NULL, src, NULL, BYTES, stream);
 }
 
-static int call_lookup(void *stream)
+static int call_lookup(uint64_t dst, uint64_t src, void *stream)
 {
-	return looked_up(DST, (void *)DST, SRC, (void *)SRC, BYTES, stream);
+	return looked_up(dst, NULL, src, NULL, BYTES, stream);
+}
+
+/* As programs do it: the parameters of one copy are changed for the next. */
+static int call_driver_3d(uint64_t dst, uint64_t src, void *stream)
+{
+	static _Thread_local struct memcpy_3d_peer copy = {
+		.srcMemoryType = MEMORYTYPE_DEVICE, .dstMemoryType = MEMORYTYPE_DEVICE,
+		.WidthInBytes = BYTES, .Height = 1, .Depth = 1,
+	};
+	copy.dstDevice = dst;
+	copy.srcDevice = src;
+	return cuMemcpy3DPeerAsync(&copy, stream);
+}
+
+static int call_free(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)src;
+	return cuMemFreeAsync(dst, stream);
 }
 
 /* The call is inlined into its loop; answers whether every call succeeded. */
-#define LOOP(route)                                      \
-	static int loop_##route(long calls)              \
-	{                                                \
-		int codes = 0;                           \
-		while (calls--)                          \
-			codes |= call_##route(NULL);     \
-		return codes == 0;                       \
+#define LOOP(route)                                                                                  \
+	static int loop_##route(long calls)                                                          \
+	{                                                                                            \
+		int codes = 0;                                                                       \
+		const struct memory of = *memory;                                                    \
+		for (size_t at = 0; calls--; at = (at + of.step) & (of.span - 1))                    \
+			codes |= call_##route(of.dst + at, of.src + at, NULL);                       \
+		return codes == 0;                                                                   \
 	}
 LOOP(runtime)
 LOOP(driver)
 LOOP(lookup)
+LOOP(driver_3d)
+LOOP(free)
 
 static const struct route {
 	const char *name;
-	int (*call)(void *stream);
+	int (*call)(uint64_t dst, uint64_t src, void *stream);
 	int (*loop)(long calls);
 } routes[] = {
 	{ "runtime", call_runtime, loop_runtime },
 	{ "driver", call_driver, loop_driver },
 	{ "lookup", call_lookup, loop_lookup },
+	{ "driver-3d", call_driver_3d, loop_driver_3d },
+	{ "free", call_free, loop_free },
 };
 
 static const struct route *route;
@@ -85,6 +122,10 @@ static void *target(void)
 {
 	if (route->call == call_runtime)
 		return (void *)cudaMemcpyPeerAsync;
+	if (route->call == call_driver_3d)
+		return (void *)cuMemcpy3DPeerAsync;
+	if (route->call == call_free)
+		return (void *)cuMemFreeAsync;
 	return route->call == call_driver ? (void *)cuMemcpyPeerAsync : (void *)looked_up;
 }
 
@@ -96,7 +137,7 @@ static void check_target(const char *library)
 	const char *slash = strrchr(info.dli_fname, '/');
 	if (strcmp(slash ? slash + 1 : info.dli_fname, library) != 0)
 		fail("calls go elsewhere", info.dli_fname);
-	if (route->call((void *)1234) != 1234)
+	if (route->call(memory->dst, memory->src, (void *)1234) != 1234)
 		fail("calls do not arrive at the null library", route->name);
 }
 
@@ -127,26 +168,31 @@ static int ascending(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-	if (argc != 5)
-		fail("usage", "call_cost ROUTE THREADS CALLS LIBRARY");
+	if (argc != 6 && (argc != 7 || strcmp(argv[6], "capture") != 0))
+		fail("usage", "call_cost ROUTE MEMORY THREADS CALLS LIBRARY [capture]");
 	for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
 		if (strcmp(argv[1], routes[i].name) == 0)
 			route = &routes[i];
-	int threads = atoi(argv[2]);
-	calls = atol(argv[3]);
-	if (!route || threads < 1 || threads > MAX_THREADS || calls < 1)
+	for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
+		if (strcmp(argv[2], memories[i].name) == 0)
+			memory = &memories[i];
+	int threads = atoi(argv[3]);
+	calls = atol(argv[4]);
+	if (!route || !memory || threads < 1 || threads > MAX_THREADS || calls < 1)
 		fail("bad argument", argv[1]);
+	if (argc == 7 && cuStreamBeginCapture_v2((void *)4321, 0))
+		fail("cannot begin a capture", argv[1]);
 
 	/* A jump-only preload does not hook look-ups: there, its symbol stands for what one would give. */
-	looked_up = strcmp(argv[4], "libjump_only.so") == 0 ? cuMemcpyPeerAsync : look_up();
-	check_target(argv[4]);
+	looked_up = strcmp(argv[5], "libjump_only.so") == 0 ? cuMemcpyPeerAsync : look_up();
+	check_target(argv[5]);
 
 	pthread_t thread[MAX_THREADS];
 	double ns[MAX_THREADS];
 	pthread_barrier_init(&start, NULL, threads);
 	for (int i = 0; i < threads; i++)
 		if (pthread_create(&thread[i], NULL, measure, &ns[i]))
-			fail("cannot create a thread", argv[2]);
+			fail("cannot create a thread", argv[3]);
 	for (int i = 0; i < threads; i++)
 		pthread_join(thread[i], NULL);
 	qsort(ns, threads, sizeof *ns, ascending);

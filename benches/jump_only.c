@@ -5,12 +5,16 @@
 #include "null_cuda.h"
 
 static __typeof__(cudaMemcpyPeerAsync) *real_cuda;
-static memcpy_peer_async_t *real_cu;
+static memcpy_peer_async_t *real_peer;
+static memcpy_3d_peer_async_t *real_3d;
+static mem_free_async_t *real_free;
 
 __attribute__((constructor)) static void find(void)
 {
 	*(void **)&real_cuda = dlsym(RTLD_NEXT, "cudaMemcpyPeerAsync");
-	*(void **)&real_cu = dlsym(RTLD_NEXT, "cuMemcpyPeerAsync");
+	*(void **)&real_peer = dlsym(RTLD_NEXT, "cuMemcpyPeerAsync");
+	*(void **)&real_3d = dlsym(RTLD_NEXT, "cuMemcpy3DPeerAsync");
+	*(void **)&real_free = dlsym(RTLD_NEXT, "cuMemFreeAsync");
 }
 
 int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count, void *stream)
@@ -20,5 +24,15 @@ int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice
 
 int cuMemcpyPeerAsync(uint64_t dst, void *dstContext, uint64_t src, void *srcContext, size_t count, void *stream)
 {
-	return real_cu(dst, dstContext, src, srcContext, count, stream);
+	return real_peer(dst, dstContext, src, srcContext, count, stream);
+}
+
+int cuMemcpy3DPeerAsync(const struct memcpy_3d_peer *copy, void *stream)
+{
+	return real_3d(copy, stream);
+}
+
+int cuMemFreeAsync(uint64_t pointer, void *stream)
+{
+	return real_free(pointer, stream);
 }

@@ -5,13 +5,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* CUDA_MEMCPY3D_PEER, with one word for each of its fields. */
+struct memcpy_3d_peer {
+	uint64_t srcXInBytes, srcY, srcZ, srcLOD, srcMemoryType, srcHost, srcDevice, srcArray, srcContext, srcPitch, srcHeight;
+	uint64_t dstXInBytes, dstY, dstZ, dstLOD, dstMemoryType, dstHost, dstDevice, dstArray, dstContext, dstPitch, dstHeight;
+	uint64_t WidthInBytes, Height, Depth;
+};
+_Static_assert(sizeof(struct memcpy_3d_peer) == 200, "as in the vendor's headers");
+#define MEMORYTYPE_DEVICE 2
+
 typedef int memcpy_peer_async_t(uint64_t dst, void *dstContext, uint64_t src, void *srcContext, size_t count,
 				void *stream);
+typedef int memcpy_3d_peer_async_t(const struct memcpy_3d_peer *copy, void *stream);
+typedef int mem_free_async_t(uint64_t pointer, void *stream);
 typedef int get_proc_address_t(const char *symbol, void **pfn, int version, uint64_t flags, int *status);
 
 int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count, void *stream);
 memcpy_peer_async_t cuMemcpyPeerAsync;
+memcpy_3d_peer_async_t cuMemcpy3DPeerAsync;
+mem_free_async_t cuMemFreeAsync;
 get_proc_address_t cuGetProcAddress_v2;
+int cuStreamBeginCapture_v2(void *stream, int mode);
 
 /* The null functions answer with the stream they are given: NULL is success, and any other value that
  * comes back shows that the call arrived, its last argument intact. */
@@ -19,5 +33,14 @@ static inline int answer(void *stream)
 {
 	return (int)(uintptr_t)stream;
 }
+
+/* The null driver's memory, laid out as CUDA does it: one large allocation for each device, and for
+ * each a block of 2 MiB with small ones, at multiples of 512. */
+#define DEVICES 2
+#define LARGE_BYTES (1ull << 30)
+#define LARGE(device) (0x7f0000000000 + (device) * LARGE_BYTES)
+#define SMALL_BYTES 512ull
+#define SMALL_BLOCK (2ull << 20)
+#define SMALL(device) (0x7f8000000000 + (device) * SMALL_BLOCK)
 
 #endif

@@ -1,8 +1,14 @@
-/* libcuda.so.1 without anything behind it. Linked with -Bsymbolic: like NVIDIA's, its cuGetProcAddress
- * hands out its own functions, whatever is preloaded. */
+/* libcuda.so.1 with nothing behind it but two devices, a context and some memory for each, in so far as
+ * the shim asks for them: enough for it to find out whose memory is copied and to enable peer access.
+ * There are no bytes, so no pair can be proven; whoever wants a trusted one sets P2PSHIM_PROBE=off.
+ *
+ * Linked with -Bsymbolic: like NVIDIA's, its cuGetProcAddress hands out its own functions, whatever is
+ * preloaded. */
 #include <string.h>
 
 #include "null_cuda.h"
+
+enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
 
 int cuMemcpyPeerAsync(uint64_t dst, void *dstContext, uint64_t src, void *srcContext, size_t count, void *stream)
 {
@@ -10,11 +16,177 @@ int cuMemcpyPeerAsync(uint64_t dst, void *dstContext, uint64_t src, void *srcCon
 	return answer(stream);
 }
 
-/* Asked while a call is shown: which device an address lies on. */
+int cuMemcpy3DPeerAsync(const struct memcpy_3d_peer *copy, void *stream)
+{
+	(void)copy;
+	return answer(stream);
+}
+
+int cuMemFreeAsync(uint64_t pointer, void *stream)
+{
+	(void)pointer;
+	return answer(stream);
+}
+
+int cuStreamBeginCapture_v2(void *stream, int mode)
+{
+	(void)stream, (void)mode;
+	return 0;
+}
+
+/* Only the stream of no copy is ever captured. */
+int cuStreamIsCapturing(void *stream, unsigned *status)
+{
+	(void)stream;
+	*status = 0;
+	return 0;
+}
+
+int cuThreadExchangeStreamCaptureMode(unsigned *mode)
+{
+	(void)mode;
+	return 0;
+}
+
+static char contexts[DEVICES];
+static _Thread_local char *current[8] = { &contexts[0] };
+static _Thread_local unsigned top;
+
+static int is_context(const char *context)
+{
+	return context >= contexts && context < contexts + DEVICES;
+}
+
+int cuCtxGetCurrent(char **context)
+{
+	*context = current[top];
+	return 0;
+}
+
+int cuCtxPushCurrent_v2(char *context)
+{
+	if (!is_context(context) || top + 1 == sizeof current / sizeof *current)
+		return INVALID_CONTEXT;
+	current[++top] = context;
+	return 0;
+}
+
+int cuCtxPopCurrent_v2(char **context)
+{
+	if (top == 0)
+		return INVALID_CONTEXT;
+	*context = current[top--];
+	return 0;
+}
+
+int cuCtxGetId(char *context, uint64_t *id)
+{
+	if (!is_context(context))
+		return INVALID_CONTEXT;
+	*id = context - contexts + 1;
+	return 0;
+}
+
+int cuCtxGetDevice(int *device)
+{
+	*device = current[top] - contexts;
+	return 0;
+}
+
+int cuDeviceGetCount(int *count)
+{
+	*count = DEVICES;
+	return 0;
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+	*can = device != peer;
+	return 0;
+}
+
+int cuCtxEnablePeerAccess(char *peer, unsigned flags)
+{
+	return is_context(peer) && flags == 0 ? 0 : INVALID_VALUE;
+}
+
+int cuCtxDisablePeerAccess(char *peer)
+{
+	return is_context(peer) ? 0 : INVALID_CONTEXT;
+}
+
+/* The allocation that an address lies in; answers its device, or -1. */
+static int find(uint64_t address, uint64_t *start, uint64_t *bytes)
+{
+	for (int device = 0; device < DEVICES; device++) {
+		if (address - LARGE(device) < LARGE_BYTES) {
+			*start = LARGE(device);
+			*bytes = LARGE_BYTES;
+			return device;
+		}
+		if (address - SMALL(device) < SMALL_BLOCK) {
+			*start = address & -SMALL_BYTES;
+			*bytes = SMALL_BYTES;
+			return device;
+		}
+	}
+	return -1;
+}
+
+/* CU_POINTER_ATTRIBUTE_… */
+enum {
+	CONTEXT = 1,
+	MEMORY_TYPE = 2,
+	IS_MANAGED = 8,
+	DEVICE_ORDINAL = 9,
+	IS_LEGACY_CUDA_IPC_CAPABLE = 10,
+	RANGE_START_ADDR = 11,
+	RANGE_SIZE = 12,
+	MEMPOOL_HANDLE = 17,
+};
+
 int cuPointerGetAttribute(void *data, int attribute, uint64_t pointer)
 {
-	(void)attribute, (void)pointer;
-	*(int *)data = 0;
+	uint64_t start, bytes;
+	int device = find(pointer, &start, &bytes);
+	if (device < 0)
+		return INVALID_VALUE;
+	switch (attribute) {
+	case CONTEXT:
+		*(char **)data = &contexts[device];
+		return 0;
+	case MEMORY_TYPE:
+		*(unsigned *)data = MEMORYTYPE_DEVICE;
+		return 0;
+	case IS_MANAGED:
+		*(unsigned *)data = 0;
+		return 0;
+	case DEVICE_ORDINAL:
+		*(int *)data = device;
+		return 0;
+	case IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(char *)data = 1;
+		return 0;
+	case RANGE_START_ADDR:
+		*(uint64_t *)data = start;
+		return 0;
+	case RANGE_SIZE:
+		*(uint64_t *)data = bytes;
+		return 0;
+	case MEMPOOL_HANDLE:
+		*(void **)data = NULL;
+		return 0;
+	}
+	return NOT_SUPPORTED;
+}
+
+int cuPointerGetAttributes(unsigned count, const int *attributes, void **data, uint64_t pointer)
+{
+	for (unsigned i = 0; i < count; i++) {
+		int code = cuPointerGetAttribute(data[i], attributes[i], pointer);
+		if (code)
+			return code;
+	}
 	return 0;
 }
 
@@ -25,5 +197,5 @@ int cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t fl
 	*pfn = found ? (void *)cuMemcpyPeerAsync : NULL;
 	if (status)
 		*status = !found;
-	return found ? 0 : 500; /* CUDA_ERROR_NOT_FOUND */
+	return found ? 0 : NOT_FOUND;
 }

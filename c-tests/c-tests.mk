@@ -26,8 +26,8 @@ C_GPU_CASES := bandwidth first_use alloc_cost
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api same_pointer two_majors library_constructor wraps_dlsym \
-  unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
+  wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
   libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so standin-driver/libcuda.so.1)
 
@@ -76,7 +76,7 @@ $(C_TESTS)/%-nvidia13: %.c
 
 $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
 	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@
-$(C_TESTS)/driver_api $(C_TESTS)/pools_after_reset: $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
+$(addprefix $(C_TESTS)/,driver_api moving_parameters pools_after_reset): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -ldl -o $@
 $(C_TESTS)/same_pointer: same_pointer.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) $(SIM_LIB)/libcuda.so.1 -ldl -o $@

@@ -243,6 +243,16 @@ fn driver_api_same_output_preloaded() {
     assert_eq!(seen, 3 * copies(&plain.stdout) + 1, "{:#?}", trace.calls);
 }
 
+#[test]
+fn moving_parameters_same_output_preloaded() {
+    let (plain, trace) = Program::case("moving_parameters").assert_same_preloaded();
+    plain.assert_success();
+    let copies = trace.of("cuMemcpy3DPeer");
+    assert_eq!(copies.len(), 3 + 40 * 6);
+    let direct = copies.iter().filter(|call| call.text.contains(" 0->1 direct at ")).count();
+    assert!(direct > 200, "wherever the parameters are: {copies:#?}");
+}
+
 fn dlopen_local(runtime: &str) {
     let apis = [&COPIES[..2], &["cudaDeviceCanAccessPeer", "cudaDeviceGetP2PAttribute", "cudaDeviceEnablePeerAccess"]]
         .concat();

@@ -136,14 +136,14 @@ pub(crate) struct Call {
 
 /// What was decided about a call. It has nothing to drop.
 #[derive(Clone, Copy)]
-pub(crate) struct Decision {
+pub(crate) struct Decision<'a> {
     /// What is called in place of the real function.
-    pub(crate) instead: Option<Instead>,
+    pub(crate) instead: Option<&'a Instead>,
     /// For a copy: from where to where, and which way.
     pub(crate) traffic: Option<Traffic>,
 }
 
-impl Decision {
+impl Decision<'_> {
     /// The real function gets the call as it came.
     pub(crate) const FORWARD: Self = Self { instead: None, traffic: None };
 
@@ -152,6 +152,23 @@ impl Decision {
             Some(Instead::Copy(copy)) => Some(copy.note),
             _ => None,
         }
+    }
+}
+
+/// What was decided about a call that had to be considered. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Considered {
+    instead: Option<Instead>,
+    traffic: Option<Traffic>,
+}
+
+impl Considered {
+    const FORWARD: Self = Self { instead: None, traffic: None };
+
+    /// The same, without a copy of what is called instead.
+    #[inline(always)]
+    pub(crate) fn decision(&self) -> Decision<'_> {
+        Decision { instead: self.instead.as_ref(), traffic: self.traffic }
     }
 }
 
@@ -261,28 +278,25 @@ impl Call {
         answer
     }
 
-    /// Decides about a copy. The values are the program's arguments.
+    /// Decides about a copy, if all that it takes is known. The values are the program's arguments.
     #[inline(always)]
-    pub(crate) fn route(self, values: &[Value]) -> Decision {
-        let may_be_captured = capture::is_refused_in_captures(self.function) && capture::may_be_under_way();
-        let is_on = MODE.load(Relaxed) >= Mode::Quiet as u8;
-        if is_on
-            && !may_be_captured
-            && let Some(ends) = read::ends(values)
-        {
-            let traffic = ACCESS.settled(&ends);
-            if traffic.is_some() {
-                return Decision { instead: None, traffic };
-            }
+    pub(crate) fn settled(self, values: &[Value]) -> Option<Decision<'static>> {
+        const UNSTARTED: u8 = Mode::Unstarted as u8;
+        const FORWARD: u8 = Mode::Forward as u8;
+        match MODE.load(Relaxed) {
+            FORWARD => Some(Decision::FORWARD),
+            UNSTARTED => None,
+            _ if capture::is_refused_in_captures(self.function) && capture::may_be_under_way() => None,
+            _ => Some(Decision { instead: None, traffic: Some(ACCESS.settled(&read::ends(values)?)?) }),
         }
-        self.consider(values)
     }
 
+    /// Decides about a copy.
     #[cold]
     #[inline(never)]
-    fn consider(self, values: &[Value]) -> Decision {
+    pub(crate) fn consider(self, values: &[Value]) -> Considered {
         if !hands_out_hooks() {
-            return Decision::FORWARD;
+            return Considered::FORWARD;
         }
         // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
         let is_captured = capture::is_refused_in_captures(self.function)
@@ -292,7 +306,7 @@ impl Call {
         if !is_captured && let Some(ends) = read::ends(values) {
             let traffic = ACCESS.settled(&ends);
             if traffic.is_some() {
-                return Decision { instead: None, traffic };
+                return Considered { instead: None, traffic };
             }
         }
         // SAFETY: the block is this thread's own; no other reference to it lives.
@@ -303,9 +317,9 @@ impl Call {
             let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
             let traffic = copy.ends().and_then(|ends| ACCESS.consider(&RealDriver, &ends, on));
             let instead = if is_captured { self.captured(&copy) } else { None };
-            Some(Decision { instead: instead.map(Instead::Copy), traffic })
+            Some(Considered { instead: instead.map(Instead::Copy), traffic })
         })
-        .unwrap_or(Decision::FORWARD)
+        .unwrap_or(Considered::FORWARD)
     }
 
     /// What is called in place of a copy on a stream that is being captured.
@@ -324,9 +338,9 @@ impl Call {
     }
 
     /// Decides what is called in place of a function about peer access.
-    pub(crate) fn ask(self, values: &[Value]) -> Decision {
+    pub(crate) fn ask(self, values: &[Value]) -> Considered {
         if !hands_out_hooks() {
-            return Decision::FORWARD;
+            return Considered::FORWARD;
         }
         let question = match (self.function, values) {
             (Function::cuCtxEnablePeerAccess, &[Value::Address(peer), Value::UInt(flags)]) if ACCESS.hides() => {
@@ -337,11 +351,11 @@ impl Call {
             }
             _ => None,
         };
-        Decision { instead: question.map(Instead::Question), traffic: None }
+        Considered { instead: question.map(Instead::Question), traffic: None }
     }
 
     /// What the program gets for an answer of a function about peer access.
-    pub(crate) fn revise(self, values: &[Value], ret: Code, decision: &Decision) -> Revised {
+    pub(crate) fn revise(self, values: &[Value], ret: Code, decision: Decision<'_>) -> Revised {
         let stays = matches!(decision.instead, Some(Instead::Question(_)));
         self.revised(values, ret, stays, true)
     }
@@ -510,7 +524,7 @@ impl Call {
 
     /// Counts a copy that was made.
     #[inline(always)]
-    pub(crate) fn count(self, decision: &Decision) {
+    pub(crate) fn count(self, decision: Decision<'_>) {
         if let Some(traffic) = &decision.traffic {
             // SAFETY: the block is this thread's own; no other reference to it lives.
             record::counters::count(&mut unsafe { &mut *thread::current() }.shard, traffic);
@@ -537,7 +551,7 @@ impl Call {
 
     /// Shows the call, once the real function has returned.
     #[cold]
-    pub(crate) fn show(self, running: Running, values: &[Value], ret: Code, decision: &Decision) {
+    pub(crate) fn show(self, running: Running, values: &[Value], ret: Code, decision: Decision<'_>) {
         let elapsed = os::uncancelled(|| running.since.map(|since| since.elapsed()).unwrap_or_default());
         if PROCESS.load(Relaxed) != os::process_id() {
             forward_only();
@@ -561,7 +575,7 @@ impl Call {
     }
 
     /// The way of a copy that succeeded. A copy that the runtime makes is routed at the driver layer, inside this call.
-    fn shown_path(self, running: Running, decision: &Decision, ret: Code) -> Option<Path> {
+    fn shown_path(self, running: Running, decision: Decision<'_>, ret: Code) -> Option<Path> {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);

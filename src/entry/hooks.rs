@@ -31,20 +31,31 @@ macro_rules! define_hook {
             let Some(real) = call.real() else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
+            // Only what is not settled needs the arguments in memory, and room for what is decided about them.
+            let considered;
             let decision = match policy::concern(Function::$symbol) {
-                Concern::Copy => call.route(&[$($argument.value()),*]),
-                Concern::Peers => call.ask(&[$($argument.value()),*]),
+                Concern::Copy => match call.settled(&[$($argument.value()),*]) {
+                    Some(decision) => decision,
+                    None => {
+                        considered = call.consider(&[$($argument.value()),*]);
+                        considered.decision()
+                    }
+                },
+                Concern::Peers => {
+                    considered = call.ask(&[$($argument.value()),*]);
+                    considered.decision()
+                }
                 Concern::Nothing => Decision::FORWARD,
             };
             let running = call.begin();
-            let mut ret = match &decision.instead {
+            let mut ret = match decision.instead {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },
                 // SAFETY: made of the same arguments.
                 Some(instead) => unsafe { instead.make() },
             };
             if policy::concern(Function::$symbol) == Concern::Peers {
-                let mut revised = call.revise(&[$($argument.value()),*], ret, &decision);
+                let mut revised = call.revise(&[$($argument.value()),*], ret, decision);
                 if revised.again {
                     // SAFETY: the arguments are the program's own, unchanged.
                     ret = unsafe { real($($argument),*) };
@@ -54,10 +65,10 @@ macro_rules! define_hook {
             }
             call.end(running);
             if policy::concern(Function::$symbol) == Concern::Copy && ret == Code::SUCCESS {
-                call.count(&decision);
+                call.count(decision);
             }
             if running.is_shown() {
-                call.show(running, &[$($argument.value()),*], ret, &decision);
+                call.show(running, &[$($argument.value()),*], ret, decision);
             }
             ret
         }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use super::thread;
 use crate::api::Function;
 use crate::api::abi::is_pointer;
 use crate::api::abi::{Code, Value};
@@ -41,12 +42,18 @@ fn read<T: Copy>(input: *const T, ret: Code) -> Option<T> {
     }
 }
 
-/// Where a linear copy of the driver begins and ends.
+/// Where a copy of the driver begins and ends, if that can be told without asking the system whether the parameters are
+/// there.
 #[inline(always)]
 pub(crate) fn ends(values: &[Value]) -> Option<Ends> {
     match *values {
         [Value::Address(dst), _, Value::Address(src), _, Value::UInt(bytes), ..] => {
             Some(Ends { src: src as u64, dst: dst as u64, bytes })
+        }
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        [Value::DriverPeer3D(parameters), ..] if unsafe { &*thread::current() }.is_readable(parameters) => {
+            // SAFETY: the parameters are aligned, made of integers, and where some were read before.
+            Ends::of_box(unsafe { &*parameters })
         }
         _ => None,
     }
@@ -96,8 +103,10 @@ pub(crate) fn peer_copy(values: &[Value]) -> Option<PeerCopy> {
         [Value::DriverPeer3D(parameters), ..] if !parameters.is_null() => {
             // As if it had succeeded: where the system does not let us ask, the load does what the real function, which
             // reads the parameters next, would do.
-            let parameters = read(parameters, Code::SUCCESS)?;
-            Some(PeerCopy { copied: Copied::Box(parameters), stream })
+            let copied = Copied::Box(read(parameters, Code::SUCCESS)?);
+            // SAFETY: the block is this thread's own; no other reference to it lives.
+            unsafe { &mut *thread::current() }.note_readable(parameters);
+            Some(PeerCopy { copied, stream })
         }
         _ => None,
     }

@@ -5,6 +5,7 @@
 //! its last. `thread_local!` has one or the other.
 
 use std::arch::{asm, global_asm};
+use std::ops::Range;
 
 use crate::policy::capture::Change;
 use crate::policy::path::Path;
@@ -28,6 +29,8 @@ pub(crate) struct Thread {
     pub(crate) shard: u8,
     /// How many captures this thread has begun that have not ended.
     captures: u32,
+    /// The pages that turned out to be there when memory was last read that might not have been.
+    readable: Range<usize>,
 }
 
 global_asm!(
@@ -115,6 +118,21 @@ impl Thread {
         }
     }
 
+    /// Notes that a value could be read which might not have been there.
+    pub(crate) fn note_readable<T>(&mut self, from: *const T) {
+        const PAGE: usize = 4096;
+        let end = (from as usize).saturating_add(size_of::<T>());
+        self.readable = from as usize & !(PAGE - 1)..end.checked_next_multiple_of(PAGE).unwrap_or(end);
+    }
+
+    /// Whether a value lies in pages that were there the last time. A program that copies in a loop has its parameters
+    /// in one place; if it has unmapped that since, it gives the real function a pointer into nothing.
+    #[inline(always)]
+    pub(crate) fn is_readable<T>(&self, from: *const T) -> bool {
+        let end = (from as usize).saturating_add(size_of::<T>());
+        self.readable.start <= from as usize && end <= self.readable.end && from.is_aligned()
+    }
+
     /// Says that our own code is running, or no longer.
     pub(crate) fn set_busy(&mut self, busy: bool) {
         self.busy = busy;
@@ -126,7 +144,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> Thread {
-        Thread { depth: 0, calls: [0; NESTED], busy: false, path: 0, shard: 0, captures: 0 }
+        Thread { depth: 0, calls: [0; NESTED], busy: false, path: 0, shard: 0, captures: 0, readable: 0..0 }
     }
 
     #[test]
@@ -172,5 +190,19 @@ mod tests {
         }
         thread.leave(0);
         assert_eq!(thread.enter(900), 0);
+    }
+
+    #[test]
+    fn is_readable_only_what_lies_in_the_pages_of_the_last() {
+        let mut thread = fresh();
+        let at = |address: usize| address as *const [u64; 25];
+        assert!(!thread.is_readable(at(0)) && !thread.is_readable(at(0x5000)));
+        thread.note_readable(at(0x5f80));
+        for (address, expected) in [(0x5000, true), (0x6f38, true), (0x6f40, false), (0x4ff8, false), (0x5004, false)] {
+            assert_eq!(thread.is_readable(at(address)), expected, "{address:#x}");
+        }
+        thread.note_readable(at(0x9000));
+        assert!(!thread.is_readable(at(0x5f80)) && thread.is_readable(at(0x9f38)));
+        assert!(!thread.is_readable(at(usize::MAX - 7)));
     }
 }

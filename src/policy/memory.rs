@@ -6,7 +6,7 @@
 //! copies are made by the driver, which knows better.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// What an address points to, as far as the way of a copy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,12 +78,20 @@ impl Entry {
     #[inline(always)]
     fn get(&self, address: u64, generation: u64) -> Option<Place> {
         let version = self.version.load(Acquire);
-        let (start, end) = (self.start.load(Relaxed), self.end.load(Relaxed));
-        let (info, reach) = (self.info.load(Relaxed), self.reach.load(Relaxed));
+        // What is read while another thread writes is thrown away below, if it is not here.
+        if !(self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address) {
+            return None;
+        }
+        let place = Place::unpack(self.info.load(Relaxed), self.reach.load(Relaxed));
         let is_current = self.generation.load(Relaxed) == generation;
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
-        (is_current && is_whole && start <= address && address < end).then(|| Place::unpack(info, reach))
+        (is_current && is_whole).then_some(place)
+    }
+
+    /// Whether nothing else is lost if an allocation that begins at `start` is put here.
+    fn is_free(&self, start: u64, generation: u64) -> bool {
+        self.generation.load(Relaxed) != generation || self.start.load(Relaxed) == start
     }
 
     /// Fills the entry, unless another thread is doing so.
@@ -103,27 +111,30 @@ impl Entry {
     }
 }
 
-/// Number of entries, a power of two.
-const ENTRIES: usize = 4096;
-/// Allocations of this size and more are found by the block of this size that the address lies in, others by the page.
-const BLOCK_BITS: u32 = 21;
-const PAGE_BITS: u32 = 12;
+/// Number of sets, a power of two. Two allocations fit into a set.
+const SETS: usize = 2048;
+
+/// An allocation is known by the pieces of memory that it lies in: those of the largest of these sizes, as powers of two,
+/// that is not larger than the allocation. So even of the largest there are few, and no piece has parts of more than two.
+const PIECES: [u32; 4] = [31, 26, 21, ALIGNMENT];
+/// What CUDA aligns every allocation to, by its programming guide.
+const ALIGNMENT: u32 = 8;
 
 /// The allocations seen so far.
 pub(crate) struct Cache {
-    entries: [Entry; ENTRIES],
+    sets: [[Entry; 2]; SETS],
     /// Entries of another generation are empty.
     generation: AtomicU64,
-    /// Whether there is any entry of this generation.
-    is_filled: AtomicBool,
+    /// The sizes of pieces for which there is any entry of this generation: bit n stands for 2^n bytes.
+    sizes: AtomicU32,
 }
 
 impl Cache {
     pub(crate) const fn new() -> Self {
         Self {
-            entries: [const { Entry::empty() }; ENTRIES],
+            sets: [const { [const { Entry::empty() }; 2] }; SETS],
             generation: AtomicU64::new(1),
-            is_filled: AtomicBool::new(false),
+            sizes: AtomicU32::new(0),
         }
     }
 
@@ -136,35 +147,44 @@ impl Cache {
     #[inline(always)]
     pub(crate) fn find(&self, address: u64) -> Option<Place> {
         let generation = self.generation.load(Relaxed);
-        let by_block = self.entry(address >> BLOCK_BITS, 0).and_then(|entry| entry.get(address, generation));
-        by_block.or_else(|| self.entry(address >> PAGE_BITS, 1).and_then(|entry| entry.get(address, generation)))
+        let mut sizes = self.sizes.load(Relaxed);
+        while let Some(bits) = sizes.checked_ilog2() {
+            if let Some(place) = self.set(address, bits)?.iter().find_map(|entry| entry.get(address, generation)) {
+                return Some(place);
+            }
+            sizes ^= 1 << bits;
+        }
+        None
     }
 
     /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since `generation`.
-    pub(crate) fn insert(&self, address: u64, (start, size): (u64, u64), place: Place, generation: u64) {
-        let is_large = size >> BLOCK_BITS != 0;
-        let entry = if is_large { self.entry(address >> BLOCK_BITS, 0) } else { self.entry(address >> PAGE_BITS, 1) };
-        if let Some(entry) = entry {
-            self.is_filled.store(true, Relaxed);
-            entry.set(start, start.saturating_add(size), place, generation);
-        }
+    pub(crate) fn insert(&self, address: u64, (start, bytes): (u64, u64), place: Place, generation: u64) {
+        let bits = PIECES.into_iter().find(|bits| bytes >> bits != 0).unwrap_or(ALIGNMENT);
+        let Some([one, other]) = self.set(address, bits) else { return };
+        let is_other = !one.is_free(start, generation)
+            // The one that was written less often: the others of this set take turns.
+            && (other.is_free(start, generation) || other.version.load(Relaxed) < one.version.load(Relaxed));
+        let entry = if is_other { other } else { one };
+        self.sizes.fetch_or(1 << bits, Relaxed);
+        entry.set(start, start.saturating_add(bytes), place, generation);
     }
 
     /// Forgets everything: memory has gone away, or its rights have changed.
     #[inline]
     pub(crate) fn forget(&self) {
-        if self.is_filled.load(Relaxed) {
-            self.is_filled.store(false, Relaxed);
+        if self.sizes.load(Relaxed) != 0 {
+            self.sizes.store(0, Relaxed);
             self.generation.fetch_add(1, AcqRel);
         }
     }
 
+    /// Where the piece of 2^`bits` bytes that an address lies in is kept.
     #[inline(always)]
-    fn entry(&self, key: u64, salt: u64) -> Option<&Entry> {
+    fn set(&self, address: u64, bits: u32) -> Option<&[Entry; 2]> {
         /// Spreads neighbours (Fibonacci hashing).
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let spread = (key ^ salt << 60).wrapping_mul(SPREAD);
-        self.entries.get((spread >> (64 - ENTRIES.trailing_zeros())) as usize)
+        let spread = (address >> bits).wrapping_mul(SPREAD);
+        self.sets.get((spread >> (64 - SETS.trailing_zeros())) as usize)
     }
 }
 
@@ -188,14 +208,45 @@ mod tests {
         }
     }
 
+    /// How many of these addresses are not known, in allocations of `bytes` each; then they are.
+    fn learn(cache: &Cache, bytes: u64, addresses: impl Iterator<Item = u64>) -> usize {
+        let unknown = addresses.filter(|address| cache.find(*address).is_none());
+        unknown
+            .map(|address| cache.insert(address, (address / bytes * bytes, bytes), place(1), cache.generation()))
+            .count()
+    }
+
     #[test]
-    fn find_each_block_of_a_large_allocation_is_learnt_once() {
-        let cache = Box::new(Cache::new());
-        let (start, size) = (0x7f00_0000_0000, 64 << 20);
-        for address in [start, start + (2 << 20), start + (62 << 20) + 5] {
-            cache.insert(address, (start, size), place(1), cache.generation());
-            assert_eq!(cache.find(address + 7), Some(place(1)));
+    fn find_a_walk_through_large_allocations_is_learnt_once() {
+        const BYTES: u64 = 1 << 30;
+        for distance in 1..500 {
+            let cache = Box::new(Cache::new());
+            let starts = [0x7f00_0000_0000, 0x7f00_0000_0000 + distance * BYTES];
+            let walk = || (0..256).flat_map(|step| starts.map(|start| start + step * (4 << 20)));
+            assert_eq!(learn(&cache, BYTES, walk()), 32, "pieces of 64 MiB");
+            assert_eq!(learn(&cache, BYTES, walk()), 0, "{distance} GiB apart");
         }
+    }
+
+    #[test]
+    fn find_small_allocations_side_by_side_are_all_known() {
+        for (bytes, count) in [(256, 512), (512, 512), (4096, 256), (1 << 20, 64)] {
+            let cache = Box::new(Cache::new());
+            let starts = || (0..count).flat_map(|n| [0x7f00_0000_0000 + n * bytes, 0x7f10_0000_0000 + n * bytes]);
+            assert_eq!(learn(&cache, bytes, starts()), 2 * count as usize);
+            assert_eq!(learn(&cache, bytes, starts()), 0, "{count} of {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn find_neighbours_that_share_a_piece_are_both_known() {
+        const BYTES: u64 = 100 << 20;
+        let cache = Box::new(Cache::new());
+        let start = 700 * BYTES;
+        // The first piece of 64 MiB that both lie in, and the others.
+        let both = || (0..100).flat_map(|step| [start + step * (1 << 20), start + BYTES + step * (1 << 20)]);
+        learn(&cache, BYTES, both());
+        assert_eq!(learn(&cache, BYTES, both()), 0);
     }
 
     #[test]

@@ -223,20 +223,25 @@ pub(crate) struct Ends {
     pub(crate) bytes: u64,
 }
 
+impl Ends {
+    /// Those of a 3D copy. None for arrays and memory of the host, which have no address here.
+    #[inline(always)]
+    pub(crate) fn of_box(peer: &CUDA_MEMCPY3D_PEER) -> Option<Self> {
+        let bytes = peer.WidthInBytes.saturating_mul(peer.Height).saturating_mul(peer.Depth);
+        (is_pointer(peer.srcMemoryType) && is_pointer(peer.dstMemoryType)).then_some(Self {
+            src: peer.srcDevice,
+            dst: peer.dstDevice,
+            bytes: bytes as u64,
+        })
+    }
+}
+
 impl PeerCopy {
     /// None for arrays and memory of the host, which have no address here.
-    #[inline(always)]
     pub(crate) fn ends(&self) -> Option<Ends> {
         match &self.copied {
             &Copied::Linear { dst, src, bytes } => Some(Ends { src: src as u64, dst: dst as u64, bytes: bytes as u64 }),
-            Copied::Box(peer) => {
-                let bytes = peer.WidthInBytes.saturating_mul(peer.Height).saturating_mul(peer.Depth);
-                (is_pointer(peer.srcMemoryType) && is_pointer(peer.dstMemoryType)).then_some(Ends {
-                    src: peer.srcDevice,
-                    dst: peer.dstDevice,
-                    bytes: bytes as u64,
-                })
-            }
+            Copied::Box(peer) => Ends::of_box(peer),
         }
     }
 }

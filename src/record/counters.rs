@@ -1,5 +1,5 @@
-//! How many copies took which way between which devices: always counted, by every thread in a place that it shares with
-//! few others.
+//! How many copies took which way between which devices: always counted, by every thread in a place of its own, or,
+//! where there are many threads, one that it shares with few others.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
@@ -26,12 +26,16 @@ pub(crate) struct Sums {
 }
 
 const DEVICES: usize = 32;
-const SHARDS: usize = 16;
+/// The shards of the first threads that copy, one each. Nobody else writes there, so that adding needs no locked
+/// instruction, which would cost as much as all the rest of a copy on a trusted pair.
+const OWN: u8 = 32;
+/// Those of all further threads, in turn.
+const SHARED: u8 = 16;
 
-/// The counters of a pair.
+/// The counters of a pair: by way, copies and their bytes.
 struct Counter {
-    copies: [AtomicU64; 2],
-    bytes: [AtomicU64; 2],
+    direct: [AtomicU64; 2],
+    staged: [AtomicU64; 2],
 }
 
 #[repr(align(128))]
@@ -39,34 +43,32 @@ struct Shard([[Counter; DEVICES]; DEVICES]);
 
 impl Counter {
     const fn new() -> Self {
-        Self { copies: [const { AtomicU64::new(0) }; 2], bytes: [const { AtomicU64::new(0) }; 2] }
+        Self { direct: [const { AtomicU64::new(0) }; 2], staged: [const { AtomicU64::new(0) }; 2] }
     }
 }
 
-static COUNTERS: [Shard; SHARDS] = [const { Shard([const { [const { Counter::new() }; DEVICES] }; DEVICES]) }; SHARDS];
+static COUNTERS: [Shard; (OWN + SHARED) as usize] =
+    [const { Shard([const { [const { Counter::new() }; DEVICES] }; DEVICES]) }; (OWN + SHARED) as usize];
 
-/// Which of the two a way counts as; none for copies from and to the host.
-#[inline(always)]
-fn column(path: Path) -> Option<usize> {
-    match path {
-        Path::Direct | Path::SameDevice => Some(0),
-        Path::Staged(_) => Some(1),
-        Path::Host => None,
-    }
-}
-
-/// Counts a copy. `shard` is the thread's own, chosen at its first copy.
+/// Counts a copy. `shard` is the number of the thread's shard, 0 until its first copy.
 #[inline(always)]
 pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
     if *shard == 0 {
         *shard = next_shard();
     }
     let counter = COUNTERS
-        .get(usize::from(*shard) % SHARDS)
+        .get(usize::from(*shard) - 1)
         .and_then(|Shard(rows)| rows.get(usize::from(traffic.src))?.get(usize::from(traffic.dst)));
-    if let (Some(counter), Some(column)) = (counter, column(traffic.path))
-        && let (Some(copies), Some(bytes)) = (counter.copies.get(column), counter.bytes.get(column))
-    {
+    let Some(counter) = counter else { return };
+    let [copies, bytes] = match traffic.path {
+        Path::Host => return,
+        Path::Staged(_) => &counter.staged,
+        Path::Direct | Path::SameDevice => &counter.direct,
+    };
+    if *shard <= OWN {
+        copies.store(copies.load(Relaxed).wrapping_add(1), Relaxed);
+        bytes.store(bytes.load(Relaxed).wrapping_add(traffic.bytes), Relaxed);
+    } else {
         copies.fetch_add(1, Relaxed);
         bytes.fetch_add(traffic.bytes, Relaxed);
     }
@@ -74,19 +76,20 @@ pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
 
 #[cold]
 fn next_shard() -> u8 {
-    static NEXT: AtomicU8 = AtomicU8::new(0);
-    NEXT.fetch_add(1, Relaxed) | 128
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let following = |number| Some(if number == OWN + SHARED { OWN + 1 } else { number + 1 });
+    NEXT.fetch_update(Relaxed, Relaxed, following).unwrap_or(OWN + 1)
 }
 
 /// What has been copied from one device to another so far.
 pub(crate) fn sums(src: usize, dst: usize) -> Option<Sums> {
     let mut sums = Sums::default();
     for Shard(rows) in &COUNTERS {
-        let Counter { copies: [direct, staged], bytes: [direct_bytes, staged_bytes] } = rows.get(src)?.get(dst)?;
-        sums.direct.copies += direct.load(Relaxed);
-        sums.direct.bytes += direct_bytes.load(Relaxed);
-        sums.staged.copies += staged.load(Relaxed);
-        sums.staged.bytes += staged_bytes.load(Relaxed);
+        let Counter { direct, staged } = rows.get(src)?.get(dst)?;
+        for (sum, [copies, bytes]) in [(&mut sums.direct, direct), (&mut sums.staged, staged)] {
+            sum.copies += copies.load(Relaxed);
+            sum.bytes += bytes.load(Relaxed);
+        }
     }
     Some(sums)
 }
@@ -100,7 +103,8 @@ mod tests {
     fn count_all_threads_are_summed() {
         let traffic = |path| Traffic { src: 30, dst: 31, path, bytes: 10 };
         std::thread::scope(|scope| {
-            for _ in 0..40 {
+            // So many that some have shards of their own and some share one.
+            for _ in 0..OWN + 2 * SHARED {
                 scope.spawn(|| {
                     let mut shard = 0;
                     for _ in 0..100 {
@@ -111,7 +115,8 @@ mod tests {
                 });
             }
         });
-        let each = Sum { copies: 4000, bytes: 40_000 };
+        let copies = u64::from(OWN + 2 * SHARED) * 100;
+        let each = Sum { copies, bytes: copies * 10 };
         assert_eq!(sums(30, 31), Some(Sums { direct: each, staged: each }));
         assert_eq!(sums(31, 30), Some(Sums::default()));
         assert_eq!(sums(DEVICES, 0), None);

@@ -64,8 +64,12 @@ impl Plan {
 }
 
 impl Access {
-    /// Finds the way of a copy whose way is not settled, and opens a better one, if it is worth it.
+    /// Finds the way of a copy, and opens a better one, if it is worth it.
     pub(crate) fn consider(&self, driver: &impl Driver, ends: &Ends, on: Circumstances) -> Option<Traffic> {
+        // As it may be all the same, if it took this to find out where the copy begins and ends.
+        if let Some(traffic) = self.settled(ends) {
+            return Some(traffic);
+        }
         let (src, dst) = (self.place(driver, ends.src)?, self.place(driver, ends.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
