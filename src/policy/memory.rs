@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     Pool,
     /// Memory that the program mapped itself.
     Mapped,
+    /// Memory whose copies are not ours to judge.
+    Foreign,
 }
 
 /// An address that is known.
@@ -46,7 +48,8 @@ impl Place {
             0 => Kind::Host,
             1 => Kind::Plain,
             2 => Kind::Pool,
-            _ => Kind::Mapped,
+            3 => Kind::Mapped,
+            _ => Kind::Foreign,
         };
         Self { kind, device, owner, reach }
     }
@@ -284,7 +287,7 @@ mod tests {
 
     #[test]
     fn pack_every_kind_comes_back() {
-        for kind in [Kind::Host, Kind::Plain, Kind::Pool, Kind::Mapped] {
+        for kind in [Kind::Host, Kind::Plain, Kind::Pool, Kind::Mapped, Kind::Foreign] {
             let place = Place { kind, device: 63, owner: 127, reach: u64::MAX };
             assert_eq!(Place::unpack(place.pack(), place.reach), place);
         }

@@ -29,8 +29,7 @@ pub(crate) trait Driver {
     /// Whether an address is that of memory on a device.
     fn is_device_memory(&self, address: u64) -> bool;
 
-    /// What an address belongs to; none if the driver does not know it, or it is of a kind whose copies are not ours to
-    /// judge (managed memory, memory of other processes).
+    /// What an address belongs to; none if the driver does not know it.
     fn memory(&self, address: u64) -> Option<Memory>;
 
     /// The calling thread's context.
@@ -141,6 +140,8 @@ pub(crate) enum Holder {
     Pool(usize),
     /// The program's, which mapped it.
     Mapped,
+    /// Managed memory, and memory of other processes: its copies are not ours to judge.
+    Foreign,
 }
 
 /// What kind of memory a proof is made with.

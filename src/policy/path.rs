@@ -11,6 +11,8 @@ pub(crate) enum Path {
     SameDevice,
     /// From or to memory of the host.
     Host,
+    /// Not known: managed memory moves by itself, and of another process's memory the driver does not say where it is.
+    Unknown,
 }
 
 /// Why a copy is staged.
@@ -49,6 +51,7 @@ const ALL: &[Path] = &[
     Path::Direct,
     Path::SameDevice,
     Path::Host,
+    Path::Unknown,
     Path::Staged(Why::NeverEnabled),
     Path::Staged(Why::NotYetWorth),
     Path::Staged(Why::Verifying),
@@ -82,6 +85,7 @@ impl Path {
             Self::Direct => "direct",
             Self::SameDevice => "same-device",
             Self::Host => "host",
+            Self::Unknown => "by a way that is not known (managed or imported memory)",
             Self::Staged(why) => match why {
                 Why::NeverEnabled => "staged (access never enabled)",
                 Why::NotYetWorth => "staged (not yet worth enabling)",

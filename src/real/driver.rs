@@ -295,11 +295,12 @@ impl Driver for RealDriver {
         let (kind, device) = (kind as u32, device as u32 as i32);
         let holder = match (context as usize, pool as usize) {
             _ if kind == MEMORYTYPE_HOST => Holder::Host,
-            _ if kind != MEMORYTYPE_DEVICE || is_managed as u32 & 1 != 0 => return None,
+            _ if kind != MEMORYTYPE_DEVICE => return None,
+            _ if is_managed as u32 & 1 != 0 => Holder::Foreign,
             (_, pool) if pool != 0 => Holder::Pool(pool),
             (0, _) => Holder::Mapped,
             // Memory of another process, whose device is not the one that the driver names.
-            _ if is_own as u32 & 1 == 0 => return None,
+            _ if is_own as u32 & 1 == 0 => Holder::Foreign,
             (context, _) => Holder::Context(context),
         };
         Some(Memory { range: (start, bytes), device, holder })

@@ -117,17 +117,19 @@ impl Access {
         let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
         let place = match memory.holder {
             Holder::Host => Place { kind: Kind::Host, device: 0, owner: 0, reach: 0 },
+            Holder::Foreign => Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 },
             Holder::Context(context) => {
                 let id = driver.context_id(context)?;
                 let owner = self.lock().context(&self.cells, context, id, memory.device)?;
                 Place { kind: Kind::Plain, device: device?, owner, reach: 0 }
             }
             Holder::Pool(pool) => {
-                if self.lock().gone_pools.contains(&pool) {
-                    return None;
+                let mut registry = self.lock();
+                if registry.gone_pools.contains(&pool) {
+                    Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 }
+                } else {
+                    Place { kind: Kind::Pool, device: device?, owner: registry.pool(pool, memory.device)?, reach: 0 }
                 }
-                let owner = self.lock().pool(pool, memory.device)?;
-                Place { kind: Kind::Pool, device: device?, owner, reach: 0 }
             }
             Holder::Mapped => {
                 let owner = self.lock().mapped(memory.device)?;
@@ -148,6 +150,9 @@ impl Access {
 fn evident(src: Place, dst: Place) -> Option<Path> {
     if src.kind == Kind::Host || dst.kind == Kind::Host {
         return Some(Path::Host);
+    }
+    if src.kind == Kind::Foreign || dst.kind == Kind::Foreign {
+        return Some(Path::Unknown);
     }
     if src.device == dst.device {
         return Some(Path::SameDevice);
