@@ -61,7 +61,7 @@ pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
         .and_then(|Shard(rows)| rows.get(usize::from(traffic.src))?.get(usize::from(traffic.dst)));
     let Some(counter) = counter else { return };
     let [copies, bytes] = match traffic.path {
-        Path::Host => return,
+        Path::Host | Path::Unknown => return,
         Path::Staged(_) => &counter.staged,
         Path::Direct | Path::SameDevice => &counter.direct,
     };
