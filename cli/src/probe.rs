@@ -6,6 +6,7 @@
 mod cuda;
 mod kernel;
 mod lines;
+#[path = "../../src/policy/access/machine.rs"]
 mod machine;
 mod pattern;
 mod proof;

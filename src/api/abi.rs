@@ -13,6 +13,22 @@ pub(crate) struct Code(pub(crate) i32);
 impl Code {
     /// `cudaSuccess`, `CUDA_SUCCESS`.
     pub(crate) const SUCCESS: Self = Self(0);
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    pub(crate) const INVALID_VALUE: Self = Self(1);
+    /// `CUDA_ERROR_INVALID_DEVICE`.
+    pub(crate) const INVALID_DEVICE: Self = Self(101);
+    /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
+    pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
+    /// `CUDA_ERROR_NOT_READY`.
+    pub(crate) const NOT_READY: Self = Self(600);
+    /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
+    /// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
+    pub(crate) const PEER_ACCESS_NOT_ENABLED: Self = Self(705);
+    /// `CUDA_ERROR_TOO_MANY_PEERS`.
+    pub(crate) const TOO_MANY_PEERS: Self = Self(711);
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
+    pub(crate) const NOT_SUPPORTED: Self = Self(801);
     /// The documented answer where a shared object lacks a symbol, in the runtime and the driver.
     pub(crate) const SHARED_OBJECT_SYMBOL_NOT_FOUND: Self = Self(302);
 }

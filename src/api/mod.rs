@@ -183,9 +183,14 @@ impl Function {
         Self::ALL.iter().copied().find(|function| function.name().as_bytes() == name)
     }
 
+    /// All functions of the driver.
+    pub(crate) fn of_the_driver() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|f| f.layer() == Layer::Driver)
+    }
+
     /// The forms among which `cuGetProcAddress` chooses for `base`.
     pub(crate) fn variants(base: &[u8]) -> impl Iterator<Item = Self> {
-        Self::ALL.iter().copied().filter(move |f| f.layer() == Layer::Driver && f.base().as_bytes() == base)
+        Self::of_the_driver().filter(move |f| f.base().as_bytes() == base)
     }
 
     /// The form that `cuGetProcAddress` documents for a name, version and flags: the newest that is

@@ -53,6 +53,8 @@ macro_rules! for_each_function {
             state  driver  12030 cuStreamBeginCaptureToGraph_ptsz(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
             state  driver  10000 cuStreamEndCapture(hStream: Stream, phGraph: Pointer);
             state  driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
+            state  driver   2000 cuStreamDestroy(hStream: Stream);
+            state  driver   4000 cuStreamDestroy_v2(hStream: Stream);
 
             state  driver   2000 cuMemFree(dptr: UInt);
             state  driver   3020 cuMemFree_v2(dptr: DevicePointer);

@@ -14,11 +14,11 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
 use crate::config::{self, Config};
 use crate::os;
-use crate::policy::access::{Circumstances, Hidden, Named, PEER_ACCESS_NOT_ENABLED};
-use crate::policy::capture::{self, Change};
+use crate::policy::access::{Circumstances, Grants};
+use crate::policy::capture;
 use crate::policy::path::Path;
-use crate::policy::{self, ACCESS, Driver, PeerCopy, Question, Revision, Traffic, Verdict};
-use crate::real::driver::{self, AccessDesc, Location, ReadyCopy, RealDriver};
+use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, Verdict};
+use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::{self, Event};
 
@@ -179,7 +179,7 @@ pub(crate) enum Instead {
     /// Another copy.
     Copy(ReadyCopy),
     /// Another question about peer access.
-    Question(Question),
+    Harmless(HarmlessEnable),
 }
 
 impl Instead {
@@ -191,7 +191,7 @@ impl Instead {
         match self {
             // SAFETY: the caller's.
             Self::Copy(copy) => unsafe { copy.make() },
-            &Self::Question(Question { peer, flags, from, to }) => {
+            &Self::Harmless(HarmlessEnable { peer, flags, from, to }) => {
                 match driver::enable_peer_access(peer, flags) {
                     // Enabled after all, if it was not: that is what it takes the access to be.
                     ret if ret == from || ret == Code::SUCCESS => to,
@@ -309,10 +309,13 @@ impl Call {
                 return Considered { instead: None, traffic };
             }
         }
-        // SAFETY: the block is this thread's own; no other reference to it lives.
-        let thread_captures = unsafe { &*thread::current() }.captures();
+        if PROCESS.load(Relaxed) != os::process_id() {
+            forward_only();
+            return Considered::FORWARD;
+        }
         unseen(|| {
             let copy = read::peer_copy(values)?;
+            let thread_captures = is_captured || capture::is_capturing(thread::current() as usize);
             let contexts = read::contexts(values, &copy);
             let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
             let traffic = copy.ends().and_then(|ends| ACCESS.consider(&RealDriver, &ends, on));
@@ -351,12 +354,12 @@ impl Call {
             }
             _ => None,
         };
-        Considered { instead: question.map(Instead::Question), traffic: None }
+        Considered { instead: question.map(Instead::Harmless), traffic: None }
     }
 
     /// What the program gets for an answer of a function about peer access.
     pub(crate) fn revise(self, values: &[Value], ret: Code, decision: Decision<'_>) -> Revised {
-        let stays = matches!(decision.instead, Some(Instead::Question(_)));
+        let stays = matches!(decision.instead, Some(Instead::Harmless(_)));
         self.revised(values, ret, stays, true)
     }
 
@@ -381,9 +384,8 @@ impl Call {
                 }
             }
             (Function::cuCtxDisablePeerAccess, &[Value::Address(peer)]) => {
-                let was_ours = stays && (ret == Code::SUCCESS || ret == PEER_ACCESS_NOT_ENABLED);
-                unseen(|| ACCESS.disabled(&RealDriver, peer, ret, was_ours));
-                keep
+                let ret = unseen(|| Some(ACCESS.disabled(&RealDriver, peer, ret, stays))).unwrap_or(ret);
+                Revised { ret, again: false }
             }
             _ if ACCESS.hides() && ret == Code::SUCCESS => {
                 self.hide(values);
@@ -395,29 +397,32 @@ impl Call {
 
     /// Writes over what a query told of access that is hidden.
     fn hide(self, values: &[Value]) {
-        let (output, count, hidden) = match *values {
+        let (output, count, is_hidden) = match *values {
             [Value::OutInt(can), Value::Ordinal(device), Value::Ordinal(peer)] => {
-                (can, 1, ACCESS.hidden(self.function, device, peer, None))
+                (can, 1, ACCESS.is_hidden(device, peer, None))
             }
             [Value::OutInt(value), Value::P2pAttribute(attribute), Value::Ordinal(device), Value::Ordinal(peer)] => {
-                (value, 1, ACCESS.hidden(self.function, device, peer, Some(attribute)))
+                (value, 1, ACCESS.is_hidden(device, peer, Some(attribute)))
             }
             [Value::Address(all), _, Value::UInt(count), Value::Ordinal(device), Value::Ordinal(peer)] => {
-                (all as *mut i32, count as usize, ACCESS.hidden(self.function, device, peer, None))
+                (all as *mut i32, count as usize, ACCESS.is_hidden(device, peer, None))
             }
             _ => return,
         };
-        if hidden == Hidden::Zeros && !output.is_null() {
+        if is_hidden && !output.is_null() {
             // SAFETY: the real function reports success, so it has just written that many numbers of 4 bytes there.
             unsafe { ptr::write_bytes(output, 0, count) };
         }
     }
 
-    /// What is answered to a call that grants access to memory, if it must not be granted.
+    /// What is answered to a call that sets rights of memory, if it must not be made.
     #[inline(always)]
     pub(crate) fn refused(self, values: &[Value]) -> Option<Code> {
-        let grants = matches!(self.function, Function::cuMemSetAccess | Function::cuMemPoolSetAccess);
-        if grants && ACCESS.hides() { self.check_grants(values) } else { None }
+        match self.function {
+            Function::cuMemSetAccess if ACCESS.hides() => self.check_grants(values),
+            Function::cuMemPoolSetAccess => self.check_grants(values),
+            _ => None,
+        }
     }
 
     #[cold]
@@ -427,14 +432,26 @@ impl Call {
         }
         let (of, grants, count) = match *values {
             [Value::Address(address), _, Value::Address(grants), Value::UInt(count)] => {
-                (Named::Mapped(address as u64), grants, count)
+                (Grants::OfMapped(address as u64), grants, count)
             }
-            [Value::Address(pool), Value::Address(grants), Value::UInt(count)] => (Named::Pool(pool), grants, count),
+            [Value::Address(pool), Value::Address(grants), Value::UInt(count)] => (Grants::OfPool(pool), grants, count),
             _ => return None,
         };
         unseen(|| {
-            let devices = read::granted_devices(grants as *const AccessDesc, count)?;
-            ACCESS.refused(&RealDriver, of, &devices)
+            let grants = read::grants(grants as *const AccessDesc, count)?;
+            let devices: Vec<i32> = grants.iter().filter_map(AccessDesc::device).collect();
+            if ACCESS.hides()
+                && let Some(refused) = ACCESS.refused(&RealDriver, of, &devices)
+            {
+                return Some(refused);
+            }
+            match (of, grants.as_slice()) {
+                (Grants::OfPool(pool), [grant]) if grant.takes_away() => {
+                    let device = grant.device().filter(|&device| ACCESS.keeps_right(pool, device))?;
+                    Some(driver::keep_right(pool, device))
+                }
+                _ => None,
+            }
         })
     }
 
@@ -458,38 +475,14 @@ impl Call {
 
     #[cold]
     fn note_more(self, values: &[Value], ret: Code) {
-        let change = capture::note(self.function, ret);
-        // SAFETY: the block is this thread's own, and the reference ends with its statement.
-        unsafe { &mut *thread::current() }.note_capture(change);
-        // SAFETY: as above.
-        let still_captures = unsafe { &*thread::current() }.captures();
-        if change == Change::Ended && !still_captures && ACCESS.waits() {
-            unseen(|| ACCESS.capture_has_ended(&RealDriver));
-        }
         match (self.function, values) {
-            (Function::cuMemPoolSetAccess, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)])
-                if ret == Code::SUCCESS =>
-            {
-                unseen(|| {
-                    let devices = read::granted_devices(grants as *const AccessDesc, count).unwrap_or_default();
-                    ACCESS.pool_has_changed(pool, &devices);
-                });
-            }
             (
-                Function::cuMemPoolGetAccess,
-                &[Value::Address(flags), Value::Address(pool), Value::Address(location)],
-            ) if ret == Code::SUCCESS => {
-                let is_ours = unseen(|| {
-                    read::device_at(location as *const Location).is_some_and(|device| ACCESS.has_granted(pool, device))
-                });
-                if is_ours {
-                    // SAFETY: the real function reports success, so it has just written the flags there.
-                    unsafe { (flags as *mut u32).write(0) };
-                }
-            }
-            (Function::cuMemPoolCreate, &[Value::Address(pool), _]) if ret == Code::SUCCESS => unseen(|| {
-                read::handle_at(pool as *const usize).into_iter().for_each(|pool| ACCESS.pool_is_new(pool));
-            }),
+                Function::cuMemPoolSetAccess
+                | Function::cuMemPoolGetAccess
+                | Function::cuMemPoolCreate
+                | Function::cuMemPoolDestroy,
+                _,
+            ) if ret == Code::SUCCESS => self.note_pool(values),
             (
                 Function::cuGraphInstantiate
                 | Function::cuGraphInstantiate_v2
@@ -499,9 +492,6 @@ impl Call {
                 _,
             ) if ret == Code::SUCCESS => ACCESS.graph_is_made(),
             (Function::cuGraphExecDestroy, _) if ret == Code::SUCCESS => ACCESS.graph_is_gone(),
-            (Function::cuMemPoolDestroy, &[Value::Address(pool)]) if ret == Code::SUCCESS => {
-                unseen(|| ACCESS.pool_is_gone(pool));
-            }
             (Function::cuCtxDestroy | Function::cuCtxDestroy_v2, &[Value::Address(context)])
                 if ret == Code::SUCCESS =>
             {
@@ -518,8 +508,50 @@ impl Call {
                 let is_gone = !driver::is_primary_active(device);
                 ACCESS.contexts_have_changed(&RealDriver, is_gone.then_some(device), None);
             }),
+            (_, &[Value::Stream(stream), ..]) => self.note_stream(stream, ret),
             _ => {}
         }
+    }
+
+    /// Takes note of captures that begin and end.
+    fn note_stream(self, stream: usize, ret: Code) {
+        // Unless our own code runs, which begins none.
+        unseen(|| {
+            let thread = thread::current() as usize;
+            let has_ended = capture::note(self.function, stream, thread, ret);
+            if has_ended && !capture::is_capturing(thread) && ACCESS.waits() {
+                ACCESS.capture_has_ended(&RealDriver);
+            }
+        });
+    }
+
+    /// Takes note of a call about a pool that succeeded; what it tells of a right that only we gave is written over.
+    fn note_pool(self, values: &[Value]) {
+        unseen(|| match (self.function, values) {
+            (Function::cuMemPoolCreate, &[Value::Address(pool), Value::Address(properties)]) => {
+                if let Some(pool) = read::handle_at(pool as *const usize) {
+                    ACCESS.pool_is_new(pool, read::device_of_pool(properties as *const PoolProps));
+                }
+            }
+            (Function::cuMemPoolDestroy, &[Value::Address(pool)]) => ACCESS.pool_is_gone(pool),
+            (Function::cuMemPoolSetAccess, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
+                let grants = read::grants(grants as *const AccessDesc, count).unwrap_or_default();
+                // What was to be taken away from us has stayed.
+                let given = grants.iter().filter(|grant| !grant.takes_away());
+                ACCESS.pool_has_changed(pool, &given.filter_map(AccessDesc::device).collect::<Vec<i32>>());
+            }
+            (
+                Function::cuMemPoolGetAccess,
+                &[Value::Address(flags), Value::Address(pool), Value::Address(location)],
+            ) => {
+                let device = read::device_at(location as *const Location);
+                if device.is_some_and(|device| ACCESS.has_granted(pool, device)) {
+                    // SAFETY: the real function reports success, so it has just written the flags there.
+                    unsafe { (flags as *mut u32).write(0) };
+                }
+            }
+            _ => {}
+        });
     }
 
     /// Counts a copy that was made.

@@ -230,7 +230,9 @@ fn told_apart(base: &[u8], found: *mut c_void, version: c_int, flags: u64) -> Op
         Some((_, Some(symbol))) if symbol.address == found => {
             let driver = Object::holding(found)?.handle()?;
             // Several names may stand for one address; dladdr tells only one of them.
-            Function::variants(base).find(|function| driver.symbol(function.c_name()) == Some(found))
+            let is_it = |function: &Function| driver.symbol(function.c_name()) == Some(found);
+            // From CUDA 12 on `cuGraphInstantiate` is another name for `cuGraphInstantiateWithFlags`, say.
+            Function::variants(base).find(is_it).or_else(|| Function::of_the_driver().find(is_it))
         }
         _ => Function::variant(base, version, flags),
     }

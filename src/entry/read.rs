@@ -8,7 +8,7 @@ use crate::api::abi::is_pointer;
 use crate::api::abi::{Code, Value};
 use crate::os;
 use crate::policy::{Copied, Ends, PeerCopy};
-use crate::real::driver::{self, AccessDesc, Location};
+use crate::real::driver::{self, AccessDesc, Location, PoolProps};
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents};
 
@@ -68,13 +68,20 @@ pub(crate) fn contexts(values: &[Value], copy: &PeerCopy) -> [usize; 2] {
     }
 }
 
-/// The devices whose access is set; none if any descriptor is one that the driver refuses.
-pub(crate) fn granted_devices(grants: *const AccessDesc, count: u64) -> Option<Vec<i32>> {
+/// What rights are set; none if any descriptor is one that the driver refuses.
+pub(crate) fn grants(grants: *const AccessDesc, count: u64) -> Option<Vec<AccessDesc>> {
     /// More than any machine has devices.
     const MOST: u64 = 1024;
     let count = usize::try_from(count.min(MOST)).unwrap_or_default();
     // SAFETY: the struct is made of integers: any bytes are a valid one.
-    (0..count).map(|index| unsafe { os::read(grants.wrapping_add(index)) }.ok()?.device()).collect()
+    let each = (0..count).map(|index| unsafe { os::read(grants.wrapping_add(index)) }.ok());
+    each.map(|grant| grant.filter(|grant| grant.device().is_some())).collect()
+}
+
+/// The device of a pool that is made with these properties.
+pub(crate) fn device_of_pool(properties: *const PoolProps) -> Option<i32> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    driver::device_of_pool(&unsafe { os::read(properties) }.ok()?)
 }
 
 /// The device at a location.

@@ -7,7 +7,6 @@
 use std::arch::{asm, global_asm};
 use std::ops::Range;
 
-use crate::policy::capture::Change;
 use crate::policy::path::Path;
 
 /// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
@@ -27,8 +26,6 @@ pub(crate) struct Thread {
     path: u8,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: u8,
-    /// How many captures this thread has begun that have not ended.
-    captures: u32,
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
 }
@@ -104,20 +101,6 @@ impl Thread {
         Path::numbered(u32::from(std::mem::take(&mut self.path)))
     }
 
-    /// Whether this thread is capturing a stream.
-    pub(crate) fn captures(&self) -> bool {
-        self.captures != 0
-    }
-
-    /// Notes that a capture begins or ends.
-    pub(crate) fn note_capture(&mut self, change: Change) {
-        match change {
-            Change::None => {}
-            Change::Begun => self.captures = self.captures.saturating_add(1),
-            Change::Ended => self.captures = self.captures.saturating_sub(1),
-        }
-    }
-
     /// Notes that a value could be read which might not have been there.
     pub(crate) fn note_readable<T>(&mut self, from: *const T) {
         const PAGE: usize = 4096;
@@ -144,7 +127,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> Thread {
-        Thread { depth: 0, calls: [0; NESTED], busy: false, path: 0, shard: 0, captures: 0, readable: 0..0 }
+        Thread { depth: 0, calls: [0; NESTED], busy: false, path: 0, shard: 0, readable: 0..0 }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Copied, PeerCopy};
 use super::{Driver, Verdict};
@@ -49,9 +50,11 @@ fn ordinary(peer: &CUDA_MEMCPY3D_PEER) -> Option<CUDA_MEMCPY3D_PEER> {
 
 static REWRITES: AtomicBool = AtomicBool::new(true);
 
-/// How many captures have begun and not ended. One whose stream was destroyed meanwhile counts for ever; then each copy
-/// costs a query, and nothing else changes.
+/// How many captures are under way.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// The captures that have begun and not ended: the stream, and the thread that began. Its lock is held for a moment only.
+static CAPTURES: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 pub(super) fn configure(rewrites: bool) {
     REWRITES.store(rewrites, Relaxed);
@@ -80,19 +83,14 @@ pub(crate) fn may_be_under_way() -> bool {
     UNDER_WAY.load(Relaxed) != 0
 }
 
-/// What a call that has returned does to the number of captures under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// None.
-    None,
-    /// One began.
-    Begun,
-    /// One ended.
-    Ended,
+/// Whether a thread has begun a capture that has not ended.
+pub(crate) fn is_capturing(thread: usize) -> bool {
+    may_be_under_way() && captures().iter().any(|&(_, of)| of == thread)
 }
 
-/// Counts captures that begin and end.
-pub(crate) fn note(function: Function, ret: Code) -> Change {
+/// Takes note of captures that begin and end. `stream` is the handle that the function was given, `thread` anything that
+/// tells threads apart. Answers whether one has ended.
+pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code) -> bool {
     match function {
         Function::cuStreamBeginCapture
         | Function::cuStreamBeginCapture_ptsz
@@ -102,16 +100,37 @@ pub(crate) fn note(function: Function, ret: Code) -> Change {
         | Function::cuStreamBeginCaptureToGraph_ptsz
             if ret == Code::SUCCESS =>
         {
-            UNDER_WAY.fetch_add(1, Relaxed);
-            Change::Begun
+            let mut captures = captures();
+            captures.push((stream, thread));
+            UNDER_WAY.store(captures.len(), Relaxed);
+            false
         }
         // A capture that was invalidated ends with an error. One that was not begun does not end.
-        Function::cuStreamEndCapture | Function::cuStreamEndCapture_ptsz if ends(ret) => {
-            let _ = UNDER_WAY.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
-            Change::Ended
+        Function::cuStreamEndCapture | Function::cuStreamEndCapture_ptsz if ends(ret) => forget(stream, thread),
+        Function::cuStreamDestroy | Function::cuStreamDestroy_v2 if ret == Code::SUCCESS && may_be_under_way() => {
+            forget(stream, thread)
         }
-        _ => Change::None,
+        _ => false,
     }
+}
+
+/// Forgets a stream's capture, whichever thread began it; of the default streams, which threads share handles of, the
+/// thread's own.
+fn forget(stream: usize, thread: usize) -> bool {
+    /// `CU_STREAM_PER_THREAD` is the last handle that means no single stream.
+    const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
+    let mut captures = captures();
+    let is_it = |&(of, by): &(usize, usize)| of == stream && (by == thread || !DEFAULT_STREAMS.contains(&stream));
+    let found = captures.iter().position(is_it);
+    if let Some(position) = found {
+        captures.swap_remove(position);
+    }
+    UNDER_WAY.store(captures.len(), Relaxed);
+    found.is_some()
+}
+
+fn captures() -> MutexGuard<'static, Vec<(usize, usize)>> {
+    CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether `cuStreamEndCapture` has ended a capture: not if the stream was none, was not being captured, or must be
@@ -139,7 +158,6 @@ pub(super) fn decide(driver: &impl Driver, function: Function, copy: &PeerCopy) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
 
     use crate::policy::access::fake::Fake;
 
@@ -218,21 +236,24 @@ mod tests {
     }
 
     #[test]
-    fn note_counts_begun_and_ended_captures() {
-        // The count is the process's: one test at a time.
-        static COUNT: Mutex<()> = Mutex::new(());
-        let _one_at_a_time = COUNT.lock();
-        let note_all = |functions: &[(Function, i32)]| {
-            for &(function, code) in functions {
-                note(function, Code(code));
-            }
-        };
-        note_all(&[(Function::cuStreamEndCapture, 0), (Function::cuStreamBeginCapture_v2, 900)]);
-        assert!(!may_be_under_way(), "an end without a beginning, and one that failed");
-        note_all(&[(Function::cuStreamBeginCapture_v2, 0), (Function::cuStreamBeginCapture_v2_ptsz, 0)]);
-        note_all(&[(Function::cuStreamEndCapture, 901), (Function::cuStreamEndCapture_ptsz, 400)]);
-        assert!(may_be_under_way(), "one is left: 400 ends nothing");
-        note_all(&[(Function::cuStreamEndCapture_ptsz, 0)]);
-        assert!(!may_be_under_way());
+    fn note_captures_end_by_their_stream() {
+        const BEGIN: Function = Function::cuStreamBeginCapture_v2;
+        const END: Function = Function::cuStreamEndCapture;
+        let (here, there) = (901, 902);
+        assert!(!note(END, 0x50, here, Code::SUCCESS), "an end without a beginning");
+        note(BEGIN, 0x50, here, Code(900));
+        assert!(!is_capturing(here), "it failed");
+        note(BEGIN, 0x50, here, Code::SUCCESS);
+        assert!(is_capturing(here) && !is_capturing(there) && may_be_under_way());
+        assert!(!note(END, 0x50, here, Code(400)), "400 ends nothing");
+        assert!(note(END, 0x50, there, Code(901)), "another thread may end it");
+        assert!(!is_capturing(here));
+        note(BEGIN, 0x51, here, Code::SUCCESS);
+        assert!(note(Function::cuStreamDestroy_v2, 0x51, there, Code::SUCCESS) && !is_capturing(here));
+        // The handle of a thread's own default stream means another stream in each thread.
+        note(BEGIN, 2, here, Code::SUCCESS);
+        note(BEGIN, 2, there, Code::SUCCESS);
+        assert!(note(END, 2, there, Code::SUCCESS) && is_capturing(here) && !is_capturing(there));
+        assert!(note(END, 2, here, Code::SUCCESS) && !is_capturing(here));
     }
 }

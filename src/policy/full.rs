@@ -30,7 +30,7 @@ use crate::os::child::{self, Ended};
 
 /// A pair to prove: the device that reaches, and the one that is reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct DevicePair {
     /// UUID of the device that reaches.
     pub(crate) src_uuid: [u8; 16],
     /// UUID of the device that is reached.
@@ -63,7 +63,7 @@ const HEAD_START: Duration = Duration::from_secs(5);
 ///
 /// Takes a moment if the answer is in the cache, else seconds, and never more than [`LIMIT`] and a second; the calling
 /// thread takes no signal meanwhile. Nothing of the process is changed.
-pub(crate) fn prove(question: &Question) -> Answer {
+pub(crate) fn prove(question: &DevicePair) -> Answer {
     os::undisturbed(|| {
         if os::is_secure_execution() {
             // Its environment, and so the command and the cache, are its user's choice.
@@ -102,7 +102,7 @@ impl Surroundings {
         }
     }
 
-    fn prove(&self, question: &Question) -> Answer {
+    fn prove(&self, question: &DevicePair) -> Answer {
         let known = self.cache.as_ref().zip(key(question));
         if let Some(answer) = known.as_ref().and_then(|(cache, key)| cache.get(key)) {
             return answer;
@@ -114,7 +114,7 @@ impl Surroundings {
         answer
     }
 
-    fn ask_the_command(&self, question: &Question) -> Answer {
+    fn ask_the_command(&self, question: &DevicePair) -> Answer {
         let is_command =
             |path: &&PathBuf| fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0);
         let Some(command) = self.commands.iter().find(is_command) else {
@@ -252,14 +252,14 @@ struct Key {
 }
 
 /// The key of a question on this machine, as it runs now; none if the system does not say when it was started.
-fn key(question: &Question) -> Option<Key> {
+fn key(question: &DevicePair) -> Option<Key> {
     let line = |path| Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty());
     let module = line("/sys/module/nvidia/version").unwrap_or_else(|| "-".to_owned());
     Some(key_of(question, &module, &line("/proc/sys/kernel/random/boot_id")?))
 }
 
-fn key_of(question: &Question, module: &str, boot: &str) -> Key {
-    let Question { src_uuid, dst_uuid, src_bus_id, dst_bus_id, driver_version } = question;
+fn key_of(question: &DevicePair, module: &str, boot: &str) -> Key {
+    let DevicePair { src_uuid, dst_uuid, src_bus_id, dst_bus_id, driver_version } = question;
     let (from, to) = (uuid(*src_uuid), uuid(*dst_uuid));
     let head = [
         "p2pshim proof 1".to_owned(),
@@ -421,8 +421,8 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    fn question() -> Question {
-        Question {
+    fn question() -> DevicePair {
+        DevicePair {
             src_uuid: *b"\x89\x32\xf9\x37\xd7\x2c\x41\x06\xc1\x2f\x20\xbd\x9f\xae\xd9\xf6",
             dst_uuid: [1; 16],
             src_bus_id: "0000:01:00.0".to_owned(),
@@ -468,7 +468,7 @@ mod tests {
                 _ => panic!("{first:?}, {second:?}"),
             }
             assert_eq!(folder.runs(), 1);
-            let another = Question { driver_version: 13010, ..question() };
+            let another = DevicePair { driver_version: 13010, ..question() };
             surroundings.prove(&another);
             assert_eq!(folder.runs(), 2, "another driver");
             surroundings.prove(&question());
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn prove_devices_that_nobody_has_is_unknown() {
         let before = std::env::vars_os().count();
-        assert!(matches!(prove(&Question { src_uuid: [0xfe; 16], ..question() }), Answer::Unknown(_)));
+        assert!(matches!(prove(&DevicePair { src_uuid: [0xfe; 16], ..question() }), Answer::Unknown(_)));
         assert_eq!(std::env::vars_os().count(), before);
     }
 
@@ -563,7 +563,7 @@ mod tests {
         for damaged in [format!("{good}\n"), format!("{good}verdict failed\n"), good.replace("passed", "unknown x")] {
             assert_eq!(parse(&damaged, &key), None, "{damaged}");
         }
-        let moved = Question { dst_bus_id: "0000:03:00.0".to_owned(), ..question() };
+        let moved = DevicePair { dst_bus_id: "0000:03:00.0".to_owned(), ..question() };
         for other in [
             key_of(&question(), "580.159.05", "boot"),
             key_of(&question(), "580.159.04", "b"),
@@ -673,7 +673,7 @@ mod tests {
             ];
             let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();
             let surroundings = Surroundings { commands: vec![command.clone()], environment, cache: None, limit };
-            surroundings.prove(&Question { src_uuid: uuid(2), dst_uuid: uuid(3), ..question() })
+            surroundings.prove(&DevicePair { src_uuid: uuid(2), dst_uuid: uuid(3), ..question() })
         };
         assert_eq!(prove("drop:0>1,lost:3>2", LONG), Answer::Passed);
         let Answer::Failed(why) = prove("lost:2>3", LONG) else { panic!() };

@@ -82,7 +82,7 @@ pub(crate) trait Driver {
     fn drop_mark(&self, mark: Mark);
 
     /// Takes memory for a proof.
-    fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code>;
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code>;
 
     /// Lets another device access it; for mapped memory and pools.
     fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code>;
@@ -101,6 +101,9 @@ pub(crate) trait Driver {
 
     /// What has been downloaded.
     fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8>;
+
+    /// Where a device is on the PCI bus.
+    fn bus_id(&self, device: i32) -> Option<String>;
 
     /// Has another process prove with kernels that a device reaches the memory of another.
     fn prove_fully(&self, src: i32, dst: i32) -> full::Answer;
@@ -165,6 +168,8 @@ pub(crate) struct Scratch {
     pub(crate) kind: ScratchKind,
     /// The context of the stream.
     pub(crate) context: usize,
+    /// What tells it from later ones.
+    pub(crate) context_id: u64,
     /// The device.
     pub(crate) device: i32,
     /// The memory's address.
@@ -273,7 +278,7 @@ pub(crate) enum Verdict {
 /// What is called in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
 /// nothing that was not enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct HarmlessEnable {
     /// The context of the memory.
     pub(crate) peer: usize,
     /// The flags.

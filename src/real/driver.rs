@@ -10,7 +10,7 @@ use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HO
 use crate::os;
 use crate::policy::access::HALF;
 use crate::policy::capture::{self, Replacement};
-use crate::policy::full::{self, Answer, Question};
+use crate::policy::full::{self, Answer, DevicePair};
 use crate::policy::{Copied, Driver, Holder, Mark, Memory, PeerCopy, Scratch, ScratchKind, Span};
 
 /// A function of the driver, looked for once.
@@ -20,6 +20,9 @@ struct Entry {
 }
 
 impl Entry {
+    /// In place of the address of a function that the driver does not have.
+    const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
+
     const fn new(name: &'static CStr) -> Self {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -28,13 +31,15 @@ impl Entry {
         let mut found = self.found.load(Relaxed);
         if found.is_null() {
             found = os::undisturbed(|| {
-                let looked_for = Handle::to_loaded(c"libcuda.so.1").and_then(|driver| driver.symbol(self.name));
+                let driver = Handle::to_loaded(c"libcuda.so.1");
+                let found = driver.map(|driver| driver.symbol(self.name).filter(|&found| loader::pin(found)));
                 loader::forget_error();
-                looked_for.filter(|&found| loader::pin(found))
+                // A driver that is there and lacks it is not asked again.
+                found.map(|found| found.unwrap_or(Self::ABSENT))
             })?;
             self.found.store(found, Relaxed);
         }
-        Some(found)
+        (found != Self::ABSENT).then_some(found)
     }
 }
 
@@ -150,6 +155,11 @@ pub(crate) struct AccessDesc {
 const READ_WRITE: c_int = 3;
 
 impl AccessDesc {
+    /// Whether it takes access away.
+    pub(crate) fn takes_away(&self) -> bool {
+        self.flags == 0
+    }
+
     /// The device whose access is set, if it is a device and the flags are some that there are.
     pub(crate) fn device(&self) -> Option<i32> {
         self.location.device_id().filter(|_| [0, 1, READ_WRITE].contains(&self.flags))
@@ -170,8 +180,9 @@ struct AllocationProp {
 }
 
 /// `CUmemPoolProps`.
+#[derive(Clone, Copy)]
 #[repr(C)]
-struct PoolProps {
+pub(crate) struct PoolProps {
     kind: c_int,
     handle_types: c_int,
     location: Location,
@@ -246,6 +257,16 @@ fn within<T>(context: usize, work: impl FnOnce() -> Result<T, Code>) -> Result<T
     // SAFETY: `popped` is what the function writes.
     unsafe { ctx_pop_current(&mut popped) };
     result
+}
+
+/// Sets a pool's right for a device that has it, which changes nothing and answers what there is to answer.
+pub(crate) fn keep_right(pool: usize, device: i32) -> Code {
+    RealDriver.grant(pool, device)
+}
+
+/// The device of a pool that is made with these properties; none for memory of the host.
+pub(crate) fn device_of_pool(properties: &PoolProps) -> Option<i32> {
+    properties.location.device_id()
 }
 
 /// The driver of this process.
@@ -402,8 +423,8 @@ impl Driver for RealDriver {
     }
 
     fn has_marks(&self) -> bool {
-        static CTX_RECORD_EVENT: Entry = Entry::new(c"cuCtxRecordEvent");
-        CTX_RECORD_EVENT.get().is_some()
+        // SAFETY: neither is a handle, and the function answers so.
+        !is_missing(unsafe { ctx_record_event(0, 0) })
     }
 
     fn mark(&self, context: usize) -> Option<Mark> {
@@ -434,8 +455,8 @@ impl Driver for RealDriver {
         let _ = within(mark.context, || checked(unsafe { event_destroy(mark.event) }, ()));
     }
 
-    fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
-        within(context, || take_scratch(kind, context, device))
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
+        within(context.0, || take_scratch(kind, context, device))
     }
 
     fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
@@ -450,7 +471,8 @@ impl Driver for RealDriver {
 
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         let count = bytes.len().min(to.half());
-        // SAFETY: the scratch's page-locked memory is ours, has that many bytes, and no copy from it is under way.
+        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier proof has
+        // left under way reads other bytes then, which nobody looks at.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
         // SAFETY: both have that many bytes and are never freed.
         within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }, ()))
@@ -486,32 +508,34 @@ impl Driver for RealDriver {
         copy
     }
 
+    fn bus_id(&self, device: i32) -> Option<String> {
+        identity(device).ok().map(|(_, bus_id)| bus_id)
+    }
+
     fn prove_fully(&self, src: i32, dst: i32) -> Answer {
-        match question(src, dst) {
-            Ok(question) => full::prove(&question),
+        match device_pair(src, dst) {
+            Ok(pair) => full::prove(&pair),
             Err(code) => Answer::Unknown(format!("the driver does not name the devices ({})", code.0)),
         }
     }
 
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
-        /// `CUDA_ERROR_NOT_READY`.
-        const NOT_READY: Code = Code(600);
         // SAFETY: the stream is ours and is never destroyed.
         within(scratch.context, || match unsafe { stream_query(scratch.stream) } {
             Code::SUCCESS => Ok(true),
-            NOT_READY => Ok(false),
+            Code::NOT_READY => Ok(false),
             code => Err(code),
         })
     }
 }
 
 /// What another process has to be told to find the two devices.
-fn question(src: i32, dst: i32) -> Result<Question, Code> {
+fn device_pair(src: i32, dst: i32) -> Result<DevicePair, Code> {
     let mut driver_version = 0;
     // SAFETY: the function writes one int.
     checked(unsafe { driver_get_version(&mut driver_version) }, ())?;
     let ((src_uuid, src_bus_id), (dst_uuid, dst_bus_id)) = (identity(src)?, identity(dst)?);
-    Ok(Question { src_uuid, dst_uuid, src_bus_id, dst_bus_id, driver_version })
+    Ok(DevicePair { src_uuid, dst_uuid, src_bus_id, dst_bus_id, driver_version })
 }
 
 /// A device's UUID, and where it is on the PCI bus.
@@ -533,43 +557,40 @@ fn identity(device: i32) -> Result<([u8; 16], String), Code> {
 }
 
 /// Takes memory, page-locked memory of the host, and a stream, in the current context. Nothing of it is ever given back:
-/// that would wait for the device.
-fn take_scratch(kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
+/// that would wait for the device. So what is most likely to fail comes first.
+fn take_scratch(kind: ScratchKind, (context, context_id): (usize, u64), device: i32) -> Result<Scratch, Code> {
     /// `CU_STREAM_NON_BLOCKING`.
     const NON_BLOCKING: c_uint = 1;
     /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
     const PORTABLE: c_uint = 1;
     let wanted = if kind == ScratchKind::Page { 4096 } else { 2 * HALF };
-    let (mut stream, mut host) = (0, 0);
-    // SAFETY: both write one handle or address.
-    checked(unsafe { stream_create(&mut stream, NON_BLOCKING) }, ())?;
-    // SAFETY: as above.
-    checked(unsafe { mem_host_alloc(&mut host, wanted, PORTABLE) }, ())?;
-    let scratch = Scratch { kind, context, device, address: 0, bytes: wanted, stream, pool: 0, host };
+    let (mut address, mut bytes, mut pool, mut stream, mut host) = (0, wanted, 0, 0, 0);
+    let take_stream = |stream: &mut usize| {
+        // SAFETY: the function writes a handle.
+        checked(unsafe { stream_create(stream, NON_BLOCKING) }, ())
+    };
     match kind {
-        ScratchKind::Plain | ScratchKind::Page => {
-            let mut address = 0;
-            // SAFETY: `address` is what the function writes.
-            checked(unsafe { mem_alloc(&mut address, wanted) }, ())?;
-            Ok(Scratch { address, ..scratch })
-        }
+        // SAFETY: the function writes an address.
+        ScratchKind::Plain | ScratchKind::Page => checked(unsafe { mem_alloc(&mut address, wanted) }, ())?,
+        ScratchKind::Mapped => (address, bytes) = take_mapped(wanted, device)?,
         ScratchKind::Pool => {
-            let mut pool = 0;
-            let mut address = 0;
             // SAFETY: plain integers, for which zero is a value.
             let mut properties: PoolProps = unsafe { zeroed() };
             (properties.kind, properties.location) = (PINNED, Location::device(device));
-            // SAFETY: `pool` is what the function writes.
-            checked(unsafe { mem_pool_create(&mut pool, &properties) }, ())?;
-            // SAFETY: `address` is what the function writes.
-            checked(unsafe { mem_alloc_from_pool_async(&mut address, wanted, pool, stream) }, ())?;
-            Ok(Scratch { address, pool, ..scratch })
-        }
-        ScratchKind::Mapped => {
-            let (address, bytes) = take_mapped(wanted, device)?;
-            Ok(Scratch { address, bytes, ..scratch })
+            take_stream(&mut stream)?;
+            // SAFETY: the functions write a handle and an address.
+            unsafe {
+                checked(mem_pool_create(&mut pool, &properties), ())?;
+                checked(mem_alloc_from_pool_async(&mut address, wanted, pool, stream), ())?;
+            }
         }
     }
+    if stream == 0 {
+        take_stream(&mut stream)?;
+    }
+    // SAFETY: the function writes an address.
+    checked(unsafe { mem_host_alloc(&mut host, wanted, PORTABLE) }, ())?;
+    Ok(Scratch { kind, context, context_id, device, address, bytes, stream, pool, host })
 }
 
 fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {

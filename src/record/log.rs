@@ -76,16 +76,6 @@ pub(crate) fn pair_warning(one: u8, other: u8, what: fmt::Arguments<'_>) {
     log::warn!(target: DECISIONS, "{}: {what}", Pair(one, other));
 }
 
-/// Says that a pair could not be verified.
-pub(crate) fn unproven(one: u8, other: u8, why: fmt::Arguments<'_>) {
-    log::warn!(
-        target: DECISIONS,
-        "{}: could not be verified, so copies go through the host for now: {why}. It is tried again when twice as much has \
-         been copied",
-        Pair(one, other),
-    );
-}
-
 /// Shows a call that has returned.
 pub(crate) fn call(event: &Event<'_>) {
     log::trace!(target: CALLS, "{event}");

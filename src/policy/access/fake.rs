@@ -221,7 +221,7 @@ impl Driver for Fake {
 
     fn drop_mark(&self, _: Mark) {}
 
-    fn scratch(&self, kind: ScratchKind, context: usize, device: i32) -> Result<Scratch, Code> {
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
         assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
         let code = if kind == ScratchKind::Mapped { self.mapping.get() } else { self.allocating.get() };
         if code != Code::SUCCESS {
@@ -229,7 +229,9 @@ impl Driver for Fake {
         }
         let address = self.next.replace(self.next.get() + 1);
         let bytes = if kind == ScratchKind::Page { 4096 } else { 1 << 20 };
-        Ok(Scratch { kind, context, device, address, bytes, stream: address as usize, pool: 0, host: 0 })
+        let (context, context_id) = context;
+        let stream = address as usize;
+        Ok(Scratch { kind, context, context_id, device, address, bytes, stream, pool: 0, host: 0 })
     }
 
     fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
@@ -277,6 +279,10 @@ impl Driver for Fake {
     fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8> {
         let all = self.bytes.borrow();
         all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default()
+    }
+
+    fn bus_id(&self, _: i32) -> Option<String> {
+        None
     }
 
     fn prove_fully(&self, src: i32, dst: i32) -> Answer {

@@ -4,31 +4,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Access;
 use super::registry::Owner;
-use crate::api::Function;
 use crate::api::abi::Code;
 use crate::config;
 use crate::policy::{Driver, Holder};
 
-/// What is written over a successful answer.
+/// Whose memory a function sets rights of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hidden {
-    /// Nothing: the answer stays.
-    Nothing,
-    /// Zeros: no access, no such capability.
-    Zeros,
-}
-
-/// Who a function grants access to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum Grants {
     /// A pool's.
-    Pool(usize),
+    OfPool(usize),
     /// What is mapped at an address.
-    Mapped(u64),
+    OfMapped(u64),
 }
-
-/// `CUDA_ERROR_INVALID_DEVICE`: what the driver answers where there is no path.
-const INVALID_DEVICE: Code = Code(101);
 
 impl Access {
     /// Whether anything is hidden.
@@ -41,29 +28,22 @@ impl Access {
         self.lock().access == config::Access::Off
     }
 
-    /// What becomes of the output of a query about a device's access to another.
-    pub(crate) fn hidden(&self, function: Function, device: i32, peer: i32, attribute: Option<i32>) -> Hidden {
-        /// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`: 0 is the best, and no access.
+    /// Whether zeros take the place of what a successful query told about a device's access to another.
+    pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
+        /// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`, which compares links and says nothing of access.
         const PERFORMANCE_RANK: i32 = 1;
-        let is_query = matches!(
-            function,
-            Function::cuDeviceCanAccessPeer
-                | Function::cuDeviceGetP2PAttribute
-                | Function::cuDeviceGetP2PAtomicCapabilities
-        );
-        let is_hidden = is_query && attribute != Some(PERFORMANCE_RANK) && self.lock().is_denied(device, peer);
-        if is_hidden { Hidden::Zeros } else { Hidden::Nothing }
+        attribute != Some(PERFORMANCE_RANK) && self.lock().is_denied(device, peer)
     }
 
     /// What is answered to a call that grants devices access to memory, if any of them may not have it.
-    pub(crate) fn refused(&self, driver: &impl Driver, of: Named, devices: &[i32]) -> Option<Code> {
+    pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
         let owners = match of {
-            Named::Mapped(address) => {
+            Grants::OfMapped(address) => {
                 // Memory of the host can be mapped as well: nobody is denied that.
                 let of_a_device = driver.memory(address).filter(|memory| memory.holder == Holder::Mapped);
                 of_a_device.map(|memory| memory.device).into_iter().collect()
             }
-            Named::Pool(pool) => self.owners_of_pool(driver, pool),
+            Grants::OfPool(pool) => self.owners_of_pool(driver, pool),
         };
         if devices.iter().any(|device| !(0..driver.device_count()).contains(device)) {
             return None;
@@ -72,10 +52,11 @@ impl Access {
         let registry = self.lock();
         let is_refused =
             |device: &i32| !owners.contains(device) && owners.iter().any(|&owner| registry.is_denied(*device, owner));
-        devices.iter().any(is_refused).then_some(INVALID_DEVICE)
+        devices.iter().any(is_refused).then_some(Code::INVALID_DEVICE)
     }
 
-    /// The device of a pool: known from a copy, or from the start, or the one that has access to it.
+    /// The device of a pool: known since it was made or copied, or its device's from the start. Of a pool from another
+    /// process only those are known that have access to it: if nobody may have any, that will do.
     fn owners_of_pool(&self, driver: &impl Driver, pool: usize) -> Vec<i32> {
         let known = self.lock().find(|owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool));
         if let Some((_, Owner::Pool { device, .. })) = known {
@@ -84,7 +65,8 @@ impl Access {
         let devices = || 0..driver.device_count();
         match devices().find(|&device| driver.default_pool(device) == Some(pool)) {
             Some(device) => vec![device],
-            None => devices().filter(|&device| driver.pool_access(pool, device)).collect(),
+            None if self.denies_all() => devices().filter(|&device| driver.pool_access(pool, device)).collect(),
+            None => Vec::new(),
         }
     }
 }

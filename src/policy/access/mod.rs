@@ -11,12 +11,16 @@
 //!
 //! What the program sees of peer access is what it asked for itself ([`View`]).
 
-mod cause;
 mod cells;
 mod decide;
 #[cfg(test)]
 pub(crate) mod fake;
 mod hide;
+mod limit;
+#[allow(dead_code, reason = "the command shows all of it")]
+mod machine;
+mod open;
+mod outcome;
 mod proof;
 mod registry;
 #[cfg(test)]
@@ -24,9 +28,8 @@ mod tests;
 mod view;
 
 pub(crate) use decide::Circumstances;
-pub(crate) use hide::{Hidden, Named};
+pub(crate) use hide::Grants;
 pub(crate) use proof::HALF;
-pub(crate) use view::PEER_ACCESS_NOT_ENABLED;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -107,6 +110,16 @@ impl Access {
         let _ = self.graphs.fetch_update(Relaxed, Relaxed, |graphs| graphs.checked_sub(1));
     }
 
+    /// The number of a context that exists.
+    fn context_number(&self, handle: usize, id: u64, device: i32) -> Option<u8> {
+        let (number, is_another_gone) = self.lock().context(&self.cells, handle, id, device);
+        if is_another_gone {
+            self.cache.forget();
+            self.cells.unsettle();
+        }
+        number
+    }
+
     /// Whose memory an address is. Asks the driver, if it is not known.
     fn place(&self, driver: &impl Driver, address: u64) -> Option<Place> {
         if let Some(place) = self.cache.find(address) {
@@ -120,7 +133,7 @@ impl Access {
             Holder::Foreign => Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 },
             Holder::Context(context) => {
                 let id = driver.context_id(context)?;
-                let owner = self.lock().context(&self.cells, context, id, memory.device)?;
+                let owner = self.context_number(context, id, memory.device)?;
                 Place { kind: Kind::Plain, device: device?, owner, reach: 0 }
             }
             Holder::Pool(pool) => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::cells::{Cells, OWNERS};
 use crate::config::{self, Config, Denied, Probe};
 use crate::policy::memory::{Kind, Place};
+use crate::policy::path::Why;
 use crate::policy::{Scratch, ScratchKind};
 
 /// Somebody whose memory is copied; its number is its position plus one.
@@ -79,6 +80,24 @@ pub(super) struct Attempts {
     pub(super) is_told: bool,
 }
 
+/// Thresholds stay within their types.
+pub(super) const MOST_SHIFT: u32 = 24;
+
+impl Attempts {
+    /// One more, in vain.
+    pub(super) fn put_off(&mut self, why: Why) {
+        self.shift = (self.shift + 1).min(MOST_SHIFT);
+        self.is_limit = why == Why::Limit;
+        self.is_busy = why == Why::Busy;
+    }
+
+    /// Others had to have the place.
+    pub(super) fn limited(&mut self) {
+        self.put_off(Why::Limit);
+        self.put_off(Why::Limit);
+    }
+}
+
 /// What is kept under the lock.
 pub(super) struct Registry {
     pub(super) access: config::Access,
@@ -86,7 +105,7 @@ pub(super) struct Registry {
     pub(super) grants_pools: bool,
     denied: Vec<Denied>,
     owners: Vec<Option<Owner>>,
-    links: Vec<Link>,
+    links: BTreeMap<(u8, u8), Link>,
     attempts: BTreeMap<(u8, u8), Attempts>,
     proofs: BTreeMap<(Kind, u8, u8), Proof>,
     scratch: Vec<Scratch>,
@@ -100,6 +119,8 @@ pub(super) struct Registry {
     pub(super) is_acting: bool,
     /// Pairs that wait for the end of a capture.
     pub(super) waiting: Vec<(Place, Place)>,
+    /// Of which devices it was said which way their copies take.
+    pub(super) told: BTreeSet<(u8, u8, u32)>,
 }
 
 impl Registry {
@@ -110,7 +131,7 @@ impl Registry {
             grants_pools: true,
             denied: Vec::new(),
             owners: Vec::new(),
-            links: Vec::new(),
+            links: BTreeMap::new(),
             attempts: BTreeMap::new(),
             proofs: BTreeMap::new(),
             scratch: Vec::new(),
@@ -119,6 +140,7 @@ impl Registry {
             gone_pools: BTreeSet::new(),
             is_acting: false,
             waiting: Vec::new(),
+            told: BTreeSet::new(),
         }
     }
 
@@ -139,16 +161,17 @@ impl Registry {
         self.is_denied(one, other) || self.is_denied(other, one)
     }
 
-    /// The number of a context. An earlier one of the same handle is gone.
-    pub(super) fn context(&mut self, cells: &Cells, handle: usize, id: u64, device: i32) -> Option<u8> {
+    /// The number of a context, and whether an earlier one of the same handle was forgotten.
+    pub(super) fn context(&mut self, cells: &Cells, handle: usize, id: u64, device: i32) -> (Option<u8>, bool) {
         let known = |owner: &Owner| matches!(owner, Owner::Context { handle: h, .. } if *h == handle);
-        if let Some((number, owner)) = self.find(known) {
-            if owner == (Owner::Context { handle, id, device }) {
-                return Some(number);
+        let known = self.find(known);
+        match known {
+            Some((number, owner)) if owner == (Owner::Context { handle, id, device }) => (Some(number), false),
+            _ => {
+                known.into_iter().for_each(|(number, _)| self.forget(cells, number));
+                (self.add(Owner::Context { handle, id, device }), known.is_some())
             }
-            self.forget(cells, number);
         }
-        self.add(Owner::Context { handle, id, device })
     }
 
     /// The number of a pool.
@@ -195,7 +218,7 @@ impl Registry {
         if let Owner::Context { handle, .. } = owner {
             self.drop_scratches(|scratch| scratch.context == handle);
         }
-        self.links.retain(|link| link.from != number && link.to != number);
+        self.links.retain(|&(from, to), _| from != number && to != number);
         self.attempts.retain(|&(one, other), _| one != number && other != number);
         self.waiting.retain(|(src, dst)| src.owner != number && dst.owner != number);
         if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {
@@ -205,20 +228,16 @@ impl Registry {
     }
 
     pub(super) fn link(&self, from: u8, to: u8) -> Option<&Link> {
-        self.links.iter().find(|link| (link.from, link.to) == (from, to))
+        self.links.get(&(from, to))
     }
 
     /// The link, which is made if there is none.
-    pub(super) fn link_mut(&mut self, from: u8, to: u8) -> Option<&mut Link> {
-        let position = self.links.iter().position(|link| (link.from, link.to) == (from, to)).unwrap_or_else(|| {
-            self.links.push(Link { from, to, program: false, ours: Ours::No });
-            self.links.len() - 1
-        });
-        self.links.get_mut(position)
+    pub(super) fn link_mut(&mut self, from: u8, to: u8) -> &mut Link {
+        self.links.entry((from, to)).or_insert(Link { from, to, program: false, ours: Ours::No })
     }
 
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
-        self.links.iter()
+        self.links.values()
     }
 
     /// The open link by which one side reaches the other's memory, if that belongs to a context.
@@ -233,7 +252,7 @@ impl Registry {
                 .owner(number)
                 .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
         };
-        self.links.iter().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_open())
+        self.links.values().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_open())
     }
 
     pub(super) fn attempts_mut(&mut self, src: Place, dst: Place) -> &mut Attempts {
@@ -258,8 +277,9 @@ impl Registry {
         self.proofs.insert((kind, low, high), proof);
     }
 
-    pub(super) fn scratch(&self, kind: ScratchKind, context: usize) -> Option<Scratch> {
-        self.scratch.iter().copied().find(|scratch| scratch.kind == kind && scratch.context == context)
+    pub(super) fn scratch(&self, kind: ScratchKind, (context, id): (usize, u64)) -> Option<Scratch> {
+        let is_it = |scratch: &&Scratch| (scratch.kind, scratch.context, scratch.context_id) == (kind, context, id);
+        self.scratch.iter().find(is_it).copied()
     }
 
     pub(super) fn add_scratch(&mut self, scratch: Scratch) {
@@ -273,6 +293,8 @@ impl Registry {
 
     /// A reset ends the pools of a device.
     pub(super) fn forget_pools(&mut self, device: i32) {
+        self.granted.clear();
+        self.gone_pools.clear();
         self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
     }
 

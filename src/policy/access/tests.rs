@@ -5,7 +5,7 @@ use super::*;
 use crate::api::abi::Code;
 use crate::config::{Denied, Probe};
 use crate::policy::full::Answer;
-use crate::policy::{Question, Revision};
+use crate::policy::{HarmlessEnable, Revision};
 
 struct Process {
     access: Box<Access>,
@@ -45,9 +45,9 @@ impl Process {
     /// As the hook does it.
     fn enable(&self, from: usize, to: usize) -> i32 {
         self.driver.current.set(context(from));
-        if let Some(question) = self.access.enabling(&self.driver, context(to), 0) {
-            assert_eq!((question.flags, question.from), (1, Code(1)), "enables nothing");
-            return question.to.0;
+        if let Some(harmless) = self.access.enabling(&self.driver, context(to), 0) {
+            assert_eq!((harmless.flags, harmless.from), (1, Code(1)), "enables nothing");
+            return harmless.to.0;
         }
         let call = || self.driver.relaxed(|| self.driver.enable(context(from), context(to))).unwrap();
         let mut ret = call();
@@ -63,17 +63,16 @@ impl Process {
 
     fn disable(&self, from: usize, to: usize) -> i32 {
         self.driver.current.set(context(from));
-        let question = self.access.disabling(&self.driver, context(to));
-        let (ret, stays) = match question {
-            Some(Question { peer, flags: 0, from: expected, to }) => {
+        let harmless = self.access.disabling(&self.driver, context(to));
+        let (ret, stays) = match harmless {
+            Some(HarmlessEnable { peer, flags: 0, from: expected, to }) => {
                 let ret = self.driver.relaxed(|| self.driver.enable(context(from), peer)).unwrap();
                 assert_eq!(ret, expected);
                 (to, true)
             }
             _ => (self.driver.relaxed(|| self.driver.disable(context(from), context(to))).unwrap(), false),
         };
-        self.access.disabled(&self.driver, context(to), ret, stays);
-        ret.0
+        self.access.disabled(&self.driver, context(to), ret, stays).0
     }
 }
 
@@ -361,13 +360,13 @@ fn hidden_pairs_are_seen_by_nobody() {
         let process = Process::configured(Fake::new(), &config);
         process.staged(0, 1, Why::Denied);
         assert_eq!((process.enable(0, 1), process.disable(0, 1)), (217, 705));
-        let hidden = |peer| process.access.hidden(crate::api::Function::cuDeviceCanAccessPeer, 0, peer, None);
-        assert_eq!(hidden(1), Hidden::Zeros);
-        let refused = |device| process.access.refused(&process.driver, Named::Pool(pool(0)), &[0, device]);
+        let hidden = |peer| process.access.is_hidden(0, peer, None);
+        assert!(hidden(1));
+        let refused = |device| process.access.refused(&process.driver, Grants::OfPool(pool(0)), &[0, device]);
         assert_eq!(refused(1), Some(Code(101)));
-        assert_eq!(process.access.refused(&process.driver, Named::Mapped(mapped(0)), &[1]), Some(Code(101)));
+        assert_eq!(process.access.refused(&process.driver, Grants::OfMapped(mapped(0)), &[1]), Some(Code(101)));
         let is_all = config.access == config::Access::Off;
-        assert_eq!(hidden(2) == Hidden::Zeros, is_all);
+        assert_eq!(hidden(2), is_all);
         assert_eq!(refused(2).is_some(), is_all);
         assert_eq!(process.enable(2, 3) == 217, is_all);
         assert_eq!(process.driver.enables.get() == 0, is_all);

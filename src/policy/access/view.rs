@@ -5,49 +5,38 @@
 //! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
 //! with a direct copy end with an error once the path is closed.
 
-use std::time::Duration;
-
-use super::decide::{PEER_ACCESS_ALREADY_ENABLED, TOO_MANY_PEERS};
-use super::registry::{Ours, Owner, Proof, Registry};
+use super::limit::LONG;
+use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, Question, Revision};
-
-/// How long a context is waited for that the program wants another peer for.
-const LONG: Duration = Duration::from_millis(100);
-
-/// `CUDA_ERROR_INVALID_VALUE`.
-const INVALID_VALUE: Code = Code(1);
-/// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
-const PEER_ACCESS_UNSUPPORTED: Code = Code(217);
-/// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
-pub(crate) const PEER_ACCESS_NOT_ENABLED: Code = Code(705);
+use crate::policy::{Driver, HarmlessEnable, Revision};
 
 impl Access {
-    /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`.
-    pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<Question> {
+    /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
+    /// which the driver looks at after the contexts and before it enables anything.
+    pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
         if !self.hides() {
             return None;
         }
-        let device = driver.device_of_context(driver.current_context()?)?;
+        let current = driver.current_context()?;
         let is_denied = self.denies_all() || {
+            let device = driver.device_of_context(current)?;
             let other = driver.context_id(peer).and_then(|_| driver.device_of_context(peer))?;
             self.lock().is_denied(device, other)
         };
-        // Flags are looked at after the contexts, and before anything is enabled.
-        let to = if flags == 0 { PEER_ACCESS_UNSUPPORTED } else { INVALID_VALUE };
-        is_denied.then_some(Question { peer, flags: 1, from: INVALID_VALUE, to })
+        let to = if flags == 0 { Code::PEER_ACCESS_UNSUPPORTED } else { Code::INVALID_VALUE };
+        is_denied.then_some(HarmlessEnable { peer, flags: 1, from: Code::INVALID_VALUE, to })
     }
 
-    /// What is called in place of `cuCtxDisablePeerAccess(peer)`.
-    pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<Question> {
+    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more.
+    pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         let (from, to) = self.numbers(driver, peer)?;
         let registry = self.lock();
         let link = registry.link(from, to)?;
         let stays = link.ours == Ours::Held || (link.program && registry.wants(from, to));
-        let answer = if link.program { Code::SUCCESS } else { PEER_ACCESS_NOT_ENABLED };
-        stays.then_some(Question { peer, flags: 0, from: PEER_ACCESS_ALREADY_ENABLED, to: answer })
+        let same = Code::PEER_ACCESS_ALREADY_ENABLED;
+        stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
     }
 
     /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`. `is_first` unless it was called twice.
@@ -57,17 +46,17 @@ impl Access {
                 self.note_enabled(driver, peer);
                 Revision::Keep
             }
-            PEER_ACCESS_ALREADY_ENABLED if flags == 0 => {
+            Code::PEER_ACCESS_ALREADY_ENABLED if flags == 0 => {
                 let Some((from, to)) = self.numbers(driver, peer) else { return Revision::Keep };
-                match self.lock().link_mut(from, to) {
-                    Some(link) if link.ours != Ours::No && !link.program => {
-                        link.program = true;
-                        Revision::Answer(Code::SUCCESS)
-                    }
-                    _ => Revision::Keep,
+                let mut registry = self.lock();
+                let Some(link) = registry.link(from, to) else { return Revision::Keep };
+                if link.ours == Ours::No || link.program {
+                    return Revision::Keep;
                 }
+                registry.link_mut(from, to).program = true;
+                Revision::Answer(Code::SUCCESS)
             }
-            TOO_MANY_PEERS if is_first => {
+            Code::TOO_MANY_PEERS if is_first => {
                 let from = driver.current_context().and_then(|current| self.number(driver, current));
                 let is_given_up = from
                     .is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from, 0, LONG)).unwrap_or_default());
@@ -77,37 +66,36 @@ impl Access {
         }
     }
 
-    /// What the program gets for an answer to `cuCtxDisablePeerAccess(peer)`, and what follows from it. `stays` if what was
-    /// called left the access as it is.
-    pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) {
-        if ret != Code::SUCCESS && !stays {
-            return;
-        }
-        let Some((from, to)) = self.numbers(driver, peer) else { return };
+    /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and answers 704
+    /// where disabling would do something.
+    pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
+        let expected = if stays { Code::PEER_ACCESS_ALREADY_ENABLED } else { Code::SUCCESS };
+        let numbers = if ret == expected { self.numbers(driver, peer) } else { None };
+        let Some((from, to)) = numbers else { return ret };
         let mut registry = self.lock();
-        if let Some(link) = registry.link_mut(from, to) {
-            link.program = false;
-            link.ours = if stays { Ours::Held } else { Ours::No };
-        }
+        let Some(&Link { program, ours, .. }) = registry.link(from, to) else { return ret };
+        let link = registry.link_mut(from, to);
+        link.program = false;
+        link.ours = if stays { Ours::Held } else { Ours::No };
         drop(registry);
         self.cells.unsettle();
+        // Whose was it that was closed, or would have been?
+        let was_the_programs = program || (!stays && ours == Ours::No);
+        if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }
     }
 
     fn note_enabled(&self, driver: &impl Driver, peer: usize) {
         let Some(current) = driver.current_context() else { return };
-        let known = |context| {
+        let number = |context| {
             let device = driver.device_of_context(context)?;
-            Some((context, driver.context_id(context)?, device))
+            self.context_number(context, driver.context_id(context)?, device)
         };
-        let (Some(from), Some(to)) = (known(current), known(peer)) else { return };
+        let (Some(from), Some(to)) = (number(current), number(peer)) else { return };
         let mut registry = self.lock();
-        let mut number = |(handle, id, device)| registry.context(&self.cells, handle, id, device);
-        let (Some(from), Some(to)) = (number(from), number(to)) else { return };
-        if let Some(link) = registry.link_mut(from, to) {
-            link.program = true;
-            // Whatever we held was not there any more.
-            link.ours = Ours::No;
-        }
+        let link = registry.link_mut(from, to);
+        link.program = true;
+        // Whatever we held was not there any more.
+        link.ours = Ours::No;
         drop(registry);
         self.cells.unsettle();
     }
@@ -155,9 +143,18 @@ impl Access {
         self.cells.unsettle();
     }
 
-    /// Takes note of a new pool, perhaps with the handle of one that is gone.
-    pub(crate) fn pool_is_new(&self, pool: usize) {
-        self.lock().gone_pools.remove(&pool);
+    /// Takes note of a new pool, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
+    pub(crate) fn pool_is_new(&self, pool: usize, device: Option<i32>) {
+        let mut registry = self.lock();
+        registry.gone_pools.remove(&pool);
+        registry.granted.retain(|&(granted, _)| granted != pool);
+        device.and_then(|device| registry.pool(pool, device));
+    }
+
+    /// Whether the program takes a right away from a device that it never gave, and that we have: then the right stays,
+    /// since copies that are under way may need it.
+    pub(crate) fn keeps_right(&self, pool: usize, device: i32) -> bool {
+        self.has_granted(pool, device)
     }
 
     /// Takes note that the program has set a pool's rights for these devices.

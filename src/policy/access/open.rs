@@ -1,0 +1,275 @@
+//! Proving the path of a pair, and opening it.
+
+use super::decide::Plan;
+use super::limit::SHORT;
+use super::proof::{self, Failure};
+use super::registry::{Ours, Proof};
+use super::{Access, Kind, Path, Why};
+use crate::api::abi::Code;
+use crate::config::Probe;
+use crate::policy::{Driver, Scratch, ScratchKind};
+use crate::record::log;
+
+/// On machines with at most so many devices hardly a context reaches the limit of 8 peers.
+const FEW_DEVICES: i32 = 9;
+/// How often a proof is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
+/// takes 0.1 s then, since rights of memory take long to set on busy devices.
+const PATIENCE: u32 = 6;
+
+impl Access {
+    /// Proves and opens the path of a plan; answers the way that its copies take from now on.
+    pub(super) fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
+        let [src, dst] = plan.devices();
+        // What of the two can access the other's memory.
+        let can = match (driver.can_access(src, dst), driver.can_access(dst, src)) {
+            (Ok(forth), Ok(back)) => [forth, back],
+            (Err(code), _) | (_, Err(code)) => return self.unproven(plan, code),
+        };
+        if driver.device_count() > FEW_DEVICES && !driver.has_marks() {
+            // What we take might have to be given back to the program, which could not be done safely.
+            return self.limited(plan);
+        }
+        if can == [false, false] {
+            self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, Proof::NoPath);
+            log::pair_info(
+                plan.src.device,
+                plan.dst.device,
+                format_args!("no hardware path; copies go through the host"),
+            );
+            return Path::Staged(Why::NoPath);
+        }
+        let is_proven = {
+            let registry = self.lock();
+            registry.probe == Probe::Off
+                || registry.proof(plan.kind, plan.src.device, plan.dst.device) == Some(Proof::Passed)
+        };
+        if is_proven {
+            return self.open(driver, plan, can);
+        }
+        match self.prove_apart(driver, plan, can) {
+            Ok(()) => {
+                self.passed(plan);
+                self.open(driver, plan, can)
+            }
+            Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
+            // Only what the program has opened, or we open for it, can be tested.
+            Err(Setback::NotApart) => {
+                let path = self.open(driver, plan, can);
+                match self.prove_in_place(driver, plan, can) {
+                    _ if path != Path::Direct => path,
+                    Ok(()) => {
+                        self.passed(plan);
+                        path
+                    }
+                    Err(failure) => {
+                        self.close(driver, plan);
+                        self.failed(driver, plan, &failure)
+                    }
+                }
+            }
+            Err(Setback::Busy) => {
+                log::pair_info(plan.src.device, plan.dst.device, format_args!("the devices are busy; verified later"));
+                Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy))
+            }
+        }
+    }
+
+    /// Proves the path by memory that has rights of its own: the program's copies take no path that is not proven.
+    fn prove_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
+        let kind = if plan.kind == Kind::Pool { ScratchKind::Pool } else { ScratchKind::Mapped };
+        let (one, other) = self.scratches(driver, plan, ScratchKind::Page)?;
+        let is_busy = proof::is_busy(driver, &one)? || proof::is_busy(driver, &other)?;
+        if is_busy && self.lock().attempts(plan.src, plan.dst).shift < PATIENCE {
+            return Err(Setback::Busy);
+        }
+        let (src, dst) = match self.scratches(driver, plan, kind) {
+            Err(Failure::Unknown(code)) if is_missing(code) && kind == ScratchKind::Mapped => {
+                return Err(Setback::NotApart);
+            }
+            result => result?,
+        };
+        let [forth, back] = can;
+        // As it will be done with the program's memory.
+        let is_shared = |side: Option<usize>| plan.kind != Kind::Pool || side.is_some();
+        let [src_pool, dst_pool] = plan.pools;
+        let shares =
+            [(&dst, src.device, forth && is_shared(dst_pool)), (&src, dst.device, back && is_shared(src_pool))];
+        for (scratch, device, _) in shares.into_iter().filter(|&(_, _, is_wanted)| is_wanted) {
+            if !self.lock().shared.contains(&(scratch.address, device)) {
+                driver.share(scratch, device).map_err(Failure::from)?;
+                self.lock().shared.push((scratch.address, device));
+            }
+        }
+        self.prove(driver, &src, &dst, !is_busy)?;
+        Ok(self.prove_fully(driver, plan, can)?)
+    }
+
+    /// Proves the path by memory like the program's, once it is open.
+    fn prove_in_place(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Failure> {
+        let (src, dst) = self.scratches(driver, plan, ScratchKind::Plain)?;
+        self.prove(driver, &src, &dst, true)?;
+        self.prove_fully(driver, plan, can)
+    }
+
+    fn prove_fully(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Result<(), Failure> {
+        let is_wanted = self.lock().probe == Probe::Full;
+        let [src, dst] = plan.devices();
+        let ways = [(is_wanted && forth, src, dst), (is_wanted && back, dst, src)];
+        ways.into_iter().filter(|way| way.0).try_for_each(|(_, by, of)| proof::full(driver, by, of))
+    }
+
+    fn prove(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
+        let result = proof::quick(driver, [src, dst], is_timed);
+        if let Err(Failure::Hung { .. }) = result {
+            let mut registry = self.lock();
+            [src, dst].into_iter().for_each(|hung| registry.drop_scratch(hung));
+        }
+        result
+    }
+
+    fn scratches(&self, driver: &impl Driver, plan: &Plan, kind: ScratchKind) -> Result<(Scratch, Scratch), Failure> {
+        let [src, dst] = plan.devices();
+        let [src_context, dst_context] = plan.contexts;
+        let take = |context: (usize, u64), device: i32| {
+            let known = self.lock().scratch(kind, context);
+            if let Some(scratch) = known {
+                return Ok(scratch);
+            }
+            let scratch = driver.scratch(kind, context, device)?;
+            self.lock().add_scratch(scratch);
+            Ok::<_, Failure>(scratch)
+        };
+        Ok((take(src_context, src)?, take(dst_context, dst)?))
+    }
+
+    /// Opens the path, unless the program has.
+    fn open(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Path {
+        if plan.checks_only {
+            return Path::Direct;
+        }
+        match plan.kind {
+            Kind::Pool => self.open_pool(driver, plan, can),
+            _ => self.open_contexts(driver, plan, can),
+        }
+    }
+
+    /// Grants both pools, if there are two: a device writes to another faster than it reads from it.
+    fn open_pool(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
+        let [src, dst] = plan.devices();
+        let [src_pool, dst_pool] = plan.pools;
+        let grants = [(dst_pool.filter(|_| forth), dst, src), (src_pool.filter(|_| back), src, dst)];
+        let mut path = Path::Staged(Why::NoPath);
+        for (pool, of, by) in grants.into_iter().filter_map(|(pool, of, by)| Some((pool?, of, by))) {
+            match driver.grant(pool, by) {
+                Code::SUCCESS => {
+                    self.lock().granted.push((pool, by));
+                    log::pair_info(
+                        plan.src.device,
+                        plan.dst.device,
+                        format_args!("device {by} was granted access to memory pool {pool:#x} of device {of}"),
+                    );
+                    path = Path::Direct;
+                }
+                code if path != Path::Direct => path = self.unproven(plan, code),
+                _ => {}
+            }
+        }
+        path
+    }
+
+    fn open_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
+        let (src, dst) = (plan.src.owner, plan.dst.owner);
+        let [(src_context, _), (dst_context, _)] = plan.contexts;
+        let ways = [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
+        let ways = || ways.into_iter().filter(|&(can, _, _)| can);
+        let codes: Vec<Code> = ways().map(|(_, from, to)| self.open_link(driver, from, to)).collect();
+        let mut opened = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
+        let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
+        // One direction is enough for copies. If there is not even that, somebody else makes room, once.
+        if opened == 0 && worst == Code::TOO_MANY_PEERS {
+            let room = ways().find(|&(_, (from, _), (to, _))| self.give_up_one(driver, from, to, SHORT));
+            let is_open = room.is_some_and(|(_, from, to)| self.open_link(driver, from, to) == Code::SUCCESS);
+            opened = usize::from(is_open);
+        }
+        match (opened, worst) {
+            (0, Code::TOO_MANY_PEERS) => self.limited(plan),
+            (0, code) => self.unproven(plan, code),
+            (opened, _) => {
+                let ways = if opened == 2 { "both directions" } else { "one direction" };
+                log::pair_info(plan.src.device, plan.dst.device, format_args!("peer access enabled in {ways}"));
+                self.cells.tick();
+                Path::Direct
+            }
+        }
+    }
+
+    fn open_link(
+        &self,
+        driver: &impl Driver,
+        (from, from_context): (u8, usize),
+        (to, to_context): (u8, usize),
+    ) -> Code {
+        {
+            let mut registry = self.lock();
+            let link = registry.link_mut(from, to);
+            if link.is_open() {
+                return Code::SUCCESS;
+            }
+            link.ours = Ours::Intended;
+        }
+        let code = driver.enable(from_context, to_context);
+        let mut registry = self.lock();
+        let link = registry.link_mut(from, to);
+        // Else the program has been here meanwhile, and what it left is newer.
+        if link.ours == Ours::Intended {
+            link.ours = if code == Code::SUCCESS { Ours::Held } else { Ours::No };
+        }
+        if code == Code::PEER_ACCESS_ALREADY_ENABLED { Code::SUCCESS } else { code }
+    }
+
+    /// Closes what `open` has opened, for a pair that turned out to be broken.
+    fn close(&self, driver: &impl Driver, plan: &Plan) {
+        let (src, dst) = (plan.src.owner, plan.dst.owner);
+        let [(src_context, _), (dst_context, _)] = plan.contexts;
+        let ways = [((src, src_context), (dst, dst_context)), ((dst, dst_context), (src, src_context))];
+        for ((from, context), (to, peer)) in ways {
+            if self.is_only_ours(from, to) && driver.disable(context, peer) == Code::SUCCESS {
+                self.lock().link_mut(from, to).ours = Ours::No;
+            }
+        }
+    }
+
+    /// Whether a link is one that the program knows nothing of.
+    pub(super) fn is_only_ours(&self, from: u8, to: u8) -> bool {
+        self.lock().link(from, to).is_some_and(|link| link.ours == Ours::Held && !link.program)
+    }
+
+    fn limited(&self, plan: &Plan) -> Path {
+        log::pair_info(
+            plan.src.device,
+            plan.dst.device,
+            format_args!("the contexts have as many peers as they can have; copies go through the host"),
+        );
+        Path::Staged(self.put_off(plan.src, plan.dst, Why::Limit))
+    }
+}
+
+/// Whether a driver says that it has no such thing, or no such function.
+fn is_missing(code: Code) -> bool {
+    [Code::NOT_SUPPORTED, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND].contains(&code)
+}
+
+/// Why a path was not proven apart from the program's memory.
+enum Setback {
+    Failure(Failure),
+    /// The driver has no memory with rights of its own.
+    NotApart,
+    /// Not now.
+    Busy,
+}
+
+impl From<Failure> for Setback {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}

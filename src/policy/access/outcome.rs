@@ -1,0 +1,113 @@
+//! What a proof has shown: noted, and told.
+
+use std::path::Path as File;
+
+use super::decide::Plan;
+use super::machine::Machine;
+use super::proof::{self, Failure};
+use super::registry::{MOST_SHIFT, Proof};
+use super::{Access, Kind, Path, Place, Why};
+use crate::api::abi::Code;
+use crate::api::{Layer, codes};
+use crate::policy::Driver;
+use crate::record::log;
+
+impl Access {
+    /// Notes and says that a pair can be trusted.
+    pub(super) fn passed(&self, plan: &Plan) {
+        let Plan { src, dst, kind, .. } = plan;
+        self.lock().set_proof(*kind, src.device, dst.device, Proof::Passed);
+        let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
+        log::pair_info(src.device, dst.device, format_args!("{of}verified: data arrives in both directions"));
+    }
+
+    /// Notes and says that a pair cannot be trusted, or that nothing is known of it.
+    pub(super) fn failed(&self, driver: &impl Driver, plan: &Plan, failure: &Failure) -> Path {
+        let (proof, why) = match failure {
+            Failure::Unknown(code) => return self.unproven(plan, *code),
+            Failure::Untested(reason) => {
+                let path = self.untested(plan, reason);
+                // It took seconds to find out, and will be the same the next time.
+                self.lock().attempts_mut(plan.src, plan.dst).shift = MOST_SHIFT;
+                return path;
+            }
+            Failure::Slower { .. } => (Proof::Slower, Why::Slower),
+            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Fully(_) => (Proof::Failed, Why::Vetoed),
+        };
+        self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, proof);
+        let advice = match proof {
+            Proof::Slower => String::new(),
+            _ => format!(". Likely cause: {}", likely_cause(driver, plan.devices())),
+        };
+        log::pair_warning(
+            plan.src.device,
+            plan.dst.device,
+            format_args!("{}. {}{advice}", story(failure), consequence(plan)),
+        );
+        Path::Staged(why)
+    }
+
+    /// Notes and says that a driver's answer has kept a pair from being verified.
+    pub(super) fn unproven(&self, plan: &Plan, code: Code) -> Path {
+        let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
+        self.untested(plan, &format!("the driver answered {name} ({})", code.0))
+    }
+
+    fn untested(&self, plan: &Plan, reason: &str) -> Path {
+        let why = self.put_off(plan.src, plan.dst, Why::Unproven);
+        let was_told = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_told, true);
+        if !was_told {
+            log::pair_warning(
+                plan.src.device,
+                plan.dst.device,
+                format_args!(
+                    "could not be verified: {reason}. {}. It is tried again when twice as much has been copied; \
+                     P2PSHIM_PROBE=off would trust it untested",
+                    consequence(plan)
+                ),
+            );
+        }
+        Path::Staged(why)
+    }
+
+    /// Notes that a pair is looked at again when it has copied twice as much.
+    pub(super) fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {
+        self.lock().attempts_mut(src, dst).put_off(why);
+        why
+    }
+}
+
+/// What happened.
+fn story(failure: &Failure) -> String {
+    match failure {
+        Failure::Lost { wrong, bytes, src, dst } => format!(
+            "data does not arrive: of {bytes} bytes copied from device {src} to device {dst}, {wrong} were wrong"
+        ),
+        Failure::Hung { src, dst } => format!(
+            "a copy from device {src} to device {dst} did not end within {:?}; waiting for a whole device may hang",
+            proof::TIME_OUT
+        ),
+        Failure::Slower { direct, staged, src, dst } => format!(
+            "copying from device {src} to device {dst} directly is slower than through the host ({direct:?}, {staged:?})"
+        ),
+        Failure::Fully(what) => format!("the full proof failed: {what}"),
+        Failure::Untested(reason) => reason.clone(),
+        Failure::Unknown(code) => format!("the driver answered {}", code.0),
+    }
+}
+
+/// What follows from it for the program.
+fn consequence(plan: &Plan) -> &'static str {
+    if plan.checks_only {
+        "The program has enabled access between them itself, and keeps it; with P2PSHIM_ACCESS=off its copies go through \
+         the host"
+    } else {
+        "Copies between them go through the host"
+    }
+}
+
+/// What may stand between two devices, and what to do about it.
+fn likely_cause(driver: &impl Driver, devices: [i32; 2]) -> String {
+    let bus_ids = devices.map(|device| driver.bus_id(device).unwrap_or_default());
+    Machine::read(File::new("/"), &bus_ids).likely_cause([0, 1])
+}
