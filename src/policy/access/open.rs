@@ -170,6 +170,8 @@ impl Access {
                     );
                     path = Path::Direct;
                 }
+                // Another thread has destroyed it meanwhile.
+                _ if self.lock().gone_pools.contains(&pool) => path = Path::Unknown,
                 code if path != Path::Direct => path = self.unproven(plan, code),
                 _ => {}
             }
