@@ -21,15 +21,19 @@ C_BOTH_CASES := random_access never_enables lists_peers
 C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
+# Programs of the driver API alone, found by an adversary.
+C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
+  enabled_unseen limit_beside_graph pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
+  context_ends_during_proof access_stress
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so standin-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES)
@@ -76,6 +80,8 @@ $(C_TESTS)/%-nvidia13: %.c
 
 $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
 	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@
+$(addprefix $(C_TESTS)/,$(C_DRIVER_CASES)): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
+	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -lpthread -ldl -o $@
 $(addprefix $(C_TESTS)/,driver_api moving_parameters pools_after_reset): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -ldl -o $@
 $(C_TESTS)/same_pointer: same_pointer.c $(SIM_LIB)/libcuda.so.1
@@ -109,6 +115,8 @@ $(C_TESTS)/libat_load.so: at_load.c
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(CUDART12) -Wl,-soname,libat_load.so -o $@
 $(C_TESTS)/libvariables.so: variables.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
+$(C_TESTS)/libenables_unseen.so: enables_unseen.c $(SIM_LIB)/libcuda.so.1
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c

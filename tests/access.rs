@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::thread;
 
-use support::{Outcome, Program, scratch};
+use support::{Outcome, Program, path, scratch};
 
 const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 
@@ -535,5 +535,112 @@ fn copies_beside_a_capture_leave_it_whole() {
         let faulty = program.env("P2PSIM_FAULT", "drop:0-1").preloaded();
         faulty.assert_same_as(&plain, "preloaded, and the path is faulty");
         assert_warned_once(&faulty, "0-1");
+    }
+}
+
+// ---- found by an adversary ----
+
+/// Calls of other threads meanwhile, and what is left behind: plain and preloaded print the same.
+fn same_preloaded(case: &str, args: &[&str], env: Variables) {
+    let program = args.iter().fold(Program::case(case), |program, arg| program.arg(*arg));
+    let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
+    let (plain, preloaded) = (program.plain(), program.preloaded());
+    plain.assert_success();
+    assert_eq!(plain.stdout, preloaded.stdout, "{case} {args:?} {env:?}, plain (left) and preloaded (right)");
+    assert_eq!(plain.status, preloaded.status, "{case} {args:?} {env:?}");
+}
+
+#[test]
+fn adversary_pools_beside_a_capture() {
+    for env in [&[][..], &[("P2PSHIM_ACCESS", "app")], &[("P2PSHIM_POOLS", "app")]] {
+        same_preloaded("pools_beside_capture", &[], env);
+    }
+}
+
+#[test]
+fn adversary_disabling_while_we_enable() {
+    same_preloaded("disable_beside_copies", &["500"], &[]);
+}
+
+#[test]
+fn adversary_two_threads_disable() {
+    same_preloaded("two_disable", &["3000"], &[]);
+}
+
+#[test]
+fn adversary_program_enables_what_is_being_given_up() {
+    let program = Program::case("enable_what_is_given_up").env("P2PSIM_DEVICES", "3").env("P2PSIM_MAX_PEERS", "1");
+    let preloaded = program.preloaded();
+    preloaded.assert_success();
+    assert!(!preloaded.stdout.contains("NOT"), "{}", preloaded.stdout);
+}
+
+#[test]
+fn adversary_capture_on_a_context_that_is_asked_whether_it_is_idle() {
+    same_preloaded("capture_beside_limit", &[], &[("P2PSIM_DEVICES", "3"), ("P2PSIM_MAX_PEERS", "1")]);
+}
+
+#[test]
+fn adversary_pool_granted_while_it_is_being_proven() {
+    for delay in ["0", "500", "2000"] {
+        same_preloaded("pool_granted_meanwhile", &[delay], &[("P2PSIM_DEVICES", "6")]);
+    }
+}
+
+#[test]
+fn adversary_capture_that_its_thread_does_not_end() {
+    for how in ["elsewhere", "destroyed"] {
+        let outcome = Program::case("capture_left_behind").arg(how).preloaded();
+        outcome.assert_success();
+        assert!(!outcome.stdout.contains(" 0 direct"), "{how}: {}", outcome.stdout);
+        let few = [("P2PSIM_DEVICES", "3"), ("P2PSIM_MAX_PEERS", "1")];
+        same_preloaded("capture_left_behind", &[how, "peers"], &few);
+    }
+}
+
+#[test]
+fn adversary_limit_with_nothing_to_give_up_answers_at_once() {
+    same_preloaded("limit_beside_graph", &[], &[("P2PSIM_DEVICES", "3"), ("P2PSIM_MAX_PEERS", "1")]);
+}
+
+#[test]
+fn adversary_denied_pair_is_hardware_without_a_path_for_pools_and_mappings() {
+    let program = Program::case("deny_pools").env("P2PSIM_DEVICES", "3");
+    let plain = program.clone().env("P2PSIM_NO_P2P", "1-2").plain();
+    plain.assert_success();
+    program.env("P2PSHIM_DENY", "1-2").preloaded().assert_same_as(&plain, "denied");
+}
+
+/// Where the system does not let us read our own memory by a call, nothing that is hidden is granted.
+#[test]
+fn adversary_hidden_pools_without_process_vm_readv() {
+    let outcome = Program::case("without_vm_readv").env("P2PSHIM_ACCESS", "off").preloaded();
+    outcome.assert_success();
+    assert!(outcome.stdout.contains("CUDA_ERROR_INVALID_DEVICE"), "{}", outcome.stdout);
+    let outcome = Program::case("without_vm_readv").preloaded();
+    assert!(outcome.stdout.starts_with("flags 0"), "{}", outcome.stdout);
+}
+
+#[test]
+fn adversary_no_memory_for_a_proof() {
+    same_preloaded("malloc_fails", &[], &[]);
+}
+
+/// Access that was enabled past the shim is noticed once, not with each copy.
+#[test]
+fn adversary_access_enabled_unseen_is_told_of_once() {
+    let program = Program::case("enabled_unseen").arg(path("target/c-tests/libenables_unseen.so").to_string_lossy());
+    let outcome = program.env("P2PSHIM_LOG", "info").preloaded();
+    outcome.assert_success();
+    let told = outcome.shim.iter().filter(|line| line.contains("peer access enabled in")).count();
+    assert!(told <= 1, "told {told} times");
+}
+
+/// A proof uses nothing that goes away with a context which the copy has nothing to do with.
+#[test]
+fn adversary_context_of_another_thread_ends_during_a_proof() {
+    for delay in ["0", "300", "600", "2200", "2600", "5000"] {
+        let outcome = Program::case("context_ends_during_proof").arg(delay).env("P2PSIM_DEVICES", "6").preloaded();
+        outcome.assert_success();
     }
 }

@@ -65,6 +65,7 @@ macro_rules! for_each_function {
             state  driver  11020 cuMemPoolSetAccess(pool: Pointer, map: Pointer, count: Size);
             state  driver  11020 cuMemPoolGetAccess(flags: Pointer, memPool: Pointer, location: Pointer);
             state  driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
+            state  driver  11020 cuMemPoolImportFromShareableHandle(pool_out: Pointer, handle: Pointer, handleType: Int, flags: UInt64);
             state  driver  11020 cuMemPoolDestroy(pool: Pointer);
             state  driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
             state  driver   2000 cuCtxDestroy(ctx: Context);

@@ -431,8 +431,8 @@ impl Call {
             return None;
         }
         let (of, grants, count) = match *values {
-            [Value::Address(address), _, Value::Address(grants), Value::UInt(count)] => {
-                (Grants::OfMapped(address as u64), grants, count)
+            [Value::Address(address), Value::UInt(bytes), Value::Address(grants), Value::UInt(count)] => {
+                (Grants::OfMapped { address: address as u64, bytes }, grants, count)
             }
             [Value::Address(pool), Value::Address(grants), Value::UInt(count)] => (Grants::OfPool(pool), grants, count),
             _ => return None,
@@ -480,6 +480,7 @@ impl Call {
                 Function::cuMemPoolSetAccess
                 | Function::cuMemPoolGetAccess
                 | Function::cuMemPoolCreate
+                | Function::cuMemPoolImportFromShareableHandle
                 | Function::cuMemPoolDestroy,
                 _,
             ) if ret == Code::SUCCESS => self.note_pool(values),
@@ -533,12 +534,16 @@ impl Call {
                     ACCESS.pool_is_new(pool, read::device_of_pool(properties as *const PoolProps));
                 }
             }
+            (Function::cuMemPoolImportFromShareableHandle, &[Value::Address(pool), ..]) => {
+                if let Some(pool) = read::handle_at(pool as *const usize) {
+                    ACCESS.pool_is_new(pool, None);
+                }
+            }
             (Function::cuMemPoolDestroy, &[Value::Address(pool)]) => ACCESS.pool_is_gone(pool),
             (Function::cuMemPoolSetAccess, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
                 let grants = read::grants(grants as *const AccessDesc, count).unwrap_or_default();
-                // What was to be taken away from us has stayed.
-                let given = grants.iter().filter(|grant| !grant.takes_away());
-                ACCESS.pool_has_changed(pool, &given.filter_map(AccessDesc::device).collect::<Vec<i32>>());
+                let rights = grants.iter().filter_map(|grant| Some((grant.device()?, !grant.takes_away())));
+                ACCESS.pool_has_changed(pool, rights);
             }
             (
                 Function::cuMemPoolGetAccess,

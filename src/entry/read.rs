@@ -68,32 +68,47 @@ pub(crate) fn contexts(values: &[Value], copy: &PeerCopy) -> [usize; 2] {
     }
 }
 
+/// Reads what the real function reads too: where the system does not let us ask whether it is there, as in some containers,
+/// the load does what that would do.
+///
+/// # Safety
+/// Any bytes are a valid `T`.
+unsafe fn input<T: Copy>(from: *const T) -> Option<T> {
+    // SAFETY: the caller's.
+    match unsafe { os::read(from) } {
+        Ok(value) => Some(value),
+        Err(error) if error.raw_os_error() == Some(libc::EFAULT) => None,
+        // SAFETY: see above.
+        Err(_) => unsafe { from.as_ref() }.copied(),
+    }
+}
+
 /// What rights are set; none if any descriptor is one that the driver refuses.
 pub(crate) fn grants(grants: *const AccessDesc, count: u64) -> Option<Vec<AccessDesc>> {
     /// More than any machine has devices.
     const MOST: u64 = 1024;
     let count = usize::try_from(count.min(MOST)).unwrap_or_default();
     // SAFETY: the struct is made of integers: any bytes are a valid one.
-    let each = (0..count).map(|index| unsafe { os::read(grants.wrapping_add(index)) }.ok());
+    let each = (0..count).map(|index| unsafe { input(grants.wrapping_add(index)) });
     each.map(|grant| grant.filter(|grant| grant.device().is_some())).collect()
 }
 
 /// The device of a pool that is made with these properties.
 pub(crate) fn device_of_pool(properties: *const PoolProps) -> Option<i32> {
     // SAFETY: the struct is made of integers: any bytes are a valid one.
-    driver::device_of_pool(&unsafe { os::read(properties) }.ok()?)
+    driver::device_of_pool(&unsafe { input(properties) }?)
 }
 
 /// The device at a location.
 pub(crate) fn device_at(location: *const Location) -> Option<i32> {
     // SAFETY: the struct is made of integers: any bytes are a valid one.
-    unsafe { os::read(location) }.ok()?.device_id()
+    unsafe { input(location) }?.device_id()
 }
 
 /// A handle that a call which succeeded has written.
 pub(crate) fn handle_at(output: *const usize) -> Option<usize> {
     // SAFETY: any bytes are a valid number.
-    unsafe { os::read(output) }.ok()
+    unsafe { input(output) }
 }
 
 /// The peer copy that a call of the driver with these values asks for.

@@ -99,8 +99,8 @@ pub(crate) trait Driver {
     /// Begins to copy out of the second half, on the memory's own stream.
     fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code>;
 
-    /// What has been downloaded.
-    fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8>;
+    /// What has been downloaded; none if there is no memory for it.
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>>;
 
     /// Where a device is on the PCI bus.
     fn bus_id(&self, device: i32) -> Option<String>;

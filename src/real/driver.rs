@@ -1,5 +1,6 @@
 //! The few calls that the shim itself makes to the real driver.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{transmute, zeroed};
 use std::ptr;
@@ -114,7 +115,7 @@ driver_functions! {
     fn mem_map c"cuMemMap" (address: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
     fn mem_get_access c"cuMemGetAccess" (flags: *mut u64, location: *const Location, address: u64);
     fn mem_set_access c"cuMemSetAccess" (address: u64, bytes: usize, grants: *const AccessDesc, count: usize);
-    fn mem_host_alloc c"cuMemHostAlloc" (host: *mut usize, bytes: usize, flags: c_uint);
+    fn mem_host_register c"cuMemHostRegister_v2" (host: usize, bytes: usize, flags: c_uint);
     fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
     fn stream_query c"cuStreamQuery" (stream: usize);
     fn memcpy_host_to_device c"cuMemcpyHtoDAsync_v2" (dst: u64, src: usize, bytes: usize, stream: usize);
@@ -500,12 +501,14 @@ impl Driver for RealDriver {
         within(from.context, || checked(download(), ()))
     }
 
-    fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8> {
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
         let bytes = bytes.min(from.half());
-        let mut copy = vec![0; bytes];
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes).ok()?;
+        copy.resize(bytes, 0);
         // SAFETY: the second half of the scratch's page-locked memory has that many bytes, and no copy to it is under way.
         unsafe { ptr::copy_nonoverlapping((from.host + from.half()) as *const u8, copy.as_mut_ptr(), bytes) };
-        copy
+        Some(copy)
     }
 
     fn bus_id(&self, device: i32) -> Option<String> {
@@ -561,10 +564,8 @@ fn identity(device: i32) -> Result<([u8; 16], String), Code> {
 fn take_scratch(kind: ScratchKind, (context, context_id): (usize, u64), device: i32) -> Result<Scratch, Code> {
     /// `CU_STREAM_NON_BLOCKING`.
     const NON_BLOCKING: c_uint = 1;
-    /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
-    const PORTABLE: c_uint = 1;
     let wanted = if kind == ScratchKind::Page { 4096 } else { 2 * HALF };
-    let (mut address, mut bytes, mut pool, mut stream, mut host) = (0, wanted, 0, 0, 0);
+    let (mut address, mut bytes, mut pool, mut stream) = (0, wanted, 0, 0);
     let take_stream = |stream: &mut usize| {
         // SAFETY: the function writes a handle.
         checked(unsafe { stream_create(stream, NON_BLOCKING) }, ())
@@ -588,9 +589,23 @@ fn take_scratch(kind: ScratchKind, (context, context_id): (usize, u64), device: 
     if stream == 0 {
         take_stream(&mut stream)?;
     }
-    // SAFETY: the function writes an address.
-    checked(unsafe { mem_host_alloc(&mut host, wanted, PORTABLE) }, ())?;
+    let host = take_host(wanted)?;
     Ok(Scratch { kind, context, context_id, device, address, bytes, stream, pool, host })
+}
+
+/// Takes page-locked memory of the host that is ours: that of the driver would go with the context, which another thread
+/// may end meanwhile.
+fn take_host(bytes: usize) -> Result<usize, Code> {
+    /// `CU_MEMHOSTREGISTER_PORTABLE`: page-locked for every context.
+    const PORTABLE: c_uint = 1;
+    let layout = Layout::from_size_align(bytes, 4096).map_err(|_| Code::OUT_OF_MEMORY)?;
+    // SAFETY: the size is not zero.
+    let host = unsafe { alloc_zeroed(layout) };
+    if host.is_null() {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    // SAFETY: the memory is there, and for ever.
+    checked(unsafe { mem_host_register(host as usize, bytes, PORTABLE) }, host as usize)
 }
 
 fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {

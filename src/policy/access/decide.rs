@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::registry::{Ours, Owner, Proof, Registry};
 use super::{Access, Kind, Path, Place, Traffic, Why, evident, left_alone};
 use crate::config::{self, Probe};
-use crate::policy::{Driver, Ends};
+use crate::policy::{Driver, Ends, capture};
 use crate::record::log;
 
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
@@ -20,6 +20,8 @@ pub(crate) struct Circumstances {
     pub(crate) thread_captures: bool,
     /// Whether the thread has a context.
     pub(crate) has_context: bool,
+    /// Whether it is known who may access whose memory: not of pools while any capture is under way.
+    pub(crate) may_know: bool,
 }
 
 /// What is to be done about a copy.
@@ -72,9 +74,12 @@ impl Access {
         let counted = cell.count(bytes);
         self.cells.touch(cell);
         let epoch = self.cells.epoch();
-        let is_granted = self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src);
+        // Asking about a pool would end a capture, whichever thread's.
+        let may_ask = !capture::may_be_under_way();
+        let is_granted = may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src));
         // Without a context no copy is made: there is nothing to open a path for.
-        let on = Circumstances { has_context: driver.current_context().is_some(), ..on };
+        let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
+        let on = Circumstances { has_context: driver.current_context().is_some(), may_know, ..on };
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
             Step::Settled(path) => {
@@ -169,28 +174,27 @@ impl Access {
 
     /// A context on a place's device: its own, else one that is known, else the one that the program named, or the current.
     fn context_for(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
-        let known: Vec<Owner> = {
-            let registry = self.lock();
-            let own = registry.owner(place.owner);
-            own.into_iter().chain(registry.numbered().map(|(_, owner)| owner)).collect()
-        };
         let device = i32::from(place.device);
+        let (own, known): (Option<Owner>, Vec<Owner>) = {
+            let registry = self.lock();
+            (registry.owner(place.owner), registry.numbered().map(|(_, owner)| owner).collect())
+        };
         let is_here = |owner: &Owner| match *owner {
             Owner::Context { handle, id, device: of } if of == device && driver.context_id(handle) == Some(id) => {
                 Some((handle, id))
             }
             _ => None,
         };
-        if let Some(context) = known.iter().find_map(is_here) {
-            return Some(context);
-        }
-        let others = [Some(named).filter(|&named| named != 0), driver.current_context()];
-        others.into_iter().flatten().find_map(|handle| {
-            let id = driver.context_id(handle)?;
-            let is_here = driver.device_of_context(handle) == Some(device);
+        let is_mine = |handle: &usize| {
+            let id = driver.context_id(*handle)?;
+            let is_here = driver.device_of_context(*handle) == Some(device);
             // What is taken in it has to be forgotten with it.
-            (is_here && self.context_number(handle, id, device).is_some()).then_some((handle, id))
-        })
+            (is_here && self.context_number(*handle, id, device).is_some()).then_some((*handle, id))
+        };
+        let mine = [Some(named).filter(|&named| named != 0), driver.current_context()];
+        let own = own.as_ref().and_then(is_here);
+        // Any other may be ended by a thread that has nothing to do with this copy.
+        own.or_else(|| mine.iter().flatten().find_map(is_mine)).or_else(|| known.iter().find_map(is_here))
     }
 }
 
@@ -223,6 +227,9 @@ impl Registry {
             }
             self.is_acting = true;
             return Step::Act { checks_only: true };
+        }
+        if !on.may_know {
+            return Step::Now(Path::Staged(Why::Capturing));
         }
         if let Some(why) = self.never(kind, proof, src, dst) {
             return Step::Settled(Path::Staged(why));

@@ -276,9 +276,9 @@ impl Driver for Fake {
         Ok(())
     }
 
-    fn downloaded(&self, from: &Scratch, bytes: usize) -> Vec<u8> {
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
         let all = self.bytes.borrow();
-        all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default()
+        Some(all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default())
     }
 
     fn bus_id(&self, _: i32) -> Option<String> {

@@ -1,20 +1,21 @@
 //! Peer access that is hidden from the program: `P2PSHIM_ACCESS=off`, `P2PSHIM_DENY`.
 
+use std::iter;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Access;
 use super::registry::Owner;
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, Holder};
+use crate::policy::{Driver, Holder, Memory, capture};
 
 /// Whose memory a function sets rights of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grants {
     /// A pool's.
     OfPool(usize),
-    /// What is mapped at an address.
-    OfMapped(u64),
+    /// What is mapped in a range of addresses.
+    OfMapped { address: u64, bytes: u64 },
 }
 
 impl Access {
@@ -38,11 +39,7 @@ impl Access {
     /// What is answered to a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
         let owners = match of {
-            Grants::OfMapped(address) => {
-                // Memory of the host can be mapped as well: nobody is denied that.
-                let of_a_device = driver.memory(address).filter(|memory| memory.holder == Holder::Mapped);
-                of_a_device.map(|memory| memory.device).into_iter().collect()
-            }
+            Grants::OfMapped { address, bytes } => owners_of_mapped(driver, address, bytes),
             Grants::OfPool(pool) => self.owners_of_pool(driver, pool),
         };
         if devices.iter().any(|device| !(0..driver.device_count()).contains(device)) {
@@ -50,8 +47,7 @@ impl Access {
         }
         // The one whose memory it is has access from the start.
         let registry = self.lock();
-        let is_refused =
-            |device: &i32| !owners.contains(device) && owners.iter().any(|&owner| registry.is_denied(*device, owner));
+        let is_refused = |device: &i32| owners.iter().any(|&owner| registry.is_denied(*device, owner));
         devices.iter().any(is_refused).then_some(Code::INVALID_DEVICE)
     }
 
@@ -65,8 +61,19 @@ impl Access {
         let devices = || 0..driver.device_count();
         match devices().find(|&device| driver.default_pool(device) == Some(pool)) {
             Some(device) => vec![device],
-            None if self.denies_all() => devices().filter(|&device| driver.pool_access(pool, device)).collect(),
+            None if self.denies_all() && !capture::may_be_under_way() => {
+                devices().filter(|&device| driver.pool_access(pool, device)).collect()
+            }
             None => Vec::new(),
         }
     }
+}
+
+/// The devices of what is mapped in a range. Memory of the host can be mapped as well: nobody is denied that.
+fn owners_of_mapped(driver: &impl Driver, address: u64, bytes: u64) -> Vec<i32> {
+    let end = address.saturating_add(bytes);
+    let next = |memory: &Memory| memory.range.0.saturating_add(memory.range.1);
+    let first = driver.memory(address);
+    let mappings = iter::successors(first, |memory| driver.memory(Some(next(memory)).filter(|&at| at < end)?));
+    mappings.filter(|memory| memory.holder == Holder::Mapped).map(|memory| memory.device).collect()
 }

@@ -42,19 +42,14 @@ impl Access {
             }
             thread::sleep(Duration::from_micros(50));
         }
-        let [context, peer] = contexts;
-        if !self.is_only_ours(link.from, link.to) || driver.disable(context, peer) != Code::SUCCESS {
+        // The program, or another thread here, may have been faster.
+        if !self.begin_closing(link) {
             return false;
         }
-        // The program may have enabled it since it was looked at.
-        let is_wanted = {
-            let mut registry = self.lock();
-            let link = registry.link_mut(link.from, link.to);
-            link.ours = Ours::No;
-            link.program
-        };
-        if is_wanted {
-            driver.enable(context, peer);
+        let [context, peer] = contexts;
+        let is_closed = driver.disable(context, peer) == Code::SUCCESS;
+        self.lock().link_mut(link.from, link.to).ours = if is_closed { Ours::No } else { Ours::Held };
+        if !is_closed {
             return false;
         }
         self.start_anew(link);
@@ -64,6 +59,17 @@ impl Access {
             format_args!("access of device {one} given up for another peer: a context can have no more of them"),
         );
         true
+    }
+
+    /// Says that a link is being closed, if that is still right.
+    fn begin_closing(&self, link: Link) -> bool {
+        let mut registry = self.lock();
+        let link = registry.link_mut(link.from, link.to);
+        let is_right = link.ours == Ours::Held && !link.program;
+        if is_right {
+            link.ours = Ours::Closing;
+        }
+        is_right
     }
 
     /// Makes a pair earn its place anew.
@@ -78,10 +84,8 @@ impl Access {
     /// Whether neither context has anything to do, and there is no graph that might use the link.
     fn is_unused(&self, driver: &impl Driver, contexts: [usize; 2]) -> bool {
         // Marking would end a capture.
-        if self.graphs.load(Relaxed) != 0 || capture::may_be_under_way() {
-            return false;
-        }
-        let marks = contexts.map(|context| driver.mark(context));
+        let may_mark = || self.graphs.load(Relaxed) == 0 && !capture::may_be_under_way();
+        let marks = contexts.map(|context| if may_mark() { driver.mark(context) } else { None });
         let is_idle = marks.iter().all(|mark| mark.as_ref().is_some_and(|mark| driver.is_passed(mark)));
         marks.into_iter().flatten().for_each(|mark| driver.drop_mark(mark));
         is_idle && self.graphs.load(Relaxed) == 0

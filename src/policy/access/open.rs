@@ -53,20 +53,19 @@ impl Access {
             }
             Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
             // Only what the program has opened, or we open for it, can be tested.
-            Err(Setback::NotApart) => {
-                let path = self.open(driver, plan, can);
-                match self.prove_in_place(driver, plan, can) {
-                    _ if path != Path::Direct => path,
+            Err(Setback::NotApart) => match self.open(driver, plan, can) {
+                Path::Direct => match self.prove_in_place(driver, plan, can) {
                     Ok(()) => {
                         self.passed(plan);
-                        path
+                        Path::Direct
                     }
                     Err(failure) => {
                         self.close(driver, plan);
                         self.failed(driver, plan, &failure)
                     }
-                }
-            }
+                },
+                path => path,
+            },
             Err(Setback::Busy) => {
                 log::pair_info(plan.src.device, plan.dst.device, format_args!("the devices are busy; verified later"));
                 Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy))
@@ -89,12 +88,8 @@ impl Access {
             result => result?,
         };
         let [forth, back] = can;
-        // As it will be done with the program's memory.
-        let is_shared = |side: Option<usize>| plan.kind != Kind::Pool || side.is_some();
-        let [src_pool, dst_pool] = plan.pools;
-        let shares =
-            [(&dst, src.device, forth && is_shared(dst_pool)), (&src, dst.device, back && is_shared(src_pool))];
-        for (scratch, device, _) in shares.into_iter().filter(|&(_, _, is_wanted)| is_wanted) {
+        let shares = [(&dst, src.device, forth), (&src, dst.device, back)];
+        for (scratch, device, _) in shares.into_iter().filter(|&(_, _, is_possible)| is_possible) {
             if !self.lock().shared.contains(&(scratch.address, device)) {
                 driver.share(scratch, device).map_err(Failure::from)?;
                 self.lock().shared.push((scratch.address, device));
@@ -160,6 +155,10 @@ impl Access {
         let grants = [(dst_pool.filter(|_| forth), dst, src), (src_pool.filter(|_| back), src, dst)];
         let mut path = Path::Staged(Why::NoPath);
         for (pool, of, by) in grants.into_iter().filter_map(|(pool, of, by)| Some((pool?, of, by))) {
+            if driver.pool_access(pool, by) {
+                path = Path::Direct;
+                continue;
+            }
             match driver.grant(pool, by) {
                 Code::SUCCESS => {
                     self.lock().granted.push((pool, by));
@@ -225,6 +224,8 @@ impl Access {
         // Else the program has been here meanwhile, and what it left is newer.
         if link.ours == Ours::Intended {
             link.ours = if code == Code::SUCCESS { Ours::Held } else { Ours::No };
+            // Enabled where it was not seen, or by the program just now.
+            link.program |= code == Code::PEER_ACCESS_ALREADY_ENABLED;
         }
         if code == Code::PEER_ACCESS_ALREADY_ENABLED { Code::SUCCESS } else { code }
     }

@@ -60,7 +60,8 @@ pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -
     let [a, b] = pair;
     let ways = [(a, b), (b, a)];
     for _ in 0..ROUNDS {
-        let sent = ways.map(|_| pattern(WHOLE, NUMBER.fetch_add(1, Relaxed)));
+        let pattern = || pattern(WHOLE, NUMBER.fetch_add(1, Relaxed));
+        let sent = [pattern()?, pattern()?];
         for ((src, dst), sent) in ways.into_iter().zip(&sent) {
             driver.upload(src, sent)?;
             driver.send(src, dst, SMALL)?;
@@ -74,7 +75,7 @@ pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -
         }
         for (way, sent) in ways.into_iter().zip(&sent) {
             wait(driver, way.1, way, deadline)?;
-            compare(&driver.downloaded(way.1, WHOLE), sent, way)?;
+            compare(driver.downloaded(way.1, WHOLE).as_deref(), sent, way)?;
         }
     }
     for way in ways.into_iter().filter(|_| is_timed) {
@@ -83,7 +84,8 @@ pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -
     Ok(())
 }
 
-fn compare(got: &[u8], sent: &[u8], (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
+fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
+    let got = got.ok_or(Failure::Unknown(Code::OUT_OF_MEMORY))?;
     let count_wrong = |span: Span| {
         let end = span.offset + span.bytes;
         match (got.get(span.offset..end), sent.get(span.offset..end)) {
@@ -201,7 +203,12 @@ fn wait(
 }
 
 /// Bytes that no two seeds share (SplitMix64).
-fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+///
+/// # Errors
+/// There is no memory.
+fn pattern(bytes: usize, seed: u64) -> Result<Vec<u8>, Failure> {
+    let mut pattern = Vec::new();
+    pattern.try_reserve_exact(bytes).map_err(|_| Failure::Unknown(Code::OUT_OF_MEMORY))?;
     let mut state = seed;
     let words = std::iter::repeat_with(|| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -210,7 +217,8 @@ fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
         word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^ word >> 31
     });
-    words.take(bytes.div_ceil(8)).flat_map(u64::to_le_bytes).take(bytes).collect()
+    pattern.extend(words.take(bytes.div_ceil(8)).flat_map(u64::to_le_bytes).take(bytes));
+    Ok(pattern)
 }
 
 #[cfg(test)]
@@ -219,6 +227,7 @@ mod tests {
 
     #[test]
     fn pattern_differs_by_seed_and_has_its_length() {
+        let pattern = |bytes, seed| pattern(bytes, seed).unwrap();
         assert_eq!(pattern(13, 1).len(), 13);
         let same = pattern(4096, 1).iter().zip(&pattern(4096, 2)).filter(|(a, b)| a == b).count();
         assert!(same < 64, "{same} of 4096 bytes are the same");

@@ -36,6 +36,8 @@ pub(super) enum Ours {
     Intended,
     /// We hold it.
     Held,
+    /// We are about to close it: who enables it has to wait.
+    Closing,
 }
 
 /// Access of one context to the memory of another.
@@ -113,6 +115,8 @@ pub(super) struct Registry {
     pub(super) shared: Vec<(u64, i32)>,
     /// Which device we have granted access to which pool.
     pub(super) granted: Vec<(usize, i32)>,
+    /// Which device the program has granted access to which pool.
+    pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles.
     pub(super) gone_pools: BTreeSet<usize>,
     /// Whether a thread is proving or enabling something.
@@ -137,6 +141,7 @@ impl Registry {
             scratch: Vec::new(),
             shared: Vec::new(),
             granted: Vec::new(),
+            granted_by_program: BTreeSet::new(),
             gone_pools: BTreeSet::new(),
             is_acting: false,
             waiting: Vec::new(),
@@ -294,6 +299,7 @@ impl Registry {
     /// A reset ends the pools of a device.
     pub(super) fn forget_pools(&mut self, device: i32) {
         self.granted.clear();
+        self.granted_by_program.clear();
         self.gone_pools.clear();
         self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
     }

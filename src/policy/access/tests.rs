@@ -364,7 +364,10 @@ fn hidden_pairs_are_seen_by_nobody() {
         assert!(hidden(1));
         let refused = |device| process.access.refused(&process.driver, Grants::OfPool(pool(0)), &[0, device]);
         assert_eq!(refused(1), Some(Code(101)));
-        assert_eq!(process.access.refused(&process.driver, Grants::OfMapped(mapped(0)), &[1]), Some(Code(101)));
+        assert_eq!(
+            process.access.refused(&process.driver, Grants::OfMapped { address: mapped(0), bytes: 4 }, &[1]),
+            Some(Code(101))
+        );
         let is_all = config.access == config::Access::Off;
         assert_eq!(hidden(2), is_all);
         assert_eq!(refused(2).is_some(), is_all);

@@ -5,6 +5,9 @@
 //! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
 //! with a direct copy end with an error once the path is closed.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::limit::LONG;
 use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind};
@@ -34,7 +37,7 @@ impl Access {
         let (from, to) = self.numbers(driver, peer)?;
         let registry = self.lock();
         let link = registry.link(from, to)?;
-        let stays = link.ours == Ours::Held || (link.program && registry.wants(from, to));
+        let stays = matches!(link.ours, Ours::Held | Ours::Intended) || (link.program && registry.wants(from, to));
         let same = Code::PEER_ACCESS_ALREADY_ENABLED;
         stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
     }
@@ -48,13 +51,7 @@ impl Access {
             }
             Code::PEER_ACCESS_ALREADY_ENABLED if flags == 0 => {
                 let Some((from, to)) = self.numbers(driver, peer) else { return Revision::Keep };
-                let mut registry = self.lock();
-                let Some(link) = registry.link(from, to) else { return Revision::Keep };
-                if link.ours == Ours::No || link.program {
-                    return Revision::Keep;
-                }
-                registry.link_mut(from, to).program = true;
-                Revision::Answer(Code::SUCCESS)
+                self.enabled_again(from, to, is_first)
             }
             Code::TOO_MANY_PEERS if is_first => {
                 let from = driver.current_context().and_then(|current| self.number(driver, current));
@@ -63,6 +60,29 @@ impl Access {
                 if is_given_up { Revision::Again } else { Revision::Keep }
             }
             _ => Revision::Keep,
+        }
+    }
+
+    /// What the program gets for 704: success, if it is the first time for it.
+    fn enabled_again(&self, from: u8, to: u8, is_first: bool) -> Revision {
+        /// Far more than closing takes.
+        const MOST: Duration = Duration::from_millis(100);
+        let started = Instant::now();
+        loop {
+            let mut registry = self.lock();
+            let Some(&Link { program, ours, .. }) = registry.link(from, to) else { return Revision::Keep };
+            match ours {
+                Ours::Closing if started.elapsed() < MOST => {}
+                Ours::Closing if is_first => return Revision::Again,
+                Ours::No if started.elapsed() > Duration::ZERO && is_first && !program => return Revision::Again,
+                Ours::Held | Ours::Intended if !program => {
+                    registry.link_mut(from, to).program = true;
+                    return Revision::Answer(Code::SUCCESS);
+                }
+                _ => return Revision::Keep,
+            }
+            drop(registry);
+            thread::sleep(Duration::from_micros(50));
         }
     }
 
@@ -107,8 +127,7 @@ impl Access {
         let mut is_any_gone = false;
         for (number, owner) in known {
             let is_gone = match owner {
-                Owner::Context { handle, .. } if Some(handle) == destroyed => true,
-                Owner::Context { id: 0, device: of, .. } => Some(of) == device,
+                Owner::Context { handle, id: 0, device: of } => Some(of) == device || Some(handle) == destroyed,
                 Owner::Context { handle, id, .. } => driver.context_id(handle) != Some(id),
                 // What a reset leaves of them is seen at their next copy.
                 Owner::Pool { device: of, .. } => Some(of) == device,
@@ -137,6 +156,7 @@ impl Access {
             registry.forget(&self.cells, number);
         }
         registry.granted.retain(|&(granted, _)| granted != pool);
+        registry.granted_by_program.retain(|&(granted, _)| granted != pool);
         registry.gone_pools.insert(pool);
         drop(registry);
         self.cache.forget();
@@ -148,24 +168,34 @@ impl Access {
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
         registry.granted.retain(|&(granted, _)| granted != pool);
+        registry.granted_by_program.retain(|&(granted, _)| granted != pool);
         device.and_then(|device| registry.pool(pool, device));
     }
 
-    /// Whether the program takes a right away from a device that it never gave, and that we have: then the right stays,
-    /// since copies that are under way may need it.
-    pub(crate) fn keeps_right(&self, pool: usize, device: i32) -> bool {
-        self.has_granted(pool, device)
-    }
-
-    /// Takes note that the program has set a pool's rights for these devices.
-    pub(crate) fn pool_has_changed(&self, pool: usize, devices: &[i32]) {
-        self.lock().granted.retain(|&(granted, device)| granted != pool || !devices.contains(&device));
+    /// Takes note that the program has set a pool's rights: for these devices, whether they have any now.
+    pub(crate) fn pool_has_changed(&self, pool: usize, devices: impl Iterator<Item = (i32, bool)>) {
+        let mut registry = self.lock();
+        for (device, is_granted) in devices {
+            if is_granted {
+                registry.granted_by_program.insert((pool, device));
+            } else {
+                registry.granted_by_program.remove(&(pool, device));
+            }
+        }
+        drop(registry);
         self.cells.unsettle();
     }
 
-    /// Whether it was us who granted a device access to a pool.
-    pub(crate) fn has_granted(&self, pool: usize, device: i32) -> bool {
+    /// Whether a right stays though the program takes it away: we have given it too, and copies that are under way may need
+    /// it.
+    pub(crate) fn keeps_right(&self, pool: usize, device: i32) -> bool {
         self.lock().granted.contains(&(pool, device))
+    }
+
+    /// Whether it was us alone who granted a device access to a pool.
+    pub(crate) fn has_granted(&self, pool: usize, device: i32) -> bool {
+        let registry = self.lock();
+        registry.granted.contains(&(pool, device)) && !registry.granted_by_program.contains(&(pool, device))
     }
 
     /// The numbers of the current context and a peer, if both are known.

@@ -150,6 +150,8 @@ impl Machine {
         if state.event(handle)?.context != id {
             return Err(Error::INVALID_HANDLE);
         }
+        // In whatever mode: measured on H200.
+        state.captures.refuse_on(|stream| stream.context == id)?;
         let tails = state.contexts.get(&id).ok_or(Error::INVALID_CONTEXT)?.all_tails();
         state.event_mut(handle)?.recorded = Recorded::Run(tails);
         Ok(())

@@ -123,8 +123,10 @@ api! {
         machine()?.destroy_pool(PoolHandle(pool))
     }
 
+    /// A capture bears neither this nor the question: measured on H200.
     fn cuMemPoolSetAccess(pool: u64, descriptors: In<AccessDescriptor>, count: u64) {
         let machine = machine()?;
+        machine.refuse_unseen()?;
         for index in 0..count as usize {
             let AccessDescriptor { location, flags } = descriptors.read_nth(index)?;
             check_access(flags)?;
@@ -137,6 +139,7 @@ api! {
         let machine = machine()?;
         let flags = flags.required()?;
         let device = device_at(machine, location.read()?)?;
+        machine.refuse_unseen()?;
         flags.set(machine.pool_access(PoolHandle(pool), device)?);
         Ok(())
     }

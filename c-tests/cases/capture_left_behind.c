@@ -1,0 +1,72 @@
+/*
+ * A capture that the thread which began it never ends: in relaxed mode another thread may end it, and a stream may be
+ * destroyed while it is captured. Later copies of the thread are none of that capture's business. Says how they went.
+ *
+ *   capture_left_behind elsewhere | destroyed [peers]
+ *       peers    three devices, P2PSIM_MAX_PEERS=1: then enables another peer than the one that it copied to
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "check.h"
+
+enum { SIZE = 2 << 20, COPIES = 40 };
+typedef int counts_fn(int, int, unsigned long long *, unsigned long long *);
+static CUcontext contexts[3];
+static CUstream stream;
+
+static void *end(void *unused)
+{
+    CUgraph graph;
+    CHECK_CU(cuCtxSetCurrent(contexts[0]));
+    CHECK_CU(cuStreamEndCapture(stream, &graph));
+    CHECK_CU(cuGraphDestroy(graph));
+    return unused;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    CUdeviceptr memory[3];
+    unsigned long long direct, staged;
+    int with_peers = argc > 2;
+    REQUIRE(argc > 1);
+    CHECK_CU(cuInit(0));
+    for (int device = 0; device < 2 + with_peers; device++) {
+        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuMemAlloc(&memory[device], SIZE));
+    }
+    counts_fn *counts = (counts_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "p2psim_copies");
+    CHECK_CU(cuCtxSetCurrent(contexts[0]));
+    if (with_peers)
+        for (int i = 0; i < COPIES; i++)
+            CHECK_CU(cuMemcpyPeer(memory[1], contexts[1], memory[0], contexts[0], SIZE));
+    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (strcmp(argv[1], "elsewhere") == 0) {
+        REQUIRE(pthread_create(&thread, NULL, end, NULL) == 0);
+        REQUIRE(pthread_join(thread, NULL) == 0);
+    } else {
+        CHECK_CU(cuStreamDestroy(stream));
+    }
+    if (with_peers) {
+        CHECK_CU(cuCtxSynchronize());
+        struct timespec before, after;
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        SHOW_CU(cuCtxEnablePeerAccess(contexts[2], 0));
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        fprintf(stderr, "%.1f ms\n", (double)(after.tv_sec - before.tv_sec) * 1e3 + (double)(after.tv_nsec - before.tv_nsec) / 1e6);
+        return 0;
+    }
+    for (int i = 0; i < COPIES; i++)
+        CHECK_CU(cuMemcpyPeer(memory[1], contexts[1], memory[0], contexts[0], SIZE));
+    CHECK_CU(cuCtxSynchronize());
+    if (counts && counts(0, 1, &direct, &staged) == 0)
+        printf("%d copies, %llu direct, %llu staged\n", COPIES, direct, staged);
+    return 0;
+}
