@@ -1,13 +1,12 @@
 //! Peer access that is hidden from the program: `P2PSHIM_ACCESS=off`, `P2PSHIM_DENY`.
 
-use std::iter;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Access;
 use super::registry::Owner;
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, Holder, Memory, capture};
+use crate::policy::{Driver, Holder, capture};
 
 /// Whose memory a function sets rights of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +70,12 @@ impl Access {
 
 /// The devices of what is mapped in a range. Memory of the host can be mapped as well: nobody is denied that.
 fn owners_of_mapped(driver: &impl Driver, address: u64, bytes: u64) -> Vec<i32> {
-    let end = address.saturating_add(bytes);
-    let next = |memory: &Memory| memory.range.0.saturating_add(memory.range.1);
-    let first = driver.memory(address);
-    let mappings = iter::successors(first, |memory| driver.memory(Some(next(memory)).filter(|&at| at < end)?));
-    mappings.filter(|memory| memory.holder == Holder::Mapped).map(|memory| memory.device).collect()
+    /// What is mapped has at least so many bytes, and begins at a multiple of them.
+    const GRANULARITY: usize = 2 << 20;
+    let mut owners = Vec::new();
+    for at in (address..address.saturating_add(bytes)).step_by(GRANULARITY) {
+        let memory = driver.memory(at).filter(|memory| memory.holder == Holder::Mapped);
+        owners.extend(memory.map(|memory| memory.device).filter(|device| !owners.contains(device)));
+    }
+    owners
 }
