@@ -386,7 +386,7 @@ fn proof_that_cannot_be_made_leaves_copies_staged() {
         "cuMemMap:2@1",
         "cuMemSetAccess:2@1",
         "cuMemAddressReserve:2@1",
-        "cuMemHostAlloc:2@5",
+        "cuMemHostRegister_v2:2@1",
         "cuMemcpyHtoDAsync_v2:700@1",
         "cuMemcpyDtoHAsync_v2:700@1",
         "cuStreamQuery:700@1",
