@@ -51,6 +51,8 @@ int main(void)
     tick(0);
     armed = 0;
     cudaGetLastError();
+    /* From where the last one was left: what lies deeper on the stack could still be inside it, for all that can be seen. */
+    CHECK(cudaDeviceCanAccessPeer(&can, 0, 1));
     SHOW(cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrAccessSupported, 0, 1));
     SHOW(cudaDeviceEnablePeerAccess(1, 0));
     return 0;
