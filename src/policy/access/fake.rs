@@ -248,7 +248,7 @@ impl Driver for Fake {
 
     /// Takes longer than any copy here that is not made slow.
     fn upload_downloaded(&self, _: &Scratch, _: &Scratch, _: usize) -> Result<(), Code> {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(std::time::Duration::from_micros(300));
         Ok(())
     }
 
