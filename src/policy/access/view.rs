@@ -63,25 +63,27 @@ impl Access {
         }
     }
 
-    /// What the program gets for 704: success, if it is the first time for it.
+    /// What the program gets for 704: success, if it is the first time for it. If the link is just being closed, it is
+    /// waited for, and the function called again.
     fn enabled_again(&self, from: u8, to: u8, is_first: bool) -> Revision {
         /// Far more than closing takes.
         const MOST: Duration = Duration::from_millis(100);
         let started = Instant::now();
+        let mut is_late = false;
         loop {
             let mut registry = self.lock();
             let Some(&Link { program, ours, .. }) = registry.link(from, to) else { return Revision::Keep };
             match ours {
-                Ours::Closing if started.elapsed() < MOST => {}
-                Ours::Closing if is_first => return Revision::Again,
-                Ours::No if started.elapsed() > Duration::ZERO && is_first && !program => return Revision::Again,
                 Ours::Held | Ours::Intended if !program => {
                     registry.link_mut(from, to).program = true;
                     return Revision::Answer(Code::SUCCESS);
                 }
+                Ours::Closing if started.elapsed() < MOST => {}
+                Ours::Closing | Ours::No if is_late && is_first => return Revision::Again,
                 _ => return Revision::Keep,
             }
             drop(registry);
+            is_late = true;
             thread::sleep(Duration::from_micros(50));
         }
     }
