@@ -299,10 +299,15 @@ impl Call {
             return Considered::FORWARD;
         }
         // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
-        let is_captured = capture::is_refused_in_captures(self.function)
-            && capture::may_be_under_way()
-            && matches!(values.last(), Some(&Value::Stream(stream))
-                if RealDriver.is_capturing(stream, self.function.per_thread()) == Some(true));
+        let captured = match values.last() {
+            Some(&Value::Stream(stream))
+                if capture::is_refused_in_captures(self.function) && capture::may_be_under_way() =>
+            {
+                RealDriver.is_capturing(stream, self.function.per_thread())
+            }
+            _ => Some(false),
+        };
+        let is_captured = captured == Some(true);
         if !is_captured && let Some(ends) = read::ends(values) {
             let traffic = ACCESS.settled(&ends);
             if traffic.is_some() {
@@ -315,7 +320,8 @@ impl Call {
         }
         unseen(|| {
             let copy = read::peer_copy(values)?;
-            let thread_captures = is_captured || capture::is_capturing(thread::current() as usize);
+            // Where the driver does not say, nothing is done that a capture could not bear.
+            let thread_captures = captured != Some(false) || capture::is_capturing(thread::current() as usize);
             let contexts = read::contexts(values, &copy);
             let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
             let traffic = copy.ends().and_then(|ends| ACCESS.consider(&RealDriver, &ends, on));
