@@ -12,11 +12,11 @@ C_TESTS_CXX = $(CXX) -std=c++17 $(C_TESTS_FLAGS)
 C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 
 # Programs of the runtime API: in every flavour.
-C_RUNTIME_CASES := conformance guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
+C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
   exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
   sigpipe_stderr no_driver hidden
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := random_access never_enables lists_peers
+C_BOTH_CASES := conformance random_access never_enables lists_peers
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
@@ -65,6 +65,10 @@ BESIDE := '-Wl,-rpath,$$ORIGIN'
 $(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
 $(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): $(SIM_LIB)/libcuda.so.1
 
+# Only to link with: they are for machines with a driver.
+$(foreach runtime,nvidia12 nvidia13,$(C_TESTS)/conformance-$(runtime)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
+$(foreach runtime,nvidia12 nvidia13,$(C_TESTS)/conformance-$(runtime)): $(SIM_LIB)/libcuda.so.1
+
 $(C_TESTS)/%-11: %.c
 	$(C_TESTS_CC) $(CU11) $< $(CUDART11) $(C_TESTS_DRIVER) -lpthread -ldl -o $@
 $(C_TESTS)/%-12: %.c
@@ -74,9 +78,9 @@ $(C_TESTS)/%-13: %.c
 $(C_TESTS)/%-static: %.c $(SIM_LIB)/libcudart_static.a
 	$(C_TESTS_CC) $(CU13) $< $(SIM_LIB)/libcudart_static.a $(C_TESTS_DRIVER) $(C_TESTS_STATIC) -o $@
 $(C_TESTS)/%-nvidia12: %.c
-	$(C_TESTS_CC) $(CU12) $< $(NVIDIA)/cu12/lib/libcudart_static.a -ldl -lpthread -lrt -o $@
+	$(C_TESTS_CC) $(CU12) $< $(NVIDIA)/cu12/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
 $(C_TESTS)/%-nvidia13: %.c
-	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a -ldl -lpthread -lrt -o $@
+	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
 
 $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
 	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@

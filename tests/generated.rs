@@ -1,8 +1,10 @@
-//! The committed header and list of functions are what their sources generate. With
+//! The committed header, list of functions and table of answers are what their sources generate. With
 //! `P2PSHIM_UPDATE=1` (`make header`) they are written anew instead.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+#[path = "support/conformance.rs"]
+mod conformance;
 mod support;
 
 use std::fs;
@@ -61,4 +63,10 @@ fn list_of_functions_is_what_the_table_generates() {
     let output = Command::new(support::command()).args(["apis", "--markdown"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     check("docs/INTERCEPTED.md", &String::from_utf8(output.stdout).unwrap());
+}
+
+#[test]
+fn documentation_against_hardware_is_what_the_golden_table_generates() {
+    let table = fs::read_to_string(in_project("tests/golden/conformance.tsv")).unwrap();
+    check("docs/CONFORMANCE.md", &conformance::markdown(&table));
 }
