@@ -221,11 +221,13 @@ impl Access {
         let code = driver.enable(from_context, to_context);
         let mut registry = self.lock();
         let link = registry.link_mut(from, to);
-        // Else the program has been here meanwhile, and what it left is newer.
-        if link.ours == Ours::Intended {
-            link.ours = if code == Code::SUCCESS { Ours::Held } else { Ours::No };
+        match (link.ours, code) {
+            (Ours::Intended, Code::SUCCESS) => link.ours = Ours::Held,
             // Enabled where it was not seen, or by the program just now.
-            link.program |= code == Code::PEER_ACCESS_ALREADY_ENABLED;
+            (Ours::Intended, Code::PEER_ACCESS_ALREADY_ENABLED) => (link.ours, link.program) = (Ours::No, true),
+            // The program has been here meanwhile, and left it open.
+            (_, Code::SUCCESS | Code::PEER_ACCESS_ALREADY_ENABLED) => {}
+            _ => link.ours = Ours::No,
         }
         if code == Code::PEER_ACCESS_ALREADY_ENABLED { Code::SUCCESS } else { code }
     }

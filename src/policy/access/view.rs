@@ -35,9 +35,13 @@ impl Access {
     /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         let (from, to) = self.numbers(driver, peer)?;
-        let registry = self.lock();
-        let link = registry.link(from, to)?;
-        let stays = matches!(link.ours, Ours::Held | Ours::Intended) || (link.program && registry.wants(from, to));
+        let mut registry = self.lock();
+        let &Link { program, ours, .. } = registry.link(from, to)?;
+        let stays = matches!(ours, Ours::Held | Ours::Intended) || (program && registry.wants(from, to));
+        if ours == Ours::Intended {
+            // It is open in any case after what is called now: this, or what we are about to call.
+            registry.link_mut(from, to).ours = Ours::Held;
+        }
         let same = Code::PEER_ACCESS_ALREADY_ENABLED;
         stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
     }
