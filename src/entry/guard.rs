@@ -335,7 +335,7 @@ impl Call {
     fn captured(self, copy: &PeerCopy) -> Option<ReadyCopy> {
         match policy::decide(&RealDriver, self.function, copy) {
             Verdict::Forward => {
-                record::log::decided(self.function, "refused by CUDA: no capturable copy is its equal");
+                record::log::decided(self.function, policy::why_forwarded());
                 None
             }
             Verdict::Instead(replacement) => {

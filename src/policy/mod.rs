@@ -341,6 +341,15 @@ pub(crate) fn configure(config: &Config) {
     ACCESS.configure(config);
 }
 
+/// Why a copy on a stream that is being captured is left to be refused.
+pub(crate) fn why_forwarded() -> &'static str {
+    if capture::rewrites() {
+        "refused by CUDA: no capturable copy is its equal"
+    } else {
+        "refused by CUDA, and left so by P2PSHIM_CAPTURE=forward"
+    }
+}
+
 /// Decides about a copy on a stream that is being captured.
 pub(crate) fn decide(driver: &impl Driver, function: Function, copy: &PeerCopy) -> Verdict {
     if capture::rewrites() { capture::decide(driver, function, copy) } else { Verdict::Forward }

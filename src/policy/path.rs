@@ -91,7 +91,7 @@ impl Path {
                 Why::NotYetWorth => "staged (not yet worth enabling)",
                 Why::Verifying => "staged (being verified by another thread)",
                 Why::Capturing => "staged (verified after the capture)",
-                Why::Vetoed => "staged (vetoed: data was lost when verified)",
+                Why::Vetoed => "staged (vetoed: lost data, or hung, when verified)",
                 Why::Denied => "staged (denied)",
                 Why::Pool => "staged (pool without access)",
                 Why::Mapped => "staged (mapped memory without access)",

@@ -119,8 +119,8 @@ pub(super) fn print_details(out: &mut impl Write, rows: &[Row], machine: &Machin
         writeln!(out, "\nLikely cause for {}: {cause}.", pairs.join(" "))?;
         writeln!(
             out,
-            "Until then P2PSHIM_DENY='{}' hides this way from programs under the shim, and NCCL_P2P_DISABLE=1 from NCCL.",
-            pairs.join(",")
+            "To do without it now: P2PSHIM_DENY='{}' keeps programs under the shim off it, and NCCL_P2P_DISABLE=1 NCCL.",
+            pairs.join(",").replace('>', "-")
         )?;
     }
     Ok(())

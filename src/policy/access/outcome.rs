@@ -37,7 +37,7 @@ impl Access {
         self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, proof);
         let advice = match proof {
             Proof::Slower => String::new(),
-            _ => format!(". Likely cause: {}", likely_cause(driver, plan.devices())),
+            _ => format!(". Likely cause: {}. `p2pshim probe` shows more", likely_cause(driver, plan.devices())),
         };
         log::pair_warning(
             plan.src.device,
@@ -84,7 +84,8 @@ fn story(failure: &Failure) -> String {
             "data does not arrive: of {bytes} bytes copied from device {src} to device {dst}, {wrong} were wrong"
         ),
         Failure::Hung { src, dst } => format!(
-            "a copy from device {src} to device {dst} did not end within {:?}; waiting for a whole device may hang",
+            "a copy from device {src} to device {dst} did not end within {:?}; the program may hang where it waits for a \
+             whole device, and at its end: then start it with P2PSHIM_DENY='{src}-{dst}'",
             proof::TIME_OUT
         ),
         Failure::Slower { direct, staged, src, dst } => format!(
@@ -99,8 +100,8 @@ fn story(failure: &Failure) -> String {
 /// What follows from it for the program.
 fn consequence(plan: &Plan) -> &'static str {
     if plan.checks_only {
-        "The program has enabled access between them itself, and keeps it; with P2PSHIM_ACCESS=off its copies go through \
-         the host"
+        "The program has enabled access between them itself, and keeps it. Run it with P2PSHIM_ACCESS=off, or P2PSHIM_DENY \
+         for this pair: its copies go through the host then"
     } else {
         "Copies between them go through the host"
     }
