@@ -46,6 +46,22 @@ struct Queue {
     items: VecDeque<Item>,
     tail: Arc<Fence>,
     has_worker: bool,
+    /// Whether an item is being carried out.
+    is_running: bool,
+}
+
+impl Queue {
+    fn waits(&self) -> bool {
+        self.is_running || self.items.is_empty()
+    }
+
+    /// Takes the next item if it can be carried out at once.
+    fn take_prompt(&mut self) -> Option<Item> {
+        let is_prompt = |item: &Item| item.work.is_prompt() && item.after.iter().all(|fence| fence.is_done());
+        let item = if self.is_running { None } else { self.items.pop_front_if(|item| is_prompt(item)) };
+        self.is_running |= item.is_some();
+        item
+    }
 }
 
 /// A stream of a context.
@@ -69,7 +85,7 @@ impl Stream {
     pub(crate) fn new(handle: StreamHandle, context: ContextId, role: Role, priority: i32) -> Arc<Stream> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let id = StreamId(LAST.fetch_add(1, Ordering::Relaxed) + 1);
-        let queue = Queue { items: VecDeque::new(), tail: Fence::reached(), has_worker: false };
+        let queue = Queue { items: VecDeque::new(), tail: Fence::reached(), has_worker: false, is_running: false };
         Arc::new(Stream { id, handle, context, role, priority, queue: Mutex::new(queue), filled: Condvar::new() })
     }
 
@@ -104,19 +120,41 @@ impl Stream {
         IS_WORKER.set(true);
         while let Some(item) = self.next() {
             wait_all(&item.after);
-            item.work.run();
-            item.done.signal();
+            self.carry_out(&item);
         }
     }
 
+    /// Does on the calling thread what takes no time and could be done by now. Who asks again and again whether work is done
+    /// has kept the worker from a processor, perhaps; a GPU has its own.
+    pub(crate) fn help(&self) {
+        os::without_signals(|| {
+            while let Some(item) = { lock(&self.queue).take_prompt() } {
+                self.carry_out(&item);
+            }
+        });
+    }
+
+    fn carry_out(&self, item: &Item) {
+        item.work.run();
+        lock(&self.queue).is_running = false;
+        item.done.signal();
+        self.filled.notify_one();
+    }
+
+    /// Waits for an item; there is none if nothing came for long.
     fn next(&self) -> Option<Item> {
-        let queue = lock(&self.queue);
-        let (mut queue, _) = self
-            .filled
-            .wait_timeout_while(queue, IDLE, |queue| queue.items.is_empty())
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
+        loop {
+            let waited = self.filled.wait_timeout_while(queue, IDLE, |queue| queue.waits());
+            let timeout;
+            (queue, timeout) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+            if !timeout.timed_out() || queue.items.is_empty() && !queue.is_running {
+                break;
+            }
+        }
         let item = queue.items.pop_front();
         queue.has_worker = item.is_some();
+        queue.is_running = item.is_some();
         item
     }
 }
@@ -157,6 +195,27 @@ mod tests {
         thread::sleep(IDLE * 2);
         assert!(!lock(&stream.queue).has_worker);
         stream.submit(vec![], Work::Nothing).unwrap().wait();
+    }
+
+    #[test]
+    fn help_does_what_can_be_done_at_once() {
+        let stream = stream();
+        let gate = Fence::pending();
+        stream.submit(vec![Arc::clone(&gate)], Work::Nothing).unwrap();
+        stream.help();
+        assert!(!stream.tail().is_done());
+        gate.signal();
+        stream.tail().wait();
+
+        let stream = self::stream();
+        // No worker takes anything.
+        lock(&stream.queue).has_worker = true;
+        let prompt = stream.submit(vec![], Work::Nothing).unwrap();
+        let function = stream.submit(vec![], host(|| ())).unwrap();
+        let behind = stream.submit(vec![], Work::Nothing).unwrap();
+        assert!(!prompt.is_done());
+        stream.help();
+        assert_eq!([prompt, function, behind].map(|fence| fence.is_done()), [true, false, false]);
     }
 
     #[test]

@@ -223,6 +223,15 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// Whether it takes hardly any time.
+    pub(crate) fn is_prompt(&self) -> bool {
+        match self {
+            Work::Nothing | Work::Fill(_) => true,
+            Work::Copy(copy) => copy.path != Path::Staged && !matches!(copy.defect, Some(Defect::Hang | Defect::Slow)),
+            Work::Kernel(_) | Work::Host(_) => false,
+        }
+    }
+
     /// Does it, on the calling thread.
     pub(crate) fn run(&self) {
         match self {

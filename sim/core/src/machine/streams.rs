@@ -85,8 +85,18 @@ impl Machine {
     /// Whether a stream's work is done.
     pub fn stream_is_done(&self, stream: StreamRef) -> Result<bool> {
         let (context, fences) = self.pending(stream)?;
-        let done = fences.iter().all(|fence| fence.is_done());
+        let done = self.are_done(&fences);
         self.lock().intact(context).map(|()| done)
+    }
+
+    /// Whether all of `fences` have been reached, after what can be done at once was done.
+    fn are_done(&self, fences: &[Arc<Fence>]) -> bool {
+        if fences.iter().any(|fence| !fence.is_done()) {
+            let streams: Vec<_> =
+                self.lock().contexts.values().flat_map(|context| &context.streams).map(Arc::clone).collect();
+            streams.iter().for_each(|stream| stream.help());
+        }
+        fences.iter().all(|fence| fence.is_done())
     }
 
     /// A stream's context, and what has to be reached for it to be idle: for the legacy default stream, also what it would
@@ -175,7 +185,8 @@ impl Machine {
 
     /// Whether the event's last record has been reached; one that was never recorded has.
     pub fn event_is_done(&self, handle: EventHandle) -> Result<bool> {
-        Ok(self.lock().recorded(handle)?.iter().all(|fence| fence.is_done()))
+        let fences = self.lock().recorded(handle)?;
+        Ok(self.are_done(&fences))
     }
 
     /// Waits for the event's last record.
