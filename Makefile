@@ -41,7 +41,7 @@ lint:
 
 check: lint test
 
-# Writes include/p2pshim.h, docs/INTERCEPTED.md and docs/CONFORMANCE.md anew.
+# Writes include/p2pshim.h, docs/INTERCEPTED.md, docs/MESSAGES.md and docs/CONFORMANCE.md anew.
 header: shim
 	P2PSHIM_UPDATE=1 $(CARGO) test -q --test generated
 

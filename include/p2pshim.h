@@ -100,6 +100,64 @@ typedef struct {
 } p2pshim_option_t;
 
 /**
+ * A rule about peer calls: what programs get wrong, and what errors mean. The texts live as long as the library.
+ */
+typedef struct {
+  /**
+   * Set by the caller: sizeof(p2pshim_rule_t).
+   */
+  size_t size;
+  /**
+   * The stable id, such as "P2P-enable-twice".
+   */
+  const char *id;
+  /**
+   * "error" (the call fails, or would if the library looked), "hazard" (data may be wrong), "performance" or "note".
+   */
+  const char *severity;
+  /**
+   * The functions that it is about.
+   */
+  const char *functions;
+  /**
+   * What the documentation of CUDA says, and where.
+   */
+  const char *documentation;
+  /**
+   * What real hardware does where it is not that; empty if nothing is known.
+   */
+  const char *hardware;
+  /**
+   * Why it matters.
+   */
+  const char *why;
+  /**
+   * What to do.
+   */
+  const char *remedy;
+  /**
+   * The code that the documentation gives for the runtime's functions; 0 for none.
+   */
+  int runtime_code;
+  /**
+   * The same for the driver's.
+   */
+  int driver_code;
+  /**
+   * The names of these codes; empty for none.
+   */
+  const char *runtime_code_name;
+  /**
+   * The same for the driver's.
+   */
+  const char *driver_code_name;
+  /**
+   * How often the rule has spoken in this process so far.
+   */
+  uint64_t times;
+} p2pshim_rule_t;
+
+/**
  * The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted.
  */
 typedef struct {
@@ -167,6 +225,23 @@ size_t p2pshim_option_count(void);
  */
 p2pshim_status_t p2pshim_option_get(size_t index,
                                     p2pshim_option_t *option);
+
+/**
+ * How many rules there are.
+ */
+size_t p2pshim_rule_count(void);
+
+/**
+ * Describes the rule at an index below p2pshim_rule_count(), and tells how often it has spoken.
+ *
+ * Returns P2PSHIM_INVALID_ARGUMENT if `rule` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is no such
+ * rule; then nothing is written. May be called from any thread.
+ *
+ * # Safety
+ * `rule` is NULL or points to a struct of the size that its first field says.
+ */
+p2pshim_status_t p2pshim_rule_get(size_t index,
+                                  p2pshim_rule_t *rule);
 
 /**
  * Tells what has been copied from a device to another, by ordinals.

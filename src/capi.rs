@@ -8,8 +8,10 @@
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
 
-use crate::api::Function;
+use crate::api::{Function, Layer, codes};
 use crate::config::Variable;
+use crate::policy::VALIDATE;
+use crate::policy::validate::Rule;
 use crate::record::counters;
 
 /// Major version of this header; p2pshim_version() tells that of the library.
@@ -65,6 +67,38 @@ pub struct p2pshim_option_t {
     pub default_value: *const c_char,
     /// What it does.
     pub help: *const c_char,
+}
+
+/// A rule about peer calls: what programs get wrong, and what errors mean. The texts live as long as the library.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_rule_t {
+    /// Set by the caller: sizeof(p2pshim_rule_t).
+    pub size: usize,
+    /// The stable id, such as "P2P-enable-twice".
+    pub id: *const c_char,
+    /// "error" (the call fails, or would if the library looked), "hazard" (data may be wrong), "performance" or "note".
+    pub severity: *const c_char,
+    /// The functions that it is about.
+    pub functions: *const c_char,
+    /// What the documentation of CUDA says, and where.
+    pub documentation: *const c_char,
+    /// What real hardware does where it is not that; empty if nothing is known.
+    pub hardware: *const c_char,
+    /// Why it matters.
+    pub why: *const c_char,
+    /// What to do.
+    pub remedy: *const c_char,
+    /// The code that the documentation gives for the runtime's functions; 0 for none.
+    pub runtime_code: c_int,
+    /// The same for the driver's.
+    pub driver_code: c_int,
+    /// The names of these codes; empty for none.
+    pub runtime_code_name: *const c_char,
+    /// The same for the driver's.
+    pub driver_code_name: *const c_char,
+    /// How often the rule has spoken in this process so far.
+    pub times: u64,
 }
 
 /// The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted.
@@ -144,6 +178,43 @@ pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_o
     unsafe { give(&described, option, OPTION_SIZE_0_1) }
 }
 
+/// How many rules there are.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_rule_count() -> usize {
+    Rule::ALL.len()
+}
+
+/// Describes the rule at an index below p2pshim_rule_count(), and tells how often it has spoken.
+///
+/// Returns P2PSHIM_INVALID_ARGUMENT if `rule` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is no such
+/// rule; then nothing is written. May be called from any thread.
+///
+/// # Safety
+/// `rule` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_t) -> p2pshim_status_t {
+    let Some(&found) = Rule::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+    let said = found.text();
+    let name = |layer| text(found.code(layer).and_then(|code| codes::c_name(layer, code)).unwrap_or("\0"));
+    let described = p2pshim_rule_t {
+        size: size_of::<p2pshim_rule_t>(),
+        id: text(said.id),
+        severity: text(said.severity.c_name()),
+        functions: text(said.functions),
+        documentation: text(said.documentation),
+        hardware: text(said.hardware),
+        why: text(said.why),
+        remedy: text(said.remedy),
+        runtime_code: said.code(Layer::Runtime).0,
+        driver_code: said.code(Layer::Driver).0,
+        runtime_code_name: name(Layer::Runtime),
+        driver_code_name: name(Layer::Driver),
+        times: VALIDATE.times(found),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, rule, RULE_SIZE_0_1) }
+}
+
 /// Tells what has been copied from a device to another, by ordinals.
 ///
 /// Returns P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals that are
@@ -179,6 +250,7 @@ fn text(text: &'static str) -> *const c_char {
 const API_SIZE_0_1: usize = 48;
 const OPTION_SIZE_0_1: usize = 40;
 const PAIR_SIZE_0_1: usize = 40;
+const RULE_SIZE_0_1: usize = 96;
 
 /// Copies as much of `from` as the caller's struct has room for; its size field stays the caller's.
 ///

@@ -66,6 +66,13 @@ fn list_of_functions_is_what_the_table_generates() {
 }
 
 #[test]
+fn list_of_findings_is_what_the_rules_generate() {
+    let output = Command::new(support::command()).args(["explain", "--markdown"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    check("docs/MESSAGES.md", &String::from_utf8(output.stdout).unwrap());
+}
+
+#[test]
 fn documentation_against_hardware_is_what_the_golden_table_generates() {
     let table = fs::read_to_string(in_project("tests/golden/conformance.tsv")).unwrap();
     check("docs/CONFORMANCE.md", &conformance::markdown(&table));

@@ -1,8 +1,10 @@
-//! The p2pshim command: what the shim intercepts, how it is configured, and whether peer access can be trusted.
+//! The p2pshim command: what the shim intercepts, how it is configured, what its findings mean, and whether peer access can
+//! be trusted.
 //!
-//! For the first two it loads the shim and reads everything through its C interface, so that it tells what the library
+//! For all but the last it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
+mod explain;
 mod probe;
 mod shim;
 
@@ -19,7 +21,8 @@ use shim::{Api, Shim, Variable};
 /// Shows the GPU-to-GPU copies of programs nobody can rebuild.
 ///
 /// The work is done by libp2pshim.so: LD_PRELOAD=libp2pshim.so ./app. This command tells what that
-/// library intercepts and which options it reads from the environment, and tests the ways between GPUs.
+/// library intercepts and which options it reads from the environment, explains what it finds, and tests the ways between
+/// GPUs.
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true)]
 struct Arguments {
@@ -40,6 +43,14 @@ enum Command {
     },
     /// List the environment variables that the shim reads
     Options,
+    /// Tell the whole story of a finding: what is wrong, what the documentation says, what the hardware does, what to do
+    Explain {
+        /// The finding's id, such as P2P-enable-twice; none for a list of all
+        id: Option<String>,
+        /// Print docs/MESSAGES.md
+        #[arg(long, conflicts_with = "id")]
+        markdown: bool,
+    },
     /// Prove peer access between GPUs with data, and tell what may stand in its way
     ///
     /// For each pair a process of its own copies known data by the copy engines, has a kernel load from and store to the
@@ -76,6 +87,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Apis { markdown: true } => print_markdown(&mut out, &shim()?.apis()?)?,
         Command::Apis { markdown: false } => print_apis(&mut out, &shim()?.apis()?)?,
         Command::Options => print_options(&mut out, &shim()?.options()?)?,
+        Command::Explain { markdown: true, .. } => explain::print_markdown(&mut out, &shim()?.rules()?)?,
+        Command::Explain { id: None, .. } => explain::print_list(&mut out, &shim()?.rules()?)?,
+        Command::Explain { id: Some(id), .. } => explain::print(&mut out, &shim()?.rules()?, id)?,
         Command::Probe(arguments) => return Ok(probe::run(arguments, &mut out)?),
         Command::ProbeWorker(arguments) => {
             // It writes from two threads.

@@ -28,6 +28,24 @@ struct RawOption {
     help: *const c_char,
 }
 
+/// `p2pshim_rule_t`.
+#[repr(C)]
+struct RawRule {
+    size: usize,
+    id: *const c_char,
+    severity: *const c_char,
+    functions: *const c_char,
+    documentation: *const c_char,
+    hardware: *const c_char,
+    why: *const c_char,
+    remedy: *const c_char,
+    runtime_code: c_int,
+    driver_code: c_int,
+    runtime_code_name: *const c_char,
+    driver_code_name: *const c_char,
+    times: u64,
+}
+
 type Count = unsafe extern "C" fn() -> usize;
 type Get<T> = unsafe extern "C" fn(usize, *mut T) -> c_int;
 
@@ -46,6 +64,19 @@ pub(crate) struct Variable {
     pub(crate) values: String,
     pub(crate) default: String,
     pub(crate) help: String,
+}
+
+/// A rule about peer calls.
+pub(crate) struct Rule {
+    pub(crate) id: String,
+    pub(crate) severity: String,
+    pub(crate) functions: String,
+    pub(crate) documentation: String,
+    pub(crate) hardware: String,
+    pub(crate) why: String,
+    pub(crate) remedy: String,
+    /// Of the runtime and of the driver: the documented code, with its name.
+    pub(crate) codes: [Option<String>; 2],
 }
 
 /// A loaded shim.
@@ -132,6 +163,40 @@ impl Shim {
             Variable { name: text(name), values: text(values), default: text(default_value), help: text(help) }
         };
         Ok(rows.into_iter().map(option).collect())
+    }
+
+    /// The rules that it knows.
+    pub(crate) fn rules(&self) -> Result<Vec<Rule>, ShimError> {
+        let null = std::ptr::null();
+        let blank = || RawRule {
+            size: size_of::<RawRule>(),
+            id: null,
+            severity: null,
+            functions: null,
+            documentation: null,
+            hardware: null,
+            why: null,
+            remedy: null,
+            runtime_code: 0,
+            driver_code: 0,
+            runtime_code_name: null,
+            driver_code_name: null,
+            times: 0,
+        };
+        // SAFETY: the types are those of include/p2pshim.h.
+        let rows = unsafe { self.rows("p2pshim_rule_count", "p2pshim_rule_get", blank) }?;
+        let code = |code: c_int, name| (code != 0).then(|| format!("{code} ({})", text(name)));
+        let rule = |raw: RawRule| Rule {
+            id: text(raw.id),
+            severity: text(raw.severity),
+            functions: text(raw.functions),
+            documentation: text(raw.documentation),
+            hardware: text(raw.hardware),
+            why: text(raw.why),
+            remedy: text(raw.remedy),
+            codes: [code(raw.runtime_code, raw.runtime_code_name), code(raw.driver_code, raw.driver_code_name)],
+        };
+        Ok(rows.into_iter().map(rule).collect())
     }
 
     /// # Safety

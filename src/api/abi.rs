@@ -4,6 +4,7 @@
 //! type turns into a [`Value`], plain data that the trace can show.
 
 use std::ffi::{c_char, c_void};
+use std::ptr;
 
 /// `cudaError_t` or `CUresult`: what a function answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +65,26 @@ pub(crate) enum Value {
 pub(crate) trait Argument: Copy {
     /// The argument as plain data.
     fn value(self) -> Value;
+
+    /// What stands in its place in a call that is to fail, and do nothing else.
+    fn failing(self, _: &Failing) -> Self {
+        self
+    }
+}
+
+/// How a call of the runtime is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failing {
+    /// The code that it is to answer.
+    pub(crate) code: Code,
+    /// Whether that takes other arguments than the program's.
+    pub(crate) replaces: bool,
+    /// The parameters of a copy in 3D, such that it fails.
+    pub(crate) parameters: Option<cudaMemcpy3DPeerParms>,
 }
 
 macro_rules! arguments {
-    ($( $(#[$doc:meta])* $name:ident($inner:ty) => $value:expr; )*) => { $(
+    ($( $(#[$doc:meta])* $name:ident($inner:ty) => $value:expr $(, failing $failing:expr)?; )*) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy)]
         #[repr(transparent)]
@@ -78,13 +95,20 @@ macro_rules! arguments {
                 let show: fn($inner) -> Value = $value;
                 show(self.0)
             }
+
+            $(
+                fn failing(self, how: &Failing) -> Self {
+                    let fail: fn(&Failing) -> Option<$inner> = $failing;
+                    if how.replaces { Self(fail(how).unwrap_or(self.0)) } else { self }
+                }
+            )?
         }
     )* };
 }
 
 arguments! {
     /// `void *`, `const void *`, and pointers to arrays.
-    Pointer(*mut c_void) => |p| Value::Address(p as usize);
+    Pointer(*mut c_void) => |p| Value::Address(p as usize), failing |_| Some(ptr::null_mut());
     /// `CUdeviceptr`.
     DevicePointer(u64) => |p| Value::Address(p as usize);
     /// `CUcontext`.
@@ -92,9 +116,9 @@ arguments! {
     /// `cudaStream_t`, `CUstream`.
     Stream(*mut c_void) => |p| Value::Stream(p as usize);
     /// `int` or `CUdevice`: a device ordinal.
-    Ordinal(i32) => Value::Ordinal;
+    Ordinal(i32) => Value::Ordinal, failing |how| (how.code == Code::INVALID_DEVICE).then_some(-1);
     /// `size_t`.
-    Size(usize) => |n| Value::UInt(n as u64);
+    Size(usize) => |n| Value::UInt(n as u64), failing |_| Some(1);
     /// `int`.
     Int(i32) => |n| Value::Int(i64::from(n));
     /// `unsigned int`.
@@ -108,7 +132,8 @@ arguments! {
     /// `const char *`.
     Text(*const c_char) => |p| Value::Address(p as usize);
     /// `const cudaMemcpy3DPeerParms *`.
-    RuntimePeer3D(*const cudaMemcpy3DPeerParms) => Value::RuntimePeer3D;
+    RuntimePeer3D(*const cudaMemcpy3DPeerParms) => Value::RuntimePeer3D,
+        failing |how| Some(how.parameters.as_ref().map_or(ptr::null(), ptr::from_ref));
     /// `const CUDA_MEMCPY3D_PEER *`.
     DriverPeer3D(*const CUDA_MEMCPY3D_PEER) => Value::DriverPeer3D;
 }

@@ -1,5 +1,7 @@
 //! Names of the codes that functions answer with.
 
+use std::sync::OnceLock;
+
 use super::{Layer, abi::Code};
 
 /// Code, name in the runtime, name in the driver; `-` where a layer has no such code.
@@ -157,9 +159,25 @@ pub(crate) fn name(layer: Layer, code: Code) -> Option<&'static str> {
     })
 }
 
+/// The same with a terminating NUL.
+pub(crate) fn c_name(layer: Layer, code: Code) -> Option<&'static str> {
+    /// [`NAMES`], in which each name ends in NUL.
+    static ENDED: OnceLock<String> = OnceLock::new();
+    let name = name(layer, code)?;
+    let at = (name.as_ptr() as usize).checked_sub(NAMES.as_ptr() as usize)?;
+    ENDED.get_or_init(|| NAMES.replace([' ', '\n'], "\0")).get(at..=at + name.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_name_is_the_name_and_ends() {
+        assert_eq!(c_name(Layer::Runtime, Code(704)), Some("cudaErrorPeerAccessAlreadyEnabled\0"));
+        assert_eq!(c_name(Layer::Driver, Code(999)), Some("CUDA_ERROR_UNKNOWN\0"));
+        assert_eq!(c_name(Layer::Driver, Code(12)), None);
+    }
 
     #[test]
     fn name_each_layer_has_its_own() {

@@ -75,8 +75,18 @@ macro_rules! layer {
     };
 }
 
+/// Names separated by ", ", with a terminating NUL; C's word for none.
+macro_rules! listed {
+    () => {
+        "void\0"
+    };
+    ($first:ident $($name:ident)*) => {
+        concat!(stringify!($first) $(, ", ", stringify!($name))*, "\0")
+    };
+}
+
 macro_rules! define_functions {
-    ($( $kind:ident $layer:ident $since:literal $symbol:ident($first:ident: $first_type:ident $(, $argument:ident: $type:ident)*); )*) => {
+    ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
         /// An intercepted function; the variants have the vendor's names.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u16)]
@@ -94,8 +104,8 @@ macro_rules! define_functions {
                         layer: layer!($layer),
                         since: $since,
                         symbol: concat!(stringify!($symbol), "\0"),
-                        arguments: &[stringify!($first) $(, stringify!($argument))*],
-                        c_arguments: concat!(stringify!($first) $(, ", ", stringify!($argument))*, "\0"),
+                        arguments: &[$(stringify!($argument)),*],
+                        c_arguments: listed!($($argument)*),
                     }),*
                 }
             }

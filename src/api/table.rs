@@ -31,6 +31,8 @@ macro_rules! for_each_function {
             traced runtime  4000 cudaDeviceDisablePeerAccess(peerDevice: Ordinal);
             traced runtime  8000 cudaDeviceGetP2PAttribute(value: OutInt, attr: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
 
+            state  runtime  2000 cudaGetLastError();
+
             traced driver   4000 cuMemcpyPeer(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
             traced driver   7000 cuMemcpyPeer_ptds(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
             traced driver   4000 cuMemcpyPeerAsync(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
@@ -53,9 +55,15 @@ macro_rules! for_each_function {
             state  driver  12030 cuStreamBeginCaptureToGraph_ptsz(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
             state  driver  10000 cuStreamEndCapture(hStream: Stream, phGraph: Pointer);
             state  driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
+            state  driver   2000 cuStreamCreate(phStream: Pointer, Flags: UInt);
+            state  driver   5050 cuStreamCreateWithPriority(phStream: Pointer, flags: UInt, priority: Int);
+            state  driver  12050 cuGreenCtxStreamCreate(phStream: Pointer, greenCtx: Pointer, flags: UInt, priority: Int);
             state  driver   2000 cuStreamDestroy(hStream: Stream);
             state  driver   4000 cuStreamDestroy_v2(hStream: Stream);
 
+            state  driver   3020 cuArrayCreate_v2(pHandle: Pointer, pAllocateArray: Pointer);
+            state  driver   3020 cuArray3DCreate_v2(pHandle: Pointer, pAllocateArray: Pointer);
+            state  driver   2000 cuArrayDestroy(hArray: Pointer);
             state  driver   2000 cuMemFree(dptr: UInt);
             state  driver   3020 cuMemFree_v2(dptr: DevicePointer);
             state  driver  11020 cuMemFreeAsync(dptr: DevicePointer, hStream: Stream);

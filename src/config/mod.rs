@@ -71,6 +71,12 @@ const OPTIONS: &[Variable] = &[
         help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, becomes the equal copy that it can capture\0",
     },
     Variable {
+        name: "P2PSHIM_VALIDATE\0",
+        values: Values::Words("warn|strict|off\0"),
+        default: "warn\0",
+        help: "warn: says what is wrong with peer calls, and what their errors mean (p2pshim explain); strict: also answers documented errors that the real library overlooks; off: neither\0",
+    },
+    Variable {
         name: "P2PSHIM_LOG\0",
         values: Values::Free(
             "off|error|warn|info|debug|trace, or an env_logger filter such as warn,p2pshim::lookup=debug\0",
@@ -139,6 +145,17 @@ pub(crate) enum Probe {
     Off,
 }
 
+/// What is done about calls whose arguments are wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Validate {
+    /// It is said.
+    Warn,
+    /// It is said, and they get the documented error.
+    Strict,
+    /// Nothing.
+    Off,
+}
+
 /// One device's access to the memory of another, by ordinals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied {
@@ -163,6 +180,8 @@ pub(crate) struct Config {
     pub(crate) grants_pools: bool,
     /// `P2PSHIM_CAPTURE`: whether peer copies on capturing streams are replaced.
     pub(crate) rewrites_captured: bool,
+    /// `P2PSHIM_VALIDATE`: what is done about calls whose arguments are wrong.
+    pub(crate) validate: Validate,
     /// `P2PSHIM_LOG`: an env_logger filter.
     pub(crate) log: String,
     /// `P2PSHIM_LOG_FILE`.
@@ -178,6 +197,7 @@ impl Default for Config {
             probe: Probe::Quick,
             grants_pools: true,
             rewrites_captured: true,
+            validate: Validate::Warn,
             log: "warn".to_owned(),
             log_file: None,
         }
@@ -233,6 +253,13 @@ impl Config {
                 }
                 "P2PSHIM_POOLS" => config.grants_pools = value == "auto",
                 "P2PSHIM_CAPTURE" => config.rewrites_captured = value == "rewrite",
+                "P2PSHIM_VALIDATE" => {
+                    config.validate = match value {
+                        "strict" => Validate::Strict,
+                        "off" => Validate::Off,
+                        _ => Validate::Warn,
+                    };
+                }
                 "P2PSHIM_LOG" => config.log = value.to_owned(),
                 _ => {}
             }
@@ -296,7 +323,7 @@ fn parse_pairs(text: &str) -> Result<Vec<Denied>, &str> {
 }
 
 /// What lines of the log are filtered by.
-const TARGETS: &[&str] = &["p2pshim", "p2pshim::call", "p2pshim::lookup", "p2pshim::policy"];
+const TARGETS: &[&str] = &["p2pshim", "p2pshim::call", "p2pshim::finding", "p2pshim::lookup", "p2pshim::policy"];
 
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 

@@ -10,14 +10,15 @@ use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
 use super::read;
 use super::thread;
-use crate::api::abi::{Code, Value};
+use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Function, Layer};
 use crate::config::{self, Config};
 use crate::os;
 use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
-use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, Verdict};
+use crate::policy::validate;
+use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::{self, Event};
@@ -92,6 +93,16 @@ fn configure(warnings: &mut Vec<String>) -> Mode {
 
 extern "C" fn forward_only() {
     MODE.store(Mode::Forward as u8, Relaxed);
+    VALIDATE.stop();
+}
+
+/// Whether this is a child of the process that started: then calls are only forwarded from now on.
+pub(super) fn is_in_a_child() -> bool {
+    let is_child = PROCESS.load(Relaxed) != os::process_id();
+    if is_child {
+        forward_only();
+    }
+    is_child
 }
 
 /// Whether look-ups hand out hooks.
@@ -134,6 +145,14 @@ pub(crate) struct Call {
     stack: usize,
 }
 
+impl Call {
+    /// Which function.
+    #[inline(always)]
+    pub(super) const fn function(self) -> Function {
+        self.function
+    }
+}
+
 /// What was decided about a call. It has nothing to drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Decision<'a> {
@@ -158,12 +177,17 @@ impl Decision<'_> {
 /// What was decided about a call that had to be considered. It has nothing to drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Considered {
-    instead: Option<Instead>,
+    pub(super) instead: Option<Instead>,
     traffic: Option<Traffic>,
 }
 
 impl Considered {
     const FORWARD: Self = Self { instead: None, traffic: None };
+
+    /// This is called, and nothing is copied.
+    pub(super) const fn instead(instead: Instead) -> Self {
+        Self { instead: Some(instead), traffic: None }
+    }
 
     /// The same, without a copy of what is called instead.
     #[inline(always)]
@@ -173,13 +197,16 @@ impl Considered {
 }
 
 /// What is called in place of a function.
-#[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
 #[derive(Clone, Copy)]
 pub(crate) enum Instead {
     /// Another copy.
     Copy(ReadyCopy),
     /// Another question about peer access.
     Harmless(HarmlessEnable),
+    /// Nothing: the program gets this code.
+    Answer(Code),
+    /// The function itself, such that it fails.
+    Failing(Failing),
 }
 
 impl Instead {
@@ -191,6 +218,7 @@ impl Instead {
         match self {
             // SAFETY: the caller's.
             Self::Copy(copy) => unsafe { copy.make() },
+            &Self::Answer(code) | &Self::Failing(Failing { code, .. }) => code,
             &Self::Harmless(HarmlessEnable { peer, flags, from, to }) => {
                 match driver::enable_peer_access(peer, flags) {
                     // Enabled after all, if it was not: that is what it takes the access to be.
@@ -225,6 +253,12 @@ impl Running {
     #[inline(always)]
     pub(crate) fn is_shown(self) -> bool {
         self.since.is_some()
+    }
+
+    /// Whether no other call encloses it.
+    #[inline(always)]
+    pub(super) fn is_outermost(self) -> bool {
+        self.depth == 0
     }
 }
 
@@ -314,8 +348,7 @@ impl Call {
                 return Considered { instead: None, traffic };
             }
         }
-        if PROCESS.load(Relaxed) != os::process_id() {
-            forward_only();
+        if is_in_a_child() {
             return Considered::FORWARD;
         }
         unseen(|| {
@@ -474,7 +507,13 @@ impl Call {
             | Function::cuMemFreeAsync_ptsz
             | Function::cuMemUnmap
             | Function::cuMemSetAccess
-            | Function::cuIpcCloseMemHandle => ACCESS.memory_has_changed(),
+            | Function::cuIpcCloseMemHandle => {
+                if self.function != Function::cuMemSetAccess {
+                    self.note_freed(values, ret);
+                }
+                ACCESS.memory_has_changed();
+            }
+            Function::cudaGetLastError => self.note_cleared(),
             _ => self.note_more(values, ret),
         }
     }
@@ -502,6 +541,7 @@ impl Call {
             (Function::cuCtxDestroy | Function::cuCtxDestroy_v2, &[Value::Address(context)])
                 if ret == Code::SUCCESS =>
             {
+                VALIDATE.facts().contexts_have_changed();
                 unseen(|| ACCESS.contexts_have_changed(&RealDriver, None, Some(context)));
             }
             (Function::cuGreenCtxDestroy, _) => unseen(|| ACCESS.contexts_have_changed(&RealDriver, None, None)),
@@ -512,16 +552,24 @@ impl Call {
                 | Function::cuDevicePrimaryCtxRelease_v2,
                 &[Value::Ordinal(device)],
             ) => unseen(|| {
+                VALIDATE.facts().contexts_have_changed();
                 let is_gone = !driver::is_primary_active(device);
                 ACCESS.contexts_have_changed(&RealDriver, is_gone.then_some(device), None);
             }),
             (_, &[Value::Stream(stream), ..]) => self.note_stream(stream, ret),
+            _ if ret == Code::SUCCESS => self.note_made(values),
             _ => {}
         }
     }
 
     /// Takes note of captures that begin and end.
     fn note_stream(self, stream: usize, ret: Code) {
+        if matches!(self.function, Function::cuStreamDestroy | Function::cuStreamDestroy_v2)
+            && ret == Code::SUCCESS
+            && VALIDATE.is_on()
+        {
+            VALIDATE.facts().stream_is_gone(stream);
+        }
         // Unless our own code runs, which begins none.
         unseen(|| {
             let thread = thread::current() as usize;
@@ -594,10 +642,16 @@ impl Call {
 
     /// Shows the call, once the real function has returned.
     #[cold]
-    pub(crate) fn show(self, running: Running, values: &[Value], ret: Code, decision: Decision<'_>) {
+    pub(crate) fn show(
+        self,
+        running: Running,
+        values: &[Value],
+        ret: Code,
+        decision: Decision<'_>,
+        path: Option<Path>,
+    ) {
         let elapsed = os::uncancelled(|| running.since.map(|since| since.elapsed()).unwrap_or_default());
-        if PROCESS.load(Relaxed) != os::process_id() {
-            forward_only();
+        if is_in_a_child() {
             return;
         }
         unseen(|| {
@@ -610,7 +664,7 @@ impl Call {
                 arguments: &arguments,
                 ret,
                 elapsed,
-                path: self.shown_path(running, decision, ret),
+                path,
                 note: decision.note(),
                 caller: read::call_site(self.return_address()),
             });
@@ -618,7 +672,11 @@ impl Call {
     }
 
     /// The way of a copy that succeeded. A copy that the runtime makes is routed at the driver layer, inside this call.
-    fn shown_path(self, running: Running, decision: Decision<'_>, ret: Code) -> Option<Path> {
+    #[inline(always)]
+    pub(crate) fn path(self, running: Running, decision: Decision<'_>, ret: Code) -> Option<Path> {
+        if !validate::Kind::of(self.function).copies() {
+            return None;
+        }
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);
@@ -633,7 +691,7 @@ impl Call {
     }
 
     /// Where the program goes on after the call.
-    fn return_address(self) -> *const c_void {
+    pub(super) fn return_address(self) -> *const c_void {
         // SAFETY: at entry the stack pointer points to the return address, which stays there until
         // the hook returns.
         unsafe { *(self.stack as *const *const c_void) }

@@ -7,7 +7,7 @@
 
 use std::mem::transmute;
 
-use super::guard::{self, Arrival, Decision};
+use super::guard::{self, Arrival, Considered, Decision, Instead};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
 use crate::api::Function;
 use crate::api::abi::{self, Argument, Code};
@@ -33,7 +33,9 @@ macro_rules! define_hook {
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
             // Only what is not settled needs the arguments in memory, and room for what is decided about them.
             let considered;
+            let due = call.due(&[$($argument.value()),*]);
             let decision = match policy::concern(Function::$symbol) {
+                _ if due.is_some() => due.as_ref().map_or(Decision::FORWARD, Considered::decision),
                 Concern::Copy => match call.settled(&[$($argument.value()),*]) {
                     Some(decision) => decision,
                     None => {
@@ -51,10 +53,12 @@ macro_rules! define_hook {
             let mut ret = match decision.instead {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },
+                // SAFETY: arguments of the same function that it refuses; NULL for what it would follow.
+                Some(Instead::Failing(how)) => unsafe { real($($argument.failing(how)),*) },
                 // SAFETY: made of the same arguments.
                 Some(instead) => unsafe { instead.make() },
             };
-            if policy::concern(Function::$symbol) == Concern::Peers {
+            if policy::concern(Function::$symbol) == Concern::Peers && due.is_none() {
                 let mut revised = call.revise(&[$($argument.value()),*], ret, decision);
                 if revised.again {
                     // SAFETY: the arguments are the program's own, unchanged.
@@ -67,9 +71,11 @@ macro_rules! define_hook {
             if policy::concern(Function::$symbol) == Concern::Copy && ret == Code::SUCCESS {
                 call.count(decision);
             }
+            let path = call.path(running, decision, ret);
             if running.is_shown() {
-                call.show(running, &[$($argument.value()),*], ret, decision);
+                call.show(running, &[$($argument.value()),*], ret, decision, path);
             }
+            call.look_at(running, &[$($argument.value()),*], ret, decision, path);
             ret
         }
     };

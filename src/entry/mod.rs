@@ -3,6 +3,7 @@
 //! [`exports`]: symbols that the dynamic linker binds. [`lookup`]: functions that the program asks
 //! for by name. Both lead to a trampoline, and that to a hook in [`hooks`].
 
+mod check;
 mod exports;
 mod fence;
 mod guard;

@@ -7,8 +7,9 @@ use crate::api::Function;
 use crate::api::abi::is_pointer;
 use crate::api::abi::{Code, Value};
 use crate::os;
+use crate::policy::validate::{Array, Linear, Parameters};
 use crate::policy::{Copied, Ends, PeerCopy};
-use crate::real::driver::{self, AccessDesc, Location, PoolProps};
+use crate::real::driver::{self, AccessDesc, Array3dDescriptor, ArrayDescriptor, Location, PoolProps};
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents};
 
@@ -40,6 +41,72 @@ fn read<T: Copy>(input: *const T, ret: Code) -> Option<T> {
         Err(_) if ret == Code::SUCCESS => unsafe { input.as_ref() }.copied(),
         Err(_) => None,
     }
+}
+
+/// Whether a value lies where this thread has read before, so that it can be read without asking the system.
+#[inline(always)]
+pub(crate) fn is_readable<T>(from: *const T) -> bool {
+    // SAFETY: the block is this thread's own; no other reference to it lives.
+    unsafe { &*thread::current() }.is_readable(from)
+}
+
+/// A copy between two pointers, if that can be told without asking the system whether the parameters are there.
+#[inline(always)]
+pub(crate) fn linear(values: &[Value]) -> Option<Linear> {
+    match *values {
+        [Value::RuntimePeer3D(p), ref rest @ ..] => {
+            is_readable(p).then_some(())?;
+            // SAFETY: the parameters are aligned, made of integers, and where some were read before.
+            Linear::of_runtime(unsafe { &*p }, rest)
+        }
+        [Value::DriverPeer3D(p), ref rest @ ..] => {
+            is_readable(p).then_some(())?;
+            // SAFETY: as above.
+            Linear::of_driver(unsafe { &*p }, rest)
+        }
+        _ => Linear::new(values),
+    }
+}
+
+/// The parameters that a call's first argument points to.
+pub(crate) fn parameters(values: &[Value]) -> Parameters {
+    fn noted<T: Copy>(from: *const T) -> Option<T> {
+        // As if it had failed: nothing says that the parameters are there.
+        let parameters = read(from, Code::INVALID_VALUE)?;
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        unsafe { &mut *thread::current() }.note_readable(from);
+        Some(parameters)
+    }
+    match *values {
+        [Value::RuntimePeer3D(p), ..] => noted(p).map_or(Parameters::None, Parameters::Runtime),
+        [Value::DriverPeer3D(p), ..] => noted(p).map_or(Parameters::None, Parameters::Driver),
+        _ => Parameters::None,
+    }
+}
+
+/// The shape of an array that was created from a `CUDA_ARRAY_DESCRIPTOR`.
+pub(crate) fn array_2d(descriptor: usize) -> Option<Array> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    let descriptor = unsafe { input(descriptor as *const ArrayDescriptor) }?;
+    shape([descriptor.width, descriptor.height, 0], descriptor.format, descriptor.channels)
+}
+
+/// The same from a `CUDA_ARRAY3D_DESCRIPTOR`.
+pub(crate) fn array_3d(descriptor: usize) -> Option<Array> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    let descriptor = unsafe { input(descriptor as *const Array3dDescriptor) }?;
+    shape([descriptor.width, descriptor.height, descriptor.depth], descriptor.format, descriptor.channels)
+}
+
+fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<Array> {
+    // `CUarray_format`; others have no element of whole bytes.
+    let bytes = match format {
+        0x01 | 0x08 => 1,
+        0x02 | 0x09 | 0x10 => 2,
+        0x03 | 0x0a | 0x20 => 4,
+        _ => return None,
+    };
+    Some(Array { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels) })
 }
 
 /// Where a copy of the driver begins and ends, if that can be told without asking the system whether the parameters are

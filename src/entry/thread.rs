@@ -8,6 +8,7 @@ use std::arch::{asm, global_asm};
 use std::ops::Range;
 
 use crate::policy::path::Path;
+use crate::policy::validate::Run;
 
 /// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
 /// of either that calls again.
@@ -26,6 +27,12 @@ pub(crate) struct Thread {
     path: u8,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: u8,
+    /// The code that the driver call inside this runtime call is to answer; 0 for none.
+    pub(crate) forced: i32,
+    /// What a call about peer access has left in the runtime's last-error slot; 0 for nothing.
+    pub(crate) left: i32,
+    /// The last copies from one place.
+    pub(crate) run: Run,
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
 }
@@ -79,6 +86,12 @@ impl Thread {
         depth
     }
 
+    /// Whether no call encloses one that is about to enter. One that was left otherwise than by returning may hide that.
+    #[inline(always)]
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.depth == 0
+    }
+
     /// Forgets the call that `enter` returned `depth` for, and all inside it.
     #[inline(always)]
     pub(crate) fn leave(&mut self, depth: usize) {
@@ -127,7 +140,17 @@ mod tests {
     use super::*;
 
     fn fresh() -> Thread {
-        Thread { depth: 0, calls: [0; NESTED], busy: false, path: 0, shard: 0, readable: 0..0 }
+        Thread {
+            depth: 0,
+            calls: [0; NESTED],
+            busy: false,
+            path: 0,
+            shard: 0,
+            forced: 0,
+            left: 0,
+            run: Run::NONE,
+            readable: 0..0,
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! memory went away unseen) costs a wrong word in the log or a copy that is slower than it could be, never a byte:
 //! copies are made by the driver, which knows better.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
@@ -79,17 +80,18 @@ impl Entry {
     }
 
     #[inline(always)]
-    fn get(&self, address: u64, generation: u64) -> Option<Place> {
+    fn get(&self, address: u64, generation: u64) -> Option<(Place, Range<u64>)> {
         let version = self.version.load(Acquire);
+        let range = self.start.load(Relaxed)..self.end.load(Relaxed);
         // What is read while another thread writes is thrown away below, if it is not here.
-        if !(self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address) {
+        if !range.contains(&address) {
             return None;
         }
         let place = Place::unpack(self.info.load(Relaxed), self.reach.load(Relaxed));
         let is_current = self.generation.load(Relaxed) == generation;
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
-        (is_current && is_whole).then_some(place)
+        (is_current && is_whole).then_some((place, range))
     }
 
     /// Whether nothing else is lost if an allocation that begins at `start` is put here.
@@ -149,11 +151,17 @@ impl Cache {
     /// What is known about an address.
     #[inline(always)]
     pub(crate) fn find(&self, address: u64) -> Option<Place> {
+        self.find_range(address).map(|(place, _)| place)
+    }
+
+    /// The same, and the addresses of its allocation.
+    #[inline(always)]
+    pub(crate) fn find_range(&self, address: u64) -> Option<(Place, Range<u64>)> {
         let generation = self.generation.load(Relaxed);
         let mut sizes = self.sizes.load(Relaxed);
         while let Some(bits) = sizes.checked_ilog2() {
-            if let Some(place) = self.set(address, bits)?.iter().find_map(|entry| entry.get(address, generation)) {
-                return Some(place);
+            if let Some(found) = self.set(address, bits)?.iter().find_map(|entry| entry.get(address, generation)) {
+                return Some(found);
             }
             sizes ^= 1 << bits;
         }

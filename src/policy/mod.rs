@@ -10,12 +10,14 @@ pub(crate) mod capture;
 pub(crate) mod full;
 pub(crate) mod memory;
 pub(crate) mod path;
+pub(crate) mod validate;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, is_pointer};
 use crate::config::Config;
 use access::Access;
 use path::Path;
+use validate::Validate;
 
 /// What decisions ask the real driver, and have it do. Nothing here waits for a device.
 ///
@@ -107,6 +109,15 @@ pub(crate) trait Driver {
 
     /// Has another process prove with kernels that a device reaches the memory of another.
     fn prove_fully(&self, src: i32, dst: i32) -> full::Answer;
+
+    /// The context that a stream of the program's belongs to; none if the driver cannot tell.
+    fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize>;
+
+    /// Whether a stream of the program's has nothing left to do; none if it has failed.
+    fn is_stream_idle(&self, stream: usize) -> Option<bool>;
+
+    /// Whether the host can read at an address.
+    fn is_readable(&self, address: u64) -> bool;
 
     /// Whether the memory's stream has nothing left to do.
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code>;
@@ -335,10 +346,14 @@ pub(crate) const fn concern(function: Function) -> Concern {
 /// All that is known of memory, contexts and peers in this process.
 pub(crate) static ACCESS: Access = Access::new();
 
+/// All that is known of what the program gets wrong.
+pub(crate) static VALIDATE: Validate = Validate::new();
+
 /// Takes over the options, once, before the first decision.
 pub(crate) fn configure(config: &Config) {
     capture::configure(config.rewrites_captured);
     ACCESS.configure(config);
+    VALIDATE.configure(config.validate);
 }
 
 /// Why a copy on a stream that is being captured is left to be refused.

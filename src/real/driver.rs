@@ -61,6 +61,7 @@ impl Forms {
 }
 
 static IS_CAPTURING: Forms = Forms::new(c"cuStreamIsCapturing", c"cuStreamIsCapturing_ptsz");
+static STREAM_GET_CTX: Forms = Forms::new(c"cuStreamGetCtx", c"cuStreamGetCtx_ptsz");
 static MEMCPY_ASYNC: Forms = Forms::new(c"cuMemcpyAsync", c"cuMemcpyAsync_ptsz");
 static MEMCPY_3D_ASYNC: Forms = Forms::new(c"cuMemcpy3DAsync_v2", c"cuMemcpy3DAsync_v2_ptsz");
 
@@ -193,7 +194,30 @@ pub(crate) struct PoolProps {
     reserved: [u8; 54],
 }
 
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ArrayDescriptor {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Array3dDescriptor {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+    flags: u32,
+}
+
 const _: () = {
+    assert!(size_of::<ArrayDescriptor>() == 24 && size_of::<Array3dDescriptor>() == 40);
     assert!(size_of::<AccessDesc>() == 12 && size_of::<AllocationProp>() == 32 && size_of::<PoolProps>() == 88);
 };
 
@@ -520,6 +544,30 @@ impl Driver for RealDriver {
             Ok(pair) => full::prove(&pair),
             Err(code) => Answer::Unknown(format!("the driver does not name the devices ({})", code.0)),
         }
+    }
+
+    fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize> {
+        type GetContext = unsafe extern "C" fn(usize, *mut usize) -> c_int;
+        // SAFETY: the entry holds what was looked up under that name.
+        let query = unsafe { transmute::<*mut c_void, GetContext>(STREAM_GET_CTX.get(per_thread)?) };
+        let mut context = 0;
+        // SAFETY: `context` is what the function writes. The stream is the program's own argument of a call that succeeded.
+        let code = unsafe { query(stream, &mut context) };
+        (code == 0 && context != 0).then_some(context)
+    }
+
+    fn is_stream_idle(&self, stream: usize) -> Option<bool> {
+        // SAFETY: the stream was created in sight, and was not destroyed since.
+        match unsafe { stream_query(stream) } {
+            Code::SUCCESS => Some(true),
+            Code::NOT_READY => Some(false),
+            _ => None,
+        }
+    }
+
+    fn is_readable(&self, address: u64) -> bool {
+        // SAFETY: any byte is one.
+        unsafe { os::read(address as *const u8) }.is_ok()
     }
 
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {

@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use env_logger::{Builder, Target};
 use log::{Level, Record};
 
-use super::Event;
+use super::{CallSite, Event};
 use crate::api::abi::Code;
 use crate::api::{Function, codes};
 use crate::config::Config;
 use crate::os::{self, Descriptor};
+use crate::policy::validate::Finding;
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
 const CALLS: &str = "p2pshim::call";
@@ -74,6 +75,27 @@ pub(crate) fn pair_info(one: u8, other: u8, what: fmt::Arguments<'_>) {
 /// Says what is wrong with a pair of devices.
 pub(crate) fn pair_warning(one: u8, other: u8, what: fmt::Arguments<'_>) {
     log::warn!(target: DECISIONS, "{}: {what}", Pair(one, other));
+}
+
+/// The target of lines on what a program gets wrong.
+const FINDINGS: &str = "p2pshim::finding";
+
+/// Says what is wrong with a call: in full the first time in a place of the program, later only that it was so often. `ret`
+/// is what the program gets; none before a call that may crash.
+pub(crate) fn finding(
+    function: Function,
+    finding: &Finding,
+    ret: Option<Code>,
+    times: u64,
+    caller: impl FnOnce() -> Option<CallSite>,
+) {
+    let (id, name) = (finding.rule.id(), function.name());
+    if times == 1 {
+        let text = super::text::Found { function, finding, ret, caller: caller() };
+        log::warn!(target: FINDINGS, "{text}");
+    } else if [100, 10_000, 1_000_000].contains(&times) {
+        log::info!(target: FINDINGS, "{id}: {name}: {times} times so far from the same place");
+    }
 }
 
 /// Shows a call that has returned.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::{Argument, CallSite, Contents, Event};
 use crate::api::abi::{
-    CUDA_MEMCPY3D_PEER, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
+    CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
-use crate::api::{Layer, codes};
+use crate::api::{Function, Layer, codes};
+use crate::policy::validate::Finding;
 
 impl Display for Event<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -52,6 +53,45 @@ impl Display for CallSite {
             Some(symbol) => write!(out, " ({symbol})"),
             None => Ok(()),
         }
+    }
+}
+
+/// A finding, as the log says it.
+pub(super) struct Found<'a> {
+    /// The function that the program called.
+    pub(super) function: Function,
+    /// What is wrong.
+    pub(super) finding: &'a Finding,
+    /// What the program gets; none before a call that may crash.
+    pub(super) ret: Option<Code>,
+    /// Where it called.
+    pub(super) caller: Option<CallSite>,
+}
+
+impl Display for Found<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let (rule, text) = (self.finding.rule, self.finding.rule.text());
+        write!(out, "{} ({}): {}", rule.id(), text.severity.name(), self.function.name())?;
+        if let Some(caller) = &self.caller {
+            write!(out, " at {caller}")?;
+        }
+        write!(out, ": {}", self.finding.what)?;
+        let named = |code: Code| match codes::name(self.function.layer(), code) {
+            Some(name) => format!("{name} ({})", code.0),
+            None => code.0.to_string(),
+        };
+        match (self.ret, self.finding.code) {
+            (None, Some(code)) => write!(out, "; documented: {}; the library may crash now", named(code))?,
+            (Some(Code::SUCCESS), Some(code)) => write!(out, "; accepted, but documented: {}", named(code))?,
+            (None, None) => out.write_str("; the library may crash now")?,
+            (Some(Code::SUCCESS), None) => {}
+            (Some(ret), Some(code)) if ret != code => {
+                write!(out, "; answered {}, documented: {}", named(ret), named(code))?;
+            }
+            (Some(ret), _) => write!(out, "; answered {}", named(ret))?,
+        }
+        let shown = |text: &'static str| text.trim_end_matches('\0');
+        write!(out, ". {} {} (p2pshim explain {})", shown(text.why), shown(text.remedy), rule.id())
     }
 }
 
@@ -191,8 +231,7 @@ impl Display for Elapsed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Function;
-    use crate::api::abi::{Code, cudaExtent};
+    use crate::api::abi::cudaExtent;
     use crate::policy::path::Path;
 
     fn argument(name: &'static str, value: Value, contents: Option<Contents>) -> Argument {

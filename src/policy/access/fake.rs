@@ -46,6 +46,10 @@ pub(crate) struct Fake {
     pub(crate) enables: Cell<u32>,
     pub(crate) disables: Cell<u32>,
     pub(crate) queries: Cell<u32>,
+    /// The contexts of streams.
+    pub(crate) streams: RefCell<BTreeMap<usize, usize>>,
+    /// Streams that have something to do.
+    pub(crate) busy_streams: RefCell<BTreeSet<usize>>,
 }
 
 pub(crate) const fn context(number: usize) -> usize {
@@ -95,6 +99,8 @@ impl Fake {
             enables: Cell::new(0),
             disables: Cell::new(0),
             queries: Cell::new(0),
+            streams: RefCell::default(),
+            busy_streams: RefCell::default(),
         }
     }
 
@@ -287,6 +293,18 @@ impl Driver for Fake {
 
     fn prove_fully(&self, src: i32, dst: i32) -> Answer {
         self.full.get(&(src, dst)).cloned().unwrap_or(Answer::Passed)
+    }
+
+    fn stream_context(&self, stream: usize, _: bool) -> Option<usize> {
+        self.streams.borrow().get(&stream).copied()
+    }
+
+    fn is_stream_idle(&self, stream: usize) -> Option<bool> {
+        Some(!self.busy_streams.borrow().contains(&stream))
+    }
+
+    fn is_readable(&self, address: u64) -> bool {
+        address < 0x1000_0000
     }
 
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {

@@ -89,6 +89,12 @@ impl Access {
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
     }
 
+    /// Whose memory an address is, and where its allocation ends, if that is known.
+    #[inline(always)]
+    pub(crate) fn known(&self, address: u64) -> Option<(Place, u64)> {
+        self.cache.find_range(address).map(|(place, range)| (place, range.end))
+    }
+
     /// Forgets which memory is whose: some has gone away, or rights have changed.
     #[inline]
     pub(crate) fn memory_has_changed(&self) {

@@ -1,0 +1,105 @@
+//! What an error that the program gets means.
+
+use super::arguments::Finding;
+use super::call::{Kind, Seen};
+use super::rules::Rule;
+use crate::api::Function;
+use crate::api::Layer;
+use crate::api::abi::Code;
+use crate::policy::Driver;
+
+/// `cudaErrorStreamCaptureUnsupported`, `cudaErrorStreamCaptureImplicit`.
+const CAPTURE_UNSUPPORTED: Code = Code(900);
+const CAPTURE_IMPLICIT: Code = Code(906);
+
+/// Explains an error that the program gets, by what is wrong with the arguments if that is it.
+pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
+    let kind = Kind::of(seen.function);
+    let plain = |rule, what: &str| Finding::new(rule, seen.layer(), what.to_owned());
+    if is_sticky(ret) {
+        let device = driver.current_context().and_then(|context| driver.device_of_context(context));
+        let of = device.map_or(String::new(), |device| format!(" of device {device}"));
+        let what =
+            format!("an error of work that was queued before, in the current context{of} or one that takes part");
+        return plain(Rule::ErrorEarlierWork, &what);
+    }
+    match (kind, ret) {
+        (Kind::AsyncCopy, CAPTURE_UNSUPPORTED) => {
+            return plain(Rule::CaptureCopy, "the stream is being captured");
+        }
+        (Kind::Copy | Kind::AsyncCopy, CAPTURE_IMPLICIT) => {
+            return plain(Rule::CaptureDefaultStream, "the copy is one of the legacy default stream");
+        }
+        (Kind::Access, CAPTURE_UNSUPPORTED) => {
+            return plain(Rule::CaptureAccess, "a stream is being captured");
+        }
+        (Kind::Access, Code::PEER_ACCESS_ALREADY_ENABLED) => {
+            return plain(Rule::EnableTwice, "access to this peer is enabled already");
+        }
+        (Kind::Access, Code::PEER_ACCESS_NOT_ENABLED) => {
+            return plain(Rule::DisableNotEnabled, "access to this peer is not enabled from the current device");
+        }
+        (Kind::Access, Code::TOO_MANY_PEERS) => {
+            return plain(Rule::EnableLimit, "the context has as many peers as it can have");
+        }
+        _ => {}
+    }
+    // The one that is documented to be answered so; else the first, which is answered otherwise than documented.
+    let by_code = wrong.iter().position(|finding| finding.code == Some(ret)).unwrap_or(0);
+    if let Some(finding) = wrong.into_iter().nth(by_code).filter(|finding| fails(finding.rule)) {
+        return finding;
+    }
+    if documented(seen.function).contains(&ret.0) {
+        plain(Rule::ErrorUnexplained, "the arguments look right")
+    } else {
+        plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
+    }
+}
+
+/// Whether what the rule is about can be why a call fails.
+fn fails(rule: Rule) -> bool {
+    use super::rules::Severity;
+    rule.text().severity == Severity::Error
+}
+
+/// Whether a context answers so for ever: work that it did has failed.
+fn is_sticky(code: Code) -> bool {
+    /// ECC, NVLink and contained errors; illegal address, launch time-out, assertion, hardware stack, illegal instruction,
+    /// misaligned address, address space, program counter, launch failure.
+    const STICKY: &[i32] = &[214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+    STICKY.contains(&code.0)
+}
+
+/// The codes that the documentation of CUDA 13.0 lists for a function, besides success and errors of earlier work.
+pub(super) fn documented(function: Function) -> &'static [i32] {
+    match (function.layer(), function.base()) {
+        // What any call of the runtime answers that is the first, and so initialises it: 3, 35, 100.
+        (Layer::Runtime, "cudaMemcpyPeer" | "cudaMemcpyPeerAsync") => &[1, 101, 3, 35, 100],
+        (Layer::Runtime, "cudaMemcpy3DPeer" | "cudaMemcpy3DPeerAsync") => &[1, 12, 101, 3, 35, 100],
+        (Layer::Runtime, "cudaDeviceCanAccessPeer") => &[101, 3, 35, 100],
+        (Layer::Runtime, "cudaDeviceEnablePeerAccess") => &[101, 704, 1, 3, 35, 100],
+        (Layer::Runtime, "cudaDeviceDisablePeerAccess") => &[705, 101, 3, 35, 100],
+        (Layer::Runtime, "cudaDeviceGetP2PAttribute") => &[101, 1, 3, 35, 100],
+        // Not initialised, and shutting down: 3, 4.
+        (Layer::Driver, "cuMemcpyPeerAsync") => &[1, 201, 400, 3, 4],
+        (Layer::Driver, "cuMemcpyPeer" | "cuMemcpy3DPeer" | "cuMemcpy3DPeerAsync") => &[1, 201, 3, 4],
+        (Layer::Driver, "cuCtxEnablePeerAccess") => &[217, 704, 711, 201, 1, 3, 4],
+        (Layer::Driver, "cuCtxDisablePeerAccess") => &[705, 201, 3, 4],
+        (Layer::Driver, "cuDeviceCanAccessPeer") => &[101, 3, 4],
+        (Layer::Driver, "cuDeviceGetP2PAttribute") => &[101, 1, 3, 4],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documented_every_function_that_rules_are_about() {
+        for &function in Function::ALL {
+            let is_listed = !documented(function).is_empty();
+            assert_eq!(is_listed, Kind::of(function) != Kind::Other, "{}", function.name());
+        }
+    }
+}

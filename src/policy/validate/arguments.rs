@@ -1,0 +1,464 @@
+//! What a call's arguments show by themselves, and what the driver knows of them.
+
+use super::call::{Given, Kind, PeerCall, Seen, Side};
+use super::facts::{Array, Facts};
+use super::rules::Rule;
+use crate::api::abi::{Code, Value};
+use crate::api::{Function, Layer};
+use crate::policy::{Driver, Holder, Memory};
+
+/// Something that a rule says of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// The rule.
+    pub(crate) rule: Rule,
+    /// The code that the documentation gives for it, if it gives one.
+    pub(crate) code: Option<Code>,
+    /// The parameter, its value, and what is wrong with it.
+    pub(crate) what: String,
+}
+
+impl Finding {
+    /// With the code that the rule has for the layer.
+    pub(super) fn new(rule: Rule, layer: Layer, what: String) -> Self {
+        Self { rule, code: rule.code(layer), what }
+    }
+
+    /// The same where the documentation gives no code.
+    pub(super) fn without_code(self) -> Self {
+        Self { code: None, ..self }
+    }
+}
+
+/// What is wrong with a call's arguments. What matters most comes first.
+pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
+    match Kind::of(seen.function) {
+        Kind::Copy | Kind::AsyncCopy => check_copy(driver, facts, seen),
+        Kind::Access => check_access(driver, seen),
+        Kind::Query => check_query(driver, seen),
+        Kind::Other => Vec::new(),
+    }
+}
+
+/// How many devices there are; none before the driver is initialised.
+fn device_count(driver: &impl Driver) -> Option<i32> {
+    Some(driver.device_count()).filter(|&count| count > 0)
+}
+
+/// What is wrong with an ordinal, if anything.
+fn bad_ordinal(driver: &impl Driver, name: &str, ordinal: i32) -> Option<String> {
+    let count = device_count(driver)?;
+    (!(0..count).contains(&ordinal))
+        .then(|| format!("{name}={ordinal}, but this process sees {count} devices, 0 to {}", count - 1))
+}
+
+// ---- Peer access ----
+
+fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let layer = seen.layer();
+    let mut add = |rule, what| found.push(Finding::new(rule, layer, what));
+    let current = driver.current_context();
+    let device = current.and_then(|context| driver.device_of_context(context));
+    let enables = matches!(seen.function, Function::cudaDeviceEnablePeerAccess | Function::cuCtxEnablePeerAccess);
+    let peer = match *seen.values {
+        [Value::Ordinal(peer), ..] => {
+            if let Some(what) = bad_ordinal(driver, "peerDevice", peer) {
+                add(Rule::EnableDeviceOrdinal, what);
+                None
+            } else {
+                Some(peer)
+            }
+        }
+        [Value::Address(context), ..] => {
+            if current.is_none() {
+                add(Rule::AccessNoContext, "no context is current in this thread".to_owned());
+            }
+            if driver.context_id(context).is_none() {
+                let what = if context == 0 { "NULL" } else { "no context (any more)" };
+                add(Rule::AccessInvalidContext, format!("peerContext={context:#x} is {what}"));
+                None
+            } else {
+                driver.device_of_context(context)
+            }
+        }
+        _ => None,
+    };
+    if !enables {
+        return found;
+    }
+    match (device, peer) {
+        (Some(device), Some(peer)) if device == peer => {
+            add(Rule::EnableSelf, format!("the peer is device {peer}, and so is the current device"));
+        }
+        (Some(device), Some(peer)) if driver.can_access(device, peer) == Ok(false) => {
+            add(Rule::EnableUnsupported, format!("device {device} cannot access memory of device {peer}"));
+        }
+        _ => {}
+    }
+    if let [_, Value::UInt(flags)] = *seen.values
+        && flags != 0
+    {
+        add(Rule::EnableFlags, format!("flags={flags}"));
+    }
+    found
+}
+
+fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut add = |rule, what| found.push(Finding::new(rule, seen.layer(), what));
+    let (attribute, pair) = match *seen.values {
+        [Value::OutInt(_), Value::Ordinal(device), Value::Ordinal(peer)] => (None, [device, peer]),
+        [Value::OutInt(_), Value::P2pAttribute(attribute), Value::Ordinal(device), Value::Ordinal(peer)] => {
+            (Some(attribute), [device, peer])
+        }
+        _ => return found,
+    };
+    let names = seen.function.arguments();
+    let names = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
+    for (name, ordinal) in names.iter().zip(pair) {
+        if let Some(what) = bad_ordinal(driver, name, ordinal) {
+            add(Rule::QueryDeviceOrdinal, what);
+        }
+    }
+    if let Some(attribute) = attribute {
+        if pair[0] == pair[1] {
+            add(Rule::QuerySameDevice, format!("both are device {}", pair[0]));
+        }
+        // The newest that CUDA 13.0 has; a newer library says itself what it knows.
+        if !(1..=5).contains(&attribute) && !seen.has_succeeded() {
+            add(Rule::QueryAttribute, format!("the attribute is {attribute}"));
+        }
+    }
+    if let [Value::OutInt(output), ..] = *seen.values
+        && output.is_null()
+    {
+        let name = seen.function.arguments().first().copied().unwrap_or_default();
+        add(Rule::QueryNullOutput, format!("{name} is NULL"));
+    }
+    found
+}
+
+// ---- Copies ----
+
+fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
+    let layer = seen.layer();
+    let mut found = Vec::new();
+    if let [Value::RuntimePeer3D(parms), ..] = *seen.values
+        && parms.is_null()
+    {
+        found.push(Finding::new(Rule::Copy3dNullParameters, layer, "p is NULL".to_owned()));
+    }
+    if let [Value::DriverPeer3D(parms), ..] = *seen.values
+        && parms.is_null()
+    {
+        found.push(Finding::new(Rule::Copy3dNullParameters, layer, "pCopy is NULL".to_owned()));
+    }
+    let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return found };
+
+    // What a copy of nothing is not asked for.
+    if layer == Layer::Driver && driver.current_context().is_none() {
+        found.push(Finding::new(Rule::CopyNoContext, layer, "no context is current in this thread".to_owned()));
+    }
+    for side in &call.sides {
+        check_place(driver, layer, side, &mut found);
+    }
+    if let Some(stream) = call.stream
+        && facts.streams.find(stream).is_some_and(|fact| fact.is_destroyed)
+    {
+        found.push(Finding::new(Rule::CopyDestroyedStream, layer, format!("stream={stream:#x} was destroyed")));
+    }
+    if call.is_empty() && !call.is_box {
+        return found.into_iter().filter_map(as_of_zero_bytes).collect();
+    }
+
+    for side in &call.sides {
+        check_given(layer, side, &mut found);
+    }
+    if call.is_empty() {
+        return found;
+    }
+    let objects = [0, 1].map(|index| call.sides.get(index).map(|side| Object::of(driver, facts, side)));
+    let [Some(src), Some(dst)] = objects else { return found };
+    // In the runtime an array decides what the extent counts.
+    let unit = match (layer, src.element().or(dst.element())) {
+        (Layer::Runtime, Some(bytes)) => Some(bytes),
+        (Layer::Runtime, None) if call.has_array() => None,
+        _ => Some(1),
+    };
+    for (side, object) in call.sides.iter().zip([&src, &dst]) {
+        check_object(driver, layer, (&call, side, unit), object, &mut found);
+    }
+    check_both(driver, &call, [&src, &dst], layer, &mut found);
+    found
+}
+
+/// What is wrong with a copy of nothing that would be an error else.
+fn as_of_zero_bytes(finding: Finding) -> Option<Finding> {
+    match finding.rule {
+        Rule::CopyNoContext => Some(finding),
+        Rule::CopyDeviceOrdinal | Rule::CopyNullContext | Rule::CopyInvalidContext | Rule::CopyDestroyedStream => {
+            Some(Finding {
+                rule: Rule::CopyZeroBytes,
+                // The runtime's page has no code for streams.
+                code: finding.code.filter(|_| finding.rule != Rule::CopyDestroyedStream),
+                what: format!("zero bytes, and {}", finding.what),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Whether ordinal and context are any.
+fn check_place(driver: &impl Driver, layer: Layer, side: &Side, found: &mut Vec<Finding>) {
+    let name = side.name;
+    if let Some(what) = side.ordinal.and_then(|ordinal| bad_ordinal(driver, &format!("{name}Device"), ordinal)) {
+        found.push(Finding::new(Rule::CopyDeviceOrdinal, layer, what));
+    }
+    // Arrays and memory of the host have none.
+    match (side.context, side.given) {
+        (Some(0), Given::Device(_)) => {
+            found.push(Finding::new(Rule::CopyNullContext, layer, format!("{name}Context is NULL")));
+        }
+        (Some(context), Given::Device(_)) if driver.context_id(context).is_none() => {
+            let what = format!("{name}Context={context:#x} is no context (any more)");
+            found.push(Finding::new(Rule::CopyInvalidContext, layer, what));
+        }
+        _ => {}
+    }
+}
+
+/// Whether there is something that could be memory.
+fn check_given(layer: Layer, side: &Side, found: &mut Vec<Finding>) {
+    let name = side.name;
+    let mut add = |rule, what| found.push(Finding::new(rule, layer, what));
+    match side.given {
+        Given::Device(0) => add(Rule::CopyNullPointer, format!("{name} is NULL")),
+        Given::Nothing => add(Rule::Copy3dNoMemory, format!("{name} has neither array nor pointer")),
+        Given::Both { array, pointer } => {
+            add(Rule::Copy3dArrayAndPointer, format!("{name}Array={array:#x}, and {name}Ptr.ptr={pointer:#x} as well"));
+        }
+        Given::Type(kind) => add(Rule::Copy3dMemoryType, format!("{name}MemoryType={kind}")),
+        Given::Device(_) | Given::Any(_) | Given::Array(_) => {}
+    }
+    if side.lod != 0 {
+        add(Rule::Copy3dReservedField, format!("{name}LOD={}", side.lod));
+    }
+}
+
+/// What one side is, by the driver's account.
+enum Object {
+    /// Memory at an address.
+    Memory { address: u64, memory: Memory, may_be_host: bool },
+    /// An address that the driver does not know.
+    Unknown { address: u64, may_be_host: bool, was_freed: bool },
+    /// An array that was created in sight.
+    Array(Array),
+    /// An array that was destroyed in sight.
+    DestroyedArray(usize),
+    /// Nothing is known of it, or it is wrong anyway.
+    Other,
+}
+
+impl Object {
+    fn of(driver: &impl Driver, facts: &Facts, side: &Side) -> Self {
+        let (address, may_be_host) = match side.given {
+            Given::Device(0) => return Self::Other,
+            Given::Device(address) => (address, false),
+            Given::Any(address) => (address, true),
+            Given::Array(array) => {
+                return match facts.array(array) {
+                    Some(Some(known)) => Self::Array(known),
+                    Some(None) => Self::DestroyedArray(array),
+                    None => Self::Other,
+                };
+            }
+            Given::Both { .. } | Given::Nothing | Given::Type(_) => return Self::Other,
+        };
+        match driver.memory(address) {
+            Some(memory) => Self::Memory { address, memory, may_be_host },
+            None => Self::Unknown { address, may_be_host, was_freed: facts.was_freed(address) },
+        }
+    }
+
+    /// Bytes of an element, for an array.
+    fn element(&self) -> Option<u64> {
+        match self {
+            Self::Array(array) => Some(array.element),
+            _ => None,
+        }
+    }
+
+    /// The device of memory that is some device's.
+    fn device(&self) -> Option<i32> {
+        match self {
+            Self::Memory { memory, .. } if memory.holder != Holder::Host => Some(memory.device),
+            _ => None,
+        }
+    }
+}
+
+/// A side of a copy, and how many bytes the extent's width counts by.
+type Part<'a> = (&'a PeerCall, &'a Side, Option<u64>);
+
+/// Whether the object is what the call takes it for, and holds what is copied.
+fn check_object(
+    driver: &impl Driver,
+    layer: Layer,
+    part @ (call, side, _): Part<'_>,
+    object: &Object,
+    found: &mut Vec<Finding>,
+) {
+    let name = side.name;
+    let mut add = |finding: Finding| found.push(finding);
+    match *object {
+        Object::Unknown { address, may_be_host, was_freed } => {
+            let (rule, what) = if was_freed {
+                (Rule::CopyFreedMemory, "was freed")
+            } else if driver.is_readable(address) {
+                (Rule::CopyHostMemory, "is ordinary memory of the host")
+            } else {
+                (Rule::CopyUnknownPointer, "is no memory that CUDA knows")
+            };
+            let finding = Finding::new(rule, layer, format!("{name}={address:#x} {what}"));
+            // A box may be copied from and to the host, by the documentation.
+            let is_allowed = may_be_host && rule == Rule::CopyHostMemory;
+            add(if is_allowed { finding.without_code() } else { finding });
+        }
+        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, may_be_host: false } => {
+            let what = format!("{name}={address:#x} is page-locked memory of the host");
+            add(Finding::new(Rule::CopyPinnedHost, layer, what));
+        }
+        Object::Memory { address, memory, .. } => {
+            if call.is_box {
+                check_layout(layer, part, found);
+            }
+            check_range(layer, part, (address, memory), found);
+        }
+        Object::Array(array) => check_array(layer, call, side, array, found),
+        Object::DestroyedArray(array) => {
+            add(Finding::new(Rule::Copy3dDestroyedArray, layer, format!("{name}Array={array:#x} was destroyed")));
+        }
+        Object::Other => {}
+    }
+}
+
+/// Whether rows and slices of memory hold those of the extent.
+fn check_layout(layer: Layer, (call, side, unit): Part<'_>, found: &mut Vec<Finding>) {
+    /// `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device so far.
+    const MAX_PITCH: u64 = i32::MAX as u64;
+    let Some(unit) = unit else { return };
+    let [width, height, depth] = call.extent;
+    let [x, y, _] = side.position;
+    let (name, row) = (side.name, width.saturating_mul(unit));
+    let has_rows = height > 1 || depth > 1;
+    let (pitch, rows) = match layer {
+        Layer::Runtime => (format!("{name}Ptr.pitch"), format!("{name}Ptr.ysize")),
+        Layer::Driver => (format!("{name}Pitch"), format!("{name}Height")),
+    };
+    let pitch_is_small = has_rows && side.pitch < row;
+    if pitch_is_small || side.pitch > MAX_PITCH {
+        let relation =
+            if pitch_is_small { "is smaller than a row of" } else { "is larger than CUDA allows, for rows of" };
+        let what = format!("{pitch}={} {relation} {row} bytes", side.pitch);
+        let finding = Finding::new(Rule::Copy3dPitch, layer, what);
+        // The driver's page leaves 0 open.
+        found.push(if layer == Layer::Driver && side.pitch == 0 { finding.without_code() } else { finding });
+    } else if has_rows && x.saturating_add(row) > side.pitch {
+        let what = format!("a row of {row} bytes from byte {x} on, where {pitch}={}", side.pitch);
+        found.push(Finding::new(Rule::Copy3dPosition, layer, what));
+    }
+    if depth > 1 && side.rows < height {
+        let what = format!("{rows}={} is smaller than the extent's height of {height}", side.rows);
+        let finding = Finding::new(Rule::Copy3dHeight, layer, what);
+        found.push(if layer == Layer::Runtime && side.rows == 0 { finding.without_code() } else { finding });
+    } else if depth > 1 && y.saturating_add(height) > side.rows {
+        let what = format!("{height} rows from row {y} on, where {rows}={}", side.rows);
+        found.push(Finding::new(Rule::Copy3dPosition, layer, what));
+    }
+}
+
+/// Whether memory holds what is copied.
+fn check_range(layer: Layer, (call, side, unit): Part<'_>, (address, memory): (u64, Memory), found: &mut Vec<Finding>) {
+    let Some(bytes) = unit.map(|unit| bytes_from_address(call, side, unit)) else { return };
+    let (start, size) = memory.range;
+    let left = start.saturating_add(size).saturating_sub(address);
+    if bytes > u128::from(left) {
+        let what = format!(
+            "{}={address:#x}: {bytes} bytes from there on, but the allocation has {size} bytes from {start:#x}, {left} \
+             of them from there on",
+            side.name,
+        );
+        found.push(Finding::new(Rule::CopyPastAllocation, layer, what));
+    }
+}
+
+/// How many bytes from the pointer to the end of what is copied.
+fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u128 {
+    let [width, height, depth] = call.extent.map(u128::from);
+    let [x, y, z] = side.position.map(u128::from);
+    let slices = (z + depth - 1).saturating_mul(u128::from(side.rows));
+    let rows = slices.saturating_add(y + height - 1).saturating_mul(u128::from(side.pitch));
+    rows.saturating_add(x).saturating_add(width.saturating_mul(u128::from(unit)))
+}
+
+/// Whether an array holds the extent.
+fn check_array(layer: Layer, call: &PeerCall, side: &Side, array: Array, found: &mut Vec<Finding>) {
+    // The driver counts bytes.
+    let width = match layer {
+        Layer::Runtime => array.extent[0],
+        Layer::Driver => array.extent[0].saturating_mul(array.element),
+    };
+    let [_, height, depth] = array.extent;
+    let axes = ["width", "height", "depth"].into_iter().zip(call.extent).zip(side.position);
+    for (((axis, extent), position), most) in axes.zip([width, height, depth]) {
+        if position.saturating_add(extent) > most {
+            let what = format!("{}Array has a {axis} of {most}; {extent} from {position} on go past it", side.name);
+            found.push(Finding::new(Rule::Copy3dOutsideArray, layer, what));
+        }
+    }
+}
+
+/// What both sides together show.
+fn check_both(driver: &impl Driver, call: &PeerCall, objects: [&Object; 2], layer: Layer, found: &mut Vec<Finding>) {
+    let [src, dst] = objects;
+    if let (Layer::Runtime, Some(one), Some(other)) = (layer, src.element(), dst.element())
+        && one != other
+    {
+        let what = format!("elements of {one} bytes in srcArray, of {other} in dstArray");
+        found.push(Finding::new(Rule::Copy3dElementSize, layer, what));
+    }
+    // A call that is refused moves nothing, wherever it says.
+    if found.iter().any(|finding| finding.code.is_some()) {
+        return;
+    }
+    for (side, object) in call.sides.iter().zip(objects) {
+        let Some(device) = object.device() else { continue };
+        let (named, said) = match (side.ordinal, side.context) {
+            (Some(ordinal), _) => (format!("{}Device={ordinal}", side.name), Some(ordinal)),
+            (None, Some(context)) if context != 0 => {
+                (format!("{}Context={context:#x}", side.name), driver.device_of_context(context))
+            }
+            _ => continue,
+        };
+        if let Some(said) = said.filter(|&said| said != device) {
+            let of = if side.ordinal.is_some() { String::new() } else { format!(", a context of device {said}") };
+            let what = format!("{named}{of}, but {} is memory of device {device}", side.name);
+            found.push(Finding::new(Rule::CopyOrdinalMismatch, layer, what));
+        }
+    }
+    if let (Object::Memory { address: src, .. }, Object::Memory { address: dst, .. }) = (src, dst) {
+        let [bytes, ..] = call.extent;
+        let overlap = match call.is_box {
+            false => src.abs_diff(*dst) < bytes,
+            true => {
+                let [one, other] = call.sides;
+                src == dst && (one.position, one.pitch, one.rows) == (other.position, other.pitch, other.rows)
+            }
+        };
+        if overlap {
+            let what = format!("src={src:#x} and dst={dst:#x}: the two overlap");
+            found.push(Finding::new(Rule::CopyOverlap, layer, what));
+        }
+    }
+}

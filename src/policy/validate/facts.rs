@@ -1,0 +1,178 @@
+//! What calls have shown about handles and memory, to be looked up later.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::handles::{Fact, Handles};
+
+/// An array, as it was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Array {
+    /// Width, height and depth in elements; 1 where it has none.
+    pub(crate) extent: [u64; 3],
+    /// Bytes of an element.
+    pub(crate) element: u64,
+}
+
+/// How many frees are remembered.
+const FREES: usize = 64;
+/// How many arrays are remembered, destroyed ones included.
+const ARRAYS: usize = 4096;
+const DEVICES: usize = 64;
+
+/// What is known of the program's handles and memory.
+pub(crate) struct Facts {
+    /// Streams.
+    pub(super) streams: Handles,
+    /// Contexts.
+    pub(super) contexts: Handles,
+    /// How many non-blocking streams each device has.
+    non_blocking: [AtomicU32; DEVICES],
+    /// None for one that was destroyed.
+    arrays: Mutex<BTreeMap<usize, Option<Array>>>,
+    /// Memory that was freed lately: where each began, and ended.
+    frees: [[AtomicU64; 2]; FREES],
+    next_free: AtomicUsize,
+}
+
+impl Facts {
+    pub(crate) const fn new() -> Self {
+        Self {
+            streams: Handles::new(),
+            contexts: Handles::new(),
+            non_blocking: [const { AtomicU32::new(0) }; DEVICES],
+            arrays: Mutex::new(BTreeMap::new()),
+            frees: [const { [const { AtomicU64::new(0) }; 2] }; FREES],
+            next_free: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes note of a stream.
+    pub(crate) fn stream_is_made(&self, stream: usize, fact: Fact) {
+        let before = self.streams.find(stream);
+        self.streams.set(stream, fact);
+        self.count(before, -1);
+        self.count(Some(fact), 1);
+    }
+
+    /// Takes note that a stream is destroyed.
+    pub(crate) fn stream_is_gone(&self, stream: usize) {
+        let before = self.streams.find(stream);
+        self.count(before, -1);
+        let device = before.map_or(Fact::NOWHERE, |fact| fact.device);
+        self.streams.set(stream, Fact { device, non_blocking: false, is_destroyed: true });
+    }
+
+    fn count(&self, fact: Option<Fact>, by: i32) {
+        if let Some(fact) = fact.filter(|fact| fact.non_blocking && !fact.is_destroyed)
+            && let Some(count) = self.non_blocking.get(usize::from(fact.device))
+        {
+            let _ = count.fetch_update(Relaxed, Relaxed, |count| count.checked_add_signed(by));
+        }
+    }
+
+    /// Whether a device may have a non-blocking stream.
+    #[inline(always)]
+    pub(crate) fn has_non_blocking(&self, device: u8) -> bool {
+        self.non_blocking.get(usize::from(device)).is_some_and(|count| count.load(Relaxed) != 0)
+    }
+
+    /// Forgets all contexts, and the devices of streams: some context has ended.
+    pub(crate) fn contexts_have_changed(&self) {
+        self.contexts.retain(|_| false);
+        self.streams.retain(|fact| fact.is_destroyed);
+        self.non_blocking.iter().for_each(|count| count.store(0, Relaxed));
+    }
+
+    /// Takes note of an array.
+    pub(crate) fn array_is_made(&self, handle: usize, array: Array) {
+        let mut arrays = self.arrays();
+        if arrays.len() >= ARRAYS {
+            arrays.retain(|_, known| known.is_some());
+        }
+        if arrays.len() < ARRAYS {
+            arrays.insert(handle, Some(array));
+        }
+    }
+
+    /// Takes note that an array is destroyed.
+    pub(crate) fn array_is_gone(&self, handle: usize) {
+        if let Some(known) = self.arrays().get_mut(&handle) {
+            *known = None;
+        }
+    }
+
+    /// What is known of an array: none for nothing, none inside for one that was destroyed.
+    pub(super) fn array(&self, handle: usize) -> Option<Option<Array>> {
+        self.arrays().get(&handle).copied()
+    }
+
+    fn arrays(&self) -> MutexGuard<'_, BTreeMap<usize, Option<Array>>> {
+        self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note that memory was freed; `end` is just after it, or after its first byte if no more is known.
+    pub(crate) fn memory_is_gone(&self, start: u64, end: u64) {
+        let next = self.next_free.fetch_add(1, Relaxed) % FREES;
+        if let Some([first, last]) = self.frees.get(next) {
+            last.store(0, Relaxed);
+            first.store(start, Relaxed);
+            last.store(end.max(start.saturating_add(1)), Relaxed);
+        }
+    }
+
+    /// Whether an address was in memory that was freed lately. The driver says whether it is memory again.
+    pub(super) fn was_freed(&self, address: u64) -> bool {
+        self.frees.iter().any(|[first, last]| (first.load(Relaxed)..last.load(Relaxed)).contains(&address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(device: u8, non_blocking: bool) -> Fact {
+        Fact { device, non_blocking, is_destroyed: false }
+    }
+
+    #[test]
+    fn non_blocking_streams_are_counted_by_device() {
+        let facts = Box::new(Facts::new());
+        facts.stream_is_made(0x100, stream(1, true));
+        facts.stream_is_made(0x200, stream(0, false));
+        assert!(facts.has_non_blocking(1) && !facts.has_non_blocking(0));
+        facts.stream_is_made(0x100, stream(0, true));
+        assert!(facts.has_non_blocking(0) && !facts.has_non_blocking(1), "the handle was given again");
+        facts.stream_is_gone(0x100);
+        facts.stream_is_gone(0x100);
+        assert!(!facts.has_non_blocking(0) && !facts.has_non_blocking(200));
+        assert!(facts.streams.find(0x100).is_some_and(|fact| fact.is_destroyed));
+        facts.stream_is_made(0x100, stream(1, true));
+        facts.contexts_have_changed();
+        assert!(!facts.has_non_blocking(1) && facts.streams.find(0x100).is_none());
+    }
+
+    #[test]
+    fn was_freed_only_lately() {
+        let facts = Box::new(Facts::new());
+        facts.memory_is_gone(0x1000, 0x2000);
+        facts.memory_is_gone(0x8000, 0);
+        assert!([0x1000, 0x1fff, 0x8000].iter().all(|&address| facts.was_freed(address)));
+        assert!([0xfff, 0x2000, 0x8001, 0].iter().all(|&address| !facts.was_freed(address)));
+        (0..FREES as u64).for_each(|number| facts.memory_is_gone(0x10_0000 + number * 0x1000, 0));
+        assert!(!facts.was_freed(0x1000));
+    }
+
+    #[test]
+    fn array_destroyed_is_not_unknown() {
+        let facts = Box::new(Facts::new());
+        let array = Array { extent: [4, 1, 1], element: 4 };
+        facts.array_is_made(0x10, array);
+        assert_eq!(facts.array(0x10), Some(Some(array)));
+        facts.array_is_gone(0x10);
+        facts.array_is_gone(0x20);
+        assert_eq!((facts.array(0x10), facts.array(0x20)), (Some(None), None));
+    }
+}

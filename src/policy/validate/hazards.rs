@@ -1,0 +1,203 @@
+//! What is dangerous or slow about a copy that succeeds.
+
+use super::arguments::Finding;
+use super::call::{Kind, PeerCall, Seen};
+use super::facts::Facts;
+use super::handles::Fact;
+use super::rules::Rule;
+use crate::policy::path::{Path, Why};
+use crate::policy::{Driver, Holder, capture};
+use crate::record::counters;
+
+/// `cudaStreamPerThread` is the last handle that means no stream of its own.
+const LAST_DEFAULT_STREAM: usize = 2;
+
+/// A pair whose copies are staged is spoken of from the copy on that exceeds either.
+const COPIES: u64 = 16;
+const BYTES: u64 = 1 << 20;
+
+/// What is dangerous or slow about a copy that has succeeded.
+pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: &mut Vec<Finding>) {
+    let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return };
+    if call.is_empty() {
+        return;
+    }
+    let Some(devices) = devices(driver, &call) else { return };
+    match call.stream {
+        Some(stream) => check_stream(driver, facts, seen, (stream, devices), found),
+        None => check_synchronous(driver, facts, seen, devices, found),
+    }
+    check_path(seen, devices, found);
+}
+
+/// The devices of a copy between two pointers: the source's, the destination's.
+fn devices(driver: &impl Driver, call: &PeerCall) -> Option<[i32; 2]> {
+    use super::call::Given;
+    let device = |index: usize| {
+        let (Given::Device(address) | Given::Any(address)) = call.sides.get(index)?.given else { return None };
+        let memory = driver.memory(address)?;
+        (memory.holder != Holder::Host).then_some(memory.device)
+    };
+    Some([device(0)?, device(1)?])
+}
+
+/// Whether the stream belongs to a device that takes part.
+fn check_stream(
+    driver: &impl Driver,
+    facts: &Facts,
+    seen: &Seen<'_>,
+    (stream, devices): (usize, [i32; 2]),
+    found: &mut Vec<Finding>,
+) {
+    let is_default = stream <= LAST_DEFAULT_STREAM;
+    let context =
+        if is_default { driver.current_context() } else { driver.stream_context(stream, seen.function.per_thread()) };
+    let Some(context) = context else { return };
+    let Some(device) = driver.device_of_context(context).and_then(|device| u8::try_from(device).ok()) else { return };
+    facts.contexts.set(context, Fact { device, non_blocking: false, is_destroyed: false });
+    if !is_default {
+        let known = facts.streams.find(stream);
+        let non_blocking = known.is_some_and(|fact| fact.non_blocking);
+        facts.stream_is_made(stream, Fact { device, non_blocking, is_destroyed: false });
+    }
+    let device = i32::from(device);
+    if devices.contains(&device) {
+        return;
+    }
+    let [src, dst] = devices;
+    let (rule, of) = if is_default {
+        (
+            Rule::OrderDefaultStream,
+            format!("stream={stream:#x} is a default stream of device {device}, which is current"),
+        )
+    } else {
+        (Rule::OrderStreamElsewhere, format!("stream={stream:#x} belongs to device {device}"))
+    };
+    found.push(Finding::new(rule, seen.layer(), format!("{of}; the copy is from device {src} to device {dst}")));
+}
+
+/// Whether a stream that the copy does not wait for has something to do.
+fn check_synchronous(
+    driver: &impl Driver,
+    facts: &Facts,
+    seen: &Seen<'_>,
+    devices: [i32; 2],
+    found: &mut Vec<Finding>,
+) {
+    // Asking about a stream could end a capture.
+    if capture::may_be_under_way() {
+        return;
+    }
+    let is_near = |fact: Fact| fact.non_blocking && !fact.is_destroyed && devices.contains(&i32::from(fact.device));
+    let busy =
+        facts.streams.iter().find(|&(stream, fact)| is_near(fact) && driver.is_stream_idle(stream) == Some(false));
+    if let Some((stream, fact)) = busy {
+        let what = format!("stream {stream:#x} of device {} is non-blocking, and has work under way", fact.device);
+        found.push(Finding::new(Rule::OrderNonBlocking, seen.layer(), what));
+    }
+}
+
+/// Whether the copy took a detour that the program could have spared it.
+fn check_path(seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
+    let rule = match seen.path {
+        Some(Path::Staged(Why::NeverEnabled)) => Rule::StagedNeverEnabled,
+        Some(Path::Staged(Why::Pool)) => Rule::StagedPool,
+        Some(Path::Staged(Why::Mapped)) => Rule::StagedMapped,
+        _ => return,
+    };
+    let ordinals = usize::try_from(src).ok().zip(usize::try_from(dst).ok());
+    let staged = ordinals.and_then(|(src, dst)| counters::sums(src, dst)).unwrap_or_default().staged;
+    if staged.copies > COPIES || staged.bytes > BYTES {
+        let what = format!(
+            "{} copies of {} bytes together went from device {src} to device {dst} through the host",
+            staged.copies, staged.bytes,
+        );
+        found.push(Finding::new(rule, seen.layer(), what));
+    }
+}
+
+/// What a run of copies from one place shows.
+pub(super) fn of_run(seen: &Seen<'_>, run: Run, found: &mut Vec<Finding>) {
+    if run.is_small() {
+        let what = format!("{} copies of less than {SMALL} bytes in a row", run.small);
+        found.push(Finding::new(Rule::SlowSmallCopies, seen.layer(), what));
+    }
+    if Kind::of(seen.function) == Kind::Copy && run.is_long() {
+        let what = format!("{} synchronous copies in a row", run.length);
+        found.push(Finding::new(Rule::SlowSynchronousLoop, seen.layer(), what));
+    }
+}
+
+/// What is a small copy.
+const SMALL: u64 = 4096;
+/// So many small copies in a row are many.
+const MANY: u32 = 1024;
+/// So many synchronous copies in a row are a loop.
+const LONG: u32 = 256;
+
+/// Copies that a thread makes from one place in the program, one after another. All zero is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Run {
+    /// Where the program goes on after each.
+    site: usize,
+    /// How many.
+    length: u32,
+    /// How many of the last were small.
+    small: u32,
+}
+
+impl Run {
+    /// None yet.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self { site: 0, length: 0, small: 0 };
+
+    /// One more copy. Whether it is now worth a word.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, site: usize, bytes: u64, is_synchronous: bool) -> bool {
+        if self.site != site {
+            *self = Self { site, length: 0, small: 0 };
+        }
+        self.length = self.length.saturating_add(1);
+        self.small = if bytes < SMALL { self.small.saturating_add(1) } else { 0 };
+        self.is_small() || (is_synchronous && self.is_long())
+    }
+
+    #[inline(always)]
+    fn is_small(self) -> bool {
+        self.small == MANY
+    }
+
+    #[inline(always)]
+    fn is_long(self) -> bool {
+        self.length == LONG
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_is_worth_a_word_once() {
+        let mut run = Run::NONE;
+        let spoken = |run: &mut Run, bytes, sync, times| (0..times).filter(|_| run.add(0x10, bytes, sync)).count();
+        assert_eq!(spoken(&mut run, 1 << 20, false, 5000), 0, "large and asynchronous");
+        run = Run::NONE;
+        assert_eq!(spoken(&mut run, 1 << 20, true, 5000), 1, "synchronous");
+        run = Run::NONE;
+        assert_eq!(spoken(&mut run, 100, false, 5000), 1, "small");
+    }
+
+    #[test]
+    fn run_another_place_or_size_begins_anew() {
+        let mut run = Run::NONE;
+        for turn in 0..10_000usize {
+            assert!(!run.add(turn % 2 + 1, 100, true));
+        }
+        run = Run::NONE;
+        for turn in 0..10_000u64 {
+            assert!(!run.add(1, if turn % 1000 == 0 { 1 << 20 } else { 100 }, false));
+        }
+    }
+}
