@@ -61,7 +61,9 @@ macro_rules! for_each_function {
             state  driver   2000 cuStreamDestroy(hStream: Stream);
             state  driver   4000 cuStreamDestroy_v2(hStream: Stream);
 
+            state  driver   2000 cuArrayCreate(pHandle: Pointer, pAllocateArray: Pointer);
             state  driver   3020 cuArrayCreate_v2(pHandle: Pointer, pAllocateArray: Pointer);
+            state  driver   2000 cuArray3DCreate(pHandle: Pointer, pAllocateArray: Pointer);
             state  driver   3020 cuArray3DCreate_v2(pHandle: Pointer, pAllocateArray: Pointer);
             state  driver   2000 cuArrayDestroy(hArray: Pointer);
             state  driver   2000 cuMemFree(dptr: UInt);

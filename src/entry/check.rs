@@ -6,7 +6,7 @@ use super::thread;
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Function, Layer};
 use crate::policy::path::Path;
-use crate::policy::validate::{self, Fact, Finding, Kind, Parameters, Seen};
+use crate::policy::validate::{self, Caller, Fact, Finding, Kind, Parameters, Seen};
 use crate::policy::{ACCESS, Driver, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::record;
@@ -115,9 +115,18 @@ impl Call {
             && thread.left == QUIET
             && !validate::is_detour(path)
             && let Some(linear) = read::linear(values)
-            && VALIDATE.is_clean(&RealDriver, &ACCESS, &linear)
+            && let site = self.return_address() as usize
+            && VALIDATE.is_clean(
+                &RealDriver,
+                &ACCESS,
+                &linear,
+                Caller {
+                    thread: validate::tag(std::ptr::from_ref(thread) as usize),
+                    is_looked_at: thread.run.is_looked_at(site),
+                },
+            )
         {
-            if thread.run.add(self.return_address() as usize, linear.bytes, kind == Kind::Copy) {
+            if thread.run.add(site, linear.bytes, kind == Kind::Copy) {
                 self.say_of_run(values);
             }
             return;
@@ -167,7 +176,7 @@ impl Call {
 
     fn seen(self, values: &[Value], ret: Option<Code>) -> Seen<'_> {
         let parameters = read::parameters(values);
-        Seen { function: self.function(), values, parameters, ret, path: None }
+        Seen { function: self.function(), values, parameters, ret, path: None, thread: tag() }
     }
 
     /// Says a finding in full once a place and rule; then only counts, with a word now and then.
@@ -220,7 +229,7 @@ impl Call {
                 let device = context.and_then(|context| VALIDATE.device_of(&RealDriver, context));
                 let device = device.unwrap_or(Fact::NOWHERE);
                 let non_blocking = flags & NON_BLOCKING != 0;
-                VALIDATE.facts().stream_is_made(stream, Fact { device, non_blocking, is_destroyed: false });
+                VALIDATE.facts().stream_is_made(stream, Fact { non_blocking, thread: tag(), ..Fact::on(device) });
             }
             (Function::cuArrayCreate_v2, &[Value::Address(out), Value::Address(descriptor)]) => {
                 if let Some((array, shape)) = read::handle_at(out as *const usize).zip(read::array_2d(descriptor)) {
@@ -236,6 +245,11 @@ impl Call {
             _ => {}
         });
     }
+}
+
+/// The calling thread's tag.
+fn tag() -> u8 {
+    validate::tag(thread::current() as usize)
 }
 
 /// How a call of the runtime fails with a code: by arguments that it refuses before it does anything, or by the driver's

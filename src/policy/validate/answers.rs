@@ -23,6 +23,9 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
             format!("an error of work that was queued before, in the current context{of} or one that takes part");
         return plain(Rule::ErrorEarlierWork, &what);
     }
+    if is_of_the_machine(ret) {
+        return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
+    }
     match (kind, ret) {
         (Kind::AsyncCopy, CAPTURE_UNSUPPORTED) => {
             return plain(Rule::CaptureCopy, "the stream is being captured");
@@ -49,6 +52,9 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     if let Some(finding) = wrong.into_iter().nth(by_code).filter(|finding| fails(finding.rule)) {
         return finding;
     }
+    if (kind, ret) == (Kind::Access, Code::PEER_ACCESS_UNSUPPORTED) {
+        return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
+    }
     if documented(seen.function).contains(&ret.0) {
         plain(Rule::ErrorUnexplained, "the arguments look right")
     } else {
@@ -60,6 +66,13 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
 fn fails(rule: Rule) -> bool {
     use super::rules::Severity;
     rule.text().severity == Severity::Error
+}
+
+/// Whether the code says that CUDA is not there, or not yet.
+fn is_of_the_machine(code: Code) -> bool {
+    /// Not initialised, stub library, insufficient driver, no device, driver mismatches.
+    const MACHINE: &[i32] = &[3, 34, 35, 100, 803, 804];
+    MACHINE.contains(&code.0)
 }
 
 /// Whether a context answers so for ever: work that it did has failed.

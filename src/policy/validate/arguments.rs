@@ -1,6 +1,6 @@
 //! What a call's arguments show by themselves, and what the driver knows of them.
 
-use super::call::{Given, Kind, PeerCall, Seen, Side};
+use super::call::{Given, Kind, Parameters, PeerCall, Seen, Side};
 use super::facts::{Array, Facts};
 use super::rules::Rule;
 use crate::api::abi::{Code, Value};
@@ -32,6 +32,9 @@ impl Finding {
 
 /// What is wrong with a call's arguments. What matters most comes first.
 pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
+    if device_count(driver).is_none() {
+        return Vec::new();
+    }
     match Kind::of(seen.function) {
         Kind::Copy | Kind::AsyncCopy => check_copy(driver, facts, seen),
         Kind::Access => check_access(driver, seen),
@@ -144,15 +147,17 @@ fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
 fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
     let layer = seen.layer();
     let mut found = Vec::new();
-    if let [Value::RuntimePeer3D(parms), ..] = *seen.values
-        && parms.is_null()
+    let pointer = match *seen.values {
+        [Value::RuntimePeer3D(parms), ..] => Some(parms as usize),
+        [Value::DriverPeer3D(parms), ..] => Some(parms as usize),
+        _ => None,
+    };
+    if let Some(pointer) = pointer
+        && seen.parameters == Parameters::None
     {
-        found.push(Finding::new(Rule::Copy3dNullParameters, layer, "p is NULL".to_owned()));
-    }
-    if let [Value::DriverPeer3D(parms), ..] = *seen.values
-        && parms.is_null()
-    {
-        found.push(Finding::new(Rule::Copy3dNullParameters, layer, "pCopy is NULL".to_owned()));
+        let name = seen.function.arguments().first().copied().unwrap_or_default();
+        let what = if pointer == 0 { " is NULL".to_owned() } else { format!("={pointer:#x} cannot be read") };
+        found.push(Finding::new(Rule::Copy3dNullParameters, layer, format!("{name}{what}")));
     }
     let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return found };
 
@@ -215,12 +220,11 @@ fn check_place(driver: &impl Driver, layer: Layer, side: &Side, found: &mut Vec<
     if let Some(what) = side.ordinal.and_then(|ordinal| bad_ordinal(driver, &format!("{name}Device"), ordinal)) {
         found.push(Finding::new(Rule::CopyDeviceOrdinal, layer, what));
     }
-    // Arrays and memory of the host have none.
     match (side.context, side.given) {
         (Some(0), Given::Device(_)) => {
             found.push(Finding::new(Rule::CopyNullContext, layer, format!("{name}Context is NULL")));
         }
-        (Some(context), Given::Device(_)) if driver.context_id(context).is_none() => {
+        (Some(context), _) if context != 0 && driver.context_id(context).is_none() => {
             let what = format!("{name}Context={context:#x} is no context (any more)");
             found.push(Finding::new(Rule::CopyInvalidContext, layer, what));
         }

@@ -2,7 +2,7 @@
 
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, Value,
-    cudaMemcpy3DPeerParms,
+    cudaMemcpy3DPeerParms, is_pointer,
 };
 use crate::api::{Function, Layer};
 use crate::policy::path::Path;
@@ -84,6 +84,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) ret: Option<Code>,
     /// The way that a copy took, if that is known.
     pub(crate) path: Option<Path>,
+    /// The tag of the calling thread.
+    pub(crate) thread: u8,
 }
 
 impl Seen<'_> {
@@ -235,12 +237,14 @@ fn sides_of_driver(peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
         (MEMORYTYPE_ARRAY, array) => Given::Array(array),
         _ => Given::Type(kind),
     };
+    // That of an array is ignored, and memory of the host has none.
+    let has_context = is_pointer;
     [
         Side {
             name: "src",
             given: given(peer.srcMemoryType, peer.srcHost, peer.srcDevice, peer.srcArray),
             ordinal: None,
-            context: Some(peer.srcContext),
+            context: has_context(peer.srcMemoryType).then_some(peer.srcContext),
             position: [peer.srcXInBytes, peer.srcY, peer.srcZ].map(|at| at as u64),
             pitch: peer.srcPitch as u64,
             rows: peer.srcHeight as u64,
@@ -250,7 +254,7 @@ fn sides_of_driver(peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
             name: "dst",
             given: given(peer.dstMemoryType, peer.dstHost, peer.dstDevice, peer.dstArray),
             ordinal: None,
-            context: Some(peer.dstContext),
+            context: has_context(peer.dstMemoryType).then_some(peer.dstContext),
             position: [peer.dstXInBytes, peer.dstY, peer.dstZ].map(|at| at as u64),
             pitch: peer.dstPitch as u64,
             rows: peer.dstHeight as u64,

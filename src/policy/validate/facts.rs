@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::handles::{Fact, Handles};
@@ -28,8 +28,8 @@ pub(crate) struct Facts {
     pub(super) streams: Handles,
     /// Contexts.
     pub(super) contexts: Handles,
-    /// How many non-blocking streams each device has.
-    non_blocking: [AtomicU32; DEVICES],
+    /// How many non-blocking streams each device has, by the tag of the thread that made them.
+    non_blocking: [[AtomicU16; Fact::TAGS]; DEVICES],
     /// None for one that was destroyed.
     arrays: Mutex<BTreeMap<usize, Option<Array>>>,
     /// Memory that was freed lately: where each began, and ended.
@@ -42,7 +42,7 @@ impl Facts {
         Self {
             streams: Handles::new(),
             contexts: Handles::new(),
-            non_blocking: [const { AtomicU32::new(0) }; DEVICES],
+            non_blocking: [const { [const { AtomicU16::new(0) }; Fact::TAGS] }; DEVICES],
             arrays: Mutex::new(BTreeMap::new()),
             frees: [const { [const { AtomicU64::new(0) }; 2] }; FREES],
             next_free: AtomicUsize::new(0),
@@ -62,28 +62,33 @@ impl Facts {
         let before = self.streams.find(stream);
         self.count(before, -1);
         let device = before.map_or(Fact::NOWHERE, |fact| fact.device);
-        self.streams.set(stream, Fact { device, non_blocking: false, is_destroyed: true });
+        self.streams.set(stream, Fact { is_destroyed: true, ..Fact::on(device) });
     }
 
-    fn count(&self, fact: Option<Fact>, by: i32) {
+    fn count(&self, fact: Option<Fact>, by: i16) {
         if let Some(fact) = fact.filter(|fact| fact.non_blocking && !fact.is_destroyed)
-            && let Some(count) = self.non_blocking.get(usize::from(fact.device))
+            && let Some(count) = self.counter(fact.device, fact.thread)
         {
             let _ = count.fetch_update(Relaxed, Relaxed, |count| count.checked_add_signed(by));
         }
     }
 
-    /// Whether a device may have a non-blocking stream.
+    /// Whether a device may have a non-blocking stream that a thread made.
     #[inline(always)]
-    pub(crate) fn has_non_blocking(&self, device: u8) -> bool {
-        self.non_blocking.get(usize::from(device)).is_some_and(|count| count.load(Relaxed) != 0)
+    pub(crate) fn has_non_blocking(&self, device: u8, thread: u8) -> bool {
+        self.counter(device, thread).is_some_and(|count| count.load(Relaxed) != 0)
+    }
+
+    #[inline(always)]
+    fn counter(&self, device: u8, thread: u8) -> Option<&AtomicU16> {
+        self.non_blocking.get(usize::from(device))?.get(usize::from(thread))
     }
 
     /// Forgets all contexts, and the devices of streams: some context has ended.
     pub(crate) fn contexts_have_changed(&self) {
         self.contexts.retain(|_| false);
         self.streams.retain(|fact| fact.is_destroyed);
-        self.non_blocking.iter().for_each(|count| count.store(0, Relaxed));
+        self.non_blocking.iter().flatten().for_each(|count| count.store(0, Relaxed));
     }
 
     /// Takes note of an array.
@@ -134,7 +139,7 @@ mod tests {
     use super::*;
 
     fn stream(device: u8, non_blocking: bool) -> Fact {
-        Fact { device, non_blocking, is_destroyed: false }
+        Fact { non_blocking, thread: 5, ..Fact::on(device) }
     }
 
     #[test]
@@ -142,16 +147,17 @@ mod tests {
         let facts = Box::new(Facts::new());
         facts.stream_is_made(0x100, stream(1, true));
         facts.stream_is_made(0x200, stream(0, false));
-        assert!(facts.has_non_blocking(1) && !facts.has_non_blocking(0));
+        assert!(facts.has_non_blocking(1, 5) && !facts.has_non_blocking(0, 5));
+        assert!(!facts.has_non_blocking(1, 6), "another thread's");
         facts.stream_is_made(0x100, stream(0, true));
-        assert!(facts.has_non_blocking(0) && !facts.has_non_blocking(1), "the handle was given again");
+        assert!(facts.has_non_blocking(0, 5) && !facts.has_non_blocking(1, 5), "the handle was given again");
         facts.stream_is_gone(0x100);
         facts.stream_is_gone(0x100);
-        assert!(!facts.has_non_blocking(0) && !facts.has_non_blocking(200));
+        assert!(!facts.has_non_blocking(0, 5) && !facts.has_non_blocking(200, 5));
         assert!(facts.streams.find(0x100).is_some_and(|fact| fact.is_destroyed));
         facts.stream_is_made(0x100, stream(1, true));
         facts.contexts_have_changed();
-        assert!(!facts.has_non_blocking(1) && facts.streams.find(0x100).is_none());
+        assert!(!facts.has_non_blocking(1, 5) && facts.streams.find(0x100).is_none());
     }
 
     #[test]

@@ -15,19 +15,36 @@ pub(crate) struct Fact {
     pub(crate) non_blocking: bool,
     /// Whether the program destroyed it.
     pub(crate) is_destroyed: bool,
+    /// For a stream: the thread that made it, as far as [`Fact::TAGS`] tell threads apart.
+    pub(crate) thread: u8,
 }
 
 impl Fact {
     /// In place of a device.
     pub(crate) const NOWHERE: u8 = u8::MAX;
+    /// How many tags of threads there are.
+    pub(crate) const TAGS: usize = 1 << 6;
+
+    /// What belongs to a device, no stream perhaps.
+    pub(crate) const fn on(device: u8) -> Self {
+        Self { device, non_blocking: false, is_destroyed: false, thread: 0 }
+    }
 
     fn pack(self) -> u64 {
-        u64::from(self.device) | u64::from(self.non_blocking) << 8 | u64::from(self.is_destroyed) << 9
+        u64::from(self.device)
+            | u64::from(self.non_blocking) << 8
+            | u64::from(self.is_destroyed) << 9
+            | u64::from(self.thread) << 10
     }
 
     #[inline(always)]
     fn unpack(word: u64) -> Self {
-        Self { device: word as u8, non_blocking: word >> 8 & 1 != 0, is_destroyed: word >> 9 & 1 != 0 }
+        Self {
+            device: word as u8,
+            non_blocking: word >> 8 & 1 != 0,
+            is_destroyed: word >> 9 & 1 != 0,
+            thread: (word >> 10) as u8 & 63,
+        }
     }
 }
 
@@ -127,7 +144,7 @@ mod tests {
     use super::*;
 
     fn of(device: u8) -> Fact {
-        Fact { device, non_blocking: false, is_destroyed: false }
+        Fact::on(device)
     }
 
     #[test]
@@ -135,7 +152,7 @@ mod tests {
         let handles = Handles::new();
         assert_eq!(handles.find(0x10), None);
         handles.set(0x10, of(1));
-        let last = Fact { non_blocking: true, is_destroyed: true, ..of(63) };
+        let last = Fact { non_blocking: true, is_destroyed: true, thread: 63, ..of(63) };
         handles.set(0x10, last);
         assert_eq!(handles.find(0x10), Some(last));
         assert_eq!(handles.iter().collect::<Vec<_>>(), [(0x10, last)]);

@@ -54,11 +54,10 @@ fn check_stream(
         if is_default { driver.current_context() } else { driver.stream_context(stream, seen.function.per_thread()) };
     let Some(context) = context else { return };
     let Some(device) = driver.device_of_context(context).and_then(|device| u8::try_from(device).ok()) else { return };
-    facts.contexts.set(context, Fact { device, non_blocking: false, is_destroyed: false });
+    facts.contexts.set(context, Fact::on(device));
     if !is_default {
-        let known = facts.streams.find(stream);
-        let non_blocking = known.is_some_and(|fact| fact.non_blocking);
-        facts.stream_is_made(stream, Fact { device, non_blocking, is_destroyed: false });
+        let known = facts.streams.find(stream).unwrap_or(Fact::on(device));
+        facts.stream_is_made(stream, Fact { device, ..known });
     }
     let device = i32::from(device);
     if devices.contains(&device) {
@@ -76,7 +75,8 @@ fn check_stream(
     found.push(Finding::new(rule, seen.layer(), format!("{of}; the copy is from device {src} to device {dst}")));
 }
 
-/// Whether a stream that the copy does not wait for has something to do.
+/// Whether a stream that the copy does not wait for has something to do: one that the same thread made, since what threads do
+/// beside each other is not meant to be ordered.
 fn check_synchronous(
     driver: &impl Driver,
     facts: &Facts,
@@ -88,7 +88,10 @@ fn check_synchronous(
     if capture::may_be_under_way() {
         return;
     }
-    let is_near = |fact: Fact| fact.non_blocking && !fact.is_destroyed && devices.contains(&i32::from(fact.device));
+    let is_near = |fact: Fact| {
+        let is_own = fact.non_blocking && fact.thread == seen.thread;
+        is_own && !fact.is_destroyed && devices.contains(&i32::from(fact.device))
+    };
     let busy =
         facts.streams.iter().find(|&(stream, fact)| is_near(fact) && driver.is_stream_idle(stream) == Some(false));
     if let Some((stream, fact)) = busy {
@@ -161,6 +164,13 @@ impl Run {
         self.length = self.length.saturating_add(1);
         self.small = if bytes < SMALL { self.small.saturating_add(1) } else { 0 };
         self.is_small() || (is_synchronous && self.is_long())
+    }
+
+    /// Whether the next copy from a place is looked at in full: the first few, and one now and then.
+    #[inline(always)]
+    pub(crate) fn is_looked_at(self, site: usize) -> bool {
+        const FIRST: u32 = 16;
+        self.site != site || self.length < FIRST || self.length.is_power_of_two()
     }
 
     #[inline(always)]

@@ -60,6 +60,23 @@ pub(crate) enum Instead {
     Answer(Code),
 }
 
+/// Who calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// The tag of the thread.
+    pub(crate) thread: u8,
+    /// Whether what must be asked of the driver each time is asked.
+    pub(crate) is_looked_at: bool,
+}
+
+/// A tag for a thread, by anything that tells threads apart.
+#[inline(always)]
+pub(crate) fn tag(thread: usize) -> u8 {
+    /// Spreads neighbours (Fibonacci hashing).
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    ((thread as u64).wrapping_mul(SPREAD) >> (64 - Fact::TAGS.trailing_zeros())) as u8
+}
+
 const OFF: u8 = 0;
 const WARN: u8 = 1;
 const STRICT: u8 = 2;
@@ -115,7 +132,7 @@ impl Validate {
 
     /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking.
     #[inline(always)]
-    pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Linear) -> bool {
+    pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Linear, by: Caller) -> bool {
         let (Some((src, src_end)), Some((dst, dst_end))) = (access.known(copy.src), access.known(copy.dst)) else {
             return false;
         };
@@ -128,7 +145,7 @@ impl Validate {
             && (src.device != dst.device || copy.src.abs_diff(copy.dst) >= src_reach.max(dst_reach))
             && self.is_on_device(copy.src_at, src)
             && self.is_on_device(copy.dst_at, dst)
-            && self.is_stream_near(driver, copy.stream, [src.device, dst.device])
+            && self.is_stream_near(driver, copy.stream, [src.device, dst.device], by)
     }
 
     /// Whether an ordinal or a context is that of some memory.
@@ -146,9 +163,12 @@ impl Validate {
     /// Whether a stream belongs to one of two devices; for a copy without a stream, whether neither has a stream that it does
     /// not wait for.
     #[inline(always)]
-    fn is_stream_near(&self, driver: &impl Driver, stream: Option<usize>, devices: [u8; 2]) -> bool {
+    fn is_stream_near(&self, driver: &impl Driver, stream: Option<usize>, devices: [u8; 2], by: Caller) -> bool {
         let fact = match stream {
-            None => return !devices.iter().any(|&device| self.facts.has_non_blocking(device)),
+            None => {
+                let has_stream = |device: &u8| self.facts.has_non_blocking(*device, by.thread);
+                return !by.is_looked_at || !devices.iter().any(has_stream);
+            }
             Some(0..=2) => driver.current_context().and_then(|context| self.facts.contexts.find(context)),
             Some(stream) => self.facts.streams.find(stream).filter(|fact| !fact.is_destroyed),
         };
@@ -215,7 +235,7 @@ impl Validate {
         }
         driver.context_id(context)?;
         let device = u8::try_from(driver.device_of_context(context)?).ok()?;
-        self.facts.contexts.set(context, Fact { device, non_blocking: false, is_destroyed: false });
+        self.facts.contexts.set(context, Fact::on(device));
         Some(device)
     }
 

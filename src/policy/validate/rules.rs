@@ -427,6 +427,13 @@ rules! {
         "This call is not the cause: a kernel or copy that was queued earlier in this context has failed, and every call answers so from now on. The context is lost."
         "Find that work: run with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer, and check errors after each launch.";
 
+    ErrorNoDriver "P2P-error-no-driver" Error [0, 0]
+        "all peer functions"
+        "Error Handling: without a driver, or with one older than the runtime, the runtime answers insufficient driver; without a device, no device; the driver before cuInit, not initialised."
+        ""
+        "CUDA is not there for this process, whatever the arguments are."
+        "See whether nvidia-smi works here, whether the driver is as new as the runtime (nvidia-smi names the newest CUDA it serves), and what CUDA_VISIBLE_DEVICES hides; a program of the driver calls cuInit first.";
+
     ErrorLeftBehind "P2P-error-left-behind" Note [0, 0]
         "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess"
         "Error Handling: cudaGetLastError returns the last error of any call in this thread, and clears it; nothing else does."
