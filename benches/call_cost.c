@@ -33,6 +33,7 @@ static const struct memory {
 
 static const struct memory *memory;
 static memcpy_peer_async_t *looked_up;
+static void *contexts[DEVICES];
 
 static int call_runtime(uint64_t dst, uint64_t src, void *stream)
 {
@@ -41,12 +42,12 @@ static int call_runtime(uint64_t dst, uint64_t src, void *stream)
 
 static int call_driver(uint64_t dst, uint64_t src, void *stream)
 {
-	return cuMemcpyPeerAsync(dst, NULL, src, NULL, BYTES, stream);
+	return cuMemcpyPeerAsync(dst, contexts[1], src, contexts[0], BYTES, stream);
 }
 
 static int call_lookup(uint64_t dst, uint64_t src, void *stream)
 {
-	return looked_up(dst, NULL, src, NULL, BYTES, stream);
+	return looked_up(dst, contexts[1], src, contexts[0], BYTES, stream);
 }
 
 /* As programs do it: the parameters of one copy are changed for the next. */
@@ -56,6 +57,8 @@ static int call_driver_3d(uint64_t dst, uint64_t src, void *stream)
 		.srcMemoryType = MEMORYTYPE_DEVICE, .dstMemoryType = MEMORYTYPE_DEVICE,
 		.WidthInBytes = BYTES, .Height = 1, .Depth = 1,
 	};
+	copy.srcContext = (uintptr_t)contexts[0];
+	copy.dstContext = (uintptr_t)contexts[1];
 	copy.dstDevice = dst;
 	copy.srcDevice = src;
 	return cuMemcpy3DPeerAsync(&copy, stream);
@@ -182,6 +185,10 @@ int main(int argc, char **argv)
 		fail("bad argument", argv[1]);
 	if (argc == 7 && cuStreamBeginCapture_v2((void *)4321, 0))
 		fail("cannot begin a capture", argv[1]);
+
+	for (int device = 0; device < DEVICES; device++)
+		if (cuDevicePrimaryCtxRetain(&contexts[device], device))
+			fail("no context", argv[1]);
 
 	/* A jump-only preload does not hook look-ups: there, its symbol stands for what one would give. */
 	looked_up = strcmp(argv[5], "libjump_only.so") == 0 ? cuMemcpyPeerAsync : look_up();

@@ -26,6 +26,7 @@ memcpy_3d_peer_async_t cuMemcpy3DPeerAsync;
 mem_free_async_t cuMemFreeAsync;
 get_proc_address_t cuGetProcAddress_v2;
 int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuDevicePrimaryCtxRetain(void **context, int device);
 
 /* The null functions answer with the stream they are given: NULL is success, and any other value that
  * comes back shows that the call arrived, its last argument intact. */

@@ -57,6 +57,12 @@ static int is_context(const char *context)
 	return context >= contexts && context < contexts + DEVICES;
 }
 
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+	*context = &contexts[device];
+	return 0;
+}
+
 int cuCtxGetCurrent(char **context)
 {
 	*context = current[top];

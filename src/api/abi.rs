@@ -80,7 +80,7 @@ pub(crate) struct Failing {
     /// Whether that takes other arguments than the program's.
     pub(crate) replaces: bool,
     /// The parameters of a copy in 3D, such that it fails.
-    pub(crate) parameters: Option<cudaMemcpy3DPeerParms>,
+    pub(crate) parameters: *const cudaMemcpy3DPeerParms,
 }
 
 macro_rules! arguments {
@@ -133,7 +133,7 @@ arguments! {
     Text(*const c_char) => |p| Value::Address(p as usize);
     /// `const cudaMemcpy3DPeerParms *`.
     RuntimePeer3D(*const cudaMemcpy3DPeerParms) => Value::RuntimePeer3D,
-        failing |how| Some(how.parameters.as_ref().map_or(ptr::null(), ptr::from_ref));
+        failing |how| Some(how.parameters);
     /// `const CUDA_MEMCPY3D_PEER *`.
     DriverPeer3D(*const CUDA_MEMCPY3D_PEER) => Value::DriverPeer3D;
 }

@@ -1,9 +1,12 @@
 //! Looking at calls for what is wrong with them: what is done before, and what is said after.
 
-use super::guard::{Call, Considered, Decision, Instead, Running, is_in_a_child, unseen};
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use super::guard::{Call, Decision, Running, is_in_a_child, unseen};
 use super::read;
 use super::thread;
-use crate::api::abi::{Code, Failing, Value};
+use crate::api::abi::{Code, Failing, Value, cudaMemcpy3DPeerParms};
 use crate::api::{Function, Layer};
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Caller, Fact, Finding, Kind, Parameters, Seen};
@@ -11,22 +14,27 @@ use crate::policy::{ACCESS, Driver, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::record;
 
+/// What is done in place of a call whose arguments are wrong.
+#[derive(Clone, Copy)]
+pub(crate) enum Due {
+    /// The program gets the code.
+    Answer(Code),
+    /// The real function is called such that it fails, so that the runtime knows of it.
+    Failing(Failing),
+}
+
 impl Call {
     /// What is done instead of a call whose arguments are wrong, in strict mode; and what of them must be said before, since
     /// the library may crash.
-    #[inline(always)]
-    pub(crate) fn due(self, values: &[Value]) -> Option<Considered> {
-        if Kind::of(self.function()) == Kind::Other || !VALIDATE.is_on() {
-            return None;
-        }
+    #[inline(never)]
+    pub(crate) fn due(self, values: &[Value], room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Due> {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         if self.function().layer() == Layer::Driver && thread.forced != 0 {
-            let code = Code(std::mem::take(&mut thread.forced));
-            return Some(Considered::instead(Instead::Answer(code)));
+            return Some(Due::Answer(Code(std::mem::take(&mut thread.forced))));
         }
         let is_looked_at = thread.is_outermost() && (VALIDATE.is_strict() || self.may_crash(values));
-        if is_looked_at { self.look_before(values) } else { None }
+        if is_looked_at { self.look_before(values, room) } else { None }
     }
 
     /// Whether the library might crash over it. A copy whose handles were seen before and are alive is not looked at.
@@ -56,7 +64,8 @@ impl Call {
     }
 
     #[cold]
-    fn look_before(self, values: &[Value]) -> Option<Considered> {
+    #[inline(never)]
+    fn look_before(self, values: &[Value], room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Due> {
         if is_in_a_child() {
             return None;
         }
@@ -72,59 +81,46 @@ impl Call {
             }
             let code = code?;
             if self.function().layer() == Layer::Driver {
-                return Some(Considered::instead(Instead::Answer(code)));
+                return Some(Due::Answer(code));
             }
-            let how = failing(code, &seen);
+            let how = failing(code, &seen, room);
             // SAFETY: the block is this thread's own; no other reference to it lives.
             unsafe { &mut *thread::current() }.forced = code.0;
-            Some(Considered::instead(Instead::Failing(how)))
+            Some(Due::Failing(how))
         })
     }
 
-    /// Says what there is to say of a call that has returned.
-    #[inline(always)]
-    pub(crate) fn look_at(
-        self,
-        running: Running,
-        values: &[Value],
-        ret: Code,
-        decision: Decision<'_>,
-        path: Option<Path>,
-    ) {
-        const QUIET: i32 = 0;
+    /// Shows a call that was refused, if calls are shown.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_refused(self, running: Running, values: &[Value], ret: Code) {
+        if self.function().layer() == Layer::Runtime {
+            // SAFETY: the block is this thread's own; no other reference to it lives.
+            unsafe { &mut *thread::current() }.forced = 0;
+        }
+        if running.is_shown() {
+            self.show(running, values, ret, Decision::REFUSED, None);
+        }
+    }
+
+    /// Says what there is to say of an outermost call that has returned.
+    #[inline(never)]
+    pub(crate) fn look_at(self, values: &[Value], ret: Code, path: Option<Path>) {
         let kind = Kind::of(self.function());
-        if kind == Kind::Other || !running.is_outermost() || !VALIDATE.is_on() {
+        if kind == Kind::Query && ret == Code::SUCCESS {
             return;
         }
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        match decision.instead {
-            // It was said before.
-            Some(Instead::Answer(_)) => return,
-            Some(Instead::Failing(_)) => {
-                thread.forced = QUIET;
-                return;
-            }
-            _ => {}
-        }
-        if ret == Code::SUCCESS && kind == Kind::Query {
-            return;
-        }
+        let site = self.return_address() as usize;
+        let is_looked_at = thread.run.is_looked_at(site);
+        let by = Caller { thread: validate::tag(ptr::from_ref(thread) as usize), is_looked_at };
         if ret == Code::SUCCESS
             && kind.copies()
-            && thread.left == QUIET
-            && !validate::is_detour(path)
+            && thread.left == 0
+            && !(is_looked_at && validate::is_detour(path))
             && let Some(linear) = read::linear(values)
-            && let site = self.return_address() as usize
-            && VALIDATE.is_clean(
-                &RealDriver,
-                &ACCESS,
-                &linear,
-                Caller {
-                    thread: validate::tag(std::ptr::from_ref(thread) as usize),
-                    is_looked_at: thread.run.is_looked_at(site),
-                },
-            )
+            && VALIDATE.is_clean(&RealDriver, &ACCESS, &linear, by)
         {
             if thread.run.add(site, linear.bytes, kind == Kind::Copy) {
                 self.say_of_run(values);
@@ -143,6 +139,9 @@ impl Call {
             let seen = Seen { path, ..self.seen(values, Some(ret)) };
             for finding in VALIDATE.after(&RealDriver, &seen) {
                 self.say(&finding, Some(ret));
+            }
+            if let Some(linear) = read::linear(values).filter(|_| seen.has_succeeded()) {
+                linear.ends().into_iter().for_each(|address| ACCESS.learn(&RealDriver, address));
             }
             // SAFETY: the block is this thread's own; no other reference to it lives.
             let thread = unsafe { &mut *thread::current() };
@@ -198,7 +197,7 @@ impl Call {
             _ => return,
         };
         let end = ACCESS.known(start).map_or(0, |(_, end)| end);
-        VALIDATE.facts().memory_is_gone(start, end);
+        VALIDATE.facts().memory_is_gone(tag(), start, end);
     }
 
     /// Takes note that the runtime's last-error slot was cleared.
@@ -253,22 +252,20 @@ fn tag() -> u8 {
 }
 
 /// How a call of the runtime fails with a code: by arguments that it refuses before it does anything, or by the driver's
-/// answer.
-fn failing(code: Code, seen: &Seen<'_>) -> Failing {
+/// answer. `room` is for parameters.
+fn failing(code: Code, seen: &Seen<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Failing {
     /// `cudaErrorInvalidPitchValue`, which the driver does not have.
     const INVALID_PITCH: Code = Code(12);
-    let by_driver = Failing { code, replaces: false, parameters: None };
+    let mut with = |parms| Failing { code, replaces: true, parameters: room.write(parms) };
     match seen.parameters {
-        Parameters::Runtime(parms) if code == INVALID_PITCH => {
-            Failing { replaces: true, parameters: Some(validate::with_bad_pitch(parms)), ..by_driver }
+        Parameters::Runtime(parms) if code == INVALID_PITCH => with(validate::with_bad_pitch(parms)),
+        Parameters::Runtime(parms) if code == Code::INVALID_DEVICE => {
+            with(cudaMemcpy3DPeerParms { srcDevice: -1, ..parms })
         }
-        Parameters::Runtime(mut parms) if code == Code::INVALID_DEVICE => {
-            parms.srcDevice = -1;
-            Failing { replaces: true, parameters: Some(parms), ..by_driver }
+        _ => {
+            let is_by_arguments = matches!(code, Code::INVALID_VALUE | Code::INVALID_DEVICE);
+            let replaces = Kind::of(seen.function).copies() && is_by_arguments;
+            Failing { code, replaces, parameters: ptr::null() }
         }
-        _ if Kind::of(seen.function).copies() && matches!(code, Code::INVALID_VALUE | Code::INVALID_DEVICE) => {
-            Failing { replaces: true, ..by_driver }
-        }
-        _ => by_driver,
     }
 }

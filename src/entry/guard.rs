@@ -10,14 +10,13 @@ use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
 use super::read;
 use super::thread;
-use crate::api::abi::{Code, Failing, Value};
+use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
 use crate::config::{self, Config};
 use crate::os;
 use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
-use crate::policy::validate;
 use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
@@ -136,14 +135,17 @@ pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// An intercepted call: which function, by which route, from where. It has nothing to drop, so that
-/// a thread may be cancelled inside the real function.
+/// An intercepted call: which function, from where. It has nothing to drop, so that a thread may be cancelled inside the
+/// real function. It fits into two registers, so that hooks can hand it on without a place in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     function: Function,
-    slot: *const Slot,
     stack: usize,
 }
+
+/// By which route a call came.
+#[derive(Clone, Copy)]
+pub(crate) struct Route(*const Slot);
 
 impl Call {
     /// Which function.
@@ -165,10 +167,13 @@ pub(crate) struct Decision<'a> {
 impl Decision<'_> {
     /// The real function gets the call as it came.
     pub(crate) const FORWARD: Self = Self { instead: None, traffic: None };
+    /// The real function does not get it, or such that it fails.
+    pub(super) const REFUSED: Self = Self { instead: Some(&Instead::Refused), traffic: None };
 
     fn note(&self) -> Option<&'static str> {
         match self.instead {
             Some(Instead::Copy(copy)) => Some(copy.note),
+            Some(Instead::Refused) => Some("refused by P2PSHIM_VALIDATE=strict"),
             _ => None,
         }
     }
@@ -177,17 +182,12 @@ impl Decision<'_> {
 /// What was decided about a call that had to be considered. It has nothing to drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Considered {
-    pub(super) instead: Option<Instead>,
+    instead: Option<Instead>,
     traffic: Option<Traffic>,
 }
 
 impl Considered {
     const FORWARD: Self = Self { instead: None, traffic: None };
-
-    /// This is called, and nothing is copied.
-    pub(super) const fn instead(instead: Instead) -> Self {
-        Self { instead: Some(instead), traffic: None }
-    }
 
     /// The same, without a copy of what is called instead.
     #[inline(always)]
@@ -197,16 +197,15 @@ impl Considered {
 }
 
 /// What is called in place of a function.
+#[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
 #[derive(Clone, Copy)]
 pub(crate) enum Instead {
     /// Another copy.
     Copy(ReadyCopy),
     /// Another question about peer access.
     Harmless(HarmlessEnable),
-    /// Nothing: the program gets this code.
-    Answer(Code),
-    /// The function itself, such that it fails.
-    Failing(Failing),
+    /// Nothing: the call was refused.
+    Refused,
 }
 
 impl Instead {
@@ -218,7 +217,7 @@ impl Instead {
         match self {
             // SAFETY: the caller's.
             Self::Copy(copy) => unsafe { copy.make() },
-            &Self::Answer(code) | &Self::Failing(Failing { code, .. }) => code,
+            Self::Refused => Code::INVALID_VALUE,
             &Self::Harmless(HarmlessEnable { peer, flags, from, to }) => {
                 match driver::enable_peer_access(peer, flags) {
                     // Enabled after all, if it was not: that is what it takes the access to be.
@@ -276,29 +275,29 @@ pub(crate) struct Arrival {
 /// # Safety
 /// `arrival` was made by a trampoline of `function` that jumped to the caller.
 #[inline(always)]
-pub(crate) unsafe fn arrive(function: Function, arrival: Arrival) -> Call {
+pub(crate) unsafe fn arrive(function: Function, arrival: Arrival) -> (Call, Route) {
     let Arrival { slot, stack } = arrival;
-    Call { function, slot: slot.to_bits() as usize as *const Slot, stack: stack.to_bits() as usize }
+    (Call { function, stack: stack.to_bits() as usize }, Route(slot.to_bits() as usize as *const Slot))
 }
 
 impl Call {
     /// The real function, or none if no loaded library has it.
     #[inline(always)]
-    pub(crate) fn real(self) -> Option<*mut c_void> {
+    pub(crate) fn real(self, Route(slot): Route) -> Option<*mut c_void> {
         // SAFETY: the trampoline's slot is one of the function's statics.
-        let real = unsafe { &*self.slot }.real();
-        if real.is_null() { self.find_real() } else { Some(real) }
+        let real = unsafe { &*slot }.real();
+        if real.is_null() { self.find_real(slot) } else { Some(real) }
     }
 
     #[cold]
-    fn find_real(self) -> Option<*mut c_void> {
+    fn find_real(self, slot: *const Slot) -> Option<*mut c_void> {
         // SAFETY: the trampoline's slot is one of the function's statics.
-        if let Some(real) = route(unsafe { &*self.slot }, self.return_address()) {
+        if let Some(real) = route(unsafe { &*slot }, self.return_address()) {
             return Some(real);
         }
         let entrance = entrance(self.function);
         // Not only while we are not busy: a call that cannot be forwarded would fail.
-        fenced(|| resolve(self.function, entrance.slots, entrance.position(self.slot), self.return_address()))
+        fenced(|| resolve(self.function, entrance.slots, entrance.position(slot), self.return_address()))
     }
 
     /// The answer for a function that no loaded library has, as the vendor documents it for a symbol
@@ -674,9 +673,6 @@ impl Call {
     /// The way of a copy that succeeded. A copy that the runtime makes is routed at the driver layer, inside this call.
     #[inline(always)]
     pub(crate) fn path(self, running: Running, decision: Decision<'_>, ret: Code) -> Option<Path> {
-        if !validate::Kind::of(self.function).copies() {
-            return None;
-        }
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);

@@ -5,14 +5,16 @@
 //! panic fence. A cancelled thread unwinds through the hook, so nothing in its frame
 //! may have a destructor while the real function runs.
 
-use std::mem::transmute;
+use std::mem::{MaybeUninit, transmute};
 
-use super::guard::{self, Arrival, Considered, Decision, Instead};
+use super::check::Due;
+use super::guard::{self, Arrival, Call, Decision};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
 use crate::api::Function;
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
-use crate::policy::{self, Concern};
+use crate::policy::validate::Kind;
+use crate::policy::{self, Concern, VALIDATE};
 
 macro_rules! define_hooks {
     ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
@@ -27,15 +29,42 @@ macro_rules! define_hook {
         #[expect(non_snake_case, reason = "the vendor's spelling")]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
             // SAFETY: a trampoline of this function made the arrival.
-            let call = unsafe { guard::arrive(Function::$symbol, arrival) };
-            let Some(real) = call.real() else { return call.unavailable() };
+            let (call, route) = unsafe { guard::arrive(Function::$symbol, arrival) };
+            let Some(real) = call.real(route) else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
             // Only what is not settled needs the arguments in memory, and room for what is decided about them.
             let considered;
-            let due = call.due(&[$($argument.value()),*]);
+            const IS_CHECKED: bool = !matches!(Kind::of(Function::$symbol), Kind::Other);
+            let mut room = MaybeUninit::uninit();
+            if IS_CHECKED
+                && VALIDATE.is_on()
+                && let Some(due) = call.due(&[$($argument.value()),*], &mut room)
+            {
+                /// Off the way of calls that are made.
+                #[cold]
+                #[inline(never)]
+                #[allow(non_snake_case, reason = "the vendor's spelling")]
+                unsafe fn refuse(
+                    real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code,
+                    call: Call,
+                    due: Due,
+                    $($argument: abi::$type),*
+                ) -> Code {
+                    let running = call.begin();
+                    let ret = match due {
+                        Due::Answer(code) => code,
+                        // SAFETY: arguments that the function refuses before it follows any.
+                        Due::Failing(how) => unsafe { real($($argument.failing(&how)),*) },
+                    };
+                    call.end(running);
+                    call.show_refused(running, &[$($argument.value()),*], ret);
+                    ret
+                }
+                // SAFETY: the caller's.
+                return unsafe { refuse(real, call, due, $($argument),*) };
+            }
             let decision = match policy::concern(Function::$symbol) {
-                _ if due.is_some() => due.as_ref().map_or(Decision::FORWARD, Considered::decision),
                 Concern::Copy => match call.settled(&[$($argument.value()),*]) {
                     Some(decision) => decision,
                     None => {
@@ -53,12 +82,10 @@ macro_rules! define_hook {
             let mut ret = match decision.instead {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },
-                // SAFETY: arguments of the same function that it refuses; NULL for what it would follow.
-                Some(Instead::Failing(how)) => unsafe { real($($argument.failing(how)),*) },
                 // SAFETY: made of the same arguments.
                 Some(instead) => unsafe { instead.make() },
             };
-            if policy::concern(Function::$symbol) == Concern::Peers && due.is_none() {
+            if policy::concern(Function::$symbol) == Concern::Peers {
                 let mut revised = call.revise(&[$($argument.value()),*], ret, decision);
                 if revised.again {
                     // SAFETY: the arguments are the program's own, unchanged.
@@ -71,11 +98,14 @@ macro_rules! define_hook {
             if policy::concern(Function::$symbol) == Concern::Copy && ret == Code::SUCCESS {
                 call.count(decision);
             }
-            let path = call.path(running, decision, ret);
+            let is_looked_at = IS_CHECKED && VALIDATE.is_on();
+            let path = if is_looked_at || running.is_shown() { call.path(running, decision, ret) } else { None };
             if running.is_shown() {
                 call.show(running, &[$($argument.value()),*], ret, decision, path);
             }
-            call.look_at(running, &[$($argument.value()),*], ret, decision, path);
+            if is_looked_at && running.is_outermost() {
+                call.look_at(&[$($argument.value()),*], ret, path);
+            }
             ret
         }
     };
@@ -85,8 +115,8 @@ macro_rules! define_hook {
         #[expect(non_snake_case, reason = "the vendor's spelling")]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
             // SAFETY: a trampoline of this function made the arrival.
-            let call = unsafe { guard::arrive(Function::$symbol, arrival) };
-            let Some(real) = call.real() else { return call.unavailable() };
+            let (call, route) = unsafe { guard::arrive(Function::$symbol, arrival) };
+            let Some(real) = call.real(route) else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
             let ret = match call.refused(&[$($argument.value()),*]) {

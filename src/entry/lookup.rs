@@ -252,8 +252,8 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
-    let call = unsafe { guard::arrive(Function::cuGetProcAddress, arrival) };
-    let Some(real) = call.real() else { return call.unavailable() };
+    let (call, route) = unsafe { guard::arrive(Function::cuGetProcAddress, arrival) };
+    let Some(real) = call.real(route) else { return call.unavailable() };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags) };
     if ret == Code::SUCCESS {
@@ -278,8 +278,8 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
-    let call = unsafe { guard::arrive(Function::cuGetProcAddress_v2, arrival) };
-    let Some(real) = call.real() else { return call.unavailable() };
+    let (call, route) = unsafe { guard::arrive(Function::cuGetProcAddress_v2, arrival) };
+    let Some(real) = call.real(route) else { return call.unavailable() };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {

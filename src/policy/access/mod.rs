@@ -95,6 +95,11 @@ impl Access {
         self.cache.find_range(address).map(|(place, range)| (place, range.end))
     }
 
+    /// Finds out whose memory an address is, for later.
+    pub(crate) fn learn(&self, driver: &impl Driver, address: u64) {
+        self.place(driver, address);
+    }
+
     /// Forgets which memory is whose: some has gone away, or rights have changed.
     #[inline]
     pub(crate) fn memory_has_changed(&self) {

@@ -16,8 +16,8 @@ pub(crate) struct Array {
     pub(crate) element: u64,
 }
 
-/// How many frees are remembered.
-const FREES: usize = 64;
+/// How many frees are remembered of the threads that share a tag.
+const FREES: usize = 15;
 /// How many arrays are remembered, destroyed ones included.
 const ARRAYS: usize = 4096;
 const DEVICES: usize = 64;
@@ -32,9 +32,21 @@ pub(crate) struct Facts {
     non_blocking: [[AtomicU16; Fact::TAGS]; DEVICES],
     /// None for one that was destroyed.
     arrays: Mutex<BTreeMap<usize, Option<Array>>>,
-    /// Memory that was freed lately: where each began, and ended.
-    frees: [[AtomicU64; 2]; FREES],
-    next_free: AtomicUsize,
+    /// What threads freed lately, by their tags: threads that free at the same time must not wait for each other.
+    frees: [Frees; Fact::TAGS],
+}
+
+/// Memory that was freed lately: where each began, and ended.
+#[repr(align(128))]
+struct Frees {
+    last: [[AtomicU64; 2]; FREES],
+    count: AtomicUsize,
+}
+
+impl Frees {
+    const fn new() -> Self {
+        Self { last: [const { [const { AtomicU64::new(0) }; 2] }; FREES], count: AtomicUsize::new(0) }
+    }
 }
 
 impl Facts {
@@ -44,8 +56,7 @@ impl Facts {
             contexts: Handles::new(),
             non_blocking: [const { [const { AtomicU16::new(0) }; Fact::TAGS] }; DEVICES],
             arrays: Mutex::new(BTreeMap::new()),
-            frees: [const { [const { AtomicU64::new(0) }; 2] }; FREES],
-            next_free: AtomicUsize::new(0),
+            frees: [const { Frees::new() }; Fact::TAGS],
         }
     }
 
@@ -118,19 +129,23 @@ impl Facts {
         self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note that memory was freed; `end` is just after it, or after its first byte if no more is known.
-    pub(crate) fn memory_is_gone(&self, start: u64, end: u64) {
-        let next = self.next_free.fetch_add(1, Relaxed) % FREES;
-        if let Some([first, last]) = self.frees.get(next) {
-            last.store(0, Relaxed);
-            first.store(start, Relaxed);
-            last.store(end.max(start.saturating_add(1)), Relaxed);
+    /// Takes note that a thread freed memory; `end` is just after it, or 0 if no more is known.
+    pub(crate) fn memory_is_gone(&self, thread: u8, start: u64, end: u64) {
+        let Some(Frees { last, count }) = self.frees.get(usize::from(thread)) else { return };
+        // Threads that share a tag may both write: then one free is forgotten.
+        let next = count.load(Relaxed);
+        count.store(next.wrapping_add(1), Relaxed);
+        if let Some([from, to]) = last.get(next % FREES) {
+            to.store(0, Relaxed);
+            from.store(start, Relaxed);
+            to.store(end.max(start.saturating_add(1)), Relaxed);
         }
     }
 
     /// Whether an address was in memory that was freed lately. The driver says whether it is memory again.
     pub(super) fn was_freed(&self, address: u64) -> bool {
-        self.frees.iter().any(|[first, last]| (first.load(Relaxed)..last.load(Relaxed)).contains(&address))
+        let mut all = self.frees.iter().flat_map(|frees| &frees.last);
+        all.any(|[from, to]| (from.load(Relaxed)..to.load(Relaxed)).contains(&address))
     }
 }
 
@@ -163,11 +178,11 @@ mod tests {
     #[test]
     fn was_freed_only_lately() {
         let facts = Box::new(Facts::new());
-        facts.memory_is_gone(0x1000, 0x2000);
-        facts.memory_is_gone(0x8000, 0);
+        facts.memory_is_gone(1, 0x1000, 0x2000);
+        facts.memory_is_gone(63, 0x8000, 0);
         assert!([0x1000, 0x1fff, 0x8000].iter().all(|&address| facts.was_freed(address)));
         assert!([0xfff, 0x2000, 0x8001, 0].iter().all(|&address| !facts.was_freed(address)));
-        (0..FREES as u64).for_each(|number| facts.memory_is_gone(0x10_0000 + number * 0x1000, 0));
+        (0..FREES as u64).for_each(|number| facts.memory_is_gone(1, 0x10_0000 + number * 0x1000, 0));
         assert!(!facts.was_freed(0x1000));
     }
 

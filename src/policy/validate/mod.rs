@@ -384,6 +384,11 @@ impl Linear {
         Some(Self { src: src as u64, dst: dst as u64, src_at, dst_at, reach: [bytes; 2], bytes, stream })
     }
 
+    /// Its two addresses.
+    pub(crate) fn ends(&self) -> [u64; 2] {
+        [self.src, self.dst]
+    }
+
     /// A box of the runtime between two pointers.
     #[inline(always)]
     pub(crate) fn of_runtime(p: &cudaMemcpy3DPeerParms, rest: &[Value]) -> Option<Self> {
