@@ -258,10 +258,8 @@ fn failing(code: Code, seen: &Seen<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerP
     const INVALID_PITCH: Code = Code(12);
     let mut with = |parms| Failing { code, replaces: true, parameters: room.write(parms) };
     match seen.parameters {
-        Parameters::Runtime(parms) if code == INVALID_PITCH => with(validate::with_bad_pitch(parms)),
-        Parameters::Runtime(parms) if code == Code::INVALID_DEVICE => {
-            with(cudaMemcpy3DPeerParms { srcDevice: -1, ..parms })
-        }
+        Parameters::Runtime(parms) if code == INVALID_PITCH => with(validate::refused(&parms, 1, parms.srcDevice)),
+        Parameters::Runtime(parms) if code == Code::INVALID_DEVICE => with(validate::refused(&parms, 4, -1)),
         _ => {
             let is_by_arguments = matches!(code, Code::INVALID_VALUE | Code::INVALID_DEVICE);
             let replaces = Kind::of(seen.function).copies() && is_by_arguments;

@@ -49,7 +49,7 @@ macro_rules! define_hook {
                     real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code,
                     call: Call,
                     due: Due,
-                    $($argument: abi::$type),*
+                    ($($argument,)*): ($(abi::$type,)*),
                 ) -> Code {
                     let running = call.begin();
                     let ret = match due {
@@ -62,7 +62,7 @@ macro_rules! define_hook {
                     ret
                 }
                 // SAFETY: the caller's.
-                return unsafe { refuse(real, call, due, $($argument),*) };
+                return unsafe { refuse(real, call, due, ($($argument,)*)) };
             }
             let decision = match policy::concern(Function::$symbol) {
                 Concern::Copy => match call.settled(&[$($argument.value()),*]) {

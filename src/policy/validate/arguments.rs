@@ -74,8 +74,13 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
             }
         }
         [Value::Address(context), ..] => {
-            if current.is_none() {
-                add(Rule::AccessNoContext, "no context is current in this thread".to_owned());
+            match current {
+                None => add(Rule::AccessNoContext, "no context is current in this thread".to_owned()),
+                Some(current) if driver.context_id(current).is_none() => {
+                    let what = format!("the current context {current:#x} is no context any more");
+                    add(Rule::AccessInvalidContext, what);
+                }
+                Some(_) => {}
             }
             if driver.context_id(context).is_none() {
                 let what = if context == 0 { "NULL" } else { "no context (any more)" };
@@ -90,11 +95,15 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
     if !enables {
         return found;
     }
+    let is_self = match *seen.values {
+        [Value::Address(context), ..] => current == Some(context),
+        _ => device == peer,
+    };
     match (device, peer) {
-        (Some(device), Some(peer)) if device == peer => {
+        (Some(_), Some(peer)) if is_self => {
             add(Rule::EnableSelf, format!("the peer is device {peer}, and so is the current device"));
         }
-        (Some(device), Some(peer)) if driver.can_access(device, peer) == Ok(false) => {
+        (Some(device), Some(peer)) if device == peer || driver.can_access(device, peer) == Ok(false) => {
             add(Rule::EnableUnsupported, format!("device {device} cannot access memory of device {peer}"));
         }
         _ => {}
@@ -168,17 +177,19 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
     for side in &call.sides {
         check_place(driver, layer, side, &mut found);
     }
+    let is_of_nothing = call.is_empty() && !call.is_box;
+    if !is_of_nothing {
+        for side in &call.sides {
+            check_given(layer, side, &mut found);
+        }
+    }
     if let Some(stream) = call.stream
         && facts.streams.find(stream).is_some_and(|fact| fact.is_destroyed)
     {
         found.push(Finding::new(Rule::CopyDestroyedStream, layer, format!("stream={stream:#x} was destroyed")));
     }
-    if call.is_empty() && !call.is_box {
+    if is_of_nothing {
         return found.into_iter().filter_map(as_of_zero_bytes).collect();
-    }
-
-    for side in &call.sides {
-        check_given(layer, side, &mut found);
     }
     if call.is_empty() {
         return found;
@@ -192,6 +203,9 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
         _ => Some(1),
     };
     for (side, object) in call.sides.iter().zip([&src, &dst]) {
+        if !seen.has_succeeded() {
+            check_rights(driver, layer, side, object, &mut found);
+        }
         check_object(driver, layer, (&call, side, unit), object, &mut found);
     }
     check_both(driver, &call, [&src, &dst], layer, &mut found);
@@ -344,6 +358,17 @@ fn check_object(
             add(Finding::new(Rule::Copy3dDestroyedArray, layer, format!("{name}Array={array:#x} was destroyed")));
         }
         Object::Other => {}
+    }
+}
+
+/// Whether anybody may access memory that the program mapped. Read access alone will do for a source, so only a copy that
+/// failed tells.
+fn check_rights(driver: &impl Driver, layer: Layer, side: &Side, object: &Object, found: &mut Vec<Finding>) {
+    if let Object::Memory { address, memory: Memory { holder: Holder::Mapped, device, .. }, .. } = *object
+        && !driver.mapped_access(address, device)
+    {
+        let what = format!("{}={address:#x} is mapped, but its device {device} may not read and write it", side.name);
+        found.push(Finding::new(Rule::CopyMappedNoAccess, layer, what));
     }
 }
 

@@ -324,20 +324,22 @@ pub(crate) fn of_left(left: i32, seen: &Seen<'_>) -> Option<Finding> {
     })
 }
 
-/// Parameters of a copy that the runtime refuses for its pitch, before it does anything.
-pub(crate) fn with_bad_pitch(parms: cudaMemcpy3DPeerParms) -> cudaMemcpy3DPeerParms {
+/// Parameters of a copy that the runtime refuses before it does anything: for a pitch that is too small, or an ordinal that
+/// is no device.
+pub(crate) fn refused(parms: &cudaMemcpy3DPeerParms, pitch: usize, device: i32) -> cudaMemcpy3DPeerParms {
     let somewhere = [parms.srcPtr.ptr, parms.dstPtr.ptr].into_iter().find(|&ptr| ptr != 0).unwrap_or(1 << 20);
     let origin = cudaPos { x: 0, y: 0, z: 0 };
-    let side = |pitch| cudaPitchedPtr { ptr: somewhere, pitch, xsize: 4, ysize: 4 };
+    let side = cudaPitchedPtr { ptr: somewhere, pitch, xsize: 4, ysize: 4 };
     cudaMemcpy3DPeerParms {
         srcArray: 0,
         srcPos: origin,
-        srcPtr: side(1),
+        srcPtr: side,
+        srcDevice: device,
         dstArray: 0,
         dstPos: origin,
-        dstPtr: side(1),
+        dstPtr: side,
         extent: cudaExtent { width: 4, height: 4, depth: 1 },
-        ..parms
+        ..*parms
     }
 }
 
