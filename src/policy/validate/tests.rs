@@ -1,1 +1,400 @@
-//! tests
+//! Rules on calls of a driver of plain values.
+
+use super::call::Side;
+use super::*;
+use crate::api::abi::cudaExtent;
+use crate::policy::Traffic;
+use crate::policy::access::fake::{Fake, context, mapped, memory_of, pooled};
+use crate::policy::path::Why;
+
+/// Bytes of every allocation of the fake driver.
+const ALLOCATION: u64 = 1 << 24;
+const STREAM: usize = 0x5000;
+
+struct Process {
+    driver: Fake,
+    access: Box<Access>,
+    validate: Box<Validate>,
+}
+
+impl Process {
+    fn new() -> Self {
+        let process =
+            Self { driver: Fake::new(), access: Box::new(Access::new()), validate: Box::new(Validate::new()) };
+        process.mode(config::Validate::Warn);
+        process.driver.streams.borrow_mut().extend([(STREAM, context(0)), (STREAM + 0x100, context(2))]);
+        process
+    }
+
+    fn mode(&self, mode: config::Validate) {
+        self.validate.configure(mode);
+    }
+
+    fn seen<'a>(&self, function: Function, values: &'a [Value], ret: Option<i32>) -> Seen<'a> {
+        Seen { function, values, parameters: Parameters::None, ret: ret.map(Code), path: None, thread: 0 }
+    }
+
+    /// The rules that speak of a call that has returned, and the codes that they name.
+    fn after(&self, seen: &Seen<'_>) -> Vec<(Rule, Option<i32>)> {
+        let found = self.validate.after(&self.driver, seen);
+        found.into_iter().map(|finding| (finding.rule, finding.code.map(|code| code.0))).collect()
+    }
+
+    fn said(&self, function: Function, values: &[Value], ret: i32) -> Vec<(Rule, Option<i32>)> {
+        self.after(&self.seen(function, values, Some(ret)))
+    }
+
+    fn is_clean(&self, values: &[Value]) -> bool {
+        let linear = Linear::new(values).unwrap();
+        linear.ends().iter().for_each(|&address| self.access.learn(&self.driver, address));
+        let by = Caller { thread: 0, is_looked_at: true };
+        self.validate.is_clean(&self.driver, &self.access, &linear, by)
+    }
+}
+
+fn pointer(address: u64) -> Value {
+    Value::Address(address as usize)
+}
+
+/// From device 0 to device 1, by the runtime.
+fn good() -> [Value; 6] {
+    let (dst, src) = (pointer(memory_of(1)), pointer(memory_of(0)));
+    [dst, Value::Ordinal(1), src, Value::Ordinal(0), Value::UInt(4096), Value::Stream(STREAM)]
+}
+
+/// The same by the driver.
+fn good_of_driver() -> [Value; 6] {
+    let [dst, _, src, _, bytes, stream] = good();
+    [dst, Value::Address(context(1)), src, Value::Address(context(0)), bytes, stream]
+}
+
+fn with(values: [Value; 6], index: usize, value: Value) -> [Value; 6] {
+    let mut values = values;
+    values[index] = value;
+    values
+}
+
+const RUNTIME: Function = Function::cudaMemcpyPeerAsync;
+const DRIVER: Function = Function::cuMemcpyPeerAsync;
+
+#[test]
+fn after_right_copies_nothing_is_said() {
+    let process = Process::new();
+    assert_eq!(process.said(RUNTIME, &good(), 0), []);
+    assert_eq!(process.said(DRIVER, &good_of_driver(), 0), []);
+    assert_eq!(process.said(Function::cudaMemcpyPeer, &good()[..5], 0), []);
+    let nothing = with(with(good(), 4, Value::UInt(0)), 0, pointer(0));
+    assert_eq!(process.said(RUNTIME, &nothing, 0), [], "a copy of nothing from nowhere");
+}
+
+#[test]
+fn after_linear_copy_each_wrong_argument_has_its_rule() {
+    let freed = 0x5000_0000;
+    let cases = [
+        (with(good(), 0, pointer(0)), 1, Rule::CopyNullPointer, Some(1)),
+        (with(good(), 1, Value::Ordinal(16)), 101, Rule::CopyDeviceOrdinal, Some(101)),
+        (with(good(), 3, Value::Ordinal(-1)), 101, Rule::CopyDeviceOrdinal, Some(101)),
+        (with(good(), 4, Value::UInt(ALLOCATION + 1)), 1, Rule::CopyPastAllocation, Some(1)),
+        (with(good(), 2, pointer(memory_of(0) + ALLOCATION - 8)), 1, Rule::CopyPastAllocation, Some(1)),
+        (with(good(), 2, pointer(0x1000)), 1, Rule::CopyHostMemory, Some(1)),
+        (with(good(), 2, pointer(0x7000_0000)), 1, Rule::CopyUnknownPointer, Some(1)),
+        (with(good(), 0, pointer(mapped(1))), 1, Rule::CopyMappedNoAccess, None),
+        (with(good(), 1, Value::Ordinal(3)), 0, Rule::CopyOrdinalMismatch, None),
+        (with(good(), 5, Value::Stream(STREAM + 0x100)), 0, Rule::OrderStreamElsewhere, None),
+        (with(good_of_driver(), 1, pointer(0)), 0, Rule::CopyNullContext, Some(201)),
+        (with(good_of_driver(), 1, Value::Address(0x99)), 201, Rule::CopyInvalidContext, Some(201)),
+        (with(good_of_driver(), 3, Value::Address(context(7))), 0, Rule::CopyOrdinalMismatch, None),
+    ];
+    for (values, ret, rule, code) in cases {
+        let process = Process::new();
+        let function = if matches!(values[1], Value::Ordinal(_)) { RUNTIME } else { DRIVER };
+        assert_eq!(process.said(function, &values, ret), [(rule, code)], "{}", rule.id());
+        assert!(!process.is_clean(&values), "{}", rule.id());
+    }
+    let process = Process::new();
+    process.validate.facts().memory_is_gone(3, freed, freed + 100);
+    let values = with(good(), 2, pointer(freed + 50));
+    assert_eq!(process.said(RUNTIME, &values, 1), [(Rule::CopyFreedMemory, Some(1))]);
+}
+
+#[test]
+fn after_copies_inside_a_device_that_overlap() {
+    let process = Process::new();
+    let at = |offset| [pointer(memory_of(0) + offset), Value::Ordinal(0), pointer(memory_of(0)), Value::Ordinal(0)];
+    let said = |offset| {
+        let [dst, to, src, from] = at(offset);
+        process.said(RUNTIME, &[dst, to, src, from, Value::UInt(4096), Value::Stream(STREAM)], 0)
+    };
+    assert_eq!(said(4095), [(Rule::CopyOverlap, None)]);
+    assert_eq!(said(4096), []);
+}
+
+#[test]
+fn after_zero_bytes_other_bad_arguments_are_a_hazard() {
+    let process = Process::new();
+    let nothing = |values| with(values, 4, Value::UInt(0));
+    let hazard = |code| [(Rule::CopyZeroBytes, Some(code))];
+    assert_eq!(process.said(RUNTIME, &nothing(with(good(), 1, Value::Ordinal(99))), 0), hazard(101));
+    assert_eq!(process.said(DRIVER, &nothing(with(good_of_driver(), 3, pointer(0))), 0), hazard(201));
+    assert_eq!(process.said(RUNTIME, &nothing(good()), 0), []);
+}
+
+#[test]
+fn after_access_each_code_is_explained() {
+    let enable = Function::cudaDeviceEnablePeerAccess;
+    let driver = Function::cuCtxEnablePeerAccess;
+    let disable = Function::cudaDeviceDisablePeerAccess;
+    let (peer, flags) = (Value::Ordinal(1), |flags| Value::UInt(flags));
+    let process = Process { driver: Fake { no_path: [(0, 5)].into(), ..Fake::new() }, ..Process::new() };
+    let cases: [(Function, [Value; 2], i32, Rule, Option<i32>); 9] = [
+        (enable, [peer, flags(1)], 1, Rule::EnableFlags, Some(1)),
+        (enable, [Value::Ordinal(0), flags(0)], 217, Rule::EnableSelf, Some(101)),
+        (driver, [Value::Address(context(0)), flags(0)], 217, Rule::EnableSelf, Some(201)),
+        (driver, [Value::Address(context(16)), flags(0)], 217, Rule::EnableUnsupported, Some(217)),
+        (enable, [Value::Ordinal(5), flags(0)], 217, Rule::EnableUnsupported, Some(101)),
+        (enable, [Value::Ordinal(16), flags(0)], 101, Rule::EnableDeviceOrdinal, Some(101)),
+        (enable, [peer, flags(0)], 704, Rule::EnableTwice, Some(704)),
+        (driver, [Value::Address(context(1)), flags(0)], 711, Rule::EnableLimit, Some(711)),
+        (driver, [Value::Address(0x99), flags(0)], 709, Rule::AccessInvalidContext, Some(201)),
+    ];
+    for (function, values, ret, rule, code) in cases {
+        assert_eq!(process.said(function, &values, ret), [(rule, code)], "{}", rule.id());
+    }
+    assert_eq!(process.said(disable, &[peer], 705), [(Rule::DisableNotEnabled, Some(705))]);
+    assert_eq!(process.said(disable, &[peer], 0), []);
+    process.driver.current.set(0);
+    assert_eq!(process.said(driver, &cases[7].1, 201), [(Rule::AccessNoContext, Some(201))]);
+}
+
+#[test]
+fn after_enabling_again_and_again() {
+    let process = Process::new();
+    let enable = |peer| process.said(Function::cudaDeviceEnablePeerAccess, &[Value::Ordinal(peer), Value::UInt(0)], 0);
+    assert!((1..4).all(|_| enable(1).is_empty()));
+    assert_eq!(enable(1), [(Rule::SlowEnableChurn, None)]);
+    assert_eq!(enable(2), [], "another peer");
+}
+
+#[test]
+fn after_errors_of_no_argument_are_told_apart() {
+    let process = Process::new();
+    for (ret, rule) in [
+        (700, Rule::ErrorEarlierWork),
+        (719, Rule::ErrorEarlierWork),
+        (35, Rule::ErrorNoDriver),
+        (1, Rule::ErrorUnexplained),
+        (999, Rule::ErrorUndocumented),
+        (900, Rule::CaptureCopy),
+        (906, Rule::CaptureDefaultStream),
+    ] {
+        assert_eq!(process.said(RUNTIME, &good(), ret), [(rule, None)], "{ret}");
+    }
+    let no_devices = Process { driver: Fake { devices: 0, ..Fake::new() }, ..Process::new() };
+    assert_eq!(no_devices.said(RUNTIME, &with(good(), 1, Value::Ordinal(99)), 100), [(Rule::ErrorNoDriver, None)]);
+}
+
+#[test]
+fn after_detours_are_told_of_by_their_reason() {
+    use crate::record::counters;
+    let process = Process::new();
+    let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NeverEnabled), bytes: 2 << 20 };
+    counters::count(&mut 0, &traffic);
+    for (why, rule) in [
+        (Why::NeverEnabled, Some(Rule::StagedNeverEnabled)),
+        (Why::Pool, Some(Rule::StagedPool)),
+        (Why::Mapped, Some(Rule::StagedMapped)),
+        (Why::NoPath, None),
+    ] {
+        let path = Some(Path::Staged(why));
+        let values = good();
+        let seen = Seen { path, ..process.seen(RUNTIME, &values, Some(0)) };
+        assert_eq!(process.after(&seen), rule.map(|rule| (rule, None)).into_iter().collect::<Vec<_>>());
+        assert_eq!(is_detour(path), rule.is_some());
+    }
+}
+
+#[test]
+fn after_default_stream_of_a_device_that_takes_no_part() {
+    let process = Process::new();
+    let values = with(good(), 5, Value::Stream(0));
+    assert_eq!(process.said(RUNTIME, &values, 0), []);
+    process.driver.current.set(context(2));
+    assert_eq!(process.said(RUNTIME, &values, 0), [(Rule::OrderDefaultStream, None)]);
+    assert!(!process.is_clean(&values));
+}
+
+#[test]
+fn after_synchronous_copy_beside_a_busy_stream_of_its_own_thread() {
+    let process = Process::new();
+    let made = |stream, thread| {
+        let fact = Fact { non_blocking: true, thread, ..Fact::on(1) };
+        process.validate.facts().stream_is_made(stream, fact);
+    };
+    let said = || process.said(Function::cudaMemcpyPeer, &good()[..5], 0);
+    made(0x100, 0);
+    made(0x200, 7);
+    assert_eq!(said(), [], "it is idle");
+    assert!(!process.is_clean(&good()[..5]), "it must be asked");
+    process.driver.busy_streams.borrow_mut().insert(0x200);
+    assert_eq!(said(), [], "another thread's");
+    process.driver.busy_streams.borrow_mut().insert(0x100);
+    assert_eq!(said(), [(Rule::OrderNonBlocking, None)]);
+    process.validate.facts().stream_is_gone(0x100);
+    assert_eq!(said(), []);
+    assert!(process.is_clean(&good()[..5]));
+}
+
+#[test]
+fn is_clean_once_seen_without_asking() {
+    let process = Process::new();
+    for values in [good(), good_of_driver(), with(good(), 5, Value::Stream(0))] {
+        assert!(!process.is_clean(&values), "handles are not known yet");
+        let function = if matches!(values[1], Value::Ordinal(_)) { RUNTIME } else { DRIVER };
+        assert_eq!(process.said(function, &values, 0), []);
+        assert!(process.is_clean(&values));
+        process.validate.facts().contexts_have_changed();
+    }
+    let pool = with(good(), 2, pointer(pooled(0)));
+    process.said(RUNTIME, &pool, 0);
+    assert!(process.is_clean(&pool));
+}
+
+#[test]
+fn before_strict_answers_what_is_documented_and_nothing_else() {
+    let process = Process::new();
+    process.mode(config::Validate::Strict);
+    let before = |function, values: &[Value]| {
+        let (finding, instead) = process.validate.before(&process.driver, &process.seen(function, values, None));
+        (finding.map(|finding| finding.rule), instead)
+    };
+    let answer = |rule, code| (Some(rule), Instead::Answer(Code(code)));
+    let forward = (None, Instead::Forward);
+    assert_eq!(before(RUNTIME, &good()), forward);
+    assert_eq!(before(RUNTIME, &with(good(), 1, Value::Ordinal(3))), forward, "a hazard without a code");
+    let nothing = with(with(good(), 4, Value::UInt(0)), 1, Value::Ordinal(99));
+    assert_eq!(before(RUNTIME, &nothing), answer(Rule::CopyZeroBytes, 101));
+    assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), answer(Rule::CopyNullContext, 201));
+    process.validate.facts().stream_is_gone(STREAM);
+    assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
+    // Evidently it lives.
+    assert_eq!(process.said(RUNTIME, &good(), 0), []);
+    assert_eq!(before(RUNTIME, &good()), forward);
+}
+
+#[test]
+fn before_only_what_may_crash_is_said_and_all_is_forwarded() {
+    let process = Process::new();
+    let before = |values: &[Value]| {
+        let (finding, instead) = process.validate.before(&process.driver, &process.seen(DRIVER, values, None));
+        assert_eq!(instead, Instead::Forward);
+        finding.map(|finding| finding.rule)
+    };
+    assert_eq!(before(&with(good_of_driver(), 0, pointer(0))), None);
+    assert_eq!(before(&with(good_of_driver(), 1, Value::Address(0x99))), Some(Rule::CopyInvalidContext));
+}
+
+#[test]
+fn count_is_by_place_and_rule() {
+    let process = Process::new();
+    let rule = Rule::CopyOverlap;
+    assert_eq!([1, 1, 2].map(|site| process.validate.count(site, rule)), [1, 2, 1]);
+    assert_eq!(process.validate.count(1, Rule::EnableTwice), 1);
+    assert_eq!((process.validate.times(rule), process.validate.times(Rule::EnableSelf)), (3, 0));
+    assert!((0..10_000).all(|site| process.validate.count(site, Rule::EnableSelf) != 0));
+    assert_eq!(process.validate.times(Rule::EnableSelf), 10_000, "places beyond the last are still counted");
+}
+
+// ---- Boxes ----
+
+fn parms() -> cudaMemcpy3DPeerParms {
+    let origin = cudaPos { x: 0, y: 0, z: 0 };
+    let side = |address: u64| cudaPitchedPtr { ptr: address as usize, pitch: 1024, xsize: 1024, ysize: 16 };
+    cudaMemcpy3DPeerParms {
+        srcArray: 0,
+        srcPos: origin,
+        srcPtr: side(memory_of(0)),
+        srcDevice: 0,
+        dstArray: 0,
+        dstPos: origin,
+        dstPtr: side(memory_of(1)),
+        dstDevice: 1,
+        extent: cudaExtent { width: 1024, height: 16, depth: 4 },
+    }
+}
+
+/// What is said of a box of the runtime that was refused with a code, or accepted with 0.
+fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(Rule, Option<i32>)> {
+    let values = [Value::RuntimePeer3D(parms)];
+    let parameters = Parameters::Runtime(*parms);
+    process.after(&Seen { parameters, ..process.seen(Function::cudaMemcpy3DPeer, &values, Some(ret)) })
+}
+
+#[test]
+fn after_box_each_wrong_parameter_has_its_rule() {
+    let process = Process::new();
+    assert_eq!(said_of(&process, &parms(), 0), []);
+    let cases: [(fn(&mut cudaMemcpy3DPeerParms), i32, Rule, Option<i32>); 10] = [
+        (|p| p.srcPtr.pitch = 1023, 12, Rule::Copy3dPitch, Some(12)),
+        (|p| p.dstPtr.pitch = 1 << 40, 12, Rule::Copy3dPitch, Some(12)),
+        (|p| p.srcPtr.ysize = 15, 12, Rule::Copy3dHeight, Some(12)),
+        (|p| p.srcPos.x = 1, 1, Rule::Copy3dPosition, Some(1)),
+        (|p| p.dstPos.y = 1, 1, Rule::Copy3dPosition, Some(1)),
+        (|p| p.srcPos.z = 1021, 1, Rule::CopyPastAllocation, Some(1)),
+        (|p| p.srcPtr.ptr = 0, 1, Rule::Copy3dNoMemory, Some(1)),
+        (|p| p.dstArray = 0x77, 1, Rule::Copy3dArrayAndPointer, Some(1)),
+        (|p| p.dstDevice = 77, 101, Rule::CopyDeviceOrdinal, Some(101)),
+        (|p| p.srcPtr.ptr = 0x1000, 1, Rule::CopyHostMemory, None),
+    ];
+    for (change, ret, rule, code) in cases {
+        let mut parms = parms();
+        change(&mut parms);
+        assert_eq!(said_of(&process, &parms, ret), [(rule, code)], "{}", rule.id());
+        let linear = Linear::of_runtime(&parms, &[]);
+        let by = Caller { thread: 0, is_looked_at: true };
+        let is_clean = linear.is_some_and(|linear| {
+            linear.ends().iter().for_each(|&address| process.access.learn(&process.driver, address));
+            process.validate.is_clean(&process.driver, &process.access, &linear, by)
+        });
+        assert!(!is_clean, "{}", rule.id());
+    }
+    let last = cudaMemcpy3DPeerParms { srcPos: cudaPos { x: 0, y: 0, z: 1020 }, ..parms() };
+    assert_eq!(said_of(&process, &last, 0), [], "it ends where the allocation ends");
+}
+
+#[test]
+fn after_box_with_arrays_counts_their_elements() {
+    let process = Process::new();
+    let array = Array { extent: [256, 16, 4], element: 4 };
+    process.validate.facts().array_is_made(0xa0, array);
+    process.validate.facts().array_is_made(0xa1, Array { element: 1, ..array });
+    let mut from_array = parms();
+    (from_array.srcArray, from_array.srcPtr.ptr, from_array.extent.width) = (0xa0, 0, 256);
+    assert_eq!(said_of(&process, &from_array, 0), []);
+    from_array.extent.width = 257;
+    let said = said_of(&process, &from_array, 1);
+    assert_eq!(said, [(Rule::Copy3dOutsideArray, Some(1))]);
+    let mut both = parms();
+    (both.srcArray, both.srcPtr.ptr, both.extent.width) = (0xa0, 0, 256);
+    (both.dstArray, both.dstPtr.ptr) = (0xa1, 0);
+    assert_eq!(said_of(&process, &both, 1), [(Rule::Copy3dElementSize, Some(1))]);
+    process.validate.facts().array_is_gone(0xa1);
+    assert_eq!(said_of(&process, &both, 1), [(Rule::Copy3dDestroyedArray, Some(1))]);
+}
+
+#[test]
+fn refused_parameters_are_wrong_in_one_thing_only() {
+    let process = Process::new();
+    let pitch = refused(&parms(), 1, 0);
+    assert_eq!(said_of(&process, &pitch, 12)[0], (Rule::Copy3dPitch, Some(12)));
+    let device = refused(&parms(), 4, -1);
+    assert_eq!(said_of(&process, &device, 101), [(Rule::CopyDeviceOrdinal, Some(101))]);
+}
+
+#[test]
+fn peer_call_memory_of_the_host_and_arrays_have_no_context() {
+    let mut peer = CUDA_MEMCPY3D_PEER::ZERO;
+    (peer.srcMemoryType, peer.srcHost, peer.srcContext) = (1, 0x1000, 0x99);
+    (peer.dstMemoryType, peer.dstArray, peer.dstContext) = (3, 0xa0, 0x99);
+    let call = call::PeerCall::new(&[Value::DriverPeer3D(&peer)], &Parameters::Driver(peer)).unwrap();
+    assert!(call.sides.iter().all(|side: &Side| side.context.is_none()));
+}
