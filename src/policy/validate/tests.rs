@@ -146,7 +146,7 @@ fn after_access_each_code_is_explained() {
     let disable = Function::cudaDeviceDisablePeerAccess;
     let (peer, flags) = (Value::Ordinal(1), |flags| Value::UInt(flags));
     let process = Process { driver: Fake { no_path: [(0, 5)].into(), ..Fake::new() }, ..Process::new() };
-    let cases: [(Function, [Value; 2], i32, Rule, Option<i32>); 9] = [
+    let cases = [
         (enable, [peer, flags(1)], 1, Rule::EnableFlags, Some(1)),
         (enable, [Value::Ordinal(0), flags(0)], 217, Rule::EnableSelf, Some(101)),
         (driver, [Value::Address(context(0)), flags(0)], 217, Rule::EnableSelf, Some(201)),
@@ -333,7 +333,8 @@ fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(R
 fn after_box_each_wrong_parameter_has_its_rule() {
     let process = Process::new();
     assert_eq!(said_of(&process, &parms(), 0), []);
-    let cases: [(fn(&mut cudaMemcpy3DPeerParms), i32, Rule, Option<i32>); 10] = [
+    type Change = fn(&mut cudaMemcpy3DPeerParms);
+    let cases: [(Change, _, _, _); 10] = [
         (|p| p.srcPtr.pitch = 1023, 12, Rule::Copy3dPitch, Some(12)),
         (|p| p.dstPtr.pitch = 1 << 40, 12, Rule::Copy3dPitch, Some(12)),
         (|p| p.srcPtr.ysize = 15, 12, Rule::Copy3dHeight, Some(12)),
