@@ -71,6 +71,10 @@ class Run:
         # Depth 0 is one space after the thread's number; an indented line is a driver call inside a runtime call.
         self.calls = re.findall(r"^p2pshim \S+ \S+ ( *)(cu\w+)\(", self.trace, re.M)
 
+    def findings(self):
+        """What the shim found wrong: (rule, severity, function), each once."""
+        return sorted(set(re.findall(r"(P2P-[a-z0-9-]+) \((\w+)\): (\w+)", self.trace)))
+
     def all(self):
         return {name for _, name in self.calls}
 

@@ -29,8 +29,9 @@ OFF = {"P2PSHIM_ACCESS": "off"}
 APP = {"P2PSHIM_ACCESS": "app"}
 
 
-def same(name, command, seen=(), ways=(("", {}),), **variables):
-    """Plain and preloaded, in each of `ways`, must do the same. `seen` must be in the trace, unless a way hides peers."""
+def same(name, command, seen=(), ways=(("", {}),), is_right=False, **variables):
+    """Plain and preloaded, in each of `ways`, must do the same. `seen` must be in the trace, unless a way hides peers. Of a
+    program that is right no finding may say that it is wrong."""
     plain, *others = at_once((command, variables),
                              *((command, {"preload": True, **variables, **way}) for _, way in ways))
     if plain.status == "timeout":
@@ -49,8 +50,18 @@ def same(name, command, seen=(), ways=(("", {}),), **variables):
         missing = set(seen) - shim.all()
         if missing and way != OFF:
             problems.append(f"not in the trace: {', '.join(sorted(missing))}")
+        findings = run_findings(shim)
+        wrong = [finding for finding in shim.findings() if finding[1] in ("error", "hazard")]
+        if is_right and wrong and way != OFF:
+            problems.append(f"said to be wrong: {wrong}")
         last = (plain.out.strip().splitlines() or [""])[-1][:120]
-        judge(not problems, f"{name}{label and ', '}{label}", "; ".join(problems) or shim.counts() or last)
+        judge(not problems, f"{name}{label and ', '}{label}", "; ".join(problems) or (shim.counts() or last) + findings)
+
+
+def run_findings(run):
+    """What was found, for a report; nothing if nothing was."""
+    found = [f"{rule} ({severity}) of {function}" for rule, severity, function in run.findings()]
+    return "; found: " + ", ".join(found) if found else ""
 
 
 def conformance():
@@ -155,7 +166,7 @@ def client(name, module, script, seen, variables):
         installed = None
     if not installed:
         return report("skipped", name, f"the Python module {module} is not installed")
-    same(name, [sys.executable, HERE / script], seen, (("auto", {}), ("off", OFF)), **variables)
+    same(name, [sys.executable, HERE / script], seen, (("auto", {}), ("app", APP), ("off", OFF)), True, **variables)
 
 
 def main():
