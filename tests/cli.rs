@@ -55,3 +55,25 @@ fn library_another_message_says_so() {
 fn unknown_command_is_a_usage_error() {
     assert_eq!(p2pshim(&["apos"]).status.code(), Some(2));
 }
+
+#[test]
+fn explain_tells_one_finding_or_lists_all() {
+    let list = text(&p2pshim(&["explain"]).stdout);
+    assert!(list.lines().count() > 40 && list.lines().all(|line| line.starts_with("P2P-")), "{list}");
+    for line in list.lines() {
+        let id = line.split(' ').next().unwrap();
+        let one = p2pshim(&["explain", id]);
+        assert!(one.status.success());
+        let one = text(&one.stdout);
+        for part in [id, "\nFunctions:\n", "\nWhy it matters:\n", "\nWhat to do:\n", "\nDocumentation:\n"] {
+            assert!(one.contains(part), "{id}: {part}\n{one}");
+        }
+    }
+}
+
+#[test]
+fn explain_unknown_id_names_the_nearest() {
+    let output = p2pshim(&["explain", "P2P-enable-twise"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("did you mean P2P-enable-twice?"), "{}", text(&output.stderr));
+}
