@@ -5,6 +5,7 @@
 //! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
 //! with a direct copy end with an error once the path is closed.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,23 @@ impl Access {
         is_denied.then_some(HarmlessEnable { peer, flags: 1, from: Code::INVALID_VALUE, to })
     }
 
-    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more.
+    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more. If there
+    /// is nothing, the function is called, and until [`Access::disabled`] nothing is opened that it might close.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
+        // First, since who opens a link says so under the lock and then looks here.
+        self.disablings.fetch_add(1, SeqCst);
+        let instead = self.instead_of_disabling(driver, peer);
+        if instead.is_some() {
+            self.disabling_is_over();
+        }
+        instead
+    }
+
+    fn disabling_is_over(&self) {
+        let _ = self.disablings.fetch_update(SeqCst, SeqCst, |disablings| disablings.checked_sub(1));
+    }
+
+    fn instead_of_disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         let (from, to) = self.numbers(driver, peer)?;
         let mut registry = self.lock();
         let &Link { program, ours, .. } = registry.link(from, to)?;
@@ -95,6 +111,14 @@ impl Access {
     /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and answers 704
     /// where disabling would do something.
     pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
+        let answer = self.answer_to_disabling(driver, peer, ret, stays);
+        if !stays {
+            self.disabling_is_over();
+        }
+        answer
+    }
+
+    fn answer_to_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
         let expected = if stays { Code::PEER_ACCESS_ALREADY_ENABLED } else { Code::SUCCESS };
         let numbers = if ret == expected { self.numbers(driver, peer) } else { None };
         let Some((from, to)) = numbers else { return ret };
