@@ -389,6 +389,10 @@ fn hidden_pairs_are_seen_by_nobody() {
         assert_eq!(refused(2).is_some(), is_all);
         assert_eq!(process.enable(2, 3) == 217, is_all);
         assert_eq!(process.driver.enables.get() == 0, is_all);
+        // The driver says what is wrong with a peer that lives no more: a flag would come first.
+        process.driver.ids.borrow_mut().insert(context(1), 0);
+        process.driver.current.set(context(0));
+        assert_eq!(process.access.enabling(&process.driver, context(1), 0), None);
     }
 }
 

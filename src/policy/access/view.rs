@@ -18,15 +18,16 @@ use crate::policy::{Driver, HarmlessEnable, Revision};
 
 impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
-    /// which the driver looks at after the contexts and before it enables anything.
+    /// which the driver looks at before it enables anything. Only whether the peer still lives it looks at later.
     pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
         if !self.hides() {
             return None;
         }
         let current = driver.current_context()?;
+        driver.context_id(peer)?;
         let is_denied = self.denies_all() || {
             let device = driver.device_of_context(current)?;
-            let other = driver.context_id(peer).and_then(|_| driver.device_of_context(peer))?;
+            let other = driver.device_of_context(peer)?;
             self.lock().is_denied(device, other)
         };
         let to = if flags == 0 { Code::PEER_ACCESS_UNSUPPORTED } else { Code::INVALID_VALUE };
