@@ -1,8 +1,9 @@
 //! Copies and memsets: checking them, choosing their way, submitting them.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
-use super::{ArrayHandle, ContextId, DefaultStream, Machine, State, StreamRef};
+use super::contexts::NO_CONTEXT;
+use super::{ArrayHandle, ContextHandle, ContextId, DefaultStream, Machine, State, StreamRef};
 use crate::access::NO_ACCESS;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
@@ -115,9 +116,59 @@ impl Machine {
             return Ok(());
         }
         let transfer = state.transfer(request)?;
+        self.copy_on(state, &stream, transfer, completion)
+    }
+
+    /// The peer copy on a stream, which no capture can take: it was measured to break the capture, before anything else
+    /// is looked at.
+    pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        state.refuse_implicit(&stream)?;
+        state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
+        if request.extent.is_empty() {
+            return Ok(());
+        }
+        let transfer = state.transfer(request)?;
+        state.check_peers(contexts)?;
+        self.copy_on(state, &stream, transfer, Completion::Async)
+    }
+
+    /// The synchronous peer copy: ordered on the default streams of both sides' contexts, and the host does not
+    /// wait for it unless the host takes part. A capture that the caller's default stream would pass over is refused before
+    /// anything else is looked at, as was measured.
+    pub fn copy_peer(&self, default: DefaultStream, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
+        let mut state = self.lock();
+        let own = state.stream(StreamRef::Default(default))?;
+        state.refuse_synchronous(&own)?;
+        if request.extent.is_empty() {
+            return Ok(());
+        }
+        let transfer = state.transfer(request)?;
+        state.check_peers(contexts)?;
+        let streams = state.default_streams(default, transfer)?;
+        for stream in &streams {
+            state.refuse_synchronous(stream)?;
+        }
+        let copy = state.plan(transfer);
+        let path = copy.path;
+        let fence = state.submit_on_both(streams, Work::Copy(copy))?;
+        drop(state);
+        finish(&fence, path == Path::Host, path, request.extent);
+        Ok(())
+    }
+
+    /// Sends a copy on its way that has been checked, or captures it.
+    fn copy_on(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        stream: &Arc<Stream>,
+        transfer: Transfer,
+        completion: Completion,
+    ) -> Result<()> {
         if completion == Completion::Sync {
-            state.refuse_synchronous(&stream)?;
-        } else if state.capture(&stream, &Step::Copy(transfer))? {
+            state.refuse_synchronous(stream)?;
+        } else if state.capture(stream, &Step::Copy(transfer))? {
             return Ok(());
         }
         let mut copy = state.plan(transfer);
@@ -129,40 +180,10 @@ impl Machine {
             copy.take_snapshot();
         }
         let path = copy.path;
-        let fence = state.submit(&stream, Vec::new(), Work::Copy(copy))?;
+        let fence = state.submit(stream, Vec::new(), Work::Copy(copy))?;
         drop(state);
-        finish(&fence, must_wait, path, request.extent);
+        finish(&fence, must_wait, path, transfer.extent);
         self.lock().intact(stream.context)
-    }
-
-    /// The peer copy on a stream, which no capture can take: it was measured to break the capture.
-    pub fn copy_peer_async(&self, stream: StreamRef, request: &Request) -> Result<()> {
-        let mut state = self.lock();
-        let capturing = state.stream(stream)?.id;
-        state.captures.refuse_on(|stream| stream.id == capturing)?;
-        drop(state);
-        self.copy(stream, request, Completion::Async)
-    }
-
-    /// The synchronous peer copy: ordered on the default streams of both sides' contexts, and the host does not
-    /// wait for it unless the host takes part.
-    pub fn copy_peer(&self, default: DefaultStream, request: &Request) -> Result<()> {
-        let mut state = self.lock();
-        state.current()?;
-        if request.extent.is_empty() {
-            return Ok(());
-        }
-        let transfer = state.transfer(request)?;
-        let streams = state.default_streams(default, transfer)?;
-        for stream in &streams {
-            state.refuse_synchronous(stream)?;
-        }
-        let copy = state.plan(transfer);
-        let path = copy.path;
-        let fence = state.submit_on_both(streams, Work::Copy(copy))?;
-        drop(state);
-        finish(&fence, path == Path::Host, path, request.extent);
-        Ok(())
     }
 
     /// Sets `extent` of device or pinned memory to the low `unit` bytes of `value`.
@@ -213,6 +234,12 @@ impl State {
     fn transfer(&self, request: &Request) -> Result<Transfer> {
         let Request { dst, src, extent } = request;
         Ok(Transfer { dst: self.side(dst, *extent)?, src: self.side(src, *extent)?, extent: *extent })
+    }
+
+    /// The contexts that a peer copy names decide nothing: NULL and swapped ones were measured to succeed. With one that is
+    /// gone, a real driver crashes here.
+    fn check_peers(&self, contexts: [ContextHandle; 2]) -> Result<()> {
+        contexts.into_iter().filter(|handle| *handle != NO_CONTEXT).try_for_each(|handle| self.named(handle).map(drop))
     }
 
     /// Checks one side against the memory that it names.
@@ -370,7 +397,7 @@ fn layout(base: u64, place: &Place, extent: Extent) -> Option<(Layout, u64)> {
     if (pitch != 0 || many_rows) && row_end > pitch {
         return None;
     }
-    if extent.depth > 1 && place.y.checked_add(extent.height)? > place.rows {
+    if (place.rows != 0 || extent.depth > 1) && place.y.checked_add(extent.height)? > place.rows {
         return None;
     }
     let slice = pitch.checked_mul(place.rows)?;
