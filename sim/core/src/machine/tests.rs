@@ -3,6 +3,7 @@
 mod captures;
 mod faults;
 mod kernels;
+mod lost;
 mod pools;
 
 use std::sync::Arc;
