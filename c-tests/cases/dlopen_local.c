@@ -63,8 +63,8 @@ static void use(const char *path)
     SHOW(cudaGetLastError());
     SHOW(cudaMemcpy3DPeerAsync(NULL, 0));
     SHOW(cudaGetLastError());
-    SHOW(cudaDeviceDisablePeerAccess(1));
     SHOW(cudaDeviceSynchronize());
+    SHOW(cudaDeviceDisablePeerAccess(1));
     memset(host, 0, COUNT);
     CHECK(cudaMemcpy(host, b, COUNT, cudaMemcpyDeviceToHost));
     printf("destination %08x\n", checksum(host, COUNT));

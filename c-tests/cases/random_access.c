@@ -7,7 +7,8 @@
  *   random_access FIRST COUNT [steps]    the sequences FIRST to FIRST + COUNT - 1; steps: a line for each step, too
  *
  * In one sequence of ten, four threads share the devices. Each enables from contexts of its own, so that no answer
- * depends on who comes first.
+ * depends on who comes first. No access that a thread has is closed while another one's copies are under way: they would
+ * end with an error, and their context with them. What was never enabled is disabled at any time.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -72,6 +73,7 @@ struct world {
     bool alone;
     int api;
     int favourites[2]; /* devices that half of all steps are about, so that steps meet */
+    bool has_enabled;
     uint64_t state, sum;
     struct buffer buffers[BUFFERS];
     struct stream streams[STREAMS];
@@ -97,6 +99,7 @@ static CUcontext primaries[DEVICES];
 static int retained[DEVICES];
 static pthread_mutex_t retaining = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t barrier;
+static pthread_rwlock_t under_way = PTHREAD_RWLOCK_INITIALIZER; /* read by who copies, written by who closes */
 static int reset_now; /* the device that was reset between two phases, or -1 */
 static bool logging;
 
@@ -262,6 +265,24 @@ static void fill_buffer(struct world *w, struct buffer *buffer)
     leave();
 }
 
+static void begin_copying(struct world *w)
+{
+    if (!w->alone)
+        REQUIRE(pthread_rwlock_rdlock(&under_way) == 0);
+}
+
+static void begin_closing(struct world *w)
+{
+    if (!w->alone)
+        REQUIRE(pthread_rwlock_wrlock(&under_way) == 0);
+}
+
+static void end_either(struct world *w)
+{
+    if (!w->alone)
+        REQUIRE(pthread_rwlock_unlock(&under_way) == 0);
+}
+
 /* ---- peer access ---- */
 
 /* Makes a context current from which this thread may enable. */
@@ -314,15 +335,17 @@ static void enable(struct world *w)
     if (runtime) {
         int peer = some_ordinal(w);
         note(w, "%d", peer);
-        answer(w, cudaDeviceEnablePeerAccess(peer, flags));
+        w->has_enabled |= answer(w, cudaDeviceEnablePeerAccess(peer, flags)) == 0;
     } else {
-        answer(w, cuCtxEnablePeerAccess(some_peer(w), flags));
+        w->has_enabled |= answer(w, cuCtxEnablePeerAccess(some_peer(w), flags)) == 0;
     }
 }
 
 static void disable(struct world *w)
 {
-    bool runtime = by_runtime(w);
+    bool runtime = by_runtime(w), closes = w->has_enabled;
+    if (closes)
+        begin_closing(w);
     stand_somewhere(w, runtime);
     note(w, "disable ");
     if (runtime) {
@@ -332,6 +355,8 @@ static void disable(struct world *w)
     } else {
         answer(w, cuCtxDisablePeerAccess(some_peer(w)));
     }
+    if (closes)
+        end_either(w);
 }
 
 static void query(struct world *w)
@@ -629,10 +654,12 @@ static void change_access(struct world *w)
         CHECK_CU(cuDeviceGetDefaultMemPool(&handle, device));
     note(w, "pool of %d: rights %d for %d", pool->handle ? pool->device : device, (int)access.flags,
          access.location.id);
+    begin_closing(w);
     if (by_runtime(w))
         answer(w, cudaMemPoolSetAccess((cudaMemPool_t)handle, (struct cudaMemAccessDesc *)&access, 1));
     else
         answer(w, cuMemPoolSetAccess(handle, &access, 1));
+    end_either(w);
 }
 
 static void change_stream(struct world *w)
@@ -884,6 +911,7 @@ static void copy(struct world *w)
     size_t step = is_3d(c.form) || asked.width > 64 ? 0 : 4, most = span(&asked) + step * (times - 1);
     note(w, "copy form %d, %d>%d, kinds %d>%d, %zu bytes, %u times", (int)c.form, src->device, dst->device,
          (int)src->kind, (int)dst->kind, asked.width * asked.height * asked.depth, times);
+    begin_copying(w);
     for (unsigned i = 0; i < times; i++) {
         int code = perform(&c);
         fold(w, (uint64_t)code);
@@ -897,6 +925,7 @@ static void copy(struct world *w)
             c.src += step;
     }
     settle(w);
+    end_either(w);
     inspect(w, dst, 0, most);
 }
 

@@ -7,6 +7,7 @@ const CODES: &[(&str, &str, &str)] = &[
     ("1", "cudaErrorInvalidValue", "CUDA_ERROR_INVALID_VALUE"),
     ("3", "cudaErrorInitializationError", "CUDA_ERROR_NOT_INITIALIZED"),
     ("12", "cudaErrorInvalidPitchValue", ""),
+    ("49", "cudaErrorIncompatibleDriverContext", ""),
     ("101", "cudaErrorInvalidDevice", "CUDA_ERROR_INVALID_DEVICE"),
     ("201", "cudaErrorDeviceUninitialized", "CUDA_ERROR_INVALID_CONTEXT"),
     ("205", "cudaErrorMapBufferObjectFailed", "CUDA_ERROR_MAP_FAILED"),
@@ -73,8 +74,8 @@ pub(crate) fn markdown(table: &str) -> String {
     writeln!(
         text,
         "{} calls, each in a process of its own. For {} of them CUDA 13's documentation gives a code or a choice of codes, \
-         which {} do not answer; about {} it says nothing. More calls wait to be measured, those of the driver among them: \
-         c-tests/conformance-unmeasured.tsv. The table's own words:\n\n```text",
+         which {} do not answer; about {} it says nothing. More calls wait to be measured, all of the driver: most \
+         asynchronous peer copies, 3D copies, access to pools and to mapped memory (c-tests/conformance-unmeasured.tsv). The table's own words:\n\n```text",
         rows.len(),
         rows.len() - silent.len(),
         differing.len(),

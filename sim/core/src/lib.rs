@@ -16,6 +16,7 @@ pub mod current;
 mod error;
 pub mod fault;
 mod fence;
+mod gate;
 mod graph;
 pub mod machine;
 #[allow(unsafe_code, reason = "the one place that touches raw memory and the operating system")]

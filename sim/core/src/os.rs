@@ -1,8 +1,9 @@
 //! Raw memory and the operating system: all unsafe code of the simulation.
 //!
 //! Addresses are numbers everywhere else. Those of simulated device memory and of pinned memory that the
-//! simulation allocated stay mapped for as long as work may use them, because freeing waits for all work;
-//! those of the program's own memory are the program's promise, as they are with a real GPU.
+//! simulation allocated stay mapped for as long as work may use them, because freeing waits for all work, and
+//! work that comes to memory which the program has unmapped leaves it alone (`gate`); those of the program's own
+//! memory are the program's promise, as they are with a real GPU.
 
 use std::ptr;
 use std::time::Duration;

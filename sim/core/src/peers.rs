@@ -1,18 +1,22 @@
 //! Which context may reach the memory of which other context.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::machine::ContextId;
 
-/// Enabled accesses: ordered pairs, first the context that may reach, second the owner of the memory.
+/// Enabled accesses: ordered pairs, first the context that may reach, second the owner of the memory; and what direct
+/// copies rely on.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    enabled: Vec<(ContextId, ContextId)>,
+    enabled: Vec<((ContextId, ContextId), Arc<Gate>)>,
 }
 
 impl Peers {
     /// Lets `from` reach memory of `to`.
     pub(crate) fn enable(&mut self, from: ContextId, to: ContextId) {
-        self.enabled.push((from, to));
+        self.enabled.push(((from, to), Gate::open()));
     }
 
     /// Fails if `from` can reach memory of `to` already.
@@ -22,25 +26,30 @@ impl Peers {
 
     /// Fails if `from` has `limit` peers already.
     pub(crate) fn refuse_more(&self, from: ContextId, limit: usize) -> Result<()> {
-        let peers = self.enabled.iter().filter(|pair| pair.0 == from).count();
+        let peers = self.enabled.iter().filter(|(pair, _)| pair.0 == from).count();
         if peers >= limit { Err(Error::TOO_MANY_PEERS) } else { Ok(()) }
     }
 
-    /// Undoes [`Peers::enable`].
+    /// Undoes [`Peers::enable`]. Direct copies that are queued end, as was measured.
     pub(crate) fn disable(&mut self, from: ContextId, to: ContextId) -> Result<()> {
-        let before = self.enabled.len();
-        self.enabled.retain(|pair| *pair != (from, to));
-        if self.enabled.len() == before { Err(Error::PEER_ACCESS_NOT_ENABLED) } else { Ok(()) }
+        self.gate(from, to).ok_or(Error::PEER_ACCESS_NOT_ENABLED)?.close(Error::LAUNCH_FAILED);
+        self.enabled.retain(|(pair, _)| *pair != (from, to));
+        Ok(())
     }
 
     /// Whether `from` may reach memory of `to`.
     pub(crate) fn reaches(&self, from: ContextId, to: ContextId) -> bool {
-        self.enabled.contains(&(from, to))
+        self.gate(from, to).is_some()
+    }
+
+    /// What a direct copy relies on that `from` makes to or from memory of `to`; None if it may not reach it.
+    pub(crate) fn gate(&self, from: ContextId, to: ContextId) -> Option<Arc<Gate>> {
+        self.enabled.iter().find(|(pair, _)| *pair == (from, to)).map(|(_, gate)| Arc::clone(gate))
     }
 
     /// Drops every access from and to a context that ends.
     pub(crate) fn forget(&mut self, context: ContextId) {
-        self.enabled.retain(|pair| pair.0 != context && pair.1 != context);
+        self.enabled.retain(|(pair, _)| pair.0 != context && pair.1 != context);
     }
 }
 

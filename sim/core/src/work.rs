@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::fault::Defect;
+use crate::gate::{Gate, pass_all};
 use crate::os;
 
 /// A box of bytes, rows and slices in memory.
@@ -207,6 +208,17 @@ impl KernelCopy {
     }
 }
 
+/// Work that relies on something that may be taken away before it is done.
+#[derive(Clone)]
+pub(crate) struct Gated {
+    /// What is to be done.
+    pub work: Box<Work>,
+    /// What it relies on.
+    pub gates: Vec<Arc<Gate>>,
+    /// Where its context keeps what broke it.
+    pub broken: Arc<OnceLock<Error>>,
+}
+
 /// One piece of work; it can run any number of times.
 #[derive(Clone)]
 pub(crate) enum Work {
@@ -220,6 +232,8 @@ pub(crate) enum Work {
     Kernel(KernelCopy),
     /// Calls a function of the program.
     Host(Arc<dyn Fn() + Send + Sync>),
+    /// Does it if what it relies on is still there.
+    Gated(Gated),
 }
 
 impl Work {
@@ -229,6 +243,7 @@ impl Work {
             Work::Nothing | Work::Fill(_) => true,
             Work::Copy(copy) => copy.path != Path::Staged && !matches!(copy.defect, Some(Defect::Hang | Defect::Slow)),
             Work::Kernel(_) | Work::Host(_) => false,
+            Work::Gated(gated) => gated.work.is_prompt(),
         }
     }
 
@@ -244,6 +259,7 @@ impl Work {
             }
             Work::Kernel(kernel) => kernel.run(),
             Work::Host(function) => function(),
+            Work::Gated(Gated { work, gates, broken }) => pass_all(gates, broken, || work.run()),
         }
     }
 }

@@ -18,6 +18,7 @@ impl Error {
     pub(crate) const INVALID_MEMCPY_DIRECTION: Error = Error(21);
     pub(crate) const INSUFFICIENT_DRIVER: Error = Error(35);
     pub(crate) const CALL_REQUIRES_NEWER_DRIVER: Error = Error(36);
+    pub(crate) const INCOMPATIBLE_DRIVER_CONTEXT: Error = Error(49);
     pub(crate) const INVALID_DEVICE: Error = Error(101);
     pub(crate) const SYMBOL_NOT_FOUND: Error = Error(500);
 
@@ -49,6 +50,7 @@ const TEXTS: &[(u32, &CStr, &CStr)] = &[
     (21, c"cudaErrorInvalidMemcpyDirection", c"invalid copy direction for memcpy"),
     (35, c"cudaErrorInsufficientDriver", c"CUDA driver version is insufficient for CUDA runtime version"),
     (36, c"cudaErrorCallRequiresNewerDriver", c"the installed driver lacks this call"),
+    (49, c"cudaErrorIncompatibleDriverContext", c"the current context is not a device's primary one"),
     (100, c"cudaErrorNoDevice", c"no CUDA-capable device is detected"),
     (101, c"cudaErrorInvalidDevice", c"invalid device ordinal"),
     (201, c"cudaErrorDeviceUninitialized", c"invalid device context"),

@@ -66,6 +66,14 @@ pub(crate) fn bind(driver: &Driver) -> Result<()> {
     driver.cuCtxSetCurrent(primary(driver, DEVICE.get())?)
 }
 
+/// As [`bind`], where only a primary context will do; the program may have made another one current by the driver API.
+pub(crate) fn bind_primary(driver: &Driver) -> Result<()> {
+    bind(driver)?;
+    let mut device = 0;
+    driver.cuCtxGetDevice(&raw mut device)?;
+    if current(driver)? == primary(driver, device)? { Ok(()) } else { Err(Error::INCOMPATIBLE_DRIVER_CONTEXT) }
+}
+
 /// The primary context of a device, retained and alive.
 pub(crate) fn primary(driver: &Driver, device: i32) -> Result<u64> {
     let slot = usize::try_from(device).ok().and_then(|device| PRIMARIES.get(device)).ok_or(Error::INVALID_DEVICE)?;

@@ -53,6 +53,8 @@ pub(crate) struct Access {
     hides: AtomicBool,
     /// How many graphs of the program are ready to run.
     graphs: AtomicUsize,
+    /// How many disablings of the program are under way that close what they find.
+    disablings: AtomicUsize,
 }
 
 impl Access {
@@ -64,6 +66,7 @@ impl Access {
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
             graphs: AtomicUsize::new(0),
+            disablings: AtomicUsize::new(0),
         }
     }
 

@@ -1,5 +1,9 @@
 //! Proving the path of a pair, and opening it.
 
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::decide::Plan;
 use super::limit::SHORT;
 use super::proof::{self, Failure};
@@ -194,6 +198,7 @@ impl Access {
         }
         match (opened, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
+            (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),
             (0, code) => self.unproven(plan, code),
             (opened, _) => {
                 let ways = if opened == 2 { "both directions" } else { "one direction" };
@@ -218,6 +223,15 @@ impl Access {
             }
             link.ours = Ours::Intended;
         }
+        if !self.is_disabled_by_nobody() {
+            let mut registry = self.lock();
+            let link = registry.link_mut(from, to);
+            // Or the program has been here meanwhile, and left it open.
+            if link.ours == Ours::Intended {
+                link.ours = Ours::No;
+                return Code::NOT_READY;
+            }
+        }
         let code = driver.enable(from_context, to_context);
         let mut registry = self.lock();
         let link = registry.link_mut(from, to);
@@ -230,6 +244,21 @@ impl Access {
             _ => link.ours = Ours::No,
         }
         if code == Code::PEER_ACCESS_ALREADY_ENABLED { Code::SUCCESS } else { code }
+    }
+
+    /// Waits for disablings of the program that have not seen that a link is about to be opened, and would close it under
+    /// the first copies. Answers whether they are over.
+    fn is_disabled_by_nobody(&self) -> bool {
+        /// Far more than disabling takes.
+        const MOST: Duration = Duration::from_millis(100);
+        let started = Instant::now();
+        while self.disablings.load(SeqCst) != 0 {
+            if started.elapsed() > MOST {
+                return false;
+            }
+            thread::sleep(Duration::from_micros(50));
+        }
+        true
     }
 
     /// Closes what `open` has opened, for a pair that turned out to be broken.

@@ -201,6 +201,22 @@ fn view_of_a_pair_that_we_enabled_is_the_programs_own() {
 }
 
 #[test]
+fn view_nothing_is_opened_while_the_program_disables() {
+    let process = Process::new(Fake::new());
+    // The contexts are known, and nothing is open: the function is called.
+    process.copy(0, 1, 4);
+    process.driver.current.set(context(0));
+    assert_eq!(process.access.disabling(&process.driver, context(1)), None);
+    process.staged(0, 1, Why::Busy);
+    assert!(process.driver.enabled.borrow().is_empty());
+    let answer = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, false);
+    assert_eq!(answer, Code::PEER_ACCESS_NOT_ENABLED);
+    assert_eq!(process.copy(0, 1, 2 * ENOUGH), Path::Direct);
+    assert_eq!(process.disable(0, 1), 705);
+    assert_eq!(process.driver.disables.get(), 0);
+}
+
+#[test]
 fn view_program_that_disables_keeps_fast_copies() {
     let process = Process::new(Fake::new());
     assert_eq!((process.enable(0, 1), process.enable(0, 1)), (0, 704));
@@ -373,6 +389,10 @@ fn hidden_pairs_are_seen_by_nobody() {
         assert_eq!(refused(2).is_some(), is_all);
         assert_eq!(process.enable(2, 3) == 217, is_all);
         assert_eq!(process.driver.enables.get() == 0, is_all);
+        // The driver says what is wrong with a peer that lives no more: a flag would come first.
+        process.driver.ids.borrow_mut().insert(context(1), 0);
+        process.driver.current.set(context(0));
+        assert_eq!(process.access.enabling(&process.driver, context(1), 0), None);
     }
 }
 

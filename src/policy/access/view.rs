@@ -5,6 +5,7 @@
 //! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
 //! with a direct copy end with an error once the path is closed.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,23 +18,39 @@ use crate::policy::{Driver, HarmlessEnable, Revision};
 
 impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
-    /// which the driver looks at after the contexts and before it enables anything.
+    /// which the driver looks at before it enables anything. Only whether the peer still lives it looks at later.
     pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
         if !self.hides() {
             return None;
         }
         let current = driver.current_context()?;
+        driver.context_id(peer)?;
         let is_denied = self.denies_all() || {
             let device = driver.device_of_context(current)?;
-            let other = driver.context_id(peer).and_then(|_| driver.device_of_context(peer))?;
+            let other = driver.device_of_context(peer)?;
             self.lock().is_denied(device, other)
         };
         let to = if flags == 0 { Code::PEER_ACCESS_UNSUPPORTED } else { Code::INVALID_VALUE };
         is_denied.then_some(HarmlessEnable { peer, flags: 1, from: Code::INVALID_VALUE, to })
     }
 
-    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more.
+    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more. If there
+    /// is nothing, the function is called, and until [`Access::disabled`] nothing is opened that it might close.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
+        // First, since who opens a link says so under the lock and then looks here.
+        self.disablings.fetch_add(1, SeqCst);
+        let instead = self.instead_of_disabling(driver, peer);
+        if instead.is_some() {
+            self.disabling_is_over();
+        }
+        instead
+    }
+
+    fn disabling_is_over(&self) {
+        let _ = self.disablings.fetch_update(SeqCst, SeqCst, |disablings| disablings.checked_sub(1));
+    }
+
+    fn instead_of_disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         let (from, to) = self.numbers(driver, peer)?;
         let mut registry = self.lock();
         let &Link { program, ours, .. } = registry.link(from, to)?;
@@ -95,6 +112,14 @@ impl Access {
     /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and answers 704
     /// where disabling would do something.
     pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
+        let answer = self.answer_to_disabling(driver, peer, ret, stays);
+        if !stays {
+            self.disabling_is_over();
+        }
+        answer
+    }
+
+    fn answer_to_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
         let expected = if stays { Code::PEER_ACCESS_ALREADY_ENABLED } else { Code::SUCCESS };
         let numbers = if ret == expected { self.numbers(driver, peer) } else { None };
         let Some((from, to)) = numbers else { return ret };

@@ -110,11 +110,14 @@ impl State {
 
     /// Refuses what acts on `stream` at once, where a capture would be passed over, and breaks that capture.
     pub(super) fn refuse_synchronous(&mut self, stream: &Arc<Stream>) -> Result<()> {
-        if stream.role == Role::Legacy {
-            self.captures.of(stream)?;
-        }
+        self.refuse_implicit(stream)?;
         self.captures.refuse_on(|capturing| capturing.id == stream.id)?;
         self.captures.refuse_unseen(current::caller())
+    }
+
+    /// Refuses work on a legacy default stream that would have to wait for a capture, and breaks that capture.
+    pub(super) fn refuse_implicit(&mut self, stream: &Arc<Stream>) -> Result<()> {
+        if stream.role == Role::Legacy { self.captures.of(stream).map(drop) } else { Ok(()) }
     }
 
     /// Forgets what streams were capturing that have gone.

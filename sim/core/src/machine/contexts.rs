@@ -16,13 +16,17 @@ const PRIMARY_HANDLES: u64 = 0x5051_0000_0000;
 /// Handles of created contexts, used again after their context has gone.
 const CREATED_HANDLES: u64 = 0x5052_0000_0000;
 const HANDLE_STEP: u64 = 0x100;
+/// What a program passes for none.
+pub(super) const NO_CONTEXT: ContextHandle = ContextHandle(0);
 
 /// What enabling peer access is refused for, besides the lack of a current context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
+    /// No peer.
+    NoPeer,
     /// Flags other than 0.
     Flags,
-    /// A peer that is no context.
+    /// A peer that is no context, or none any more.
     Peer,
     /// No path between the devices, or only one device.
     Path,
@@ -34,10 +38,9 @@ enum Refusal {
     Limit,
 }
 
-/// In the order in which they are looked at: the first that holds decides. Change the order here if real GPUs are found
-/// to have another.
+/// In the order in which they are looked at, as was measured but for the limit: the first that holds decides.
 const ENABLE_REFUSALS: &[Refusal] =
-    &[Refusal::Peer, Refusal::Flags, Refusal::Path, Refusal::Capture, Refusal::Again, Refusal::Limit];
+    &[Refusal::NoPeer, Refusal::Flags, Refusal::Peer, Refusal::Path, Refusal::Capture, Refusal::Again, Refusal::Limit];
 
 /// What a program may ask about a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +223,8 @@ impl State {
     ) -> Result<()> {
         let to = self.named(peer);
         match refusal {
+            Refusal::NoPeer if peer == NO_CONTEXT => Err(Error::INVALID_CONTEXT),
+            Refusal::NoPeer => Ok(()),
             Refusal::Flags if flags != 0 => Err(Error::INVALID_VALUE),
             Refusal::Flags => Ok(()),
             Refusal::Peer => to.map(drop),
@@ -240,12 +245,13 @@ impl State {
         self.handles.insert(handle, id);
     }
 
-    /// The context that a program names.
+    /// The context that a program names. What is none counts as one that was destroyed.
     pub(super) fn named(&self, handle: ContextHandle) -> Result<ContextId> {
-        self.handles.get(&handle).copied().ok_or(Error::INVALID_CONTEXT)
+        let missing = if handle == NO_CONTEXT { Error::INVALID_CONTEXT } else { Error::CONTEXT_IS_DESTROYED };
+        self.handles.get(&handle).copied().ok_or(missing)
     }
 
-    /// The calling thread's current context, if no kernel has broken it.
+    /// The calling thread's current context, if its work has not broken it.
     pub(super) fn current(&self) -> Result<ContextId> {
         let handle = current::get().ok_or(Error::INVALID_CONTEXT)?;
         let id = self.handles.get(&handle).copied().ok_or(Error::CONTEXT_IS_DESTROYED)?;
@@ -253,7 +259,7 @@ impl State {
         Ok(id)
     }
 
-    /// Refuses a context that a kernel has broken.
+    /// Refuses a context that its work has broken.
     pub(super) fn intact(&self, id: ContextId) -> Result<()> {
         self.contexts.get(&id).and_then(|context| context.broken.get()).map_or(Ok(()), |error| Err(*error))
     }

@@ -1,16 +1,18 @@
 //! Copies and memsets: checking them, choosing their way, submitting them.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
-use super::{ArrayHandle, ContextId, DefaultStream, Machine, State, StreamRef};
-use crate::access::NO_ACCESS;
+use super::contexts::NO_CONTEXT;
+use super::{ArrayHandle, ContextHandle, ContextId, DefaultStream, Machine, State, StreamRef};
+use crate::access::{READ, READ_WRITE};
 use crate::error::{Error, Result};
 use crate::fence::Fence;
+use crate::gate::Gate;
 use crate::graph::Step;
 use crate::os;
 use crate::space::{Allocation, Kind, Owner};
 use crate::stream::Stream;
-use crate::work::{Copy, Extent, Fill, Layout, Path, Work, staging_time};
+use crate::work::{Copy, Extent, Fill, Gated, Layout, Path, Work, staging_time};
 
 /// What a side of a copy starts at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,12 +117,63 @@ impl Machine {
             return Ok(());
         }
         let transfer = state.transfer(request)?;
-        if completion == Completion::Sync {
-            state.refuse_synchronous(&stream)?;
-        } else if state.capture(&stream, &Step::Copy(transfer))? {
+        self.copy_on(state, &stream, transfer, completion)
+    }
+
+    /// The peer copy on a stream, which no capture can take: it was measured to break the capture, before anything else
+    /// is looked at.
+    pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
+        let mut state = self.lock();
+        let stream = state.stream(stream)?;
+        state.refuse_implicit(&stream)?;
+        state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
+        if request.extent.is_empty() {
             return Ok(());
         }
-        let mut copy = state.plan(transfer);
+        let transfer = state.transfer(request)?;
+        state.check_peers(contexts)?;
+        self.copy_on(state, &stream, transfer, Completion::Async)
+    }
+
+    /// The synchronous peer copy: ordered on the default streams of both sides' contexts, and the host does not
+    /// wait for it unless the host takes part. A capture that the caller's default stream would pass over is refused before
+    /// anything else is looked at, as was measured.
+    pub fn copy_peer(&self, default: DefaultStream, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
+        let mut state = self.lock();
+        let own = state.stream(StreamRef::Default(default))?;
+        state.refuse_synchronous(&own)?;
+        if request.extent.is_empty() {
+            return Ok(());
+        }
+        let transfer = state.transfer(request)?;
+        state.check_peers(contexts)?;
+        let streams = state.default_streams(default, transfer)?;
+        for stream in &streams {
+            state.refuse_synchronous(stream)?;
+        }
+        let (copy, gates) = state.plan(transfer);
+        let path = copy.path;
+        let work = state.gated(own.context, gates, Work::Copy(copy));
+        let fence = state.submit_on_both(streams, work)?;
+        drop(state);
+        finish(&fence, path == Path::Host, path, request.extent);
+        Ok(())
+    }
+
+    /// Sends a copy on its way that has been checked, or captures it.
+    fn copy_on(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        stream: &Arc<Stream>,
+        transfer: Transfer,
+        completion: Completion,
+    ) -> Result<()> {
+        if completion == Completion::Sync {
+            state.refuse_synchronous(stream)?;
+        } else if state.capture(stream, &Step::Copy(transfer))? {
+            return Ok(());
+        }
+        let (mut copy, gates) = state.plan(transfer);
         let must_wait = match completion {
             Completion::Sync => copy.path == Path::Host,
             Completion::Async => transfer.dst.memory == Memory::Pageable,
@@ -129,40 +182,11 @@ impl Machine {
             copy.take_snapshot();
         }
         let path = copy.path;
-        let fence = state.submit(&stream, Vec::new(), Work::Copy(copy))?;
+        let work = state.gated(stream.context, gates, Work::Copy(copy));
+        let fence = state.submit(stream, Vec::new(), work)?;
         drop(state);
-        finish(&fence, must_wait, path, request.extent);
+        finish(&fence, must_wait, path, transfer.extent);
         self.lock().intact(stream.context)
-    }
-
-    /// The peer copy on a stream, which no capture can take: it was measured to break the capture.
-    pub fn copy_peer_async(&self, stream: StreamRef, request: &Request) -> Result<()> {
-        let mut state = self.lock();
-        let capturing = state.stream(stream)?.id;
-        state.captures.refuse_on(|stream| stream.id == capturing)?;
-        drop(state);
-        self.copy(stream, request, Completion::Async)
-    }
-
-    /// The synchronous peer copy: ordered on the default streams of both sides' contexts, and the host does not
-    /// wait for it unless the host takes part.
-    pub fn copy_peer(&self, default: DefaultStream, request: &Request) -> Result<()> {
-        let mut state = self.lock();
-        state.current()?;
-        if request.extent.is_empty() {
-            return Ok(());
-        }
-        let transfer = state.transfer(request)?;
-        let streams = state.default_streams(default, transfer)?;
-        for stream in &streams {
-            state.refuse_synchronous(stream)?;
-        }
-        let copy = state.plan(transfer);
-        let path = copy.path;
-        let fence = state.submit_on_both(streams, Work::Copy(copy))?;
-        drop(state);
-        finish(&fence, path == Path::Host, path, request.extent);
-        Ok(())
     }
 
     /// Sets `extent` of device or pinned memory to the low `unit` bytes of `value`.
@@ -212,7 +236,20 @@ fn finish(fence: &Fence, must_wait: bool, path: Path, extent: Extent) {
 impl State {
     fn transfer(&self, request: &Request) -> Result<Transfer> {
         let Request { dst, src, extent } = request;
-        Ok(Transfer { dst: self.side(dst, *extent)?, src: self.side(src, *extent)?, extent: *extent })
+        let transfer = Transfer { dst: self.side(dst, *extent)?, src: self.side(src, *extent)?, extent: *extent };
+        if self.may_write(transfer.dst.memory) { Ok(transfer) } else { Err(Error::INVALID_VALUE) }
+    }
+
+    /// Whether memory that the program mapped may be written by any device; other memory always may.
+    fn may_write(&self, memory: Memory) -> bool {
+        let Memory::Device(Piece { owner: Owner::Mapping, base, .. }) = memory else { return true };
+        self.mappings.rights(base).is_some_and(|rights| rights.allow_any(READ_WRITE))
+    }
+
+    /// The contexts that a peer copy names decide nothing: NULL and swapped ones were measured to succeed. With one that is
+    /// gone, a real driver crashes here.
+    fn check_peers(&self, contexts: [ContextHandle; 2]) -> Result<()> {
+        contexts.into_iter().filter(|handle| *handle != NO_CONTEXT).try_for_each(|handle| self.named(handle).map(drop))
     }
 
     /// Checks one side against the memory that it names.
@@ -265,14 +302,15 @@ impl State {
         }
         match found.owner {
             Owner::Context(context) if found.kind.is_host() => Ok(Memory::Pinned { context }),
-            Owner::Mapping if !self.rights(found).reach_any() => Err(Error::INVALID_VALUE),
+            Owner::Mapping if !self.rights(found).allow_any(READ) => Err(Error::INVALID_VALUE),
             _ => Ok(Memory::Device(Piece::of(found))),
         }
     }
 
-    /// Chooses the way, counts it and lets go wrong what is to.
-    pub(super) fn plan(&mut self, Transfer { dst, src, extent }: Transfer) -> Copy {
-        let path = self.path(dst.memory, src.memory);
+    /// Chooses the way, counts it and lets go wrong what is to. Says what the copy relies on.
+    pub(super) fn plan(&mut self, Transfer { dst, src, extent }: Transfer) -> (Copy, Vec<Arc<Gate>>) {
+        let (path, access) = self.path(dst.memory, src.memory);
+        let gates = self.mapped_at([dst.layout.address, src.layout.address]).chain(access).collect();
         let mut defect = None;
         if let (Memory::Device(from), Memory::Device(to)) = (src.memory, dst.memory) {
             let (direct, staged) = self.copies.entry((from.device, to.device)).or_default();
@@ -285,36 +323,48 @@ impl State {
                 Path::SameDevice | Path::Host => {}
             }
         }
-        Copy { dst: dst.layout, src: src.layout, extent, path, defect, snapshot: None }
+        (Copy { dst: dst.layout, src: src.layout, extent, path, defect, snapshot: None }, gates)
     }
 
-    /// Direct if either side can reach the other side's allocation.
-    fn path(&self, dst: Memory, src: Memory) -> Path {
-        let (Memory::Device(to), Memory::Device(from)) = (dst, src) else { return Path::Host };
-        if from.device == to.device {
-            Path::SameDevice
-        } else if self.reaches(from, to) || self.reaches(to, from) {
-            Path::Direct
-        } else {
-            Path::Staged
+    /// What work relies on that touches these addresses.
+    pub(super) fn mapped_at<const N: usize>(&self, addresses: [u64; N]) -> impl Iterator<Item = Arc<Gate>> {
+        addresses.into_iter().filter_map(|address| self.mapped(address))
+    }
+
+    /// Work of a context, which breaks it if what the work relies on is gone by then.
+    pub(super) fn gated(&self, context: ContextId, gates: Vec<Arc<Gate>>, work: Work) -> Work {
+        if gates.is_empty() {
+            return work;
         }
+        let broken = self.contexts.get(&context).map(|context| Arc::clone(&context.broken)).unwrap_or_default();
+        Work::Gated(Gated { work: Box::new(work), gates, broken })
     }
 
-    /// Whether the side that `from` is on can reach `to`. Memory of no context is on the side of all contexts of its
-    /// device.
-    fn reaches(&self, from: Piece, to: Piece) -> bool {
+    /// Direct if either side can reach the other side's allocation, and as long as it can.
+    fn path(&self, dst: Memory, src: Memory) -> (Path, Option<Arc<Gate>>) {
+        let (Memory::Device(to), Memory::Device(from)) = (dst, src) else { return (Path::Host, None) };
+        if from.device == to.device {
+            return (Path::SameDevice, None);
+        }
+        let access = self.access_gate(from, to).or_else(|| self.access_gate(to, from));
+        (if access.is_some() { Path::Direct } else { Path::Staged }, access)
+    }
+
+    /// What a direct copy relies on that the side that `from` is on makes; None if it cannot reach `to`. Memory of no
+    /// context is on the side of all contexts of its device.
+    fn access_gate(&self, from: Piece, to: Piece) -> Option<Arc<Gate>> {
         let rights = match to.owner {
             Owner::Context(to) => {
                 let mut contexts = self.contexts.iter().filter(|(_, context)| context.device == from.device);
                 return match from.owner {
-                    Owner::Context(from) => self.peers.reaches(from, to),
-                    _ => contexts.any(|(from, _)| self.peers.reaches(*from, to)),
+                    Owner::Context(from) => self.peers.gate(from, to),
+                    _ => contexts.find_map(|(from, _)| self.peers.gate(*from, to)),
                 };
             }
             Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
             Owner::Mapping => self.mappings.rights(to.base),
         };
-        rights.is_some_and(|rights| rights.get(from.device) != NO_ACCESS)
+        rights?.gate(from.device)
     }
 
     /// Whether work of a context may set memory: unlike a copy it cannot go by way of the host.
@@ -370,7 +420,7 @@ fn layout(base: u64, place: &Place, extent: Extent) -> Option<(Layout, u64)> {
     if (pitch != 0 || many_rows) && row_end > pitch {
         return None;
     }
-    if extent.depth > 1 && place.y.checked_add(extent.height)? > place.rows {
+    if (place.rows != 0 || extent.depth > 1) && place.y.checked_add(extent.height)? > place.rows {
         return None;
     }
     let slice = pitch.checked_mul(place.rows)?;

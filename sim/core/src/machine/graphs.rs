@@ -77,11 +77,16 @@ impl State {
 
     /// Submits a step; the steps of a graph one after the other, which no program can tell from side by side.
     pub(super) fn run(&mut self, stream: &Arc<Stream>, after: Vec<Arc<Fence>>, step: &Step) -> Result<Arc<Fence>> {
-        let work = match step {
-            Step::Copy(transfer) => Work::Copy(self.plan(*transfer)),
-            Step::Fill(fill) => Work::Fill(fill.clone()),
-            Step::Kernel(launch) => Work::Kernel(self.plan_kernel(*launch)),
-            Step::Host(function) => Work::Host(Arc::clone(function)),
+        let (work, gates) = match step {
+            Step::Copy(transfer) => {
+                let (copy, gates) = self.plan(*transfer);
+                (Work::Copy(copy), gates)
+            }
+            Step::Fill(fill) => (Work::Fill(fill.clone()), self.mapped_at([fill.dst.address]).collect()),
+            Step::Kernel(launch) => {
+                (Work::Kernel(self.plan_kernel(*launch)), self.mapped_at(launch.touched()).collect())
+            }
+            Step::Host(function) => (Work::Host(Arc::clone(function)), Vec::new()),
             Step::Graph(steps) => {
                 let mut last = self.submit(stream, after, Work::Nothing)?;
                 for step in steps.iter() {
@@ -90,6 +95,7 @@ impl State {
                 return Ok(last);
             }
         };
+        let work = self.gated(stream.context, gates, work);
         self.submit(stream, after, work)
     }
 }

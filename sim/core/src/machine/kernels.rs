@@ -40,6 +40,13 @@ pub(crate) struct Launch {
     bytes: u64,
 }
 
+impl Launch {
+    /// Where it begins to touch memory.
+    pub(super) fn touched(&self) -> [u64; 2] {
+        [self.to, self.from]
+    }
+}
+
 impl Machine {
     /// Loads a module with these entry points into the current context; waits for all work, as was measured.
     pub fn load_module(&self, entries: Vec<String>) -> Result<ModuleHandle> {

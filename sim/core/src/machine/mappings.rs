@@ -1,12 +1,13 @@
 //! Memory that the program maps itself: physical memory, addresses, and who may reach it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Machine, PhysicalHandle, State};
 use crate::access::Rights;
 use crate::current;
 use crate::error::{Error, Result};
-use crate::fence::wait_all;
+use crate::gate::Gate;
 use crate::space::{Allocation, Kind, Owner};
 
 /// What physical memory, addresses and mappings are multiples of, in bytes.
@@ -24,6 +25,8 @@ struct Physical {
 struct Mapping {
     physical: PhysicalHandle,
     rights: Rights,
+    /// What all work relies on that touches it.
+    mapped: Arc<Gate>,
 }
 
 /// All memory that the program maps itself; mappings by their first address.
@@ -108,11 +111,14 @@ impl Machine {
         let device = physical.device;
         state.space.map(base, size, device)?;
         state.mappings.physical_mut(handle)?.mapped = true;
-        state.mappings.mappings.insert(base, Mapping { physical: handle, rights: Rights::default() });
+        state
+            .mappings
+            .mappings
+            .insert(base, Mapping { physical: handle, rights: Rights::default(), mapped: Gate::open() });
         Ok(())
     }
 
-    /// Unmaps a whole mapping, after all work submitted so far.
+    /// Unmaps a whole mapping. It waits for no queued work, which ends with an illegal address instead: measured on H200.
     pub fn unmap(&self, base: u64, size: u64) -> Result<()> {
         let mut state = self.lock();
         if state.mapping_at(base)?.size != size {
@@ -121,9 +127,9 @@ impl Machine {
         state.captures.refuse_unseen(current::caller())?;
         let gone = state.space.take(base, Kind::Mapped).ok_or(Error::INVALID_VALUE)?;
         let mapping = state.mappings.mappings.remove(&base).ok_or(Error::INVALID_VALUE)?;
-        let tails = state.all_tails();
+        mapping.mapped.close(Error::ILLEGAL_ADDRESS);
         drop(state);
-        wait_all(&tails);
+        mapping.mapped.drain();
         let mut state = self.lock();
         state.space.recycle(&gone);
         if let Some(physical) = state.mappings.physicals.get_mut(&mapping.physical) {
@@ -165,6 +171,14 @@ impl Machine {
 }
 
 impl State {
+    /// What work relies on that touches an address of the program, if that may be taken away: the mapping there, or one that
+    /// has gone by now.
+    pub(super) fn mapped(&self, address: u64) -> Option<Arc<Gate>> {
+        self.space.reservation(address)?;
+        let mapping = self.mapping_at(address).ok().and_then(|found| self.mappings.mappings.get(&found.base));
+        Some(mapping.map_or_else(|| Gate::shut(Error::ILLEGAL_ADDRESS), |mapping| Arc::clone(&mapping.mapped)))
+    }
+
     fn mapping_at(&self, address: u64) -> Result<&Allocation> {
         let found = self.space.find(address).filter(|found| found.owner == Owner::Mapping);
         found.ok_or(Error::INVALID_VALUE)

@@ -106,7 +106,7 @@ struct Context {
     per_thread: HashMap<u64, Arc<Stream>>,
     /// Created streams, as long as they may have work.
     streams: Vec<Arc<Stream>>,
-    /// What a kernel has done to it: all that the context answers from then on.
+    /// What its work has done to it: all that the context answers from then on.
     broken: Arc<OnceLock<Error>>,
 }
 

@@ -3,6 +3,7 @@
 mod captures;
 mod faults;
 mod kernels;
+mod lost;
 mod pools;
 
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use crate::work::Extent;
 use crate::{current, os};
 
 const SIZE: usize = 1 << 16;
+/// What a peer copy may name instead of contexts.
+const NO_CONTEXTS: [ContextHandle; 2] = [ContextHandle(0); 2];
 const LEGACY: StreamRef = StreamRef::Default(DefaultStream::Legacy);
 const PER_THREAD: StreamRef = StreamRef::Default(DefaultStream::PerThread);
 
@@ -61,7 +64,7 @@ impl Rig {
     }
 
     fn peer_copy(&self, dst: u64, src: u64) -> Result<()> {
-        self.machine.copy_peer(DefaultStream::Legacy, &linear(dst, src, SIZE as u64))
+        self.machine.copy_peer(DefaultStream::Legacy, &linear(dst, src, SIZE as u64), NO_CONTEXTS)
     }
 }
 
@@ -234,9 +237,23 @@ fn copy_refuses_memory_that_it_cannot_know() {
 #[test]
 fn copy_of_nothing_succeeds_whatever_the_pointers() {
     let rig = Rig::new(2);
-    assert_eq!(rig.machine.copy_peer(DefaultStream::Legacy, &linear(0, 0, 0)), Ok(()));
+    assert_eq!(rig.machine.copy_peer(DefaultStream::Legacy, &linear(0, 0, 0), NO_CONTEXTS), Ok(()));
     current::set(None);
-    assert_eq!(rig.machine.copy_peer(DefaultStream::Legacy, &linear(0, 0, 0)), Err(Error::INVALID_CONTEXT));
+    assert_eq!(
+        rig.machine.copy_peer(DefaultStream::Legacy, &linear(0, 0, 0), NO_CONTEXTS),
+        Err(Error::INVALID_CONTEXT)
+    );
+}
+
+#[test]
+fn peer_copy_looks_at_its_contexts_last() {
+    let rig = Rig::new(2);
+    let (a, b) = (rig.memory(0, 5), rig.memory(1, 0));
+    let gone = [ContextHandle(0x5050); 2];
+    let copy = |dst, size| rig.on(0).copy_peer(DefaultStream::Legacy, &linear(dst, a, size), gone);
+    assert_eq!(copy(b, 0), Ok(()));
+    assert_eq!(copy(0, 8), Err(Error::INVALID_VALUE));
+    assert_eq!(copy(b, 8), Err(Error::CONTEXT_IS_DESTROYED));
 }
 
 #[test]
@@ -247,13 +264,14 @@ fn copy_box_checks_pitch_rows_and_bounds() {
     let copy = |x, pitch, rows, depth| {
         let extent = Extent { width: 64, height: 4, depth };
         let request = Request { dst: place(b, 0, 64, 4), src: place(a, x, pitch, rows), extent };
-        rig.on(0).copy_peer(DefaultStream::Legacy, &request)
+        rig.on(0).copy_peer(DefaultStream::Legacy, &request, NO_CONTEXTS)
     };
     assert_eq!(copy(0, 64, 4, 2), Ok(()));
     assert_eq!(copy(0, 8, 4, 2), Err(Error::INVALID_VALUE));
     assert_eq!(copy(1, 64, 4, 2), Err(Error::INVALID_VALUE));
     assert_eq!(copy(0, 64, 3, 2), Err(Error::INVALID_VALUE));
-    assert_eq!(copy(0, 64, 3, 1), Ok(()));
+    assert_eq!(copy(0, 64, 3, 1), Err(Error::INVALID_VALUE));
+    assert_eq!(copy(0, 64, 0, 1), Ok(()));
     assert_eq!(copy(0, 64, 4, 1 << 20), Err(Error::INVALID_VALUE));
     assert_eq!(copy(0, u64::MAX, 4, 2), Err(Error::INVALID_VALUE));
 }
@@ -317,6 +335,10 @@ fn enable_peer_answers_as_measured() {
     assert_eq!(machine.enable_peer(ContextHandle(0), 1), Err(Error::INVALID_CONTEXT));
     assert_eq!(machine.enable_peer(zero, 1), Err(Error::INVALID_VALUE));
     assert_eq!(machine.enable_peer(two, 0), Err(Error::PEER_ACCESS_UNSUPPORTED));
+    let gone = ContextHandle(0x5050);
+    assert_eq!(machine.enable_peer(gone, 1), Err(Error::INVALID_VALUE));
+    assert_eq!(machine.enable_peer(gone, 0), Err(Error::CONTEXT_IS_DESTROYED));
+    assert_eq!(machine.disable_peer(gone), Err(Error::CONTEXT_IS_DESTROYED));
     assert_eq!(machine.disable_peer(zero), Err(Error::PEER_ACCESS_NOT_ENABLED));
     assert_eq!(machine.disable_peer(one), Err(Error::PEER_ACCESS_NOT_ENABLED));
     assert_eq!(machine.enable_peer(one, 0), Ok(()));
@@ -344,7 +366,7 @@ fn peer_access_ends_with_either_context() {
     let created = rig.machine.create_context(1, 0).unwrap();
     rig.on(0).enable_peer(created, 0).unwrap();
     rig.machine.destroy_context(created).unwrap();
-    assert_eq!(rig.on(0).disable_peer(created), Err(Error::INVALID_CONTEXT));
+    assert_eq!(rig.on(0).disable_peer(created), Err(Error::CONTEXT_IS_DESTROYED));
     assert_eq!(rig.machine.destroy_context(zero), Err(Error::INVALID_CONTEXT));
 }
 
@@ -374,7 +396,7 @@ fn created_context_handles_come_again_and_ids_do_not() {
     current::push(first);
     rig.machine.destroy_context(first).unwrap();
     assert_ne!(current::get(), Some(first));
-    assert_eq!(rig.machine.context(first), Err(Error::INVALID_CONTEXT));
+    assert_eq!(rig.machine.context(first), Err(Error::CONTEXT_IS_DESTROYED));
     let second = rig.machine.create_context(0, 0).unwrap();
     assert_eq!(second, first);
     assert_ne!(rig.machine.context(second).unwrap().id, first_id);
@@ -442,12 +464,13 @@ fn array_takes_part_in_copies_within_its_bounds() {
     let place = |y| Place { y, ..Place::linear(Locus::Array(array)) };
     let memory = Place { pitch: 64, rows: 8, ..Place::linear(Locus::Device(a)) };
     let extent = Extent { width: 64, height: 4, depth: 1 };
-    let into = |y| rig.on(0).copy_peer(DefaultStream::Legacy, &Request { dst: place(y), src: memory, extent });
+    let into =
+        |y| rig.on(0).copy_peer(DefaultStream::Legacy, &Request { dst: place(y), src: memory, extent }, NO_CONTEXTS);
     assert_eq!(into(4), Ok(()));
     assert_eq!(into(5), Err(Error::INVALID_VALUE));
     let b = rig.memory(0, 0);
     let out = Request { dst: Place { at: Locus::Device(b), ..memory }, src: place(4), extent };
-    assert_eq!(rig.machine.copy_peer(DefaultStream::Legacy, &out), Ok(()));
+    assert_eq!(rig.machine.copy_peer(DefaultStream::Legacy, &out, NO_CONTEXTS), Ok(()));
     rig.machine.synchronize_context().unwrap();
     assert_eq!((first_byte(b), first_byte(b + 255), first_byte(b + 256)), (3, 3, 0));
     assert_eq!(rig.machine.copies(0, 1), (0, 1));
@@ -475,13 +498,13 @@ fn primary_context_keeps_its_handle_and_never_its_id() {
     let (machine, handle) = (&rig.machine, rig.contexts[0]);
     let mut ids = vec![machine.context(handle).unwrap().id];
     machine.reset_primary(0).unwrap();
-    assert_eq!(machine.context(handle), Err(Error::INVALID_CONTEXT));
+    assert_eq!(machine.context(handle), Err(Error::CONTEXT_IS_DESTROYED));
     assert_eq!(machine.retain_primary(0), Ok(handle));
     ids.push(machine.context(handle).unwrap().id);
     machine.release_primary(0).unwrap();
     assert_eq!(machine.context(handle).unwrap().id, ids[1]);
     machine.release_primary(0).unwrap();
-    assert_eq!(machine.context(handle), Err(Error::INVALID_CONTEXT));
+    assert_eq!(machine.context(handle), Err(Error::CONTEXT_IS_DESTROYED));
     assert_eq!(machine.retain_primary(0), Ok(handle));
     ids.push(machine.context(handle).unwrap().id);
     assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);

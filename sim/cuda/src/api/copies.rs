@@ -1,7 +1,7 @@
 //! Copies and memsets.
 
 use p2psim_core::machine::{ArrayHandle, Completion, ContextHandle, DefaultStream, Locus, Place, Request, StreamRef};
-use p2psim_core::{Error, Extent, Machine, Result};
+use p2psim_core::{Error, Extent, Result};
 
 use super::structs::{Memcpy2d, Memcpy3d, SideFields};
 use crate::abi::In;
@@ -43,25 +43,16 @@ fn request_3d(copy: &Memcpy3d) -> Result<Request> {
     Ok(Request { dst: place(dst.into())?, src: place(src.into())?, extent })
 }
 
-/// A 3D peer copy. Pageable host memory cannot take part, whatever the caller says it is.
-fn request_3d_peer(machine: &Machine, copy: In<Memcpy3d>) -> Result<Request> {
+/// A 3D peer copy and its contexts. Pageable host memory cannot take part, whatever the caller says it is.
+fn request_3d_peer(copy: In<Memcpy3d>) -> Result<(Request, [ContextHandle; 2])> {
     let copy = copy.read()?;
-    check_contexts(machine, [copy.dst.context, copy.src.context])?;
     let mut request = request_3d(&copy)?;
     for place in [&mut request.dst, &mut request.src] {
         if let Host(address) | Any(address) = place.at {
             place.at = Device(address);
         }
     }
-    Ok(request)
-}
-
-/// The contexts of a peer copy decide nothing: NULL and swapped ones were measured to succeed.
-fn check_contexts(machine: &Machine, handles: [u64; 2]) -> Result<()> {
-    for handle in handles.into_iter().filter(|handle| *handle != 0) {
-        machine.context(ContextHandle(handle))?;
-    }
-    Ok(())
+    Ok((request, [copy.dst.context, copy.src.context].map(ContextHandle)))
 }
 
 /// A memset of rows; `unit` is the size of `value`.
@@ -154,9 +145,8 @@ api! {
         src_context: u64,
         size: u64,
     ) {
-        let machine = machine()?;
-        check_contexts(machine, [dst_context, src_context])?;
-        machine.copy_peer(default, &linear(Device(dst), Device(src), size))
+        let contexts = [dst_context, src_context].map(ContextHandle);
+        machine()?.copy_peer(default, &linear(Device(dst), Device(src), size), contexts)
     }
 
     fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz [default] (
@@ -167,19 +157,20 @@ api! {
         size: u64,
         queue: u64,
     ) {
-        let machine = machine()?;
-        check_contexts(machine, [dst_context, src_context])?;
-        machine.copy_peer_async(stream(queue, default), &linear(Device(dst), Device(src), size))
+        let contexts = [dst_context, src_context].map(ContextHandle);
+        machine()?.copy_peer_async(stream(queue, default), &linear(Device(dst), Device(src), size), contexts)
     }
 
     fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds [default] (copy: In<Memcpy3d>) {
         let machine = machine()?;
-        machine.copy_peer(default, &request_3d_peer(machine, copy)?)
+        let (request, contexts) = request_3d_peer(copy)?;
+        machine.copy_peer(default, &request, contexts)
     }
 
     fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz [default] (copy: In<Memcpy3d>, queue: u64) {
         let machine = machine()?;
-        machine.copy_peer_async(stream(queue, default), &request_3d_peer(machine, copy)?)
+        let (request, contexts) = request_3d_peer(copy)?;
+        machine.copy_peer_async(stream(queue, default), &request, contexts)
     }
 
     fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds [default] (dst: u64, value: u8, count: u64) {

@@ -111,7 +111,7 @@ fn bytes_of_element(driver: &Driver, array: u64) -> Result<u64> {
 }
 
 /// The extent of a 3D copy in bytes, and each side's bytes of an element: positions are in elements of the
-/// side's own object, the extent in elements of the array if one takes part.
+/// side's own object, the extent in elements of the array if one takes part; two arrays have to agree in them.
 struct Units {
     dst: u64,
     src: u64,
@@ -119,66 +119,76 @@ struct Units {
 }
 
 impl Units {
+    const BYTES: Units = Units { dst: 1, src: 1, extent: 1 };
+
     fn of(driver: &Driver, dst: &Object, src: &Object) -> Result<Units> {
         let bytes = |object: &Object| match object.array {
             0 => Ok(1),
             array => bytes_of_element(driver, array),
         };
-        let (dst, src) = (bytes(dst)?, bytes(src)?);
-        Ok(Units { dst, src, extent: dst.max(src) })
+        let (dst_bytes, src_bytes) = (bytes(dst)?, bytes(src)?);
+        if dst.array != 0 && src.array != 0 && dst_bytes != src_bytes {
+            return Err(Error::INVALID_VALUE);
+        }
+        Ok(Units { dst: dst_bytes, src: src_bytes, extent: dst_bytes.max(src_bytes) })
     }
 }
 
-/// One side of a 3D copy. Exactly one of array and pointer has to be given.
-fn side(object: &Object, bytes: u64, memory_type: u32, width: u64, extent: Extent) -> Result<Side3d> {
-    let (position, pointer) = (object.position, object.pointer);
-    let x = position.x.checked_mul(bytes).ok_or(Error::INVALID_VALUE)?;
-    let placed = Side3d { x, y: position.y, z: position.z, ..Side3d::default() };
+/// Exactly one of array and pointer has to be given. The pitch is compared with the extent as the program gives it, in
+/// elements if an array takes part on the other side; the driver compares bytes.
+fn check_side(object: &Object, extent: Extent) -> Result<()> {
+    let pointer = object.pointer;
     match (object.array, pointer.pointer) {
         (0, 0) => Err(Error::INVALID_VALUE),
-        (array, 0) => Ok(Side3d { memory_type: ARRAY, array, ..placed }),
-        (0, address) => {
-            if pointer.pitch < width || (extent.depth > 1 && pointer.ysize < extent.height) {
-                return Err(Error::INVALID_PITCH_VALUE);
-            }
-            let (pitch, height) = (pointer.pitch, pointer.ysize);
-            Ok(Side3d { memory_type, host: address, device: address, pitch, height, ..placed })
+        (0, _) if pointer.pitch < extent.width || (extent.depth > 1 && pointer.ysize < extent.height) => {
+            Err(Error::INVALID_PITCH_VALUE)
         }
+        (0, _) | (_, 0) => Ok(()),
         _ => Err(Error::INVALID_VALUE),
     }
 }
 
-/// The driver's description of a 3D copy; `types` are those of linear memory, destination first. None for
-/// nothing to copy.
-fn box_to_box(
-    driver: &Driver,
-    dst: &Object,
-    src: &Object,
-    extent: Extent,
-    types: (u32, u32),
-) -> Result<Option<Memcpy3d>> {
-    if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
-        return Ok(None);
+/// One side of a 3D copy; `bytes` are those of an element.
+fn side(object: &Object, bytes: u64, memory_type: u32) -> Result<Side3d> {
+    let Object { array, position, pointer } = *object;
+    let x = position.x.checked_mul(bytes).ok_or(Error::INVALID_VALUE)?;
+    let placed = Side3d { x, y: position.y, z: position.z, ..Side3d::default() };
+    if array != 0 {
+        return Ok(Side3d { memory_type: ARRAY, array, ..placed });
     }
-    let units = Units::of(driver, dst, src)?;
-    let width = extent.width.checked_mul(units.extent).ok_or(Error::INVALID_VALUE)?;
-    let dst = side(dst, units.dst, types.0, width, extent)?;
-    let src = side(src, units.src, types.1, width, extent)?;
-    Ok(Some(Memcpy3d { dst, src, width, height: extent.height, depth: extent.depth }))
+    let (address, pitch, height) = (pointer.pointer, pointer.pitch, pointer.ysize);
+    Ok(Side3d { memory_type, host: address, device: address, pitch, height, ..placed })
 }
 
+/// The driver's description of a 3D copy; `types` are those of linear memory, destination first. Of a copy of nothing
+/// nothing is checked.
+fn box_to_box(driver: &Driver, dst: &Object, src: &Object, extent: Extent, types: (u32, u32)) -> Result<Memcpy3d> {
+    let units = if extent.is_empty() { Units::BYTES } else { Units::of(driver, dst, src)? };
+    let width = extent.width.checked_mul(units.extent).ok_or(Error::INVALID_VALUE)?;
+    if !extent.is_empty() {
+        check_side(dst, extent)?;
+        check_side(src, extent)?;
+    }
+    let (dst, src) = (side(dst, units.dst, types.0)?, side(src, units.src, types.1)?);
+    Ok(Memcpy3d { dst, src, width, height: extent.height, depth: extent.depth })
+}
+
+/// None for nothing to copy.
 fn copy_3d(driver: &Driver, parameters: In<Memcpy3dParameters>) -> Result<Option<Memcpy3d>> {
     thread::bind(driver)?;
     let Memcpy3dParameters { dst, src, extent, kind } = parameters.read()?;
-    box_to_box(driver, &dst, &src, extent, Kind::new(kind)?.memory_types())
+    let types = Kind::new(kind)?.memory_types();
+    if extent.is_empty() { Ok(None) } else { box_to_box(driver, &dst, &src, extent, types).map(Some) }
 }
 
-fn copy_3d_peer(driver: &Driver, parameters: In<Memcpy3dPeerParameters>) -> Result<Option<Memcpy3d>> {
-    thread::bind(driver)?;
+/// The driver is asked even if there is nothing to copy, as was measured: a capture is lost all the same.
+fn copy_3d_peer(driver: &Driver, parameters: In<Memcpy3dPeerParameters>) -> Result<Memcpy3d> {
     let Memcpy3dPeerParameters { src, src_device, dst, dst_device, extent } = parameters.read()?;
-    let Some(mut copy) = box_to_box(driver, &dst, &src, extent, (DEVICE, DEVICE))? else { return Ok(None) };
-    (copy.dst.context, copy.src.context) = peer_contexts(driver, dst_device, src_device)?;
-    Ok(Some(copy))
+    thread::bind(driver)?;
+    let contexts = peer_contexts(driver, dst_device, src_device)?;
+    let mut copy = box_to_box(driver, &dst, &src, extent, (DEVICE, DEVICE))?;
+    (copy.dst.context, copy.src.context) = contexts;
+    Ok(copy)
 }
 
 /// The primary contexts of both devices of a peer copy, whose ordinals have to be in range.
@@ -313,19 +323,15 @@ api! {
     }
 
     fn cudaMemcpy3DPeer | cudaMemcpy3DPeer_ptds [driver, default] (parameters: In<Memcpy3dPeerParameters>) {
-        match copy_3d_peer(driver, parameters)? {
-            Some(copy) => driver.cuMemcpy3DPeer(default, &raw const copy),
-            None => Ok(()),
-        }
+        let copy = copy_3d_peer(driver, parameters)?;
+        driver.cuMemcpy3DPeer(default, &raw const copy)
     }
 
     fn cudaMemcpy3DPeerAsync | cudaMemcpy3DPeerAsync_ptsz [driver, default] (
         parameters: In<Memcpy3dPeerParameters>,
         stream: u64,
     ) {
-        match copy_3d_peer(driver, parameters)? {
-            Some(copy) => driver.cuMemcpy3DPeerAsync(default, &raw const copy, stream),
-            None => Ok(()),
-        }
+        let copy = copy_3d_peer(driver, parameters)?;
+        driver.cuMemcpy3DPeerAsync(default, &raw const copy, stream)
     }
 }

@@ -7,18 +7,20 @@ use crate::thread;
 
 api! {
     fn cudaDeviceCanAccessPeer [driver] (can: Out<i32>, device: i32, peer: i32) {
+        thread::check_device(driver, device)?;
+        thread::check_device(driver, peer)?;
         driver.cuDeviceCanAccessPeer(can, device, peer)
     }
 
     fn cudaDeviceEnablePeerAccess [driver] (peer: i32, flags: u32) {
         thread::check_device(driver, peer)?;
-        thread::bind(driver)?;
+        thread::bind_primary(driver)?;
         driver.cuCtxEnablePeerAccess(thread::primary(driver, peer)?, flags)
     }
 
     fn cudaDeviceDisablePeerAccess [driver] (peer: i32) {
         thread::check_device(driver, peer)?;
-        thread::bind(driver)?;
+        thread::bind_primary(driver)?;
         driver.cuCtxDisablePeerAccess(thread::primary(driver, peer)?)
     }
 

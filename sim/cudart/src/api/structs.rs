@@ -15,6 +15,13 @@ pub(crate) struct Extent {
     pub(crate) depth: u64,
 }
 
+impl Extent {
+    /// Whether there is nothing to copy.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.width == 0 || self.height == 0 || self.depth == 0
+    }
+}
+
 /// `cudaPos`.
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -80,14 +80,14 @@ fn peer_copies_break_a_capture_in_every_mode_enabled_or_not() {
                 rig.machine.enable_peer(rig.contexts[1], 0).unwrap();
             }
             rig.begin(stream, mode);
-            let refused = rig.machine.copy_peer_async(stream, &linear(b, a, 8));
+            let refused = rig.machine.copy_peer_async(stream, &linear(b, a, 8), NO_CONTEXTS);
             assert_eq!(refused, Err(Error::STREAM_CAPTURE_UNSUPPORTED));
             assert!(!rig.machine.capture_info(stream).unwrap().unwrap().valid);
             let later = rig.machine.copy(stream, &linear(b, a, 8), Completion::Async);
             assert_eq!(later, Err(Error::STREAM_CAPTURE_INVALIDATED));
             assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
             assert_eq!(rig.machine.capture_info(stream), Ok(None));
-            assert_eq!(rig.machine.copy_peer_async(stream, &linear(b, a, 8)), Ok(()));
+            assert_eq!(rig.machine.copy_peer_async(stream, &linear(b, a, 8), NO_CONTEXTS), Ok(()));
         }
     }
 }
@@ -154,6 +154,26 @@ fn legacy_stream_is_unusable_while_a_blocking_stream_captures() {
     assert_eq!(rig.peer_copy(b, a), Err(Error::STREAM_CAPTURE_IMPLICIT));
     assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
     assert_eq!(rig.peer_copy(b, a), Ok(()));
+}
+
+#[test]
+fn peer_copies_are_refused_before_their_arguments_are_looked_at() {
+    type Copy = fn(&Rig, StreamRef) -> Result<()>;
+    const REFUSED: [(Copy, Error); 4] = [
+        (|rig, _| rig.machine.copy_peer(DefaultStream::Legacy, &linear(0, 0, 0), NO_CONTEXTS), IMPLICIT),
+        (|rig, _| rig.machine.copy_peer(DefaultStream::Legacy, &linear(0, 1, 8), NO_CONTEXTS), IMPLICIT),
+        (|rig, _| rig.machine.copy_peer_async(LEGACY, &linear(0, 0, 0), NO_CONTEXTS), IMPLICIT),
+        (|rig, stream| rig.machine.copy_peer_async(stream, &linear(0, 0, 0), NO_CONTEXTS), UNSUPPORTED),
+    ];
+    const IMPLICIT: Error = Error::STREAM_CAPTURE_IMPLICIT;
+    const UNSUPPORTED: Error = Error::STREAM_CAPTURE_UNSUPPORTED;
+    for (copy, refusal) in REFUSED {
+        let rig = Rig::new(1);
+        let stream = rig.stream(0, Role::Blocking);
+        rig.begin(stream, CaptureMode::Relaxed);
+        assert_eq!(copy(&rig, stream), Err(refusal));
+        assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
+    }
 }
 
 #[test]

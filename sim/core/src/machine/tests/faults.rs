@@ -60,6 +60,8 @@ fn hanging_copy_leaves_all_else_usable() {
     let (rig, a, b) = faulty("hang:0>1");
     let hanging = rig.stream(0, Role::NonBlocking);
     rig.machine.copy(hanging, &linear(b, a, 8), Completion::Async).unwrap();
+    // Were it still queued, it would end here.
+    settle();
     rig.machine.disable_peer(rig.contexts[1]).unwrap();
     assert_eq!(rig.machine.stream_is_done(hanging), Ok(false));
     for stream in [rig.stream(0, Role::NonBlocking), rig.stream(1, Role::Blocking), LEGACY] {
