@@ -179,7 +179,10 @@ impl Validate {
     pub(crate) fn before(&self, driver: &impl Driver, seen: &Seen<'_>) -> (Option<Finding>, Instead) {
         let mut wrong = arguments::check(driver, &self.facts, seen);
         if self.is_strict() {
-            let first = wrong.iter().position(|finding| finding.code.is_some());
+            // A code that the function's own page lists goes before one that is another page's.
+            let is_listed = |code: Code| answers::documented(seen.function).contains(&code.0);
+            let first = wrong.iter().position(|finding| finding.code.is_some_and(is_listed));
+            let first = first.or_else(|| wrong.iter().position(|finding| finding.code.is_some()));
             let first = first.map(|position| wrong.swap_remove(position));
             let code = first.as_ref().and_then(|finding| finding.code);
             return (first, code.map_or(Instead::Forward, Instead::Answer));
