@@ -120,10 +120,7 @@ impl Call {
                 &RealDriver,
                 &ACCESS,
                 &linear,
-                Caller {
-                    thread: validate::tag(std::ptr::from_ref(thread) as usize),
-                    is_looked_at: thread.run.is_looked_at(site),
-                },
+                Caller { thread: thread.tag(), is_looked_at: thread.run.is_looked_at(site) },
             )
         {
             if thread.run.add(site, linear.bytes, kind == Kind::Copy) {
@@ -148,7 +145,11 @@ impl Call {
             let thread = unsafe { &mut *thread::current() };
             if self.function().layer() == Layer::Runtime {
                 let left = std::mem::replace(&mut thread.left, validate::left_by(&seen));
-                if let Some(finding) = validate::of_left(left, &seen) {
+                // Another runtime has another slot.
+                let left_by = std::mem::replace(&mut thread.left_by, self.route());
+                if left_by == self.route()
+                    && let Some(finding) = validate::of_left(left, &seen)
+                {
                     self.say(&finding, Some(ret));
                 }
             }
@@ -249,7 +250,8 @@ impl Call {
 
 /// The calling thread's tag.
 fn tag() -> u8 {
-    validate::tag(thread::current() as usize)
+    // SAFETY: the block is this thread's own; no other reference to it lives.
+    unsafe { &mut *thread::current() }.tag()
 }
 
 /// How a call of the runtime fails with a code: by arguments that it refuses before it does anything, or by the driver's

@@ -151,6 +151,11 @@ impl Call {
     pub(super) const fn function(self) -> Function {
         self.function
     }
+
+    /// By which of its routes the function was called.
+    pub(super) fn route(self) -> u8 {
+        entrance(self.function).position(self.slot) as u8
+    }
 }
 
 /// What was decided about a call. It has nothing to drop.
