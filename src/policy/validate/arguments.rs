@@ -74,8 +74,13 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
             }
         }
         [Value::Address(context), ..] => {
-            if current.is_none() {
-                add(Rule::AccessNoContext, "no context is current in this thread".to_owned());
+            match current {
+                None => add(Rule::AccessNoContext, "no context is current in this thread".to_owned()),
+                Some(current) if driver.context_id(current).is_none() => {
+                    let what = format!("the current context, {current:#x}, is no context any more");
+                    add(Rule::AccessInvalidContext, what);
+                }
+                Some(_) => {}
             }
             if driver.context_id(context).is_none() {
                 let what = if context == 0 { "NULL" } else { "no context (any more)" };
@@ -92,7 +97,12 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
     }
     match (device, peer) {
         (Some(device), Some(peer)) if device == peer => {
-            add(Rule::EnableSelf, format!("the peer is device {peer}, and so is the current device"));
+            let what = format!("the peer is device {peer}, and so is the current device");
+            let finding = Finding::new(Rule::EnableSelf, layer, what);
+            // Another context of the same device: no context is invalid, there is only no path.
+            let is_other = matches!(*seen.values, [Value::Address(peer), ..] if Some(peer) != current);
+            let code = if is_other { Some(Code::PEER_ACCESS_UNSUPPORTED) } else { finding.code };
+            found.push(Finding { code, ..finding });
         }
         (Some(device), Some(peer)) if driver.can_access(device, peer) == Ok(false) => {
             add(Rule::EnableUnsupported, format!("device {device} cannot access memory of device {peer}"));
@@ -102,7 +112,7 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
     if let [_, Value::UInt(flags)] = *seen.values
         && flags != 0
     {
-        add(Rule::EnableFlags, format!("flags={flags}"));
+        found.push(Finding::new(Rule::EnableFlags, layer, format!("flags={flags}")));
     }
     found
 }
@@ -137,7 +147,9 @@ fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
         && output.is_null()
     {
         let name = seen.function.arguments().first().copied().unwrap_or_default();
-        add(Rule::QueryNullOutput, format!("{name} is NULL"));
+        let finding = Finding::new(Rule::QueryNullOutput, seen.layer(), format!("{name} is NULL"));
+        // The page of the other function says nothing of it.
+        found.push(if attribute.is_some() { finding } else { finding.without_code() });
     }
     found
 }
@@ -253,7 +265,7 @@ fn check_given(layer: Layer, side: &Side, found: &mut Vec<Finding>) {
 /// What one side is, by the driver's account.
 enum Object {
     /// Memory at an address.
-    Memory { address: u64, memory: Memory, may_be_host: bool },
+    Memory { address: u64, memory: Memory },
     /// An address that the driver does not know.
     Unknown { address: u64, may_be_host: bool, was_freed: bool },
     /// An array that was created in sight.
@@ -280,7 +292,7 @@ impl Object {
             Given::Both { .. } | Given::Nothing | Given::Type(_) => return Self::Other,
         };
         match driver.memory(address) {
-            Some(memory) => Self::Memory { address, memory, may_be_host },
+            Some(memory) => Self::Memory { address, memory },
             None => Self::Unknown { address, may_be_host, was_freed: facts.was_freed(address) },
         }
     }
@@ -329,7 +341,8 @@ fn check_object(
             let is_allowed = may_be_host && rule == Rule::CopyHostMemory;
             add(if is_allowed { finding.without_code() } else { finding });
         }
-        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, may_be_host: false } => {
+        // A box may lie there, however the runtime says it to the driver.
+        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_box => {
             let what = format!("{name}={address:#x} is page-locked memory of the host");
             add(Finding::new(Rule::CopyPinnedHost, layer, what));
         }
