@@ -19,7 +19,8 @@ fn conformance(flavour: &str, table: &str) -> Program {
 
 fn every_row_as_on_real_gpus(flavour: &str) {
     let program = conformance(flavour, path(TABLE).to_str().unwrap());
-    let program = program.env("P2PSHIM_CAPTURE", "forward");
+    // Of each row by itself: tests/findings.rs.
+    let program = program.env("P2PSHIM_CAPTURE", "forward").findings_apart();
     let (plain, trace) = program.assert_same_preloaded();
     plain.assert_success();
     assert_eq!(plain.stdout.lines().last(), Some(ALL));
