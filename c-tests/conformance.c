@@ -8,6 +8,7 @@
  *   --only FROM-TO                these rows only, counted from 1
  *   --times N                     measure each row so often (default 1)
  *   --allow-crash-rows-error      where the real library crashes, an error code will do
+ *   --announce                    each row says on standard error when its setup begins, and when its call does
  *
  * Each row runs in a process of its own: this program executes itself with `--row N`, and the parent never touches CUDA.
  * A row is printed as soon as it and all before it are done; one that takes longer than 20 s says `timeout`. To measure
@@ -700,12 +701,20 @@ struct row {
 
 static const char reached[] = "reached\n";
 
+/* So that what others say on standard error can be told apart, by process and row. */
+static void announce(int number, const char *part)
+{
+    fprintf(stderr, "row %d in %d: %s\n", number, (int)getpid(), part);
+}
+
 /* Prints that the call was reached, then "ret\tlast\tv"; the last error must be gone once it was read. */
-static int run_row(const struct row *row)
+static int run_row(const struct row *row, int number, bool announced)
 {
     const struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     bool runtime = without("cuda", row->call) != NULL;
+    if (announced)
+        announce(number, "setup");
     char steps[MAX_LINE], *rest, *text;
     strcpy(steps, row->setup);
     text = strtok_r(steps, ";", &rest);
@@ -719,6 +728,8 @@ static int run_row(const struct row *row)
         cudaGetLastError();
     printf(reached);
     fflush(stdout);
+    if (announced)
+        announce(number, "call");
 
     int ret = evaluate(row->call);
     char last[64] = "-";
@@ -787,7 +798,7 @@ static time_t now(void)
     return at.tv_sec;
 }
 
-static struct child begin(int row, int time, const char *table)
+static struct child begin(int row, int time, const char *table, bool announced)
 {
     int ends[2];
     if (pipe(ends) != 0) {
@@ -807,7 +818,7 @@ static struct child begin(int row, int time, const char *table)
         close(ends[0]);
         close(ends[1]);
         alarm(TIMEOUT_SECONDS);
-        execl("/proc/self/exe", "conformance", "--row", text, table, (char *)NULL);
+        execl("/proc/self/exe", "conformance", "--row", text, table, announced ? "--announce" : NULL, (char *)NULL);
         perror("/proc/self/exe");
         _exit(2);
     }
@@ -846,7 +857,7 @@ struct run {
     const char *table;
     const struct row *rows;
     int from, to, jobs, times; /* rows from <= i < to */
-    bool measure, crash_or_error;
+    bool measure, crash_or_error, announced;
     int printed, same, wrong;
 };
 
@@ -905,7 +916,7 @@ static void run_all(struct run *run)
     int begun = 0, under_way = 0;
     while (begun < all || under_way > 0) {
         for (; begun < all && under_way < run->jobs; begun++)
-            running[under_way++] = begin(run->from + begun / run->times, begun % run->times, run->table);
+            running[under_way++] = begin(run->from + begun / run->times, begun % run->times, run->table, run->announced);
         bool any = false;
         for (int i = 0; i < under_way; i++) {
             char *answer = answers[running[i].row][running[i].time];
@@ -953,6 +964,8 @@ int main(int argc, char **argv)
             run.times = number_in(argv[++i], MAX_TIMES);
         else if (strcmp(argv[i], "--allow-crash-rows-error") == 0)
             run.crash_or_error = true;
+        else if (strcmp(argv[i], "--announce") == 0)
+            run.announced = true;
         else if (strcmp(argv[i], "measure") == 0 && i == 1)
             run.measure = true;
         else if (argv[i] && argv[i][0] != '-' && !run.table)
@@ -961,13 +974,13 @@ int main(int argc, char **argv)
             understood = false;
     }
     if (!understood || !run.table || !run.jobs || !run.times || (run.times > 1 && !run.measure)) {
-        fprintf(stderr, "usage: conformance [--jobs N] [--only FROM-TO] [--allow-crash-rows-error] TABLE.tsv\n"
-                        "       conformance measure [--jobs N] [--only FROM-TO] [--times N] TABLE.tsv\n");
+        fprintf(stderr, "usage: conformance [--jobs N] [--only FROM-TO] [--allow-crash-rows-error] [--announce] TABLE.tsv\n"
+                        "       conformance measure [--jobs N] [--only FROM-TO] [--times N] [--announce] TABLE.tsv\n");
         return 2;
     }
     int count = read_table(run.table, rows);
     if (only >= 0)
-        return only < count ? run_row(&rows[only]) : 2;
+        return only < count ? run_row(&rows[only], only + 1, run.announced) : 2;
     run.to = run.to < count ? run.to : count;
     run.printed = run.from;
     if (!run.measure)

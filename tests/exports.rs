@@ -25,7 +25,8 @@ fn expected(library: &Path) -> BTreeSet<String> {
         symbols.insert(format!("{name}@@P2PSHIM"));
     }
     symbols.insert("dlsym".to_owned());
-    for name in ["version", "api_count", "api_get", "option_count", "option_get", "pair_get"] {
+    for name in ["version", "api_count", "api_get", "option_count", "option_get", "pair_get", "rule_count", "rule_get"]
+    {
         symbols.insert(format!("p2pshim_{name}"));
     }
     symbols

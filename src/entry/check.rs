@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use super::guard::{Call, Decision, Running, is_in_a_child, unseen};
+use super::guard::{Call, Decision, Route, Running, is_in_a_child, unseen};
 use super::read;
 use super::thread;
 use crate::api::abi::{Code, Failing, Value, cudaMemcpy3DPeerParms};
@@ -105,7 +105,7 @@ impl Call {
 
     /// Says what there is to say of an outermost call that has returned.
     #[inline(never)]
-    pub(crate) fn look_at(self, values: &[Value], ret: Code, path: Option<Path>) {
+    pub(crate) fn look_at(self, route: Route, values: &[Value], ret: Code, path: Option<Path>) {
         let kind = Kind::of(self.function());
         if kind == Kind::Query && ret == Code::SUCCESS {
             return;
@@ -114,7 +114,7 @@ impl Call {
         let thread = unsafe { &mut *thread::current() };
         let site = self.return_address() as usize;
         let is_looked_at = thread.run.is_looked_at(site);
-        let by = Caller { thread: validate::tag(ptr::from_ref(thread) as usize), is_looked_at };
+        let by = Caller { thread: thread.tag(), is_looked_at };
         if ret == Code::SUCCESS
             && kind.copies()
             && thread.left == 0
@@ -127,11 +127,11 @@ impl Call {
             }
             return;
         }
-        self.look_after(values, ret, path);
+        self.look_after(route, values, ret, path);
     }
 
     #[cold]
-    fn look_after(self, values: &[Value], ret: Code, path: Option<Path>) {
+    fn look_after(self, route: Route, values: &[Value], ret: Code, path: Option<Path>) {
         if is_in_a_child() {
             return;
         }
@@ -140,23 +140,30 @@ impl Call {
             for finding in VALIDATE.after(&RealDriver, &seen) {
                 self.say(&finding, Some(ret));
             }
-            if let Some(linear) = read::linear(values).filter(|_| seen.has_succeeded()) {
-                linear.ends().into_iter().for_each(|address| ACCESS.learn(&RealDriver, address));
-            }
-            // SAFETY: the block is this thread's own; no other reference to it lives.
-            let thread = unsafe { &mut *thread::current() };
-            if self.function().layer() == Layer::Runtime {
-                let left = std::mem::replace(&mut thread.left, validate::left_by(&seen));
-                if let Some(finding) = validate::of_left(left, &seen) {
-                    self.say(&finding, Some(ret));
-                }
-            }
-            if let Some(linear) = read::linear(values).filter(|_| seen.has_succeeded())
-                && thread.run.add(self.return_address() as usize, linear.bytes, Kind::of(self.function()) == Kind::Copy)
+            if self.function().layer() == Layer::Runtime
+                && let Some(finding) = validate::of_left(self.take_left(route, &seen), &seen)
             {
+                self.say(&finding, Some(ret));
+            }
+            let Some(linear) = read::linear(values).filter(|_| seen.has_succeeded()) else { return };
+            linear.ends().into_iter().for_each(|address| ACCESS.learn(&RealDriver, address));
+            let (site, is_synchronous) = (self.return_address() as usize, Kind::of(self.function()) == Kind::Copy);
+            // SAFETY: the block is this thread's own; the reference ends with the statement.
+            let is_long = unsafe { &mut *thread::current() }.run.add(site, linear.bytes, is_synchronous);
+            if is_long {
                 self.say_of_run(values);
             }
         });
+    }
+
+    /// What was left in the last-error slot of the runtime that this call is one of; takes note of what it leaves itself.
+    fn take_left(self, route: Route, seen: &Seen<'_>) -> i32 {
+        let by = route.number(self.function());
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        let left = std::mem::replace(&mut thread.left, validate::left_by(seen));
+        // Another runtime has another slot.
+        if std::mem::replace(&mut thread.left_by, by) == by { left } else { 0 }
     }
 
     /// Says what a run of copies shows that has become long.
@@ -248,7 +255,8 @@ impl Call {
 
 /// The calling thread's tag.
 fn tag() -> u8 {
-    validate::tag(thread::current() as usize)
+    // SAFETY: the block is this thread's own; no other reference to it lives.
+    unsafe { &mut *thread::current() }.tag()
 }
 
 /// How a call of the runtime fails with a code: by arguments that it refuses before it does anything, or by the driver's

@@ -147,6 +147,13 @@ pub(crate) struct Call {
 #[derive(Clone, Copy)]
 pub(crate) struct Route(*const Slot);
 
+impl Route {
+    /// Which of a function's routes it is. Those of one runtime have the same number, whichever the function.
+    pub(super) fn number(self, function: Function) -> u8 {
+        entrance(function).position(self.0) as u8
+    }
+}
+
 impl Call {
     /// Which function.
     #[inline(always)]

@@ -104,7 +104,7 @@ macro_rules! define_hook {
                 call.show(running, &[$($argument.value()),*], ret, decision, path);
             }
             if is_looked_at && running.is_outermost() {
-                call.look_at(&[$($argument.value()),*], ret, path);
+                call.look_at(route, &[$($argument.value()),*], ret, path);
             }
             ret
         }

@@ -8,7 +8,7 @@ use std::arch::{asm, global_asm};
 use std::ops::Range;
 
 use crate::policy::path::Path;
-use crate::policy::validate::Run;
+use crate::policy::validate::{self, Fact, Run};
 
 /// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
 /// of either that calls again.
@@ -27,10 +27,14 @@ pub(crate) struct Thread {
     path: u8,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: u8,
+    /// What tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is looked at.
+    tag: u8,
     /// The code that the driver call inside this runtime call is to answer; 0 for none.
     pub(crate) forced: i32,
-    /// What a call about peer access has left in the runtime's last-error slot; 0 for nothing.
+    /// What a call about peer access has left in a runtime's last-error slot; 0 for nothing.
     pub(crate) left: i32,
+    /// By which route that runtime was called.
+    pub(crate) left_by: u8,
     /// The last copies from one place.
     pub(crate) run: Run,
     /// The pages that turned out to be there when memory was last read that might not have been.
@@ -129,6 +133,15 @@ impl Thread {
         self.readable.start <= from as usize && end <= self.readable.end && from.is_aligned()
     }
 
+    /// What tells this thread's streams from others'.
+    #[inline(always)]
+    pub(crate) fn tag(&mut self) -> u8 {
+        if self.tag == Fact::NO_THREAD {
+            self.tag = validate::next_tag();
+        }
+        self.tag
+    }
+
     /// Says that our own code is running, or no longer.
     pub(crate) fn set_busy(&mut self, busy: bool) {
         self.busy = busy;
@@ -146,8 +159,10 @@ mod tests {
             busy: false,
             path: 0,
             shard: 0,
+            tag: 0,
             forced: 0,
             left: 0,
+            left_by: 0,
             run: Run::NONE,
             readable: 0..0,
         }
@@ -164,6 +179,16 @@ mod tests {
             current() as usize
         });
         assert_ne!(there.join().unwrap(), here);
+    }
+
+    #[test]
+    fn tag_each_thread_has_its_own_until_there_are_too_many() {
+        let (mut one, mut other) = (fresh(), fresh());
+        let tags = [one.tag(), one.tag(), other.tag()];
+        assert!(tags[0] == tags[1] && tags[0] != Fact::NO_THREAD);
+        assert!(tags[0] != tags[2] || tags[0] == Fact::MANY);
+        (0..Fact::TAGS).for_each(|_| _ = fresh().tag());
+        assert_eq!(fresh().tag(), Fact::MANY);
     }
 
     #[test]

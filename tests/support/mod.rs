@@ -2,12 +2,16 @@
 
 #![allow(dead_code, reason = "each test crate uses a part")]
 
+pub(crate) mod findings;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use findings::Finding;
 
 /// After that, a program hangs.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -48,21 +52,35 @@ pub(crate) struct Program {
     args: Vec<String>,
     env: Vec<(String, String)>,
     libraries: Vec<PathBuf>,
+    findings_are_apart: bool,
 }
 
-/// What a program did. `shim` holds the lines on standard error that begin with `p2pshim`, `stderr` the others.
+/// What a program did. Of the lines on standard error that begin with `p2pshim`, `findings` holds those with a rule and
+/// `shim` the rest; `stderr` holds all others.
 #[derive(Debug)]
 pub(crate) struct Outcome {
+    /// The program with what tells its runs apart, as tests/golden/findings.tsv has it.
+    pub(crate) run: String,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) shim: Vec<String>,
+    pub(crate) findings: Vec<Finding>,
+    findings_are_apart: bool,
+    /// All lines on standard error, in their order.
+    pub(crate) lines: Vec<String>,
     pub(crate) status: String,
 }
 
 impl Program {
     /// Any program, found on `PATH` if it has no slash.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), args: Vec::new(), env: Vec::new(), libraries: Vec::new() }
+        Program {
+            path: path.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            libraries: Vec::new(),
+            findings_are_apart: false,
+        }
     }
 
     /// One of target/c-tests, on simulated GPUs.
@@ -77,6 +95,12 @@ impl Program {
 
     pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Program {
         self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Another test looks at its findings.
+    pub(crate) fn findings_apart(mut self) -> Program {
+        self.findings_are_apart = true;
         self
     }
 
@@ -109,8 +133,10 @@ impl Program {
     pub(crate) fn traced_with(&self, preload: &[&Path]) -> (Outcome, Trace) {
         let file = scratch("trace");
         let traced = self.clone().env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", file.to_string_lossy());
-        let outcome = traced.run(preload);
-        let trace = Trace::parse(&fs::read_to_string(&file).unwrap_or_default());
+        let mut outcome = traced.run(preload);
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let trace = Trace::parse(&text);
+        outcome.findings.extend(text.lines().filter_map(Finding::parse));
         let _ = fs::remove_file(file);
         (outcome, trace)
     }
@@ -132,10 +158,26 @@ impl Program {
         }
         command.envs(self.env.iter().cloned());
         let status = self.wait(command);
-        let outcome = Outcome::new(&take(&stdout), &take(&stderr), status);
+        let mut outcome = Outcome::new(self.name(), &take(&stdout), &take(&stderr), status);
+        outcome.findings_are_apart = self.findings_are_apart;
         // The dynamic linker does not fail when it cannot preload; it says so and goes on.
         assert!(!outcome.stderr.contains("cannot be preloaded"), "{}", outcome.stderr);
         outcome
+    }
+
+    /// Variables that matter, the file's name, arguments, and folders of libraries that are not the simulated ones.
+    fn name(&self) -> String {
+        /// Where something is written to.
+        const PLACES: [&str; 5] =
+            ["P2PSHIM_LOG", "P2PSHIM_LOG_FILE", "OTHERHOOK_LOG", "STANDIN_CUDA_LOG", "XDG_CACHE_HOME"];
+        let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let matters = |(name, _): &&(String, String)| !PLACES.contains(&name.as_str());
+        let variables = self.env.iter().filter(matters).map(|(name, value)| format!("{name}={value}"));
+        let args = self.args.iter().map(|arg| if arg.starts_with('/') { last(arg) } else { arg.clone() });
+        let libraries = self.libraries.iter().filter_map(|path| path.to_str()?.split_once("/target/"));
+        let libraries = libraries.filter(|(_, path)| *path != "sim/lib").map(|(_, path)| format!("on {path}"));
+        let file = [last(&self.path.to_string_lossy())];
+        variables.chain(file).chain(args).chain(libraries).collect::<Vec<_>>().join(" ")
     }
 
     fn wait(&self, mut command: Command) -> String {
@@ -168,12 +210,18 @@ impl Program {
 }
 
 impl Outcome {
-    fn new(stdout: &str, stderr: &str, status: String) -> Outcome {
-        let (shim, others): (Vec<&str>, Vec<&str>) = stderr.lines().partition(|line| line.starts_with("p2pshim"));
+    fn new(run: String, stdout: &str, stderr: &str, status: String) -> Outcome {
+        let (ours, others): (Vec<&str>, Vec<&str>) = stderr.lines().partition(|line| line.starts_with("p2pshim"));
+        let (findings, shim): (Vec<&str>, Vec<&str>) =
+            ours.into_iter().partition(|line| Finding::parse(line).is_some());
         Outcome {
+            run,
             stdout: stdout.to_owned(),
             stderr: others.join("\n"),
             shim: shim.into_iter().map(str::to_owned).collect(),
+            findings: findings.into_iter().filter_map(Finding::parse).collect(),
+            findings_are_apart: false,
+            lines: stderr.lines().map(str::to_owned).collect(),
             status,
         }
     }
@@ -184,9 +232,17 @@ impl Outcome {
         assert_eq!(plain.status, self.status, "status, plain (left) and {how} (right)");
     }
 
-    /// The shim must not have said anything on standard error.
+    /// The shim must not have said anything but what is wrong with the program's calls, and that as expected.
     pub(crate) fn assert_silent(&self) {
         assert!(self.shim.is_empty(), "lines of the shim on standard error: {:#?}", self.shim);
+        self.assert_findings();
+    }
+
+    /// What the shim has found wrong with the program's calls must be what tests/golden/findings.tsv has.
+    pub(crate) fn assert_findings(&self) {
+        if !self.findings_are_apart {
+            findings::check(&self.run, &self.findings);
+        }
     }
 
     pub(crate) fn assert_success(&self) {
@@ -230,6 +286,7 @@ impl Trace {
                     });
                 }
                 _ if shown.starts_with("debug: ") || shown.starts_with("info: ") => {}
+                _ if Finding::parse(line).is_some() => {}
                 _ => trace.warnings.push(shown.to_owned()),
             }
         }

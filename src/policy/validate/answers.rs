@@ -1,16 +1,18 @@
 //! What an error that the program gets means.
 
 use super::arguments::Finding;
-use super::call::{Kind, Seen};
+use super::call::{Given, Kind, PeerCall, Seen, Side};
 use super::rules::Rule;
 use crate::api::Function;
 use crate::api::Layer;
-use crate::api::abi::Code;
-use crate::policy::Driver;
+use crate::api::abi::{Code, Value};
+use crate::policy::{Driver, Holder};
 
 /// `cudaErrorStreamCaptureUnsupported`, `cudaErrorStreamCaptureImplicit`.
 const CAPTURE_UNSUPPORTED: Code = Code(900);
 const CAPTURE_IMPLICIT: Code = Code(906);
+/// `CUDA_ERROR_INVALID_HANDLE`.
+const INVALID_HANDLE: Code = Code(400);
 
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it.
 pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
@@ -48,18 +50,50 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
         _ => {}
     }
     // The one that is documented to be answered so; else the first, which is answered otherwise than documented.
-    let by_code = wrong.iter().position(|finding| finding.code == Some(ret)).unwrap_or(0);
-    if let Some(finding) = wrong.into_iter().nth(by_code).filter(|finding| fails(finding.rule)) {
+    let is_documented = |finding: &Finding| finding.code == Some(ret);
+    let by_code = wrong.iter().position(is_documented).unwrap_or(0);
+    let explains = |finding: &Finding| is_documented(finding) || fails(finding.rule);
+    if let Some(finding) = wrong.into_iter().nth(by_code).filter(explains) {
         return finding;
+    }
+    if let (INVALID_HANDLE, Some(&Value::Stream(stream))) = (ret, seen.values.last()) {
+        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is no stream (any more)"));
     }
     if (kind, ret) == (Kind::Access, Code::PEER_ACCESS_UNSUPPORTED) {
         return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
+    }
+    if let Some(what) = unreachable_mapping(driver, seen) {
+        return plain(Rule::CopyMappedNoAccess, &what);
+    }
+    if let Some(what) = short_slice(seen) {
+        return plain(Rule::Copy3dHeight, &what).without_code();
     }
     if documented(seen.function).contains(&ret.0) {
         plain(Rule::ErrorUnexplained, "the arguments look right")
     } else {
         plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
     }
+}
+
+/// What of a copy was mapped by the program, and is not its own device's to use.
+fn unreachable_mapping(driver: &impl Driver, seen: &Seen<'_>) -> Option<String> {
+    let call = PeerCall::new(seen.values, &seen.parameters).filter(|call| !call.is_empty())?;
+    let is_out_of_reach = |side: &&Side| {
+        let (Given::Device(address) | Given::Any(address)) = side.given else { return false };
+        let memory = driver.memory(address).filter(|memory| memory.holder == Holder::Mapped);
+        memory.is_some_and(|memory| !driver.mapped_access(address, memory.device))
+    };
+    let side = call.sides.iter().find(is_out_of_reach)?;
+    Some(format!("{} is mapped memory, which its own device may not read and write", side.name))
+}
+
+/// Which side's slices are shorter than the extent. With one slice the documentation does not mind, but the hardware does.
+fn short_slice(seen: &Seen<'_>) -> Option<String> {
+    let call = PeerCall::new(seen.values, &seen.parameters).filter(|call| call.is_box && !call.is_empty())?;
+    let [_, height, _] = call.extent;
+    let is_short = |side: &&Side| matches!(side.given, Given::Device(_) | Given::Any(_)) && side.rows < height;
+    let side = call.sides.iter().find(is_short)?;
+    Some(format!("{} has slices of {} rows, fewer than the extent's height of {height}", side.name, side.rows))
 }
 
 /// Whether what the rule is about can be why a call fails.

@@ -111,7 +111,7 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
     if let [_, Value::UInt(flags)] = *seen.values
         && flags != 0
     {
-        add(Rule::EnableFlags, format!("flags={flags}"));
+        found.push(Finding::new(Rule::EnableFlags, layer, format!("flags={flags}")));
     }
     found
 }
@@ -146,7 +146,9 @@ fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
         && output.is_null()
     {
         let name = seen.function.arguments().first().copied().unwrap_or_default();
-        add(Rule::QueryNullOutput, format!("{name} is NULL"));
+        let finding = Finding::new(Rule::QueryNullOutput, seen.layer(), format!("{name} is NULL"));
+        // The page of the other function says nothing of it.
+        found.push(if attribute.is_some() { finding } else { finding.without_code() });
     }
     found
 }
@@ -268,7 +270,7 @@ fn check_given(layer: Layer, side: &Side, found: &mut Vec<Finding>) {
 /// What one side is, by the driver's account.
 enum Object {
     /// Memory at an address.
-    Memory { address: u64, memory: Memory, may_be_host: bool },
+    Memory { address: u64, memory: Memory },
     /// An address that the driver does not know.
     Unknown { address: u64, may_be_host: bool, was_freed: bool },
     /// An array that was created in sight.
@@ -295,7 +297,7 @@ impl Object {
             Given::Both { .. } | Given::Nothing | Given::Type(_) => return Self::Other,
         };
         match driver.memory(address) {
-            Some(memory) => Self::Memory { address, memory, may_be_host },
+            Some(memory) => Self::Memory { address, memory },
             None => Self::Unknown { address, may_be_host, was_freed: facts.was_freed(address) },
         }
     }
@@ -345,7 +347,8 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             let is_allowed = may_be_host && rule == Rule::CopyHostMemory;
             add(if is_allowed { finding.without_code() } else { finding });
         }
-        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, may_be_host: false } => {
+        // A box may lie there, however the runtime says it to the driver.
+        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_box => {
             let what = format!("{name}={address:#x} is page-locked memory of the host");
             add(Finding::new(Rule::CopyPinnedHost, layer, what));
         }

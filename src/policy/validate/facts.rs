@@ -77,7 +77,7 @@ impl Facts {
     }
 
     fn count(&self, fact: Option<Fact>, by: i16) {
-        if let Some(fact) = fact.filter(|fact| fact.non_blocking && !fact.is_destroyed)
+        if let Some(fact) = fact.filter(|fact| fact.non_blocking && !fact.is_destroyed && fact.thread != Fact::MANY)
             && let Some(count) = self.counter(fact.device, fact.thread)
         {
             let _ = count.fetch_update(Relaxed, Relaxed, |count| count.checked_add_signed(by));
@@ -164,6 +164,8 @@ mod tests {
         facts.stream_is_made(0x200, stream(0, false));
         assert!(facts.has_non_blocking(1, 5) && !facts.has_non_blocking(0, 5));
         assert!(!facts.has_non_blocking(1, 6), "another thread's");
+        facts.stream_is_made(0x300, Fact { thread: Fact::MANY, ..stream(1, true) });
+        assert!(!facts.has_non_blocking(1, Fact::MANY), "any thread's");
         facts.stream_is_made(0x100, stream(0, true));
         assert!(facts.has_non_blocking(0, 5) && !facts.has_non_blocking(1, 5), "the handle was given again");
         facts.stream_is_gone(0x100);

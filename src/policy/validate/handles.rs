@@ -15,7 +15,7 @@ pub(crate) struct Fact {
     pub(crate) non_blocking: bool,
     /// Whether the program destroyed it.
     pub(crate) is_destroyed: bool,
-    /// For a stream: the thread that made it, as far as [`Fact::TAGS`] tell threads apart.
+    /// For a stream: the tag of the thread that made it.
     pub(crate) thread: u8,
 }
 
@@ -24,10 +24,19 @@ impl Fact {
     pub(crate) const NOWHERE: u8 = u8::MAX;
     /// How many tags of threads there are.
     pub(crate) const TAGS: usize = 1 << 6;
+    /// In place of a tag.
+    pub(crate) const NO_THREAD: u8 = 0;
+    /// The tag that all threads share for which there is none of their own.
+    pub(crate) const MANY: u8 = Self::TAGS as u8 - 1;
 
     /// What belongs to a device, no stream perhaps.
     pub(crate) const fn on(device: u8) -> Self {
-        Self { device, non_blocking: false, is_destroyed: false, thread: 0 }
+        Self { device, non_blocking: false, is_destroyed: false, thread: Self::NO_THREAD }
+    }
+
+    /// Whether a thread made it, as far as that is known.
+    pub(crate) fn is_of(self, thread: u8) -> bool {
+        self.thread == thread && thread != Self::MANY
     }
 
     fn pack(self) -> u64 {

@@ -89,7 +89,7 @@ fn check_synchronous(
         return;
     }
     let is_near = |fact: Fact| {
-        let is_own = fact.non_blocking && fact.thread == seen.thread;
+        let is_own = fact.non_blocking && fact.is_of(seen.thread);
         is_own && !fact.is_destroyed && devices.contains(&i32::from(fact.device))
     };
     let busy =

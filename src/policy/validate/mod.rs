@@ -69,12 +69,12 @@ pub(crate) struct Caller {
     pub(crate) is_looked_at: bool,
 }
 
-/// A tag for a thread, by anything that tells threads apart.
-#[inline(always)]
-pub(crate) fn tag(thread: usize) -> u8 {
-    /// Spreads neighbours (Fibonacci hashing).
-    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-    ((thread as u64).wrapping_mul(SPREAD) >> (64 - Fact::TAGS.trailing_zeros())) as u8
+/// A tag for one more thread: its own, as long as there are any.
+#[cold]
+pub(crate) fn next_tag() -> u8 {
+    static NEXT: AtomicU8 = AtomicU8::new(Fact::NO_THREAD + 1);
+    let next = NEXT.fetch_update(Relaxed, Relaxed, |next| (next < Fact::MANY).then_some(next + 1));
+    next.unwrap_or(Fact::MANY)
 }
 
 const OFF: u8 = 0;

@@ -2,8 +2,10 @@
 //!
 //! # How to add a rule
 //!
-//! Add one row, find it in `arguments`, `answers` or `hazards`, and give it a row in tests/golden/findings.tsv that makes it
-//! speak and one that does not. `make header` writes docs/MESSAGES.md anew. An id is never renamed and never reused.
+//! Add one row, find it in `arguments`, `answers` or `hazards`, and make it speak, and be silent beside it: by rows of the
+//! conformance tables if one call in a fresh process can show it, else by a case of c-tests/cases/findings.c and
+//! tests/findings.rs, which says so as long as there is neither. `make header` writes docs/MESSAGES.md anew. An id is never
+//! renamed and never reused.
 //!
 //! The documentation is that of CUDA 13.0; what real hardware does was measured: docs/CONFORMANCE.md.
 
@@ -206,7 +208,7 @@ rules! {
         "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
         "Memory Management (driver): a stream that is none is answered with invalid handle; the runtime's page does not say."
         "The library crashes."
-        "The program destroyed this stream before. The handle may be given to another stream at any time, so that the copy lands there."
+        "The stream was destroyed before, by the program or with its context. The handle may be given to another stream at any time, so that the copy lands there."
         "Destroy streams after the last call that names them, and set the variable to NULL then.";
 
     CopyOverlap "P2P-copy-overlap" Hazard [0, 0]
@@ -256,7 +258,7 @@ rules! {
     Copy3dHeight "P2P-copy3d-height" Error [12, 1]
         "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
         "Memory Management: the height of the memory (ysize, srcHeight, dstHeight) tells where the next slice begins; one that is smaller than the extent is an error."
-        "Answered with invalid pitch value by the runtime, invalid value by the driver."
+        "Answered with invalid pitch value by the runtime, invalid value by the driver. The runtime refuses a height that is too small for the only slice as well, with invalid value."
         "Slices would lie inside each other."
         "Set ysize (srcHeight, dstHeight) to the rows of one slice as allocated.";
 
@@ -350,7 +352,7 @@ rules! {
         "cuCtxEnablePeerAccess, cuCtxDisablePeerAccess"
         "Peer Context Memory Access: a context that is none is answered with invalid context."
         "Answered with 709, context is destroyed; NULL with 201."
-        "The peer's context was destroyed, its device was reset, its primary context released, or it never was one."
+        "The context was destroyed, its device was reset, its primary context released, or it never was one. The peer's is meant, or the current one."
         "Pass a context that exists; after a reset, retain the primary context again and enable access again.";
 
     AccessNoContext "P2P-access-no-context" Error [0, 201]
@@ -374,10 +376,10 @@ rules! {
         "The output was not written: what the program reads there is what was there before."
         "Compare with cudaGetDeviceCount in this process.";
 
-    QueryNullOutput "P2P-query-null-output" Error [0, 0]
+    QueryNullOutput "P2P-query-null-output" Error [1, 1]
         "cudaDeviceCanAccessPeer, cudaDeviceGetP2PAttribute, cuDeviceCanAccessPeer, cuDeviceGetP2PAttribute"
-        "Peer Device Memory Access: the output is a returned value; about NULL it says nothing."
-        "Answered with invalid value."
+        "Device Management: NULL for the attribute's value is answered with invalid value; the pages of cudaDeviceCanAccessPeer and cuDeviceCanAccessPeer say nothing of NULL."
+        "Answered with invalid value by all of them."
         "There is nowhere to write the answer to."
         "Pass the address of an int.";
 
@@ -438,7 +440,7 @@ rules! {
         "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess"
         "Error Handling: cudaGetLastError returns the last error of any call in this thread, and clears it; nothing else does."
         ""
-        "704 or 705 of an earlier call is still in the last-error slot: the next check after a kernel launch finds it, and blames the kernel."
+        "704 and 705 stay in the slot until it is read; no success clears it. The next check after a kernel launch finds them, and blames the kernel."
         "Call cudaGetLastError() after an enable or disable that answered 704 or 705.";
 
     ErrorUndocumented "P2P-error-undocumented" Error [0, 0]
@@ -461,21 +463,21 @@ rules! {
         "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
         "Memory Management: the copy is asynchronous, and ordered with the work of its stream only."
         "The same."
-        "The stream belongs to a device that is neither source nor destination, so the copy is ordered with nothing that either of them does."
+        "A stream of a third device orders the copy with nothing that source or destination do: it may read what is not written yet, and overwrite what is still read."
         "Use a stream of the source or the destination, or make both wait with events (cudaStreamWaitEvent).";
 
     OrderDefaultStream "P2P-order-default-stream" Hazard [0, 0]
         "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
         "Stream Management: stream 0 is the default stream of the current device."
         "The same."
-        "The current device is neither source nor destination, so the copy is ordered with nothing that either of them does."
+        "The default stream of a third device orders the copy with nothing that source or destination do: it may read what is not written yet, and overwrite what is still read."
         "Call cudaSetDevice for the source or the destination first, or pass a stream of one of them.";
 
     OrderNonBlocking "P2P-order-non-blocking" Hazard [0, 0]
         "cudaMemcpyPeer, cudaMemcpy3DPeer, cuMemcpyPeer, cuMemcpy3DPeer"
         "Programming guide: the copy begins after all commands issued to either device, and ends before later ones."
         "Not so for non-blocking streams: the copy does not wait for their work, and reads what was there before."
-        "A non-blocking stream of one of the devices has work under way that this copy does not wait for."
+        "Non-blocking streams are not waited for: the copy may read what their work is still to write, and overwrite what it is still to read."
         "Synchronize that stream first (cudaStreamSynchronize), or copy asynchronously on it.";
 
     // ---- Performance ----
@@ -492,7 +494,7 @@ rules! {
         "Stream Ordered Memory Allocator: memory of a pool is accessible from other devices only after cudaMemPoolSetAccess; enabling peer access does not do it."
         "On two H200 39 instead of 396 GB/s, with peer access enabled."
         "Memory of cudaMallocAsync goes through the host, though peer access may be enabled."
-        "Run it with P2PSHIM_POOLS=auto, the default, or call cudaMemPoolSetAccess for the other device.";
+        "Run it with P2PSHIM_ACCESS=auto and P2PSHIM_POOLS=auto, the defaults, or call cudaMemPoolSetAccess for the other device.";
 
     StagedMapped "P2P-staged-mapped" Performance [0, 0]
         "all peer copies"
