@@ -284,7 +284,7 @@ impl Variable {
                 if words().any(|word| word == value) {
                     return Ok(());
                 }
-                let nearest = nearest(value, words());
+                let nearest = meant(value, words, default);
                 Err(format!("{name}={value:?}: no such value; did you mean {nearest}? The default holds: {default}"))
             }
             Values::Free(_) if name == "P2PSHIM_LOG" => check_filter(value).map_err(|why| {
@@ -346,6 +346,17 @@ fn check_filter(filter: &str) -> Result<(), String> {
 /// Whether a variable claims to be ours. P2PSIM_…, the simulated GPUs' prefix, is not.
 fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+/// The candidate that a word most likely stands for: what other programs take for off or on, or the nearest.
+fn meant<'a, I: Iterator<Item = &'a str>>(word: &str, candidates: impl Fn() -> I, default: &'a str) -> &'a str {
+    const SYNONYMS: [(&str, [&str; 4]); 2] =
+        [("off", ["0", "false", "no", "none"]), ("on", ["1", "true", "yes", "all"])];
+    let is_one = |words: &[&str]| words.iter().any(|synonym| synonym.eq_ignore_ascii_case(word));
+    let Some((stands_for, _)) = SYNONYMS.iter().find(|(_, words)| is_one(words)) else {
+        return nearest(word, candidates());
+    };
+    candidates().find(|candidate| candidate == stands_for).unwrap_or(default)
 }
 
 /// The candidate with the fewest edits from `word`.
@@ -423,6 +434,22 @@ mod tests {
             warnings[1].contains("P2PSHIM_LOG=\"trce\"") && warnings[1].contains("did you mean trace?"),
             "{warnings:?}"
         );
+    }
+
+    #[test]
+    fn read_words_of_other_programs_for_off_and_on_are_understood_as_such() {
+        for (name, value, meant) in [
+            ("P2PSHIM", "0", "off"),
+            ("P2PSHIM", "False", "off"),
+            ("P2PSHIM", "1", "on"),
+            ("P2PSHIM_ACCESS", "no", "off"),
+            ("P2PSHIM_VALIDATE", "0", "off"),
+            ("P2PSHIM_VALIDATE", "1", "warn"),
+        ] {
+            let (config, warnings) = read(&[(name, value)]);
+            assert_eq!(config, Config::default());
+            assert!(warnings[0].contains(&format!("did you mean {meant}?")), "{warnings:?}");
+        }
     }
 
     #[test]
