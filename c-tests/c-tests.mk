@@ -24,7 +24,7 @@ C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
 # Programs of the driver API alone, found by an adversary.
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
-  context_ends_during_proof access_stress
+  context_ends_during_proof access_stress first_call_wrong streams_reused
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost
 
@@ -33,7 +33,7 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES)
@@ -44,7 +44,7 @@ $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1): | sim ;
 
-C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver)
+C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
 $(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
@@ -125,6 +125,8 @@ $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -lpthread -o $@
+$(C_TESTS)/reusing-driver/libcuda.so.1: reusing_driver.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -lpthread -o $@
 $(C_TESTS)/standin-runtime/libcudart.so.12: standin_runtime.c c-tests/lib/cudart12.map
 	$(C_TESTS_CC) $(C_LIBRARY) -fexceptions $(CU12) $< -Wl,-soname,libcudart.so.12,--version-script=c-tests/lib/cudart12.map -o $@
 $(C_TESTS)/stub/libcudart.so.12: stub_runtime.c

@@ -237,6 +237,36 @@ fn strict_random_arguments_with_wild_parameters_are_survived() {
     }
 }
 
+#[test]
+fn strict_first_call_is_refused_as_the_second() {
+    let call = "cuMemcpyPeer(memory[1], NULL, memory[0], contexts[0], SIZE) = ";
+    let answers = |answer: &str| format!("{call}{answer}\n{call}{answer}\n");
+    let program = Program::case("first_call_wrong");
+    assert_eq!(program.plain().stdout, answers("CUDA_SUCCESS"));
+    let strict = program.clone().env(STRICT.0, STRICT.1).preloaded();
+    strict.assert_success();
+    assert_eq!(strict.stdout, answers("CUDA_ERROR_INVALID_CONTEXT"));
+    for validate in ["warn", "off", "something else"] {
+        assert_eq!(program.clone().env(STRICT.0, validate).preloaded().stdout, answers("CUDA_SUCCESS"), "{validate}");
+    }
+}
+
+// ---- handles that are given again ----
+
+/// In a race nobody wins each time: the driver below ends the program if it is ever asked about a stream that is gone.
+#[test]
+fn streams_whose_handles_are_given_again_are_not_taken_for_destroyed_ones() {
+    for what in ["handles", "queries"] {
+        for validate in ["warn", "strict"] {
+            let program = Program::new(path("target/c-tests/streams_reused")).arg(what);
+            let program = program.libraries("target/c-tests/reusing-driver").env("P2PSHIM_ACCESS", "app");
+            let outcome = program.env(STRICT.0, validate).preloaded();
+            assert_eq!(outcome.stdout, "0 copies refused\n", "{what}, {validate}: {outcome:#?}");
+            outcome.assert_success();
+        }
+    }
+}
+
 // ---- strict answers, and the documentation ----
 
 /// A row of a table of conformance.

@@ -3,13 +3,13 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use super::guard::{Call, Decision, Route, Running, is_in_a_child, unseen};
+use super::guard::{Call, Decision, Route, Running, hands_out_hooks, is_in_a_child, unseen};
 use super::read;
 use super::thread;
 use crate::api::abi::{Code, Failing, Value, cudaMemcpy3DPeerParms};
 use crate::api::{Function, Layer};
 use crate::policy::path::Path;
-use crate::policy::validate::{self, Caller, Fact, Finding, Kind, Parameters, Seen};
+use crate::policy::validate::{self, Array, Caller, Fact, Finding, Kind, Parameters, Seen};
 use crate::policy::{ACCESS, Driver, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::record;
@@ -30,10 +30,13 @@ impl Call {
     pub(crate) fn due(self, values: &[Value], room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Due> {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        if self.function().layer() == Layer::Driver && thread.forced != 0 {
-            return Some(Due::Answer(Code(std::mem::take(&mut thread.forced))));
+        if !thread.is_outermost(self.stack()) {
+            let is_forced = self.function().layer() == Layer::Driver && thread.forced != 0;
+            return is_forced.then(|| Due::Answer(Code(std::mem::take(&mut thread.forced))));
         }
-        let is_looked_at = thread.is_outermost() && (VALIDATE.is_strict() || self.may_crash(values));
+        // A call of the runtime that was to fail may have been left by longjmp.
+        thread.forced = 0;
+        let is_looked_at = VALIDATE.is_strict() || self.may_crash(values);
         if is_looked_at { self.look_before(values, room) } else { None }
     }
 
@@ -66,7 +69,8 @@ impl Call {
     #[cold]
     #[inline(never)]
     fn look_before(self, values: &[Value], room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Due> {
-        if is_in_a_child() {
+        // Only now are the options read, if this is the first call.
+        if !hands_out_hooks() || !VALIDATE.is_on() || is_in_a_child() {
             return None;
         }
         unseen(|| {
@@ -214,6 +218,53 @@ impl Call {
         unsafe { &mut *thread::current() }.left = 0;
     }
 
+    /// Takes note of streams and arrays that are about to be destroyed. Not only when they are: by then another thread may
+    /// have been given the handle anew.
+    #[inline(always)]
+    pub(crate) fn note_going(self, values: &[Value]) {
+        let facts = VALIDATE.facts();
+        match (self.function(), values) {
+            (Function::cuStreamDestroy | Function::cuStreamDestroy_v2, &[Value::Stream(stream)]) if self.is_noted() => {
+                unseen(|| facts.stream_is_gone(stream));
+            }
+            (Function::cuArrayDestroy, &[Value::Address(array)]) if self.is_noted() => {
+                unseen(|| facts.array_is_gone(array));
+            }
+            (
+                Function::cuCtxDestroy
+                | Function::cuCtxDestroy_v2
+                | Function::cuDevicePrimaryCtxReset
+                | Function::cuDevicePrimaryCtxReset_v2
+                | Function::cuDevicePrimaryCtxRelease
+                | Function::cuDevicePrimaryCtxRelease_v2,
+                _,
+            ) if self.is_noted() => unseen(|| facts.contexts_have_changed()),
+            _ => {}
+        }
+    }
+
+    fn is_noted(self) -> bool {
+        hands_out_hooks() && VALIDATE.is_on()
+    }
+
+    /// Takes note that a stream or an array was not destroyed.
+    pub(super) fn note_kept(self, values: &[Value], ret: Code) {
+        /// `CUDA_ERROR_INVALID_HANDLE`: there is none (any more).
+        const INVALID_HANDLE: Code = Code(400);
+        if ret == Code::SUCCESS || ret == INVALID_HANDLE {
+            return;
+        }
+        match (self.function(), values) {
+            (Function::cuStreamDestroy | Function::cuStreamDestroy_v2, &[Value::Stream(stream)]) => {
+                VALIDATE.facts().streams.forget(stream);
+            }
+            (Function::cuArrayDestroy, &[Value::Address(array)]) => {
+                unseen(|| VALIDATE.facts().array_is_there(array));
+            }
+            _ => {}
+        }
+    }
+
     /// Takes note of streams and arrays that were made.
     pub(super) fn note_made(self, values: &[Value]) {
         if !VALIDATE.is_on() {
@@ -238,18 +289,22 @@ impl Call {
                 VALIDATE.facts().stream_is_made(stream, Fact { non_blocking, thread: tag(), ..Fact::on(device) });
             }
             (Function::cuArrayCreate_v2, &[Value::Address(out), Value::Address(descriptor)]) => {
-                if let Some((array, shape)) = read::handle_at(out as *const usize).zip(read::array_2d(descriptor)) {
-                    VALIDATE.facts().array_is_made(array, shape);
-                }
+                note_array(out, read::array_2d(descriptor));
             }
             (Function::cuArray3DCreate_v2, &[Value::Address(out), Value::Address(descriptor)]) => {
-                if let Some((array, shape)) = read::handle_at(out as *const usize).zip(read::array_3d(descriptor)) {
-                    VALIDATE.facts().array_is_made(array, shape);
-                }
+                note_array(out, read::array_3d(descriptor));
             }
-            (Function::cuArrayDestroy, &[Value::Address(array)]) => VALIDATE.facts().array_is_gone(array),
             _ => {}
         });
+    }
+}
+
+/// Takes note of an array that was made, of which the shape may not be known.
+fn note_array(out: usize, shape: Option<Array>) {
+    match (read::handle_at(out as *const usize), shape) {
+        (Some(array), Some(shape)) => VALIDATE.facts().array_is_made(array, shape),
+        (Some(array), None) => VALIDATE.facts().array_is_there(array),
+        (None, _) => {}
     }
 }
 

@@ -67,6 +67,9 @@ fn start() -> Mode {
         }
         STARTED.call_once(|| {
             let mode = fenced(|| Some(configure(&mut warnings))).unwrap_or(Mode::Forward);
+            if mode == Mode::Forward {
+                VALIDATE.stop();
+            }
             MODE.store(mode as u8, Relaxed);
         });
         record::log::warnings(&warnings);
@@ -159,6 +162,12 @@ impl Call {
     #[inline(always)]
     pub(super) const fn function(self) -> Function {
         self.function
+    }
+
+    /// The stack pointer at entry.
+    #[inline(always)]
+    pub(super) const fn stack(self) -> usize {
+        self.stack
     }
 }
 
@@ -562,7 +571,11 @@ impl Call {
                 let is_gone = !driver::is_primary_active(device);
                 ACCESS.contexts_have_changed(&RealDriver, is_gone.then_some(device), None);
             }),
-            (_, &[Value::Stream(stream), ..]) => self.note_stream(stream, ret),
+            (_, &[Value::Stream(stream), ..]) => {
+                self.note_kept(values, ret);
+                self.note_stream(stream, ret);
+            }
+            (Function::cuArrayDestroy, _) => self.note_kept(values, ret),
             _ if ret == Code::SUCCESS => self.note_made(values),
             _ => {}
         }
@@ -570,12 +583,6 @@ impl Call {
 
     /// Takes note of captures that begin and end.
     fn note_stream(self, stream: usize, ret: Code) {
-        if matches!(self.function, Function::cuStreamDestroy | Function::cuStreamDestroy_v2)
-            && ret == Code::SUCCESS
-            && VALIDATE.is_on()
-        {
-            VALIDATE.facts().stream_is_gone(stream);
-        }
         // Unless our own code runs, which begins none.
         unseen(|| {
             let thread = thread::current() as usize;

@@ -119,6 +119,7 @@ macro_rules! define_hook {
             let Some(real) = call.real(route) else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
+            call.note_going(&[$($argument.value()),*]);
             let ret = match call.refused(&[$($argument.value()),*]) {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },

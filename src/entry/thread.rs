@@ -90,10 +90,12 @@ impl Thread {
         depth
     }
 
-    /// Whether no call encloses one that is about to enter. One that was left otherwise than by returning may hide that.
+    /// Whether no call encloses one that is about to enter with this stack pointer. Calls that were left otherwise than by
+    /// returning do not count.
     #[inline(always)]
-    pub(crate) fn is_outermost(&self) -> bool {
-        self.depth == 0
+    pub(crate) fn is_outermost(&self, stack: usize) -> bool {
+        let [outermost, ..] = self.calls;
+        self.depth == 0 || outermost <= stack
     }
 
     /// Forgets the call that `enter` returned `depth` for, and all inside it.
@@ -208,6 +210,7 @@ mod tests {
         let mut thread = fresh();
         thread.enter(900);
         thread.enter(800);
+        assert!(thread.is_outermost(900) && !thread.is_outermost(899));
         assert_eq!(thread.enter(900), 0, "both frames are gone");
         thread.enter(800);
         assert_eq!(thread.enter(850), 1, "the inner frame is gone");

@@ -60,14 +60,14 @@ fn bad_ordinal(driver: &impl Driver, name: &str, ordinal: i32) -> Option<String>
 fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let layer = seen.layer();
-    let mut add = |rule, what| found.push(Finding::new(rule, layer, what));
+    let of = |rule, what| Finding::new(rule, layer, what);
     let current = driver.current_context();
     let device = current.and_then(|context| driver.device_of_context(context));
     let enables = matches!(seen.function, Function::cudaDeviceEnablePeerAccess | Function::cuCtxEnablePeerAccess);
     let peer = match *seen.values {
         [Value::Ordinal(peer), ..] => {
             if let Some(what) = bad_ordinal(driver, "peerDevice", peer) {
-                add(Rule::EnableDeviceOrdinal, what);
+                found.push(of(Rule::EnableDeviceOrdinal, what));
                 None
             } else {
                 Some(peer)
@@ -75,16 +75,17 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
         }
         [Value::Address(context), ..] => {
             match current {
-                None => add(Rule::AccessNoContext, "no context is current in this thread".to_owned()),
+                None => found.push(of(Rule::AccessNoContext, "no context is current in this thread".to_owned())),
                 Some(current) if driver.context_id(current).is_none() => {
                     let what = format!("the current context {current:#x} is no context any more");
-                    add(Rule::AccessInvalidContext, what);
+                    // The documentation speaks of the peer's only.
+                    found.push(of(Rule::AccessInvalidContext, what).without_code());
                 }
                 Some(_) => {}
             }
             if driver.context_id(context).is_none() {
                 let what = if context == 0 { "NULL" } else { "no context (any more)" };
-                add(Rule::AccessInvalidContext, format!("peerContext={context:#x} is {what}"));
+                found.push(of(Rule::AccessInvalidContext, format!("peerContext={context:#x} is {what}")));
                 None
             } else {
                 driver.device_of_context(context)
@@ -101,17 +102,17 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
     };
     match (device, peer) {
         (Some(_), Some(peer)) if is_self => {
-            add(Rule::EnableSelf, format!("the peer is device {peer}, and so is the current device"));
+            found.push(of(Rule::EnableSelf, format!("the peer is device {peer}, and so is the current device")));
         }
         (Some(device), Some(peer)) if device == peer || driver.can_access(device, peer) == Ok(false) => {
-            add(Rule::EnableUnsupported, format!("device {device} cannot access memory of device {peer}"));
+            found.push(of(Rule::EnableUnsupported, format!("device {device} cannot access memory of device {peer}")));
         }
         _ => {}
     }
     if let [_, Value::UInt(flags)] = *seen.values
         && flags != 0
     {
-        found.push(Finding::new(Rule::EnableFlags, layer, format!("flags={flags}")));
+        found.push(of(Rule::EnableFlags, format!("flags={flags}")));
     }
     found
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::handles::{Fact, Handles};
 
@@ -25,13 +25,15 @@ const DEVICES: usize = 64;
 /// What is known of the program's handles and memory.
 pub(crate) struct Facts {
     /// Streams.
-    pub(super) streams: Handles,
+    pub(crate) streams: Handles,
     /// Contexts.
     pub(super) contexts: Handles,
     /// How many non-blocking streams each device has, by the tag of the thread that made them.
     non_blocking: [[AtomicU16; Fact::TAGS]; DEVICES],
     /// None for one that was destroyed.
     arrays: Mutex<BTreeMap<usize, Option<Array>>>,
+    /// Held while the driver is asked about streams: those that are about to be destroyed wait for that.
+    asking: RwLock<()>,
     /// What threads freed lately, by their tags: threads that free at the same time must not wait for each other.
     frees: [Frees; Fact::TAGS],
 }
@@ -56,6 +58,7 @@ impl Facts {
             contexts: Handles::new(),
             non_blocking: [const { [const { AtomicU16::new(0) }; Fact::TAGS] }; DEVICES],
             arrays: Mutex::new(BTreeMap::new()),
+            asking: RwLock::new(()),
             frees: [const { Frees::new() }; Fact::TAGS],
         }
     }
@@ -68,12 +71,24 @@ impl Facts {
         self.count(Some(fact), 1);
     }
 
-    /// Takes note that a stream is destroyed.
+    /// A stream of which something holds that nobody is about to destroy while it is asked.
+    pub(super) fn find_stream(&self, is_it: impl Fn(usize, Fact) -> bool) -> Option<(usize, Fact)> {
+        let _asking = self.asking.read().unwrap_or_else(PoisonError::into_inner);
+        self.streams.iter().find(|&(stream, fact)| is_it(stream, fact))
+    }
+
+    /// Waits for those who are asking the driver about streams that they have found before.
+    fn let_askers_finish(&self) {
+        drop(self.asking.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Takes note that a stream is destroyed, or about to be.
     pub(crate) fn stream_is_gone(&self, stream: usize) {
         let before = self.streams.find(stream);
         self.count(before, -1);
         let device = before.map_or(Fact::NOWHERE, |fact| fact.device);
         self.streams.set(stream, Fact { is_destroyed: true, ..Fact::on(device) });
+        self.let_askers_finish();
     }
 
     fn count(&self, fact: Option<Fact>, by: i16) {
@@ -95,11 +110,12 @@ impl Facts {
         self.non_blocking.get(usize::from(device))?.get(usize::from(thread))
     }
 
-    /// Forgets all contexts, and the devices of streams: some context has ended.
+    /// Forgets all contexts, and the devices of streams: some context has ended, or is about to.
     pub(crate) fn contexts_have_changed(&self) {
         self.contexts.retain(|_| false);
         self.streams.retain(|fact| fact.is_destroyed);
         self.non_blocking.iter().flatten().for_each(|count| count.store(0, Relaxed));
+        self.let_askers_finish();
     }
 
     /// Takes note of an array.
@@ -117,6 +133,14 @@ impl Facts {
     pub(crate) fn array_is_gone(&self, handle: usize) {
         if let Some(known) = self.arrays().get_mut(&handle) {
             *known = None;
+        }
+    }
+
+    /// Takes note that there is an array where one was destroyed.
+    pub(crate) fn array_is_there(&self, handle: usize) {
+        let mut arrays = self.arrays();
+        if arrays.get(&handle) == Some(&None) {
+            arrays.remove(&handle);
         }
     }
 

@@ -92,8 +92,7 @@ fn check_synchronous(
         let is_own = fact.non_blocking && fact.is_of(seen.thread);
         is_own && !fact.is_destroyed && devices.contains(&i32::from(fact.device))
     };
-    let busy =
-        facts.streams.iter().find(|&(stream, fact)| is_near(fact) && driver.is_stream_idle(stream) == Some(false));
+    let busy = facts.find_stream(|stream, fact| is_near(fact) && driver.is_stream_idle(stream) == Some(false));
     if let Some((stream, fact)) = busy {
         let what = format!("stream {stream:#x} of device {} is non-blocking, and has work under way", fact.device);
         found.push(Finding::new(Rule::OrderNonBlocking, seen.layer(), what));

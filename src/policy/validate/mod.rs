@@ -18,6 +18,7 @@ mod rules;
 mod tests;
 
 pub(crate) use arguments::Finding;
+use call::{Given, PeerCall};
 pub(crate) use call::{Kind, Parameters, Seen};
 pub(crate) use facts::Array;
 pub(crate) use handles::Fact;
@@ -80,11 +81,13 @@ pub(crate) fn next_tag() -> u8 {
 const OFF: u8 = 0;
 const WARN: u8 = 1;
 const STRICT: u8 = 2;
+/// The options have not been read: a call is looked at, and they are read then.
+const UNKNOWN: u8 = 3;
 
 impl Validate {
     pub(crate) const fn new() -> Self {
         Self {
-            mode: AtomicU8::new(OFF),
+            mode: AtomicU8::new(UNKNOWN),
             facts: Facts::new(),
             enabled: Mutex::new(BTreeMap::new()),
             found: Mutex::new(BTreeMap::new()),
@@ -113,10 +116,10 @@ impl Validate {
         self.mode.load(Relaxed) != OFF
     }
 
-    /// Whether documented errors are answered.
+    /// Whether documented errors are answered, or may be.
     #[inline(always)]
     pub(crate) fn is_strict(&self) -> bool {
-        self.mode.load(Relaxed) == STRICT
+        self.mode.load(Relaxed) >= STRICT
     }
 
     /// What has been seen of handles and memory.
@@ -193,12 +196,8 @@ impl Validate {
 
     /// What there is to say of a call that has returned.
     pub(crate) fn after(&self, driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
-        if seen.has_succeeded()
-            && let Some(&Value::Stream(stream)) = seen.values.last()
-            && self.is_destroyed(stream)
-        {
-            // Evidently it is one again, made in a way that is not seen.
-            self.facts.streams.forget(stream);
+        if seen.has_succeeded() {
+            self.revive(seen);
         }
         let mut wrong = arguments::check(driver, &self.facts, seen);
         match seen.ret {
@@ -214,6 +213,20 @@ impl Validate {
             }
             Some(ret) => vec![answers::explain(driver, seen, ret, wrong)],
             None => Vec::new(),
+        }
+    }
+
+    /// What was destroyed, and has been copied with, is there again, made in a way that is not seen. A copy of nothing is no
+    /// proof of it: nobody looks at its handles.
+    fn revive(&self, seen: &Seen<'_>) {
+        let Some(call) = PeerCall::new(seen.values, &seen.parameters).filter(|call| !call.is_empty()) else { return };
+        if let Some(stream) = call.stream.filter(|&stream| self.is_destroyed(stream)) {
+            self.facts.streams.forget(stream);
+        }
+        for side in call.sides {
+            if let Given::Array(array) = side.given {
+                self.facts.array_is_there(array);
+            }
         }
     }
 

@@ -276,9 +276,23 @@ fn before_strict_answers_what_is_documented_and_nothing_else() {
     assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), answer(Rule::CopyNullContext, 201));
     process.validate.facts().stream_is_gone(STREAM);
     assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
-    // Evidently it lives.
+    // Of what is wrong with it, what the function's own page lists.
+    assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), answer(Rule::CopyNullPointer, 1));
+    // A copy of nothing does not look at it; but one of something shows that it lives.
+    assert_eq!(process.said(RUNTIME, &with(good(), 4, Value::UInt(0)), 0), [(Rule::CopyZeroBytes, None)]);
+    assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
     assert_eq!(process.said(RUNTIME, &good(), 0), []);
     assert_eq!(before(RUNTIME, &good()), forward);
+}
+
+#[test]
+fn is_strict_before_the_options_are_read_each_call_is_looked_at() {
+    let validate = Box::new(Validate::new());
+    assert!(validate.is_on() && validate.is_strict());
+    validate.configure(config::Validate::Warn);
+    assert!(validate.is_on() && !validate.is_strict());
+    validate.stop();
+    assert!(!validate.is_on());
 }
 
 #[test]
@@ -383,6 +397,10 @@ fn after_box_with_arrays_counts_their_elements() {
     assert_eq!(said_of(&process, &both, 1), [(Rule::Copy3dElementSize, Some(1))]);
     process.validate.facts().array_is_gone(0xa1);
     assert_eq!(said_of(&process, &both, 1), [(Rule::Copy3dDestroyedArray, Some(1))]);
+    // Evidently there is one again.
+    both.srcArray = 0xa1;
+    both.dstArray = 0xa2;
+    assert_eq!(said_of(&process, &both, 0), []);
 }
 
 #[test]

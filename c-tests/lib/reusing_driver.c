@@ -1,0 +1,206 @@
+/*
+ * A stand-in for libcuda.so.1 that gives handles of streams again as soon as they are free, and survives none that is not
+ * alive, as a real driver does: a query of one, or a copy on one, ends the program with a word on what it was. It has two
+ * devices with memory from MEMORY on; nothing is copied, and streams are never idle.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEVICES = 2, STREAMS = 64, DEPTH = 16, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_READY = 600, LAST_DEFAULT = 2 };
+
+static const uint64_t MEMORY = 1ull << 40, OF_A_DEVICE = 1ull << 32;
+
+struct stream {
+    atomic_bool alive;
+    int device;
+    struct stream *next;
+};
+
+static struct stream streams[STREAMS], *unused;
+static int used;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char contexts[DEVICES];
+static _Thread_local char *current[DEPTH];
+static _Thread_local int top;
+
+static void require_alive(const struct stream *stream, const char *what)
+{
+    if ((uintptr_t)stream <= LAST_DEFAULT || atomic_load(&stream->alive))
+        return;
+    fprintf(stderr, "a destroyed stream is %s\n", what);
+    abort();
+}
+
+/* Long enough for another thread to come between. */
+static void take_a_while(void)
+{
+    for (volatile int i = 0; i < 2000; i++)
+        continue;
+}
+
+static bool is_context(const char *context)
+{
+    return context >= contexts && context < contexts + DEVICES;
+}
+
+/* The device of memory, or -1. */
+static int device_of(uint64_t address)
+{
+    return address >= MEMORY && address < MEMORY + DEVICES * OF_A_DEVICE ? (int)((address - MEMORY) / OF_A_DEVICE) : -1;
+}
+
+int cuInit(unsigned flags)
+{
+    (void)flags;
+    return 0;
+}
+
+int cuDeviceGetCount(int *count)
+{
+    *count = DEVICES;
+    return 0;
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer;
+    return 0;
+}
+
+int cuDevicePrimaryCtxRetain(char **context, int device)
+{
+    *context = &contexts[device];
+    return 0;
+}
+
+int cuCtxGetCurrent(char **context)
+{
+    *context = current[top];
+    return 0;
+}
+
+int cuCtxSetCurrent(char *context)
+{
+    current[top] = context;
+    return 0;
+}
+
+int cuCtxPushCurrent_v2(char *context)
+{
+    if (!is_context(context) || top + 1 == DEPTH)
+        return INVALID_CONTEXT;
+    current[++top] = context;
+    return 0;
+}
+
+int cuCtxPopCurrent_v2(char **context)
+{
+    *context = current[top--];
+    return 0;
+}
+
+int cuCtxGetId(const char *context, uint64_t *id)
+{
+    if (!is_context(context))
+        return INVALID_CONTEXT;
+    *id = (uint64_t)(context - contexts) + 1;
+    return 0;
+}
+
+int cuCtxGetDevice(int *device)
+{
+    *device = (int)(current[top] - contexts);
+    return 0;
+}
+
+int cuPointerGetAttributes(unsigned count, const int *attributes, void **values, uint64_t address)
+{
+    int device = device_of(address);
+    for (unsigned i = 0; i < count; i++) {
+        switch (attributes[i]) {
+        case 1: /* context */
+            *(char **)values[i] = device < 0 ? NULL : &contexts[device];
+            break;
+        case 2: /* of a device */
+            *(int *)values[i] = device < 0 ? 0 : 2;
+            break;
+        case 9: /* ordinal */
+            *(int *)values[i] = device;
+            break;
+        case 10: /* of this process */
+            *(int *)values[i] = 1;
+            break;
+        case 11: /* start, size */
+            *(uint64_t *)values[i] = device < 0 ? 0 : MEMORY + (uint64_t)device * OF_A_DEVICE;
+            break;
+        case 12:
+            *(uint64_t *)values[i] = OF_A_DEVICE;
+            break;
+        default:
+            *(int *)values[i] = 0;
+        }
+    }
+    return 0;
+}
+
+int cuStreamCreate(struct stream **stream, unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    *stream = unused ? unused : &streams[used++];
+    unused = unused ? unused->next : NULL;
+    pthread_mutex_unlock(&lock);
+    (*stream)->device = (int)(current[top] - contexts);
+    atomic_store(&(*stream)->alive, true);
+    return 0;
+}
+
+int cuStreamDestroy_v2(struct stream *stream)
+{
+    require_alive(stream, "destroyed");
+    atomic_store(&stream->alive, false);
+    pthread_mutex_lock(&lock);
+    stream->next = unused;
+    unused = stream;
+    pthread_mutex_unlock(&lock);
+    take_a_while();
+    return 0;
+}
+
+int cuStreamQuery(struct stream *stream)
+{
+    require_alive(stream, "queried");
+    take_a_while();
+    require_alive(stream, "queried");
+    return NOT_READY;
+}
+
+int cuStreamGetCtx(const struct stream *stream, char **context)
+{
+    *context = (uintptr_t)stream <= LAST_DEFAULT ? current[top] : &contexts[stream->device];
+    return 0;
+}
+
+int cuStreamIsCapturing(const struct stream *stream, unsigned *status)
+{
+    (void)stream;
+    *status = 0;
+    return 0;
+}
+
+int cuMemcpyPeer(uint64_t dst, char *dst_context, uint64_t src, char *src_context, size_t count)
+{
+    (void)dst_context, (void)src_context, (void)count;
+    return device_of(dst) < 0 || device_of(src) < 0 ? INVALID_VALUE : 0;
+}
+
+int cuMemcpyPeerAsync(uint64_t dst, char *dst_context, uint64_t src, char *src_context, size_t count, struct stream *stream)
+{
+    require_alive(stream, "copied on");
+    return cuMemcpyPeer(dst, dst_context, src, src_context, count);
+}
