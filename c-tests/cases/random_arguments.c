@@ -71,7 +71,7 @@ struct buffer {
 /* What one thread has. */
 struct world {
     int number, calls;
-    bool alone, wrong, last_wrong;
+    bool alone, was_none, wrong, last_wrong;
     uint64_t state, sum;
     struct buffer pieces[PIECES];
     CUdeviceptr unmapped, reserved[2]; /* addresses set aside; some of them were memory once */
@@ -603,6 +603,7 @@ static void enable_or_disable(struct world *w)
         CHECK(cudaSetDevice(device));
     else
         CHECK_CU(cuCtxSetCurrent(where == 0 ? NULL : where == 1 ? w->created : primaries[device]));
+    w->was_none = !runtime && where == 0;
     note(w, "on %s %d:", !runtime && where == 0 ? "none" : !runtime && where == 1 ? "created" : "primary", device);
     settle(w);
     if (runtime) {
@@ -651,6 +652,7 @@ static void query(struct world *w)
 static void stand(struct world *w)
 {
     unsigned where = draw(w, 12);
+    w->was_none = where == 0;
     if (where == 0)
         CHECK_CU(cuCtxSetCurrent(NULL));
     else if (where == 1)
@@ -916,6 +918,17 @@ static void copy_3d_by_driver(struct world *w)
 
 /* ---- sequences ---- */
 
+/* After calls without one. A call of the runtime makes one current, if it gets so far before it fails. */
+static void make_one_current(struct world *w)
+{
+    CUcontext context = NULL;
+    if (w->was_none)
+        CHECK_CU(cuCtxSetCurrent(primaries[w->number]));
+    w->was_none = false;
+    CHECK_CU(cuCtxGetCurrent(&context));
+    REQUIRE(context);
+}
+
 /* Handles that end, and are given again. */
 static void renew(struct world *w)
 {
@@ -955,6 +968,7 @@ static void step(struct world *w)
         enable_or_disable(w);
     else
         query(w);
+    make_one_current(w);
     if (w->calls % INTERVAL == 0) {
         uint64_t sum = sum_of_all(w);
         fold(w, sum);
