@@ -27,15 +27,9 @@ fn command(flavour: &str, seed: u32, env: Variables) -> String {
     format!("P2PSIM_DEVICES=4 {variables}random_arguments-{flavour} {seed} 1 steps")
 }
 
-/// A line of the shim that says what is wrong with a call.
-fn is_finding(line: &str) -> bool {
-    line.split_once(" P2P-").is_some_and(|(_, rest)| rest.contains(" ("))
-}
-
 /// Nothing but findings, and that a busy machine may take direct copies to be slow.
 fn assert_says_findings_only(outcome: &Outcome, how: &str) {
-    let others: Vec<_> =
-        outcome.shim.iter().filter(|line| !is_finding(line) && !line.contains(" slower than ")).collect();
+    let others: Vec<_> = outcome.shim.iter().filter(|line| !line.contains(" slower than ")).collect();
     assert!(others.is_empty() && outcome.stderr.is_empty(), "{how}: {others:#?}\n{}", outcome.stderr);
 }
 
@@ -87,7 +81,7 @@ fn same_answers(flavour: &str, first: u32, count: u32, options: &[Variables]) ->
             preloaded.assert_same_as(&plain, &how);
             assert_says_findings_only(&preloaded, &how);
             let speaks = !env.contains(&("P2PSHIM_VALIDATE", "off"));
-            assert_eq!(preloaded.shim.iter().any(|line| is_finding(line)), speaks, "{how}");
+            assert_eq!(!preloaded.findings.is_empty(), speaks, "{how}");
         }
     }
     calls
@@ -195,6 +189,10 @@ fn strict_is_right(flavour: &str, first: u32) {
         if !is_alone {
             continue;
         }
+        // A call of the runtime that fails has bound a context by then, to a thread that had none; one that is refused has not.
+        if strict.contains("-no-context error") && !warned.contains("-no-context error") {
+            continue;
+        }
         let (said, now) = (Step::new(warned).unwrap(), Step::new(strict).unwrap());
         let is_good = step.code == 0 && !said.may_be_refused(flavour);
         let is_right =
@@ -252,7 +250,8 @@ struct Row {
 impl Row {
     /// Captures are not arguments, no more than what has happened to a context; and what has not begun cannot be asked.
     fn is_about_arguments(&self) -> bool {
-        let others = ["Capture", "lose_context", "uninitialised"];
+        let others =
+            ["Capture", "lose_context", "uninitialised", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxRelease(0)"];
         let is_peer_call = ["Peer", "P2P"].iter().any(|word| self.call.contains(word));
         is_peer_call && !others.iter().any(|word| self.setup.contains(word))
     }
@@ -287,11 +286,7 @@ const EXCEPTIONS: [(&str, &str); 0] = [];
 
 #[test]
 fn strict_every_documented_error_is_answered() {
-    for (table, least) in [
-        ("tests/golden/conformance.tsv", 30),
-        ("docs/results/conformance-2026-11-21.tsv", 180),
-        ("c-tests/conformance-unmeasured.tsv", 250),
-    ] {
+    for (table, least) in [("tests/golden/conformance.tsv", 200), ("c-tests/conformance-unmeasured.tsv", 50)] {
         let table = path(table);
         let rows = answered(table.to_str().unwrap(), &[STRICT], true);
         let rows: Vec<_> = rows.iter().filter(|row| row.is_about_arguments() && row.is_documented_to_fail()).collect();
@@ -306,8 +301,10 @@ fn strict_every_documented_error_is_answered() {
 /// What is documented to succeed is not refused, and what the documentation does not speak of is answered as it is plain.
 #[test]
 fn strict_nothing_else_is_answered_otherwise() {
-    let table = path("c-tests/conformance-unmeasured.tsv");
-    let run = |env: Variables, is_preloaded| answered(table.to_str().unwrap(), env, is_preloaded);
+    let tables = ["tests/golden/conformance.tsv", "c-tests/conformance-unmeasured.tsv"].map(path);
+    let run = |env: Variables, is_preloaded: bool| {
+        tables.iter().flat_map(|table| answered(table.to_str().unwrap(), env, is_preloaded)).collect::<Vec<_>>()
+    };
     let (plain, strict) = (run(&[], false), run(&[STRICT], true));
     assert_eq!(plain.len(), strict.len());
     let pairs = plain.iter().zip(&strict).filter(|(row, _)| row.is_about_arguments() && !row.is_documented_to_fail());
