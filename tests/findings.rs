@@ -123,7 +123,10 @@ fn cell(row: &str, found: &[(bool, Finding)]) -> String {
 fn run_rows(flavour: &str, table: &str) -> Outcome {
     let program = Program::case(&format!("conformance-{flavour}")).arg("measure").arg("--announce");
     let outcome = program.arg("--jobs").arg("4").arg(table).env("P2PSHIM_CAPTURE", "forward").preloaded();
-    assert_eq!(outcome.shim, Vec::<String>::new());
+    // A context that the row has lost cannot be used for a proof either.
+    let is_expected = |line: &&String| line.contains(" could not be verified: the driver answered ");
+    let others: Vec<_> = outcome.shim.iter().filter(|line| !is_expected(line)).collect();
+    assert!(others.is_empty(), "{others:#?}");
     outcome
 }
 
@@ -145,6 +148,10 @@ fn conformance_rows_findings_are_the_golden_ones() {
             let errors: Vec<_> = of_row.iter().flat_map(|found| found.iter().filter(is_error)).collect();
             assert!(errors.is_empty(), "{row}: {errors:#?}");
         }
+        // What fails is explained, if it is a function that rules are about.
+        let fails = !["0", "?"].contains(&answers[1].as_str())
+            && ["Peer", "P2P"].iter().any(|part| function(row).contains(part));
+        assert!(!fails || !of_row[0].is_empty(), "{row}: answered {}, and nothing is said", answers[1]);
         let cells = of_row.map(|found| cell(row, found));
         if cells.iter().any(|cell| !cell.is_empty()) {
             text += &format!("{row}\t{}\n", cells.join("\t"));

@@ -595,7 +595,8 @@ static void answered(struct world *w, bool runtime, int code)
 static void enable_or_disable(struct world *w)
 {
     int code = 0;
-    bool runtime = draw(w, 2), enables = draw(w, 3);
+    /* What other threads copy directly meanwhile would end with 719, and its context with it. */
+    bool runtime = draw(w, 2), enables = draw(w, 3) || !w->alone;
     int device = w->alone ? (int)draw(w, DEVICES) : w->number;
     /* With threads, each answers for its own device. */
     unsigned where = draw(w, 8);

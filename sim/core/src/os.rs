@@ -25,15 +25,31 @@ pub(crate) fn unmap(address: u64, length: u64) {
     unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
 }
 
-/// Lets the kernel take back the whole pages of a freed range; they read as zeroes afterwards.
+const PAGE: u64 = 4096;
+
+/// Lets the kernel take back the whole pages of a freed range. Until [`allow`] nobody can read there, as is so with addresses
+/// of a device at which nothing is; afterwards they read as zeroes.
 pub(crate) fn discard(address: u64, length: u64) {
-    const PAGE: u64 = 4096;
     let start = address.next_multiple_of(PAGE);
     let end = (address + length) / PAGE * PAGE;
     if start < end {
+        let (start, length) = (start as *mut libc::c_void, (end - start) as usize);
         // SAFETY: the range lies inside a mapping made by `map`, and nothing in it is allocated any more.
-        unsafe { libc::madvise(start as *mut libc::c_void, (end - start) as usize, libc::MADV_DONTNEED) };
+        unsafe {
+            libc::madvise(start, length, libc::MADV_DONTNEED);
+            libc::mprotect(start, length, libc::PROT_NONE);
+        }
     }
+}
+
+/// Lets all pages of a range be read and written.
+pub(crate) fn allow(address: u64, length: u64) -> Result<()> {
+    let start = address / PAGE * PAGE;
+    let length = (address + length - start).next_multiple_of(PAGE) as usize;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the range lies inside a mapping made by `map`, whose length is one of whole pages.
+    let failed = unsafe { libc::mprotect(start as *mut libc::c_void, length, access) } != 0;
+    if failed { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 /// Copies `length` bytes; the ranges may overlap.

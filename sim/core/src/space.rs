@@ -95,6 +95,7 @@ impl Reserve {
             // Limits on address space (ulimit -v, valgrind) may leave room for less.
             Err(_) => (os::map(DEVICE_MEMORY)?, DEVICE_MEMORY),
         };
+        os::discard(base, length);
         Ok(Reserve { whole: base..base + length, free: BTreeMap::from([(base, length)]), used: 0 })
     }
 
@@ -163,7 +164,13 @@ impl Space {
             Kind::Registered | Kind::Mapped => return Err(Error::INVALID_VALUE),
             Kind::Device | Kind::Array => {
                 let length = granules(size).ok_or(Error::OUT_OF_MEMORY)?;
-                self.reserves.get_mut(device).ok_or(Error::INVALID_DEVICE)?.take(length)?
+                let reserve = self.reserves.get_mut(device).ok_or(Error::INVALID_DEVICE)?;
+                let base = reserve.take(length)?;
+                if let Err(error) = os::allow(base, length) {
+                    reserve.give_back(base, length);
+                    return Err(error);
+                }
+                base
             }
         };
         self.insert(Allocation { base, size, kind, owner, device, id: 0, flags });
@@ -216,6 +223,7 @@ impl Space {
     pub(crate) fn reserve(&mut self, size: u64, alignment: u64) -> Result<u64> {
         let length = size.checked_add(alignment).ok_or(Error::OUT_OF_MEMORY)?;
         let start = os::map(length)?;
+        os::discard(start, length);
         let base = start.next_multiple_of(alignment);
         self.reservations.insert(base, Reservation { size, whole: start..start + length });
         Ok(base)
@@ -247,6 +255,7 @@ impl Space {
         if !inside || taken {
             return Err(Error::INVALID_VALUE);
         }
+        os::allow(base, size)?;
         self.insert(Allocation { base, size, kind: Kind::Mapped, owner: Owner::Mapping, device, id: 0, flags: 0 });
         Ok(())
     }

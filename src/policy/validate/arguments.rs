@@ -101,10 +101,13 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
         _ => device == peer,
     };
     match (device, peer) {
-        (Some(_), Some(peer)) if is_self => {
-            found.push(of(Rule::EnableSelf, format!("the peer is device {peer}, and so is the current device")));
+        (Some(device), Some(peer)) if device == peer => {
+            let finding = of(Rule::EnableSelf, format!("the peer is device {peer}, and so is the current device"));
+            // To another context of the same device there is no path, by the documentation.
+            let code = if is_self { finding.code } else { Some(Code::PEER_ACCESS_UNSUPPORTED) };
+            found.push(Finding { code, ..finding });
         }
-        (Some(device), Some(peer)) if device == peer || driver.can_access(device, peer) == Ok(false) => {
+        (Some(device), Some(peer)) if driver.can_access(device, peer) == Ok(false) => {
             found.push(of(Rule::EnableUnsupported, format!("device {device} cannot access memory of device {peer}")));
         }
         _ => {}

@@ -173,7 +173,7 @@ rules! {
         "all peer copies"
         "Memory Management: dst and src are device pointers of this process."
         "Refused with invalid value."
-        "CUDA knows no memory at this address: it was freed, never allocated, or is an address of another process."
+        "CUDA knows no memory at this address: it was freed, perhaps by a reset of its device or the end of its context, never allocated, or is an address of another process."
         "Find out where the pointer comes from; memory of another process must be opened with cudaIpcOpenMemHandle first.";
 
     CopyMappedNoAccess "P2P-copy-mapped-no-access" Error [0, 0]
@@ -208,7 +208,7 @@ rules! {
         "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
         "Memory Management (driver): a stream that is none is answered with invalid handle; the runtime's page does not say."
         "The library crashes."
-        "The stream was destroyed before, by the program or with its context. The handle may be given to another stream at any time, so that the copy lands there."
+        "The stream was destroyed before, by the program or with its context, or never was one. The handle may be given to another stream at any time, so that the copy lands there."
         "Destroy streams after the last call that names them, and set the variable to NULL then.";
 
     CopyOverlap "P2P-copy-overlap" Hazard [0, 0]

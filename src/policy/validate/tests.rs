@@ -150,7 +150,7 @@ fn after_access_each_code_is_explained() {
         (enable, [peer, flags(1)], 1, Rule::EnableFlags, Some(1)),
         (enable, [Value::Ordinal(0), flags(0)], 217, Rule::EnableSelf, Some(101)),
         (driver, [Value::Address(context(0)), flags(0)], 217, Rule::EnableSelf, Some(201)),
-        (driver, [Value::Address(context(16)), flags(0)], 217, Rule::EnableUnsupported, Some(217)),
+        (driver, [Value::Address(context(16)), flags(0)], 217, Rule::EnableSelf, Some(217)),
         (enable, [Value::Ordinal(5), flags(0)], 217, Rule::EnableUnsupported, Some(101)),
         (enable, [Value::Ordinal(16), flags(0)], 101, Rule::EnableDeviceOrdinal, Some(101)),
         (enable, [peer, flags(0)], 704, Rule::EnableTwice, Some(704)),
