@@ -75,7 +75,12 @@ fn same_answers(flavour: &str, first: u32, count: u32, options: &[Variables]) ->
         for env in options {
             let preloaded = sequences(flavour, (block, BLOCK), env).preloaded();
             if let Some(seed) = first_bad(block, BLOCK, Some(&plain.stdout), &preloaded.stdout) {
-                panic!("{} of the block from {block}: {}", story(flavour, seed, env), preloaded.status);
+                panic!(
+                    "{} of the block from {block}: {}\n{}",
+                    story(flavour, seed, env),
+                    preloaded.status,
+                    preloaded.stderr
+                );
             }
             let how = format!("random_arguments-{flavour} {block} {BLOCK}, {env:?}");
             preloaded.assert_same_as(&plain, &how);
@@ -116,6 +121,18 @@ fn random_arguments_shared_13_are_answered_the_same_preloaded() {
 #[test]
 fn random_arguments_static_are_answered_the_same_preloaded() {
     same_answers_by_default_and_off("static", 4000);
+}
+
+#[test]
+fn random_arguments_with_hidden_peers_are_those_of_hardware_without_a_path() {
+    const ALL: &str = "0-1,0-2,0-3,1-2,1-3,2-3";
+    for validate in ["warn", "off"] {
+        let plain = sequences("12", (5000, BLOCK), &[("P2PSIM_NO_P2P", ALL)]).plain();
+        let hidden = sequences("12", (5000, BLOCK), &[("P2PSHIM_ACCESS", "off"), ("P2PSHIM_VALIDATE", validate)]);
+        let hidden = hidden.preloaded();
+        assert_eq!(first_bad(5000, BLOCK, Some(&plain.stdout), &hidden.stdout), None, "{validate}");
+        hidden.assert_same_as(&plain, validate);
+    }
 }
 
 // ---- strict answers ----
