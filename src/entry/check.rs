@@ -8,6 +8,7 @@ use super::read;
 use super::thread;
 use crate::api::abi::{Code, Failing, Value, cudaMemcpy3DPeerParms};
 use crate::api::{Function, Layer};
+use crate::policy::capture;
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Array, Caller, Fact, Finding, Kind, Parameters, Seen};
 use crate::policy::{ACCESS, Driver, VALIDATE};
@@ -59,7 +60,7 @@ impl Call {
             }
             [Value::DriverPeer3D(p), ..] => {
                 // SAFETY: as above.
-                !read::is_readable(p) || unsafe { is_unknown((*p).srcContext) || is_unknown((*p).dstContext) }
+                !read::is_readable(p) || validate::contexts(unsafe { &*p }).into_iter().any(is_unknown)
             }
             [_, Value::Address(dst), _, Value::Address(src), ..] => is_unknown(dst) || is_unknown(src),
             _ => false,
@@ -114,19 +115,23 @@ impl Call {
         if kind == Kind::Query && ret == Code::SUCCESS {
             return;
         }
-        // SAFETY: the block is this thread's own; no other reference to it lives.
-        let thread = unsafe { &mut *thread::current() };
         let site = self.return_address() as usize;
-        let is_looked_at = thread.run.is_looked_at(site);
-        let by = Caller { thread: thread.tag(), is_looked_at };
+        let (by, left) = {
+            // SAFETY: the block is this thread's own; the reference ends with this block.
+            let thread = unsafe { &mut *thread::current() };
+            (Caller { thread: thread.tag(), is_looked_at: thread.run.is_looked_at(site) }, thread.left)
+        };
+        // Only calls of the runtime can speak of what was left.
+        let left = if self.function().layer() == Layer::Runtime { left } else { 0 };
         if ret == Code::SUCCESS
             && kind.copies()
-            && thread.left == 0
-            && !(is_looked_at && validate::is_detour(path))
+            && left == 0
+            && !(by.is_looked_at && validate::is_detour(path))
             && let Some(linear) = read::linear(values)
             && VALIDATE.is_clean(&RealDriver, &ACCESS, &linear, by)
         {
-            if thread.run.add(site, linear.bytes, kind == Kind::Copy) {
+            // SAFETY: the block is this thread's own; the reference ends with the statement.
+            if unsafe { &mut *thread::current() }.run.add(site, linear.bytes, kind == Kind::Copy) {
                 self.say_of_run(values);
             }
             return;
@@ -185,7 +190,7 @@ impl Call {
     }
 
     fn seen(self, values: &[Value], ret: Option<Code>) -> Seen<'_> {
-        let parameters = read::parameters(values);
+        let parameters = read::parameters(values, ret);
         Seen { function: self.function(), values, parameters, ret, path: None, thread: tag() }
     }
 
@@ -224,6 +229,15 @@ impl Call {
     pub(crate) fn note_going(self, values: &[Value]) {
         let facts = VALIDATE.facts();
         match (self.function(), values) {
+            // Nobody asks about a stream once it may be captured: that would end the capture.
+            (function, _) if capture::is_beginning(function) && self.is_noted() => {
+                unseen(|| {
+                    capture::begins();
+                    facts.let_askers_finish();
+                    // SAFETY: the block is this thread's own; the reference ends with the statement.
+                    unsafe { &mut *thread::current() }.begins = true;
+                });
+            }
             (Function::cuStreamDestroy | Function::cuStreamDestroy_v2, &[Value::Stream(stream)]) if self.is_noted() => {
                 unseen(|| facts.stream_is_gone(stream));
             }
@@ -233,6 +247,7 @@ impl Call {
             (
                 Function::cuCtxDestroy
                 | Function::cuCtxDestroy_v2
+                | Function::cuGreenCtxDestroy
                 | Function::cuDevicePrimaryCtxReset
                 | Function::cuDevicePrimaryCtxReset_v2
                 | Function::cuDevicePrimaryCtxRelease
@@ -244,7 +259,7 @@ impl Call {
     }
 
     fn is_noted(self) -> bool {
-        hands_out_hooks() && VALIDATE.is_on()
+        hands_out_hooks() && VALIDATE.is_on() && !is_in_a_child()
     }
 
     /// Takes note that a stream or an array was not destroyed.
@@ -267,7 +282,7 @@ impl Call {
 
     /// Takes note of streams and arrays that were made.
     pub(super) fn note_made(self, values: &[Value]) {
-        if !VALIDATE.is_on() {
+        if !self.is_noted() {
             return;
         }
         unseen(|| match (self.function(), values) {
@@ -279,8 +294,9 @@ impl Call {
                 /// `CU_STREAM_NON_BLOCKING`.
                 const NON_BLOCKING: u64 = 1;
                 let Some(stream) = read::handle_at(out as *const usize) else { return };
+                // A green context may be current elsewhere, and so must not be asked.
                 let context = match self.function() {
-                    Function::cuGreenCtxStreamCreate => RealDriver.stream_context(stream, false),
+                    Function::cuGreenCtxStreamCreate => None,
                     _ => RealDriver.current_context(),
                 };
                 let device = context.and_then(|context| VALIDATE.device_of(&RealDriver, context));

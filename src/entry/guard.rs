@@ -499,13 +499,21 @@ impl Call {
             {
                 return Some(refused);
             }
-            match (of, grants.as_slice()) {
-                (Grants::OfPool(pool), [grant]) if grant.takes_away() => {
-                    let device = grant.device().filter(|&device| ACCESS.keeps_right(pool, device))?;
-                    Some(driver::keep_right(pool, device))
-                }
-                _ => None,
+            let Grants::OfPool(pool) = of else { return None };
+            if !grants.iter().any(AccessDesc::takes_away) {
+                return None;
             }
+            // First, since who gives a right says so under the lock and then looks here.
+            ACCESS.taking_begins();
+            if let [grant] = grants.as_slice()
+                && let Some(device) = grant.device().filter(|&device| ACCESS.keeps_right(pool, device))
+            {
+                ACCESS.taking_is_over();
+                return Some(driver::keep_right(pool, device));
+            }
+            // SAFETY: the block is this thread's own; the reference ends with the statement.
+            unsafe { &mut *thread::current() }.takes = true;
+            None
         })
     }
 
@@ -535,6 +543,11 @@ impl Call {
 
     #[cold]
     fn note_more(self, values: &[Value], ret: Code) {
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        let takes = || std::mem::take(unsafe { &mut (*thread::current()).takes });
+        if self.function == Function::cuMemPoolSetAccess && takes() {
+            ACCESS.taking_is_over();
+        }
         match (self.function, values) {
             (
                 Function::cuMemPoolSetAccess
@@ -567,7 +580,6 @@ impl Call {
                 | Function::cuDevicePrimaryCtxRelease_v2,
                 &[Value::Ordinal(device)],
             ) => unseen(|| {
-                VALIDATE.facts().contexts_have_changed();
                 let is_gone = !driver::is_primary_active(device);
                 ACCESS.contexts_have_changed(&RealDriver, is_gone.then_some(device), None);
             }),
@@ -586,7 +598,9 @@ impl Call {
         // Unless our own code runs, which begins none.
         unseen(|| {
             let thread = thread::current() as usize;
-            let has_ended = capture::note(self.function, stream, thread, ret);
+            // SAFETY: the block is this thread's own; the reference ends with the statement.
+            let is_counted = std::mem::take(unsafe { &mut (*thread::current()).begins });
+            let has_ended = capture::note(self.function, stream, thread, ret, is_counted);
             if has_ended && !capture::is_capturing(thread) && ACCESS.waits() {
                 ACCESS.capture_has_ended(&RealDriver);
             }

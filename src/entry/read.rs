@@ -68,18 +68,27 @@ pub(crate) fn linear(values: &[Value]) -> Option<Linear> {
     }
 }
 
-/// The parameters that a call's first argument points to.
-pub(crate) fn parameters(values: &[Value]) -> Parameters {
-    fn noted<T: Copy>(from: *const T) -> Option<T> {
-        // As if it had failed: nothing says that the parameters are there.
-        let parameters = read(from, Code::INVALID_VALUE)?;
+/// The parameters that a call's first argument points to, before the call or after it has answered `ret`.
+pub(crate) fn parameters(values: &[Value], ret: Option<Code>) -> Parameters {
+    fn noted<T: Copy>(from: *const T, ret: Option<Code>, wrapped: fn(T) -> Parameters) -> Parameters {
+        let found = match from.is_null() {
+            true => return Parameters::Unreadable,
+            // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
+            false => match unsafe { os::read(from) } {
+                Ok(value) => value,
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Parameters::Unreadable,
+                // SAFETY: a system that does not let us ask; but the real function reports success, so it has read them.
+                Err(_) if ret == Some(Code::SUCCESS) => unsafe { *from },
+                Err(_) => return Parameters::None,
+            },
+        };
         // SAFETY: the block is this thread's own; no other reference to it lives.
         unsafe { &mut *thread::current() }.note_readable(from);
-        Some(parameters)
+        wrapped(found)
     }
     match *values {
-        [Value::RuntimePeer3D(p), ..] => noted(p).map_or(Parameters::None, Parameters::Runtime),
-        [Value::DriverPeer3D(p), ..] => noted(p).map_or(Parameters::None, Parameters::Driver),
+        [Value::RuntimePeer3D(p), ..] => noted(p, ret, Parameters::Runtime),
+        [Value::DriverPeer3D(p), ..] => noted(p, ret, Parameters::Driver),
         _ => Parameters::None,
     }
 }

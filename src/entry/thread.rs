@@ -23,6 +23,10 @@ pub(crate) struct Thread {
     calls: [usize; NESTED],
     /// Whether our own code runs: whatever it calls is forwarded unseen.
     busy: bool,
+    /// Whether a right to a pool is being taken away by this thread.
+    pub(crate) takes: bool,
+    /// Whether a capture that this thread is about to begin is counted already.
+    pub(crate) begins: bool,
     /// The number of the way that the last driver call inside a runtime call took; 0 for none.
     path: u8,
     /// Where this thread's copies are counted; 0 until the first.
@@ -159,6 +163,8 @@ mod tests {
             depth: 0,
             calls: [0; NESTED],
             busy: false,
+            takes: false,
+            begins: false,
             path: 0,
             shard: 0,
             tag: 0,

@@ -6,7 +6,7 @@
 //!
 //! Source: measured on H200 with CUDA 13.0, docs/results/.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -50,7 +50,7 @@ fn ordinary(peer: &CUDA_MEMCPY3D_PEER) -> Option<CUDA_MEMCPY3D_PEER> {
 
 static REWRITES: AtomicBool = AtomicBool::new(true);
 
-/// How many captures are under way.
+/// How many captures are under way, or about to begin.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
 /// The captures that have begun and not ended: the stream, and the thread that began. Its lock is held for a moment only.
@@ -88,21 +88,41 @@ pub(crate) fn is_capturing(thread: usize) -> bool {
     may_be_under_way() && captures().iter().any(|&(_, of)| of == thread)
 }
 
-/// Takes note of captures that begin and end. `stream` is the handle that the function was given, `thread` anything that
-/// tells threads apart. Answers whether one has ended.
-pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code) -> bool {
-    match function {
+/// Whether the function begins a capture.
+pub(crate) const fn is_beginning(function: Function) -> bool {
+    matches!(
+        function,
         Function::cuStreamBeginCapture
-        | Function::cuStreamBeginCapture_ptsz
-        | Function::cuStreamBeginCapture_v2
-        | Function::cuStreamBeginCapture_v2_ptsz
-        | Function::cuStreamBeginCaptureToGraph
-        | Function::cuStreamBeginCaptureToGraph_ptsz
-            if ret == Code::SUCCESS =>
-        {
-            let mut captures = captures();
-            captures.push((stream, thread));
-            UNDER_WAY.store(captures.len(), Relaxed);
+            | Function::cuStreamBeginCapture_ptsz
+            | Function::cuStreamBeginCapture_v2
+            | Function::cuStreamBeginCapture_v2_ptsz
+            | Function::cuStreamBeginCaptureToGraph
+            | Function::cuStreamBeginCaptureToGraph_ptsz
+    )
+}
+
+/// Takes note of a capture that is about to begin: from now on nothing is asked that it might not bear.
+pub(crate) fn begins() {
+    UNDER_WAY.fetch_add(1, SeqCst);
+}
+
+fn is_over() {
+    let _ = UNDER_WAY.fetch_update(SeqCst, SeqCst, |captures| captures.checked_sub(1));
+}
+
+/// Takes note of captures that begin and end. `stream` is the handle that the function was given, `thread` anything that
+/// tells threads apart; `is_counted` if [`begins`] was called. Answers whether one has ended.
+pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code, is_counted: bool) -> bool {
+    match function {
+        _ if is_beginning(function) => {
+            match (ret, is_counted) {
+                (Code::SUCCESS, false) => begins(),
+                (Code::SUCCESS, true) | (_, false) => {}
+                (_, true) => is_over(),
+            }
+            if ret == Code::SUCCESS {
+                captures().push((stream, thread));
+            }
             false
         }
         // A capture that was invalidated ends with an error. One that was not begun does not end.
@@ -124,8 +144,8 @@ fn forget(stream: usize, thread: usize) -> bool {
     let found = captures.iter().position(is_it);
     if let Some(position) = found {
         captures.swap_remove(position);
+        is_over();
     }
-    UNDER_WAY.store(captures.len(), Relaxed);
     found.is_some()
 }
 
@@ -240,20 +260,20 @@ mod tests {
         const BEGIN: Function = Function::cuStreamBeginCapture_v2;
         const END: Function = Function::cuStreamEndCapture;
         let (here, there) = (901, 902);
-        assert!(!note(END, 0x50, here, Code::SUCCESS), "an end without a beginning");
-        note(BEGIN, 0x50, here, Code(900));
+        assert!(!note(END, 0x50, here, Code::SUCCESS, false), "an end without a beginning");
+        note(BEGIN, 0x50, here, Code(900), false);
         assert!(!is_capturing(here), "it failed");
-        note(BEGIN, 0x50, here, Code::SUCCESS);
+        note(BEGIN, 0x50, here, Code::SUCCESS, false);
         assert!(is_capturing(here) && !is_capturing(there) && may_be_under_way());
-        assert!(!note(END, 0x50, here, Code(400)), "400 ends nothing");
-        assert!(note(END, 0x50, there, Code(901)), "another thread may end it");
+        assert!(!note(END, 0x50, here, Code(400), false), "400 ends nothing");
+        assert!(note(END, 0x50, there, Code(901), false), "another thread may end it");
         assert!(!is_capturing(here));
-        note(BEGIN, 0x51, here, Code::SUCCESS);
-        assert!(note(Function::cuStreamDestroy_v2, 0x51, there, Code::SUCCESS) && !is_capturing(here));
+        note(BEGIN, 0x51, here, Code::SUCCESS, false);
+        assert!(note(Function::cuStreamDestroy_v2, 0x51, there, Code::SUCCESS, false) && !is_capturing(here));
         // The handle of a thread's own default stream means another stream in each thread.
-        note(BEGIN, 2, here, Code::SUCCESS);
-        note(BEGIN, 2, there, Code::SUCCESS);
-        assert!(note(END, 2, there, Code::SUCCESS) && is_capturing(here) && !is_capturing(there));
-        assert!(note(END, 2, here, Code::SUCCESS) && !is_capturing(here));
+        note(BEGIN, 2, here, Code::SUCCESS, false);
+        note(BEGIN, 2, there, Code::SUCCESS, false);
+        assert!(note(END, 2, there, Code::SUCCESS, false) && is_capturing(here) && !is_capturing(there));
+        assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
     }
 }

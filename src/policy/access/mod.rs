@@ -53,8 +53,9 @@ pub(crate) struct Access {
     hides: AtomicBool,
     /// How many graphs of the program are ready to run.
     graphs: AtomicUsize,
-    /// How many disablings of the program are under way that close what they find.
-    disablings: AtomicUsize,
+    /// How many calls of the program are under way that disable a peer, or take a right to a pool away, and close what they
+    /// find.
+    closings: AtomicUsize,
 }
 
 impl Access {
@@ -66,7 +67,7 @@ impl Access {
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
             graphs: AtomicUsize::new(0),
-            disablings: AtomicUsize::new(0),
+            closings: AtomicUsize::new(0),
         }
     }
 

@@ -163,9 +163,8 @@ impl Access {
                 path = Path::Direct;
                 continue;
             }
-            match driver.grant(pool, by) {
+            match self.grant(driver, pool, by) {
                 Code::SUCCESS => {
-                    self.lock().granted.push((pool, by));
                     log::pair_info(
                         plan.src.device,
                         plan.dst.device,
@@ -175,11 +174,24 @@ impl Access {
                 }
                 // Another thread has destroyed it meanwhile.
                 _ if self.lock().gone_pools.contains(&pool) => path = Path::Unknown,
+                Code::NOT_READY if path != Path::Direct => {
+                    path = Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy));
+                }
                 code if path != Path::Direct => path = self.unproven(plan, code),
                 _ => {}
             }
         }
         path
+    }
+
+    /// Lets a device access a pool. It is noted first, so that the program does not take away what is about to be given.
+    fn grant(&self, driver: &impl Driver, pool: usize, by: i32) -> Code {
+        self.lock().granted.push((pool, by));
+        let code = if self.is_closed_by_nobody() { driver.grant(pool, by) } else { Code::NOT_READY };
+        if code != Code::SUCCESS {
+            self.lock().granted.retain(|&grant| grant != (pool, by));
+        }
+        code
     }
 
     fn open_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
@@ -223,7 +235,7 @@ impl Access {
             }
             link.ours = Ours::Intended;
         }
-        if !self.is_disabled_by_nobody() {
+        if !self.is_closed_by_nobody() {
             let mut registry = self.lock();
             let link = registry.link_mut(from, to);
             // Or the program has been here meanwhile, and left it open.
@@ -246,13 +258,13 @@ impl Access {
         if code == Code::PEER_ACCESS_ALREADY_ENABLED { Code::SUCCESS } else { code }
     }
 
-    /// Waits for disablings of the program that have not seen that a link is about to be opened, and would close it under
-    /// the first copies. Answers whether they are over.
-    fn is_disabled_by_nobody(&self) -> bool {
-        /// Far more than disabling takes.
+    /// Waits for calls of the program that have not seen that a path is about to be opened, and would close it under the
+    /// first copies. Answers whether they are over.
+    fn is_closed_by_nobody(&self) -> bool {
+        /// Far more than they take.
         const MOST: Duration = Duration::from_millis(100);
         let started = Instant::now();
-        while self.disablings.load(SeqCst) != 0 {
+        while self.closings.load(SeqCst) != 0 {
             if started.elapsed() > MOST {
                 return false;
             }

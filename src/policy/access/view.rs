@@ -38,16 +38,16 @@ impl Access {
     /// is nothing, the function is called, and until [`Access::disabled`] nothing is opened that it might close.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         // First, since who opens a link says so under the lock and then looks here.
-        self.disablings.fetch_add(1, SeqCst);
+        self.closings.fetch_add(1, SeqCst);
         let instead = self.instead_of_disabling(driver, peer);
         if instead.is_some() {
-            self.disabling_is_over();
+            self.closing_is_over();
         }
         instead
     }
 
-    fn disabling_is_over(&self) {
-        let _ = self.disablings.fetch_update(SeqCst, SeqCst, |disablings| disablings.checked_sub(1));
+    fn closing_is_over(&self) {
+        let _ = self.closings.fetch_update(SeqCst, SeqCst, |closings| closings.checked_sub(1));
     }
 
     fn instead_of_disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
@@ -114,7 +114,7 @@ impl Access {
     pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
         let answer = self.answer_to_disabling(driver, peer, ret, stays);
         if !stays {
-            self.disabling_is_over();
+            self.closing_is_over();
         }
         answer
     }
@@ -221,6 +221,17 @@ impl Access {
     /// it.
     pub(crate) fn keeps_right(&self, pool: usize, device: i32) -> bool {
         self.lock().granted.contains(&(pool, device))
+    }
+
+    /// Takes note that the program is about to take a right to a pool away that we have not given. Until
+    /// [`Access::taking_is_over`] nothing is opened that this might close.
+    pub(crate) fn taking_begins(&self) {
+        self.closings.fetch_add(1, SeqCst);
+    }
+
+    /// It has done so, or has failed.
+    pub(crate) fn taking_is_over(&self) {
+        self.closing_is_over();
     }
 
     /// Whether it was us alone who granted a device access to a pool.

@@ -104,16 +104,17 @@ fn fails(rule: Rule) -> bool {
 
 /// Whether the code says that CUDA is not there, or not yet.
 fn is_of_the_machine(code: Code) -> bool {
-    /// Not initialised, stub library, insufficient driver, no device, driver mismatches.
-    const MACHINE: &[i32] = &[3, 34, 35, 100, 803, 804];
+    /// Not initialised, shutting down, stub library, insufficient driver, unavailable and no device, system not ready, driver
+    /// mismatches, MPS.
+    const MACHINE: &[i32] = &[3, 4, 34, 35, 46, 100, 802, 803, 804, 805, 806, 807, 808, 809, 810];
     MACHINE.contains(&code.0)
 }
 
 /// Whether a context answers so for ever: work that it did has failed.
 fn is_sticky(code: Code) -> bool {
     /// ECC, NVLink and contained errors; illegal address, launch time-out, assertion, hardware stack, illegal instruction,
-    /// misaligned address, address space, program counter, launch failure.
-    const STICKY: &[i32] = &[214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+    /// misaligned address, address space, program counter, launch failure, tensor memory.
+    const STICKY: &[i32] = &[214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721];
     STICKY.contains(&code.0)
 }
 

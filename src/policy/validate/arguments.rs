@@ -168,7 +168,7 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
         _ => None,
     };
     if let Some(pointer) = pointer
-        && seen.parameters == Parameters::None
+        && seen.parameters == Parameters::Unreadable
     {
         let name = seen.function.arguments().first().copied().unwrap_or_default();
         let what = if pointer == 0 { " is NULL".to_owned() } else { format!("={pointer:#x} cannot be read") };
@@ -317,7 +317,10 @@ impl Object {
     /// The device of memory that is some device's.
     fn device(&self) -> Option<i32> {
         match self {
-            Self::Memory { memory, .. } if memory.holder != Holder::Host => Some(memory.device),
+            // Of managed memory, and of other processes', the driver names a device that need not be the right one.
+            Self::Memory { memory, .. } if !matches!(memory.holder, Holder::Host | Holder::Foreign) => {
+                Some(memory.device)
+            }
             _ => None,
         }
     }

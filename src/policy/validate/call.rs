@@ -63,8 +63,10 @@ impl Kind {
 /// The parameters that a call's first argument points to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Parameters {
-    /// It points to none: its arguments are all there is, or they could not be read.
+    /// It points to none: its arguments are all there is. Or it is not known whether it does.
     None,
+    /// It points to nothing that can be read.
+    Unreadable,
     /// Those of the runtime.
     Runtime(cudaMemcpy3DPeerParms),
     /// Those of the driver.

@@ -21,6 +21,8 @@ const FREES: usize = 15;
 /// How many arrays are remembered, destroyed ones included.
 const ARRAYS: usize = 4096;
 const DEVICES: usize = 64;
+/// `cudaStreamPerThread` is the last handle that means no stream of its own.
+pub(super) const LAST_DEFAULT_STREAM: usize = 2;
 
 /// What is known of the program's handles and memory.
 pub(crate) struct Facts {
@@ -78,12 +80,15 @@ impl Facts {
     }
 
     /// Waits for those who are asking the driver about streams that they have found before.
-    fn let_askers_finish(&self) {
+    pub(crate) fn let_askers_finish(&self) {
         drop(self.asking.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Takes note that a stream is destroyed, or about to be.
     pub(crate) fn stream_is_gone(&self, stream: usize) {
+        if stream <= LAST_DEFAULT_STREAM {
+            return;
+        }
         let before = self.streams.find(stream);
         self.count(before, -1);
         let device = before.map_or(Fact::NOWHERE, |fact| fact.device);

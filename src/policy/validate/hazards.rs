@@ -2,15 +2,12 @@
 
 use super::arguments::Finding;
 use super::call::{Kind, PeerCall, Seen};
-use super::facts::Facts;
+use super::facts::{Facts, LAST_DEFAULT_STREAM};
 use super::handles::Fact;
 use super::rules::Rule;
 use crate::policy::path::{Path, Why};
 use crate::policy::{Driver, Holder, capture};
 use crate::record::counters;
-
-/// `cudaStreamPerThread` is the last handle that means no stream of its own.
-const LAST_DEFAULT_STREAM: usize = 2;
 
 /// A pair whose copies are staged is spoken of from the copy on that exceeds either.
 const COPIES: u64 = 16;
@@ -36,7 +33,8 @@ fn devices(driver: &impl Driver, call: &PeerCall) -> Option<[i32; 2]> {
     let device = |index: usize| {
         let (Given::Device(address) | Given::Any(address)) = call.sides.get(index)?.given else { return None };
         let memory = driver.memory(address)?;
-        (memory.holder != Holder::Host).then_some(memory.device)
+        // Of managed memory, and of other processes', the driver names a device that need not be the right one.
+        (!matches!(memory.holder, Holder::Host | Holder::Foreign)).then_some(memory.device)
     };
     Some([device(0)?, device(1)?])
 }
@@ -50,19 +48,20 @@ fn check_stream(
     found: &mut Vec<Finding>,
 ) {
     let is_default = stream <= LAST_DEFAULT_STREAM;
-    let context =
-        if is_default { driver.current_context() } else { driver.stream_context(stream, seen.function.per_thread()) };
-    let Some(context) = context else { return };
-    let Some(device) = driver.device_of_context(context).and_then(|device| u8::try_from(device).ok()) else { return };
-    facts.contexts.set(context, Fact::on(device));
-    if !is_default {
-        let known = facts.streams.find(stream).unwrap_or(Fact::on(device));
+    let device = if is_default {
+        let Some(context) = driver.current_context() else { return };
+        let device = driver.device_of_context(context).and_then(|device| u8::try_from(device).ok());
+        device.inspect(|&device| facts.contexts.set(context, Fact::on(device)))
+    } else {
+        // Not to be made current here to be asked: a green context may be current to one thread only.
+        let context = driver.stream_context(stream, seen.function.per_thread());
+        let device = context.and_then(|context| facts.contexts.find(context)).map(|fact| fact.device);
+        let known = facts.streams.find(stream).unwrap_or(Fact::on(Fact::NOWHERE));
+        let device = device.unwrap_or(known.device);
         facts.stream_is_made(stream, Fact { device, ..known });
-    }
-    let device = i32::from(device);
-    if devices.contains(&device) {
-        return;
-    }
+        (device != Fact::NOWHERE).then_some(device)
+    };
+    let Some(device) = device.map(i32::from).filter(|device| !devices.contains(device)) else { return };
     let [src, dst] = devices;
     let (rule, of) = if is_default {
         (
@@ -84,15 +83,14 @@ fn check_synchronous(
     devices: [i32; 2],
     found: &mut Vec<Finding>,
 ) {
-    // Asking about a stream could end a capture.
-    if capture::may_be_under_way() {
-        return;
-    }
     let is_near = |fact: Fact| {
         let is_own = fact.non_blocking && fact.is_of(seen.thread);
         is_own && !fact.is_destroyed && devices.contains(&i32::from(fact.device))
     };
-    let busy = facts.find_stream(|stream, fact| is_near(fact) && driver.is_stream_idle(stream) == Some(false));
+    // Asking about a stream could end a capture.
+    let may_ask = || !capture::may_be_under_way();
+    let is_busy = |stream| may_ask() && driver.is_stream_idle(stream) == Some(false);
+    let busy = facts.find_stream(|stream, fact| is_near(fact) && is_busy(stream));
     if let Some((stream, fact)) = busy {
         let what = format!("stream {stream:#x} of device {} is non-blocking, and has work under way", fact.device);
         found.push(Finding::new(Rule::OrderNonBlocking, seen.layer(), what));

@@ -141,6 +141,10 @@ impl Validate {
         };
         // It lies inside its memory: the library looks at that.
         let [src_reach, dst_reach] = copy.reach;
+        // Of these it is not known where they are.
+        if src.kind == memory::Kind::Foreign || dst.kind == memory::Kind::Foreign {
+            return copy.bytes != 0;
+        }
         is_of_a_device(src)
             && is_of_a_device(dst)
             && copy.bytes != 0
@@ -174,7 +178,7 @@ impl Validate {
             Some(0..=2) => driver.current_context().and_then(|context| self.facts.contexts.find(context)),
             Some(stream) => self.facts.streams.find(stream).filter(|fact| !fact.is_destroyed),
         };
-        fact.is_some_and(|fact| devices.contains(&fact.device))
+        fact.is_some_and(|fact| devices.contains(&fact.device) || fact.device == Fact::NOWHERE)
     }
 
     /// What is to be said and done before a call is made: where the documentation defines an error, in strict mode; and what
@@ -258,10 +262,10 @@ impl Validate {
     fn remember(&self, driver: &impl Driver, seen: &Seen<'_>) {
         let contexts = match (seen.values, &seen.parameters) {
             (&[_, Value::Address(dst), _, Value::Address(src), ..], _) => [src, dst],
-            (_, Parameters::Driver(peer)) => [peer.srcContext, peer.dstContext],
+            (_, Parameters::Driver(peer)) => self::contexts(peer),
             _ => return,
         };
-        for context in contexts {
+        for context in contexts.into_iter().filter(|&context| context != 0) {
             self.device_of(driver, context);
         }
     }
@@ -317,6 +321,12 @@ fn crashes(rule: Rule, layer: Layer) -> bool {
         Rule::Copy3dNullParameters => layer == Layer::Driver,
         _ => false,
     }
+}
+
+/// The contexts that a 3D copy names; 0 for a side that has none: memory of the host and arrays.
+pub(crate) fn contexts(peer: &CUDA_MEMCPY3D_PEER) -> [usize; 2] {
+    let context = |kind, context| if is_pointer(kind) { context } else { 0 };
+    [context(peer.srcMemoryType, peer.srcContext), context(peer.dstMemoryType, peer.dstContext)]
 }
 
 /// What a call of the runtime leaves in the last-error slot that is no failure of its own: a code, or 0.
