@@ -383,3 +383,21 @@ fn strict_calls_that_crash_a_runtime_are_refused() {
     }
     fs::remove_file(table).unwrap();
 }
+
+/// Where the system does not let anybody ask whether parameters are there, nothing is said of them, and nothing is refused.
+#[test]
+fn without_vm_readv_right_boxes_are_right() {
+    for mode in ["warn", "strict", "off"] {
+        let program = Program::case("without_vm_readv").env("P2PSHIM_VALIDATE", mode);
+        let outcome = program.preloaded();
+        outcome.assert_success();
+        assert_eq!(
+            outcome.stdout.matches("cuMemcpy3DPeer(&q) = CUDA_SUCCESS").count(),
+            3,
+            "{mode}: {}",
+            outcome.stdout
+        );
+        assert!(outcome.stdout.contains("cuMemcpy3DPeerAsync(&q,NULL) = CUDA_SUCCESS"), "{mode}: {}", outcome.stdout);
+        outcome.assert_silent();
+    }
+}

@@ -21,4 +21,8 @@ int main(void){
  CUmemAccessDesc d={.location=l,.flags=3};
  SHOW_CU(cuMemPoolSetAccess(pool,&d,1));
  CHECK_CU(cuMemPoolGetAccess(&fl,pool,&l));printf("flags %d\n",fl);
+ CUDA_MEMCPY3D_PEER q={.srcMemoryType=CU_MEMORYTYPE_DEVICE,.dstMemoryType=CU_MEMORYTYPE_DEVICE,.srcDevice=m[0],.dstDevice=m[1],
+  .srcContext=c[0],.dstContext=c[1],.srcPitch=64,.dstPitch=64,.srcHeight=8,.dstHeight=8,.WidthInBytes=64,.Height=8,.Depth=2};
+ for(int i=0;i<3;i++)SHOW_CU(cuMemcpy3DPeer(&q));
+ SHOW_CU(cuMemcpy3DPeerAsync(&q,NULL));
  return 0;}

@@ -8,7 +8,7 @@ use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
 use crate::api::{Function, Layer, codes};
-use crate::policy::validate::Finding;
+use crate::policy::validate::{self, Finding};
 
 impl Display for Event<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -80,7 +80,8 @@ impl Display for Found<'_> {
             Some(name) => format!("{name} ({})", code.0),
             None => code.0.to_string(),
         };
-        match (self.ret, self.finding.code) {
+        let code = self.finding.code.filter(|&code| validate::documents(self.function, code));
+        match (self.ret, code) {
             (None, Some(code)) => write!(out, "; documented: {}; the library may crash now", named(code))?,
             (Some(Code::SUCCESS), Some(code)) => write!(out, "; accepted, but documented: {}", named(code))?,
             (None, None) => out.write_str("; the library may crash now")?,

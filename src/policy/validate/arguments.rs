@@ -238,8 +238,8 @@ fn as_of_zero_bytes(finding: Finding) -> Option<Finding> {
 /// Whether ordinal and context are any.
 fn check_place(driver: &impl Driver, layer: Layer, side: &Side, found: &mut Vec<Finding>) {
     let name = side.name;
-    if let Some(what) = side.ordinal.and_then(|ordinal| bad_ordinal(driver, &format!("{name}Device"), ordinal)) {
-        found.push(Finding::new(Rule::CopyDeviceOrdinal, layer, what));
+    if let Some(what) = side.ordinal.and_then(|ordinal| bad_ordinal(driver, "Device", ordinal)) {
+        found.push(Finding::new(Rule::CopyDeviceOrdinal, layer, format!("{name}{what}")));
     }
     match (side.context, side.given) {
         (Some(0), Given::Device(_)) => {
@@ -396,28 +396,29 @@ fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: 
     let [x, y, _] = side.position;
     let (name, row) = (side.name, width.saturating_mul(unit));
     let has_rows = height > 1 || depth > 1;
+    // The fields' names; nothing is formatted for a call that is right.
     let (pitch, rows) = match layer {
-        Layer::Runtime => (format!("{name}Ptr.pitch"), format!("{name}Ptr.ysize")),
-        Layer::Driver => (format!("{name}Pitch"), format!("{name}Height")),
+        Layer::Runtime => ("Ptr.pitch", "Ptr.ysize"),
+        Layer::Driver => ("Pitch", "Height"),
     };
     let pitch_is_small = has_rows && side.pitch < row;
     if pitch_is_small || side.pitch > MAX_PITCH {
         let relation =
             if pitch_is_small { "is smaller than a row of" } else { "is larger than CUDA allows, for rows of" };
-        let what = format!("{pitch}={} {relation} {row} bytes", side.pitch);
+        let what = format!("{name}{pitch}={} {relation} {row} bytes", side.pitch);
         let finding = Finding::new(Rule::Copy3dPitch, layer, what);
         // The driver's page leaves 0 open.
         found.push(if layer == Layer::Driver && side.pitch == 0 { finding.without_code() } else { finding });
     } else if has_rows && x.saturating_add(row) > side.pitch {
-        let what = format!("a row of {row} bytes from byte {x} on, where {pitch}={}", side.pitch);
+        let what = format!("a row of {row} bytes from byte {x} on, where {name}{pitch}={}", side.pitch);
         found.push(Finding::new(Rule::Copy3dPosition, layer, what));
     }
     if depth > 1 && side.rows < height {
-        let what = format!("{rows}={} is smaller than the extent's height of {height}", side.rows);
+        let what = format!("{name}{rows}={} is smaller than the extent's height of {height}", side.rows);
         let finding = Finding::new(Rule::Copy3dHeight, layer, what);
         found.push(if layer == Layer::Runtime && side.rows == 0 { finding.without_code() } else { finding });
     } else if depth > 1 && y.saturating_add(height) > side.rows {
-        let what = format!("{height} rows from row {y} on, where {rows}={}", side.rows);
+        let what = format!("{height} rows from row {y} on, where {name}{rows}={}", side.rows);
         found.push(Finding::new(Rule::Copy3dPosition, layer, what));
     }
 }

@@ -136,6 +136,9 @@ impl Validate {
     /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking.
     #[inline(always)]
     pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Linear, by: Caller) -> bool {
+        if copy.bytes == 0 {
+            return self.is_clean_nothing(driver, copy);
+        }
         let (Some((src, _)), Some((dst, _))) = (access.known(copy.src), access.known(copy.dst)) else {
             return false;
         };
@@ -143,15 +146,25 @@ impl Validate {
         let [src_reach, dst_reach] = copy.reach;
         // Of these it is not known where they are.
         if src.kind == memory::Kind::Foreign || dst.kind == memory::Kind::Foreign {
-            return copy.bytes != 0;
+            return true;
         }
         is_of_a_device(src)
             && is_of_a_device(dst)
-            && copy.bytes != 0
             && (src.device != dst.device || copy.src.abs_diff(copy.dst) >= src_reach.max(dst_reach))
             && self.is_on_device(copy.src_at, src)
             && self.is_on_device(copy.dst_at, dst)
             && self.is_stream_near(driver, copy.stream, [src.device, dst.device], by)
+    }
+
+    /// The same of a copy of nothing, of which only the handles matter.
+    #[cold]
+    fn is_clean_nothing(&self, driver: &impl Driver, copy: &Linear) -> bool {
+        let is_there = |at| match at {
+            Value::Ordinal(ordinal) => (0..driver.device_count()).contains(&ordinal),
+            Value::Address(context) => self.knows_context(context),
+            _ => false,
+        };
+        is_there(copy.src_at) && is_there(copy.dst_at) && !copy.stream.is_some_and(|stream| self.is_destroyed(stream))
     }
 
     /// Whether an ordinal or a context is that of some memory.
@@ -187,7 +200,7 @@ impl Validate {
         let mut wrong = arguments::check(driver, &self.facts, seen);
         if self.is_strict() {
             // A code that the function's own page lists goes before one that is another page's.
-            let is_listed = |code: Code| answers::documented(seen.function).contains(&code.0);
+            let is_listed = |code: Code| documents(seen.function, code);
             let first = wrong.iter().position(|finding| finding.code.is_some_and(is_listed));
             let first = first.or_else(|| wrong.iter().position(|finding| finding.code.is_some()));
             let first = first.map(|position| wrong.swap_remove(position));
@@ -329,6 +342,11 @@ pub(crate) fn contexts(peer: &CUDA_MEMCPY3D_PEER) -> [usize; 2] {
     [context(peer.srcMemoryType, peer.srcContext), context(peer.dstMemoryType, peer.dstContext)]
 }
 
+/// Whether the documentation of a function lists a code.
+pub(crate) fn documents(function: Function, code: Code) -> bool {
+    answers::documented(function).contains(&code.0)
+}
+
 /// What a call of the runtime leaves in the last-error slot that is no failure of its own: a code, or 0.
 pub(crate) fn left_by(seen: &Seen<'_>) -> i32 {
     match seen.ret {
@@ -344,7 +362,7 @@ pub(crate) fn left_by(seen: &Seen<'_>) -> i32 {
 /// What there is to say of a call if such a code was left before.
 pub(crate) fn of_left(left: i32, seen: &Seen<'_>) -> Option<Finding> {
     (left != 0).then(|| {
-        let what = format!("{left} of an earlier call is still in the last-error slot of this thread");
+        let what = format!("nobody has cleared the last-error slot of this thread since a call left {left} in it");
         Finding::new(Rule::ErrorLeftBehind, seen.layer(), what)
     })
 }

@@ -343,7 +343,7 @@ rules! {
 
     EnableLimit "P2P-enable-limit" Error [0, 711]
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess"
-        "Peer Context Memory Access: a context has at most eight peers (without NVSwitch); one more is answered with too many peers."
+        "Peer Context Memory Access: one peer more than there is room for is answered with too many peers; the programming guide gives room for eight, without NVSwitch."
         ""
         "This pair stays without access, so that its copies go through the host."
         "Enable the pairs that copy most, and disable those that do not copy any more.";
@@ -440,7 +440,7 @@ rules! {
         "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess"
         "Error Handling: cudaGetLastError returns the last error of any call in this thread, and clears it; nothing else does."
         ""
-        "704 and 705 stay in the slot until it is read; no success clears it. The next check after a kernel launch finds them, and blames the kernel."
+        "704 and 705 stay in the slot until it is read, or another error takes their place; no success clears it. The next check after a kernel launch finds them, and blames the kernel."
         "Call cudaGetLastError() after an enable or disable that answered 704 or 705.";
 
     ErrorUndocumented "P2P-error-undocumented" Error [0, 0]
@@ -477,7 +477,7 @@ rules! {
         "cudaMemcpyPeer, cudaMemcpy3DPeer, cuMemcpyPeer, cuMemcpy3DPeer"
         "Programming guide: the copy begins after all commands issued to either device, and ends before later ones."
         "Not so for non-blocking streams: the copy does not wait for their work, and reads what was there before."
-        "Non-blocking streams are not waited for: the copy may read what their work is still to write, and overwrite what it is still to read."
+        "Non-blocking streams are not waited for. If their work uses the memory of this copy, the copy may read what is still to be written, and overwrite what is still to be read."
         "Synchronize that stream first (cudaStreamSynchronize), or copy asynchronously on it.";
 
     // ---- Performance ----
@@ -514,7 +514,7 @@ rules! {
         "cudaMemcpyPeer, cudaMemcpy3DPeer, cuMemcpyPeer, cuMemcpy3DPeer"
         "Programming guide: the copy begins after all commands issued to either device, and ends before later ones."
         "The call returns before the copy is done; the next work on either device waits for it all the same."
-        "Each copy stops both devices until it is done, so that copies and kernels never overlap."
+        "Each copy stops both devices until it is done, so that copies and kernels never overlap. How much time lies between two is not looked at."
         "Use cudaMemcpyPeerAsync on a stream of its own, with events where order matters.";
 
     SlowEnableChurn "P2P-slow-enable-churn" Performance [0, 0]

@@ -22,6 +22,7 @@ impl Process {
         let process =
             Self { driver: Fake::new(), access: Box::new(Access::new()), validate: Box::new(Validate::new()) };
         process.mode(config::Validate::Warn);
+        process.validate.facts().contexts.set(context(2), Fact::on(2));
         process.driver.streams.borrow_mut().extend([(STREAM, context(0)), (STREAM + 0x100, context(2))]);
         process
     }
