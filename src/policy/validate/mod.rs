@@ -27,7 +27,7 @@ pub(crate) use rules::Rule;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 use self::facts::Facts;
@@ -45,6 +45,8 @@ use crate::config;
 pub(crate) struct Validate {
     mode: AtomicU8,
     facts: Facts,
+    /// How many devices there are, once a copy has succeeded.
+    devices: AtomicI32,
     /// How often the program has enabled access: from device, to device.
     enabled: Mutex<BTreeMap<(i32, i32), u32>>,
     /// How often each rule has spoken of each place in the program.
@@ -89,6 +91,7 @@ impl Validate {
         Self {
             mode: AtomicU8::new(UNKNOWN),
             facts: Facts::new(),
+            devices: AtomicI32::new(0),
             enabled: Mutex::new(BTreeMap::new()),
             found: Mutex::new(BTreeMap::new()),
             counts: [const { AtomicU64::new(0) }; Rule::ALL.len()],
@@ -137,7 +140,7 @@ impl Validate {
     #[inline(always)]
     pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Linear, by: Caller) -> bool {
         if copy.bytes == 0 {
-            return self.is_clean_nothing(driver, copy);
+            return self.is_clean_nothing(copy);
         }
         let (Some((src, _)), Some((dst, _))) = (access.known(copy.src), access.known(copy.dst)) else {
             return false;
@@ -158,13 +161,18 @@ impl Validate {
 
     /// The same of a copy of nothing, of which only the handles matter.
     #[cold]
-    fn is_clean_nothing(&self, driver: &impl Driver, copy: &Linear) -> bool {
+    fn is_clean_nothing(&self, copy: &Linear) -> bool {
         let is_there = |at| match at {
-            Value::Ordinal(ordinal) => (0..driver.device_count()).contains(&ordinal),
+            Value::Ordinal(ordinal) => (0..self.devices.load(Relaxed)).contains(&ordinal),
             Value::Address(context) => self.knows_context(context),
             _ => false,
         };
-        is_there(copy.src_at) && is_there(copy.dst_at) && !copy.stream.is_some_and(|stream| self.is_destroyed(stream))
+        // A box of nothing must have memory all the same.
+        let is_given = !copy.is_box || (copy.src != 0 && copy.dst != 0);
+        is_given
+            && is_there(copy.src_at)
+            && is_there(copy.dst_at)
+            && !copy.stream.is_some_and(|stream| self.is_destroyed(stream))
     }
 
     /// Whether an ordinal or a context is that of some memory.
@@ -219,6 +227,7 @@ impl Validate {
         let mut wrong = arguments::check(driver, &self.facts, seen);
         match seen.ret {
             Some(Code::SUCCESS) if Kind::of(seen.function).copies() => {
+                self.devices.store(driver.device_count(), Relaxed);
                 self.remember(driver, seen);
                 hazards::find(driver, &self.facts, seen, &mut wrong);
                 wrong
@@ -412,6 +421,8 @@ pub(crate) struct Linear {
     reach: [u64; 2],
     /// How many bytes are copied.
     pub(crate) bytes: u64,
+    /// Whether it is a box.
+    is_box: bool,
     /// None for a synchronous copy.
     stream: Option<usize>,
 }
@@ -426,7 +437,7 @@ impl Linear {
             return None;
         };
         let stream = stream(rest)?;
-        Some(Self { src: src as u64, dst: dst as u64, src_at, dst_at, reach: [bytes; 2], bytes, stream })
+        Some(Self { src: src as u64, dst: dst as u64, src_at, dst_at, reach: [bytes; 2], bytes, is_box: false, stream })
     }
 
     /// Its two addresses.
@@ -448,6 +459,7 @@ impl Linear {
             dst_at: Value::Ordinal(p.dstDevice),
             reach: [reach(&p.srcPtr, &p.srcPos)?, reach(&p.dstPtr, &p.dstPos)?],
             bytes: bytes(extent),
+            is_box: true,
             stream: stream(rest)?,
         })
     }
@@ -468,6 +480,7 @@ impl Linear {
                 reach(extent, [p.dstXInBytes, p.dstY, p.dstZ], p.dstPitch, p.dstHeight)?,
             ],
             bytes: bytes(extent),
+            is_box: true,
             stream: stream(rest)?,
         })
     }
