@@ -1,0 +1,248 @@
+//! Where what lies in a file.
+
+/// Major and minor version of the layout.
+pub const VERSION: (u16, u16) = (1, 0);
+/// What a file begins with.
+pub(crate) const MAGIC: [u8; 8] = *b"P2PTRACE";
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 4096;
+/// Bytes of a chunk, its own header included.
+pub const CHUNK_BYTES: usize = 16384;
+/// Bytes of a chunk's header.
+pub(crate) const CHUNK_HEADER_BYTES: usize = 64;
+/// Bytes of the record of a call.
+pub const RECORD_BYTES: usize = 64;
+/// Records in a chunk.
+pub(crate) const RECORDS: usize = (CHUNK_BYTES - CHUNK_HEADER_BYTES) / RECORD_BYTES;
+/// Bytes of a note's header.
+pub(crate) const NOTE_HEADER_BYTES: usize = 24;
+/// Bytes that a note can have.
+pub(crate) const NOTE_MOST: usize = CHUNK_BYTES - CHUNK_HEADER_BYTES - NOTE_HEADER_BYTES;
+/// Room for calibrations in the header.
+pub(crate) const CALIBRATIONS: usize = 64;
+/// What makes a note's length its commit word.
+pub(crate) const NOTE_COMMIT: u32 = 0x4e4f_5445;
+
+/// Offsets in the header.
+pub(crate) mod header {
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const MAJOR: usize = 8;
+    pub(crate) const MINOR: usize = 10;
+    pub(crate) const HEADER_BYTES: usize = 12;
+    pub(crate) const CHUNK_BYTES: usize = 16;
+    pub(crate) const RECORD_BYTES: usize = 20;
+    /// Process id.
+    pub(crate) const PROCESS: usize = 24;
+    /// A [`super::Clock`].
+    pub(crate) const CLOCK: usize = 28;
+    /// How many chunks were handed out; may be more than there was room for.
+    pub(crate) const CHUNKS: usize = 32;
+    /// How many calls found no room.
+    pub(crate) const DROPPED: usize = 40;
+    /// How many bytes the file may have.
+    pub(crate) const LIMIT: usize = 48;
+    /// [`super::CALIBRATIONS`] of 24 bytes.
+    pub(crate) const CALIBRATIONS: usize = 64;
+}
+
+/// Offsets in a chunk.
+pub(crate) mod chunk {
+    /// A [`super::ChunkKind`]; written last.
+    pub(crate) const KIND: usize = 0;
+    /// The thread's id, for calls.
+    pub(crate) const THREAD: usize = 4;
+    /// How many records the thread had before this chunk.
+    pub(crate) const FIRST: usize = 8;
+    /// The thread's name when the chunk was taken, 16 bytes, padded with zeros.
+    pub(crate) const NAME: usize = 16;
+    /// When it was taken, in ticks.
+    pub(crate) const TIME: usize = 32;
+}
+
+/// Offsets in a record: a line of the processor's cache.
+pub(crate) mod record {
+    /// Ticks when the call began.
+    pub(crate) const START: usize = 0;
+    /// How many ticks later it returned, [packed](super::pack).
+    pub(crate) const TOOK: usize = 8;
+    /// What the call answered.
+    pub(crate) const RESULT: usize = 12;
+    /// Number of the function.
+    pub(crate) const FUNCTION: usize = 14;
+    /// Number of the way that the copy took; 0 for none.
+    pub(crate) const PATH: usize = 15;
+    /// Source address.
+    pub(crate) const SRC: usize = 16;
+    /// Destination address.
+    pub(crate) const DST: usize = 24;
+    /// Bytes that the copy moves.
+    pub(crate) const BYTES: usize = 32;
+    /// Stream handle.
+    pub(crate) const STREAM: usize = 40;
+    /// How many ticks after `START` the GPU began with the copy, packed.
+    pub(crate) const DEVICE_AFTER: usize = 48;
+    /// How many nanoseconds the GPU took, packed.
+    pub(crate) const DEVICE_NANOS: usize = 52;
+    /// Number of the place in the code that called; 0 if it is not known.
+    pub(crate) const SITE: usize = 56;
+    /// The device that the bytes come from, plus 1; 0 if there is none, or it is not known.
+    pub(crate) const SRC_DEVICE: usize = 58;
+    /// The device that they go to, likewise.
+    pub(crate) const DST_DEVICE: usize = 59;
+    /// Numbers of the rules that the call breaks, plus 1; 0 for none. 2 bytes.
+    pub(crate) const FINDINGS: usize = 60;
+    /// How many records of the thread before this one the call is that made it; 0 if the program did, or if they are more
+    /// than 255.
+    pub(crate) const PARENT: usize = 62;
+    /// From the lowest bit on, two bits each: a [`super::State`], a [`super::Capture`], a [`super::DeviceTime`], and how
+    /// many intercepted calls enclose it, 3 for 3 or more. The last that is written.
+    pub(crate) const STATE: usize = 63;
+}
+
+/// What a large number loses of its end when it is packed.
+const PACKED: u32 = 20;
+const IS_LARGE: u32 = 1 << 31;
+
+/// Packs a number into 4 bytes: below 2^31 as it is; above without its last 20 bits; from 2^51 on as the largest.
+pub(crate) fn pack(number: u64) -> u32 {
+    match u32::try_from(number) {
+        Ok(small) if small < IS_LARGE => small,
+        _ => IS_LARGE | (number >> PACKED).min(u64::from(IS_LARGE - 1)) as u32,
+    }
+}
+
+pub(crate) fn unpack(packed: u32) -> u64 {
+    if packed < IS_LARGE { u64::from(packed) } else { u64::from(packed & !IS_LARGE) << PACKED }
+}
+
+/// Makes an enum that a byte stands for in files. What a later version may add is read as nothing.
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident: $type:ident { $( $(#[$variant_doc:meta])* $variant:ident = $number:literal, )* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr($type)]
+        pub enum $name {
+            $( $(#[$variant_doc])* $variant = $number, )*
+        }
+
+        impl $name {
+            /// What stands for it in a file.
+            pub const fn number(self) -> $type {
+                self as $type
+            }
+
+            /// What a number in a file stands for.
+            pub const fn numbered(number: $type) -> Option<Self> {
+                match number {
+                    $( $number => Some(Self::$variant), )*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+numbered! {
+    /// What clock a file's ticks are of.
+    Clock: u32 {
+        /// `clock_gettime(CLOCK_MONOTONIC)`, in nanoseconds.
+        Monotonic = 1,
+        /// The processor's time-stamp counter.
+        TimeStampCounter = 2,
+    }
+}
+
+numbered! {
+    /// What a chunk holds.
+    ChunkKind: u32 {
+        /// Calls of one thread.
+        Calls = 1,
+        /// Notes.
+        Notes = 2,
+    }
+}
+
+numbered! {
+    /// How far a call has come.
+    State: u8 {
+        /// It has begun, and not returned.
+        Begun = 1,
+        /// It has returned.
+        Done = 2,
+    }
+}
+
+numbered! {
+    /// What a call has to do with a capture.
+    Capture: u8 {
+        /// Nothing.
+        None = 0,
+        /// Its stream was being captured, and it was forwarded as it came.
+        Forwarded = 1,
+        /// Its stream was being captured, and the equal copy that CUDA can capture was made in its place.
+        Rewritten = 2,
+    }
+}
+
+numbered! {
+    /// What is known of the time that the GPU took.
+    DeviceTime: u8 {
+        /// It was not measured.
+        None = 0,
+        /// It is being measured; at the end of a file: the process ended before it was known.
+        Pending = 1,
+        /// It is known.
+        Known = 2,
+        /// It could not be measured.
+        Failed = 3,
+    }
+}
+
+numbered! {
+    /// What a note tells. Its text is strings, separated by zeros.
+    NoteKind: u16 {
+        /// The program's file, then its arguments from the 0th on.
+        Program = 1,
+        /// A variable and its value: one of ours, or one that says which rank of a job the process is.
+        Variable = 2,
+        /// What has a version (`p2pshim`, `driver`, `runtime`), and which.
+        Version = 3,
+        /// The host's name, and its boot id.
+        Host = 4,
+        /// By number: a function's layer and name.
+        Function = 10,
+        /// By number: what a way is called, such as `direct` or `staged: never enabled`.
+        Path = 11,
+        /// By number: a rule's id and severity.
+        Rule = 12,
+        /// By code: the layer, and the code's name there.
+        Code = 13,
+        /// By ordinal: a GPU's name, UUID and PCI bus id, then `key=value`.
+        Gpu = 20,
+        /// By 256 × device + peer: `key=value` about the access of a device to the memory of a peer (`access`,
+        /// `performance_rank`, `native_atomics`, `link`).
+        Peer = 21,
+        /// By number: a place in the code that calls were made from, as an address in hexadecimal.
+        Site = 31,
+        /// A piece of code in memory from now on: first address, address after the last, and offset in the file, in
+        /// hexadecimal, then the file's name.
+        Module = 30,
+        /// By number of the rule: what was found, in full.
+        Finding = 40,
+        /// By 256 × source + destination: something that was decided about a pair.
+        Decision = 41,
+        /// What the shim had to say otherwise, such as why nothing is traced any more.
+        Message = 42,
+    }
+}
+
+/// What time it was, by three clocks at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    /// The file's clock; not 0.
+    pub ticks: u64,
+    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    pub monotonic: u64,
+    /// `CLOCK_REALTIME`, in nanoseconds since 1970.
+    pub real: u64,
+}

@@ -1,0 +1,616 @@
+//! Writing files in place, by any number of threads, without a lock or a system call for a call.
+//!
+//! A file is mapped into memory for good: nothing that was handed out is ever taken back. What is mapped lies in the page
+//! cache from the moment it is written, so that only the end of the system loses it.
+
+use std::arch::x86_64::{__cpuid, _rdtsc};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem::{ManuallyDrop, offset_of};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{ptr, slice};
+
+use crate::layout::{
+    CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, MAGIC,
+    NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header, pack,
+    record,
+};
+
+/// How many calls enclose each other at most whose records know of each other.
+const NESTED: usize = 4;
+/// Chunks that space is taken for at first, and at most at a time. What is taken is brought into memory, which would cost
+/// every 40th call a microsecond otherwise.
+const FIRST_STEP: u64 = 32;
+const LAST_STEP: u64 = 256;
+/// After so many ticks the clocks are compared for the second time, then after twice as many, and so on.
+const FIRST_CALIBRATION: u64 = 1 << 14;
+const LAST_CALIBRATION: u64 = 1 << 30;
+
+/// A record as it lies in the file. All fields are atomic, because the file may be read and written meanwhile; that costs
+/// nothing.
+#[derive(Debug)]
+#[repr(C)]
+struct Cell {
+    start: AtomicU64,
+    took: AtomicU32,
+    result: AtomicI16,
+    function: AtomicU8,
+    path: AtomicU8,
+    src: AtomicU64,
+    dst: AtomicU64,
+    bytes: AtomicU64,
+    stream: AtomicU64,
+    device_after: AtomicU32,
+    device_nanos: AtomicU32,
+    site: AtomicU16,
+    src_device: AtomicU8,
+    dst_device: AtomicU8,
+    findings: [AtomicU8; 2],
+    parent: AtomicU8,
+    state: AtomicU8,
+}
+
+const _: () = {
+    assert!(cfg!(target_endian = "little"));
+    assert!(size_of::<Cell>() == RECORD_BYTES && align_of::<Cell>() == 8);
+    assert!(offset_of!(Cell, start) == record::START && offset_of!(Cell, took) == record::TOOK);
+    assert!(offset_of!(Cell, result) == record::RESULT && offset_of!(Cell, function) == record::FUNCTION);
+    assert!(offset_of!(Cell, path) == record::PATH && offset_of!(Cell, stream) == record::STREAM);
+    assert!(offset_of!(Cell, src) == record::SRC && offset_of!(Cell, dst) == record::DST);
+    assert!(offset_of!(Cell, bytes) == record::BYTES && offset_of!(Cell, site) == record::SITE);
+    assert!(offset_of!(Cell, device_after) == record::DEVICE_AFTER);
+    assert!(offset_of!(Cell, device_nanos) == record::DEVICE_NANOS);
+    assert!(offset_of!(Cell, src_device) == record::SRC_DEVICE);
+    assert!(offset_of!(Cell, dst_device) == record::DST_DEVICE);
+    assert!(offset_of!(Cell, findings) == record::FINDINGS && offset_of!(Cell, parent) == record::PARENT);
+    assert!(offset_of!(Cell, state) == record::STATE);
+};
+
+/// What a thread writes to: zeros at first. It has nothing to drop.
+#[derive(Debug, Default)]
+pub struct Segment {
+    /// The records that are left of the thread's chunk.
+    rest: Option<&'static [Cell]>,
+    /// How many records it has begun.
+    begun: u32,
+    /// Which of them enclose the next, outermost first.
+    open: [u32; NESTED],
+}
+
+/// The record of a call that has begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    cell: &'static Cell,
+    start: u64,
+    depth: u8,
+}
+
+/// The bits of a state that say what is known of the time that the GPU took.
+const DEVICE_TIME: u8 = 3 << 4;
+
+impl Segment {
+    /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
+    /// thread's chunk is full: it gets another by [`Writer::extend`].
+    #[inline(always)]
+    pub fn begin(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+        let (cell, rest) = self.rest?.split_first()?;
+        self.rest = Some(rest);
+        let number = self.begun;
+        self.begun = number.wrapping_add(1);
+        let distance = match depth.checked_sub(1).and_then(|outer| self.open.get(outer)) {
+            Some(&outer) => number.wrapping_sub(outer),
+            None => 0,
+        };
+        if let Some(open) = self.open.get_mut(depth) {
+            *open = number;
+        }
+        let depth = depth.min(3) as u8;
+        cell.start.store(start, Relaxed);
+        cell.site.store(site, Relaxed);
+        cell.function.store(function, Relaxed);
+        cell.parent.store(u8::try_from(distance).unwrap_or(0), Relaxed);
+        cell.state.store(depth << 6 | State::Begun.number(), Release);
+        Some(Begun { cell, start, depth })
+    }
+}
+
+impl Begun {
+    /// Notes what a copy copies: addresses of source and destination, bytes, and the stream.
+    #[inline(always)]
+    pub fn copies(self, src: u64, dst: u64, bytes: u64, stream: u64) {
+        let Self { cell, .. } = self;
+        cell.src.store(src, Relaxed);
+        cell.dst.store(dst, Relaxed);
+        cell.bytes.store(bytes, Relaxed);
+        cell.stream.store(stream, Relaxed);
+    }
+
+    /// Notes the devices that a call is about.
+    #[inline(always)]
+    pub fn between(self, src: Option<u8>, dst: Option<u8>) {
+        let Self { cell, .. } = self;
+        cell.src_device.store(src.map_or(0, |device| device.saturating_add(1)), Relaxed);
+        cell.dst_device.store(dst.map_or(0, |device| device.saturating_add(1)), Relaxed);
+    }
+
+    /// Notes the way of a copy, by its number.
+    #[inline(always)]
+    pub fn takes(self, path: u8) {
+        self.cell.path.store(path, Relaxed);
+    }
+
+    /// Notes that the call has returned, and what it had to do with a capture. From now on it counts.
+    #[inline(always)]
+    pub fn done(self, end: u64, result: i32, capture: Capture) {
+        let Self { cell, start, depth } = self;
+        cell.took.store(pack(end.saturating_sub(start)), Relaxed);
+        cell.result.store(result.clamp(i16::MIN.into(), i16::MAX.into()) as i16, Relaxed);
+        let timed = cell.state.load(Relaxed) & DEVICE_TIME;
+        cell.state.store(depth << 6 | timed | capture.number() << 2 | State::Done.number(), Release);
+    }
+
+    /// Takes over from the record of a call inside this one what copies where and how.
+    #[inline(always)]
+    pub fn like(self, inner: Self) {
+        let (cell, inner) = (self.cell, inner.cell);
+        for (to, from) in [
+            (&cell.src, &inner.src),
+            (&cell.dst, &inner.dst),
+            (&cell.bytes, &inner.bytes),
+            (&cell.stream, &inner.stream),
+        ] {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        for (to, from) in
+            [(&cell.src_device, &inner.src_device), (&cell.dst_device, &inner.dst_device), (&cell.path, &inner.path)]
+        {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// What a call that has returned had to do with a capture.
+    pub fn capture(self) -> Capture {
+        Capture::numbered(self.cell.state.load(Relaxed) >> 2 & 3).unwrap_or(Capture::None)
+    }
+
+    /// Notes, after the fact, that the call breaks a rule. What there is no room for is left out.
+    pub fn breaks(self, rule: u8) {
+        let number = rule.saturating_add(1);
+        for finding in &self.cell.findings {
+            match finding.compare_exchange(0, number, Relaxed, Relaxed) {
+                Err(other) if other != number => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Notes that the time of the GPU is being measured.
+    pub fn is_timed(self) {
+        self.set_device_time(DeviceTime::Pending);
+    }
+
+    /// Notes what came of it: when the GPU began, in ticks, and how long it took in nanoseconds; none if that could not be
+    /// measured.
+    pub fn timed(self, measured: Option<(u64, u64)>) {
+        let Self { cell, start, .. } = self;
+        match measured {
+            Some((device_start, nanos)) => {
+                cell.device_after.store(pack(device_start.saturating_sub(start)), Relaxed);
+                cell.device_nanos.store(pack(nanos), Relaxed);
+                self.set_device_time(DeviceTime::Known);
+            }
+            None => self.set_device_time(DeviceTime::Failed),
+        }
+    }
+
+    fn set_device_time(self, time: DeviceTime) {
+        let set = |word: u8| Some(word & !DEVICE_TIME | time.number() << 4);
+        let _ = self.cell.state.fetch_update(Release, Relaxed, set);
+    }
+}
+
+/// What a file is made with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The folder. It is made if there is none.
+    pub folder: PathBuf,
+    /// The file's name.
+    pub name: String,
+    /// How many bytes it may have.
+    pub limit: u64,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    /// The whole mapping. Only the first `ready` chunks of it are there.
+    base: *mut u8,
+    /// How many chunks the file can have.
+    most: u64,
+    clock: Clock,
+    /// How many chunks there is space for.
+    ready: AtomicU64,
+    space: Mutex<Space>,
+    notes: Mutex<Notes>,
+    /// When clocks are to be compared again, in ticks.
+    calibration_due: AtomicU64,
+    calibration: Mutex<(usize, u64)>,
+}
+
+// SAFETY: the mapping is never undone, and all that several threads write to in it is atomic or under a lock.
+unsafe impl Send for Writer {}
+// SAFETY: as above.
+unsafe impl Sync for Writer {}
+
+/// Where more space comes from.
+#[derive(Debug)]
+struct Space {
+    /// Never closed by us: by then the number may be somebody else's.
+    file: ManuallyDrop<File>,
+    /// Device and inode: a program that closes all descriptors may get our number for a file of its own.
+    identity: (u64, u64),
+    path: PathBuf,
+    step: u64,
+    /// Why there will be no more space.
+    exhausted: Option<Exhausted>,
+}
+
+/// Why there is no more space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exhausted {
+    Limit,
+    System(i32),
+}
+
+/// Where the next note goes.
+#[derive(Debug)]
+struct Notes {
+    at: *mut u8,
+    left: usize,
+}
+
+impl Writer {
+    /// Makes a file for the calling process, for its user only. Fails if there is such a file, if it would lie behind a
+    /// symbolic link in `folder`, or if there is no space for it.
+    pub fn create(options: &Options) -> io::Result<Self> {
+        let most = options.limit.saturating_sub(HEADER_BYTES as u64) / CHUNK_BYTES as u64;
+        if most < 2 {
+            return Err(io::Error::other(format!(
+                "a limit of {} bytes has no room for calls; {} is the least",
+                options.limit,
+                HEADER_BYTES + 2 * CHUNK_BYTES
+            )));
+        }
+        make_folder(&options.folder)?;
+        let path = options.folder.join(&options.name);
+        let file = open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
+        Self::map(file, &path, options.limit, most).inspect_err(|_| {
+            // Nobody can make anything of it.
+            let _ = std::fs::remove_file(&path);
+        })
+    }
+
+    fn map(file: File, path: &Path, limit: u64, most: u64) -> io::Result<Self> {
+        let step = FIRST_STEP.min(most);
+        allocate(&file, 0, HEADER_BYTES as u64 + step * CHUNK_BYTES as u64)?;
+        let bytes = HEADER_BYTES as u64 + most * CHUNK_BYTES as u64;
+        let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+        // SAFETY: a new mapping at an address that the system chooses.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let metadata = file.metadata()?;
+        let writer = Self {
+            base: base.cast(),
+            most,
+            clock: clock(),
+            ready: AtomicU64::new(step),
+            space: Mutex::new(Space {
+                file: ManuallyDrop::new(file),
+                identity: (metadata.dev(), metadata.ino()),
+                path: path.to_owned(),
+                step,
+                exhausted: None,
+            }),
+            notes: Mutex::new(Notes { at: ptr::null_mut(), left: 0 }),
+            calibration_due: AtomicU64::new(0),
+            calibration: Mutex::new((0, FIRST_CALIBRATION)),
+        };
+        writer.calibrate(writer.now());
+        writer.populate(0, step);
+        for (offset, value) in [
+            (header::HEADER_BYTES, HEADER_BYTES as u32),
+            (header::CHUNK_BYTES, CHUNK_BYTES as u32),
+            (header::RECORD_BYTES, RECORD_BYTES as u32),
+            (header::PROCESS, std::process::id()),
+            (header::CLOCK, writer.clock.number()),
+            (header::MAJOR, u32::from(VERSION.0) | u32::from(VERSION.1) << 16),
+        ] {
+            writer.u32_at(offset).store(value, Relaxed);
+        }
+        writer.u64_at(header::LIMIT).store(limit, Relaxed);
+        // Even of the shortest program it is known how fast the clock runs.
+        writer.calibrate(writer.now());
+        writer.u64_at(header::MAGIC).store(u64::from_le_bytes(MAGIC), Release);
+        Ok(writer)
+    }
+
+    /// The file's clock.
+    #[inline(always)]
+    pub fn now(&self) -> u64 {
+        match self.clock {
+            // SAFETY: every x86-64 processor has it.
+            Clock::TimeStampCounter => unsafe { _rdtsc() },
+            Clock::Monotonic => nanos(libc::CLOCK_MONOTONIC),
+        }
+    }
+
+    /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
+    #[cold]
+    pub fn extend(&self, segment: &mut Segment) -> Result<bool, String> {
+        let taken = self.take_chunk()?;
+        let Some(start) = taken else {
+            self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
+            // What encloses the calls to come is not in the file.
+            segment.rest = None;
+            return Ok(false);
+        };
+        let mut name = [0u8; 16];
+        // SAFETY: writes at most 16 bytes there.
+        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        // SAFETY: gettid has no arguments.
+        let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        // SAFETY: the chunk is this thread's alone, and as large as that.
+        unsafe {
+            start.add(chunk::THREAD).cast::<u32>().write(thread);
+            start.add(chunk::FIRST).cast::<u64>().write(u64::from(segment.begun));
+            start.add(chunk::NAME).cast::<[u8; 16]>().write(name);
+            start.add(chunk::TIME).cast::<u64>().write(self.now());
+            (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
+            segment.rest = Some(slice::from_raw_parts(start.add(CHUNK_HEADER_BYTES).cast::<Cell>(), RECORDS));
+        }
+        Ok(true)
+    }
+
+    /// Writes a note. Strings hold no zeros; what is too long is cut off. False if there is no room.
+    pub fn note(&self, kind: NoteKind, number: u32, strings: &[&[u8]]) -> bool {
+        let mut text = strings.join(&0);
+        text.truncate(NOTE_MOST);
+        let whole = NOTE_HEADER_BYTES + text.len().next_multiple_of(8);
+        let time = self.now();
+        self.calibrate_if_due(time);
+        let mut notes = lock(&self.notes);
+        if notes.left < whole {
+            let Ok(Some(start)) = self.take_chunk() else { return false };
+            // SAFETY: the chunk is this writer's notes' alone, and as large as that.
+            unsafe {
+                start.add(chunk::TIME).cast::<u64>().write(time);
+                (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Notes.number(), Release);
+                *notes = Notes { at: start.add(CHUNK_HEADER_BYTES), left: CHUNK_BYTES - CHUNK_HEADER_BYTES };
+            }
+        }
+        let length = text.len() as u32;
+        // SAFETY: there are `whole` bytes, which the lock makes ours, aligned to 8.
+        unsafe {
+            ptr::copy_nonoverlapping(text.as_ptr(), notes.at.add(NOTE_HEADER_BYTES), text.len());
+            notes.at.cast::<u32>().write(length);
+            notes.at.add(4).cast::<u16>().write(kind.number());
+            notes.at.add(8).cast::<u32>().write(number);
+            notes.at.add(12).cast::<u32>().write(time as u32);
+            notes.at.add(16).cast::<u32>().write((time >> 32) as u32);
+            (*notes.at.add(20).cast::<AtomicU32>()).store(length ^ NOTE_COMMIT, Release);
+            notes.at = notes.at.add(whole);
+        }
+        notes.left -= whole;
+        true
+    }
+
+    /// Compares the clocks, if it is time to.
+    #[inline(always)]
+    pub fn calibrate_if_due(&self, now: u64) {
+        if now >= self.calibration_due.load(Relaxed) {
+            self.calibrate(now);
+        }
+    }
+
+    #[cold]
+    fn calibrate(&self, now: u64) {
+        let Ok(mut calibration) = self.calibration.try_lock() else { return };
+        let (slot, wait) = *calibration;
+        // The quickest of a few, in case we are interrupted between the clocks.
+        let measured = (0..4).map(|_| {
+            let before = self.now();
+            let (monotonic, real) = (nanos(libc::CLOCK_MONOTONIC), nanos(libc::CLOCK_REALTIME));
+            let after = self.now();
+            (after.wrapping_sub(before), before.midpoint(after), monotonic, real)
+        });
+        let Some((_, ticks, monotonic, real)) = measured.min_by_key(|&(took, ..)| took) else { return };
+        let at = header::CALIBRATIONS + slot * 24;
+        self.u64_at(at).store(0, Release);
+        self.u64_at(at + 8).store(monotonic, Relaxed);
+        self.u64_at(at + 16).store(real, Release);
+        self.u64_at(at).store(ticks, Release);
+        // The last two take turns.
+        let following = if slot + 1 == CALIBRATIONS { slot - 1 } else { slot + 1 };
+        *calibration = (following, (wait * 2).min(LAST_CALIBRATION));
+        self.calibration_due.store(now.saturating_add(wait), Relaxed);
+    }
+
+    /// A chunk of zeros that nobody else has. None if there are no more; the first time, with the reason.
+    fn take_chunk(&self) -> Result<Option<*mut u8>, String> {
+        let chunks = self.u64_at(header::CHUNKS);
+        // Not added up for ever by calls that find no room.
+        let taken = chunks.fetch_update(Relaxed, Relaxed, |taken| (taken < self.most).then_some(taken + 1));
+        let Ok(number) = taken else { return self.exhausted(Exhausted::Limit) };
+        while number >= self.ready.load(Relaxed) {
+            let mut space = lock(&self.space);
+            let ready = self.ready.load(Relaxed);
+            if number < ready {
+                break;
+            }
+            if space.exhausted.is_some() {
+                return Ok(None);
+            }
+            let step = (space.step * 2).min(LAST_STEP).min(self.most - ready);
+            if let Err(error) = space.grow(ready, step) {
+                drop(space);
+                return self.exhausted(Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
+            }
+            space.step = step;
+            self.populate(ready, step);
+            self.ready.store(ready + step, Release);
+        }
+        // SAFETY: the mapping has room for `most` chunks, and the file for `ready`.
+        Ok(Some(unsafe { self.base.add(HEADER_BYTES + number as usize * CHUNK_BYTES) }))
+    }
+
+    fn exhausted(&self, why: Exhausted) -> Result<Option<*mut u8>, String> {
+        let mut space = lock(&self.space);
+        if space.exhausted.is_some() {
+            return Ok(None);
+        }
+        space.exhausted = Some(why);
+        let path = space.path.display();
+        Err(match why {
+            Exhausted::Limit => format!("{path} has reached its limit; further calls are only counted"),
+            Exhausted::System(code) => {
+                format!("{path} cannot grow: {}; further calls are only counted", io::Error::from_raw_os_error(code))
+            }
+        })
+    }
+
+    /// Brings chunks into memory, where the system can do that.
+    fn populate(&self, from: u64, count: u64) {
+        /// Linux 5.14.
+        const MADV_POPULATE_WRITE: i32 = 23;
+        let start = if from == 0 { 0 } else { HEADER_BYTES + from as usize * CHUNK_BYTES };
+        let end = HEADER_BYTES + (from + count) as usize * CHUNK_BYTES;
+        // SAFETY: within the mapping and the file; pages are only touched.
+        unsafe { libc::madvise(self.base.add(start).cast(), end - start, MADV_POPULATE_WRITE) };
+    }
+
+    fn u32_at(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset < HEADER_BYTES && offset.is_multiple_of(4));
+        // SAFETY: in the header, aligned, and never anything but an atomic.
+        unsafe { &*self.base.add(offset).cast() }
+    }
+
+    fn u64_at(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset < HEADER_BYTES && offset.is_multiple_of(8));
+        // SAFETY: as above.
+        unsafe { &*self.base.add(offset).cast() }
+    }
+}
+
+impl Space {
+    fn grow(&mut self, ready: u64, step: u64) -> io::Result<()> {
+        let is_ours =
+            |file: &File| file.metadata().is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
+        if !is_ours(&self.file) {
+            let again = open(&self.path, libc::O_RDWR)?;
+            if !is_ours(&again) {
+                return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            }
+            self.file = ManuallyDrop::new(again);
+        }
+        allocate(&self.file, HEADER_BYTES as u64 + ready * CHUNK_BYTES as u64, step * CHUNK_BYTES as u64)
+    }
+}
+
+/// Takes space on the disk, so that writing there cannot fail.
+fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let (from, count) = (offset.cast_signed(), bytes.cast_signed());
+    loop {
+        // SAFETY: the descriptor is a file's.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, from, count) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            // Some file systems cannot; they can be written to.
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => return write_zeros(file, offset, bytes),
+            _ => return Err(error),
+        }
+    }
+}
+
+fn write_zeros(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    const ZEROS: &[u8] = &[0; 4096];
+    let mut at = offset;
+    while at < offset + bytes {
+        let count = ZEROS.len().min((offset + bytes - at) as usize);
+        file.write_all_at(ZEROS.get(..count).unwrap_or_default(), at)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        result => result,
+    }
+}
+
+fn open(path: &Path, flags: i32) -> io::Result<File> {
+    /// Programs make use of low numbers.
+    const LOWEST: i32 = 100;
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a path that ends with zero.
+    let low = unsafe { libc::open(path.as_ptr(), flags | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0o600) };
+    if low < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor of ours.
+    let high = unsafe { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, LOWEST) };
+    if high < 0 {
+        // SAFETY: as above.
+        return Ok(unsafe { File::from_raw_fd(low) });
+    }
+    // SAFETY: as above; nobody has the number.
+    unsafe {
+        libc::close(low);
+        Ok(File::from_raw_fd(high))
+    }
+}
+
+/// The time-stamp counter where it runs at one speed, never stops, and the system relies on it too.
+fn clock() -> Clock {
+    const INVARIANT: u32 = 1 << 8;
+    let has_power_leaf = __cpuid(0x8000_0000).eax >= 0x8000_0007;
+    let is_invariant = has_power_leaf && __cpuid(0x8000_0007).edx & INVARIANT != 0;
+    let source = std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let is_trusted = source.is_ok_and(|source| source.trim_ascii() == b"tsc");
+    if is_invariant && is_trusted { Clock::TimeStampCounter } else { Clock::Monotonic }
+}
+
+fn nanos(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the time there.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,341 @@
+//! What is written is read, whatever becomes of the file in between.
+
+#![allow(clippy::unwrap_used, reason = "a test fails so")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use p2pshim_trace::{
+    CHUNK_BYTES, Capture, DeviceTime, Error, HEADER_BYTES, NoteKind, Options, Record, Segment, State, Trace, Writer,
+};
+
+/// A folder that is gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("p2pshim-trace-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    fn options(&self, limit: u64) -> Options {
+        Options { folder: self.0.clone(), name: "one.p2ptrace".to_owned(), limit }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("one.p2ptrace")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Writes calls, each with a call inside it, and returns how many there was room for.
+fn write_calls(writer: &Writer, segment: &mut Segment, count: u64) -> u64 {
+    let mut begin = |depth, function| {
+        let now = writer.now();
+        match segment.begin(depth, function, 0x1234, now) {
+            None if writer.extend(segment) == Ok(true) => segment.begin(depth, function, 0x1234, now),
+            begun => begun,
+        }
+    };
+    let mut written = 0;
+    for number in 0..count {
+        let (outer, inner) = (begin(0, 7), begin(1, 9));
+        if let Some(inner) = inner {
+            inner.copies(0x10, 0x20, number, 0x30);
+            inner.between(Some(0), Some(3));
+            inner.takes(5);
+            inner.done(writer.now(), 0, Capture::Rewritten);
+            written += 1;
+        }
+        if let Some(outer) = outer {
+            inner.into_iter().for_each(|inner| outer.like(inner));
+            outer.breaks(0);
+            outer.breaks(4);
+            outer.breaks(4);
+            outer.done(writer.now(), -1, Capture::None);
+            written += 1;
+        }
+        writer.calibrate_if_due(writer.now());
+    }
+    written
+}
+
+fn calls(trace: &Trace) -> Vec<(u32, Record)> {
+    let mut buffer = Vec::new();
+    let mut all = Vec::new();
+    for number in 0..trace.blocks() {
+        let block = trace.block(number, &mut buffer).unwrap().unwrap();
+        all.extend(block.calls().map(|call| (block.thread, call)));
+    }
+    all
+}
+
+#[test]
+fn calls_are_read_as_they_were_written() {
+    let folder = Folder::new("calls");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    let mut segment = Segment::default();
+    assert_eq!(write_calls(&writer, &mut segment, 500), 1000, "more than a chunk holds");
+    let hanging = segment.begin(0, 8, 1, writer.now()).unwrap();
+    hanging.between(Some(1), None);
+
+    let trace = Trace::open(&folder.file()).unwrap();
+    assert_eq!((trace.process(), trace.dropped(), trace.problems()), (std::process::id(), 0, &[][..]));
+    let calls = calls(&trace);
+    assert_eq!(calls.len(), 1001);
+    for (number, pair) in calls.chunks_exact(2).enumerate() {
+        let [(_, outer), (_, inner)] = pair else { panic!() };
+        assert_eq!((outer.function, outer.depth, outer.parent, outer.result), (7, 0, 0, -1));
+        assert_eq!((inner.function, inner.depth, inner.parent, inner.result), (9, 1, 1, 0));
+        assert!(outer.start <= inner.start && inner.start <= inner.end && inner.end <= outer.end);
+        for call in [outer, inner] {
+            assert_eq!((call.src, call.dst, call.bytes, call.stream), (0x10, 0x20, number as u64, 0x30));
+            assert_eq!((call.src_device, call.dst_device, call.path), (Some(0), Some(3), 5));
+            assert_eq!((call.site, call.state), (0x1234, State::Done));
+        }
+        assert_eq!((outer.capture, inner.capture), (Capture::None, Capture::Rewritten));
+        assert_eq!(outer.rules().collect::<Vec<_>>(), [0, 4]);
+        assert_eq!(inner.rules().count(), 0);
+    }
+    let (_, last) = calls.last().unwrap();
+    assert_eq!((last.state, last.function, last.src_device, last.dst_device), (State::Begun, 8, Some(1), None));
+}
+
+#[test]
+fn device_times_come_later() {
+    let folder = Folder::new("device");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    let mut segment = Segment::default();
+    writer.extend(&mut segment).unwrap();
+    let begun: Vec<_> = (0..3).map(|_| segment.begin(0, 1, 1, writer.now()).unwrap()).collect();
+    begun.iter().for_each(|begun| begun.done(writer.now(), 0, Capture::Forwarded));
+    begun.iter().for_each(|begun| begun.is_timed());
+    let late = writer.now() + (1 << 40);
+    begun[0].timed(Some((late, 1000)));
+    begun[1].timed(None);
+    let calls = calls(&Trace::open(&folder.file()).unwrap());
+    let times: Vec<_> = calls.iter().map(|(_, call)| (call.device_time, call.device_nanos)).collect();
+    assert_eq!(times, [(DeviceTime::Known, 1000), (DeviceTime::Failed, 0), (DeviceTime::Pending, 0)]);
+    assert!(calls[0].1.device_start.abs_diff(late) <= 1 << 20, "large numbers lose their end");
+    assert!(calls.iter().all(|(_, call)| call.state == State::Done && call.capture == Capture::Forwarded));
+}
+
+#[test]
+fn threads_have_chunks_of_their_own() {
+    let folder = Folder::new("threads");
+    let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(write_calls(&writer, &mut Segment::default(), 5000), 10_000));
+        }
+    });
+    let trace = Trace::open(&folder.file()).unwrap();
+    let calls = calls(&trace);
+    assert_eq!(calls.len(), 80_000);
+    let threads: std::collections::BTreeSet<u32> = calls.iter().map(|&(thread, _)| thread).collect();
+    assert_eq!(threads.len(), 8);
+    for thread in threads {
+        let starts: Vec<u64> = calls.iter().filter(|(of, _)| *of == thread).map(|(_, call)| call.start).collect();
+        assert!(starts.is_sorted() && starts.len() == 10_000);
+    }
+}
+
+#[test]
+fn notes_are_read_as_they_were_written() {
+    let folder = Folder::new("notes");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    assert!(writer.note(NoteKind::Gpu, 3, &[b"H200", b"GPU-1", b"", b"memory=5"]));
+    for number in 0..2000 {
+        assert!(writer.note(NoteKind::Function, number, &[b"driver", b"cuMemcpyPeer"]), "more than a chunk holds");
+    }
+    assert!(writer.note(NoteKind::Message, 0, &[&[b'x'; 2 * CHUNK_BYTES]]));
+    let trace = Trace::open(&folder.file()).unwrap();
+    assert_eq!(trace.notes().len(), 2002);
+    let gpu = &trace.notes()[0];
+    assert_eq!((gpu.kind, gpu.number, gpu.string(0), gpu.string(2), gpu.string(9)), (NoteKind::Gpu, 3, "H200", "", ""));
+    assert_eq!((gpu.value("memory"), gpu.value("mem")), (Some("5"), None));
+    assert!(trace.notes_of(NoteKind::Function).map(|note| note.number).eq(0..2000));
+    let message = trace.notes_of(NoteKind::Message).next().unwrap().string(0).len();
+    assert!((CHUNK_BYTES - 200..CHUNK_BYTES).contains(&message), "cut to what a chunk holds: {message}");
+    assert_eq!(trace.problems(), &[] as &[String]);
+}
+
+#[test]
+fn limit_what_finds_no_room_is_counted_and_said_once() {
+    let folder = Folder::new("limit");
+    let limit = (HEADER_BYTES + 5 * CHUNK_BYTES) as u64;
+    let writer = Writer::create(&folder.options(limit)).unwrap();
+    let mut segment = Segment::default();
+    for _ in 0..5 {
+        assert_eq!(writer.extend(&mut segment), Ok(true));
+        assert!(segment.begin(0, 1, 1, 1).is_some());
+    }
+    let message = writer.extend(&mut segment).unwrap_err();
+    assert!(message.contains("reached its limit") && message.contains("one.p2ptrace"), "{message}");
+    assert!(segment.begin(0, 1, 1, 1).is_some(), "its chunk has room yet");
+    let mut other = Segment::default();
+    assert_eq!([writer.extend(&mut other), writer.extend(&mut other)], [Ok(false), Ok(false)]);
+    assert!(other.begin(0, 1, 1, 1).is_none());
+    assert!(!writer.note(NoteKind::Message, 0, &[b"x"]));
+    assert_eq!(fs::metadata(folder.file()).unwrap().len(), limit);
+    let trace = Trace::open(&folder.file()).unwrap();
+    assert_eq!((trace.dropped(), trace.limit(), calls(&trace).len()), (2, limit, 6));
+    let small = Writer::create(&Options { name: "small".to_owned(), ..folder.options(5000) }).unwrap_err();
+    assert!(small.to_string().contains("5000"), "{small}");
+}
+
+#[test]
+fn create_is_for_the_user_only_and_follows_no_link() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = Folder::new("create");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    drop(writer);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folder.0), mode(&folder.file())), (0o700, 0o600));
+    assert_eq!(Writer::create(&folder.options(MIB)).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    let (target, link) = (folder.0.join("target"), folder.0.join("link.p2ptrace"));
+    symlink(&target, &link).unwrap();
+    assert!(Writer::create(&Options { name: "link.p2ptrace".to_owned(), ..folder.options(MIB) }).is_err());
+    assert!(!target.exists());
+    let nowhere = Options { folder: folder.0.join("a/b"), ..folder.options(MIB) };
+    assert_eq!(Writer::create(&nowhere).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn growing_survives_closed_descriptors_and_a_folder_that_is_gone() {
+    use std::os::fd::AsRawFd;
+    for (name, is_there) in [("closed", true), ("gone", false)] {
+        let folder = Folder::new(name);
+        let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
+        // As a program does that closes what it has not opened; and then opens a file of its own.
+        let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+            let entry = entry.ok()?;
+            let is_ours = fs::read_link(entry.path()).ok()? == folder.file();
+            is_ours.then(|| entry.file_name().to_str()?.parse::<i32>().ok()).flatten()
+        });
+        let ours: Vec<i32> = ours.collect();
+        assert_eq!(ours.len(), 1);
+        let other = fs::File::create(folder.0.join("other")).unwrap();
+        // SAFETY: a descriptor that nothing but the writer has, which is to bear that.
+        unsafe { assert_eq!(libc::dup2(other.as_raw_fd(), ours[0]), ours[0]) };
+        if !is_there {
+            fs::remove_dir_all(&folder.0).unwrap();
+        }
+        let mut segment = Segment::default();
+        let results: Vec<_> = (0..40).map(|_| writer.extend(&mut segment)).collect();
+        assert_eq!(other.metadata().unwrap().len(), 0, "the program's file");
+        if is_there {
+            assert!(results.iter().all(|result| *result == Ok(true)), "{results:?}");
+        } else {
+            let messages: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+            assert!(messages.len() == 1 && messages[0].contains("cannot grow"), "{messages:?}");
+            assert_eq!(results.last(), Some(&Ok(false)));
+        }
+        // SAFETY: as above.
+        unsafe { libc::close(ours[0]) };
+    }
+}
+
+#[test]
+fn timeline_real_time_and_durations_are_those_of_the_system() {
+    let folder = Folder::new("time");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    let (begun, clock) = (writer.now(), std::time::Instant::now());
+    while clock.elapsed().as_millis() < 50 {
+        writer.calibrate_if_due(writer.now());
+    }
+    let (ended, took) = (writer.now(), clock.elapsed());
+    let real = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let timeline = Trace::open(&folder.file()).unwrap().timeline();
+    let nanos = timeline.nanos(ended - begun) as f64;
+    assert!((nanos / took.as_nanos() as f64 - 1.0).abs() < 0.01, "{nanos} for {took:?}");
+    let off = timeline.real(ended).abs_diff(real.as_nanos() as u64);
+    assert!(off < 1_000_000, "{off} ns");
+    assert!(timeline.ticks(timeline.nanos(1_000_000)).abs_diff(1_000_000) <= 2);
+    assert_eq!(timeline.monotonic(ended) - timeline.monotonic(begun), timeline.nanos(ended - begun));
+}
+
+#[test]
+fn open_of_what_is_no_trace_says_so() {
+    let folder = Folder::new("open");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    write_calls(&writer, &mut Segment::default(), 200);
+    let good = fs::read(folder.file()).unwrap();
+    let open = |bytes: &[u8]| {
+        let path = folder.0.join("changed");
+        fs::write(&path, bytes).unwrap();
+        Trace::open(&path)
+    };
+    assert!(matches!(open(b""), Err(Error::Empty)));
+    assert!(matches!(open(&[0; HEADER_BYTES]), Err(Error::Empty)));
+    assert!(matches!(open(b"P2P"), Err(Error::NotATrace)));
+    assert!(matches!(open(&[b'x'; 10_000]), Err(Error::NotATrace)));
+    assert!(matches!(Trace::open(&folder.0.join("none")), Err(Error::Io(_))));
+    let changed = |offset: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[offset] = byte;
+        bytes
+    };
+    let newer = open(&changed(8, 2)).unwrap_err().to_string();
+    assert!(newer.contains("version 2.0") && newer.contains("release"), "{newer}");
+    assert!(matches!(open(&changed(16, 1)), Err(Error::Damaged(_))));
+    assert!(matches!(open(&changed(28, 9)), Err(Error::Damaged(_))));
+    let minor = open(&changed(10, 3)).unwrap();
+    assert!(minor.problems()[0].contains("1.3") && calls(&minor).len() == 400);
+}
+
+#[test]
+fn open_of_a_file_that_was_cut_off_reads_the_rest() {
+    let folder = Folder::new("cut");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    assert_eq!(write_calls(&writer, &mut Segment::default(), 200), 400);
+    let good = fs::read(folder.file()).unwrap();
+    let path = folder.0.join("cut");
+    fs::write(&path, &good[..HEADER_BYTES + CHUNK_BYTES + 100]).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    assert_eq!(calls(&trace).len(), 255, "what a chunk holds");
+    assert!(trace.problems()[0].contains("1 of 2 parts"), "{:?}", trace.problems());
+}
+
+#[test]
+fn open_of_damaged_files_never_fails_otherwise_than_by_saying_so() {
+    let folder = Folder::new("damaged");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    writer.note(NoteKind::Program, 0, &[b"./app", b"x"]);
+    write_calls(&writer, &mut Segment::default(), 100);
+    let good = fs::read(folder.file()).unwrap();
+    let path = folder.0.join("damaged");
+    let mut state = 1u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut opened = 0;
+    for _ in 0..2000 {
+        let mut bytes = good[..HEADER_BYTES + 3 * CHUNK_BYTES].to_vec();
+        for _ in 0..=next(8) {
+            // Headers, of the file, of chunks and of notes, are where damage matters.
+            let start = [0, 32, HEADER_BYTES, HEADER_BYTES + CHUNK_BYTES, next(bytes.len())][next(5)];
+            let at = (start + next(100)).min(bytes.len() - 1);
+            bytes[at] = [0, 255, 1, next(256) as u8][next(4)];
+        }
+        bytes.truncate(bytes.len() - [0, next(bytes.len())][next(2)]);
+        fs::write(&path, &bytes).unwrap();
+        if let Ok(trace) = Trace::open(&path) {
+            opened += 1;
+            let timeline = trace.timeline();
+            for (_, call) in calls(&trace) {
+                let _ = (timeline.real(call.start), timeline.nanos(call.end.wrapping_sub(call.start)));
+            }
+        }
+    }
+    assert!(opened > 500, "{opened}");
+}
