@@ -159,6 +159,14 @@ pub(crate) fn name(layer: Layer, code: Code) -> Option<&'static str> {
     })
 }
 
+/// All codes that a layer has, with their names.
+pub(crate) fn all(layer: Layer) -> impl Iterator<Item = (Code, &'static str)> {
+    NAMES.lines().filter_map(move |line| {
+        let code = Code(line.split(' ').next()?.parse().ok()?);
+        Some((code, name(layer, code)?))
+    })
+}
+
 /// The same with a terminating NUL.
 pub(crate) fn c_name(layer: Layer, code: Code) -> Option<&'static str> {
     /// [`NAMES`], in which each name ends in NUL.

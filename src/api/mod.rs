@@ -97,11 +97,17 @@ macro_rules! define_functions {
             /// All rows, in the order of the table.
             pub(crate) const ALL: &[Self] = &[$(Self::$symbol),*];
 
+            /// By a bit set, since this is asked of each call.
+            #[inline(always)]
+            const fn is_of_runtime(self) -> bool {
+                const SET: u128 = $((matches!(layer!($layer), Layer::Runtime) as u128) << Function::$symbol as u8)|*;
+                SET >> self as u8 & 1 != 0
+            }
+
             const fn row(self) -> Row {
                 match self {
                     $(Self::$symbol => Row {
                         kind: kind!($kind),
-                        layer: layer!($layer),
                         since: $since,
                         symbol: concat!(stringify!($symbol), "\0"),
                         arguments: &[$(stringify!($argument)),*],
@@ -115,7 +121,6 @@ macro_rules! define_functions {
 
 struct Row {
     kind: Kind,
-    layer: Layer,
     since: i32,
     /// With its terminating NUL, so that it can be handed to C.
     symbol: &'static str,
@@ -150,8 +155,12 @@ impl Function {
     }
 
     /// The library it belongs to.
-    pub(crate) fn layer(self) -> Layer {
-        self.row().layer
+    #[inline(always)]
+    pub(crate) const fn layer(self) -> Layer {
+        match self.is_of_runtime() {
+            true => Layer::Runtime,
+            false => Layer::Driver,
+        }
     }
 
     /// The CUDA version that introduced it, as `cuGetProcAddress` counts.

@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// What every option's name begins with.
 pub(crate) const PREFIX: &str = "P2PSHIM";
@@ -89,6 +89,18 @@ const OPTIONS: &[Variable] = &[
         values: Values::Free("path\0"),
         default: "\0",
         help: "append the log to this file (created with mode 0600) instead of standard error\0",
+    },
+    Variable {
+        name: "P2PSHIM_TRACE\0",
+        values: Values::Free("folder\0"),
+        default: "\0",
+        help: "keep a record of each intercepted call in a file of this folder, one a process, for p2pshim report\0",
+    },
+    Variable {
+        name: "P2PSHIM_TRACE_LIMIT\0",
+        values: Values::Free("bytes such as 500M, with K, M, G or T for powers of 1024\0"),
+        default: "1G\0",
+        help: "how large the file of a process may become; further calls are only counted\0",
     },
 ];
 
@@ -186,6 +198,10 @@ pub(crate) struct Config {
     pub(crate) log: String,
     /// `P2PSHIM_LOG_FILE`.
     pub(crate) log_file: Option<OsString>,
+    /// `P2PSHIM_TRACE`: where calls are recorded.
+    pub(crate) trace: Option<OsString>,
+    /// `P2PSHIM_TRACE_LIMIT`: bytes that a file of records may have.
+    pub(crate) trace_limit: u64,
 }
 
 impl Default for Config {
@@ -200,6 +216,8 @@ impl Default for Config {
             validate: Validate::Warn,
             log: "warn".to_owned(),
             log_file: None,
+            trace: None,
+            trace_limit: 1 << 30,
         }
     }
 }
@@ -222,49 +240,56 @@ impl Config {
             if value.is_empty() {
                 continue;
             }
-            if name == "P2PSHIM_LOG_FILE" {
-                config.log_file = Some(value);
-                continue;
-            }
-            let Some(value) = value.to_str() else {
-                warnings.push(format!("{name}: the value is not UTF-8; the default holds: {}", option.shown_default()));
-                continue;
-            };
-            if let Err(warning) = option.check(value) {
-                warnings.push(warning);
-                continue;
-            }
+            // Paths need not be text.
             match name {
-                "P2PSHIM" => config.on = value == "on",
-                "P2PSHIM_ACCESS" => {
-                    config.access = match value {
-                        "app" => Access::App,
-                        "off" => Access::Off,
-                        _ => Access::Auto,
-                    };
-                }
-                "P2PSHIM_DENY" => config.denied = parse_pairs(value).unwrap_or_default(),
-                "P2PSHIM_PROBE" => {
-                    config.probe = match value {
-                        "full" => Probe::Full,
-                        "off" => Probe::Off,
-                        _ => Probe::Quick,
-                    };
-                }
-                "P2PSHIM_POOLS" => config.grants_pools = value == "auto",
-                "P2PSHIM_CAPTURE" => config.rewrites_captured = value == "rewrite",
-                "P2PSHIM_VALIDATE" => {
-                    config.validate = match value {
-                        "strict" => Validate::Strict,
-                        "off" => Validate::Off,
-                        _ => Validate::Warn,
-                    };
-                }
-                "P2PSHIM_LOG" => config.log = value.to_owned(),
-                _ => {}
+                "P2PSHIM_LOG_FILE" => config.log_file = Some(value),
+                "P2PSHIM_TRACE" => config.trace = Some(value),
+                _ => config.take(name, option, &value, &mut warnings),
             }
         }
         (config, warnings)
+    }
+
+    /// Takes over the value of an option that is text.
+    fn take(&mut self, name: &str, option: Variable, value: &OsStr, warnings: &mut Vec<String>) {
+        let Some(value) = value.to_str() else {
+            warnings.push(format!("{name}: the value is not UTF-8; the default holds: {}", option.shown_default()));
+            return;
+        };
+        if let Err(warning) = option.check(value) {
+            warnings.push(warning);
+            return;
+        }
+        match name {
+            "P2PSHIM" => self.on = value == "on",
+            "P2PSHIM_ACCESS" => {
+                self.access = match value {
+                    "app" => Access::App,
+                    "off" => Access::Off,
+                    _ => Access::Auto,
+                };
+            }
+            "P2PSHIM_DENY" => self.denied = parse_pairs(value).unwrap_or_default(),
+            "P2PSHIM_PROBE" => {
+                self.probe = match value {
+                    "full" => Probe::Full,
+                    "off" => Probe::Off,
+                    _ => Probe::Quick,
+                };
+            }
+            "P2PSHIM_POOLS" => self.grants_pools = value == "auto",
+            "P2PSHIM_CAPTURE" => self.rewrites_captured = value == "rewrite",
+            "P2PSHIM_VALIDATE" => {
+                self.validate = match value {
+                    "strict" => Validate::Strict,
+                    "off" => Validate::Off,
+                    _ => Validate::Warn,
+                };
+            }
+            "P2PSHIM_LOG" => self.log = value.to_owned(),
+            "P2PSHIM_TRACE_LIMIT" => self.trace_limit = parse_size(value).unwrap_or(self.trace_limit),
+            _ => {}
+        }
     }
 }
 
@@ -297,6 +322,10 @@ impl Variable {
                     "{name}={value:?}: `{item}` is no pair of devices; write 0-1 (both ways) or 0>1. Nothing is denied"
                 )
             }),
+            Values::Free(_) if name == "P2PSHIM_TRACE_LIMIT" && parse_size(value).is_none() => Err(format!(
+                "{name}={value:?}: no size; write bytes, such as 500M (K, M, G and T are powers of 1024). The default \
+                 holds: {default}"
+            )),
             Values::Free(_) => Ok(()),
         }
     }
@@ -320,6 +349,22 @@ fn parse_pairs(text: &str) -> Result<Vec<Denied>, &str> {
         pairs.extend(both_ways.map(|_| Denied { device: peer, peer: device }));
     }
     Ok(pairs)
+}
+
+/// Reads `500M`: bytes, with a power of 1024.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
+    let unit = text.strip_prefix(digits)?.trim().to_ascii_uppercase();
+    let power = match unit.trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
 }
 
 /// What lines of the log are filtered by.
@@ -411,6 +456,18 @@ mod tests {
             }
         );
         assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_sizes_are_bytes_or_powers_of_1024() {
+        let limit = |value| {
+            let (config, warnings) = read(&[("P2PSHIM_TRACE_LIMIT", value)]);
+            (config.trace_limit, warnings.len())
+        };
+        assert_eq!([limit("4096"), limit("500M"), limit("2 GiB")], [(4096, 0), (500 << 20, 0), (2 << 30, 0)]);
+        for wrong in ["M", "-1", "1.5G", "5X", "99999999T", "5 M x"] {
+            assert_eq!(limit(wrong), (1 << 30, 1), "{wrong}");
+        }
     }
 
     #[test]

@@ -103,6 +103,9 @@ impl Call {
             // SAFETY: the block is this thread's own; no other reference to it lives.
             unsafe { &mut *thread::current() }.forced = 0;
         }
+        if running.is_recorded() {
+            self.record(running, values, ret, Decision::REFUSED, None);
+        }
         if running.is_shown() {
             self.show(running, values, ret, Decision::REFUSED, None);
         }
@@ -198,6 +201,10 @@ impl Call {
     fn say(self, finding: &Finding, ret: Option<Code>) {
         let site = self.return_address();
         let times = VALIDATE.count(site as usize, finding.rule);
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        if let Some(record) = unsafe { &*thread::current() }.last {
+            record.breaks(finding.rule as u8);
+        }
         record::log::finding(self.function(), finding, ret, times, || read::call_site(site));
     }
 

@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
-use super::read;
+use p2pshim_trace::{Begun, Capture};
+
+use super::read::{self, Subject};
 use super::thread;
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
@@ -17,10 +19,11 @@ use crate::os;
 use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
+use crate::policy::validate::Kind;
 use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
-use crate::record::{self, Event};
+use crate::record::{self, Event, trace};
 
 /// What the shim does with calls; decided at the first GPU call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,8 +36,33 @@ enum Mode {
     Forward = 1,
     /// Nobody wants to see calls.
     Quiet = 2,
+    /// Each call is recorded.
+    Record = 3,
     /// Each call is shown.
-    Show = 3,
+    Show = 4,
+    /// Both.
+    RecordAndShow = 5,
+}
+
+impl Mode {
+    fn of(records: bool, shows: bool) -> Self {
+        match (records, shows) {
+            (false, false) => Self::Quiet,
+            (true, false) => Self::Record,
+            (false, true) => Self::Show,
+            (true, true) => Self::RecordAndShow,
+        }
+    }
+
+    fn numbered(number: u8) -> Self {
+        match number {
+            2 => Self::Quiet,
+            3 => Self::Record,
+            4 => Self::Show,
+            5 => Self::RecordAndShow,
+            _ => Self::Forward,
+        }
+    }
 }
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Unstarted as u8);
@@ -45,9 +73,7 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 fn mode() -> Mode {
     match MODE.load(Relaxed) {
         0 => start(),
-        1 => Mode::Forward,
-        2 => Mode::Quiet,
-        _ => Mode::Show,
+        number => Mode::numbered(number),
     }
 }
 
@@ -74,11 +100,7 @@ fn start() -> Mode {
         });
         record::log::warnings(&warnings);
     });
-    match MODE.load(Relaxed) {
-        2 => Mode::Quiet,
-        3 => Mode::Show,
-        _ => Mode::Forward,
-    }
+    Mode::numbered(MODE.load(Relaxed))
 }
 
 fn configure(warnings: &mut Vec<String>) -> Mode {
@@ -90,7 +112,40 @@ fn configure(warnings: &mut Vec<String>) -> Mode {
     *warnings = unusable;
     policy::configure(&config);
     report_panics_to_the_log();
-    if record::log::open(&config, warnings) { Mode::Show } else { Mode::Quiet }
+    let shows = record::log::open(&config, warnings);
+    Mode::of(record::trace::open(&config, warnings), shows)
+}
+
+/// Notes for the trace which GPUs there are, and what the hardware says of each pair.
+fn note_gpus() {
+    if let Some(version) = driver::version() {
+        trace::version("driver", &format!("{}.{}", version / 1000, version % 1000 / 10));
+    }
+    let count = u8::try_from(RealDriver.device_count()).unwrap_or(0).min(64);
+    for device in 0..count {
+        if let Some(gpu) = driver::gpu(device.into()) {
+            trace::gpu(device, &[&gpu.name, &gpu.uuid, &gpu.bus_id]);
+        }
+    }
+    for (device, peer) in (0..count).flat_map(|device| (0..count).map(move |peer| (device, peer))) {
+        if device == peer {
+            continue;
+        }
+        let [access, rank, atomics] = driver::peer_attributes(device.into(), peer.into());
+        // Over PCIe there are none.
+        let link = match (access, atomics) {
+            (Some(1), Some(1)) => "NVLink",
+            (Some(1), Some(0)) => "PCIe",
+            _ => "",
+        };
+        let known = [("access", access), ("performance_rank", rank), ("native_atomics", atomics)];
+        let known = known.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        let mut strings: Vec<String> = known.collect();
+        if !link.is_empty() {
+            strings.push(format!("link={link}"));
+        }
+        trace::peer(device, peer, &strings.iter().map(String::as_str).collect::<Vec<_>>());
+    }
 }
 
 extern "C" fn forward_only() {
@@ -261,6 +316,8 @@ pub(crate) struct Running {
     depth: usize,
     /// When the real function was called, if the call is to be shown.
     since: Option<Instant>,
+    /// The call's record, if it has one.
+    record: Option<Begun>,
 }
 
 impl Running {
@@ -268,6 +325,12 @@ impl Running {
     #[inline(always)]
     pub(crate) fn is_shown(self) -> bool {
         self.since.is_some()
+    }
+
+    /// Whether the call has a record.
+    #[inline(always)]
+    pub(crate) fn is_recorded(self) -> bool {
+        self.record.is_some()
     }
 
     /// Whether no other call encloses it.
@@ -656,8 +719,44 @@ impl Call {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let depth = thread.enter(self.stack);
-        let shown = mode == Mode::Show && !thread.is_busy();
-        Running { depth, since: shown.then(|| os::uncancelled(Instant::now)) }
+        if matches!(mode, Mode::Forward | Mode::Quiet) || thread.is_busy() {
+            return Running { depth, since: None, record: None };
+        }
+        self.begin_seen(depth, mode)
+    }
+
+    /// The same of a call that is recorded or shown.
+    #[inline(never)]
+    fn begin_seen(self, depth: usize, mode: Mode) -> Running {
+        let shows = matches!(mode, Mode::Show | Mode::RecordAndShow);
+        let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
+        let record = if records { self.begin_record(depth) } else { None };
+        Running { depth, since: shows.then(|| os::uncancelled(Instant::now)), record }
+    }
+
+    #[inline(always)]
+    fn begin_record(self, depth: usize) -> Option<Begun> {
+        let address = self.return_address() as usize;
+        let site = match trace::known_site(address) {
+            Some(site) => site,
+            None => unseen(|| trace::new_site(address)),
+        };
+        let begun = {
+            // SAFETY: the block is this thread's own; the reference ends with this block.
+            let thread = unsafe { &mut *thread::current() };
+            if depth == 0 {
+                thread.inner = None;
+            }
+            thread.last = None;
+            thread.segment.begin(depth, self.function as u8, site, trace::now())
+        };
+        begun.or_else(|| {
+            if trace::drops() || is_in_a_child() {
+                return None;
+            }
+            // SAFETY: the block is this thread's own; nothing else looks at its segment.
+            unseen(|| trace::extend(unsafe { &mut (*thread::current()).segment }, depth, self.function, site))
+        })
     }
 
     /// Notes that the real function has returned.
@@ -665,6 +764,53 @@ impl Call {
     pub(crate) fn end(self, running: Running) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         unsafe { &mut *thread::current() }.leave(running.depth);
+    }
+
+    /// Completes the record of a call that has returned.
+    #[inline(never)]
+    pub(crate) fn record(
+        self,
+        running: Running,
+        values: &[Value],
+        ret: Code,
+        decision: Decision<'_>,
+        path: Option<Path>,
+    ) {
+        /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
+        const CAPTURED: Code = Code(900);
+        let Some(record) = running.record else { return };
+        let end = trace::now();
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        let inner = thread.inner.take();
+        match (self.function.layer(), inner) {
+            (Layer::Runtime, Some(inner)) if Kind::of(self.function).copies() => record.like(inner),
+            _ => {
+                let Subject { ends: [src, dst], bytes, stream, devices: [from, to] } = read::subject(values);
+                record.copies(src, dst, bytes, stream);
+                match decision.traffic {
+                    Some(traffic) => record.between(Some(traffic.src), Some(traffic.dst)),
+                    None => record.between(from, to),
+                }
+            }
+        }
+        if let Some(path) = path {
+            record.takes(path.number() as u8);
+        }
+        let capture = match decision.instead {
+            Some(Instead::Copy(_)) => Capture::Rewritten,
+            _ if ret == CAPTURED => Capture::Forwarded,
+            _ => Capture::None,
+        };
+        record.done(end, ret.0, capture);
+        trace::calibrate_if_due(end);
+        thread.last = Some(record);
+        if self.function.layer() == Layer::Driver {
+            thread.inner = Some(record);
+            if ret == Code::SUCCESS && trace::wants_gpus() {
+                unseen(note_gpus);
+            }
+        }
     }
 
     /// Shows the call, once the real function has returned.

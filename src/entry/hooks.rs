@@ -99,7 +99,11 @@ macro_rules! define_hook {
                 call.count(decision);
             }
             let is_looked_at = IS_CHECKED && VALIDATE.is_on();
-            let path = if is_looked_at || running.is_shown() { call.path(running, decision, ret) } else { None };
+            let is_seen = running.is_shown() || running.is_recorded();
+            let path = if is_looked_at || is_seen { call.path(running, decision, ret) } else { None };
+            if running.is_recorded() {
+                call.record(running, &[$($argument.value()),*], ret, decision, path);
+            }
             if running.is_shown() {
                 call.show(running, &[$($argument.value()),*], ret, decision, path);
             }

@@ -50,6 +50,46 @@ pub(crate) fn is_readable<T>(from: *const T) -> bool {
     unsafe { &*thread::current() }.is_readable(from)
 }
 
+/// What a call is about, as far as its arguments tell without a question; 0 and none for what there is not.
+pub(crate) struct Subject {
+    /// Source and destination.
+    pub(crate) ends: [u64; 2],
+    /// How many bytes are copied.
+    pub(crate) bytes: u64,
+    /// The stream's handle.
+    pub(crate) stream: u64,
+    /// The devices: source and destination, or who accesses and whose memory it is.
+    pub(crate) devices: [Option<u8>; 2],
+}
+
+/// What a call is about.
+pub(crate) fn subject(values: &[Value]) -> Subject {
+    let device = |ordinal: i32| u8::try_from(ordinal).ok().filter(|&device| device < u8::MAX);
+    let stream = match values.last() {
+        Some(&Value::Stream(stream)) => stream as u64,
+        _ => 0,
+    };
+    let nothing = Subject { ends: [0; 2], bytes: 0, stream, devices: [None; 2] };
+    match *values {
+        [
+            Value::Address(dst),
+            Value::Ordinal(to),
+            Value::Address(src),
+            Value::Ordinal(from),
+            Value::UInt(bytes),
+            ..,
+        ] => Subject { ends: [src as u64, dst as u64], bytes, devices: [device(from), device(to)], ..nothing },
+        [.., Value::Ordinal(one), Value::Ordinal(other)] => {
+            Subject { devices: [device(one), device(other)], ..nothing }
+        }
+        [Value::Ordinal(peer), ..] => Subject { devices: [None, device(peer)], ..nothing },
+        _ => match ends(values) {
+            Some(Ends { src, dst, bytes }) => Subject { ends: [src, dst], bytes, ..nothing },
+            None => nothing,
+        },
+    }
+}
+
 /// A copy between two pointers, if that can be told without asking the system whether the parameters are there.
 #[inline(always)]
 pub(crate) fn linear(values: &[Value]) -> Option<Linear> {

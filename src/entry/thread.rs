@@ -7,6 +7,8 @@
 use std::arch::{asm, global_asm};
 use std::ops::Range;
 
+use p2pshim_trace::{Begun, Segment};
+
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Fact, Run};
 
@@ -41,6 +43,12 @@ pub(crate) struct Thread {
     pub(crate) left_by: u8,
     /// The last copies from one place.
     pub(crate) run: Run,
+    /// Where this thread's calls are recorded.
+    pub(crate) segment: Segment,
+    /// The record of the last driver call inside a call of the runtime.
+    pub(crate) inner: Option<Begun>,
+    /// The record of the last call that has returned, for what is found out about it afterwards.
+    pub(crate) last: Option<Begun>,
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
 }
@@ -172,6 +180,9 @@ mod tests {
             left: 0,
             left_by: 0,
             run: Run::NONE,
+            segment: Segment::default(),
+            inner: None,
+            last: None,
             readable: 0..0,
         }
     }

@@ -69,14 +69,34 @@ const ALL: &[Path] = &[
 
 impl Path {
     /// A number for it that is not 0.
-    pub(crate) fn number(self) -> u32 {
-        ALL.iter().position(|&path| path == self).map_or(0, |position| position as u32 + 1)
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Direct => 1,
+            Self::SameDevice => 2,
+            Self::Host => 3,
+            Self::Unknown => 4,
+            Self::Staged(why) => 5 + why as u32,
+        }
+    }
+
+    /// All ways, with their numbers.
+    pub(crate) fn all() -> impl Iterator<Item = (u32, Self)> {
+        ALL.iter().map(|path| (path.number(), *path))
     }
 
     /// The way with that number.
     #[inline(always)]
     pub(crate) fn numbered(number: u32) -> Option<Self> {
         ALL.get((number as usize).wrapping_sub(1)).copied()
+    }
+
+    /// As traces and reports show it: what it is, and after a colon why.
+    pub(crate) fn title(self) -> String {
+        match self {
+            Self::Unknown => "unknown: managed or imported memory".to_owned(),
+            _ => self.name().replacen(" (", ": ", 1).trim_end_matches(')').to_owned(),
+        }
     }
 
     /// As the log shows it.
@@ -115,6 +135,8 @@ mod tests {
             assert_eq!(path.number() as usize, position + 1);
             assert_eq!(Path::numbered(path.number()), Some(path));
         }
+        assert_eq!(Path::Direct.title(), "direct");
+        assert_eq!(Path::Staged(Why::Pool).title(), "staged: pool without access");
         assert_eq!(Path::numbered(0), None);
         assert_eq!(Path::numbered(ALL.len() as u32 + 1), None);
     }

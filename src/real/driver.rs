@@ -98,6 +98,8 @@ driver_functions! {
     fn device_get_uuid_1 c"cuDeviceGetUuid" (uuid: *mut [u8; 16], device: c_int);
     fn device_get_pci_bus_id c"cuDeviceGetPCIBusId" (text: *mut c_char, length: c_int, device: c_int);
     fn device_get_count c"cuDeviceGetCount" (count: *mut c_int);
+    fn device_get_name c"cuDeviceGetName" (text: *mut c_char, length: c_int, device: c_int);
+    fn device_get_p2p_attribute c"cuDeviceGetP2PAttribute" (value: *mut c_int, attribute: c_int, device: c_int, peer: c_int);
     fn device_can_access_peer c"cuDeviceCanAccessPeer" (can: *mut c_int, device: c_int, peer: c_int);
     fn device_get_default_mem_pool c"cuDeviceGetDefaultMemPool" (pool: *mut usize, device: c_int);
     fn exchange_capture_mode c"cuThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
@@ -578,6 +580,51 @@ impl Driver for RealDriver {
             code => Err(code),
         })
     }
+}
+
+/// The driver's version, as CUDA counts: 12.8 is 12080.
+pub(crate) fn version() -> Option<i32> {
+    let mut version = 0;
+    // SAFETY: the function writes one int.
+    checked(unsafe { driver_get_version(&mut version) }, version).ok()?;
+    Some(version)
+}
+
+/// What a report calls a device.
+pub(crate) struct Gpu {
+    /// The product's name.
+    pub(crate) name: String,
+    /// As `nvidia-smi -L` writes it.
+    pub(crate) uuid: String,
+    /// Where it is on the PCI bus.
+    pub(crate) bus_id: String,
+}
+
+/// What a report calls a device. Nothing here needs a context, or disturbs a capture.
+pub(crate) fn gpu(device: i32) -> Option<Gpu> {
+    let mut name = [0u8; 256];
+    // SAFETY: the function writes a text with a NUL of at most that length.
+    checked(unsafe { device_get_name(name.as_mut_ptr().cast(), name.len() as c_int, device) }, ()).ok()?;
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned();
+    let (uuid, bus_id) = identity(device).ok()?;
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let part = |from, to| hex.get(from..to).unwrap_or_default();
+    let uuid = format!("GPU-{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32));
+    Some(Gpu { name, uuid, bus_id })
+}
+
+/// What the hardware says of the access of a device to the memory of another: whether there is any, how fast it is (0 is
+/// best), and whether atomic operations work.
+pub(crate) fn peer_attributes(device: i32, peer: i32) -> [Option<i32>; 3] {
+    const ACCESS: c_int = 2;
+    const PERFORMANCE_RANK: c_int = 1;
+    const NATIVE_ATOMICS: c_int = 3;
+    [ACCESS, PERFORMANCE_RANK, NATIVE_ATOMICS].map(|attribute| {
+        let mut value = 0;
+        // SAFETY: the function writes one int.
+        checked(unsafe { device_get_p2p_attribute(&mut value, attribute, device, peer) }, value).ok()?;
+        Some(value)
+    })
 }
 
 /// What another process has to be told to find the two devices.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use env_logger::{Builder, Target};
 use log::{Level, Record};
 
-use super::{CallSite, Event};
+use super::{CallSite, Event, trace};
 use crate::api::abi::Code;
 use crate::api::{Function, codes};
 use crate::config::Config;
@@ -49,8 +49,14 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
 /// Says what could not be used of the options.
 pub(crate) fn warnings(warnings: &[String]) {
     for warning in warnings {
+        trace::message(warning);
         log::warn!("{warning}");
     }
+}
+
+/// Says why calls are not recorded any more.
+pub(super) fn untraced(why: &str) {
+    log::warn!("{why}");
 }
 
 /// Says what was done instead of what the program asked for.
@@ -69,11 +75,17 @@ impl fmt::Display for Pair {
 
 /// Says what was decided about a pair of devices.
 pub(crate) fn pair_info(one: u8, other: u8, what: fmt::Arguments<'_>) {
+    if trace::is_open() {
+        trace::decision(one, other, &what.to_string());
+    }
     log::info!(target: DECISIONS, "{}: {what}", Pair(one, other));
 }
 
 /// Says what is wrong with a pair of devices.
 pub(crate) fn pair_warning(one: u8, other: u8, what: fmt::Arguments<'_>) {
+    if trace::is_open() {
+        trace::decision(one, other, &what.to_string());
+    }
     log::warn!(target: DECISIONS, "{}: {what}", Pair(one, other));
 }
 
@@ -92,6 +104,9 @@ pub(crate) fn finding(
     let (id, name) = (finding.rule.id(), function.name());
     if times == 1 {
         let text = super::text::Found { function, finding, ret, caller: caller() };
+        if trace::is_open() {
+            trace::finding(finding.rule, &text.to_string());
+        }
         log::warn!(target: FINDINGS, "{text}");
     } else if [100, 10_000, 1_000_000].contains(&times) {
         log::info!(target: FINDINGS, "{id}: {name}: {times} times so far from the same place");

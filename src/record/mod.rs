@@ -5,6 +5,7 @@
 pub(crate) mod counters;
 pub(crate) mod log;
 mod text;
+pub(crate) mod trace;
 
 use std::time::Duration;
 

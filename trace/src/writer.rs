@@ -12,9 +12,9 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::{ptr, slice};
 
 use crate::layout::{
@@ -25,10 +25,11 @@ use crate::layout::{
 
 /// How many calls enclose each other at most whose records know of each other.
 const NESTED: usize = 4;
-/// Chunks that space is taken for at first, and at most at a time. What is taken is brought into memory, which would cost
-/// every 40th call a microsecond otherwise.
-const FIRST_STEP: u64 = 32;
-const LAST_STEP: u64 = 256;
+/// Chunks that space is taken for at a time. What is taken is brought into memory, which would cost every 64th call a
+/// microsecond or two otherwise.
+const STEP: u64 = 32;
+/// How many chunks are to be there that nobody has taken yet.
+const AHEAD: u64 = 128;
 /// After so many ticks the clocks are compared for the second time, then after twice as many, and so on.
 const FIRST_CALIBRATION: u64 = 1 << 14;
 const LAST_CALIBRATION: u64 = 1 << 30;
@@ -86,14 +87,11 @@ pub struct Segment {
 
 /// The record of a call that has begun.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
-    cell: &'static Cell,
-    start: u64,
-    depth: u8,
-}
+pub struct Begun(&'static Cell);
 
-/// The bits of a state that say what is known of the time that the GPU took.
+/// The bits of a state that say what is known of the time that the GPU took, and how many calls enclose it.
 const DEVICE_TIME: u8 = 3 << 4;
+const DEPTH: u8 = 3 << 6;
 
 impl Segment {
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
@@ -111,13 +109,12 @@ impl Segment {
         if let Some(open) = self.open.get_mut(depth) {
             *open = number;
         }
-        let depth = depth.min(3) as u8;
         cell.start.store(start, Relaxed);
         cell.site.store(site, Relaxed);
         cell.function.store(function, Relaxed);
         cell.parent.store(u8::try_from(distance).unwrap_or(0), Relaxed);
-        cell.state.store(depth << 6 | State::Begun.number(), Release);
-        Some(Begun { cell, start, depth })
+        cell.state.store((depth.min(3) as u8) << 6 | State::Begun.number(), Release);
+        Some(Begun(cell))
     }
 }
 
@@ -125,7 +122,7 @@ impl Begun {
     /// Notes what a copy copies: addresses of source and destination, bytes, and the stream.
     #[inline(always)]
     pub fn copies(self, src: u64, dst: u64, bytes: u64, stream: u64) {
-        let Self { cell, .. } = self;
+        let Self(cell) = self;
         cell.src.store(src, Relaxed);
         cell.dst.store(dst, Relaxed);
         cell.bytes.store(bytes, Relaxed);
@@ -135,7 +132,7 @@ impl Begun {
     /// Notes the devices that a call is about.
     #[inline(always)]
     pub fn between(self, src: Option<u8>, dst: Option<u8>) {
-        let Self { cell, .. } = self;
+        let Self(cell) = self;
         cell.src_device.store(src.map_or(0, |device| device.saturating_add(1)), Relaxed);
         cell.dst_device.store(dst.map_or(0, |device| device.saturating_add(1)), Relaxed);
     }
@@ -143,23 +140,23 @@ impl Begun {
     /// Notes the way of a copy, by its number.
     #[inline(always)]
     pub fn takes(self, path: u8) {
-        self.cell.path.store(path, Relaxed);
+        self.0.path.store(path, Relaxed);
     }
 
     /// Notes that the call has returned, and what it had to do with a capture. From now on it counts.
     #[inline(always)]
     pub fn done(self, end: u64, result: i32, capture: Capture) {
-        let Self { cell, start, depth } = self;
-        cell.took.store(pack(end.saturating_sub(start)), Relaxed);
+        let Self(cell) = self;
+        cell.took.store(pack(end.saturating_sub(cell.start.load(Relaxed))), Relaxed);
         cell.result.store(result.clamp(i16::MIN.into(), i16::MAX.into()) as i16, Relaxed);
-        let timed = cell.state.load(Relaxed) & DEVICE_TIME;
-        cell.state.store(depth << 6 | timed | capture.number() << 2 | State::Done.number(), Release);
+        let kept = cell.state.load(Relaxed) & (DEPTH | DEVICE_TIME);
+        cell.state.store(kept | capture.number() << 2 | State::Done.number(), Release);
     }
 
     /// Takes over from the record of a call inside this one what copies where and how.
     #[inline(always)]
     pub fn like(self, inner: Self) {
-        let (cell, inner) = (self.cell, inner.cell);
+        let (Self(cell), Self(inner)) = (self, inner);
         for (to, from) in [
             (&cell.src, &inner.src),
             (&cell.dst, &inner.dst),
@@ -177,13 +174,13 @@ impl Begun {
 
     /// What a call that has returned had to do with a capture.
     pub fn capture(self) -> Capture {
-        Capture::numbered(self.cell.state.load(Relaxed) >> 2 & 3).unwrap_or(Capture::None)
+        Capture::numbered(self.0.state.load(Relaxed) >> 2 & 3).unwrap_or(Capture::None)
     }
 
     /// Notes, after the fact, that the call breaks a rule. What there is no room for is left out.
     pub fn breaks(self, rule: u8) {
         let number = rule.saturating_add(1);
-        for finding in &self.cell.findings {
+        for finding in &self.0.findings {
             match finding.compare_exchange(0, number, Relaxed, Relaxed) {
                 Err(other) if other != number => {}
                 _ => return,
@@ -199,10 +196,11 @@ impl Begun {
     /// Notes what came of it: when the GPU began, in ticks, and how long it took in nanoseconds; none if that could not be
     /// measured.
     pub fn timed(self, measured: Option<(u64, u64)>) {
-        let Self { cell, start, .. } = self;
+        let Self(cell) = self;
         match measured {
-            Some((device_start, nanos)) => {
-                cell.device_after.store(pack(device_start.saturating_sub(start)), Relaxed);
+            Some((start, nanos)) => {
+                let after = start.saturating_sub(cell.start.load(Relaxed));
+                cell.device_after.store(pack(after), Relaxed);
                 cell.device_nanos.store(pack(nanos), Relaxed);
                 self.set_device_time(DeviceTime::Known);
             }
@@ -212,7 +210,7 @@ impl Begun {
 
     fn set_device_time(self, time: DeviceTime) {
         let set = |word: u8| Some(word & !DEVICE_TIME | time.number() << 4);
-        let _ = self.cell.state.fetch_update(Release, Relaxed, set);
+        let _ = self.0.state.fetch_update(Release, Relaxed, set);
     }
 }
 
@@ -238,6 +236,11 @@ pub struct Writer {
     /// How many chunks there is space for.
     ready: AtomicU64,
     space: Mutex<Space>,
+    /// Whether there is no more space; `space` knows why.
+    is_full: AtomicBool,
+    /// Who waits for chunks to be taken.
+    taken: Condvar,
+    is_awaited: AtomicBool,
     notes: Mutex<Notes>,
     /// When clocks are to be compared again, in ticks.
     calibration_due: AtomicU64,
@@ -257,7 +260,6 @@ struct Space {
     /// Device and inode: a program that closes all descriptors may get our number for a file of its own.
     identity: (u64, u64),
     path: PathBuf,
-    step: u64,
     /// Why there will be no more space.
     exhausted: Option<Exhausted>,
 }
@@ -298,7 +300,7 @@ impl Writer {
     }
 
     fn map(file: File, path: &Path, limit: u64, most: u64) -> io::Result<Self> {
-        let step = FIRST_STEP.min(most);
+        let step = STEP.min(most);
         allocate(&file, 0, HEADER_BYTES as u64 + step * CHUNK_BYTES as u64)?;
         let bytes = HEADER_BYTES as u64 + most * CHUNK_BYTES as u64;
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
@@ -326,9 +328,11 @@ impl Writer {
                 file: ManuallyDrop::new(file),
                 identity: (metadata.dev(), metadata.ino()),
                 path: path.to_owned(),
-                step,
                 exhausted: None,
             }),
+            is_full: AtomicBool::new(false),
+            taken: Condvar::new(),
+            is_awaited: AtomicBool::new(false),
             notes: Mutex::new(Notes { at: ptr::null_mut(), left: 0 }),
             calibration_due: AtomicU64::new(0),
             calibration: Mutex::new((0, FIRST_CALIBRATION)),
@@ -362,16 +366,47 @@ impl Writer {
         }
     }
 
+    /// Counts a call that finds no room, if there is no more room for any.
+    #[inline(always)]
+    pub fn drops(&self) -> bool {
+        let is_full = self.is_full.load(Relaxed);
+        if is_full {
+            self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
+        }
+        is_full
+    }
+
+    /// Takes space before it is needed, for as long as the process lives: the work of a thread of its own.
+    pub fn stay_ahead(&self) {
+        let mut space = lock(&self.space);
+        loop {
+            let ready = self.ready.load(Relaxed);
+            let taken = self.u64_at(header::CHUNKS).load(Relaxed);
+            if space.exhausted.is_some() || ready == self.most {
+                return;
+            }
+            if ready < taken + AHEAD {
+                // Whoever needs the space meets the error again, and says it.
+                if self.grow(&mut space).is_err() {
+                    return;
+                }
+                // Those who wait for the lock need what is there now.
+                drop(space);
+                space = lock(&self.space);
+                continue;
+            }
+            self.is_awaited.store(true, SeqCst);
+            if self.u64_at(header::CHUNKS).load(SeqCst) + AHEAD <= ready {
+                space = self.taken.wait(space).unwrap_or_else(PoisonError::into_inner);
+            }
+            self.is_awaited.store(false, Relaxed);
+        }
+    }
+
     /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
     #[cold]
     pub fn extend(&self, segment: &mut Segment) -> Result<bool, String> {
-        let taken = self.take_chunk()?;
-        let Some(start) = taken else {
-            self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
-            // What encloses the calls to come is not in the file.
-            segment.rest = None;
-            return Ok(false);
-        };
+        let Some(start) = self.take_chunk()? else { return Ok(false) };
         let mut name = [0u8; 16];
         // SAFETY: writes at most 16 bytes there.
         unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
@@ -457,28 +492,36 @@ impl Writer {
     fn take_chunk(&self) -> Result<Option<*mut u8>, String> {
         let chunks = self.u64_at(header::CHUNKS);
         // Not added up for ever by calls that find no room.
-        let taken = chunks.fetch_update(Relaxed, Relaxed, |taken| (taken < self.most).then_some(taken + 1));
+        let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < self.most).then_some(taken + 1));
         let Ok(number) = taken else { return self.exhausted(Exhausted::Limit) };
-        while number >= self.ready.load(Relaxed) {
+        if self.is_awaited.load(SeqCst) && number + AHEAD >= self.ready.load(Relaxed) {
+            self.taken.notify_one();
+        }
+        while number >= self.ready.load(Acquire) {
             let mut space = lock(&self.space);
-            let ready = self.ready.load(Relaxed);
-            if number < ready {
+            if number < self.ready.load(Relaxed) {
                 break;
             }
             if space.exhausted.is_some() {
                 return Ok(None);
             }
-            let step = (space.step * 2).min(LAST_STEP).min(self.most - ready);
-            if let Err(error) = space.grow(ready, step) {
+            if let Err(error) = self.grow(&mut space) {
                 drop(space);
                 return self.exhausted(Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
             }
-            space.step = step;
-            self.populate(ready, step);
-            self.ready.store(ready + step, Release);
         }
         // SAFETY: the mapping has room for `most` chunks, and the file for `ready`.
         Ok(Some(unsafe { self.base.add(HEADER_BYTES + number as usize * CHUNK_BYTES) }))
+    }
+
+    /// Takes space for some more chunks.
+    fn grow(&self, space: &mut Space) -> io::Result<()> {
+        let ready = self.ready.load(Relaxed);
+        let step = STEP.min(self.most - ready);
+        space.grow(ready, step)?;
+        self.populate(ready, step);
+        self.ready.store(ready + step, Release);
+        Ok(())
     }
 
     fn exhausted(&self, why: Exhausted) -> Result<Option<*mut u8>, String> {
@@ -487,6 +530,7 @@ impl Writer {
             return Ok(None);
         }
         space.exhausted = Some(why);
+        self.is_full.store(true, Relaxed);
         let path = space.path.display();
         Err(match why {
             Exhausted::Limit => format!("{path} has reached its limit; further calls are only counted"),

@@ -183,6 +183,7 @@ fn limit_what_finds_no_room_is_counted_and_said_once() {
     assert!(segment.begin(0, 1, 1, 1).is_some(), "its chunk has room yet");
     let mut other = Segment::default();
     assert_eq!([writer.extend(&mut other), writer.extend(&mut other)], [Ok(false), Ok(false)]);
+    assert!(writer.drops() && writer.drops());
     assert!(other.begin(0, 1, 1, 1).is_none());
     assert!(!writer.note(NoteKind::Message, 0, &[b"x"]));
     assert_eq!(fs::metadata(folder.file()).unwrap().len(), limit);

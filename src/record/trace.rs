@@ -1,0 +1,386 @@
+//! The trace file: a record of each call, and notes of all that it takes to read them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
+
+use super::log;
+use crate::api::{Function, Kind, Layer, codes};
+use crate::config::{self, Config};
+use crate::os;
+use crate::policy::path::Path;
+use crate::policy::validate::Rule;
+
+/// The file of this process, if there is one.
+static TRACE: OnceLock<Trace> = OnceLock::new();
+
+struct Trace {
+    writer: Writer,
+    sites: Sites,
+    /// Where code is in memory, as far as it is noted.
+    modules: Mutex<Vec<Module>>,
+    knows_gpus: AtomicBool,
+    /// How often a thread needed room.
+    extensions: AtomicU64,
+}
+
+/// Variables that say which process of a job this is.
+const RANKS: &[&str] = &[
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "CUDA_VISIBLE_DEVICES",
+];
+
+/// Makes the file, if one is wanted, and adds to `warnings` why there is none. Answers whether calls are to be recorded.
+pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
+    let Some(folder) = &config.trace else { return false };
+    if os::is_secure_execution() {
+        warnings.push("P2PSHIM_TRACE is ignored: the program runs with more rights than its user".to_owned());
+        return false;
+    }
+    let host = text_of("/proc/sys/kernel/hostname").unwrap_or_else(|| "host".to_owned());
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{}-{}-{}{SUFFIX}", host.replace('/', "_"), os::process_id(), since.as_micros());
+    let options = Options { folder: PathBuf::from(folder), name, limit: config.trace_limit };
+    match os::without_signals_of_writing(|| Writer::create(&options)) {
+        Ok(writer) => {
+            let trace = Trace {
+                writer,
+                sites: Sites::new(),
+                modules: Mutex::new(Vec::new()),
+                knows_gpus: AtomicBool::new(false),
+                extensions: AtomicU64::new(0),
+            };
+            trace.describe_process(&host);
+            trace.name_numbers();
+            TRACE.set(trace).is_ok()
+        }
+        Err(error) => {
+            warnings.push(format!(
+                "P2PSHIM_TRACE={}: {error}; calls are not recorded. {}",
+                folder.display(),
+                advice(&error)
+            ));
+            false
+        }
+    }
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "Make the folder that it is to lie in",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "Name a folder that you can write to",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "Make room, or name a folder on another disk",
+        _ => "Name another folder",
+    }
+}
+
+/// The time, in the file's ticks.
+#[inline(always)]
+pub(crate) fn now() -> u64 {
+    TRACE.get().map_or(0, |trace| trace.writer.now())
+}
+
+/// Compares clocks, if it is time to.
+#[inline(always)]
+pub(crate) fn calibrate_if_due(now: u64) {
+    if let Some(trace) = TRACE.get() {
+        trace.writer.calibrate_if_due(now);
+    }
+}
+
+/// The number of a place in the code, if it has one already.
+#[inline(always)]
+pub(crate) fn known_site(address: usize) -> Option<u16> {
+    TRACE.get()?.sites.find(address)
+}
+
+/// Gives a place in the code a number.
+#[cold]
+pub(crate) fn new_site(address: usize) -> u16 {
+    TRACE.get().map_or(0, |trace| trace.new_site(address))
+}
+
+/// Counts a call for which there is no room, if there is no more room for any.
+#[inline(always)]
+pub(crate) fn drops() -> bool {
+    TRACE.get().is_some_and(|trace| trace.writer.drops())
+}
+
+/// Begins the record of a call for which the thread has no room left.
+#[cold]
+pub(crate) fn extend(segment: &mut Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
+    let trace = TRACE.get()?;
+    let extended = os::without_signals_of_writing(|| Ok(trace.writer.extend(segment))).ok()?;
+    match extended {
+        Ok(true) => {
+            trace.get_help();
+            segment.begin(depth, function as u8, site, trace.writer.now())
+        }
+        Ok(false) => None,
+        Err(why) => {
+            log::untraced(&why);
+            None
+        }
+    }
+}
+
+/// Whether it is still to be noted which GPUs there are; says so once.
+#[inline(always)]
+pub(crate) fn wants_gpus() -> bool {
+    TRACE.get().is_some_and(|trace| !trace.knows_gpus.load(Relaxed) && !trace.knows_gpus.swap(true, Relaxed))
+}
+
+/// Notes a GPU by its ordinal: name, UUID, PCI bus id, and what else is known as `key=value`.
+pub(crate) fn gpu(ordinal: u8, strings: &[&str]) {
+    note(NoteKind::Gpu, ordinal.into(), strings);
+}
+
+/// Notes what is known of the access of a device to the memory of another, as `key=value`.
+pub(crate) fn peer(device: u8, peer: u8, strings: &[&str]) {
+    note(NoteKind::Peer, u32::from(device) << 8 | u32::from(peer), strings);
+}
+
+/// Notes what has which version.
+pub(crate) fn version(of: &str, version: &str) {
+    note(NoteKind::Version, 0, &[of, version]);
+}
+
+/// Notes what was decided about a pair of devices.
+pub(super) fn decision(one: u8, other: u8, text: &str) {
+    note(NoteKind::Decision, u32::from(one) << 8 | u32::from(other), &[text]);
+}
+
+/// Notes what was found, in full.
+pub(super) fn finding(rule: Rule, text: &str) {
+    note(NoteKind::Finding, rule as u32, &[text]);
+}
+
+/// Notes something else that was said.
+pub(super) fn message(text: &str) {
+    note(NoteKind::Message, 0, &[text]);
+}
+
+/// Whether there is a file.
+pub(super) fn is_open() -> bool {
+    TRACE.get().is_some()
+}
+
+fn note(kind: NoteKind, number: u32, strings: &[&str]) {
+    if let Some(trace) = TRACE.get() {
+        let strings: Vec<&[u8]> = strings.iter().map(|string| string.as_bytes()).collect();
+        trace.note(kind, number, &strings);
+    }
+}
+
+impl Trace {
+    /// Has a thread of ours take space before it is needed, once the program turns out to make many calls: taking it costs
+    /// as much as all the rest of recording. It holds back all signals, as whoever begins it does.
+    fn get_help(&self) {
+        const MANY: u64 = 4;
+        if self.extensions.fetch_add(1, Relaxed) == MANY {
+            let helper = thread::Builder::new().name("p2pshim-trace".to_owned()).stack_size(64 << 10);
+            // Without it those who call do it themselves.
+            let _ = helper.spawn(|| TRACE.get().map(|trace| trace.writer.stay_ahead()));
+        }
+    }
+
+    fn note(&self, kind: NoteKind, number: u32, strings: &[&[u8]]) {
+        // A note that finds no room is the least that is lost then; calls are counted.
+        let _ = os::without_signals_of_writing(|| Ok(self.writer.note(kind, number, strings)));
+    }
+
+    /// Which process of which job this is.
+    fn describe_process(&self, host: &str) {
+        let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+        let arguments = fs::read("/proc/self/cmdline").unwrap_or_default();
+        let arguments = arguments.strip_suffix(b"\0").unwrap_or(&arguments);
+        let mut strings = vec![program.as_os_str().as_bytes()];
+        strings.extend(arguments.split(|&byte| byte == 0));
+        self.note(NoteKind::Program, 0, &strings);
+        let boot = text_of("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        self.note(NoteKind::Host, 0, &[host.as_bytes(), boot.as_bytes()]);
+        self.note(NoteKind::Version, 0, &[b"p2pshim", env!("CARGO_PKG_VERSION").as_bytes()]);
+        let ours = os::environment(config::PREFIX);
+        let ranks = RANKS.iter().flat_map(|name| os::environment(name).filter(move |(found, _)| found == name));
+        let variables: Vec<(OsString, OsString)> = ours.chain(ranks).collect();
+        for (name, value) in variables {
+            self.note(NoteKind::Variable, 0, &[name.as_bytes(), value.as_bytes()]);
+        }
+    }
+
+    /// What numbers in records mean.
+    fn name_numbers(&self) {
+        for &function in Function::ALL.iter().filter(|function| function.kind() == Kind::Traced) {
+            let strings = [function.layer().name().as_bytes(), function.name().as_bytes()];
+            self.note(NoteKind::Function, function as u32, &strings);
+        }
+        for (number, path) in Path::all() {
+            self.note(NoteKind::Path, number, &[path.title().as_bytes()]);
+        }
+        for &rule in Rule::ALL {
+            self.note(NoteKind::Rule, rule as u32, &[rule.id().as_bytes(), rule.text().severity.name().as_bytes()]);
+        }
+        for layer in [Layer::Runtime, Layer::Driver] {
+            for (code, name) in codes::all(layer) {
+                self.note(NoteKind::Code, code.0.cast_unsigned(), &[layer.name().as_bytes(), name.as_bytes()]);
+            }
+        }
+    }
+
+    fn new_site(&self, address: usize) -> u16 {
+        // The lock makes a place get one number only.
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = self.sites.find(address) {
+            return number;
+        }
+        let address_64 = address as u64;
+        if !modules.iter().any(|module| module.covers(address_64)) {
+            let there = modules_in(&fs::read("/proc/self/maps").unwrap_or_default());
+            for module in there.iter().filter(|module| !modules.contains(module)) {
+                let [start, end, offset] = [module.start, module.end, module.offset].map(|n| format!("{n:x}"));
+                let strings = [start.as_bytes(), end.as_bytes(), offset.as_bytes(), &module.file];
+                self.note(NoteKind::Module, 0, &strings);
+            }
+            *modules = there;
+        }
+        let Some(number) = self.sites.add(address) else { return 0 };
+        self.note(NoteKind::Site, number.into(), &[format!("{address:x}").as_bytes()]);
+        number
+    }
+}
+
+/// A piece of code in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Module {
+    start: u64,
+    end: u64,
+    offset: u64,
+    file: Vec<u8>,
+}
+
+impl Module {
+    fn covers(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// What can be executed of what `/proc/self/maps` lists.
+fn modules_in(maps: &[u8]) -> Vec<Module> {
+    let module = |line: &[u8]| {
+        let mut words = line.splitn(6, |&byte| byte == b' ');
+        let mut word = || words.next().and_then(|word| str::from_utf8(word).ok());
+        let (start, end) = word()?.split_once('-')?;
+        let rights = word()?;
+        let offset = word()?;
+        let file = words.nth(2)?.trim_ascii_start();
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let is_code = rights.as_bytes().get(2) == Some(&b'x') && file.starts_with(b"/");
+        is_code.then_some(Module {
+            start: number(start)?,
+            end: number(end)?,
+            offset: number(offset)?,
+            file: file.to_vec(),
+        })
+    };
+    maps.split(|&byte| byte == b'\n').filter_map(module).collect()
+}
+
+fn text_of(file: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Places in the code that calls were made from, and their numbers: found without a lock, added under one.
+struct Sites {
+    /// An address in the low 48 bits, and its number in the others.
+    slots: [AtomicU64; Self::SLOTS],
+    count: AtomicU64,
+}
+
+impl Sites {
+    const SLOTS: usize = 1 << 13;
+    /// How far from where it should be a place is looked for.
+    const REACH: usize = 8;
+    const ADDRESS: u64 = (1 << 48) - 1;
+
+    const fn new() -> Self {
+        Self { slots: [const { AtomicU64::new(0) }; Self::SLOTS], count: AtomicU64::new(0) }
+    }
+
+    #[inline(always)]
+    fn slots_of(&self, address: usize) -> impl Iterator<Item = &AtomicU64> {
+        let hash = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - 13);
+        (0..Self::REACH).filter_map(move |step| self.slots.get((hash as usize + step) % Self::SLOTS))
+    }
+
+    #[inline(always)]
+    fn find(&self, address: usize) -> Option<u16> {
+        let wanted = address as u64 & Self::ADDRESS;
+        for slot in self.slots_of(address) {
+            match slot.load(Acquire) {
+                0 => return None,
+                word if word & Self::ADDRESS == wanted => return Some((word >> 48) as u16),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// None if there is no room.
+    fn add(&self, address: usize) -> Option<u16> {
+        let number = u16::try_from(self.count.load(Relaxed) + 1).ok()?;
+        let slot = self.slots_of(address).find(|slot| slot.load(Relaxed) == 0)?;
+        slot.store(address as u64 & Self::ADDRESS | u64::from(number) << 48, Release);
+        self.count.store(number.into(), Relaxed);
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_in_only_code_of_files() {
+        let maps = b"55d0c0a00000-55d0c0a01000 r--p 00000000 fe:00 123                        /usr/bin/app\n\
+            55d0c0a01000-55d0c0a03000 r-xp 00001000 fe:00 123                        /usr/bin/app with blanks (deleted)\n\
+            7f0000000000-7f0000001000 r-xp 00000000 00:00 0 \n\
+            7ffc00000000-7ffc00001000 r-xp 00000000 00:00 0                          [vdso]\nrubbish\n";
+        let file = b"/usr/bin/app with blanks (deleted)".to_vec();
+        assert_eq!(modules_in(maps), [Module { start: 0x55d0_c0a0_1000, end: 0x55d0_c0a0_3000, offset: 0x1000, file }]);
+        assert!(
+            modules_in(&fs::read("/proc/self/maps").unwrap())
+                .iter()
+                .any(|module| module.covers(open as *const () as u64))
+        );
+    }
+
+    #[test]
+    fn sites_each_has_one_number_until_there_is_no_room() {
+        let sites = Box::new(Sites::new());
+        assert_eq!(sites.find(0x1234), None);
+        assert_eq!((sites.add(0x1234), sites.add(0xffff_7fff_0000_1234)), (Some(1), Some(2)));
+        assert_eq!((sites.find(0x1234), sites.find(0xffff_7fff_0000_1234)), (Some(1), Some(2)));
+        let added = (0..2 * Sites::SLOTS).filter_map(|n| sites.add(0x10_0000 + 5 * n)).count();
+        assert!((Sites::SLOTS / 2..Sites::SLOTS).contains(&added), "{added}");
+        assert_eq!(sites.find(0x1234), Some(1));
+    }
+}
