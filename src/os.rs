@@ -337,6 +337,23 @@ pub(crate) fn without_signals_of_writing<T>(write: impl FnOnce() -> io::Result<T
     result
 }
 
+/// Runs `work` with all signals held back; SIGXFSZ, if it was raised because a file may not grow, is taken back before the
+/// program can see it.
+pub(crate) fn without_signals_of_growing<T>(work: impl FnOnce() -> T) -> T {
+    let has_xfsz = |set: &libc::sigset_t| {
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigismember(set, libc::SIGXFSZ) == 1 }
+    };
+    let before = pending();
+    let result = work();
+    if !has_xfsz(&before) && has_xfsz(&pending()) {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigtimedwait(&only(libc::SIGXFSZ), ptr::null_mut(), &now) };
+    }
+    result
+}
+
 fn only(signal: c_int) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set.

@@ -59,7 +59,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = format!("{}-{}-{}{SUFFIX}", host.replace('/', "_"), os::process_id(), since.as_micros());
     let options = Options { folder: PathBuf::from(folder), name, limit: config.trace_limit };
-    match os::without_signals_of_writing(|| Writer::create(&options)) {
+    match os::without_signals_of_growing(|| Writer::create(&options)) {
         Ok(writer) => {
             let trace = Trace {
                 writer,
@@ -128,8 +128,7 @@ pub(crate) fn drops() -> bool {
 #[cold]
 pub(crate) fn extend(segment: &mut Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
     let trace = TRACE.get()?;
-    let extended = os::without_signals_of_writing(|| Ok(trace.writer.extend(segment))).ok()?;
-    match extended {
+    match os::without_signals_of_growing(|| trace.writer.extend(segment)) {
         Ok(true) => {
             trace.get_help();
             segment.begin(depth, function as u8, site, trace.writer.now())
@@ -204,7 +203,7 @@ impl Trace {
 
     fn note(&self, kind: NoteKind, number: u32, strings: &[&[u8]]) {
         // A note that finds no room is the least that is lost then; calls are counted.
-        let _ = os::without_signals_of_writing(|| Ok(self.writer.note(kind, number, strings)));
+        os::without_signals_of_growing(|| self.writer.note(kind, number, strings));
     }
 
     /// Which process of which job this is.

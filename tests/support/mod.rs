@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use findings::Finding;
+use p2pshim_trace::{NoteKind, State};
 
 /// After that, a program hangs.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -168,8 +169,8 @@ impl Program {
     /// Variables that matter, the file's name, arguments, and folders of libraries that are not the simulated ones.
     fn name(&self) -> String {
         /// Where something is written to.
-        const PLACES: [&str; 5] =
-            ["P2PSHIM_LOG", "P2PSHIM_LOG_FILE", "OTHERHOOK_LOG", "STANDIN_CUDA_LOG", "XDG_CACHE_HOME"];
+        const PLACES: [&str; 6] =
+            ["P2PSHIM_LOG", "P2PSHIM_LOG_FILE", "P2PSHIM_TRACE", "OTHERHOOK_LOG", "STANDIN_CUDA_LOG", "XDG_CACHE_HOME"];
         let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let matters = |(name, _): &&(String, String)| !PLACES.contains(&name.as_str());
         let variables = self.env.iter().filter(matters).map(|(name, value)| format!("{name}={value}"));
@@ -202,9 +203,11 @@ impl Program {
         let preloaded = self.preloaded();
         preloaded.assert_same_as(&plain, "preloaded");
         preloaded.assert_silent();
-        let (traced, trace) = self.traced();
+        let folder = scratch("traces");
+        let (traced, trace) = self.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced();
         traced.assert_same_as(&plain, "preloaded with a trace");
         traced.assert_silent();
+        trace.assert_recorded_in(&folder);
         (plain, trace)
     }
 }
@@ -291,6 +294,44 @@ impl Trace {
             }
         }
         trace
+    }
+
+    /// Each call that was shown must be recorded too, by the same thread, with the same depth and answer, and no other.
+    pub(crate) fn assert_recorded_in(&self, folder: &Path) {
+        let shown = |call: &Call| {
+            let (process, thread) = call.thread.split_once('/').unwrap();
+            let answer = call.text.rsplit_once(") = ").unwrap().1.split(' ').next().unwrap();
+            (process.to_owned(), thread.to_owned(), call.depth.min(3), call.name.clone(), answer.to_owned())
+        };
+        let mut shown: Vec<_> = self.calls.iter().map(shown).collect();
+        let files = fs::read_dir(folder).map(|entries| entries.map(|entry| entry.unwrap().path()).collect());
+        let files: Vec<PathBuf> = files.unwrap_or_default();
+        let mut recorded = Vec::new();
+        for file in files {
+            let trace = p2pshim_trace::Trace::open(&file).unwrap();
+            assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
+            let function =
+                |number: u8| trace.notes_of(NoteKind::Function).find(|note| note.number == u32::from(number)).unwrap();
+            let answer = |layer: &str, code: i32| {
+                let mut codes = trace.notes_of(NoteKind::Code).filter(|note| note.string(0) == layer);
+                let named = codes.find(|note| note.number == code.cast_unsigned());
+                named.map_or_else(|| code.to_string(), |note| note.string(1).to_owned())
+            };
+            let mut buffer = Vec::new();
+            for block in 0..trace.blocks() {
+                let block = trace.block(block, &mut buffer).unwrap().unwrap();
+                for call in block.calls().filter(|call| call.state == State::Done) {
+                    let function = function(call.function);
+                    let (process, thread) = (trace.process().to_string(), block.thread.to_string());
+                    let answer = answer(function.string(0), call.result);
+                    recorded.push((process, thread, call.depth.into(), function.string(1).to_owned(), answer));
+                }
+            }
+        }
+        let _ = fs::remove_dir_all(folder);
+        shown.sort();
+        recorded.sort();
+        assert_eq!(shown, recorded, "calls shown (left) and recorded (right)");
     }
 
     /// Names of the calls at a depth, in the order of their ends.

@@ -1,0 +1,236 @@
+//! The trace file: it knows of every call that has returned, however the program ends, and the program never notices it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use p2pshim_trace::{NoteKind, State, Trace};
+use support::{Outcome, Program, scratch};
+
+/// A folder for traces, which is gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(scratch("traces"))
+    }
+
+    fn text(&self) -> String {
+        self.0.to_string_lossy().into_owned()
+    }
+
+    /// All traces in it.
+    fn traces(&self) -> Vec<Trace> {
+        let mut files: Vec<PathBuf> = match fs::read_dir(&self.0) {
+            Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
+            Err(_) => Vec::new(),
+        };
+        files.sort();
+        files
+            .iter()
+            .map(|file| Trace::open(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())))
+            .collect()
+    }
+
+    fn one_trace(&self) -> Trace {
+        let mut traces = self.traces();
+        assert_eq!(traces.len(), 1, "{traces:#?}");
+        traces.remove(0)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn traced(program: &Program, folder: &Folder) -> Outcome {
+    program.clone().env("P2PSHIM_TRACE", folder.text()).preloaded()
+}
+
+/// How often each thread was recorded to have called a function from outside, and that to have returned.
+fn returned_by_thread(trace: &Trace, function: &str) -> BTreeMap<u32, u64> {
+    let number = trace.notes_of(NoteKind::Function).find(|note| note.string(1) == function).unwrap().number;
+    let mut buffer = Vec::new();
+    let mut returned = BTreeMap::new();
+    for block in 0..trace.blocks() {
+        let block = trace.block(block, &mut buffer).unwrap().unwrap();
+        let calls = block.calls().filter(|call| u32::from(call.function) == number && call.depth == 0);
+        *returned.entry(block.thread).or_default() += calls.filter(|call| call.state == State::Done).count() as u64;
+    }
+    returned
+}
+
+/// What the program has noted: threads and how many of their copies had returned.
+fn noted(file: &Path) -> Vec<(u32, u64)> {
+    let bytes = fs::read(file).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    (0..bytes.len() / 16).map(|thread| (word(16 * thread) as u32, word(16 * thread + 8))).collect()
+}
+
+fn knows_of_all_that_returned(how: &str, status: &str, runs: usize) {
+    for _ in 0..runs {
+        let (folder, file) = (Folder::new(), scratch("returned"));
+        let program = Program::case("ends_suddenly-12").arg(how).arg(file.to_string_lossy());
+        let outcome = traced(&program, &folder);
+        // A core may have been dumped.
+        assert!(outcome.status.starts_with(status), "{outcome:#?}");
+        let trace = folder.one_trace();
+        assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
+        let returned = returned_by_thread(&trace, "cudaMemcpyPeerAsync");
+        let noted = noted(&file);
+        assert!(noted.len() == 8 && noted.iter().all(|&(_, copies)| copies > 0), "{noted:?}");
+        for (thread, copies) in noted {
+            let known = returned.get(&thread).copied().unwrap_or_default();
+            // One may have returned that the program had not noted yet.
+            assert!(
+                (copies..=copies + 1).contains(&known),
+                "thread {thread}: {known} in the trace, {copies} had returned"
+            );
+        }
+        fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn kill_every_call_that_had_returned_is_there() {
+    knows_of_all_that_returned("kill", "signal: 9 (SIGKILL)", 25);
+}
+
+#[test]
+fn abort_every_call_that_had_returned_is_there() {
+    knows_of_all_that_returned("abort", "signal: 6 (SIGABRT)", 25);
+}
+
+#[test]
+fn segfault_every_call_that_had_returned_is_there() {
+    knows_of_all_that_returned("segfault", "signal: 11 (SIGSEGV)", 25);
+}
+
+#[test]
+fn exits_every_call_that_had_returned_is_there() {
+    knows_of_all_that_returned("_exit", "exit status: 3", 25);
+    knows_of_all_that_returned("exit", "exit status: 3", 25);
+}
+
+#[test]
+fn file_is_for_the_user_only_and_says_what_it_is_of() {
+    let folder = Folder::new();
+    let outcome = traced(&Program::case("guide_sample-12").env("RANK", "3").env("SLURM_PROCID_X", "no"), &folder);
+    outcome.assert_success();
+    outcome.assert_silent();
+    let trace = folder.one_trace();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folder.0), mode(trace.path())), (0o700, 0o600));
+    let first = |kind| trace.notes_of(kind).next().unwrap();
+    assert!(first(NoteKind::Program).string(0).ends_with("/target/c-tests/guide_sample-12"));
+    let variables: Vec<&str> = trace.notes_of(NoteKind::Variable).map(|note| note.string(0)).collect();
+    assert_eq!(variables, ["P2PSHIM_TRACE", "RANK"]);
+    assert_eq!(trace.notes_of(NoteKind::Gpu).count(), 2);
+    assert_eq!(first(NoteKind::Peer).value("access"), Some("1"));
+    let name = trace.path().file_name().unwrap().to_str().unwrap();
+    assert!(name.contains(&format!("-{}-", trace.process())) && name.ends_with(".p2ptrace"), "{name}");
+    assert!(trace.notes_of(NoteKind::Decision).any(|note| note.string(0).starts_with("verified")));
+}
+
+#[test]
+fn findings_are_noted_in_full_and_at_each_call() {
+    let folder = Folder::new();
+    // Whatever the log leaves out.
+    traced(&Program::case("treats_704_as_fatal-12").env("P2PSHIM_LOG", "off").findings_apart(), &folder);
+    let trace = folder.one_trace();
+    let finding = trace.notes_of(NoteKind::Finding).next().expect("a finding");
+    let rule = trace.notes_of(NoteKind::Rule).find(|note| note.number == finding.number).unwrap();
+    assert_eq!((rule.string(0), rule.string(1)), ("P2P-enable-twice", "note"));
+    assert!(finding.string(0).contains("cudaErrorPeerAccessAlreadyEnabled"), "{}", finding.string(0));
+    let mut buffer = Vec::new();
+    let block = trace.block(0, &mut buffer).unwrap().unwrap();
+    let broken: Vec<_> =
+        block.calls().filter(|call| call.rules().any(|rule| u32::from(rule) == finding.number)).collect();
+    assert!(!broken.is_empty() && broken.iter().all(|call| call.depth == 0 && call.result == 704), "{broken:?}");
+}
+
+#[test]
+fn forked_children_leave_the_file_alone() {
+    for case in ["fork_child-12", "raw_fork-12"] {
+        let folder = Folder::new();
+        let program = Program::case(case).findings_apart();
+        let outcome = traced(&program, &folder);
+        outcome.assert_same_as(&program.plain(), case);
+        for trace in folder.traces() {
+            assert_eq!(trace.problems(), &[] as &[String]);
+        }
+    }
+}
+
+#[test]
+fn folder_that_cannot_be_written_to_is_said_once_and_the_program_goes_on() {
+    let file = scratch("a-file");
+    fs::write(&file, "").unwrap();
+    for folder in ["/proc", "/nowhere/at/all", &file.to_string_lossy()] {
+        let outcome = Program::case("guide_sample-12").env("P2PSHIM_TRACE", folder).preloaded();
+        outcome.assert_success();
+        let [line] = outcome.shim.as_slice() else { panic!("{:#?}", outcome.shim) };
+        assert!(
+            line.contains(&format!("P2PSHIM_TRACE={folder}: ")) && line.contains("calls are not recorded"),
+            "{line}"
+        );
+    }
+    fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn limit_what_is_left_out_is_counted_and_said_once() {
+    let folder = Folder::new();
+    let program = Program::case("all_pairs-12").env("P2PSHIM_TRACE_LIMIT", "100K").env("P2PSIM_DEVICES", "4");
+    let plain = program.plain();
+    let outcome = traced(&program, &folder);
+    assert_eq!((outcome.stdout, outcome.status), (plain.stdout, plain.status));
+    let trace = folder.one_trace();
+    assert!(fs::metadata(trace.path()).unwrap().len() <= 100 << 10);
+    assert!(trace.dropped() > 0, "{trace:#?}");
+    let lines: Vec<_> = outcome.shim.iter().filter(|line| line.contains("has reached its limit")).collect();
+    assert_eq!(lines.len(), 1, "{:#?}", outcome.shim);
+}
+
+#[test]
+fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
+    // In both ways the program has room for 32 parts of the file, and needs more.
+    let disk = Folder::new();
+    fs::create_dir(&disk.0).unwrap();
+    let mount = format!("mount -t tmpfs -o size=700k none {} && ", disk.text());
+    let in_sh = |script: &str| Program::new("sh").arg("-c").arg(script);
+    let in_namespace = |script: &str| Program::new("unshare").arg("-rm").arg("sh").arg("-c").arg(script);
+    let may_mount = in_namespace(&format!("{mount} true")).plain();
+    type Shell<'a> = &'a dyn Fn(&str) -> Program;
+    let mut ways = vec![(Folder::new(), &in_sh as Shell<'_>, "ulimit -f 1200; ".to_owned(), "File too large")];
+    if may_mount.status == "exit status: 0" {
+        ways.push((disk, &in_namespace, mount, "No space left on device"));
+    } else {
+        println!("skipped: a disk that is full, since file systems may not be mounted here: {}", may_mount.stderr);
+    }
+    for (folder, shell, before, why) in ways {
+        let many = support::path("target/c-tests/ends_suddenly-12");
+        let (shim, file) = (support::shim(), scratch("returned"));
+        let script =
+            format!("{before} LD_PRELOAD={} exec {} exit {} 8000", shim.display(), many.display(), file.display());
+        let program = shell(&script).libraries("target/sim/lib");
+        let outcome = program.env("P2PSHIM_TRACE", folder.text()).env("P2PSHIM_TRACE_LIMIT", "1G").plain();
+        assert_eq!(outcome.status, "exit status: 3", "{outcome:#?}");
+        let lines: Vec<_> = outcome.shim.iter().filter(|line| line.contains("cannot grow")).collect();
+        assert!(lines.len() == 1 && lines[0].contains(why), "{:#?}", outcome.shim);
+        fs::remove_file(file).unwrap();
+    }
+}
