@@ -15,7 +15,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use p2pshim_trace::{NoteKind, State, Trace};
+use p2pshim_trace::{Capture, DeviceTime, NoteKind, Record, State, Trace};
 use support::{Outcome, Program, scratch};
 
 /// A folder for traces, which is gone with the test.
@@ -233,4 +233,65 @@ fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
         assert!(lines.len() == 1 && lines[0].contains(why), "{:#?}", outcome.shim);
         fs::remove_file(file).unwrap();
     }
+}
+
+/// All calls that returned, with the names of their functions.
+fn calls(trace: &Trace) -> Vec<(String, Record)> {
+    let mut buffer = Vec::new();
+    let mut calls = Vec::new();
+    for block in 0..trace.blocks() {
+        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls() {
+            let function = trace.notes_of(NoteKind::Function).find(|note| note.number == u32::from(call.function));
+            calls.push((function.unwrap().string(1).to_owned(), call));
+        }
+    }
+    calls
+}
+
+#[test]
+fn gpu_timing_is_of_the_driver_s_copies_on_streams() {
+    for (mode, program) in [("all", "multithreaded-12"), ("all", "captured_copies-12"), ("off", "multithreaded-12")] {
+        let folder = Folder::new();
+        let program = Program::case(program).findings_apart();
+        let outcome = traced(&program.clone().env("P2PSHIM_GPU_TIMING", mode), &folder);
+        let captures = program.plain().status != outcome.status;
+        if !captures {
+            outcome.assert_same_as(&program.plain(), mode);
+        }
+        let calls = calls(&folder.one_trace());
+        let timed: Vec<_> = calls.iter().filter(|(_, call)| call.device_time != DeviceTime::None).collect();
+        if mode == "off" {
+            assert!(timed.is_empty(), "{timed:#?}");
+            continue;
+        }
+        for (function, call) in &timed {
+            assert!(function.starts_with("cuMemcpy") && function.contains("PeerAsync"), "{function}");
+            assert_eq!((call.result, call.capture), (0, Capture::None), "{call:?}");
+        }
+        if captures {
+            continue;
+        }
+        let known = timed.iter().filter(|(_, call)| call.device_time == DeviceTime::Known).count();
+        let copies = calls
+            .iter()
+            .filter(|(name, call)| name.starts_with("cuMemcpy") && name.contains("PeerAsync") && call.result == 0);
+        let copies = copies.count();
+        assert!(known * 10 > copies * 8 && timed.len() <= copies, "{known} known, {} timed of {copies}", timed.len());
+        for (_, call) in timed.iter().filter(|(_, call)| call.device_time == DeviceTime::Known) {
+            assert!(call.device_start >= call.start && call.device_nanos > 0, "{call:?}");
+        }
+    }
+}
+
+#[test]
+fn gpu_timing_samples_copies_and_measures_some() {
+    let (folder, file) = (Folder::new(), scratch("returned"));
+    let outcome =
+        traced(&Program::case("ends_suddenly-12").arg("exit").arg(file.to_string_lossy()).arg("8000"), &folder);
+    assert_eq!(outcome.status, "exit status: 3");
+    fs::remove_file(file).unwrap();
+    let calls = calls(&folder.one_trace());
+    let of = |time| calls.iter().filter(|(_, call)| call.device_time == time).count();
+    let (none, known) = (of(DeviceTime::None), of(DeviceTime::Known));
+    assert!(known > 0 && none > 10 * known, "{known} known, {none} without");
 }

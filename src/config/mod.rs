@@ -102,6 +102,12 @@ const OPTIONS: &[Variable] = &[
         default: "1G\0",
         help: "how large the file of a process may become; further calls are only counted\0",
     },
+    Variable {
+        name: "P2PSHIM_GPU_TIMING\0",
+        values: Values::Words("sample|all|off\0"),
+        default: "sample\0",
+        help: "whether a trace tells how long GPUs take for copies on streams; sample: of as many as cost the program less than a twentieth more; all: of each; off: of none\0",
+    },
 ];
 
 impl Variable {
@@ -168,6 +174,18 @@ pub(crate) enum Validate {
     Off,
 }
 
+/// Of which copies it is measured how long GPUs take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum GpuTiming {
+    /// Of as many as cost little.
+    Sample,
+    /// Of each.
+    All,
+    /// Of none.
+    Off,
+}
+
 /// One device's access to the memory of another, by ordinals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied {
@@ -202,6 +220,8 @@ pub(crate) struct Config {
     pub(crate) trace: Option<OsString>,
     /// `P2PSHIM_TRACE_LIMIT`: bytes that a file of records may have.
     pub(crate) trace_limit: u64,
+    /// `P2PSHIM_GPU_TIMING`: of which copies it is measured how long GPUs take.
+    pub(crate) gpu_timing: GpuTiming,
 }
 
 impl Default for Config {
@@ -218,6 +238,7 @@ impl Default for Config {
             log_file: None,
             trace: None,
             trace_limit: 1 << 30,
+            gpu_timing: GpuTiming::Sample,
         }
     }
 }
@@ -287,6 +308,13 @@ impl Config {
                 };
             }
             "P2PSHIM_LOG" => self.log = value.to_owned(),
+            "P2PSHIM_GPU_TIMING" => {
+                self.gpu_timing = match value {
+                    "all" => GpuTiming::All,
+                    "off" => GpuTiming::Off,
+                    _ => GpuTiming::Sample,
+                };
+            }
             "P2PSHIM_TRACE_LIMIT" => self.trace_limit = parse_size(value).unwrap_or(self.trace_limit),
             _ => {}
         }

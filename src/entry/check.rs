@@ -6,6 +6,7 @@ use std::ptr;
 use super::guard::{Call, Decision, Route, Running, hands_out_hooks, is_in_a_child, unseen};
 use super::read;
 use super::thread;
+use super::timing;
 use crate::api::abi::{Code, Failing, Value, cudaMemcpy3DPeerParms};
 use crate::api::{Function, Layer};
 use crate::policy::capture;
@@ -237,7 +238,7 @@ impl Call {
         let facts = VALIDATE.facts();
         match (self.function(), values) {
             // Nobody asks about a stream once it may be captured: that would end the capture.
-            (function, _) if capture::is_beginning(function) && self.is_noted() => {
+            (function, _) if capture::is_beginning(function) && hands_out_hooks() && !is_in_a_child() => {
                 unseen(|| {
                     capture::begins();
                     facts.let_askers_finish();
@@ -260,7 +261,10 @@ impl Call {
                 | Function::cuDevicePrimaryCtxRelease
                 | Function::cuDevicePrimaryCtxRelease_v2,
                 _,
-            ) if self.is_noted() => unseen(|| facts.contexts_have_changed()),
+            ) if hands_out_hooks() && !is_in_a_child() => unseen(|| {
+                timing::contexts_are_going();
+                facts.contexts_have_changed();
+            }),
             _ => {}
         }
     }

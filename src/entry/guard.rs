@@ -12,9 +12,10 @@ use p2pshim_trace::{Begun, Capture};
 
 use super::read::{self, Subject};
 use super::thread;
+use super::timing;
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
-use crate::config::{self, Config};
+use crate::config::{self, Config, GpuTiming};
 use crate::os;
 use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
@@ -113,7 +114,9 @@ fn configure(warnings: &mut Vec<String>) -> Mode {
     policy::configure(&config);
     report_panics_to_the_log();
     let shows = record::log::open(&config, warnings);
-    Mode::of(record::trace::open(&config, warnings), shows)
+    let records = trace::open(&config, warnings);
+    timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
+    Mode::of(records, shows)
 }
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
@@ -331,6 +334,12 @@ impl Running {
     #[inline(always)]
     pub(crate) fn is_recorded(self) -> bool {
         self.record.is_some()
+    }
+
+    /// The call's record.
+    #[inline(always)]
+    pub(crate) fn begun(self) -> Option<Begun> {
+        self.record
     }
 
     /// Whether no other call encloses it.
@@ -746,6 +755,7 @@ impl Call {
             let thread = unsafe { &mut *thread::current() };
             if depth == 0 {
                 thread.inner = None;
+                thread.timing_cost = 0;
             }
             thread.last = None;
             thread.segment.begin(depth, self.function as u8, site, trace::now())
@@ -802,8 +812,13 @@ impl Call {
             _ if ret == CAPTURED => Capture::Forwarded,
             _ => Capture::None,
         };
+        // Of measuring inside it the call knows nothing.
+        let end = end.saturating_sub(thread.timing_cost);
         record.done(end, ret.0, capture);
         trace::calibrate_if_due(end);
+        if timing::is_timed(self.function) {
+            timing::went_by(record.took());
+        }
         thread.last = Some(record);
         if self.function.layer() == Layer::Driver {
             thread.inner = Some(record);

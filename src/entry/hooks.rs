@@ -10,6 +10,7 @@ use std::mem::{MaybeUninit, transmute};
 use super::check::Due;
 use super::guard::{self, Arrival, Call, Decision};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
+use super::timing;
 use crate::api::Function;
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
@@ -79,6 +80,9 @@ macro_rules! define_hook {
                 Concern::Nothing => Decision::FORWARD,
             };
             let running = call.begin();
+            const IS_TIMED: bool = timing::is_timed(Function::$symbol);
+            let measured =
+                if IS_TIMED && running.is_recorded() { call.begin_timing(&[$($argument.value()),*]) } else { None };
             let mut ret = match decision.instead {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },
@@ -103,6 +107,9 @@ macro_rules! define_hook {
             let path = if is_looked_at || is_seen { call.path(running, decision, ret) } else { None };
             if running.is_recorded() {
                 call.record(running, &[$($argument.value()),*], ret, decision, path);
+            }
+            if IS_TIMED && let Some(measured) = measured {
+                call.end_timing(measured, running.begun(), ret == Code::SUCCESS);
             }
             if running.is_shown() {
                 call.show(running, &[$($argument.value()),*], ret, decision, path);

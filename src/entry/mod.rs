@@ -11,3 +11,4 @@ mod hooks;
 mod lookup;
 mod read;
 mod thread;
+mod timing;

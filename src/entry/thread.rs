@@ -43,6 +43,10 @@ pub(crate) struct Thread {
     pub(crate) left_by: u8,
     /// The last copies from one place.
     pub(crate) run: Run,
+    /// What measuring GPUs has cost this thread, less its part of what its copies have, in ticks of the trace.
+    pub(crate) timing_debt: i64,
+    /// What it has cost inside the call that is under way.
+    pub(crate) timing_cost: u64,
     /// Where this thread's calls are recorded.
     pub(crate) segment: Segment,
     /// The record of the last driver call inside a call of the runtime.
@@ -180,6 +184,8 @@ mod tests {
             left: 0,
             left_by: 0,
             run: Run::NONE,
+            timing_debt: 0,
+            timing_cost: 0,
             segment: Segment::default(),
             inner: None,
             last: None,

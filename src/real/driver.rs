@@ -62,6 +62,7 @@ impl Forms {
 
 static IS_CAPTURING: Forms = Forms::new(c"cuStreamIsCapturing", c"cuStreamIsCapturing_ptsz");
 static STREAM_GET_CTX: Forms = Forms::new(c"cuStreamGetCtx", c"cuStreamGetCtx_ptsz");
+static EVENT_RECORD: Forms = Forms::new(c"cuEventRecord", c"cuEventRecord_ptsz");
 static MEMCPY_ASYNC: Forms = Forms::new(c"cuMemcpyAsync", c"cuMemcpyAsync_ptsz");
 static MEMCPY_3D_ASYNC: Forms = Forms::new(c"cuMemcpy3DAsync_v2", c"cuMemcpy3DAsync_v2_ptsz");
 
@@ -107,6 +108,7 @@ driver_functions! {
     fn event_create c"cuEventCreate" (event: *mut usize, flags: c_uint);
     fn event_query c"cuEventQuery" (event: usize);
     fn event_destroy c"cuEventDestroy_v2" (event: usize);
+    fn event_elapsed_time c"cuEventElapsedTime" (milliseconds: *mut f32, start: usize, end: usize);
     fn mem_pool_get_access c"cuMemPoolGetAccess" (flags: *mut c_uint, pool: usize, location: *const Location);
     fn mem_pool_set_access c"cuMemPoolSetAccess" (pool: usize, grants: *const AccessDesc, count: usize);
     fn mem_pool_create c"cuMemPoolCreate" (pool: *mut usize, properties: *const PoolProps);
@@ -761,5 +763,66 @@ impl ReadyCopy {
                 Copied::Box(parameters) => transmute::<*mut c_void, Memcpy3DAsync>(self.function)(parameters, stream),
             }
         }
+    }
+}
+
+/// Events that measure how long the GPU takes. None of these waits for it.
+pub(crate) mod timing {
+    use super::{
+        Code, EVENT_RECORD, c_int, c_uint, c_void, checked, event_create, event_elapsed_time, event_query,
+        stream_create, transmute, within,
+    };
+
+    /// A pair of events of a context.
+    pub(crate) fn events(context: usize) -> Option<(usize, usize)> {
+        within(context, || Ok((event()?, event()?))).ok()
+    }
+
+    /// An event of a context that is recorded now, on a stream with nothing else to do.
+    pub(crate) fn origin(context: usize) -> Option<usize> {
+        /// `CU_STREAM_NON_BLOCKING`.
+        const NON_BLOCKING: c_uint = 1;
+        within(context, || {
+            let (event, mut stream) = (event()?, 0);
+            // SAFETY: `stream` is what the function writes.
+            checked(unsafe { stream_create(&mut stream, NON_BLOCKING) }, ())?;
+            if record(event, stream, false) { Ok(event) } else { Err(Code::INVALID_VALUE) }
+        })
+        .ok()
+    }
+
+    fn event() -> Result<usize, Code> {
+        let mut event = 0;
+        // SAFETY: `event` is what the function writes; 0 is an event that keeps times.
+        checked(unsafe { event_create(&mut event, 0) }, ())?;
+        Ok(event)
+    }
+
+    /// Records an event on a stream. Answers whether it was.
+    pub(crate) fn record(event: usize, stream: usize, per_thread: bool) -> bool {
+        type Record = unsafe extern "C" fn(usize, usize) -> c_int;
+        let Some(function) = EVENT_RECORD.get(per_thread) else { return false };
+        // SAFETY: the entry holds what was looked up under that name.
+        let function = unsafe { transmute::<*mut c_void, Record>(function) };
+        // SAFETY: the event is ours, and the stream the program's own argument, or ours.
+        unsafe { function(event, stream) == 0 }
+    }
+
+    /// Whether an event has passed; none if something has failed.
+    pub(crate) fn has_passed(event: usize) -> Option<bool> {
+        // SAFETY: the event is ours, and its context exists.
+        match unsafe { event_query(event) } {
+            Code::SUCCESS => Some(true),
+            Code::NOT_READY => Some(false),
+            _ => None,
+        }
+    }
+
+    /// How much later one event has passed than another.
+    pub(crate) fn nanos_between(start: usize, end: usize) -> Option<u64> {
+        let mut milliseconds = 0.0;
+        // SAFETY: the events are ours and have passed; `milliseconds` is what the function writes.
+        checked(unsafe { event_elapsed_time(&mut milliseconds, start, end) }, ()).ok()?;
+        (milliseconds >= 0.0).then_some((f64::from(milliseconds) * 1e6).round() as u64)
     }
 }

@@ -98,6 +98,11 @@ pub(crate) fn now() -> u64 {
     TRACE.get().map_or(0, |trace| trace.writer.now())
 }
 
+/// How many ticks so many nanoseconds are.
+pub(crate) fn ticks(nanos: u64) -> u64 {
+    TRACE.get().map_or(0, |trace| trace.writer.ticks(nanos))
+}
+
 /// Compares clocks, if it is time to.
 #[inline(always)]
 pub(crate) fn calibrate_if_due(now: u64) {

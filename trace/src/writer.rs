@@ -20,7 +20,7 @@ use std::{ptr, slice};
 use crate::layout::{
     CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, MAGIC,
     NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header, pack,
-    record,
+    record, unpack,
 };
 
 /// How many calls enclose each other at most whose records know of each other.
@@ -170,6 +170,11 @@ impl Begun {
         {
             to.store(from.load(Relaxed), Relaxed);
         }
+    }
+
+    /// How many ticks a call took that has returned.
+    pub fn took(self) -> u64 {
+        unpack(self.0.took.load(Relaxed))
     }
 
     /// What a call that has returned had to do with a capture.
@@ -455,6 +460,20 @@ impl Writer {
         }
         notes.left -= whole;
         true
+    }
+
+    /// How many of the file's ticks so many nanoseconds are, as far as is known by now.
+    pub fn ticks(&self, nanos: u64) -> u64 {
+        let at = |slot: usize| {
+            let at = header::CALIBRATIONS + slot * 24;
+            (self.u64_at(at).load(Acquire), self.u64_at(at + 8).load(Relaxed))
+        };
+        let (first, last) = (at(0), (1..CALIBRATIONS).map(at).max().unwrap_or_default());
+        let (ticks, elapsed) = (last.0.saturating_sub(first.0), last.1.saturating_sub(first.1));
+        match (self.clock, elapsed) {
+            (Clock::Monotonic, _) | (_, 0) => nanos,
+            _ => (nanos as f64 * (ticks as f64 / elapsed as f64)) as u64,
+        }
     }
 
     /// Compares the clocks, if it is time to.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::handles::{Fact, Handles};
+use crate::policy::capture;
 
 /// An array, as it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,12 @@ impl Facts {
     pub(super) fn find_stream(&self, is_it: impl Fn(usize, Fact) -> bool) -> Option<(usize, Fact)> {
         let _asking = self.asking.read().unwrap_or_else(PoisonError::into_inner);
         self.streams.iter().find(|&(stream, fact)| is_it(stream, fact))
+    }
+
+    /// Does something that no capture could bear, unless one is under way; none begins meanwhile.
+    pub(crate) fn beside_no_capture<T>(&self, work: impl FnOnce() -> Option<T>) -> Option<T> {
+        let _asking = self.asking.read().unwrap_or_else(PoisonError::into_inner);
+        if capture::may_be_under_way() { None } else { work() }
     }
 
     /// Waits for those who are asking the driver about streams that they have found before.

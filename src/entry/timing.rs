@@ -1,0 +1,258 @@
+//! How long GPUs take for copies: an event before and after a copy on its own stream, looked at later, when both have passed.
+//!
+//! Nothing here waits, and nothing happens while any capture is under way, or at exit. What a copy costs the host more is
+//! counted, and in the mode `sample` a copy is measured only when that is a small part of what copies have cost so far.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use p2pshim_trace::Begun;
+
+use super::guard::{Call, unseen};
+use super::thread;
+use crate::api::Function;
+use crate::api::abi::Value;
+use crate::config::GpuTiming;
+use crate::policy::{Driver, VALIDATE, capture};
+use crate::real::driver::{RealDriver, timing as driver};
+use crate::record::trace;
+
+/// Of all the time that copies take the host, measuring may take one part in so many.
+const PART: i64 = 25;
+/// Pairs of events of a context, and measurements that are not over, at most.
+const MOST: usize = 512;
+/// Measurements that are looked at after a copy.
+const LOOKS: usize = 2;
+
+static MODE: AtomicU8 = AtomicU8::new(GpuTiming::Off as u8);
+
+/// Takes over the option; only what is recorded is measured.
+pub(super) fn configure(mode: GpuTiming) {
+    MODE.store(mode as u8, Relaxed);
+}
+
+/// A copy that is being measured. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Timing {
+    context: (usize, u64),
+    stream: usize,
+    before: usize,
+    after: usize,
+}
+
+/// A measurement that is not over.
+struct Pending {
+    timing: Timing,
+    record: Begun,
+}
+
+/// What is kept for a context.
+struct Clock {
+    context: (usize, u64),
+    /// Pairs of events that nobody uses.
+    free: Vec<(usize, usize)>,
+    made: usize,
+    /// An event that passed as soon as it was recorded, and when that was.
+    origin: (usize, u64),
+}
+
+struct Clocks {
+    clocks: Vec<Clock>,
+    pending: VecDeque<Pending>,
+}
+
+static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { clocks: Vec::new(), pending: VecDeque::new() });
+
+/// Whether a function's copies can be measured: those that the stream orders.
+pub(crate) const fn is_timed(function: Function) -> bool {
+    matches!(
+        function,
+        Function::cuMemcpyPeerAsync
+            | Function::cuMemcpyPeerAsync_ptsz
+            | Function::cuMemcpy3DPeerAsync
+            | Function::cuMemcpy3DPeerAsync_ptsz
+    )
+}
+
+impl Call {
+    /// Begins to measure a copy that is about to be made, if it is one to be measured.
+    #[inline(always)]
+    pub(crate) fn begin_timing(self, values: &[Value]) -> Option<Timing> {
+        const OFF: u8 = GpuTiming::Off as u8;
+        const ALL: u8 = GpuTiming::All as u8;
+        let mode = MODE.load(Relaxed);
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        let is_due = mode == ALL || unsafe { &*thread::current() }.timing_debt <= 0;
+        if mode == OFF || !is_due || capture::may_be_under_way() {
+            return None;
+        }
+        self.begin_measuring(values)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_measuring(self, values: &[Value]) -> Option<Timing> {
+        let &Value::Stream(stream) = values.last()? else { return None };
+        let per_thread = self.function().per_thread();
+        paid_for(|| {
+            let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
+            let context = (context, RealDriver.context_id(context)?);
+            let (before, after) = take_events(context)?;
+            let timing = Timing { context, stream, before, after };
+            if record_event(before, stream, per_thread) {
+                return Some(timing);
+            }
+            give_back(&mut lock(), timing);
+            None
+        })
+    }
+
+    /// Goes on measuring, once the copy was made: from now on it is looked at now and then.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end_timing(self, timing: Timing, record: Option<Begun>, has_succeeded: bool) {
+        let per_thread = self.function().per_thread();
+        paid_for(|| {
+            let is_measured = has_succeeded && record_event(timing.after, timing.stream, per_thread);
+            let mut clocks = lock();
+            match record.filter(|_| is_measured && clocks.pending.len() < MOST) {
+                Some(record) => {
+                    record.is_timed();
+                    clocks.pending.push_back(Pending { timing, record });
+                }
+                None => give_back(&mut clocks, timing),
+            }
+            Some(())
+        });
+    }
+}
+
+/// Takes a recorded copy's time on the host into account, and looks whether measurements are over.
+#[inline(always)]
+pub(super) fn went_by(ticks: u64) {
+    if MODE.load(Relaxed) == GpuTiming::Off as u8 {
+        return;
+    }
+    // SAFETY: the block is this thread's own; no other reference to it lives.
+    let thread = unsafe { &mut *thread::current() };
+    thread.timing_debt = thread.timing_debt.saturating_sub_unsigned(ticks / PART as u64);
+    if thread.timing_debt < -LEAST_CREDIT {
+        // A copy that took long is no reason to measure all that come after it.
+        thread.timing_debt = -LEAST_CREDIT;
+    }
+}
+
+/// What may be spent on measuring, in ticks, before any copy has been made.
+const LEAST_CREDIT: i64 = 1 << 16;
+
+/// Does something that is part of measuring, and counts what it costs.
+fn paid_for<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+    let begun = trace::now();
+    let result = unseen(|| {
+        let result = work();
+        look();
+        result
+    });
+    let cost = trace::now().saturating_sub(begun);
+    // SAFETY: the block is this thread's own; no other reference to it lives.
+    let thread = unsafe { &mut *thread::current() };
+    thread.timing_debt = thread.timing_debt.saturating_add_unsigned(cost);
+    thread.timing_cost = thread.timing_cost.wrapping_add(cost);
+    result
+}
+
+/// Records an event on a stream of the program's that is not being captured. Answers whether it was.
+fn record_event(event: usize, stream: usize, per_thread: bool) -> bool {
+    let record = || driver::record(event, stream, per_thread).then_some(());
+    VALIDATE.facts().beside_no_capture(record).is_some()
+}
+
+/// Events of a context that nobody uses.
+fn take_events(context: (usize, u64)) -> Option<(usize, usize)> {
+    {
+        let mut clocks = lock();
+        match clocks.clocks.iter_mut().find(|clock| clock.context == context) {
+            Some(clock) => {
+                if let Some(free) = clock.free.pop() {
+                    return Some(free);
+                }
+                if clock.made >= MOST {
+                    return None;
+                }
+                clock.made += 1;
+            }
+            None => {
+                let origin = (driver::origin(context.0)?, trace::now());
+                clocks.clocks.push(Clock { context, free: Vec::new(), made: 1, origin });
+            }
+        }
+    }
+    driver::events(context.0)
+}
+
+fn give_back(clocks: &mut Clocks, timing: Timing) {
+    if let Some(clock) = clocks.clocks.iter_mut().find(|clock| clock.context == timing.context) {
+        clock.free.push((timing.before, timing.after));
+    }
+}
+
+/// Looks at the measurements that have waited longest.
+fn look() {
+    if capture::may_be_under_way() {
+        return;
+    }
+    // Whoever has it looks for us.
+    let mut clocks = match CLOCKS.try_lock() {
+        Ok(clocks) => clocks,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
+    for _ in 0..LOOKS.min(clocks.pending.len()) {
+        let Some(pending) = clocks.pending.pop_front() else { return };
+        if !settle(&mut clocks, &pending) {
+            clocks.pending.push_back(pending);
+        }
+    }
+}
+
+/// Completes a measurement, if it is over.
+fn settle(clocks: &mut Clocks, &Pending { timing, record }: &Pending) -> bool {
+    match driver::has_passed(timing.after) {
+        Some(false) => return false,
+        Some(true) => record.timed(measured(clocks, timing)),
+        None => record.timed(None),
+    }
+    give_back(clocks, timing);
+    true
+}
+
+/// When the GPU began, in ticks, and how long it took, in nanoseconds.
+fn measured(clocks: &Clocks, timing: Timing) -> Option<(u64, u64)> {
+    let clock = clocks.clocks.iter().find(|clock| clock.context == timing.context)?;
+    let nanos = driver::nanos_between(timing.before, timing.after)?;
+    let (origin, ticks) = clock.origin;
+    // The second copy of a stream begins when the first has ended, however early it was asked for.
+    let since = driver::nanos_between(origin, timing.before).unwrap_or_default();
+    Some((ticks + trace::ticks(since), nanos))
+}
+
+/// Completes what can be completed, and forgets the rest: a context is about to end, and its events with it.
+pub(super) fn contexts_are_going() {
+    if MODE.load(Relaxed) == GpuTiming::Off as u8 {
+        return;
+    }
+    let mut clocks = lock();
+    let asks = !capture::may_be_under_way();
+    while let Some(pending) = clocks.pending.pop_front() {
+        if !asks || !settle(&mut clocks, &pending) {
+            pending.record.timed(None);
+        }
+    }
+    clocks.clocks.clear();
+}
+
+fn lock() -> MutexGuard<'static, Clocks> {
+    CLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
