@@ -16,6 +16,12 @@ pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
+/// Runs `last` when this process ends by returning from `main` or by `exit`.
+pub(crate) fn at_exit(last: extern "C" fn()) {
+    // SAFETY: `last` lives as long as the process, since the library is linked with `-z nodelete`.
+    unsafe { libc::atexit(last) };
+}
+
 /// Whether the program runs with more rights than its user (set-user-ID and the like).
 pub(crate) fn is_secure_execution() -> bool {
     // SAFETY: getauxval reads a vector that the kernel wrote.

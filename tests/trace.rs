@@ -249,6 +249,40 @@ fn calls(trace: &Trace) -> Vec<(String, Record)> {
 }
 
 #[test]
+fn summary_is_written_once_at_exit_and_only_when_wanted() {
+    let lines = |outcome: &Outcome| {
+        let all = outcome.lines.iter().skip_while(|line| !line.contains("summary of process"));
+        all.cloned().collect::<Vec<_>>()
+    };
+    let program = Program::case("fork_child-12").findings_apart();
+    assert!(lines(&program.preloaded()).is_empty());
+    let table = lines(&program.clone().env("P2PSHIM_SUMMARY", "on").preloaded());
+    // The program, and a child from before the first GPU call, which is a program of its own; not the later child.
+    assert_eq!(table.iter().filter(|line| line.contains("summary of process")).count(), 2, "{table:#?}");
+    let shown =
+        |words: &[&str]| table.iter().any(|line| line.split_whitespace().collect::<Vec<_>>().starts_with(words));
+    assert!(shown(&["function", "calls", "errors"]) && shown(&["pair", "copies"]), "{table:#?}");
+
+    let program = Program::case("guide_sample-12").env("P2PSHIM_SUMMARY", "on");
+    let table = lines(&program.preloaded());
+    let row = |name: &str| {
+        table
+            .iter()
+            .find(|line| line.trim_start().starts_with(name))
+            .map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(row("cudaMemcpyPeerAsync").as_deref(), Some("1 0"), "{table:#?}");
+    assert_eq!(row("cuMemcpyPeerAsync").as_deref(), Some("1 0"), "{table:#?}");
+    assert_eq!(row("0").as_deref(), Some("-> 1 4 4.0 MiB 0 0 B"), "{table:#?}");
+
+    let (file, ended) =
+        (scratch("returned"), Program::case("ends_suddenly-12").env("P2PSHIM_SUMMARY", "on").arg("_exit"));
+    let outcome = ended.arg(file.to_string_lossy()).preloaded();
+    fs::remove_file(file).unwrap();
+    assert!(lines(&outcome).is_empty(), "{outcome:#?}");
+}
+
+#[test]
 fn gpu_timing_is_of_the_driver_s_copies_on_streams() {
     for (mode, program) in [("all", "multithreaded-12"), ("all", "captured_copies-12"), ("off", "multithreaded-12")] {
         let folder = Folder::new();

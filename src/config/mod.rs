@@ -108,6 +108,12 @@ const OPTIONS: &[Variable] = &[
         default: "sample\0",
         help: "whether a trace tells how long GPUs take for copies on streams; sample: of as many as cost the program less than a twentieth more; all: of each; off: of none\0",
     },
+    Variable {
+        name: "P2PSHIM_SUMMARY\0",
+        values: Values::Words("off|on\0"),
+        default: "off\0",
+        help: "on: a table of pairs, functions and findings on standard error when the program ends by returning from main or by exit\0",
+    },
 ];
 
 impl Variable {
@@ -222,6 +228,8 @@ pub(crate) struct Config {
     pub(crate) trace_limit: u64,
     /// `P2PSHIM_GPU_TIMING`: of which copies it is measured how long GPUs take.
     pub(crate) gpu_timing: GpuTiming,
+    /// `P2PSHIM_SUMMARY`: whether a table is written when the program ends.
+    pub(crate) summary: bool,
 }
 
 impl Default for Config {
@@ -239,6 +247,7 @@ impl Default for Config {
             trace: None,
             trace_limit: 1 << 30,
             gpu_timing: GpuTiming::Sample,
+            summary: false,
         }
     }
 }
@@ -308,6 +317,7 @@ impl Config {
                 };
             }
             "P2PSHIM_LOG" => self.log = value.to_owned(),
+            "P2PSHIM_SUMMARY" => self.summary = value == "on",
             "P2PSHIM_GPU_TIMING" => {
                 self.gpu_timing = match value {
                     "all" => GpuTiming::All,

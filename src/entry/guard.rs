@@ -114,6 +114,9 @@ fn configure(warnings: &mut Vec<String>) -> Mode {
     policy::configure(&config);
     report_panics_to_the_log();
     let shows = record::log::open(&config, warnings);
+    if config.summary {
+        record::summary::write_at_exit();
+    }
     let records = trace::open(&config, warnings);
     timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
     Mode::of(records, shows)
@@ -771,9 +774,11 @@ impl Call {
 
     /// Notes that the real function has returned.
     #[inline(always)]
-    pub(crate) fn end(self, running: Running) {
+    pub(crate) fn end(self, running: Running, ret: Code) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
-        unsafe { &mut *thread::current() }.leave(running.depth);
+        let thread = unsafe { &mut *thread::current() };
+        thread.leave(running.depth);
+        record::counters::count_call(&mut thread.shard, self.function, ret != Code::SUCCESS);
     }
 
     /// Completes the record of a call that has returned.

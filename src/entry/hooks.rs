@@ -58,7 +58,7 @@ macro_rules! define_hook {
                         // SAFETY: arguments that the function refuses before it follows any.
                         Due::Failing(how) => unsafe { real($($argument.failing(&how)),*) },
                     };
-                    call.end(running);
+                    call.end(running, ret);
                     call.show_refused(running, &[$($argument.value()),*], ret);
                     ret
                 }
@@ -98,7 +98,7 @@ macro_rules! define_hook {
                 }
                 ret = revised.ret;
             }
-            call.end(running);
+            call.end(running, ret);
             if policy::concern(Function::$symbol) == Concern::Copy && ret == Code::SUCCESS {
                 call.count(decision);
             }

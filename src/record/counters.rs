@@ -1,9 +1,10 @@
-//! How many copies took which way between which devices: always counted, by every thread in a place of its own, or,
-//! where there are many threads, one that it shares with few others.
+//! How many copies took which way between which devices, and how often each function was called: always counted, by every
+//! thread in a place of its own, or, where there are many threads, one that it shares with few others.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
+use crate::api::Function;
 use crate::policy::Traffic;
 use crate::policy::path::Path;
 
@@ -25,7 +26,8 @@ pub(crate) struct Sums {
     pub(crate) staged: Sum,
 }
 
-const DEVICES: usize = 32;
+/// Devices that are told apart.
+pub(crate) const DEVICES: usize = 32;
 /// The shards of the first threads that copy, one each. Nobody else writes there, so that adding needs no locked
 /// instruction, which would cost as much as all the rest of a copy on a trusted pair.
 const OWN: u8 = 32;
@@ -38,8 +40,14 @@ struct Counter {
     staged: [AtomicU64; 2],
 }
 
+/// How often a function was called, and how often it failed.
+struct Calls([AtomicU64; 2]);
+
 #[repr(align(128))]
-struct Shard([[Counter; DEVICES]; DEVICES]);
+struct Shard {
+    pairs: [[Counter; DEVICES]; DEVICES],
+    calls: [Calls; Function::ALL.len()],
+}
 
 impl Counter {
     const fn new() -> Self {
@@ -47,8 +55,48 @@ impl Counter {
     }
 }
 
-static COUNTERS: [Shard; (OWN + SHARED) as usize] =
-    [const { Shard([const { [const { Counter::new() }; DEVICES] }; DEVICES]) }; (OWN + SHARED) as usize];
+static COUNTERS: [Shard; (OWN + SHARED) as usize] = [const { Shard::new() }; (OWN + SHARED) as usize];
+
+impl Shard {
+    const fn new() -> Self {
+        Self {
+            pairs: [const { [const { Counter::new() }; DEVICES] }; DEVICES],
+            calls: [const { Calls([const { AtomicU64::new(0) }; 2]) }; Function::ALL.len()],
+        }
+    }
+}
+
+/// Adds to a counter of a shard.
+#[inline(always)]
+fn add(shard: u8, counter: &AtomicU64, more: u64) {
+    if shard <= OWN {
+        counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
+    } else {
+        counter.fetch_add(more, Relaxed);
+    }
+}
+
+/// Counts a call. `shard` is the number of the thread's shard, 0 until its first.
+#[inline(always)]
+pub(crate) fn count_call(shard: &mut u8, function: Function, has_failed: bool) {
+    if *shard == 0 {
+        *shard = next_shard();
+    }
+    let counted = COUNTERS.get(usize::from(*shard) - 1).and_then(|of| of.calls.get(function as usize));
+    let Some(Calls([calls, failures])) = counted else { return };
+    add(*shard, calls, 1);
+    if has_failed {
+        add(*shard, failures, 1);
+    }
+}
+
+/// How often a function was called so far, and how often it failed.
+pub(crate) fn calls(function: Function) -> [u64; 2] {
+    let of = COUNTERS.iter().filter_map(|shard| shard.calls.get(function as usize));
+    of.fold([0; 2], |[calls, failures], Calls([more, failed])| {
+        [calls + more.load(Relaxed), failures + failed.load(Relaxed)]
+    })
+}
 
 /// Counts a copy. `shard` is the number of the thread's shard, 0 until its first copy.
 #[inline(always)]
@@ -58,20 +106,15 @@ pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
     }
     let counter = COUNTERS
         .get(usize::from(*shard) - 1)
-        .and_then(|Shard(rows)| rows.get(usize::from(traffic.src))?.get(usize::from(traffic.dst)));
+        .and_then(|Shard { pairs, .. }| pairs.get(usize::from(traffic.src))?.get(usize::from(traffic.dst)));
     let Some(counter) = counter else { return };
     let [copies, bytes] = match traffic.path {
         Path::Host | Path::Unknown => return,
         Path::Staged(_) => &counter.staged,
         Path::Direct | Path::SameDevice => &counter.direct,
     };
-    if *shard <= OWN {
-        copies.store(copies.load(Relaxed).wrapping_add(1), Relaxed);
-        bytes.store(bytes.load(Relaxed).wrapping_add(traffic.bytes), Relaxed);
-    } else {
-        copies.fetch_add(1, Relaxed);
-        bytes.fetch_add(traffic.bytes, Relaxed);
-    }
+    add(*shard, copies, 1);
+    add(*shard, bytes, traffic.bytes);
 }
 
 #[cold]
@@ -84,8 +127,8 @@ fn next_shard() -> u8 {
 /// What has been copied from one device to another so far.
 pub(crate) fn sums(src: usize, dst: usize) -> Option<Sums> {
     let mut sums = Sums::default();
-    for Shard(rows) in &COUNTERS {
-        let Counter { direct, staged } = rows.get(src)?.get(dst)?;
+    for Shard { pairs, .. } in &COUNTERS {
+        let Counter { direct, staged } = pairs.get(src)?.get(dst)?;
         for (sum, [copies, bytes]) in [(&mut sums.direct, direct), (&mut sums.staged, staged)] {
             sum.copies += copies.load(Relaxed);
             sum.bytes += bytes.load(Relaxed);
@@ -120,5 +163,14 @@ mod tests {
         assert_eq!(sums(30, 31), Some(Sums { direct: each, staged: each }));
         assert_eq!(sums(31, 30), Some(Sums::default()));
         assert_eq!(sums(DEVICES, 0), None);
+    }
+
+    #[test]
+    fn count_call_failures_are_told_apart() {
+        const FUNCTION: Function = Function::cuMemcpy3DPeerAsync_ptsz;
+        let mut shard = 0;
+        (0..5).for_each(|number| count_call(&mut shard, FUNCTION, number == 3));
+        count_call(&mut (OWN + 1), FUNCTION, true);
+        assert_eq!(calls(FUNCTION), [6, 2]);
     }
 }

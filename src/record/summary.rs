@@ -1,0 +1,146 @@
+//! The table of pairs and functions that is written when the program ends. It asks no GPU.
+
+use std::fmt::{self, Display, Formatter};
+use std::io::Write;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use super::counters::{self, DEVICES, Sum};
+use crate::api::Function;
+use crate::os::{self, Descriptor};
+use crate::policy::VALIDATE;
+use crate::policy::validate::Rule;
+
+/// Has the table written to standard error when the program ends by returning from `main` or by `exit`.
+pub(crate) fn write_at_exit() {
+    PROCESS.store(os::process_id(), Relaxed);
+    os::at_exit(write);
+}
+
+/// Whose table it is: forked children end in the same way.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn write() {
+    if PROCESS.load(Relaxed) != os::process_id() {
+        return;
+    }
+    let summary = Summary::so_far();
+    if let Some(mut output) = Descriptor::stderr()
+        && !summary.is_empty()
+    {
+        // Nobody is left to tell that it could not be written.
+        let _ = output.write(summary.to_string().as_bytes());
+    }
+}
+
+/// What has been counted.
+struct Summary {
+    /// Source, destination, and what went directly and through the host.
+    pairs: Vec<(usize, usize, Sum, Sum)>,
+    /// Functions, how often they were called, and how often they failed.
+    functions: Vec<(Function, u64, u64)>,
+    findings: Vec<(Rule, u64)>,
+}
+
+impl Summary {
+    fn so_far() -> Self {
+        let pairs = (0..DEVICES).flat_map(|src| (0..DEVICES).map(move |dst| (src, dst)));
+        let sums = |(src, dst)| counters::sums(src, dst).map(|sums| (src, dst, sums.direct, sums.staged));
+        let calls = |&function: &Function| {
+            let [calls, failures] = counters::calls(function);
+            (function, calls, failures)
+        };
+        Self {
+            pairs: pairs.filter_map(sums).filter(|(_, _, direct, staged)| direct.copies + staged.copies > 0).collect(),
+            functions: Function::ALL.iter().map(calls).filter(|&(_, calls, _)| calls > 0).collect(),
+            findings: Rule::ALL
+                .iter()
+                .map(|&rule| (rule, VALIDATE.times(rule)))
+                .filter(|&(_, times)| times > 0)
+                .collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+}
+
+impl Display for Summary {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(out, "p2pshim summary of process {}", os::process_id())?;
+        if !self.pairs.is_empty() {
+            let [copies, bytes] = ["copies", "bytes"];
+            writeln!(out, "  {:>9}  {copies:>12} {bytes:>10} direct  {copies:>12} {bytes:>10} staged", "pair")?;
+        }
+        for (src, dst, direct, staged) in &self.pairs {
+            writeln!(
+                out,
+                "  {:>9}  {:>12} {:>17}  {:>12} {:>17}",
+                format!("{src} -> {dst}"),
+                direct.copies,
+                Bytes(direct.bytes).to_string(),
+                staged.copies,
+                Bytes(staged.bytes).to_string(),
+            )?;
+        }
+        writeln!(out, "  {:<34} {:>12} {:>8}", "function", "calls", "errors")?;
+        for (function, calls, failures) in &self.functions {
+            writeln!(out, "  {:<34} {calls:>12} {failures:>8}", function.name())?;
+        }
+        for (rule, times) in &self.findings {
+            writeln!(out, "  {:<34} {times:>12} times found, {}", rule.id(), rule.text().severity.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// A number of bytes, as people read it.
+struct Bytes(u64);
+
+impl Display for Bytes {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        let mut value = self.0 as f64;
+        let mut unit = "B";
+        for larger in UNITS {
+            if value < 1024.0 {
+                break;
+            }
+            (value, unit) = (value / 1024.0, larger);
+        }
+        if unit == "B" { write!(out, "{} B", self.0) } else { write!(out, "{value:.1} {unit}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_rounded_to_a_tenth() {
+        let text = |bytes| Bytes(bytes).to_string();
+        assert_eq!([text(0), text(1023), text(1024), text(1_610_612_736)], ["0 B", "1023 B", "1.0 KiB", "1.5 GiB"]);
+        assert_eq!(text(u64::MAX), "16384.0 PiB");
+    }
+
+    #[test]
+    fn display_lists_pairs_functions_and_findings() {
+        let summary = Summary {
+            pairs: vec![(0, 1, Sum { copies: 3, bytes: 4096 }, Sum { copies: 1, bytes: 5 })],
+            functions: vec![(Function::cuMemcpyPeer, 4, 1)],
+            findings: vec![(Rule::EnableTwice, 2)],
+        };
+        let text = summary.to_string();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "       pair        copies      bytes direct        copies      bytes staged",
+                "     0 -> 1             3           4.0 KiB             1               5 B",
+                "  function                                  calls   errors",
+                "  cuMemcpyPeer                                  4        1",
+                "  P2P-enable-twice                              2 times found, note",
+            ]
+        );
+    }
+}
