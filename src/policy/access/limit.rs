@@ -15,10 +15,8 @@ use crate::api::abi::Code;
 use crate::policy::{Driver, capture};
 use crate::record::log;
 
-/// How long a context is waited for that may be given up for a copy, which can do without.
-pub(super) const SHORT: Duration = Duration::from_millis(1);
 /// How long a context is waited for that the program wants another peer for.
-pub(super) const LONG: Duration = Duration::from_millis(100);
+const LONG: Duration = Duration::from_millis(100);
 
 /// A link that can be given up.
 struct Victim {
@@ -29,11 +27,11 @@ struct Victim {
 }
 
 impl Access {
-    /// Gives up the link from a context that was not used for the longest time, of those that only we want. Answers
-    /// whether it was.
-    pub(super) fn give_up_one(&self, driver: &impl Driver, from: u8, keep: u8, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        let victim = self.victim(&self.lock(), from, keep);
+    /// Gives up the link from a context that was not used for the longest time, of those that only we want, since the
+    /// program wants another. Answers whether it was. (Copies can do without.)
+    pub(super) fn give_up_one(&self, driver: &impl Driver, from: u8) -> bool {
+        let deadline = Instant::now() + LONG;
+        let victim = self.victim(&self.lock(), from);
         let Some(Victim { link, contexts, devices: [one, other] }) = victim else { return false };
         while !self.is_unused(driver, contexts) {
             if Instant::now() > deadline {
@@ -91,12 +89,12 @@ impl Access {
         is_idle && self.graphs.load(Relaxed) == 0
     }
 
-    fn victim(&self, registry: &Registry, from: u8, keep: u8) -> Option<Victim> {
+    fn victim(&self, registry: &Registry, from: u8) -> Option<Victim> {
         let last_used = |link: &Link| {
             let used = |src, dst| self.cells.get(src, dst).map_or(0, Cell::last_used);
             used(link.from, link.to).max(used(link.to, link.from))
         };
-        let given_up = |link: &&Link| link.from == from && link.to != keep && link.ours == Ours::Held && !link.program;
+        let given_up = |link: &&Link| link.from == from && link.ours == Ours::Held && !link.program;
         let link = *registry.links().filter(given_up).min_by_key(|link| last_used(link))?;
         let context = |number| match registry.owner(number) {
             Some(Owner::Context { handle, device, .. }) => Some((handle, u8::try_from(device).ok()?)),

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::decide::Plan;
-use super::limit::SHORT;
 use super::proof::{self, Failure};
 use super::registry::{Ours, Proof};
 use super::{Access, Kind, Path, Why};
@@ -200,14 +199,9 @@ impl Access {
         let ways = [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
         let ways = || ways.into_iter().filter(|&(can, _, _)| can);
         let codes: Vec<Code> = ways().map(|(_, from, to)| self.open_link(driver, from, to)).collect();
-        let mut opened = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
+        let opened = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
         let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
-        // One direction is enough for copies. If there is not even that, somebody else makes room, once.
-        if opened == 0 && worst == Code::TOO_MANY_PEERS {
-            let room = ways().find(|&(_, (from, _), (to, _))| self.give_up_one(driver, from, to, SHORT));
-            let is_open = room.is_some_and(|(_, from, to)| self.open_link(driver, from, to) == Code::SUCCESS);
-            opened = usize::from(is_open);
-        }
+        // One direction is enough for copies. Nobody makes room for them: who was first keeps its place.
         match (opened, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
             (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),

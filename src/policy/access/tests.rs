@@ -265,18 +265,33 @@ fn contexts_that_are_gone_lose_their_peers() {
 }
 
 #[test]
-fn limit_least_recently_used_pair_is_given_up() {
+fn limit_a_pair_beyond_it_stays_staged_and_says_limit() {
+    let process = Process::new(Fake { limit: 2, no_path: [(1, 0), (2, 0), (3, 0)].into(), ..Fake::new() });
+    for peer in 1..=2 {
+        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
+    }
+    for _ in 0..100 {
+        process.staged(0, 3, Why::Limit);
+    }
+    assert_eq!(process.driver.disables.get(), 0, "first come, first served");
+    assert_eq!((process.copy(0, 1, 4), process.copy(0, 2, 4)), (Path::Direct, Path::Direct));
+}
+
+#[test]
+fn limit_least_recently_used_pair_is_given_up_for_the_programs_own() {
     let process = Process::new(Fake { limit: 2, no_path: [(1, 0), (2, 0), (3, 0)].into(), ..Fake::new() });
     for peer in 1..=2 {
         assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
     }
     process.copy(0, 1, 4);
-    assert_eq!(process.copy(0, 3, ENOUGH), Path::Direct);
+    assert_eq!(process.enable(0, 3), 0);
     let enabled = process.driver.enabled.borrow().clone();
     assert!(
         !enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))),
         "{enabled:x?}"
     );
+    assert_eq!(process.copy(0, 1, 4), Path::Direct);
+    process.staged(0, 2, Why::Limit);
 }
 
 #[test]

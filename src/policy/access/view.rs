@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::limit::LONG;
 use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind};
 use crate::api::abi::Code;
@@ -77,7 +76,7 @@ impl Access {
             Code::TOO_MANY_PEERS if is_first => {
                 let from = driver.current_context().and_then(|current| self.number(driver, current));
                 let is_given_up = from
-                    .is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from, 0, LONG)).unwrap_or_default());
+                    .is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from)).unwrap_or_default());
                 if is_given_up { Revision::Again } else { Revision::Keep }
             }
             _ => Revision::Keep,
