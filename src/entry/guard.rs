@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, compiler_fence};
 use std::time::Instant;
 
 use super::exports::entrance;
@@ -144,6 +145,18 @@ pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
 pub(crate) struct Call {
     function: Function,
     stack: usize,
+}
+
+/// Waits until the gate is open.
+#[cold]
+fn wait_at_the_gate() {
+    // SAFETY: the block is this thread's own; the reference ends with the statement.
+    let shard = unsafe { &*thread::current() }.shard;
+    // Nobody opens it there.
+    if is_in_a_child() {
+        return;
+    }
+    fenced(|| ACCESS.gate().wait(shard));
 }
 
 /// By which route a call came.
@@ -325,6 +338,39 @@ impl Call {
             unseen(|| record::log::unavailable(self.function, answer));
         }
         answer
+    }
+
+    /// Enters the gate, if links may be closed. Answers whether the call has to [`Call::leave`] it.
+    ///
+    /// A thread that leaves the real function otherwise than by returning stands in the gate for ever: nothing is closed any
+    /// more.
+    #[inline(always)]
+    pub(crate) fn enter(self) -> bool {
+        const FORWARD: u8 = Mode::Forward as u8;
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        if MODE.load(Relaxed) == FORWARD || thread.inside {
+            return false;
+        }
+        if ACCESS.gate().enter(&mut thread.shard) {
+            wait_at_the_gate();
+        }
+        // After that, and before it is left again: a signal handler's copies count as well.
+        compiler_fence(SeqCst);
+        thread.inside = true;
+        true
+    }
+
+    /// Leaves the gate, if it was entered.
+    #[inline(always)]
+    pub(crate) fn leave(self, is_inside: bool) {
+        if is_inside {
+            // SAFETY: the block is this thread's own; no other reference to it lives.
+            let thread = unsafe { &mut *thread::current() };
+            thread.inside = false;
+            compiler_fence(SeqCst);
+            ACCESS.gate().leave(thread.shard);
+        }
     }
 
     /// Decides about a copy, if all that it takes is known. The values are the program's arguments.
@@ -586,6 +632,18 @@ impl Call {
             (_, &[Value::Stream(stream), ..]) => {
                 self.note_kept(values, ret);
                 self.note_stream(stream, ret);
+            }
+            (
+                Function::cuCtxCreate
+                | Function::cuCtxCreate_v2
+                | Function::cuCtxCreate_v3
+                | Function::cuCtxCreate_v4
+                | Function::cuStreamCreate
+                | Function::cuStreamCreateWithPriority,
+                _,
+            ) if ret == Code::SUCCESS => {
+                unseen(|| ACCESS.sees_context(&RealDriver));
+                self.note_made(values);
             }
             (Function::cuArrayDestroy, _) => self.note_kept(values, ret),
             _ if ret == Code::SUCCESS => self.note_made(values),

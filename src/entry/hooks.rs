@@ -64,6 +64,8 @@ macro_rules! define_hook {
                 // SAFETY: the caller's.
                 return unsafe { refuse(real, call, due, ($($argument,)*)) };
             }
+            // First, so that what is decided stays so until the driver has returned.
+            let inside = policy::passes_gate(Function::$symbol) && call.enter();
             let decision = match policy::concern(Function::$symbol) {
                 Concern::Copy => match call.settled(&[$($argument.value()),*]) {
                     Some(decision) => decision,
@@ -95,6 +97,9 @@ macro_rules! define_hook {
                 ret = revised.ret;
             }
             call.end(running);
+            if policy::passes_gate(Function::$symbol) {
+                call.leave(inside);
+            }
             if policy::concern(Function::$symbol) == Concern::Copy && ret == Code::SUCCESS {
                 call.count(decision);
             }
@@ -119,6 +124,7 @@ macro_rules! define_hook {
             let Some(real) = call.real(route) else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
+            let inside = policy::passes_gate(Function::$symbol) && call.enter();
             call.note_going(&[$($argument.value()),*]);
             let ret = match call.refused(&[$($argument.value()),*]) {
                 // SAFETY: the arguments are the program's own, unchanged.
@@ -126,6 +132,9 @@ macro_rules! define_hook {
                 Some(refused) => refused,
             };
             call.note(&[$($argument.value()),*], ret);
+            if policy::passes_gate(Function::$symbol) {
+                call.leave(inside);
+            }
             ret
         }
     };

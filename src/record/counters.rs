@@ -32,6 +32,9 @@ const OWN: u8 = 32;
 /// Those of all further threads, in turn.
 const SHARED: u8 = 16;
 
+/// All of them.
+pub(crate) const SHARDS: usize = (OWN + SHARED) as usize;
+
 /// The counters of a pair: by way, copies and their bytes.
 struct Counter {
     direct: [AtomicU64; 2],
@@ -47,15 +50,26 @@ impl Counter {
     }
 }
 
-static COUNTERS: [Shard; (OWN + SHARED) as usize] =
-    [const { Shard([const { [const { Counter::new() }; DEVICES] }; DEVICES]) }; (OWN + SHARED) as usize];
+static COUNTERS: [Shard; SHARDS] = [const { Shard([const { [const { Counter::new() }; DEVICES] }; DEVICES]) }; SHARDS];
+
+/// Gives a thread its shard, if it has none. `shard` is the number, 0 until then.
+#[inline(always)]
+pub(crate) fn assign(shard: &mut u8) {
+    if *shard == 0 {
+        *shard = next_shard();
+    }
+}
+
+/// Whether a shard is a single thread's.
+#[inline(always)]
+pub(crate) fn is_own(shard: u8) -> bool {
+    shard <= OWN
+}
 
 /// Counts a copy. `shard` is the number of the thread's shard, 0 until its first copy.
 #[inline(always)]
 pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
-    if *shard == 0 {
-        *shard = next_shard();
-    }
+    assign(shard);
     let counter = COUNTERS
         .get(usize::from(*shard) - 1)
         .and_then(|Shard(rows)| rows.get(usize::from(traffic.src))?.get(usize::from(traffic.dst)));
@@ -65,7 +79,7 @@ pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
         Path::Staged(_) => &counter.staged,
         Path::Direct | Path::SameDevice => &counter.direct,
     };
-    if *shard <= OWN {
+    if is_own(*shard) {
         copies.store(copies.load(Relaxed).wrapping_add(1), Relaxed);
         bytes.store(bytes.load(Relaxed).wrapping_add(traffic.bytes), Relaxed);
     } else {

@@ -28,7 +28,7 @@ impl Access {
             (Ok(forth), Ok(back)) => [forth, back],
             (Err(code), _) | (_, Err(code)) => return self.unproven(plan, code),
         };
-        if driver.device_count() > FEW_DEVICES && !driver.has_marks() {
+        if driver.device_count() > FEW_DEVICES && !Self::can_give_up(driver) {
             // What we take might have to be given back to the program, which could not be done safely.
             return self.limited(plan);
         }
@@ -223,11 +223,13 @@ impl Access {
     ) -> Code {
         {
             let mut registry = self.lock();
-            let link = registry.link_mut(from, to);
-            if link.is_open() {
+            if registry.link(from, to).is_some_and(|link| link.is_open()) {
                 return Code::SUCCESS;
             }
-            link.ours = Ours::Intended;
+            if registry.keeps_place(from) {
+                return Code::TOO_MANY_PEERS;
+            }
+            registry.link_mut(from, to).ours = Ours::Intended;
         }
         if !self.is_closed_by_nobody() {
             let mut registry = self.lock();

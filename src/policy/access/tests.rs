@@ -328,6 +328,51 @@ fn limit_nothing_is_given_up_while_it_may_be_in_use() {
 }
 
 #[test]
+fn limit_nothing_is_given_up_while_any_context_works() {
+    let fake = Fake { limit: 1, no_path: [(1, 0)].into(), primaries: vec![context(5)], ..Fake::new() };
+    let process = Process::new(fake);
+    process.copy(0, 1, ENOUGH);
+    process.driver.current.set(context(4));
+    process.access.sees_context(&process.driver);
+    let work = |context| process.driver.working.borrow_mut().insert(context);
+    for third in [context(4), context(5)] {
+        work(third);
+        assert_eq!(process.enable(0, 2), 711, "{third:x}");
+        process.driver.working.borrow_mut().clear();
+    }
+    assert_eq!(process.driver.disables.get(), 0);
+    work(context(4));
+    process.driver.ids.borrow_mut().insert(context(4), 0);
+    assert_eq!(process.enable(0, 2), 0, "it is gone");
+}
+
+#[test]
+fn limit_nothing_is_given_up_while_a_copy_is_being_made() {
+    let process = Process::new(Fake { limit: 1, no_path: [(1, 0)].into(), ..Fake::new() });
+    process.copy(0, 1, ENOUGH);
+    let mut shard = 0;
+    assert!(!process.access.gate().enter(&mut shard));
+    assert_eq!(process.enable(0, 2), 711);
+    assert_eq!(process.driver.disables.get(), 0);
+    process.access.gate().leave(shard);
+    assert_eq!(process.enable(0, 2), 0);
+}
+
+#[test]
+fn limit_place_that_was_given_up_is_the_programs() {
+    let process = Process::new(Fake { limit: 1, no_path: [(1, 0), (3, 0)].into(), ..Fake::new() });
+    process.copy(0, 1, ENOUGH);
+    process.driver.current.set(context(0));
+    let enabled = |ret, is_first| process.access.enabled(&process.driver, context(2), 0, Code(ret), is_first);
+    assert_eq!(enabled(711, true), Revision::Again);
+    assert!(process.driver.enabled.borrow().is_empty());
+    process.staged(0, 3, Why::Limit);
+    assert_eq!(process.driver.relaxed(|| process.driver.enable(context(0), context(2))), Some(Code::SUCCESS));
+    assert_eq!(enabled(0, false), Revision::Keep);
+    assert_eq!(process.disable(0, 2), 0);
+}
+
+#[test]
 fn limit_that_could_not_be_kept_safely_is_not_approached() {
     let process = Process::new(Fake { marks: false, ..Fake::new() });
     process.staged(0, 1, Why::Limit);
