@@ -8,9 +8,8 @@
  *
  * In one sequence of ten, four threads share the devices. Each enables from contexts of its own, so that no answer
  * depends on who comes first. No access that a thread has is closed while another one's copies are under way: they would
- * end with an error, and their context with them. What was never enabled is disabled at any time. At the limit of peers the
- * shim gives up pairs, and does not see what streams of a third context copy, as it documents: there, one thread at a time
- * copies or enables.
+ * end with an error, and their context with them. What was never enabled is disabled at any time, and whoever enables does so
+ * beside other threads' copies, at the limit of peers as well.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -275,9 +274,7 @@ static void begin_closing(struct world *w)
 
 static void begin_copying(struct world *w)
 {
-    if (limited)
-        begin_closing(w);
-    else if (!w->alone)
+    if (!w->alone)
         REQUIRE(pthread_rwlock_rdlock(&under_way) == 0);
 }
 
@@ -333,8 +330,6 @@ static CUcontext some_peer(struct world *w)
 static void enable(struct world *w)
 {
     bool runtime = by_runtime(w);
-    if (limited)
-        begin_closing(w);
     stand_somewhere(w, runtime);
     unsigned flags = draw(w, 12) == 0;
     note(w, "enable flags %u ", flags);
@@ -345,8 +340,6 @@ static void enable(struct world *w)
     } else {
         w->has_enabled |= answer(w, cuCtxEnablePeerAccess(some_peer(w), flags)) == 0;
     }
-    if (limited)
-        end_either(w);
 }
 
 static void disable(struct world *w)
