@@ -147,6 +147,17 @@ pub(crate) struct Call {
     stack: usize,
 }
 
+/// Where a call stands that must not meet the closing of a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is forwarded as it came, or may meet it.
+    Outside,
+    /// In the gate, since a call around it does.
+    Nested,
+    /// In the gate, which it has to [`Call::leave`].
+    Inside,
+}
+
 /// Waits until the gate is open.
 #[cold]
 fn wait_at_the_gate() {
@@ -340,17 +351,20 @@ impl Call {
         answer
     }
 
-    /// Enters the gate, if links may be closed. Answers whether the call has to [`Call::leave`] it.
+    /// Enters the gate, unless calls are only forwarded.
     ///
     /// A thread that leaves the real function otherwise than by returning stands in the gate for ever: nothing is closed any
     /// more.
     #[inline(always)]
-    pub(crate) fn enter(self) -> bool {
+    pub(crate) fn enter(self) -> Standing {
         const FORWARD: u8 = Mode::Forward as u8;
+        if !policy::passes_gate(self.function) || MODE.load(Relaxed) == FORWARD {
+            return Standing::Outside;
+        }
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        if MODE.load(Relaxed) == FORWARD || thread.inside {
-            return false;
+        if thread.inside {
+            return Standing::Nested;
         }
         if ACCESS.gate().enter(&mut thread.shard) {
             wait_at_the_gate();
@@ -358,13 +372,13 @@ impl Call {
         // After that, and before it is left again: a signal handler's copies count as well.
         compiler_fence(SeqCst);
         thread.inside = true;
-        true
+        Standing::Inside
     }
 
     /// Leaves the gate, if it was entered.
     #[inline(always)]
-    pub(crate) fn leave(self, is_inside: bool) {
-        if is_inside {
+    pub(crate) fn leave(self, standing: Standing) {
+        if standing == Standing::Inside {
             // SAFETY: the block is this thread's own; no other reference to it lives.
             let thread = unsafe { &mut *thread::current() };
             thread.inside = false;

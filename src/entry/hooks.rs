@@ -8,7 +8,7 @@
 use std::mem::{MaybeUninit, transmute};
 
 use super::check::Due;
-use super::guard::{self, Arrival, Call, Decision};
+use super::guard::{self, Arrival, Call, Decision, Standing};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
 use crate::api::Function;
 use crate::api::abi::{self, Argument, Code};
@@ -65,8 +65,9 @@ macro_rules! define_hook {
                 return unsafe { refuse(real, call, due, ($($argument,)*)) };
             }
             // First, so that what is decided stays so until the driver has returned.
-            let inside = policy::passes_gate(Function::$symbol) && call.enter();
+            let standing = call.enter();
             let decision = match policy::concern(Function::$symbol) {
+                Concern::Copy if standing == Standing::Outside => Decision::FORWARD,
                 Concern::Copy => match call.settled(&[$($argument.value()),*]) {
                     Some(decision) => decision,
                     None => {
@@ -97,11 +98,11 @@ macro_rules! define_hook {
                 ret = revised.ret;
             }
             call.end(running);
-            if policy::passes_gate(Function::$symbol) {
-                call.leave(inside);
-            }
-            if policy::concern(Function::$symbol) == Concern::Copy && ret == Code::SUCCESS {
-                call.count(decision);
+            if policy::concern(Function::$symbol) == Concern::Copy && standing != Standing::Outside {
+                call.leave(standing);
+                if ret == Code::SUCCESS {
+                    call.count(decision);
+                }
             }
             let is_looked_at = IS_CHECKED && VALIDATE.is_on();
             let path = if is_looked_at || running.is_shown() { call.path(running, decision, ret) } else { None };
@@ -124,7 +125,7 @@ macro_rules! define_hook {
             let Some(real) = call.real(route) else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
-            let inside = policy::passes_gate(Function::$symbol) && call.enter();
+            let standing = call.enter();
             call.note_going(&[$($argument.value()),*]);
             let ret = match call.refused(&[$($argument.value()),*]) {
                 // SAFETY: the arguments are the program's own, unchanged.
@@ -132,9 +133,7 @@ macro_rules! define_hook {
                 Some(refused) => refused,
             };
             call.note(&[$($argument.value()),*], ret);
-            if policy::passes_gate(Function::$symbol) {
-                call.leave(inside);
-            }
+            call.leave(standing);
             ret
         }
     };
