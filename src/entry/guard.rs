@@ -169,6 +169,12 @@ pub(super) fn is_in_a_child() -> bool {
     is_child
 }
 
+/// Whether hooks do nothing but forward.
+#[inline(always)]
+pub(crate) fn only_forwards() -> bool {
+    MODE.load(Relaxed) == Mode::Forward as u8
+}
+
 /// Whether look-ups hand out hooks.
 pub(crate) fn hands_out_hooks() -> bool {
     mode() != Mode::Forward
@@ -832,9 +838,10 @@ impl Call {
     #[inline(always)]
     fn begin_record(self, depth: usize) -> Option<Begun> {
         let address = self.return_address() as usize;
-        let site = match trace::known_site(address) {
+        let trace = trace::file()?;
+        let site = match trace.known_site(address) {
             Some(site) => site,
-            None => unseen(|| trace::new_site(address)),
+            None => unseen(|| trace.new_site(address)),
         };
         let begun = {
             // SAFETY: the block is this thread's own; the reference ends with this block.
@@ -844,14 +851,14 @@ impl Call {
                 thread.timing_cost = 0;
             }
             thread.last = None;
-            thread.segment.begin(depth, self.function as u8, site, trace::now())
+            thread.segment.begin(depth, self.function as u8, site, trace.now())
         };
         begun.or_else(|| {
-            if trace::drops() || is_in_a_child() {
+            if trace.drops() || is_in_a_child() {
                 return None;
             }
             // SAFETY: the block is this thread's own; nothing else looks at its segment.
-            unseen(|| trace::extend(unsafe { &mut (*thread::current()).segment }, depth, self.function, site))
+            unseen(|| trace.extend(unsafe { &mut (*thread::current()).segment }, depth, self.function, site))
         })
     }
 
@@ -874,8 +881,8 @@ impl Call {
     ) {
         /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
         const CAPTURED: Code = Code(900);
-        let Some(record) = running.record else { return };
-        let end = trace::now();
+        let (Some(record), Some(trace)) = (running.record, trace::file()) else { return };
+        let end = trace.now();
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let inner = thread.inner.take();
@@ -901,14 +908,14 @@ impl Call {
         // Of measuring inside it the call knows nothing.
         let end = end.saturating_sub(thread.timing_cost);
         record.done(end, ret.0, capture);
-        trace::calibrate_if_due(end);
+        trace.calibrate_if_due(end);
         if timing::is_timed(self.function) {
             timing::went_by(record.took());
         }
         thread.last = Some(record);
         if self.function.layer() == Layer::Driver {
             thread.inner = Some(record);
-            if ret == Code::SUCCESS && trace::wants_gpus() {
+            if ret == Code::SUCCESS && trace.wants_gpus() {
                 unseen(note_gpus);
             }
         }

@@ -19,8 +19,8 @@ use crate::policy::{Driver, VALIDATE, capture};
 use crate::real::driver::{RealDriver, timing as driver};
 use crate::record::trace;
 
-/// Of all the time that copies take the host, measuring may take one part in so many.
-const PART: i64 = 25;
+/// Of all the time that copies take the host, measuring may take one part in 2 to the power of this.
+const PART_BITS: u32 = 5;
 /// Pairs of events of a context, and measurements that are not over, at most.
 const MOST: usize = 512;
 /// Measurements that are looked at after a copy.
@@ -137,7 +137,7 @@ pub(super) fn went_by(ticks: u64) {
     }
     // SAFETY: the block is this thread's own; no other reference to it lives.
     let thread = unsafe { &mut *thread::current() };
-    thread.timing_debt = thread.timing_debt.saturating_sub_unsigned(ticks / PART as u64);
+    thread.timing_debt = thread.timing_debt.saturating_sub_unsigned(ticks >> PART_BITS);
     if thread.timing_debt < -LEAST_CREDIT {
         // A copy that took long is no reason to measure all that come after it.
         thread.timing_debt = -LEAST_CREDIT;
@@ -149,13 +149,14 @@ const LEAST_CREDIT: i64 = 1 << 16;
 
 /// Does something that is part of measuring, and counts what it costs.
 fn paid_for<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
-    let begun = trace::now();
+    let trace = trace::file()?;
+    let begun = trace.now();
     let result = unseen(|| {
         let result = work();
         look();
         result
     });
-    let cost = trace::now().saturating_sub(begun);
+    let cost = trace.now().saturating_sub(begun);
     // SAFETY: the block is this thread's own; no other reference to it lives.
     let thread = unsafe { &mut *thread::current() };
     thread.timing_debt = thread.timing_debt.saturating_add_unsigned(cost);
@@ -184,7 +185,7 @@ fn take_events(context: (usize, u64)) -> Option<(usize, usize)> {
                 clock.made += 1;
             }
             None => {
-                let origin = (driver::origin(context.0)?, trace::now());
+                let origin = (driver::origin(context.0)?, trace::file()?.now());
                 clocks.clocks.push(Clock { context, free: Vec::new(), made: 1, origin });
             }
         }
