@@ -1,8 +1,9 @@
 //! `--calls`: a line for each call, in the manner of strace and of the text trace.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Formatter, Write as _};
 use std::io::{self, Write};
+use std::rc::Rc;
 
 use p2pshim_trace::{Capture, DeviceTime, State};
 
@@ -22,18 +23,25 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let mut teller = Teller::new(symbols);
     let mut left = filter.limit.unwrap_or(u64::MAX);
+    let start = report.start();
+    let mut text = String::new();
     in_order(sources, |call| {
-        if left == 0 || filter.is_over(report, call) {
+        let after = call.start.saturating_sub(start);
+        if left == 0 || filter.is_over(after) {
             return Ok(false);
         }
         let words = teller.words(call);
         let path = words.path.as_deref();
         let named = Named { function: &words.function, result: words.result.as_deref(), path };
-        if filter.wants(report, call, &named) {
+        if filter.wants(report, call, after, &named) {
             left -= 1;
-            let line = line(report, call, &words, &teller.site(call));
-            out.write_all(term::clean(&line).as_bytes())?;
-            out.write_all(b"\n")?;
+            text.clear();
+            line(&mut text, report, call, after, &words, &teller.site(call));
+            if text.contains(char::is_control) {
+                text = term::clean(&text);
+            }
+            text.push('\n');
+            out.write_all(text.as_bytes())?;
         }
         Ok(true)
     })
@@ -51,8 +59,8 @@ pub(super) struct Words {
 /// Keeps words and places that were looked up.
 pub(super) struct Teller {
     symbols: Symbols,
-    words: HashMap<(usize, u8, i32, u8), Words>,
-    sites: HashMap<(usize, u16), String>,
+    words: HashMap<(usize, u8, i32, u8), Rc<Words>>,
+    sites: HashMap<(usize, u16), Rc<str>>,
 }
 
 /// Words and places that are kept. Only damaged files have more.
@@ -63,7 +71,7 @@ impl Teller {
         Self { symbols: Symbols::new(symbols), words: HashMap::new(), sites: HashMap::new() }
     }
 
-    pub(super) fn words(&mut self, call: &Call) -> Words {
+    pub(super) fn words(&mut self, call: &Call) -> Rc<Words> {
         let Source { file, names, .. } = call.source;
         let record = &call.record;
         if self.words.len() >= KEPT {
@@ -77,63 +85,62 @@ impl Teller {
                 Some(why) => format!("{path}: {why}"),
                 None => path.clone(),
             });
-            Words { layer, function, result, path }
+            Rc::new(Words { layer, function, result, path })
         });
-        words.clone()
+        Rc::clone(words)
     }
 
-    pub(super) fn site(&mut self, call: &Call) -> String {
+    pub(super) fn site(&mut self, call: &Call) -> Rc<str> {
         let Source { file, names, .. } = call.source;
         let site = call.record.site;
         if site == 0 {
-            return String::new();
+            return Rc::from("");
         }
         if self.sites.len() >= KEPT {
             self.sites.clear();
         }
         let symbols = &mut self.symbols;
-        let describe = || symbols.describe(names.place(site).as_ref(), names.host.as_deref());
-        self.sites.entry((*file, site)).or_insert_with(describe).clone()
+        let describe = || Rc::from(symbols.describe(names.place(site).as_ref(), names.host.as_deref()));
+        Rc::clone(self.sites.entry((*file, site)).or_insert_with(describe))
     }
 }
 
-fn line(report: &Report, call: &Call, words: &Words, site: &str) -> String {
-    let Call { source, thread, record, start, .. } = call;
-    let mut line = format!("{:.9} ", start.saturating_sub(report.start()) as f64 / 1e9);
+fn line(line: &mut String, report: &Report, call: &Call, after: u64, words: &Words, site: &str) {
+    // Writing to a string cannot fail.
+    let _ = write_line(line, report, call, after, words, site);
+}
+
+fn write_line(line: &mut String, report: &Report, call: &Call, after: u64, words: &Words, site: &str) -> fmt::Result {
+    let Call { source, thread, record, .. } = call;
+    write!(line, "{}.{:09} ", after / 1_000_000_000, after % 1_000_000_000)?;
     if let Some(file) = report.files.get(source.file) {
         match (&file.host, &file.rank) {
-            (Some(host), Some(rank)) => line.push_str(&format!("[{host}/{rank}] ")),
-            (Some(host), None) => line.push_str(&format!("[{host}] ")),
-            (None, Some(rank)) => line.push_str(&format!("[rank {rank}] ")),
+            (Some(host), Some(rank)) => write!(line, "[{host}/{rank}] ")?,
+            (Some(host), None) => write!(line, "[{host}] ")?,
+            (None, Some(rank)) => write!(line, "[rank {rank}] ")?,
             (None, None) => {}
         }
     }
-    let _ = write!(
-        line,
-        "{}/{thread} {:indent$}{}(",
-        source.trace.process(),
-        "",
-        words.function,
-        indent = 2 * usize::from(record.depth)
-    );
-    arguments(&mut line, call, words);
+    let indent = 2 * usize::from(record.depth);
+    write!(line, "{}/{thread} {:indent$}{}(", source.trace.process(), "", words.function)?;
+    arguments(line, call, words)?;
     line.push(')');
     match record.state {
         State::Begun => line.push_str(" <unfinished ...>"),
         State::Done => {
             match &words.result {
-                Some(name) => line.push_str(&format!(" = {name}")),
-                None => line.push_str(&format!(" = {}", record.result)),
+                Some(name) => write!(line, " = {name}")?,
+                None => write!(line, " = {}", record.result)?,
             }
             let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));
-            let _ = write!(line, " <{}>", term::duration(nanos));
+            write!(line, " <{}>", term::duration(nanos))?;
         }
     }
     if let (Some(src), Some(dst)) = (gpu(report, call, record.src_device), gpu(report, call, record.dst_device)) {
-        let _ = write!(line, " {src}->{dst}");
+        write!(line, " {src}->{dst}")?;
     }
     if let Some(path) = &words.path {
-        let _ = write!(line, " {path}");
+        write!(line, " {path}")?;
     }
     match record.capture {
         Capture::None => {}
@@ -142,9 +149,9 @@ fn line(report: &Report, call: &Call, words: &Words, site: &str) -> String {
     }
     match record.device_time {
         DeviceTime::Known => {
-            let _ = write!(line, " (device {}", term::duration(record.device_nanos));
+            write!(line, " (device {}", term::duration(record.device_nanos))?;
             if record.device_nanos > 0 && record.bytes > 0 {
-                let _ = write!(line, ", {:.1} GB/s", record.bytes as f64 / record.device_nanos as f64);
+                write!(line, ", {:.1} GB/s", record.bytes as f64 / record.device_nanos as f64)?;
             }
             line.push(')');
         }
@@ -152,12 +159,12 @@ fn line(report: &Report, call: &Call, words: &Words, site: &str) -> String {
         DeviceTime::None | DeviceTime::Failed => {}
     }
     for rule in record.rules() {
-        let _ = write!(line, " [{}]", source.names.rule(rule).0);
+        write!(line, " [{}]", source.names.rule(rule).0)?;
     }
     if !site.is_empty() {
-        let _ = write!(line, " at {site}");
+        write!(line, " at {site}")?;
     }
-    line
+    Ok(())
 }
 
 /// The number of a GPU in the report.
@@ -167,19 +174,36 @@ fn gpu(report: &Report, call: &Call, ordinal: Option<u8>) -> Option<u32> {
 }
 
 /// What is known of the arguments. Devices are the ordinals of the process.
-fn arguments(line: &mut String, call: &Call, words: &Words) {
+fn arguments(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
     let record = &call.record;
-    let address = |address: u64| if address == 0 { "NULL".to_owned() } else { format!("{address:#x}") };
-    let device = |device: Option<u8>| device.map_or_else(|| "?".to_owned(), |device| device.to_string());
+    let (from, to) = (Device(record.src_device), Device(record.dst_device));
     if words.function.contains("Memcpy") {
-        let (src, dst) = (address(record.src), address(record.dst));
-        let (from, to) = (device(record.src_device), device(record.dst_device));
-        let _ = write!(line, "dst={dst}, {to}, src={src}, {from}, {}", record.bytes);
+        write!(line, "dst={}, {to}, src={}, {from}, {}", Address(record.dst), Address(record.src), record.bytes)?;
         if words.function.contains("Async") || record.stream != 0 {
-            let _ = write!(line, ", stream={}", stream(record.stream, &words.layer));
+            write!(line, ", stream={}", stream(record.stream, &words.layer))?;
         }
     } else if record.src_device.is_some() || record.dst_device.is_some() {
-        let _ = write!(line, "{}, {}", device(record.src_device), device(record.dst_device));
+        write!(line, "{from}, {to}")?;
+    }
+    Ok(())
+}
+
+struct Address(u64);
+
+impl Display for Address {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { out.write_str("NULL") } else { write!(out, "{:#x}", self.0) }
+    }
+}
+
+struct Device(Option<u8>);
+
+impl Display for Device {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(ordinal) => write!(out, "{ordinal}"),
+            None => out.write_str("?"),
+        }
     }
 }
 

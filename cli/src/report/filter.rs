@@ -67,9 +67,10 @@ pub(super) struct Named<'a> {
 }
 
 impl Filter {
-    pub(super) fn wants(&self, report: &Report, call: &Call, named: &Named) -> bool {
+    /// Whether a call is wanted that began so many nanoseconds after the start of the report.
+    pub(super) fn wants(&self, report: &Report, call: &Call, after: u64, named: &Named) -> bool {
         let record = &call.record;
-        let seconds = || call.start.saturating_sub(report.start()) as f64 / 1e9;
+        let seconds = || after as f64 / 1e9;
         self.api.as_deref().is_none_or(|api| matches(api, named.function))
             && self.result.as_deref().is_none_or(|result| match result {
                 "unfinished" => record.state == State::Begun,
@@ -89,8 +90,8 @@ impl Filter {
     }
 
     /// Whether calls that begin later than this one may be wanted.
-    pub(super) fn is_over(&self, report: &Report, call: &Call) -> bool {
-        self.until.is_some_and(|until| call.start.saturating_sub(report.start()) as f64 / 1e9 > until)
+    pub(super) fn is_over(&self, after: u64) -> bool {
+        self.until.is_some_and(|until| after as f64 / 1e9 > until)
     }
 }
 

@@ -5,10 +5,11 @@
 //! copy.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Display, Formatter, Write as _};
 use std::io::{self, Write};
 
 use p2pshim_trace::State;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::calls::{Teller, Words, stream};
 use super::merge::{Call, Source, in_order};
@@ -84,29 +85,27 @@ struct Lane {
     ended: u64,
 }
 
-/// Nanoseconds in microseconds, exactly.
-fn micros(nanos: u64) -> String {
-    format!("{}.{:03}", nanos / 1000, nanos % 1000)
-}
-
 impl Events<'_> {
-    /// Writes an event: its own members come as they are, its name and arguments are made JSON.
-    fn event(&mut self, members: &str, name: &str, args: &Value) -> io::Result<()> {
+    /// Writes an event.
+    fn event(&mut self, name: &str, members: fmt::Arguments, args: &Members) -> io::Result<()> {
         let separator = if std::mem::take(&mut self.is_first) { "\n" } else { ",\n" };
-        write!(self.out, "{separator}{{\"name\":{},{members}", Value::from(name))?;
-        if !args.is_null() {
-            write!(self.out, ",\"args\":{args}")?;
+        write!(self.out, "{separator}{{\"name\":{},{members}", Json(name))?;
+        if !args.0.is_empty() {
+            write!(self.out, ",\"args\":{{{}}}", args.0)?;
         }
         self.out.write_all(b"}")
     }
 
     fn name(&mut self, what: &str, process: usize, thread: u64, name: &str) -> io::Result<()> {
-        self.event(&format!("\"ph\":\"M\",\"ts\":0,\"pid\":{process},\"tid\":{thread}"), what, &json!({ "name": name }))
+        let mut args = Members::default();
+        args.add("name", Json(name));
+        self.event(what, format_args!("\"ph\":\"M\",\"ts\":0,\"pid\":{process},\"tid\":{thread}"), &args)
     }
 
     fn sort(&mut self, what: &str, process: usize, thread: u64, index: usize) -> io::Result<()> {
-        let members = format!("\"ph\":\"M\",\"ts\":0,\"pid\":{process},\"tid\":{thread}");
-        self.event(&members, what, &json!({ "sort_index": index }))
+        let mut args = Members::default();
+        args.add("sort_index", index);
+        self.event(what, format_args!("\"ph\":\"M\",\"ts\":0,\"pid\":{process},\"tid\":{thread}"), &args)
     }
 
     /// Names a process and its threads.
@@ -143,44 +142,42 @@ impl Events<'_> {
         let begins = (*start).min(most);
         let end = end.min(most).max(begins);
         stack.ends.push(end);
-        let mut args = serde_json::Map::new();
-        match record.state {
-            State::Begun => args.insert("unfinished".to_owned(), true.into()),
-            State::Done => {
-                let result = words.result.clone().map_or_else(|| Value::from(record.result), Value::from);
-                args.insert("result".to_owned(), result)
-            }
-        };
+        let mut args = Members::default();
+        match (record.state, &words.result) {
+            (State::Begun, _) => args.add("unfinished", true),
+            (State::Done, Some(name)) => args.add("result", Json(name)),
+            (State::Done, None) => args.add("result", record.result),
+        }
         for (name, ordinal) in [("from", record.src_device), ("to", record.dst_device)] {
             let gpu = ordinal.and_then(|ordinal| file?.devices.get(&ordinal));
             if let Some(&gpu) = gpu {
-                args.insert(name.to_owned(), self.report.label(gpu).into());
+                args.add(name, Json(self.report.label(gpu)));
             }
         }
         if words.function.contains("Memcpy") {
-            args.insert("bytes".to_owned(), record.bytes.into());
-            args.insert("src".to_owned(), format!("{:#x}", record.src).into());
-            args.insert("dst".to_owned(), format!("{:#x}", record.dst).into());
-            args.insert("stream".to_owned(), stream(record.stream, &words.layer).into());
+            args.add("bytes", record.bytes);
+            args.add("src", format_args!("\"{:#x}\"", record.src));
+            args.add("dst", format_args!("\"{:#x}\"", record.dst));
+            args.add("stream", Json(&stream(record.stream, &words.layer)));
         }
         if let Some(path) = &words.path {
-            args.insert("path".to_owned(), path.clone().into());
+            args.add("path", Json(path));
         }
         if !site.is_empty() {
-            args.insert("site".to_owned(), site.into());
+            args.add("site", Json(site));
         }
         let rules: Vec<String> = record.rules().map(|rule| source.names.rule(rule).0).collect();
         if !rules.is_empty() {
-            args.insert("findings".to_owned(), rules.into());
+            args.add("findings", Json(&rules.join(" ")));
         }
-        let members = format!(
-            "\"cat\":{},\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":{},\"tid\":{thread}",
-            Value::from(words.layer.as_str()),
-            micros(begins.saturating_sub(self.start)),
-            micros(end.saturating_sub(begins.max(self.start))),
-            source.file + 1,
-        );
-        self.event(&members, &words.function, &Value::Object(args))?;
+        let layer = Json(&words.layer);
+        let [at, took] = [begins.saturating_sub(self.start), end.saturating_sub(begins.max(self.start))].map(Micros);
+        let process = source.file + 1;
+        self.event(
+            &words.function,
+            format_args!("\"cat\":{layer},\"ph\":\"X\",\"ts\":{at},\"dur\":{took},\"pid\":{process},\"tid\":{thread}"),
+            &args,
+        )?;
         Ok(begins)
     }
 
@@ -220,30 +217,74 @@ impl Events<'_> {
         }
         let path = words.path.as_deref().unwrap_or("copy");
         let name = format!("{} {path}", term::bytes(call.record.bytes));
-        let rate = (call.record.device_nanos > 0).then(|| call.record.bytes as f64 / call.record.device_nanos as f64);
-        let args = json!({
-            "bytes": call.record.bytes,
-            "path": path,
-            "gb_per_s": rate,
-            "stream": stream(call.record.stream, &words.layer),
-            "process": call.source.trace.process(),
-        });
-        let [at, took] = [start - self.start, end - start].map(micros);
-        let members =
-            format!("\"cat\":\"copy\",\"ph\":\"X\",\"ts\":{at},\"dur\":{took},\"pid\":{process},\"tid\":{track}");
-        self.event(&members, &name, &args)?;
+        let mut args = Members::default();
+        args.add("bytes", call.record.bytes);
+        args.add("path", Json(path));
+        if call.record.device_nanos > 0 {
+            let rate = call.record.bytes as f64 / call.record.device_nanos as f64;
+            args.add("gb_per_s", format_args!("{rate:.3}"));
+        }
+        args.add("stream", Json(&stream(call.record.stream, &words.layer)));
+        args.add("process", call.source.trace.process());
+        let [at, took] = [start - self.start, end - start].map(Micros);
+        self.event(
+            &name,
+            format_args!("\"cat\":\"copy\",\"ph\":\"X\",\"ts\":{at},\"dur\":{took},\"pid\":{process},\"tid\":{track}"),
+            &args,
+        )?;
         self.flows += 1;
         let flow = self.flows;
-        let from = micros(slice.saturating_sub(self.start));
+        let from = Micros(slice.saturating_sub(self.start));
         let (caller, thread) = (call.source.file + 1, call.thread);
-        for (phase, at, process, track) in
-            [("\"s\"", &from, caller, u64::from(thread)), ("\"f\",\"bp\":\"e\"", &at, process, track)]
-        {
-            let members =
-                format!("\"cat\":\"copy\",\"ph\":{phase},\"id\":{flow},\"ts\":{at},\"pid\":{process},\"tid\":{track}");
-            self.event(&members, "copy", &Value::Null)?;
+        let none = Members::default();
+        self.event(
+            "copy",
+            format_args!("\"cat\":\"copy\",\"ph\":\"s\",\"id\":{flow},\"ts\":{from},\"pid\":{caller},\"tid\":{thread}"),
+            &none,
+        )?;
+        self.event(
+            "copy",
+            format_args!(
+                "\"cat\":\"copy\",\"ph\":\"f\",\"bp\":\"e\",\"id\":{flow},\"ts\":{at},\"pid\":{process},\"tid\":{track}"
+            ),
+            &none,
+        )
+    }
+}
+
+/// Nanoseconds in microseconds, exactly.
+#[derive(Clone, Copy)]
+struct Micros(u64);
+
+impl Display for Micros {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// A string as JSON has it.
+struct Json<'a>(&'a str);
+
+impl Display for Json<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        if self.0.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+            return Value::from(self.0).fmt(out);
         }
-        Ok(())
+        out.write_str("\"")?;
+        out.write_str(self.0)?;
+        out.write_str("\"")
+    }
+}
+
+/// Members of a JSON object, which are written one by one.
+#[derive(Default)]
+struct Members(String);
+
+impl Members {
+    fn add(&mut self, name: &str, value: impl Display) {
+        let separator = if self.0.is_empty() { "" } else { "," };
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "{separator}\"{name}\":{value}");
     }
 }
 
@@ -252,7 +293,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn json_escapes_what_it_has_to() {
+        assert_eq!(Json("é a").to_string(), "\"é a\"");
+        assert_eq!(Json("a\"b\\c\n").to_string(), "\"a\\\"b\\\\c\\n\"");
+    }
+
+    #[test]
     fn micros_loses_nothing() {
-        assert_eq!([0, 1, 999, 1_000, 1_234_567].map(micros), ["0.000", "0.001", "0.999", "1.000", "1234.567"]);
+        let shown = [0, 1, 999, 1_000, 1_234_567].map(|nanos| Micros(nanos).to_string());
+        assert_eq!(shown, ["0.000", "0.001", "0.999", "1.000", "1234.567"]);
     }
 }
