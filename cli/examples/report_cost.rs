@@ -11,6 +11,7 @@ use std::{env, fs};
 
 use p2pshim_trace::{Capture, NoteKind, Options, Segment, Writer};
 
+#[expect(clippy::zombie_processes, reason = "wait4 waits for them, and says what they used")]
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

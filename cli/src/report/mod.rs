@@ -19,6 +19,9 @@ mod model;
 mod names;
 mod output;
 mod perfetto;
+#[cfg(test)]
+#[path = "../../tests/scene/mod.rs"]
+mod scene;
 mod symbols;
 mod tally;
 mod term;

@@ -73,7 +73,7 @@ fn reasons(report: &Report) -> Option<String> {
     for path in pairs.flat_map(|pair| &pair.paths).filter(|path| could_be_direct(path)) {
         let why = path.why.as_deref()?;
         match reasons.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, bytes)) => *bytes += path.bytes,
+            Some((_, bytes)) => *bytes = bytes.saturating_add(path.bytes),
             None => reasons.push((why, path.bytes)),
         }
     }

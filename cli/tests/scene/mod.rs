@@ -103,13 +103,15 @@ pub(crate) struct Scene {
     segment: Segment,
     times: Vec<u64>,
     process: u32,
+    /// When it begins, in nanoseconds since 1970.
+    pub(crate) origin: u64,
 }
 
 impl Scene {
     pub(crate) fn new(folder: &Path, name: &str, process: u32) -> Self {
         let options = Options { folder: folder.to_owned(), name: name.to_owned(), limit: 1 << 24 };
         let writer = Writer::create(&options).unwrap();
-        Self { path: folder.join(name), writer, segment: Segment::default(), times: Vec::new(), process }
+        Self { path: folder.join(name), writer, segment: Segment::default(), times: Vec::new(), process, origin: START }
     }
 
     /// A scene with the names of functions, ways, rules and codes.
@@ -202,15 +204,17 @@ impl Scene {
         put(28, &1u32.to_le_bytes());
         put(64, &[0; 64 * 24]);
         for (slot, offset) in [0, 1_000_000].into_iter().enumerate() {
-            for (word, origin) in [TICKS, TICKS, START].into_iter().enumerate() {
+            for (word, origin) in [TICKS, TICKS, self.origin].into_iter().enumerate() {
                 put(64 + slot * 24 + word * 8, &(origin + offset).to_le_bytes());
             }
         }
         let mut times = self.times.iter();
+        let mut thread = 99u32;
         for chunk in bytes[HEADER_BYTES..].chunks_exact_mut(CHUNK_BYTES) {
             match chunk[0] {
                 1 => {
-                    chunk[4..8].copy_from_slice(&100u32.to_le_bytes());
+                    thread += u32::from(chunk[8..16] == [0; 8]);
+                    chunk[4..8].copy_from_slice(&thread.to_le_bytes());
                     chunk[16..32].copy_from_slice(b"main\0\0\0\0\0\0\0\0\0\0\0\0");
                 }
                 2 => stamp(&mut chunk[64..], &mut times),
