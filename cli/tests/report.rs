@@ -1,6 +1,6 @@
 //! `p2pshim report` as its users run it.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails so")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails so")]
 
 mod scene;
 
@@ -536,6 +536,26 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     }
     let (_, error, status) = report(&[folder.0.join("newer.p2ptrace").to_str().unwrap()]);
     assert!(status == 1 && error.contains("use the command of the release that wrote it"), "{error}");
+}
+
+#[test]
+fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
+    let folder = Folder::new("running");
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let program = std::env::current_exe().unwrap();
+    for (process, expected) in [
+        (std::process::id(), "is in this call, and the process still runs: cudaMemcpyPeerAsync"),
+        (u32::MAX, "was in this call when the process ended: cudaMemcpyPeerAsync"),
+    ] {
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
+        scene.note(0, NoteKind::Host, 0, &["node", boot_id.trim()]);
+        scene.note(0, NoteKind::Program, 0, &[program.to_str().unwrap()]);
+        scene.call(&Call { took: None, ..Call::copy(0, (0, 1), 5, 1) });
+        let path = scene.finish();
+        let text = report_of(&folder, &[]);
+        assert!(text.contains(expected), "{text}");
+        fs::remove_file(path).unwrap();
+    }
 }
 
 #[test]

@@ -224,8 +224,17 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         gpus: Vec::new(),
         problems,
         is_whole,
+        is_running: is_running(trace.process(), names),
         devices: BTreeMap::new(),
     }
+}
+
+/// Whether a process of this machine, since it was started, has that number and that program.
+fn is_running(process: u32, names: &Names) -> bool {
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let is_here = names.boot_id.as_deref() == Some(boot_id.trim());
+    let program = || fs::read_link(format!("/proc/{process}/exe")).ok();
+    is_here && program().is_some_and(|program| names.program.first().is_some_and(|path| program == Path::new(path)))
 }
 
 /// How many threads there may be.

@@ -49,6 +49,9 @@ pub(crate) struct File {
     /// Whether all of it could be read.
     #[serde(skip)]
     pub(crate) is_whole: bool,
+    /// Whether the process is still there, as far as this machine can tell.
+    #[serde(skip)]
+    pub(crate) is_running: bool,
     /// Which GPU a device of the process is.
     #[serde(skip)]
     pub(crate) devices: BTreeMap<u8, usize>,

@@ -1,6 +1,7 @@
 //! The report for a person in a hurry: the verdict first, then what stands out, then the tables.
 
 use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::lost::could_be_direct;
 use super::model::{Durations, File, Pair, Path, Report, Site};
@@ -84,6 +85,12 @@ fn reasons(report: &Report) -> Option<String> {
 
 fn seconds_of(seconds: f64) -> String {
     if seconds < 0.1 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A time since 1970, in UTC.
@@ -277,11 +284,11 @@ impl Text<'_> {
             let file = self.report.files.get(call.file);
             let thread = file.and_then(|file| file.threads.iter().find(|thread| thread.id == call.thread));
             let name = thread.filter(|it| !it.name.is_empty()).map(|it| format!(" ({})", it.name)).unwrap_or_default();
-            let ended = file.and_then(|file| file.ended).unwrap_or_default();
-            let what = if call.was_left {
-                "left this call by an exception, a cancellation or a jump".to_owned()
-            } else {
-                "was in this call when the process ended".to_owned()
+            let is_running = file.is_some_and(|file| file.is_running);
+            let what = match (call.was_left, is_running) {
+                (true, _) => "left this call by an exception, a cancellation or a jump",
+                (false, true) => "is in this call, and the process still runs",
+                (false, false) => "was in this call when the process ended",
             };
             let inner = call.inner.as_ref().map(|inner| format!(", inside it {inner}")).unwrap_or_default();
             let pair = match (call.src, call.dst) {
@@ -290,11 +297,12 @@ impl Text<'_> {
             };
             let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
-            let last = ended.saturating_sub(call.started);
-            let seen = if call.was_left || last == 0 {
-                String::new()
-            } else {
-                format!(", {} before the last sign of life", duration(last))
+            let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
+            let seen = match (call.was_left, is_running) {
+                (true, _) => String::new(),
+                (false, true) => format!(", {} ago", duration(now().saturating_sub(call.started))),
+                (false, false) if last == 0 => String::new(),
+                (false, false) => format!(", {} before the last sign of life", duration(last)),
             };
             let text = format!(
                 "  {}, thread {}{name} {what}: {}{inner}{pair}{size}, begun at {since:.3} s{seen}, from {}",
