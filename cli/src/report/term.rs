@@ -100,18 +100,19 @@ impl Style {
     }
 }
 
-/// Lines of words that fit. What comes after the first begins with the indent.
+/// Lines of words that fit. The first keeps its spaces; what comes after it begins with the indent.
 pub(super) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> String {
     let Some(width) = width else { return text.to_owned() };
-    let mut lines = String::new();
-    let mut column = 0;
-    for word in text.split(' ') {
+    let words = text.trim_start_matches(' ');
+    let mut lines = text.strip_suffix(words).unwrap_or_default().to_owned();
+    let mut column = lines.len();
+    for (number, word) in words.split(' ').enumerate() {
         let letters = word.chars().count();
-        if column > 0 && column + 1 + letters > width {
+        if number > 0 && column + 1 + letters > width {
             lines.push('\n');
             lines.push_str(indent);
             column = indent.chars().count();
-        } else if column > 0 {
+        } else if number > 0 {
             lines.push(' ');
             column += 1;
         }
@@ -156,6 +157,7 @@ mod tests {
     #[test]
     fn wrapped_lines_fit() {
         assert_eq!(wrapped("aaa bbb ccc", Some(7), "  "), "aaa bbb\n  ccc");
+        assert_eq!(wrapped("  aaa bbb", Some(5), "    "), "  aaa\n    bbb");
         assert_eq!(wrapped("aaa bbb ccc", None, "  "), "aaa bbb ccc");
         assert_eq!(wrapped("aaaaaaaaaaaa b", Some(5), ""), "aaaaaaaaaaaa\nb");
     }
