@@ -85,8 +85,10 @@ fn look_into(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Resul
         let kind = entry.file_type()?;
         let path = entry.path();
         if kind.is_dir() && depth < DEPTH {
-            // What may not be read further down is not what was asked for.
-            let _ = look_into(&path, depth + 1, files);
+            // Others' folders may be there too, in /tmp for one.
+            if let Err(error) = look_into(&path, depth + 1, files) {
+                eprintln!("p2pshim: {} is left out: {error}", path.display());
+            }
         } else if entry.file_name().to_string_lossy().ends_with(SUFFIX)
             && fs::metadata(&path).is_ok_and(|it| it.is_file())
         {

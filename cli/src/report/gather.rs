@@ -204,6 +204,9 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     if tally.forgotten > 0 {
         problems.push(format!("{} more calls have not returned; they are not listed", tally.forgotten));
     }
+    if tally.uncounted > 0 {
+        problems.push(format!("{} more errors or findings are not listed", tally.uncounted));
+    }
     problems.extend(trace.notes_of(NoteKind::Message).map(|note| note.string(0).to_owned()));
     File {
         index,

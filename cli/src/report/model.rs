@@ -201,7 +201,7 @@ pub(crate) struct Lost {
     pub(crate) basis: String,
 }
 
-/// When how much was copied.
+/// When how much was copied, by the pairs that copied most: 512, if there are so many.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Timeline {
     pub(crate) start: u64,

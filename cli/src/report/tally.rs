@@ -1,6 +1,7 @@
 //! Counts of one file: what can be counted in any order, by several threads, and added up.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::io;
 
 use p2pshim_trace::{DeviceTime, Record, State, Timeline, Trace};
@@ -11,6 +12,8 @@ use super::names::Names;
 
 /// Unfinished calls of a file that are remembered. Only a damaged file has more.
 const UNFINISHED: usize = 4096;
+/// Errors and findings that are told apart. Only a damaged file has more.
+const PLACES: usize = 1 << 16;
 
 /// Copies that took the same way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +95,8 @@ pub(super) struct Tally {
     pub(super) open: Vec<Open>,
     /// Unfinished calls that were not remembered.
     pub(super) forgotten: u64,
+    /// Errors and findings that were not told apart, and not counted either.
+    pub(super) uncounted: u64,
     /// The first and the last moment, in ticks.
     pub(super) span: Option<(u64, u64)>,
     /// Blocks that could not be read, and why the first could not.
@@ -253,10 +258,12 @@ impl Tally {
         }
         self.calls += 1;
         if is_error {
-            *self.errors.entry((record.function, record.result, record.site)).or_default() += 1;
+            let (function, result) = (record.function, record.result);
+            let errors = &mut self.errors;
+            self.uncounted += add(errors, (function, result, record.site), (function, result, 0), 1);
         }
         for rule in record.rules() {
-            *self.findings.entry((rule, record.site)).or_default() += 1;
+            self.uncounted += add(&mut self.findings, (rule, record.site), (rule, 0), 1);
         }
         let (Some(src), Some(dst), true) = (record.src_device, record.dst_device, lens.is_copy(record)) else { return };
         let pair = self.pairs.entry([src, dst]).or_default();
@@ -306,11 +313,12 @@ impl Tally {
             self.pairs.entry(pair).or_default().merge(theirs);
         }
         for (error, count) in other.errors {
-            *self.errors.entry(error).or_default() += count;
+            self.uncounted += add(&mut self.errors, error, (error.0, error.1, 0), count);
         }
         for (finding, count) in other.findings {
-            *self.findings.entry(finding).or_default() += count;
+            self.uncounted += add(&mut self.findings, finding, (finding.0, 0), count);
         }
+        self.uncounted += other.uncounted;
         for (id, theirs) in other.threads {
             let ours = self.threads.entry(id).or_default();
             ours.calls += theirs.calls;
@@ -332,6 +340,22 @@ impl Tally {
     }
 }
 
+/// Adds to a count; if there are too many already, to that of all other places. The answer is what was not counted.
+fn add<Key: Eq + Hash>(counts: &mut HashMap<Key, u64>, key: Key, anywhere: Key, count: u64) -> u64 {
+    let is_full = counts.len() >= PLACES;
+    for key in [key, anywhere] {
+        if let Some(known) = counts.get_mut(&key) {
+            *known += count;
+            return 0;
+        }
+        if !is_full {
+            counts.insert(key, count);
+            return 0;
+        }
+    }
+    count
+}
+
 impl PairTally {
     fn merge(&mut self, other: Self) {
         self.calls += other.calls;
@@ -341,5 +365,22 @@ impl PairTally {
         }
         self.host.merge(other.host);
         self.buckets.merge(other.buckets, buckets::MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn add_to_what_is_full_counts_no_place_or_nothing() {
+        let mut counts: HashMap<(u8, u32), u64> = HashMap::from([((1, 0), 5)]);
+        for place in 1..PLACES as u32 {
+            assert_eq!(add(&mut counts, (1, place), (1, 0), 1), 0);
+        }
+        assert_eq!(add(&mut counts, (1, 1), (1, 0), 2), 0, "known");
+        assert_eq!(add(&mut counts, (1, u32::MAX), (1, 0), 3), 0, "without its place");
+        assert_eq!(add(&mut counts, (2, 1), (2, 0), 4), 4, "not at all");
+        assert_eq!((counts.len(), counts[&(1, 1)], counts[&(1, 0)]), (PLACES, 3, 8));
     }
 }

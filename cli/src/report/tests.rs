@@ -7,7 +7,7 @@ use p2pshim_trace::{CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, RECORD_BYTES, 
 use super::filter::Filter;
 use super::gather::{Options, gather_from};
 use super::model::Report;
-use super::scene::{Call, DIRECT, Folder, MEMCPY_PEER, OVERLAP, STAGED, Scene};
+use super::scene::{Call, DIRECT, ENABLE, Folder, MEMCPY_PEER, OVERLAP, STAGED, Scene};
 use super::term::Style;
 use super::{calls, csv, json, merge, perfetto, text};
 
@@ -168,6 +168,8 @@ fn report_of_a_large_file_is_the_same_by_several_threads() {
     let folder = Folder::new("large");
     let mut scene = Scene::named(&folder.0, "app.p2ptrace", 7, "node");
     scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    // So that parts of the file begin with a call inside another.
+    scene.call(&Call { function: ENABLE, path: 0, ..Call::copy(0, (0, 1), 0, 0) });
     for number in 0..50_000 {
         let at = number * 10_000;
         scene.calls(&Call {

@@ -61,6 +61,7 @@ pub(super) fn verdict(report: &Report) -> (String, Option<String>) {
         paths.map(|it| it.bytes).fold(0, u64::saturating_add)
     };
     let verdict = match of("direct") {
+        0 if total == 0 => "No copy between GPUs came to its end.".to_owned(),
         0 => format!("{} were copied, none of it known to be staged.", bytes(total)),
         direct => format!("{} went directly from GPU to GPU; nothing was staged.", bytes(direct)),
     };

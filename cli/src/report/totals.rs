@@ -18,6 +18,8 @@ use super::tally::{FunctionTally, PairTally, Tally, Way};
 
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
+/// Pairs that the timeline has at most.
+const TIMELINE_PAIRS: usize = 512;
 /// From so many pairs on there are fewer buckets for each: the first is the number of pairs, the second that of buckets.
 const MANY_PAIRS: (usize, usize) = (4096, 40);
 
@@ -373,8 +375,19 @@ fn pairs(
     let aligned = buckets::align(times);
     let rows = of.into_iter().zip(aligned.all);
     let rows = rows.map(|([src, dst], [direct, staged])| TimelinePair { src, dst, direct, staged });
-    let rows = rows.filter(|row| row.direct.iter().chain(&row.staged).any(|&bytes| bytes > 0)).collect();
-    (all, Timeline { start: aligned.start, bucket_ns: aligned.width, pairs: rows })
+    let pairs = busiest(rows.collect());
+    (all, Timeline { start: aligned.start, bucket_ns: aligned.width, pairs })
+}
+
+/// The pairs that copied most, in their order.
+fn busiest(mut rows: Vec<TimelinePair>) -> Vec<TimelinePair> {
+    let bytes =
+        |row: &TimelinePair| row.direct.iter().chain(&row.staged).fold(0, |sum: u64, &it| sum.saturating_add(it));
+    rows.retain(|row| bytes(row) > 0);
+    rows.sort_by_cached_key(|row| (std::cmp::Reverse(bytes(row)), row.src, row.dst));
+    rows.truncate(TIMELINE_PAIRS);
+    rows.sort_by_key(|row| (row.src, row.dst));
+    rows
 }
 
 fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> {
@@ -430,4 +443,18 @@ fn findings(totals: BTreeMap<String, FindingTotal>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = findings.collect();
     findings.sort_by_key(|finding| (badness(&finding.severity), std::cmp::Reverse(finding.count)));
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busiest_of_many_pairs_are_those_that_copied_most() {
+        let row = |src: usize| TimelinePair { src, dst: 0, direct: vec![src as u64], staged: vec![0, 0] };
+        let rows = busiest((0..600).rev().map(row).collect());
+        let sources: Vec<usize> = rows.iter().map(|row| row.src).collect();
+        assert_eq!(sources, (88..600).collect::<Vec<_>>());
+        assert!(busiest(vec![row(0)]).is_empty(), "nothing was copied");
+    }
 }
