@@ -17,14 +17,17 @@ pub(super) fn is_stdout(path: &Path) -> bool {
 pub(super) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     if is_stdout(path) {
         let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-        write(&mut out)?;
-        return out.flush();
+        return write(&mut out).and_then(|()| out.flush()).map_err(|error| named("standard output", error));
     }
+    let name = path.display().to_string();
     // What is no ordinary file, such as a pipe or /dev/null, has to stay.
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        let mut out = BufWriter::new(File::create(path).map_err(|error| named(path, error))?);
-        write(&mut out)?;
-        return out.flush();
+        let result = File::create(path).and_then(|file| {
+            let mut out = BufWriter::with_capacity(1 << 16, file);
+            write(&mut out)?;
+            out.flush()
+        });
+        return result.map_err(|error| named(&name, error));
     }
     let unfinished = beside(path);
     let result = (|| {
@@ -38,7 +41,7 @@ pub(super) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
         if error.kind() != io::ErrorKind::AlreadyExists {
             let _ = fs::remove_file(&unfinished);
         }
-        named(path, error)
+        named(&name, error)
     })
 }
 
@@ -48,8 +51,9 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn named(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{} cannot be written: {error}", path.display()))
+/// Says what could not be written. Whether it is a pipe that nobody reads any more can still be told.
+fn named(name: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name} cannot be written: {error}"))
 }
 
 #[cfg(test)]
@@ -75,5 +79,7 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         assert!(write_to(&path, |_| Ok(())).unwrap_err().to_string().contains("No such file"));
         write_to(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();
+        let error = write_to(Path::new("/dev/full"), |out| out.write_all(b"x")).unwrap_err().to_string();
+        assert!(error.starts_with("/dev/full cannot be written: No space"), "{error}");
     }
 }
