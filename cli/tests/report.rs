@@ -645,6 +645,15 @@ fn sites_get_function_and_line_only_of_the_module_that_ran() {
 }
 
 #[test]
+fn path_that_is_no_text_is_read_twice_all_the_same() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = one_process("path");
+    fs::rename(folder.0.join("app.p2ptrace"), folder.0.join(OsStr::from_bytes(b"a\xff.p2ptrace"))).unwrap();
+    assert_eq!(report_of(&folder, &["--calls"]).lines().count(), 9);
+}
+
+#[test]
 fn report_needs_no_library() {
     let folder = one_process("library");
     let output = Command::new(env!("CARGO_BIN_EXE_p2pshim"))

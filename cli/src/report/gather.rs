@@ -40,7 +40,10 @@ pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, fil
     let sizes: Vec<u64> = files.iter().map(size).collect();
     let open = |index: usize| Trace::open(files.get(index).map_or(Path::new(""), PathBuf::as_path));
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    let report = gather_from(&names, &sizes, &open, options);
+    let mut report = gather_from(&names, &sizes, &open, options);
+    for (file, location) in report.files.iter_mut().zip(files) {
+        file.location = location;
+    }
     if report.files.iter().all(|file| file.process.is_none()) {
         let why = |file: File| (file.path, file.problems.into_iter().next().unwrap_or_default());
         return Err(files::Error::Unreadable(report.files.into_iter().map(why).collect()));
@@ -211,6 +214,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     File {
         index,
         path,
+        location: PathBuf::new(),
         host: names.host.clone(),
         boot_id: names.boot_id.clone(),
         process: Some(trace.process()),

@@ -112,7 +112,7 @@ fn write_files(arguments: &ReportArguments, report: &Report, symbols: bool) -> i
     if arguments.calls.is_none() && arguments.perfetto.is_none() {
         return Ok(());
     }
-    let sources = merge::sources(report, |file| Trace::open(Path::new(&file.path)))?;
+    let sources = merge::sources(report, |file| Trace::open(&file.location))?;
     if let Some(path) = &arguments.calls {
         output::write_to(path, |out| calls::write(report, &sources, &arguments.filter, symbols, out))?;
     }

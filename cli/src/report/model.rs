@@ -3,6 +3,7 @@
 //! Times are nanoseconds since 1970 unless a name says otherwise.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -46,6 +47,9 @@ pub(crate) struct File {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) gpus: Vec<usize>,
     pub(crate) problems: Vec<String>,
+    /// The path as the system has it.
+    #[serde(skip)]
+    pub(crate) location: PathBuf,
     /// Whether all of it could be read.
     #[serde(skip)]
     pub(crate) is_whole: bool,
