@@ -1,11 +1,12 @@
-//! The p2pshim command: what the shim intercepts, how it is configured, what its findings mean, and whether peer access can
-//! be trusted.
+//! The p2pshim command: what the shim intercepts, how it is configured, what its findings mean, whether peer access can be
+//! trusted, and what traces tell.
 //!
-//! For all but the last it loads the shim and reads everything through its C interface, so that it tells what the library
+//! For all but the last two it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
 mod explain;
 mod probe;
+mod report;
 mod shim;
 
 use std::io::{self, Write};
@@ -16,6 +17,7 @@ use clap::{Parser, Subcommand};
 
 use probe::ProbeArguments;
 use probe::worker::{self, WorkerArguments};
+use report::ReportArguments;
 use shim::{Api, Shim, Variable};
 
 /// Shows the GPU-to-GPU copies of programs nobody can rebuild.
@@ -58,6 +60,14 @@ enum Command {
     ///
     /// Exit status: 0 every pair is proven or has no path, 1 a pair lost data or hung, 2 something could not be tested.
     Probe(ProbeArguments),
+    /// Report what trace files tell: copies, their paths and costs, findings, errors, calls that never returned
+    ///
+    /// Traces of all ranks and hosts of a job can be read together. Without an option the report is for people, on standard
+    /// output.
+    ///
+    /// Exit status: 0 all was read, 1 there is no report (no trace, none that can be read, or the output cannot be written),
+    /// 2 wrong arguments, 3 there is a report, but files were damaged, cut off, or of a later version.
+    Report(Box<ReportArguments>),
     /// The process that touches the GPUs, for the probe and the shim
     #[command(hide = true)]
     ProbeWorker(WorkerArguments),
@@ -91,6 +101,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Explain { id: None, .. } => explain::print_list(&mut out, &shim()?.rules()?)?,
         Command::Explain { id: Some(id), .. } => explain::print(&mut out, &shim()?.rules()?, id)?,
         Command::Probe(arguments) => return Ok(probe::run(arguments, &mut out)?),
+        Command::Report(arguments) => {
+            // It writes by itself.
+            drop(out);
+            return report::run(arguments);
+        }
         Command::ProbeWorker(arguments) => {
             // It writes from two threads.
             drop(out);
