@@ -6,6 +6,8 @@
 
 mod explain;
 mod probe;
+#[cfg(test)]
+mod report;
 mod shim;
 
 use std::io::{self, Write};

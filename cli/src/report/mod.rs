@@ -1,0 +1,3 @@
+//! Reports of traces.
+
+pub(crate) mod html;
