@@ -910,7 +910,7 @@ impl Call {
         record.done(end, ret.0, capture);
         trace.calibrate_if_due(end);
         if timing::is_timed(self.function) {
-            timing::went_by(record.took());
+            timing::went_by(record.took(), record.bytes());
         }
         thread.last = Some(record);
         if self.function.layer() == Layer::Driver {

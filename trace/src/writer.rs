@@ -177,6 +177,11 @@ impl Begun {
         unpack(self.0.took.load(Relaxed))
     }
 
+    /// How many bytes it copies.
+    pub fn bytes(self) -> u64 {
+        self.0.bytes.load(Relaxed)
+    }
+
     /// What a call that has returned had to do with a capture.
     pub fn capture(self) -> Capture {
         Capture::numbered(self.0.state.load(Relaxed) >> 2 & 3).unwrap_or(Capture::None)
