@@ -4,9 +4,14 @@
 //! For all but the last it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
+#[allow(dead_code, reason = "the shim reads its options; here they become arguments")]
+#[path = "../../src/config/mod.rs"]
+mod config;
 mod explain;
 mod probe;
+mod run;
 mod shim;
+mod sim;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,18 +21,28 @@ use clap::{Parser, Subcommand};
 
 use probe::ProbeArguments;
 use probe::worker::{self, WorkerArguments};
+use run::RunArguments;
 use shim::{Api, Shim, Variable};
 
-/// Shows the GPU-to-GPU copies of programs nobody can rebuild.
+/// What follows the list of commands.
+const AFTER_HELP: &str = "\
+Examples:
+  p2pshim run ./app                    run a program under the shim
+  p2pshim probe                        can peer access be trusted on this machine?
+  p2pshim explain P2P-enable-twice     what does this finding mean?
+
+`p2pshim help COMMAND` tells more about each, with examples and exit status.";
+
+/// Shows the GPU-to-GPU copies of programs nobody can rebuild, and makes them fast and right.
 ///
-/// The work is done by libp2pshim.so: LD_PRELOAD=libp2pshim.so ./app. This command tells what that
-/// library intercepts and which options it reads from the environment, explains what it finds, and tests the ways between
-/// GPUs.
+/// The work is done by libp2pshim.so, which is preloaded into the program. This command runs programs under it, tests the
+/// ways between GPUs, explains what is found, and tells what the library intercepts and which options it reads from the
+/// environment.
 #[derive(Parser)]
-#[command(name = "p2pshim", version, arg_required_else_help = true)]
+#[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
-    /// The shim to ask [default: libp2pshim.so beside this program or in ../lib]
-    #[arg(long, global = true, value_name = "PATH")]
+    /// The shim [default: libp2pshim.so beside this program or in ../lib]
+    #[arg(long, global = true, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     library: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -35,6 +50,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a program under the shim
+    ///
+    /// The program, and what it starts, gets the shim by LD_PRELOAD and its options by the environment. Options that are not
+    /// given stay as the environment has them.
+    Run(RunArguments),
     /// List the functions that the shim intercepts
     Apis {
         /// Print the table of docs/INTERCEPTED.md
@@ -84,6 +104,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let shim = || Shim::load(arguments.library.as_deref());
     let mut out = io::stdout().lock();
     match &arguments.command {
+        Command::Run(to_run) => return Ok(run::run(to_run, arguments.library.as_deref())),
         Command::Apis { markdown: true } => print_markdown(&mut out, &shim()?.apis()?)?,
         Command::Apis { markdown: false } => print_apis(&mut out, &shim()?.apis()?)?,
         Command::Options => print_options(&mut out, &shim()?.options()?)?,
