@@ -222,14 +222,15 @@ fn children_get_the_shim_too() {
 /// A program that says which of these signals it gets, for so many seconds.
 const COUNTS: &str = "\
 import os, signal, sys, time
-names = sys.argv[1].split(',')
-for name in names:
-    signal.signal(getattr(signal, 'SIG' + name), lambda number, frame: print('got', signal.Signals(number).name, flush=True))
-print('ready', flush=True)
+def say(text):
+    os.write(1, text.encode() + b'\\n')
+for name in sys.argv[1].split(','):
+    signal.signal(getattr(signal, 'SIG' + name), lambda number, frame: say('got ' + signal.Signals(number).name))
+say('ready')
 end = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
     time.sleep(0.05)
-print('end', flush=True)
+say('end')
 sys.exit(9)
 ";
 

@@ -7,8 +7,9 @@
 #[allow(dead_code, reason = "the shim reads its options; here they become arguments")]
 #[path = "../../src/config/mod.rs"]
 mod config;
+mod doctor;
 mod explain;
-mod probe;
+mod pages;
 mod run;
 mod shim;
 mod sim;
@@ -17,10 +18,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use probe::ProbeArguments;
-use probe::worker::{self, WorkerArguments};
+use doctor::DoctorArguments;
+use doctor::worker::{self, WorkerArguments};
+use pages::{CompletionsArguments, ManArguments};
 use run::RunArguments;
 use shim::{Api, Shim, Variable};
 
@@ -28,7 +30,7 @@ use shim::{Api, Shim, Variable};
 const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                    run a program under the shim
-  p2pshim probe                        can peer access be trusted on this machine?
+  p2pshim doctor                       can peer access be trusted on this machine?
   p2pshim explain P2P-enable-twice     what does this finding mean?
 
 `p2pshim help COMMAND` tells more about each, with examples and exit status.";
@@ -77,8 +79,16 @@ enum Command {
     /// peer's memory, and reads back what arrived. The shim plays no part in it.
     ///
     /// Exit status: 0 every pair is proven or has no path, 1 a pair lost data or hung, 2 something could not be tested.
-    Probe(ProbeArguments),
-    /// The process that touches the GPUs, for the probe and the shim
+    #[command(alias = "probe")]
+    Doctor(DoctorArguments),
+    /// Print what a shell needs to complete this command's arguments
+    #[command(after_long_help = "Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
+        p2pshim completions zsh >~/.zfunc/_p2pshim\n  p2pshim completions fish >~/.config/fish/completions/p2pshim.fish")]
+    Completions(CompletionsArguments),
+    /// Write the manual pages
+    #[command(after_long_help = "Examples:\n  p2pshim man | man -l -\n  p2pshim man /usr/local/share/man/man1")]
+    Man(ManArguments),
+    /// The process that touches the GPUs, for the doctor and the shim
     #[command(hide = true)]
     ProbeWorker(WorkerArguments),
 }
@@ -111,7 +121,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Explain { markdown: true, .. } => explain::print_markdown(&mut out, &shim()?.rules()?)?,
         Command::Explain { id: None, .. } => explain::print_list(&mut out, &shim()?.rules()?)?,
         Command::Explain { id: Some(id), .. } => explain::print(&mut out, &shim()?.rules()?, id)?,
-        Command::Probe(arguments) => return Ok(probe::run(arguments, &mut out)?),
+        Command::Doctor(arguments) => return Ok(doctor::run(arguments, &mut out)?),
+        Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments),
+        Command::Man(arguments) => pages::write_man(&mut out, Arguments::command(), arguments)?,
         Command::ProbeWorker(arguments) => {
             // It writes from two threads.
             drop(out);

@@ -1,4 +1,4 @@
-//! `p2pshim probe` on simulated GPUs.
+//! `p2pshim doctor` on simulated GPUs.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -9,9 +9,16 @@ use std::time::{Duration, Instant};
 
 use support::{Outcome, Program, command, scratch};
 
-fn probe(fault: &str) -> Program {
-    Program::new(command()).arg("probe").libraries("target/sim/lib").env("P2PSIM_FAULT", fault)
+fn doctor(fault: &str) -> Program {
+    Program::new(command())
+        .arg("doctor")
+        .libraries("target/sim/lib")
+        .env("P2PSIM_FAULT", fault)
+        .env("XDG_CACHE_HOME", CACHE)
 }
+
+/// Verdicts on simulated GPUs are not for the user's own cache.
+const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/doctor-cache");
 
 /// The columns of a pair's row: copy engine, kernel loads, kernel stores, verdict (which may be two words).
 fn row(outcome: &Outcome, pair: &str) -> Vec<String> {
@@ -22,7 +29,7 @@ fn row(outcome: &Outcome, pair: &str) -> Vec<String> {
 
 /// The row of 0>1 with that fault; the other way must be proven, and the status must be as said.
 fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
-    let outcome = probe(fault).plain();
+    let outcome = doctor(fault).plain();
     assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "proven"], "{}", outcome.stdout);
     assert_eq!(outcome.status, format!("exit status: {status}"), "{}", outcome.stdout);
     (row(&outcome, "0>1"), outcome)
@@ -66,7 +73,7 @@ fn kernels_whose_accesses_are_lost_fail_and_copies_do_not() {
 #[test]
 fn hanging_copy_fails_at_the_time_out_and_other_pairs_are_tested() {
     let start = Instant::now();
-    let outcome = probe("hang:0>1").arg("--timeout").arg("2").plain();
+    let outcome = doctor("hang:0>1").arg("--timeout").arg("2").plain();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(row(&outcome, "0>1"), ["hung", "-", "-", "FAILED"]);
     assert_eq!(row(&outcome, "1>0")[3], "proven");
@@ -76,7 +83,7 @@ fn hanging_copy_fails_at_the_time_out_and_other_pairs_are_tested() {
 
 #[test]
 fn device_fault_fails_and_later_tests_are_not_blamed() {
-    let outcome = probe("code:cuLaunchKernel:700@1").arg("0>1").plain();
+    let outcome = doctor("code:cuLaunchKernel:700@1").arg("0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["right", "wrong", "untested", "FAILED"]);
     assert!(outcome.stdout.contains("cuLaunchKernel answered CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{}", outcome.stdout);
     assert_eq!(outcome.status, "exit status: 1");
@@ -84,11 +91,11 @@ fn device_fault_fails_and_later_tests_are_not_blamed() {
 
 #[test]
 fn what_cannot_be_tested_is_said_and_is_no_failure_of_the_pair() {
-    let outcome = probe("code:cuModuleLoadData:221@1").arg("0>1").plain();
+    let outcome = doctor("code:cuModuleLoadData:221@1").arg("0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["right", "untested", "untested", "not tested"]);
     assert!(outcome.stdout.contains("libnvidia-ptxjitcompiler"), "{}", outcome.stdout);
     assert_eq!(outcome.status, "exit status: 2");
-    let outcome = probe("code:cuCtxEnablePeerAccess:711@1").arg("0>1").plain();
+    let outcome = doctor("code:cuCtxEnablePeerAccess:711@1").arg("0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "not tested"]);
     assert!(outcome.stdout.contains("cuCtxEnablePeerAccess answered CUDA_ERROR_TOO_MANY_PEERS (711)"));
     assert_eq!(outcome.status, "exit status: 2");
@@ -96,7 +103,7 @@ fn what_cannot_be_tested_is_said_and_is_no_failure_of_the_pair() {
 
 #[test]
 fn no_path_is_no_failure() {
-    let outcome = probe("").env("P2PSIM_NO_P2P", "0>1").plain();
+    let outcome = doctor("").env("P2PSIM_NO_P2P", "0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "no path"]);
     assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "proven"]);
     outcome.assert_success();
@@ -104,7 +111,7 @@ fn no_path_is_no_failure() {
 
 #[test]
 fn named_pairs_alone_are_tested() {
-    let outcome = probe("").env("P2PSIM_DEVICES", "4").arg("2>0").arg("1-3").plain();
+    let outcome = doctor("").env("P2PSIM_DEVICES", "4").arg("2>0").arg("1-3").plain();
     outcome.assert_success();
     let tested: Vec<&str> =
         outcome.stdout.lines().filter(|line| line.contains("proven")).map(|line| &line[..3]).collect();
@@ -113,24 +120,24 @@ fn named_pairs_alone_are_tested() {
 
 #[test]
 fn pair_that_is_none_or_absent_is_refused() {
-    let absent = probe("").arg("0>2").plain();
+    let absent = doctor("").arg("0>2").plain();
     assert_eq!(absent.status, "exit status: 2");
     assert!(absent.shim[0].contains("there is no GPU 2: CUDA shows 2"), "{:?}", absent.shim);
-    let none = probe("").arg("0:1").plain();
+    let none = doctor("").arg("0:1").plain();
     assert_eq!(none.status, "exit status: 2");
     assert!(none.stderr.contains("is not a pair of GPUs"), "{}", none.stderr);
 }
 
 #[test]
 fn one_device_has_no_pair() {
-    let outcome = probe("").env("P2PSIM_DEVICES", "1").plain();
+    let outcome = doctor("").env("P2PSIM_DEVICES", "1").plain();
     outcome.assert_success();
     assert!(outcome.stdout.contains("no pair: peer access needs two GPUs, and CUDA shows 1"), "{}", outcome.stdout);
 }
 
 #[test]
 fn driver_without_devices_is_said() {
-    let outcome = probe("").env("P2PSIM_DEVICES", "0").plain();
+    let outcome = doctor("").env("P2PSIM_DEVICES", "0").plain();
     assert_eq!(outcome.status, "exit status: 2");
     let said = "p2pshim: nothing was tested: cuInit answered CUDA_ERROR_NO_DEVICE (100): no GPU";
     assert!(outcome.shim[0].starts_with(said), "{:?}", outcome.shim);
@@ -143,7 +150,7 @@ fn driver_that_cannot_be_loaded_is_said() {
     let folder = scratch("driver");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("libcuda.so.1"), "").unwrap();
-    let outcome = Program::new(command()).arg("probe").env("LD_LIBRARY_PATH", folder.to_string_lossy()).plain();
+    let outcome = Program::new(command()).arg("doctor").env("LD_LIBRARY_PATH", folder.to_string_lossy()).plain();
     assert_eq!(outcome.status, "exit status: 2");
     assert!(outcome.shim[0].contains("libcuda.so.1") && outcome.shim[0].contains("Is NVIDIA's driver installed?"));
     fs::remove_dir_all(folder).unwrap();
@@ -151,7 +158,7 @@ fn driver_that_cannot_be_loaded_is_said() {
 
 #[test]
 fn json_is_what_python_reads() {
-    let outcome = probe("lost:0>1").arg("--json").plain();
+    let outcome = doctor("lost:0>1").arg("--json").plain();
     assert_eq!(outcome.status, "exit status: 1");
     let file = scratch("json");
     fs::write(&file, &outcome.stdout).unwrap();
@@ -165,13 +172,13 @@ fn json_is_what_python_reads() {
         python.stderr
     );
     fs::remove_file(file).unwrap();
-    let nothing = probe("").env("P2PSIM_DEVICES", "0").arg("--json").plain();
+    let nothing = doctor("").env("P2PSIM_DEVICES", "0").arg("--json").plain();
     assert!(nothing.stdout.contains("\"error\":\"cuInit answered CUDA_ERROR_NO_DEVICE (100)"), "{}", nothing.stdout);
 }
 
 #[test]
 fn preloaded_shim_plays_no_part() {
-    let outcome = probe("").arg("0>1").traced_to_stderr();
+    let outcome = doctor("").arg("0>1").traced_to_stderr();
     outcome.assert_success();
     outcome.assert_silent();
     assert_eq!(row(&outcome, "0>1")[3], "proven");
@@ -181,7 +188,7 @@ fn preloaded_shim_plays_no_part() {
 fn library_of_the_shim_is_not_needed() {
     let alone = scratch("alone");
     fs::copy(command(), &alone).unwrap();
-    let outcome = Program::new(&alone).arg("probe").arg("0>1").libraries("target/sim/lib").plain();
+    let outcome = Program::new(&alone).arg("doctor").arg("0>1").libraries("target/sim/lib").plain();
     outcome.assert_success();
     fs::remove_file(alone).unwrap();
 }

@@ -1,4 +1,4 @@
-//! `p2pshim probe`: proves peer access between devices with data, and tells what may stand in its way.
+//! `p2pshim doctor`: proves peer access between devices with data, and tells what may stand in its way.
 //!
 //! This process never touches a GPU, for work on one may never end. It starts another for the list of devices and one
 //! for each pair (`worker`), reads what they say (`lines`), and gives up on them when their time is over (`supervisor`).
@@ -32,7 +32,7 @@ const TIMEOUT_S: u64 = 20;
 
 /// What to probe.
 #[derive(Args)]
-pub(crate) struct ProbeArguments {
+pub(crate) struct DoctorArguments {
     /// Pairs of GPUs: 0>1 (GPU 0 reaches the memory of GPU 1) or 0-1 (both ways) [default: all]
     #[arg(value_name = "PAIR", value_delimiter = ',')]
     pairs: Vec<Pairs>,
@@ -119,7 +119,7 @@ impl Inventory {
 ///
 /// # Errors
 /// The output could not be written.
-pub(crate) fn run(arguments: &ProbeArguments, out: &mut impl Write) -> io::Result<ExitCode> {
+pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Result<ExitCode> {
     let timeout = Duration::from_secs(arguments.timeout);
     let outcome = Job { pair: None, timeout }.run();
     let inventory = Inventory::new(outcome.lines);
