@@ -92,7 +92,10 @@ fn completions_name_every_command_and_nothing_hidden() {
         }
         assert!(!script.contains("probe-worker"), "{shell}");
     }
-    assert!(text(&p2pshim(&["completions", "zhs"]).stderr).contains("[possible values: bash, elvish, fish, powershell, zsh]"));
+    assert!(
+        text(&p2pshim(&["completions", "zhs"]).stderr)
+            .contains("[possible values: bash, elvish, fish, powershell, zsh]")
+    );
 }
 
 #[test]

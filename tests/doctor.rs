@@ -176,6 +176,150 @@ fn json_is_what_python_reads() {
     assert!(nothing.stdout.contains("\"error\":\"cuInit answered CUDA_ERROR_NO_DEVICE (100)"), "{}", nothing.stdout);
 }
 
+/// What Python reads in the JSON: an expression over `r`.
+fn json(outcome: &Outcome, expression: &str) -> String {
+    let file = scratch("json");
+    fs::write(&file, &outcome.stdout).unwrap();
+    let script = format!("import json, sys\nr = json.load(open(sys.argv[1]))\nprint(({expression}))");
+    let python = Program::new("python3").arg("-c").arg(script).arg(file.to_string_lossy()).plain();
+    fs::remove_file(file).unwrap();
+    assert_eq!(python.status, "exit status: 0", "{}{}", python.stderr, outcome.stdout);
+    python.stdout
+}
+
+#[test]
+fn json_has_every_field_that_the_tables_have() {
+    let outcome = doctor("").arg("--json").plain();
+    let pair = "all(r['pairs'][0][k] > 0 for k in ['gb_per_s', 'staged_gb_per_s', 'latency_us', 'staged_latency_us'])";
+    assert_eq!(json(&outcome, pair), "True\n");
+    assert_eq!(
+        json(&outcome, "r['pairs'][0]['attributes']['native_atomics'], r['pairs'][0]['has_path']"),
+        "(True, True)\n"
+    );
+    assert_eq!(json(&outcome, "r['verdict'], r['status'], r['error'], r['simulated']"), "('safe', 0, None, False)\n");
+    assert_eq!(json(&outcome, "[x['version'] for x in r['runtimes']]"), "[13000, 12090, 11080]\n");
+    let keys = "sorted(r['devices'][0]), 'container' in r['machine'], r['machine']['gpus'][0]['numa_node']";
+    let expected = "(['bar1_bytes', 'bus_id', 'mig', 'name', 'nvlinks_up', 'ordinal', 'uuid'], True, None)\n";
+    assert_eq!(json(&outcome, keys), expected);
+    let failed = doctor("drop:0>1").arg("--json").arg("0>1").plain();
+    assert_eq!(json(&failed, "r['verdict'], len(r['advice']), r['pairs'][0]['latency_us']"), "('unsafe', 2, None)\n");
+}
+
+#[test]
+fn matrix_and_verdict_say_it_in_words() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "3").env("P2PSIM_NO_P2P", "0>2").plain();
+    outcome.assert_success();
+    let line = |start: &str| {
+        let found = outcome.stdout.lines().find(|line| line.starts_with(start));
+        found.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("Who reaches whom"), "Who reaches whom GPU 0 GPU 1 GPU 2");
+    assert!(outcome.stdout.contains("\nGPU 0                  -     yes      no\n"), "{}", outcome.stdout);
+    assert_eq!(line("native atomics"), "native atomics all that have a path");
+    let said = outcome.stdout.replace('\n', " ");
+    assert!(said.contains("Verdict: peer access can be trusted where there is a path. 0>2 have none"), "{said}");
+    let unsafe_one = doctor("drop:0>1").plain();
+    assert!(unsafe_one.stdout.contains("Verdict: UNSAFE. "), "{}", unsafe_one.stdout);
+    let none = doctor("").env("P2PSIM_NO_P2P", "0-1").plain();
+    assert!(none.stdout.contains("Verdict: there is no peer access here."), "{}", none.stdout);
+    let unknown = doctor("code:cuModuleLoadData:221@1").arg("0>1").plain();
+    assert!(unknown.stdout.contains("Verdict: not known. 0>1 could not be tested"), "{}", unknown.stdout);
+}
+
+#[test]
+fn slow_pair_is_safe_and_advised_against() {
+    let outcome = doctor("slow:0>1").plain();
+    outcome.assert_success();
+    assert_eq!(row(&outcome, "0>1")[3], "proven");
+    let said = outcome.stdout.replace('\n', " ");
+    assert!(
+        said.contains("Direct copies are slower than those through the host for 0>1: P2PSHIM_DENY='0-1'"),
+        "{said}"
+    );
+}
+
+#[test]
+fn staged_copies_are_measured_where_there_is_no_path() {
+    let outcome = doctor("").env("P2PSIM_NO_P2P", "0-1").arg("--json").arg("0>1").plain();
+    let expression = "r['pairs'][0]['gb_per_s'], r['pairs'][0]['staged_gb_per_s'] > 0, r['verdict']";
+    assert_eq!(json(&outcome, expression), "(None, True, 'no-peer-access')\n");
+}
+
+#[test]
+fn simulated_gpus_by_option_are_said_to_be_and_leave_no_verdict() {
+    let folder = scratch("cache");
+    let outcome =
+        Program::new(command()).arg("doctor").arg("--sim").arg("3").env("XDG_CACHE_HOME", folder.to_string_lossy());
+    let outcome = outcome.plain();
+    outcome.assert_success();
+    assert!(outcome.stdout.starts_with("3 simulated GPUs: nothing here is a measurement"), "{}", outcome.stdout);
+    assert_eq!(outcome.stdout.lines().filter(|line| line.contains("proven")).count(), 6);
+    assert!(!folder.exists());
+    let faulty = Program::new(command()).arg("doctor").arg("--sim").arg("2").env("P2PSIM_FAULT", "hang:1>0");
+    let faulty = faulty.arg("--timeout").arg("2").plain();
+    assert_eq!(faulty.status, "exit status: 1");
+    assert!(faulty.stdout.contains("these GPUs are simulated"), "{}", faulty.stdout);
+}
+
+#[test]
+fn simulated_gpus_that_are_not_there_are_no_verdict() {
+    let folder = scratch("alone");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(command(), folder.join("p2pshim")).unwrap();
+    let outcome = Program::new(folder.join("p2pshim")).arg("doctor").arg("--sim").arg("2").plain();
+    assert_eq!(outcome.status, "exit status: 2");
+    assert!(outcome.shim[0].contains("the simulated GPUs are not there"), "{:?}", outcome.shim);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn verdicts_are_those_that_the_shim_takes_over() {
+    let folder = scratch("cache");
+    let cache = folder.to_string_lossy().into_owned();
+    let outcome = doctor("lost:0>1").env("XDG_CACHE_HOME", &cache).plain();
+    assert!(outcome.stdout.contains(&format!("P2PSHIM_PROBE=full takes these verdicts from {cache}/p2pshim")));
+    assert_eq!(fs::read_dir(folder.join("p2pshim")).unwrap().count(), 2);
+    // The path is whole here: what the shim says it has from the doctor.
+    let copies = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
+    let said = copies.findings_apart().preloaded().shim.join("\n");
+    assert!(
+        said.contains("kernel loads: 4076 of 4096 bytes arrived as 0xff") && said.contains("found earlier"),
+        "{said}"
+    );
+    // And what it says of a whole one goes over it.
+    doctor("").env("XDG_CACHE_HOME", &cache).plain().assert_success();
+    let said = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
+    assert!(said.findings_apart().preloaded().shim.is_empty());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn old_name_of_the_command_still_works() {
+    let outcome = Program::new(command()).arg("probe").arg("--sim").arg("2").arg("0>1").plain();
+    outcome.assert_success();
+    assert_eq!(row(&outcome, "0>1")[3], "proven");
+}
+
+#[test]
+fn progress_is_for_terminals_only() {
+    let script = "\
+import os, pty, subprocess, sys
+terminal, other = pty.openpty()
+run = subprocess.Popen([sys.argv[1], 'doctor', '--sim', '2'], stdout=subprocess.PIPE, stderr=other)
+os.close(other)
+out = run.stdout.read()
+seen = b''
+try:
+    while True:
+        seen += os.read(terminal, 4096)
+except OSError:
+    pass
+print(b'] 0/2 0>1' in seen, b'] 1/2 1>0' in seen, seen.endswith(b'\\r\\x1b[K'), b'\\x1b' in out, run.wait())
+";
+    let python = Program::new("python3").arg("-c").arg(script).arg(command().to_string_lossy()).plain();
+    assert_eq!(python.stdout, "True True True False 0\n", "{}", python.stderr);
+}
+
 #[test]
 fn preloaded_shim_plays_no_part() {
     let outcome = doctor("").arg("0>1").traced_to_stderr();

@@ -1,19 +1,28 @@
-//! `p2pshim doctor`: proves peer access between devices with data, and tells what may stand in its way.
+//! `p2pshim doctor`: proves peer access between devices with data, tells what may stand in its way, and what to do.
 //!
 //! This process never touches a GPU, for work on one may never end. It starts another for the list of devices and one
 //! for each pair (`worker`), reads what they say (`lines`), and gives up on them when their time is over (`supervisor`).
 
+mod advice;
 mod cuda;
 mod kernel;
 mod lines;
 #[path = "../../src/policy/access/machine.rs"]
 mod machine;
+mod nvml;
 mod pattern;
+mod place;
+mod progress;
 mod proof;
 mod report;
+mod runtimes;
 mod supervisor;
+#[allow(dead_code, reason = "the shim reads them, and here they are written")]
+#[path = "../../src/policy/verdicts.rs"]
+mod verdicts;
 pub(crate) mod worker;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,15 +31,36 @@ use std::time::Duration;
 
 use clap::Args;
 
-use lines::{Finding, Line, Test, Verdict};
+use advice::{Conclusion, Known};
+use lines::{Attributes, Finding, Line, Test, Verdict};
 use machine::Machine;
-use report::{Device, Row};
+use place::{Joint, Place};
+use progress::Progress;
+use report::{Device, Examined, Row};
 use supervisor::Job;
+use verdicts::{Answer, Cache, Question};
+
+use crate::sim;
 
 /// How long a pair may take, in seconds, unless the user says otherwise.
 const TIMEOUT_S: u64 = 20;
 
-/// What to probe.
+/// What follows the options in the help.
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  p2pshim doctor                  all pairs
+  p2pshim doctor '0>1' 2-3        GPU 0 reaching the memory of GPU 1; 2 and 3 both ways
+  p2pshim doctor --json           for programs
+  p2pshim doctor --sim 4          on four simulated GPUs
+  P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
+                                  on two, of which one loses what its kernels write
+
+Exit status:
+  0  every pair is proven, or has no path
+  1  a pair is unsafe: it lost data, or hung
+  2  something could not be tested, or wrong usage";
+
+/// What to examine.
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
     /// Pairs of GPUs: 0>1 (GPU 0 reaches the memory of GPU 1) or 0-1 (both ways) [default: all]
@@ -39,9 +69,12 @@ pub(crate) struct DoctorArguments {
     /// After how many seconds to give up on a pair
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// Print one JSON object instead of a table
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
+    /// Examine N simulated GPUs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=sim::MOST))]
+    sim: Option<u8>,
 }
 
 /// What the user wrote for one or two pairs of ordinals.
@@ -64,12 +97,18 @@ impl FromStr for Pairs {
 }
 
 /// What the first worker tells.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct Inventory {
-    driver: i32,
+    driver: Option<i32>,
+    /// Versions of runtimes, and the names of their libraries.
+    runtimes: Vec<(i32, String)>,
     devices: Vec<Device>,
-    /// Pairs with a path.
-    paths: Vec<[usize; 2]>,
+    /// Pairs with a path, and what the driver says of them.
+    paths: Vec<([usize; 2], Option<Attributes>)>,
+    /// What NVML knows of the devices.
+    known: Vec<Known>,
+    /// Pairs that NVLink joins.
+    nvlinks: Vec<[usize; 2]>,
 }
 
 impl Inventory {
@@ -77,13 +116,36 @@ impl Inventory {
         let mut inventory = Self::default();
         for line in lines {
             match line {
-                Line::Driver(version) => inventory.driver = version,
-                Line::Device { bus_id, uuid, name, .. } => inventory.devices.push(Device { bus_id, uuid, name }),
-                Line::Path(from, to) => inventory.paths.push([from, to]),
-                Line::Begin(_) | Line::Found(..) | Line::Speed(_) | Line::Verdict(_) => {}
+                Line::Driver(version) => inventory.driver = Some(version),
+                Line::Runtime(version, name) => inventory.runtimes.push((version, name)),
+                Line::Device { bus_id, uuid, name, .. } => {
+                    inventory.devices.push(Device { bus_id, uuid, name });
+                    inventory.known.push(Known::default());
+                }
+                Line::Path(from, to) => inventory.paths.push(([from, to], None)),
+                Line::Attributes(from, to, attributes) => {
+                    let path = inventory.paths.iter_mut().find(|(pair, _)| *pair == [from, to]);
+                    path.into_iter().for_each(|(_, known)| *known = Some(attributes));
+                }
+                Line::Bar1(ordinal, bytes) => inventory.note(ordinal, |known| known.bar1 = Some(bytes)),
+                Line::Mig(ordinal, is_on) => inventory.note(ordinal, |known| known.is_mig = Some(is_on)),
+                Line::Links(ordinal, count) => inventory.note(ordinal, |known| known.links = Some(count)),
+                Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
+                Line::Begin(_) | Line::Found(..) | Line::Measuring(_) | Line::Measured(..) | Line::Verdict(_) => {}
             }
         }
         inventory
+    }
+
+    fn note(&mut self, ordinal: usize, note: impl FnOnce(&mut Known)) {
+        if let Some(known) = self.known.get_mut(ordinal) {
+            note(known);
+        }
+    }
+
+    /// Whether a pair has a path.
+    fn has_path(&self, pair: [usize; 2]) -> bool {
+        self.paths.iter().any(|(known, _)| *known == pair)
     }
 
     /// The pairs that are asked for, each once; all if none is.
@@ -114,66 +176,133 @@ impl Inventory {
     }
 }
 
-/// Probes, and answers with the exit status: 0 all proven or without a path, 1 a pair failed, 2 something could not be
+/// Examines, and answers with the exit status: 0 all proven or without a path, 1 a pair failed, 2 something could not be
 /// tested.
 ///
 /// # Errors
 /// The output could not be written.
 pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Result<ExitCode> {
+    let environment = match arguments.sim.map(sim::environment).transpose() {
+        Ok(environment) => environment.unwrap_or_default(),
+        Err(error) => {
+            eprintln!("p2pshim: nothing was tested: {error}");
+            return Ok(ExitCode::from(Conclusion::Untested.status()));
+        }
+    };
     let timeout = Duration::from_secs(arguments.timeout);
-    let outcome = Job { pair: None, timeout }.run();
+    let progress = Progress::new(1);
+    progress.show(0, "starting CUDA");
+    let outcome = Job { pair: None, timeout, environment: &environment }.run();
+    progress.clear();
     let inventory = Inventory::new(outcome.lines);
-    let bus_ids: Vec<String> = inventory.devices.iter().map(|device| device.bus_id.clone()).collect();
-    let machine = Machine::read(Path::new("/"), &bus_ids);
     let wanted = match outcome.verdict {
         Verdict::Passed => inventory.wanted(&arguments.pairs),
         Verdict::Failed(why) | Verdict::Unknown(why) => Err(why),
         Verdict::NoPath => Ok(Vec::new()),
     };
+    let mut examined = Examined::of_this_machine(inventory, arguments.sim);
     let pairs = match wanted {
         Ok(pairs) => pairs,
         Err(why) => {
+            let said = format!("p2pshim: nothing was tested: {why}");
+            examined.error = Some(why);
             if arguments.json {
-                let end = (Verdict::Unknown(String::new()).status(), Some(why.as_str()));
-                report::print_json(out, None, &machine, &inventory.devices, &[], end)?;
+                report::print_json(out, &examined)?;
             } else {
-                report::print_machine(out, &machine)?;
+                report::print_machine(out, &examined)?;
             }
             out.flush()?;
-            eprintln!("p2pshim: nothing was tested: {why}");
-            return Ok(ExitCode::from(Verdict::Unknown(why).status()));
+            eprintln!("{said}");
+            return Ok(ExitCode::from(examined.status()));
         }
     };
     if !arguments.json {
-        report::print_head(out, inventory.driver, &machine, &inventory.devices)?;
+        report::print_head(out, &examined)?;
     }
-    let mut rows = Vec::new();
-    for pair in pairs {
-        let row = probe(&inventory, pair, timeout);
+    let cache = verdict_cache().filter(|_| arguments.sim.is_none());
+    let progress = Progress::new(pairs.len());
+    for (done, pair) in pairs.into_iter().enumerate() {
+        let [from, to] = pair;
+        progress.show(done, &format!("{from}>{to}"));
+        let row = examine(&examined.inventory, pair, timeout, &environment);
+        progress.clear();
+        if let Some(cache) = &cache
+            && keep(cache, &examined.inventory, &row, arguments.timeout)
+        {
+            examined.kept_in = Some(cache.folder().to_owned());
+        }
         if !arguments.json {
             report::print_row(out, &row)?;
         }
-        rows.push(row);
+        examined.rows.push(row);
     }
-    let status = status(rows.iter().map(|row| &row.verdict));
     if arguments.json {
-        report::print_json(out, Some(inventory.driver), &machine, &inventory.devices, &rows, (status, None))?;
+        report::print_json(out, &examined)?;
     } else {
-        if rows.is_empty() {
-            writeln!(out, "no pair: peer access needs two GPUs, and CUDA shows {}", inventory.devices.len())?;
-        }
-        report::print_details(out, &rows, &machine)?;
-        report::print_machine(out, &machine)?;
+        report::print_details(out, &examined)?;
+        report::print_machine(out, &examined)?;
+        report::print_conclusion(out, &examined)?;
     }
     out.flush()?;
-    Ok(ExitCode::from(status))
+    Ok(ExitCode::from(examined.status()))
 }
 
-/// Has a pair proven, if the hardware has a path.
-fn probe(inventory: &Inventory, pair: [usize; 2], timeout: Duration) -> Row {
-    let mut row = Row { pair, findings: [None, None, None], speed: None, verdict: Verdict::NoPath, left_behind: None };
-    let Some(uuids) = inventory.uuids(pair).filter(|_| inventory.paths.contains(&pair)) else { return row };
-    let outcome = Job { pair: Some(uuids), timeout }.run();
+impl Examined {
+    /// What is known before any pair is tested. Simulated GPUs have no place on the machine.
+    fn of_this_machine(inventory: Inventory, simulated: Option<u8>) -> Self {
+        let root = Path::new("/");
+        let bus_ids: Vec<String> = inventory.devices.iter().map(|device| device.bus_id.clone()).collect();
+        let bus_ids = if simulated.is_some() { Vec::new() } else { bus_ids };
+        Self {
+            machine: Machine::read(root, &bus_ids),
+            places: bus_ids.iter().map(|bus_id| Place::read(root, bus_id)).collect(),
+            container: place::container(root),
+            inventory,
+            simulated,
+            rows: Vec::new(),
+            error: None,
+            kept_in: None,
+        }
+    }
+
+    /// What joins a pair.
+    fn joint(&self, pair: [usize; 2]) -> Joint {
+        if self.inventory.nvlinks.contains(&pair) {
+            return Joint::NvLink;
+        }
+        let [one, other] = pair.map(|ordinal| self.machine.gpus.get(ordinal).zip(self.places.get(ordinal)));
+        one.zip(other).map_or(Joint::Unseen, |(one, other)| Joint::of_pci([one, other]))
+    }
+
+    /// What is known of each GPU, by NVML or else by sysfs.
+    fn known(&self) -> Vec<Known> {
+        let places = self.places.iter().map(Some).chain(std::iter::repeat(None));
+        let with_place = |(known, place): (&Known, Option<&Place>)| Known {
+            bar1: known.bar1.or(place.and_then(|place| place.bar1)),
+            ..known.clone()
+        };
+        self.inventory.known.iter().zip(places).map(with_place).collect()
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let machine = Some(&self.machine).filter(|_| self.simulated.is_none());
+        advice::advice(&self.rows, machine, &self.known(), |pair| self.joint(pair))
+    }
+
+    fn conclusion(&self) -> Conclusion {
+        if self.error.is_some() { Conclusion::Untested } else { Conclusion::of(&self.rows) }
+    }
+
+    fn status(&self) -> u8 {
+        self.conclusion().status()
+    }
+}
+
+/// Has a pair proven, if the hardware has a path, and measured.
+fn examine(inventory: &Inventory, pair: [usize; 2], timeout: Duration, environment: &[(OsString, OsString)]) -> Row {
+    let mut row = Row::new(pair, Verdict::NoPath);
+    let Some(uuids) = inventory.uuids(pair) else { return row };
+    let outcome = Job { pair: Some(uuids), timeout, environment }.run();
     for line in outcome.lines {
         match line {
             Line::Found(test, finding) => {
@@ -182,18 +311,44 @@ fn probe(inventory: &Inventory, pair: [usize; 2], timeout: Duration) -> Row {
                     *place = Some(finding);
                 }
             }
-            Line::Speed(speed) => row.speed = Some(speed),
+            Line::Measured(way, measure) => row.set_measure(way, measure),
             _ => {}
         }
     }
-    (row.verdict, row.left_behind) = (outcome.verdict, outcome.left_behind);
+    // That a pair without a path could not be measured says nothing of peer access.
+    if inventory.has_path(pair) {
+        row.verdict = outcome.verdict;
+    }
+    row.left_behind = outcome.left_behind;
     row
 }
 
-/// The exit status for all pairs: a failure outweighs what could not be tested.
-fn status<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> u8 {
-    let all: Vec<u8> = verdicts.map(Verdict::status).collect();
-    [1, 2].into_iter().find(|status| all.contains(status)).unwrap_or_default()
+/// Where `P2PSHIM_PROBE=full` looks for verdicts, if there is a place for them.
+fn verdict_cache() -> Option<Cache> {
+    // SAFETY: geteuid takes and touches nothing.
+    let user = unsafe { libc::geteuid() };
+    Cache::of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"), user, |write| write())
+}
+
+/// Keeps the verdict on a pair for the shim; answers whether it is kept.
+fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64) -> bool {
+    let is_hung = row.findings.iter().any(|finding| matches!(finding, Some(Finding::Hung(_))));
+    let answer = match &row.verdict {
+        Verdict::Passed => Answer::Passed,
+        // A user may be less patient than the shim.
+        Verdict::Failed(why) if !is_hung || timeout >= TIMEOUT_S => Answer::Failed(why.clone()),
+        Verdict::Failed(_) | Verdict::NoPath | Verdict::Unknown(_) => return false,
+    };
+    let [from, to] = row.pair.map(|ordinal| inventory.devices.get(ordinal).cloned());
+    let (Some(from), Some(to), Some(driver_version)) = (from, to, inventory.driver) else { return false };
+    let question = Question {
+        from_uuid: from.uuid,
+        from_bus_id: from.bus_id,
+        to_uuid: to.uuid,
+        to_bus_id: to.bus_id,
+        driver_version,
+    };
+    verdicts::key(&question).is_some_and(|key| cache.put(&key, &answer))
 }
 
 /// What is said of a test that did not end.
@@ -245,12 +400,42 @@ mod tests {
     }
 
     #[test]
-    fn status_failure_outweighs_what_could_not_be_tested() {
-        let (failed, unknown) = (Verdict::Failed(String::new()), Verdict::Unknown(String::new()));
-        assert_eq!(status([Verdict::Passed, Verdict::NoPath].iter()), 0);
-        assert_eq!(status([Verdict::Passed, unknown.clone()].iter()), 2);
-        assert_eq!(status([unknown, failed, Verdict::Passed].iter()), 1);
-        assert_eq!(status([].iter()), 0);
+    fn inventory_attributes_are_those_of_their_pair() {
+        let attributes = Attributes { rank: 1, atomics: true, arrays: false };
+        let lines = vec![Line::Path(0, 1), Line::Path(1, 0), Line::Attributes(1, 0, attributes), Line::Mig(7, true)];
+        let inventory = Inventory::new(lines);
+        assert_eq!(inventory.paths, [([0, 1], None), ([1, 0], Some(attributes))]);
+        assert!(inventory.has_path([0, 1]) && !inventory.has_path([0, 2]) && inventory.known.is_empty());
+    }
+
+    #[test]
+    fn keep_only_what_is_a_verdict_on_the_pair() {
+        let folder = std::env::temp_dir().join(format!("p2pshim-doctor-{}", std::process::id()));
+        let cache = Cache::of(Some(folder.clone().into()), None, own_user(), |write| write()).unwrap();
+        let inventory = inventory(2);
+        let row = |verdict: Verdict, finding: Option<Finding>| Row {
+            findings: [finding, None, None],
+            ..Row::new([0, 1], verdict)
+        };
+        let failed = || Verdict::Failed("gone".to_owned());
+        let hung = || Some(Finding::Hung(String::new()));
+        for (verdict, finding, timeout, expected) in [
+            (Verdict::Passed, None, TIMEOUT_S, true),
+            (failed(), None, 1, true),
+            (failed(), hung(), 1, false),
+            (failed(), hung(), TIMEOUT_S, true),
+            (Verdict::Unknown(String::new()), None, TIMEOUT_S, false),
+            (Verdict::NoPath, None, TIMEOUT_S, false),
+        ] {
+            let said = format!("{verdict:?} {finding:?} {timeout}");
+            assert_eq!(keep(&cache, &inventory, &row(verdict, finding), timeout), expected, "{said}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn own_user() -> u32 {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata("/proc/self").unwrap().uid()
     }
 
     #[test]

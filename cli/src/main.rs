@@ -73,13 +73,12 @@ enum Command {
         #[arg(long, conflicts_with = "id")]
         markdown: bool,
     },
-    /// Prove peer access between GPUs with data, and tell what may stand in its way
+    /// Tell whether peer access between GPUs can be trusted on this machine, and what to do if not
     ///
     /// For each pair a process of its own copies known data by the copy engines, has a kernel load from and store to the
-    /// peer's memory, and reads back what arrived. The shim plays no part in it.
-    ///
-    /// Exit status: 0 every pair is proven or has no path, 1 a pair lost data or hung, 2 something could not be tested.
-    #[command(alias = "probe")]
+    /// peer's memory, reads back what arrived, and measures copies that are direct and copies through the host. The shim
+    /// plays no part in it; its P2PSHIM_PROBE=full takes the verdicts over.
+    #[command(alias = "probe", after_long_help = doctor::AFTER_HELP)]
     Doctor(DoctorArguments),
     /// Print what a shell needs to complete this command's arguments
     #[command(after_long_help = "Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
