@@ -219,6 +219,23 @@ fn children_get_the_shim_too() {
     assert_eq!(processes.len(), 2, "{:?}", outcome.shim);
 }
 
+#[test]
+fn trace_has_a_file_for_each_process_in_a_folder_that_is_made() {
+    let folder = scratch("traces");
+    let deep = folder.join("of/a/run");
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let script = "cd / && { \"$0\" & \"$0\" & wait; } >/dev/null";
+    let outcome = run(&["--sim", "2", "--trace", &deep.to_string_lossy(), "sh", "-c", script, &case]);
+    outcome.assert_success();
+    outcome.assert_silent();
+    assert_eq!(fs::read_dir(&deep).unwrap().count(), 2);
+    assert_eq!(fs::metadata(&deep).unwrap().permissions().mode() & 0o777, 0o700);
+    fs::remove_dir_all(folder).unwrap();
+    let outcome = run(&["--trace", "/proc/no-such", "echo", "run"]);
+    assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""));
+    assert!(said(&outcome).contains("the folder of the trace, /proc/no-such, cannot be made: "), "{}", said(&outcome));
+}
+
 /// A program that says which of these signals it gets, for so many seconds.
 const COUNTS: &str = "\
 import os, signal, sys, time

@@ -29,6 +29,9 @@ const NOT_FOUND: u8 = 127;
 /// The option of the shim that says where traces go.
 const TRACE: &str = "P2PSHIM_TRACE";
 
+/// Whether there is a report to print at the end. With one, a run without `--trace` keeps its trace in a temporary folder.
+const HAS_REPORT: bool = false;
+
 /// What follows the options in the help.
 const AFTER_HELP: &str = "\
 Examples:
@@ -68,7 +71,7 @@ impl FromArgMatches for RunArguments {
         Ok(Self {
             settings: options::settings(matches),
             simulated: matches.get_one("sim").copied(),
-            reports: !matches.try_get_one("no-report").ok().flatten().copied().unwrap_or(false),
+            reports: HAS_REPORT && !matches.get_flag("no-report"),
             command,
         })
     }
@@ -92,8 +95,8 @@ impl Args for RunArguments {
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
         let program = program.help("The program with its arguments; everything after its name is its own");
-        let reports = options::has(TRACE);
-        let command = command.arg(simulated).args(reports.then_some(no_report)).args(options::arguments()).arg(program);
+        let command =
+            command.arg(simulated).args(HAS_REPORT.then_some(no_report)).args(options::arguments()).arg(program);
         command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
     }
 
@@ -166,9 +169,14 @@ fn prepare(
         command.envs(sim::environment(devices)?);
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
-    let named = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| value.clone());
-    let named = named.or_else(|| std::env::var_os(TRACE)).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let traces = Traces::new(named, arguments.reports && options::has(TRACE))?;
+    let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));
+    if let Some(folder) = &asked {
+        // The shim would make the last part of the path only, and go on without.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| format!("the folder of the trace, {}, cannot be made: {error}", folder.display()))?;
+    }
+    let named = asked.or_else(|| std::env::var_os(TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from));
+    let traces = Traces::new(named, arguments.reports)?;
     if let Some(folder) = traces.folder() {
         command.env(TRACE, folder);
     }

@@ -15,12 +15,14 @@ const TITLE: &str = "Options of the shim";
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     variables().map(|variable| {
         let name = name(variable);
+        let values = shown(variable.c_values());
         let default = match shown(variable.c_default()) {
             "" => String::new(),
             default => format!("; default: {default}"),
         };
-        let values = shown(variable.c_values());
-        let help = format!("{} [{name}{default}]", shown(variable.c_help()));
+        // What is more than a word does not fit where the value stands.
+        let explained = if values.contains(' ') { format!(": {values}") } else { String::new() };
+        let help = format!("{} [{name}{explained}{default}]", shown(variable.c_help()));
         let argument = Arg::new(name).long(long_name(name)).help_heading(TITLE).allow_hyphen_values(false);
         if are_words(values) {
             let parser = PossibleValuesParser::new(values.split('|')).map(OsString::from);
@@ -31,9 +33,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
                 .value_parser(ValueParser::new(parser));
         }
         let parser = OsStringValueParser::new().try_map(move |value| checked(variable, value));
-        let value_name = value_name(values);
-        let explained = if value_name == "VALUE" { format!("; VALUE is {values}") } else { String::new() };
-        argument.help(help + &explained).value_name(value_name).value_parser(ValueParser::new(parser))
+        argument.help(help).value_name(value_name(values)).value_parser(ValueParser::new(parser))
     })
 }
 
@@ -45,11 +45,6 @@ pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
             Some((name(variable).into(), value.clone()))
         })
         .collect()
-}
-
-/// Whether the shim has an option of that name.
-pub(super) fn has(name: &str) -> bool {
-    variables().any(|variable| self::name(variable) == name)
 }
 
 fn variables() -> impl Iterator<Item = Variable> {
