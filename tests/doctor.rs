@@ -293,6 +293,48 @@ fn verdicts_are_those_that_the_shim_takes_over() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// A management library that knows the simulated GPUs: both have 18 NVLinks, a small BAR1, and the second is divided.
+const NVML: &str = r#"
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    *device = (void *)(long)(1 + (uuid[strlen(uuid) - 1] - '0'));
+    return strncmp(uuid, "GPU-", 4) != 0;
+}
+int nvmlDeviceGetBAR1MemoryInfo(void *device, unsigned long long *memory) { memory[0] = 256ULL << 20; return 0; }
+int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *later) { *now = device == (void *)2; *later = 0; return 0; }
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *state) { *state = 1; return link < 18 ? 0 : 2; }
+int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) { *status = index == 2 && one < other ? 0 : 1; return 0; }
+"#;
+
+#[test]
+fn management_library_tells_of_nvlink_mig_and_bar1() {
+    let folder = scratch("nvml");
+    fs::create_dir(&folder).unwrap();
+    let source = folder.join("nvml.c");
+    fs::write(&source, NVML).unwrap();
+    let library = folder.join("libnvidia-ml.so.1");
+    let built = std::process::Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(built.unwrap().success());
+    let path = format!("{}:{}", folder.display(), support::path("target/sim/lib").display());
+    let doctor = doctor("").env("LD_LIBRARY_PATH", path);
+    let outcome = doctor.plain();
+    outcome.assert_success();
+    for said in [
+        "\nGPU 0                  -  NVLink\nGPU 1                yes       -\n",
+        "NVLink: NVLink joins them; yes: they have a path",
+        "BAR1 256 MiB; MIG on; NVLinks up: 18",
+        "MIG divides GPU 1: ",
+        "BAR1 of GPU 0 and 1 is 256 MiB or less",
+    ] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let outcome = doctor.arg("--json").plain();
+    let expression = "r['devices'][1]['mig'], r['devices'][0]['nvlinks_up'], [p['link'] for p in r['pairs']]";
+    assert_eq!(json(&outcome, expression), "(True, 18, ['NVLink', None])\n");
+    fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn old_name_of_the_command_still_works() {
     let outcome = Program::new(command()).arg("probe").arg("--sim").arg("2").arg("0>1").plain();

@@ -143,6 +143,16 @@ mod tests {
     }
 
     #[test]
+    fn hanging_while_measuring_keeps_the_verdict() {
+        let job = Job { pair: None, timeout: Duration::from_secs(1), environment: &[] };
+        let mut lines = vec![Line::Begin(Test::Stores)];
+        assert_eq!(job.hanging(&mut lines).status(), 1);
+        let mut lines = vec![Line::Begin(Test::Stores), Line::Measuring(Verdict::Passed)];
+        assert_eq!(job.hanging(&mut lines), Verdict::Passed);
+        assert_eq!(lines.len(), 2, "and no test is blamed");
+    }
+
+    #[test]
     fn end_process_that_does_not_end_is_killed() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         assert!(end(&mut child).is_some_and(|status| !status.success()));
