@@ -603,6 +603,33 @@ fn adversary_limit_with_nothing_to_give_up_answers_at_once() {
     same_preloaded("limit_beside_graph", &[], &[("P2PSIM_DEVICES", "3"), ("P2PSIM_MAX_PEERS", "1")]);
 }
 
+/// Work of contexts that the pair's own know nothing of is seen before a link is closed.
+#[test]
+fn adversary_third_context_copies_between_what_is_being_given_up() {
+    for how in ["stream", "default", "ordinary", "created"] {
+        for without in ["", "1>0"] {
+            let few = [("P2PSIM_DEVICES", "3"), ("P2PSIM_MAX_PEERS", "1"), ("P2PSIM_NO_P2P", without)];
+            same_preloaded("limit_third_context", &[how], &few);
+            same_preloaded("limit_third_context", &[how], &[&few[..], &[("P2PSHIM_VALIDATE", "off")]].concat());
+        }
+    }
+}
+
+/// So is what other threads copy meanwhile.
+#[test]
+fn adversary_threads_copy_by_what_is_being_given_up() {
+    for without in ["", "1>0"] {
+        let few = [("P2PSIM_DEVICES", "3"), ("P2PSIM_MAX_PEERS", "1"), ("P2PSIM_NO_P2P", without)];
+        same_preloaded("limit_threads", &["200"], &few);
+        let told =
+            few.iter().fold(Program::case("limit_threads").arg("20"), |case, (name, value)| case.env(name, *value));
+        let told = told.env("P2PSHIM_LOG", "info").preloaded();
+        let given_up =
+            told.shim.iter().filter(|line| line.contains(" given up for another peer: a context can")).count();
+        assert!(given_up > 10, "only {given_up} times: {:#?}", told.shim);
+    }
+}
+
 #[test]
 fn adversary_denied_pair_is_hardware_without_a_path_for_pools_and_mappings() {
     let program = Program::case("deny_pools").env("P2PSIM_DEVICES", "3");

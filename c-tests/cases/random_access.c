@@ -8,9 +8,9 @@
  *
  * In one sequence of ten, four threads share the devices. Each enables from contexts of its own, so that no answer
  * depends on who comes first. No access that a thread has is closed while another one's copies are under way: they would
- * end with an error, and their context with them. What was never enabled is disabled at any time. At the limit of peers the
- * shim gives up pairs, and does not see what streams of a third context copy, as it documents: there, one thread at a time
- * copies or enables.
+ * end with an error, and their context with them. What was never enabled is disabled at any time, and whoever enables does so
+ * beside other threads' peer copies, at the limit of peers as well. Only ordinary copies are not made beside that: one that begins
+ * in the moment in which the shim gives a pair up may end with an error, as it documents.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -102,6 +102,7 @@ static int retained[DEVICES];
 static pthread_mutex_t retaining = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t barrier;
 static pthread_rwlock_t under_way = PTHREAD_RWLOCK_INITIALIZER; /* read by who copies, written by who closes */
+static pthread_rwlock_t ordinary = PTHREAD_RWLOCK_INITIALIZER; /* at the limit: read by such copies, written by who enables */
 static int reset_now; /* the device that was reset between two phases, or -1 */
 static bool logging, limited;
 
@@ -275,9 +276,7 @@ static void begin_closing(struct world *w)
 
 static void begin_copying(struct world *w)
 {
-    if (limited)
-        begin_closing(w);
-    else if (!w->alone)
+    if (!w->alone)
         REQUIRE(pthread_rwlock_rdlock(&under_way) == 0);
 }
 
@@ -332,9 +331,9 @@ static CUcontext some_peer(struct world *w)
 
 static void enable(struct world *w)
 {
-    bool runtime = by_runtime(w);
-    if (limited)
-        begin_closing(w);
+    bool runtime = by_runtime(w), waits = limited && !w->alone;
+    if (waits)
+        REQUIRE(pthread_rwlock_wrlock(&ordinary) == 0);
     stand_somewhere(w, runtime);
     unsigned flags = draw(w, 12) == 0;
     note(w, "enable flags %u ", flags);
@@ -345,8 +344,8 @@ static void enable(struct world *w)
     } else {
         w->has_enabled |= answer(w, cuCtxEnablePeerAccess(some_peer(w), flags)) == 0;
     }
-    if (limited)
-        end_either(w);
+    if (waits)
+        REQUIRE(pthread_rwlock_unlock(&ordinary) == 0);
 }
 
 static void disable(struct world *w)
@@ -716,6 +715,11 @@ static bool is_async(enum form form)
            form == DRIVER_PLAIN_ASYNC;
 }
 
+static bool is_ordinary(enum form form)
+{
+    return form == RUNTIME_PLAIN || form == RUNTIME_PLAIN_ASYNC || form == DRIVER_PLAIN || form == DRIVER_PLAIN_ASYNC;
+}
+
 static bool is_3d(enum form form)
 {
     return form == RUNTIME_3D || form == RUNTIME_3D_ASYNC || form == DRIVER_3D || form == DRIVER_3D_ASYNC;
@@ -919,7 +923,10 @@ static void copy(struct world *w)
     size_t step = is_3d(c.form) || asked.width > 64 ? 0 : 4, most = span(&asked) + step * (times - 1);
     note(w, "copy form %d, %d>%d, kinds %d>%d, %zu bytes, %u times", (int)c.form, src->device, dst->device,
          (int)src->kind, (int)dst->kind, asked.width * asked.height * asked.depth, times);
+    bool waits = limited && !w->alone && is_ordinary(c.form);
     begin_copying(w);
+    if (waits)
+        REQUIRE(pthread_rwlock_rdlock(&ordinary) == 0);
     for (unsigned i = 0; i < times; i++) {
         int code = perform(&c);
         fold(w, (uint64_t)code);
@@ -933,6 +940,8 @@ static void copy(struct world *w)
             c.src += step;
     }
     settle(w);
+    if (waits)
+        REQUIRE(pthread_rwlock_unlock(&ordinary) == 0);
     end_either(w);
     inspect(w, dst, 0, most);
 }

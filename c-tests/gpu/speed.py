@@ -1,8 +1,11 @@
 """Checks that measure: what the shim makes faster, and what that costs. They run one at a time."""
 
+import glob
+import json
+import subprocess
 from statistics import median
 
-from harness import BUILD, Failed, Run, build, judge, table
+from harness import BUILD, HERE, Failed, Run, build, judge, report, table
 
 ROUNDS = 5
 
@@ -12,6 +15,8 @@ LEAST_POOL = 0.98  # bandwidth between pools, preloaded, to that between ordinar
 MOST_SPINNING_MS = 50  # a call while kernels on both GPUs spin
 MOST_FIRST_USE_MS = 20  # first use of a pair, beyond what the driver's own enabling takes
 LEAST_AFTERWARDS = 0.9  # bandwidth after the first use: direct, or not
+MOST_TRACED = 1.05  # host time of a copy that is recorded, runtime and driver call together, to that of the plain program
+MOST_OFF = 0.02  # by how much the report's bandwidth may be off what the program measures itself
 MOST_ALLOCATION = 1.5  # time of an allocation to that with the same access enabled by the program
 
 
@@ -167,3 +172,65 @@ def alloc_cost():
     most = max(mine / theirs for peers in app for mine, theirs in zip(app[peers], enables[0,]))
     judge(most <= MOST_ALLOCATION, "alloc_cost, P2PSHIM_ACCESS=app",
           f"at most {most:.2f} of the time without peers, limit {MOST_ALLOCATION}")
+
+
+def cupti():
+    """The library that traces by CUPTI, for comparison; none if there is no CUPTI here."""
+    headers = glob.glob("/usr/local/cuda*/**/cupti.h", recursive=True) + glob.glob("/usr/lib/python3*/**/cupti.h", recursive=True)
+    libraries = glob.glob("/usr/local/cuda*/**/libcupti.so", recursive=True)
+    if not headers or not libraries:
+        return None
+    library = BUILD / "libcupti_traces.so"
+    command = ["nvcc", "-O1", "-shared", "-Xcompiler", "-fPIC", f"-I{headers[0].rsplit('/', 1)[0]}", "-o", library,
+               HERE / "cupti_traces.c", f"-L{libraries[0].rsplit('/', 1)[0]}", "-lcupti",
+               "-Xlinker", f"-rpath={libraries[0].rsplit('/', 1)[0]}"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"cupti_traces.c does not compile: {done.stderr[-300:]}")
+    return library
+
+
+def trace_cost():
+    """What recording costs the host, beside what other tracers are made of."""
+    program = build("enqueue.c", "shared")
+    traces = {"preload": True, "P2PSHIM_TRACE": str(BUILD / "traces"), "P2PSHIM_TRACE_LIMIT": "4G"}
+    programs = {
+        "plain": ([program, "small"], {}),
+        "preloaded": ([program, "small"], {"preload": True}),
+        "traced": ([program, "small"], traces),
+        "GPU_TIMING=off": ([program, "small"], {**traces, "P2PSHIM_GPU_TIMING": "off"}),
+        "GPU_TIMING=all": ([program, "small"], {**traces, "P2PSHIM_GPU_TIMING": "all"}),
+    }
+    library = cupti()
+    if library:
+        for how in ("activity", "callbacks"):
+            programs[f"CUPTI {how}"] = ([program, "small"], {"CUDA_INJECTION64_PATH": str(library), "CUPTI_TRACES": how})
+    else:
+        report("skipped", "trace_cost, CUPTI", "there is no cupti.h and libcupti.so under /usr/local/cuda*")
+    answers = {name: medians(rounds, 2)[0, 1] for name, rounds in alternate(programs).items()}
+    plain = answers["plain"]
+    print(f"        cudaMemcpyPeerAsync of 4 bytes, ns a call: median and mean of rows of 200; medians of {ROUNDS} runs")
+    table([["", *answers]] + [[what, *(f"{answer[column]:.0f} ({answer[column] / plain[column]:.3f})"
+                                       for answer in answers.values())] for column, what in enumerate(("median", "mean"))])
+    ratios = [mine / theirs for mine, theirs in zip(answers["traced"], plain)]
+    judge(ratios[0] <= MOST_TRACED, "trace_cost, cudaMemcpyPeerAsync",
+          f"recorded {ratios[0]:.3f} of plain by medians, {ratios[1]:.3f} by means, limit {MOST_TRACED}")
+
+
+def trace_bandwidth():
+    """The report's bandwidth on the GPU against what the program measures itself."""
+    program, off = build("enqueue.c", "static"), {}
+    for mode in ("all", "sample"):
+        folder = BUILD / f"large-{mode}"
+        run = Run([program, "large"], preload=True, trace=False, P2PSHIM_TRACE=str(folder), P2PSHIM_GPU_TIMING=mode)
+        (_, _, own), = run.numbers()
+        done = subprocess.run([HERE / "p2pshim", "report", "--json", folder], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failed(f"p2pshim report ends with {done.returncode}: {done.stderr}")
+        pair, = json.loads(done.stdout)["pairs"]
+        path, = pair["paths"]
+        off[mode] = abs(path["gb_per_s"] / own - 1)
+        print(f"        {mode}: {own:.1f} GB/s by the program's events, {path['gb_per_s']:.1f} in the report, of "
+              f"{path['device_calls']} of {path['calls']} copies")
+    judge(max(off.values()) <= MOST_OFF, "trace_bandwidth",
+          f"off by at most {max(off.values()):.4f}, limit {MOST_OFF}")

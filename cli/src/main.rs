@@ -1,7 +1,7 @@
-//! The p2pshim command: what the shim intercepts, how it is configured, what its findings mean, and whether peer access can
-//! be trusted.
+//! The p2pshim command: what the shim intercepts, how it is configured, what its findings mean, whether peer access can be
+//! trusted, and what traces tell.
 //!
-//! For all but the last it loads the shim and reads everything through its C interface, so that it tells what the library
+//! For all but the last two it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
 #[allow(dead_code, reason = "the shim reads its options; here they become arguments")]
@@ -10,6 +10,7 @@ mod config;
 mod doctor;
 mod explain;
 mod pages;
+mod report;
 mod run;
 mod shim;
 mod sim;
@@ -23,6 +24,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use doctor::DoctorArguments;
 use doctor::worker::{self, WorkerArguments};
 use pages::{CompletionsArguments, ManArguments};
+use report::ReportArguments;
 use run::RunArguments;
 use shim::{Api, Shim, Variable};
 
@@ -80,6 +82,14 @@ enum Command {
     /// plays no part in it; its P2PSHIM_PROBE=full takes the verdicts over.
     #[command(alias = "probe", after_long_help = doctor::AFTER_HELP)]
     Doctor(DoctorArguments),
+    /// Report what trace files tell: copies, their paths and costs, findings, errors, calls that never returned
+    ///
+    /// Traces of all ranks and hosts of a job can be read together. Without an option the report is for people, on standard
+    /// output.
+    ///
+    /// Exit status: 0 all was read, 1 there is no report (no trace, none that can be read, or the output cannot be written),
+    /// 2 wrong arguments, 3 there is a report, but files were damaged, cut off, or of a later version.
+    Report(Box<ReportArguments>),
     /// Print what a shell needs to complete this command's arguments
     #[command(after_long_help = "Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
         p2pshim completions zsh >~/.zfunc/_p2pshim\n  p2pshim completions fish >~/.config/fish/completions/p2pshim.fish")]
@@ -123,6 +133,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Doctor(arguments) => return Ok(doctor::run(arguments, &mut out)?),
         Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments),
         Command::Man(arguments) => pages::write_man(&mut out, Arguments::command(), arguments)?,
+        Command::Report(arguments) => {
+            // It writes by itself.
+            drop(out);
+            return report::run(arguments);
+        }
         Command::ProbeWorker(arguments) => {
             // It writes from two threads.
             drop(out);

@@ -78,6 +78,10 @@ macro_rules! for_each_function {
             state  driver  11020 cuMemPoolImportFromShareableHandle(pool_out: Pointer, handle: Pointer, handleType: Int, flags: UInt64);
             state  driver  11020 cuMemPoolDestroy(pool: Pointer);
             state  driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
+            state  driver   2000 cuCtxCreate(pctx: Pointer, flags: UInt, dev: Ordinal);
+            state  driver   3020 cuCtxCreate_v2(pctx: Pointer, flags: UInt, dev: Ordinal);
+            state  driver  11040 cuCtxCreate_v3(pctx: Pointer, paramsArray: Pointer, numParams: Int, flags: UInt, dev: Ordinal);
+            state  driver  12050 cuCtxCreate_v4(pctx: Pointer, ctxCreateParams: Pointer, flags: UInt, dev: Ordinal);
             state  driver   2000 cuCtxDestroy(ctx: Context);
             state  driver   4000 cuCtxDestroy_v2(ctx: Context);
             state  driver  12040 cuGreenCtxDestroy(hCtx: Pointer);

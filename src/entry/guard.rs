@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, compiler_fence};
 use std::time::Instant;
 
 use super::exports::entrance;
@@ -24,7 +25,7 @@ use crate::policy::validate::Kind;
 use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
-use crate::record::{self, Event, trace};
+use crate::record::{self, Event, counters, trace};
 
 /// What the shim does with calls; decided at the first GPU call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -168,6 +169,12 @@ pub(super) fn is_in_a_child() -> bool {
     is_child
 }
 
+/// Whether hooks do nothing but forward.
+#[inline(always)]
+pub(crate) fn only_forwards() -> bool {
+    MODE.load(Relaxed) == Mode::Forward as u8
+}
+
 /// Whether look-ups hand out hooks.
 pub(crate) fn hands_out_hooks() -> bool {
     mode() != Mode::Forward
@@ -205,6 +212,29 @@ pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
 pub(crate) struct Call {
     function: Function,
     stack: usize,
+}
+
+/// Where a call stands that must not meet the closing of a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is forwarded as it came, or may meet it.
+    Outside,
+    /// In the gate, since a call around it does.
+    Nested,
+    /// In the gate, which it has to [`Call::leave`].
+    Inside,
+}
+
+/// Waits until the gate is open.
+#[cold]
+fn wait_at_the_gate() {
+    // SAFETY: the block is this thread's own; the reference ends with the statement.
+    let shard = unsafe { &*thread::current() }.shard;
+    // Nobody opens it there.
+    if is_in_a_child() {
+        return;
+    }
+    fenced(|| ACCESS.gate().wait(shard));
 }
 
 /// By which route a call came.
@@ -400,6 +430,42 @@ impl Call {
             unseen(|| record::log::unavailable(self.function, answer));
         }
         answer
+    }
+
+    /// Enters the gate, unless calls are only forwarded.
+    ///
+    /// A thread that leaves the real function otherwise than by returning stands in the gate for ever: nothing is closed any
+    /// more.
+    #[inline(always)]
+    pub(crate) fn enter(self) -> Standing {
+        const FORWARD: u8 = Mode::Forward as u8;
+        if !policy::passes_gate(self.function) || MODE.load(Relaxed) == FORWARD {
+            return Standing::Outside;
+        }
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        if thread.inside {
+            return Standing::Nested;
+        }
+        if ACCESS.gate().enter(&mut thread.shard) {
+            wait_at_the_gate();
+        }
+        // After that, and before it is left again: a signal handler's copies count as well.
+        compiler_fence(SeqCst);
+        thread.inside = true;
+        Standing::Inside
+    }
+
+    /// Leaves the gate, if it was entered.
+    #[inline(always)]
+    pub(crate) fn leave(self, standing: Standing) {
+        if standing == Standing::Inside {
+            // SAFETY: the block is this thread's own; no other reference to it lives.
+            let thread = unsafe { &mut *thread::current() };
+            thread.inside = false;
+            compiler_fence(SeqCst);
+            ACCESS.gate().leave(thread.shard);
+        }
     }
 
     /// Decides about a copy, if all that it takes is known. The values are the program's arguments.
@@ -662,6 +728,18 @@ impl Call {
                 self.note_kept(values, ret);
                 self.note_stream(stream, ret);
             }
+            (
+                Function::cuCtxCreate
+                | Function::cuCtxCreate_v2
+                | Function::cuCtxCreate_v3
+                | Function::cuCtxCreate_v4
+                | Function::cuStreamCreate
+                | Function::cuStreamCreateWithPriority,
+                _,
+            ) if ret == Code::SUCCESS => {
+                unseen(|| ACCESS.sees_context(&RealDriver));
+                self.note_made(values);
+            }
             (Function::cuArrayDestroy, _) => self.note_kept(values, ret),
             _ if ret == Code::SUCCESS => self.note_made(values),
             _ => {}
@@ -715,12 +793,23 @@ impl Call {
         });
     }
 
-    /// Counts a copy that was made.
+    /// Counts a call that was made.
     #[inline(always)]
-    pub(crate) fn count(self, decision: Decision<'_>) {
-        if let Some(traffic) = &decision.traffic {
+    pub(crate) fn count(self, ret: Code) {
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let shard = &mut unsafe { &mut *thread::current() }.shard;
+        counters::count_call(shard, self.function, ret != Code::SUCCESS);
+    }
+
+    /// The same of a copy, whose bytes are counted too if it was made.
+    #[inline(always)]
+    pub(crate) fn count_copy(self, decision: Decision<'_>, ret: Code) {
+        self.count(ret);
+        if let Some(traffic) = &decision.traffic
+            && ret == Code::SUCCESS
+        {
             // SAFETY: the block is this thread's own; no other reference to it lives.
-            record::counters::count(&mut unsafe { &mut *thread::current() }.shard, traffic);
+            counters::count(&mut unsafe { &mut *thread::current() }.shard, traffic);
         }
     }
 
@@ -749,9 +838,10 @@ impl Call {
     #[inline(always)]
     fn begin_record(self, depth: usize) -> Option<Begun> {
         let address = self.return_address() as usize;
-        let site = match trace::known_site(address) {
+        let trace = trace::file()?;
+        let site = match trace.known_site(address) {
             Some(site) => site,
-            None => unseen(|| trace::new_site(address)),
+            None => unseen(|| trace.new_site(address)),
         };
         let begun = {
             // SAFETY: the block is this thread's own; the reference ends with this block.
@@ -761,24 +851,22 @@ impl Call {
                 thread.timing_cost = 0;
             }
             thread.last = None;
-            thread.segment.begin(depth, self.function as u8, site, trace::now())
+            thread.segment.begin(depth, self.function as u8, site, trace.now())
         };
         begun.or_else(|| {
-            if trace::drops() || is_in_a_child() {
+            if trace.drops() || is_in_a_child() {
                 return None;
             }
             // SAFETY: the block is this thread's own; nothing else looks at its segment.
-            unseen(|| trace::extend(unsafe { &mut (*thread::current()).segment }, depth, self.function, site))
+            unseen(|| trace.extend(unsafe { &mut (*thread::current()).segment }, depth, self.function, site))
         })
     }
 
     /// Notes that the real function has returned.
     #[inline(always)]
-    pub(crate) fn end(self, running: Running, ret: Code) {
+    pub(crate) fn end(self, running: Running) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
-        let thread = unsafe { &mut *thread::current() };
-        thread.leave(running.depth);
-        record::counters::count_call(&mut thread.shard, self.function, ret != Code::SUCCESS);
+        unsafe { &mut *thread::current() }.leave(running.depth);
     }
 
     /// Completes the record of a call that has returned.
@@ -793,8 +881,8 @@ impl Call {
     ) {
         /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
         const CAPTURED: Code = Code(900);
-        let Some(record) = running.record else { return };
-        let end = trace::now();
+        let (Some(record), Some(trace)) = (running.record, trace::file()) else { return };
+        let end = trace.now();
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let inner = thread.inner.take();
@@ -820,14 +908,14 @@ impl Call {
         // Of measuring inside it the call knows nothing.
         let end = end.saturating_sub(thread.timing_cost);
         record.done(end, ret.0, capture);
-        trace::calibrate_if_due(end);
+        trace.calibrate_if_due(end);
         if timing::is_timed(self.function) {
             timing::went_by(record.took());
         }
         thread.last = Some(record);
         if self.function.layer() == Layer::Driver {
             thread.inner = Some(record);
-            if ret == Code::SUCCESS && trace::wants_gpus() {
+            if ret == Code::SUCCESS && trace.wants_gpus() {
                 unseen(note_gpus);
             }
         }

@@ -8,7 +8,7 @@
 use std::mem::{MaybeUninit, transmute};
 
 use super::check::Due;
-use super::guard::{self, Arrival, Call, Decision};
+use super::guard::{self, Arrival, Call, Decision, Standing};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
 use super::timing;
 use crate::api::Function;
@@ -34,6 +34,10 @@ macro_rules! define_hook {
             let Some(real) = call.real(route) else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
+            if guard::only_forwards() {
+                // SAFETY: the arguments are the program's own, unchanged.
+                return unsafe { real($($argument),*) };
+            }
             // Only what is not settled needs the arguments in memory, and room for what is decided about them.
             let considered;
             const IS_CHECKED: bool = !matches!(Kind::of(Function::$symbol), Kind::Other);
@@ -58,14 +62,17 @@ macro_rules! define_hook {
                         // SAFETY: arguments that the function refuses before it follows any.
                         Due::Failing(how) => unsafe { real($($argument.failing(&how)),*) },
                     };
-                    call.end(running, ret);
+                    call.end(running);
                     call.show_refused(running, &[$($argument.value()),*], ret);
                     ret
                 }
                 // SAFETY: the caller's.
                 return unsafe { refuse(real, call, due, ($($argument,)*)) };
             }
+            // First, so that what is decided stays so until the driver has returned.
+            let standing = call.enter();
             let decision = match policy::concern(Function::$symbol) {
+                Concern::Copy if standing == Standing::Outside => Decision::FORWARD,
                 Concern::Copy => match call.settled(&[$($argument.value()),*]) {
                     Some(decision) => decision,
                     None => {
@@ -98,9 +105,12 @@ macro_rules! define_hook {
                 }
                 ret = revised.ret;
             }
-            call.end(running, ret);
-            if policy::concern(Function::$symbol) == Concern::Copy && ret == Code::SUCCESS {
-                call.count(decision);
+            call.end(running);
+            if policy::concern(Function::$symbol) != Concern::Copy {
+                call.count(ret);
+            } else if standing != Standing::Outside {
+                call.leave(standing);
+                call.count_copy(decision, ret);
             }
             let is_looked_at = IS_CHECKED && VALIDATE.is_on();
             let is_seen = running.is_shown() || running.is_recorded();
@@ -130,6 +140,7 @@ macro_rules! define_hook {
             let Some(real) = call.real(route) else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
+            let standing = call.enter();
             call.note_going(&[$($argument.value()),*]);
             let ret = match call.refused(&[$($argument.value()),*]) {
                 // SAFETY: the arguments are the program's own, unchanged.
@@ -137,6 +148,7 @@ macro_rules! define_hook {
                 Some(refused) => refused,
             };
             call.note(&[$($argument.value()),*], ret);
+            call.leave(standing);
             ret
         }
     };

@@ -25,6 +25,8 @@ pub(crate) struct Thread {
     calls: [usize; NESTED],
     /// Whether our own code runs: whatever it calls is forwarded unseen.
     busy: bool,
+    /// Whether this thread stands in the gate.
+    pub(crate) inside: bool,
     /// Whether a right to a pool is being taken away by this thread.
     pub(crate) takes: bool,
     /// Whether a capture that this thread is about to begin is counted already.
@@ -175,6 +177,7 @@ mod tests {
             depth: 0,
             calls: [0; NESTED],
             busy: false,
+            inside: false,
             takes: false,
             begins: false,
             path: 0,

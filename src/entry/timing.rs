@@ -19,8 +19,11 @@ use crate::policy::{Driver, VALIDATE, capture};
 use crate::real::driver::{RealDriver, timing as driver};
 use crate::record::trace;
 
-/// Of all the time that copies take the host, measuring may take one part in so many.
-const PART: i64 = 25;
+/// Of all the time that copies take the host, measuring may take one part in 2 to the power of this.
+const PART_BITS: u32 = 5;
+/// What a thread may spend on measuring before its copies have cost anything, in ticks: a millisecond or two, so that of
+/// a program with few copies all are measured.
+const CREDIT: i64 = 1 << 22;
 /// Pairs of events of a context, and measurements that are not over, at most.
 const MOST: usize = 512;
 /// Measurements that are looked at after a copy.
@@ -84,7 +87,7 @@ impl Call {
         const ALL: u8 = GpuTiming::All as u8;
         let mode = MODE.load(Relaxed);
         // SAFETY: the block is this thread's own; the reference ends with the statement.
-        let is_due = mode == ALL || unsafe { &*thread::current() }.timing_debt <= 0;
+        let is_due = mode == ALL || unsafe { &*thread::current() }.timing_debt <= CREDIT;
         if mode == OFF || !is_due || capture::may_be_under_way() {
             return None;
         }
@@ -137,25 +140,21 @@ pub(super) fn went_by(ticks: u64) {
     }
     // SAFETY: the block is this thread's own; no other reference to it lives.
     let thread = unsafe { &mut *thread::current() };
-    thread.timing_debt = thread.timing_debt.saturating_sub_unsigned(ticks / PART as u64);
-    if thread.timing_debt < -LEAST_CREDIT {
-        // A copy that took long is no reason to measure all that come after it.
-        thread.timing_debt = -LEAST_CREDIT;
-    }
+    thread.timing_debt = thread.timing_debt.saturating_sub_unsigned(ticks >> PART_BITS);
+    // Copies that took long are no reason to measure all that come after them.
+    thread.timing_debt = thread.timing_debt.max(0);
 }
-
-/// What may be spent on measuring, in ticks, before any copy has been made.
-const LEAST_CREDIT: i64 = 1 << 16;
 
 /// Does something that is part of measuring, and counts what it costs.
 fn paid_for<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
-    let begun = trace::now();
+    let trace = trace::file()?;
+    let begun = trace.now();
     let result = unseen(|| {
         let result = work();
         look();
         result
     });
-    let cost = trace::now().saturating_sub(begun);
+    let cost = trace.now().saturating_sub(begun);
     // SAFETY: the block is this thread's own; no other reference to it lives.
     let thread = unsafe { &mut *thread::current() };
     thread.timing_debt = thread.timing_debt.saturating_add_unsigned(cost);
@@ -184,7 +183,7 @@ fn take_events(context: (usize, u64)) -> Option<(usize, usize)> {
                 clock.made += 1;
             }
             None => {
-                let origin = (driver::origin(context.0)?, trace::now());
+                let origin = (driver::origin(context.0)?, trace::file()?.now());
                 clocks.clocks.push(Clock { context, free: Vec::new(), made: 1, origin });
             }
         }

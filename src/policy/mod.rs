@@ -45,6 +45,9 @@ pub(crate) trait Driver {
     /// The device of a context that exists.
     fn device_of_context(&self, context: usize) -> Option<i32>;
 
+    /// The primary contexts that exist.
+    fn primary_contexts(&self) -> Vec<usize>;
+
     /// How many devices there are.
     fn device_count(&self) -> i32;
 
@@ -342,6 +345,28 @@ pub(crate) const fn concern(function: Function) -> Concern {
         | Function::cuDeviceGetP2PAtomicCapabilities => Concern::Peers,
         _ => Concern::Nothing,
     }
+}
+
+/// Whether a call must not meet the closing of a link; known at compile time.
+#[inline(always)]
+pub(crate) const fn passes_gate(function: Function) -> bool {
+    matches!(concern(function), Concern::Copy)
+        || capture::is_beginning(function)
+        || matches!(
+            function,
+            Function::cuGraphInstantiate
+                | Function::cuGraphInstantiate_v2
+                | Function::cuGraphInstantiateWithFlags
+                | Function::cuGraphInstantiateWithParams
+                | Function::cuGraphInstantiateWithParams_ptsz
+                | Function::cuCtxDestroy
+                | Function::cuCtxDestroy_v2
+                | Function::cuGreenCtxDestroy
+                | Function::cuDevicePrimaryCtxRelease
+                | Function::cuDevicePrimaryCtxRelease_v2
+                | Function::cuDevicePrimaryCtxReset
+                | Function::cuDevicePrimaryCtxReset_v2
+        )
 }
 
 /// All that is known of memory, contexts and peers in this process.

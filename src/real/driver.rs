@@ -94,6 +94,8 @@ driver_functions! {
     fn ctx_enable_peer_access c"cuCtxEnablePeerAccess" (peer: usize, flags: c_uint);
     fn ctx_disable_peer_access c"cuCtxDisablePeerAccess" (peer: usize);
     fn device_primary_ctx_get_state c"cuDevicePrimaryCtxGetState" (device: c_int, flags: *mut c_uint, is_active: *mut c_int);
+    fn device_primary_ctx_retain c"cuDevicePrimaryCtxRetain" (context: *mut usize, device: c_int);
+    fn device_primary_ctx_release c"cuDevicePrimaryCtxRelease_v2" (device: c_int);
     fn driver_get_version c"cuDriverGetVersion" (version: *mut c_int);
     fn device_get_uuid c"cuDeviceGetUuid_v2" (uuid: *mut [u8; 16], device: c_int);
     fn device_get_uuid_1 c"cuDeviceGetUuid" (uuid: *mut [u8; 16], device: c_int);
@@ -383,6 +385,19 @@ impl Driver for RealDriver {
             checked(unsafe { ctx_get_device(&mut device) }, ()).map(|()| device)
         })
         .ok()
+    }
+
+    fn primary_contexts(&self) -> Vec<usize> {
+        let active = (0..self.device_count()).filter(|&device| is_primary_active(device));
+        let handle = |device| {
+            let mut context = 0;
+            // SAFETY: `context` is what the function writes. There is one, so that none is made.
+            checked(unsafe { device_primary_ctx_retain(&mut context, device) }, ()).ok()?;
+            // SAFETY: gives back what was taken just now.
+            unsafe { device_primary_ctx_release(device) };
+            Some(context)
+        };
+        active.filter_map(handle).collect()
     }
 
     fn device_count(&self) -> i32 {

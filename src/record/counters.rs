@@ -34,6 +34,9 @@ const OWN: u8 = 32;
 /// Those of all further threads, in turn.
 const SHARED: u8 = 16;
 
+/// All of them.
+pub(crate) const SHARDS: usize = (OWN + SHARED) as usize;
+
 /// The counters of a pair: by way, copies and their bytes.
 struct Counter {
     direct: [AtomicU64; 2],
@@ -55,7 +58,7 @@ impl Counter {
     }
 }
 
-static COUNTERS: [Shard; (OWN + SHARED) as usize] = [const { Shard::new() }; (OWN + SHARED) as usize];
+static COUNTERS: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
 
 impl Shard {
     const fn new() -> Self {
@@ -69,7 +72,7 @@ impl Shard {
 /// Adds to a counter of a shard.
 #[inline(always)]
 fn add(shard: u8, counter: &AtomicU64, more: u64) {
-    if shard <= OWN {
+    if is_own(shard) {
         counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
     } else {
         counter.fetch_add(more, Relaxed);
@@ -79,9 +82,7 @@ fn add(shard: u8, counter: &AtomicU64, more: u64) {
 /// Counts a call. `shard` is the number of the thread's shard, 0 until its first.
 #[inline(always)]
 pub(crate) fn count_call(shard: &mut u8, function: Function, has_failed: bool) {
-    if *shard == 0 {
-        *shard = next_shard();
-    }
+    assign(shard);
     let counted = COUNTERS.get(usize::from(*shard) - 1).and_then(|of| of.calls.get(function as usize));
     let Some(Calls([calls, failures])) = counted else { return };
     add(*shard, calls, 1);
@@ -98,12 +99,24 @@ pub(crate) fn calls(function: Function) -> [u64; 2] {
     })
 }
 
-/// Counts a copy. `shard` is the number of the thread's shard, 0 until its first copy.
+/// Gives a thread its shard, if it has none. `shard` is the number, 0 until then.
 #[inline(always)]
-pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
+pub(crate) fn assign(shard: &mut u8) {
     if *shard == 0 {
         *shard = next_shard();
     }
+}
+
+/// Whether a shard is a single thread's.
+#[inline(always)]
+pub(crate) fn is_own(shard: u8) -> bool {
+    shard <= OWN
+}
+
+/// Counts a copy. `shard` is the number of the thread's shard, 0 until its first copy.
+#[inline(always)]
+pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
+    assign(shard);
     let counter = COUNTERS
         .get(usize::from(*shard) - 1)
         .and_then(|Shard { pairs, .. }| pairs.get(usize::from(traffic.src))?.get(usize::from(traffic.dst)));

@@ -23,7 +23,8 @@ use crate::policy::validate::Rule;
 /// The file of this process, if there is one.
 static TRACE: OnceLock<Trace> = OnceLock::new();
 
-struct Trace {
+/// See the module.
+pub(crate) struct Trace {
     writer: Writer,
     sites: Sites,
     /// Where code is in memory, as far as it is noted.
@@ -92,64 +93,15 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// The time, in the file's ticks.
+/// The file of this process.
 #[inline(always)]
-pub(crate) fn now() -> u64 {
-    TRACE.get().map_or(0, |trace| trace.writer.now())
+pub(crate) fn file() -> Option<&'static Trace> {
+    TRACE.get()
 }
 
 /// How many ticks so many nanoseconds are.
 pub(crate) fn ticks(nanos: u64) -> u64 {
     TRACE.get().map_or(0, |trace| trace.writer.ticks(nanos))
-}
-
-/// Compares clocks, if it is time to.
-#[inline(always)]
-pub(crate) fn calibrate_if_due(now: u64) {
-    if let Some(trace) = TRACE.get() {
-        trace.writer.calibrate_if_due(now);
-    }
-}
-
-/// The number of a place in the code, if it has one already.
-#[inline(always)]
-pub(crate) fn known_site(address: usize) -> Option<u16> {
-    TRACE.get()?.sites.find(address)
-}
-
-/// Gives a place in the code a number.
-#[cold]
-pub(crate) fn new_site(address: usize) -> u16 {
-    TRACE.get().map_or(0, |trace| trace.new_site(address))
-}
-
-/// Counts a call for which there is no room, if there is no more room for any.
-#[inline(always)]
-pub(crate) fn drops() -> bool {
-    TRACE.get().is_some_and(|trace| trace.writer.drops())
-}
-
-/// Begins the record of a call for which the thread has no room left.
-#[cold]
-pub(crate) fn extend(segment: &mut Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
-    let trace = TRACE.get()?;
-    match os::without_signals_of_growing(|| trace.writer.extend(segment)) {
-        Ok(true) => {
-            trace.get_help();
-            segment.begin(depth, function as u8, site, trace.writer.now())
-        }
-        Ok(false) => None,
-        Err(why) => {
-            log::untraced(&why);
-            None
-        }
-    }
-}
-
-/// Whether it is still to be noted which GPUs there are; says so once.
-#[inline(always)]
-pub(crate) fn wants_gpus() -> bool {
-    TRACE.get().is_some_and(|trace| !trace.knows_gpus.load(Relaxed) && !trace.knows_gpus.swap(true, Relaxed))
 }
 
 /// Notes a GPU by its ordinal: name, UUID, PCI bus id, and what else is known as `key=value`.
@@ -195,6 +147,51 @@ fn note(kind: NoteKind, number: u32, strings: &[&str]) {
 }
 
 impl Trace {
+    /// The time, in the file's ticks.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        self.writer.now()
+    }
+
+    /// Compares clocks, if it is time to.
+    #[inline(always)]
+    pub(crate) fn calibrate_if_due(&self, now: u64) {
+        self.writer.calibrate_if_due(now);
+    }
+
+    /// The number of a place in the code, if it has one already.
+    #[inline(always)]
+    pub(crate) fn known_site(&self, address: usize) -> Option<u16> {
+        self.sites.find(address)
+    }
+
+    /// Counts a call for which there is no room, if there is no more room for any.
+    pub(crate) fn drops(&self) -> bool {
+        self.writer.drops()
+    }
+
+    /// Begins the record of a call for which the thread has no room left.
+    #[cold]
+    pub(crate) fn extend(&self, segment: &mut Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
+        match os::without_signals_of_growing(|| self.writer.extend(segment)) {
+            Ok(true) => {
+                self.get_help();
+                segment.begin(depth, function as u8, site, self.now())
+            }
+            Ok(false) => None,
+            Err(why) => {
+                log::untraced(&why);
+                None
+            }
+        }
+    }
+
+    /// Whether it is still to be noted which GPUs there are; says so once.
+    #[inline(always)]
+    pub(crate) fn wants_gpus(&self) -> bool {
+        !self.knows_gpus.load(Relaxed) && !self.knows_gpus.swap(true, Relaxed)
+    }
+
     /// Has a thread of ours take space before it is needed, once the program turns out to make many calls: taking it costs
     /// as much as all the rest of recording. It holds back all signals, as whoever begins it does.
     fn get_help(&self) {
@@ -249,7 +246,9 @@ impl Trace {
         }
     }
 
-    fn new_site(&self, address: usize) -> u16 {
+    /// Gives a place in the code a number.
+    #[cold]
+    pub(crate) fn new_site(&self, address: usize) -> u16 {
         // The lock makes a place get one number only.
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = self.sites.find(address) {

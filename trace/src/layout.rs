@@ -225,7 +225,7 @@ numbered! {
         /// By number: a place in the code that calls were made from, as an address in hexadecimal.
         Site = 31,
         /// A piece of code in memory from now on: first address, address after the last, and offset in the file, in
-        /// hexadecimal, then the file's name.
+        /// hexadecimal, then the file's name, then `key=value` (`build_id`, in hexadecimal).
         Module = 30,
         /// By number of the rule: what was found, in full.
         Finding = 40,

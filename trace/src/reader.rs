@@ -259,6 +259,30 @@ fn clamp(nanos: i128) -> u64 {
     u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)
 }
 
+/// Where the bytes of a trace are.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    /// A file that is opened each time that something of it is read.
+    Closed,
+    Memory(Vec<u8>),
+}
+
+impl Source {
+    fn read_exact_at(&self, path: &Path, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.read_exact_at(buffer, offset),
+            Self::Closed => File::open(path)?.read_exact_at(buffer, offset),
+            Self::Memory(bytes) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX);
+                let there = bytes.get(start..).and_then(|rest| rest.get(..buffer.len()));
+                buffer.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// Where calls are in the file.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -269,7 +293,7 @@ struct Place {
 /// A trace file.
 #[derive(Debug)]
 pub struct Trace {
-    file: File,
+    source: Source,
     path: PathBuf,
     process: u32,
     dropped: u64,
@@ -286,8 +310,18 @@ impl Trace {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
+        Self::read(Source::File(file), length, path)
+    }
+
+    /// Like [`Trace::open`], of the bytes of a file. The path is only what it is called.
+    pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, Error> {
+        let length = bytes.len() as u64;
+        Self::read(Source::Memory(bytes), length, path)
+    }
+
+    fn read(source: Source, length: u64, path: &Path) -> Result<Self, Error> {
         let mut head = vec![0; HEADER_BYTES];
-        match file.read_exact_at(&mut head, 0) {
+        match source.read_exact_at(path, &mut head, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(if length == 0 { Error::Empty } else { Error::NotATrace });
             }
@@ -321,7 +355,7 @@ impl Trace {
         }
         let timeline = timeline(clock, &head, &mut problems);
         let mut trace = Self {
-            file,
+            source,
             path: path.to_owned(),
             process: u32_at(&head, header::PROCESS),
             dropped: u64_at(&head, header::DROPPED),
@@ -350,7 +384,7 @@ impl Trace {
         for number in 0..there {
             let offset = HEADER_BYTES as u64 + number * CHUNK_BYTES as u64;
             let mut head = [0; CHUNK_HEADER_BYTES];
-            match self.file.read_exact_at(&mut head, offset) {
+            match self.source.read_exact_at(&self.path, &mut head, offset) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
                 result => result?,
             }
@@ -360,7 +394,7 @@ impl Trace {
                 }
                 (_, Some(ChunkKind::Notes)) => {
                     let mut bytes = vec![0; CHUNK_BYTES];
-                    match self.file.read_exact_at(&mut bytes, offset) {
+                    match self.source.read_exact_at(&self.path, &mut bytes, offset) {
                         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
                         result => result?,
                     }
@@ -375,6 +409,14 @@ impl Trace {
             self.problems.push(format!("{unknown} parts or notes are damaged, or of a later version; left out"));
         }
         Ok(())
+    }
+
+    /// Closes the file until something of it is read, and again after that: there may be more files than a process can
+    /// have open.
+    pub fn close(&mut self) {
+        if matches!(self.source, Source::File(_)) {
+            self.source = Source::Closed;
+        }
     }
 
     /// Where the file is.
@@ -436,7 +478,7 @@ impl Trace {
     pub fn block<'a>(&self, number: usize, buffer: &'a mut Vec<u8>) -> io::Result<Option<Block<'a>>> {
         let Some(place) = self.blocks.get(number) else { return Ok(None) };
         buffer.resize(CHUNK_BYTES, 0);
-        self.file.read_exact_at(buffer, place.offset)?;
+        self.source.read_exact_at(&self.path, buffer, place.offset)?;
         let bytes: &'a [u8] = buffer;
         Ok(Some(Block {
             thread: place.thread,

@@ -110,6 +110,24 @@ fn calls_are_read_as_they_were_written() {
 }
 
 #[test]
+fn calls_of_a_closed_file_and_of_bytes_are_the_same() {
+    let folder = Folder::new("closed-or-bytes");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    write_calls(&writer, &mut Segment::default(), 300);
+    writer.note(NoteKind::Program, 0, &[b"x"]);
+    let mut trace = Trace::open(&folder.file()).unwrap();
+    let memory = Trace::from_bytes(fs::read(folder.file()).unwrap(), Path::new("name")).unwrap();
+    let expected = calls(&trace);
+    assert_eq!((expected.len(), memory.notes().len(), memory.path()), (600, 1, Path::new("name")));
+    assert_eq!(calls(&memory), expected);
+    trace.close();
+    assert_eq!(calls(&trace), expected);
+    fs::remove_file(folder.file()).unwrap();
+    assert!(trace.block(0, &mut Vec::new()).is_err(), "it was not kept open");
+    assert!(matches!(Trace::from_bytes(Vec::new(), Path::new("")), Err(Error::Empty)));
+}
+
+#[test]
 fn device_times_come_later() {
     let folder = Folder::new("device");
     let writer = Writer::create(&folder.options(MIB)).unwrap();

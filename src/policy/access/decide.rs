@@ -54,6 +54,16 @@ impl Plan {
     }
 }
 
+/// Lets others act again, after a panic too.
+pub(super) struct Acting<'a>(pub(super) &'a Access);
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        self.0.cells.unsettle();
+        self.0.lock().is_acting = false;
+    }
+}
+
 impl Access {
     /// Finds the way of a copy, and opens a better one, if it is worth it.
     pub(crate) fn consider(&self, driver: &impl Driver, ends: &Ends, on: Circumstances) -> Option<Traffic> {
@@ -61,6 +71,7 @@ impl Access {
         if let Some(traffic) = self.settled(ends) {
             return Some(traffic);
         }
+        self.sees_context(driver);
         let (src, dst) = (self.place(driver, ends.src)?, self.place(driver, ends.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
@@ -137,14 +148,6 @@ impl Access {
 
     /// Makes a plan and carries it out. Nobody else is doing so: `is_acting` is ours.
     fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), checks_only: bool, on: Circumstances) -> Path {
-        /// Lets others act again, after a panic too.
-        struct Acting<'a>(&'a Access);
-        impl Drop for Acting<'_> {
-            fn drop(&mut self) {
-                self.0.cells.unsettle();
-                self.0.lock().is_acting = false;
-            }
-        }
         let _acting = Acting(self);
         let path = driver.relaxed(|| {
             let plan = self.plan(driver, (src, dst), checks_only, on)?;

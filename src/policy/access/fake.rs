@@ -30,6 +30,8 @@ pub(crate) struct Fake {
     pub(crate) busy: Cell<bool>,
     pub(crate) devices: i32,
     pub(crate) marks: bool,
+    /// Primary contexts that exist.
+    pub(crate) primaries: Vec<usize>,
     /// Contexts that have something to do.
     pub(crate) working: RefCell<BTreeSet<usize>>,
     pub(crate) current: Cell<usize>,
@@ -85,6 +87,7 @@ impl Fake {
             busy: Cell::new(false),
             devices: 16,
             marks: true,
+            primaries: Vec::new(),
             working: RefCell::default(),
             current: Cell::new(context(0)),
             ids: RefCell::default(),
@@ -159,6 +162,10 @@ impl Driver for Fake {
 
     fn device_of_context(&self, context: usize) -> Option<i32> {
         self.context_id(context).map(|_| Self::device(context))
+    }
+
+    fn primary_contexts(&self) -> Vec<usize> {
+        self.primaries.clone()
     }
 
     fn device_count(&self) -> i32 {

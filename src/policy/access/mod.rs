@@ -15,6 +15,7 @@ mod cells;
 mod decide;
 #[cfg(test)]
 pub(crate) mod fake;
+mod gate;
 mod hide;
 mod limit;
 #[allow(dead_code, reason = "the command shows all of it")]
@@ -28,6 +29,7 @@ mod tests;
 mod view;
 
 pub(crate) use decide::Circumstances;
+pub(crate) use gate::Gate;
 pub(crate) use hide::Grants;
 pub(crate) use proof::HALF;
 
@@ -46,6 +48,7 @@ use crate::config::{self, Config};
 pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
+    gate: Gate,
     registry: Mutex<Registry>,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
@@ -63,6 +66,7 @@ impl Access {
         Self {
             cache: Cache::new(),
             cells: Cells::new(),
+            gate: Gate::new(),
             registry: Mutex::new(Registry::new()),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
@@ -113,6 +117,21 @@ impl Access {
     /// Whether a pair waits for the end of a capture.
     pub(crate) fn waits(&self) -> bool {
         self.waits.load(Relaxed)
+    }
+
+    /// What copies, begins captures, makes graphs ready to run or ends contexts passes it.
+    #[inline(always)]
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Takes note of the current context, which may have something to do from now on.
+    pub(crate) fn sees_context(&self, driver: &impl Driver) {
+        if let Some(context) = driver.current_context()
+            && let Some(id) = driver.context_id(context)
+        {
+            self.lock().see(context, id);
+        }
     }
 
     /// Takes note that the program has one more graph that is ready to run: its copies keep the way that they have now.

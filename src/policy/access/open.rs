@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::decide::Plan;
-use super::limit::SHORT;
 use super::proof::{self, Failure};
 use super::registry::{Ours, Proof};
 use super::{Access, Kind, Path, Why};
@@ -29,7 +28,7 @@ impl Access {
             (Ok(forth), Ok(back)) => [forth, back],
             (Err(code), _) | (_, Err(code)) => return self.unproven(plan, code),
         };
-        if driver.device_count() > FEW_DEVICES && !driver.has_marks() {
+        if driver.device_count() > FEW_DEVICES && !Self::can_give_up(driver) {
             // What we take might have to be given back to the program, which could not be done safely.
             return self.limited(plan);
         }
@@ -200,14 +199,9 @@ impl Access {
         let ways = [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
         let ways = || ways.into_iter().filter(|&(can, _, _)| can);
         let codes: Vec<Code> = ways().map(|(_, from, to)| self.open_link(driver, from, to)).collect();
-        let mut opened = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
+        let opened = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
         let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
-        // One direction is enough for copies. If there is not even that, somebody else makes room, once.
-        if opened == 0 && worst == Code::TOO_MANY_PEERS {
-            let room = ways().find(|&(_, (from, _), (to, _))| self.give_up_one(driver, from, to, SHORT));
-            let is_open = room.is_some_and(|(_, from, to)| self.open_link(driver, from, to) == Code::SUCCESS);
-            opened = usize::from(is_open);
-        }
+        // One direction is enough for copies. Nobody makes room for them: who was first keeps its place.
         match (opened, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
             (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),
@@ -229,11 +223,13 @@ impl Access {
     ) -> Code {
         {
             let mut registry = self.lock();
-            let link = registry.link_mut(from, to);
-            if link.is_open() {
+            if registry.link(from, to).is_some_and(|link| link.is_open()) {
                 return Code::SUCCESS;
             }
-            link.ours = Ours::Intended;
+            if registry.keeps_place(from) {
+                return Code::TOO_MANY_PEERS;
+            }
+            registry.link_mut(from, to).ours = Ours::Intended;
         }
         if !self.is_closed_by_nobody() {
             let mut registry = self.lock();

@@ -1,6 +1,7 @@
 //! Who holds memory, who may access whose, and what has been proven: all that is kept under the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use super::cells::{Cells, OWNERS};
 use crate::config::{self, Config, Denied, Probe};
@@ -107,6 +108,10 @@ pub(super) struct Registry {
     pub(super) grants_pools: bool,
     denied: Vec<Denied>,
     owners: Vec<Option<Owner>>,
+    /// Further contexts that may have something to do: handles and ids.
+    seen: BTreeSet<(usize, u64)>,
+    /// Contexts that have given up a peer for one that the program is about to enable, and until when at most.
+    kept: Vec<(u8, Instant)>,
     links: BTreeMap<(u8, u8), Link>,
     attempts: BTreeMap<(u8, u8), Attempts>,
     proofs: BTreeMap<(Kind, u8, u8), Proof>,
@@ -135,6 +140,8 @@ impl Registry {
             grants_pools: true,
             denied: Vec::new(),
             owners: Vec::new(),
+            seen: BTreeSet::new(),
+            kept: Vec::new(),
             links: BTreeMap::new(),
             attempts: BTreeMap::new(),
             proofs: BTreeMap::new(),
@@ -166,6 +173,42 @@ impl Registry {
         self.is_denied(one, other) || self.is_denied(other, one)
     }
 
+    /// Takes note of a context that may have something to do.
+    pub(super) fn see(&mut self, handle: usize, id: u64) {
+        self.seen.insert((handle, id));
+    }
+
+    /// Forgets a context that is gone.
+    pub(super) fn lose_sight(&mut self, handle: usize, id: u64) {
+        self.seen.remove(&(handle, id));
+    }
+
+    /// All contexts that may have something to do: handles and ids. Some may be gone.
+    pub(super) fn contexts(&self) -> Vec<(usize, u64)> {
+        let numbered = self.numbered().filter_map(|(_, owner)| match owner {
+            Owner::Context { handle, id, .. } => Some((handle, id)),
+            _ => None,
+        });
+        numbered.chain(self.seen.iter().copied()).collect()
+    }
+
+    /// Keeps the place of a peer that was given up: the program is about to take it.
+    pub(super) fn keep_place(&mut self, from: u8) {
+        /// Far more than it takes.
+        const MOST: Duration = Duration::from_millis(100);
+        self.kept.push((from, Instant::now() + MOST));
+    }
+
+    /// Whether a context's last place is another's.
+    pub(super) fn keeps_place(&self, from: u8) -> bool {
+        self.kept.iter().any(|&(context, until)| context == from && Instant::now() < until)
+    }
+
+    /// The program has taken the place.
+    pub(super) fn place_is_taken(&mut self, from: u8) {
+        self.kept.retain(|&(context, _)| context != from);
+    }
+
     /// The number of a context, and whether an earlier one of the same handle was forgotten.
     pub(super) fn context(&mut self, cells: &Cells, handle: usize, id: u64, device: i32) -> (Option<u8>, bool) {
         let known = |owner: &Owner| matches!(owner, Owner::Context { handle: h, .. } if *h == handle);
@@ -174,6 +217,8 @@ impl Registry {
             Some((number, owner)) if owner == (Owner::Context { handle, id, device }) => (Some(number), false),
             _ => {
                 known.into_iter().for_each(|(number, _)| self.forget(cells, number));
+                // It may get no number.
+                self.see(handle, id);
                 (self.add(Owner::Context { handle, id, device }), known.is_some())
             }
         }
@@ -224,6 +269,7 @@ impl Registry {
             self.drop_scratches(|scratch| scratch.context == handle);
         }
         self.links.retain(|&(from, to), _| from != number && to != number);
+        self.kept.retain(|&(context, _)| context != number);
         self.attempts.retain(|&(one, other), _| one != number && other != number);
         self.waiting.retain(|(src, dst)| src.owner != number && dst.owner != number);
         if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {

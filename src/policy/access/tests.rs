@@ -265,18 +265,33 @@ fn contexts_that_are_gone_lose_their_peers() {
 }
 
 #[test]
-fn limit_least_recently_used_pair_is_given_up() {
+fn limit_a_pair_beyond_it_stays_staged_and_says_limit() {
+    let process = Process::new(Fake { limit: 2, no_path: [(1, 0), (2, 0), (3, 0)].into(), ..Fake::new() });
+    for peer in 1..=2 {
+        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
+    }
+    for _ in 0..100 {
+        process.staged(0, 3, Why::Limit);
+    }
+    assert_eq!(process.driver.disables.get(), 0, "first come, first served");
+    assert_eq!((process.copy(0, 1, 4), process.copy(0, 2, 4)), (Path::Direct, Path::Direct));
+}
+
+#[test]
+fn limit_least_recently_used_pair_is_given_up_for_the_programs_own() {
     let process = Process::new(Fake { limit: 2, no_path: [(1, 0), (2, 0), (3, 0)].into(), ..Fake::new() });
     for peer in 1..=2 {
         assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
     }
     process.copy(0, 1, 4);
-    assert_eq!(process.copy(0, 3, ENOUGH), Path::Direct);
+    assert_eq!(process.enable(0, 3), 0);
     let enabled = process.driver.enabled.borrow().clone();
     assert!(
         !enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))),
         "{enabled:x?}"
     );
+    assert_eq!(process.copy(0, 1, 4), Path::Direct);
+    process.staged(0, 2, Why::Limit);
 }
 
 #[test]
@@ -310,6 +325,51 @@ fn limit_nothing_is_given_up_while_it_may_be_in_use() {
     assert_eq!(process.driver.disables.get(), 0);
     process.access.graph_is_gone();
     assert_eq!(process.enable(0, 2), 0);
+}
+
+#[test]
+fn limit_nothing_is_given_up_while_any_context_works() {
+    let fake = Fake { limit: 1, no_path: [(1, 0)].into(), primaries: vec![context(5)], ..Fake::new() };
+    let process = Process::new(fake);
+    process.copy(0, 1, ENOUGH);
+    process.driver.current.set(context(4));
+    process.access.sees_context(&process.driver);
+    let work = |context| process.driver.working.borrow_mut().insert(context);
+    for third in [context(4), context(5)] {
+        work(third);
+        assert_eq!(process.enable(0, 2), 711, "{third:x}");
+        process.driver.working.borrow_mut().clear();
+    }
+    assert_eq!(process.driver.disables.get(), 0);
+    work(context(4));
+    process.driver.ids.borrow_mut().insert(context(4), 0);
+    assert_eq!(process.enable(0, 2), 0, "it is gone");
+}
+
+#[test]
+fn limit_nothing_is_given_up_while_a_copy_is_being_made() {
+    let process = Process::new(Fake { limit: 1, no_path: [(1, 0)].into(), ..Fake::new() });
+    process.copy(0, 1, ENOUGH);
+    let mut shard = 0;
+    assert!(!process.access.gate().enter(&mut shard));
+    assert_eq!(process.enable(0, 2), 711);
+    assert_eq!(process.driver.disables.get(), 0);
+    process.access.gate().leave(shard);
+    assert_eq!(process.enable(0, 2), 0);
+}
+
+#[test]
+fn limit_place_that_was_given_up_is_the_programs() {
+    let process = Process::new(Fake { limit: 1, no_path: [(1, 0), (3, 0)].into(), ..Fake::new() });
+    process.copy(0, 1, ENOUGH);
+    process.driver.current.set(context(0));
+    let enabled = |ret, is_first| process.access.enabled(&process.driver, context(2), 0, Code(ret), is_first);
+    assert_eq!(enabled(711, true), Revision::Again);
+    assert!(process.driver.enabled.borrow().is_empty());
+    process.staged(0, 3, Why::Limit);
+    assert_eq!(process.driver.relaxed(|| process.driver.enable(context(0), context(2))), Some(Code::SUCCESS));
+    assert_eq!(enabled(0, false), Revision::Keep);
+    assert_eq!(process.disable(0, 2), 0);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::limit::LONG;
 use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind};
 use crate::api::abi::Code;
@@ -65,6 +64,9 @@ impl Access {
 
     /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`. `is_first` unless it was called twice.
     pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code, is_first: bool) -> Revision {
+        if !is_first && let Some(from) = self.current_number(driver) {
+            self.lock().place_is_taken(from);
+        }
         match ret {
             Code::SUCCESS => {
                 self.note_enabled(driver, peer);
@@ -75,9 +77,9 @@ impl Access {
                 self.enabled_again(from, to, is_first)
             }
             Code::TOO_MANY_PEERS if is_first => {
-                let from = driver.current_context().and_then(|current| self.number(driver, current));
-                let is_given_up = from
-                    .is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from, 0, LONG)).unwrap_or_default());
+                let from = self.current_number(driver);
+                let is_given_up =
+                    from.is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from)).unwrap_or_default());
                 if is_given_up { Revision::Again } else { Revision::Keep }
             }
             _ => Revision::Keep,
@@ -155,6 +157,10 @@ impl Access {
     /// For drivers that do not number contexts, all those of `device`, or the one with this handle.
     pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, device: Option<i32>, destroyed: Option<usize>) {
         let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
+        let seen = self.lock().contexts();
+        for (handle, id) in seen.into_iter().filter(|&(handle, id)| driver.context_id(handle) != Some(id)) {
+            self.lock().lose_sight(handle, id);
+        }
         let mut is_any_gone = false;
         for (number, owner) in known {
             let is_gone = match owner {
@@ -242,7 +248,11 @@ impl Access {
 
     /// The numbers of the current context and a peer, if both are known.
     fn numbers(&self, driver: &impl Driver, peer: usize) -> Option<(u8, u8)> {
-        Some((self.number(driver, driver.current_context()?)?, self.number(driver, peer)?))
+        Some((self.current_number(driver)?, self.number(driver, peer)?))
+    }
+
+    fn current_number(&self, driver: &impl Driver) -> Option<u8> {
+        self.number(driver, driver.current_context()?)
     }
 
     fn number(&self, driver: &impl Driver, context: usize) -> Option<u8> {

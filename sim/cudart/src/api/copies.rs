@@ -119,8 +119,6 @@ struct Units {
 }
 
 impl Units {
-    const BYTES: Units = Units { dst: 1, src: 1, extent: 1 };
-
     fn of(driver: &Driver, dst: &Object, src: &Object) -> Result<Units> {
         let bytes = |object: &Object| match object.array {
             0 => Ok(1),
@@ -160,15 +158,12 @@ fn side(object: &Object, bytes: u64, memory_type: u32) -> Result<Side3d> {
     Ok(Side3d { memory_type, host: address, device: address, pitch, height, ..placed })
 }
 
-/// The driver's description of a 3D copy; `types` are those of linear memory, destination first. Of a copy of nothing
-/// nothing is checked.
+/// The driver's description of a 3D copy of something; `types` are those of linear memory, destination first.
 fn box_to_box(driver: &Driver, dst: &Object, src: &Object, extent: Extent, types: (u32, u32)) -> Result<Memcpy3d> {
-    let units = if extent.is_empty() { Units::BYTES } else { Units::of(driver, dst, src)? };
+    let units = Units::of(driver, dst, src)?;
     let width = extent.width.checked_mul(units.extent).ok_or(Error::INVALID_VALUE)?;
-    if !extent.is_empty() {
-        check_side(dst, extent)?;
-        check_side(src, extent)?;
-    }
+    check_side(dst, extent)?;
+    check_side(src, extent)?;
     let (dst, src) = (side(dst, units.dst, types.0)?, side(src, units.src, types.1)?);
     Ok(Memcpy3d { dst, src, width, height: extent.height, depth: extent.depth })
 }
@@ -181,12 +176,18 @@ fn copy_3d(driver: &Driver, parameters: In<Memcpy3dParameters>) -> Result<Option
     if extent.is_empty() { Ok(None) } else { box_to_box(driver, &dst, &src, extent, types).map(Some) }
 }
 
-/// The driver is asked even if there is nothing to copy, as was measured: a capture is lost all the same.
+/// The driver is asked even if there is nothing to copy, as was measured: a capture is lost all the same. What it is asked
+/// for then has no memory, whatever the program gave.
 fn copy_3d_peer(driver: &Driver, parameters: In<Memcpy3dPeerParameters>) -> Result<Memcpy3d> {
     let Memcpy3dPeerParameters { src, src_device, dst, dst_device, extent } = parameters.read()?;
     thread::bind(driver)?;
     let contexts = peer_contexts(driver, dst_device, src_device)?;
-    let mut copy = box_to_box(driver, &dst, &src, extent, (DEVICE, DEVICE))?;
+    let mut copy = if extent.is_empty() {
+        let nowhere = Side3d { memory_type: DEVICE, ..Side3d::default() };
+        Memcpy3d { src: nowhere, dst: nowhere, width: 0, height: 1, depth: 1 }
+    } else {
+        box_to_box(driver, &dst, &src, extent, (DEVICE, DEVICE))?
+    };
     (copy.dst.context, copy.src.context) = contexts;
     Ok(copy)
 }

@@ -1,0 +1,220 @@
+//! `--calls`: a line for each call, in the manner of strace and of the text trace.
+
+use std::collections::HashMap;
+use std::fmt::{self, Display, Formatter, Write as _};
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use p2pshim_trace::{Capture, DeviceTime, State};
+
+use super::filter::{Filter, Named};
+use super::merge::{Call, Source, in_order};
+use super::model::Report;
+use super::symbols::Symbols;
+use super::term;
+
+/// Writes the calls that are wanted.
+pub(super) fn write(
+    report: &Report,
+    sources: &[Source],
+    filter: &Filter,
+    symbols: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut teller = Teller::new(symbols);
+    let mut left = filter.limit.unwrap_or(u64::MAX);
+    let start = report.start();
+    let mut text = String::new();
+    in_order(sources, |call| {
+        let after = call.start.saturating_sub(start);
+        if left == 0 || filter.is_over(after) {
+            return Ok(false);
+        }
+        let words = teller.words(call);
+        let path = words.path.as_deref();
+        let named = Named { function: &words.function, result: words.result.as_deref(), path };
+        if filter.wants(report, call, after, &named) {
+            left -= 1;
+            text.clear();
+            line(&mut text, report, call, after, &words, &teller.site(call));
+            if text.contains(char::is_control) {
+                text = term::clean(&text);
+            }
+            text.push('\n');
+            out.write_all(text.as_bytes())?;
+        }
+        Ok(true)
+    })
+}
+
+/// What the numbers in a record stand for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    pub(super) layer: String,
+    pub(super) function: String,
+    pub(super) result: Option<String>,
+    pub(super) path: Option<String>,
+}
+
+/// Keeps words and places that were looked up.
+pub(super) struct Teller {
+    symbols: Symbols,
+    words: HashMap<(usize, u8, i32, u8), Rc<Words>>,
+    sites: HashMap<(usize, u16), Rc<str>>,
+}
+
+/// Words and places that are kept. Only damaged files have more.
+const KEPT: usize = 1 << 16;
+
+impl Teller {
+    pub(super) fn new(symbols: bool) -> Self {
+        Self { symbols: Symbols::new(symbols), words: HashMap::new(), sites: HashMap::new() }
+    }
+
+    pub(super) fn words(&mut self, call: &Call) -> Rc<Words> {
+        let Source { file, names, .. } = call.source;
+        let record = &call.record;
+        if self.words.len() >= KEPT {
+            self.words.clear();
+        }
+        let key = (*file, record.function, record.result, record.path);
+        let words = self.words.entry(key).or_insert_with(|| {
+            let (layer, function) = names.function(record.function);
+            let result = names.code(&layer, record.result);
+            let path = names.path(record.path).map(|(path, why)| match why {
+                Some(why) => format!("{path}: {why}"),
+                None => path.clone(),
+            });
+            Rc::new(Words { layer, function, result, path })
+        });
+        Rc::clone(words)
+    }
+
+    pub(super) fn site(&mut self, call: &Call) -> Rc<str> {
+        let Source { file, names, .. } = call.source;
+        let site = call.record.site;
+        if site == 0 {
+            return Rc::from("");
+        }
+        if self.sites.len() >= KEPT {
+            self.sites.clear();
+        }
+        let symbols = &mut self.symbols;
+        let describe = || Rc::from(symbols.describe(names.place(site).as_ref(), names.host.as_deref()));
+        Rc::clone(self.sites.entry((*file, site)).or_insert_with(describe))
+    }
+}
+
+fn line(line: &mut String, report: &Report, call: &Call, after: u64, words: &Words, site: &str) {
+    // Writing to a string cannot fail.
+    let _ = write_line(line, report, call, after, words, site);
+}
+
+fn write_line(line: &mut String, report: &Report, call: &Call, after: u64, words: &Words, site: &str) -> fmt::Result {
+    let Call { source, thread, record, .. } = call;
+    write!(line, "{}.{:09} ", after / 1_000_000_000, after % 1_000_000_000)?;
+    if let Some(file) = report.files.get(source.file) {
+        match (&file.host, &file.rank) {
+            (Some(host), Some(rank)) => write!(line, "[{host}/{rank}] ")?,
+            (Some(host), None) => write!(line, "[{host}] ")?,
+            (None, Some(rank)) => write!(line, "[rank {rank}] ")?,
+            (None, None) => {}
+        }
+    }
+    let indent = 2 * usize::from(record.depth);
+    write!(line, "{}/{thread} {:indent$}{}(", source.trace.process(), "", words.function)?;
+    arguments(line, call, words)?;
+    line.push(')');
+    match record.state {
+        State::Begun => line.push_str(" <unfinished ...>"),
+        State::Done => {
+            match &words.result {
+                Some(name) => write!(line, " = {name}")?,
+                None => write!(line, " = {}", record.result)?,
+            }
+            let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));
+            write!(line, " <{}>", term::duration(nanos))?;
+        }
+    }
+    if let (Some(src), Some(dst)) = (gpu(report, call, record.src_device), gpu(report, call, record.dst_device)) {
+        write!(line, " {src}->{dst}")?;
+    }
+    if let Some(path) = &words.path {
+        write!(line, " {path}")?;
+    }
+    match record.capture {
+        Capture::None => {}
+        Capture::Forwarded => line.push_str(" captured"),
+        Capture::Rewritten => line.push_str(" captured as an ordinary copy"),
+    }
+    match record.device_time {
+        DeviceTime::Known => {
+            write!(line, " (device {}", term::duration(record.device_nanos))?;
+            if record.device_nanos > 0 && record.bytes > 0 {
+                write!(line, ", {:.1} GB/s", record.bytes as f64 / record.device_nanos as f64)?;
+            }
+            line.push(')');
+        }
+        DeviceTime::Pending => line.push_str(" (device: not done)"),
+        DeviceTime::None | DeviceTime::Failed => {}
+    }
+    for rule in record.rules() {
+        write!(line, " [{}]", source.names.rule(rule).0)?;
+    }
+    if !site.is_empty() {
+        write!(line, " at {site}")?;
+    }
+    Ok(())
+}
+
+/// The number of a GPU in the report.
+fn gpu(report: &Report, call: &Call, ordinal: Option<u8>) -> Option<u32> {
+    let gpu = report.files.get(call.source.file)?.devices.get(&ordinal?)?;
+    Some(report.gpus.get(*gpu)?.number)
+}
+
+/// What is known of the arguments. Devices are the ordinals of the process.
+fn arguments(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
+    let record = &call.record;
+    let (from, to) = (Device(record.src_device), Device(record.dst_device));
+    if words.function.contains("Memcpy") {
+        write!(line, "dst={}, {to}, src={}, {from}, {}", Address(record.dst), Address(record.src), record.bytes)?;
+        if words.function.contains("Async") || record.stream != 0 {
+            write!(line, ", stream={}", stream(record.stream, &words.layer))?;
+        }
+    } else if record.src_device.is_some() || record.dst_device.is_some() {
+        write!(line, "{from}, {to}")?;
+    }
+    Ok(())
+}
+
+struct Address(u64);
+
+impl Display for Address {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { out.write_str("NULL") } else { write!(out, "{:#x}", self.0) }
+    }
+}
+
+struct Device(Option<u8>);
+
+impl Display for Device {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(ordinal) => write!(out, "{ordinal}"),
+            None => out.write_str("?"),
+        }
+    }
+}
+
+/// A stream, by its name if it has one.
+pub(super) fn stream(handle: u64, layer: &str) -> String {
+    match (handle, layer) {
+        (0, _) => "NULL".to_owned(),
+        (1, "runtime") => "cudaStreamLegacy".to_owned(),
+        (2, "runtime") => "cudaStreamPerThread".to_owned(),
+        (1, "driver") => "CU_STREAM_LEGACY".to_owned(),
+        (2, "driver") => "CU_STREAM_PER_THREAD".to_owned(),
+        _ => format!("{handle:#x}"),
+    }
+}

@@ -1,0 +1,68 @@
+//! `--csv`: the pairs, a line for each way that their copies took.
+
+use std::io::{self, Write};
+
+use super::model::{Gpu, Report};
+
+const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,\
+                       device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link";
+
+/// Writes the table, with a line of names. What is not known is empty.
+pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{COLUMNS}")?;
+    for pair in &report.pairs {
+        let gpu = |index: usize| {
+            let gpu = report.gpus.get(index);
+            let known =
+                |what: fn(&Gpu) -> Option<&String>| gpu.and_then(what).map_or(String::new(), |text| field(text));
+            let host = known(|gpu| gpu.host.as_ref());
+            format!("{host},{},{}", field(report.label(index)), known(|gpu| gpu.uuid.as_ref()))
+        };
+        let ends = format!("{},{},{},{}", gpu(pair.src), gpu(pair.dst), pair.calls, pair.errors);
+        let number = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
+        let host = pair.host_ns;
+        let times = format!("{},{},{},{}", number(host.p50), number(host.p99), number(host.max), host.total);
+        let access = pair.access.map_or("", |access| if access { "1" } else { "0" });
+        let link = field(pair.link.as_deref().unwrap_or_default());
+        for path in &pair.paths {
+            let rate = path.gb_per_s.map_or(String::new(), |rate| format!("{rate:.3}"));
+            let way = format!("{},{}", field(&path.path), field(path.why.as_deref().unwrap_or_default()));
+            let sums =
+                format!("{},{},{},{},{}", path.calls, path.bytes, path.device_calls, path.device_bytes, path.device_ns);
+            writeln!(out, "{ends},{way},{sums},{rate},{times},{access},{link}")?;
+        }
+        if pair.paths.is_empty() {
+            writeln!(out, "{ends},,,0,0,0,0,0,,{times},{access},{link}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Quotes what would not stay one field.
+fn field(text: &str) -> String {
+    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::{Pair, Path};
+
+    #[test]
+    fn write_each_line_has_the_columns_of_the_first() {
+        let staged = Path { path: "staged".into(), why: Some("vetoed: lost data, or hung".into()), ..Path::default() };
+        let pair = |paths| Pair { paths, ..Pair::default() };
+        let report = Report { pairs: vec![pair(vec![staged]), pair(Vec::new())], ..Report::default() };
+        let mut out = Vec::new();
+        write(&report, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap().replace("data, or", "data or");
+        let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
+        assert_eq!(commas, [21, 21, 21], "{text}");
+        assert!(text.contains(",staged,\"vetoed: lost data or hung\",0,"), "{text}");
+    }
+
+    #[test]
+    fn field_quotes_only_what_needs_it() {
+        assert_eq!((field("a b"), field("a,\"b\"")), ("a b".to_owned(), "\"a,\"\"b\"\"\"".to_owned()));
+    }
+}

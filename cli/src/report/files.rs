@@ -1,0 +1,134 @@
+//! Which files are meant.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display, Formatter};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use p2pshim_trace::SUFFIX;
+
+/// Folders in folders that are looked into.
+const DEPTH: usize = 8;
+
+/// Why there is no report.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// A path leads nowhere, or may not be read.
+    Path(PathBuf, io::Error),
+    /// There is no trace in these folders.
+    NoTraces(Vec<PathBuf>),
+    /// Not one of the files can be read: each with the reason.
+    Unreadable(Vec<(String, String)>),
+}
+
+impl std::error::Error for Error {}
+
+impl Display for Error {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path, error) => write!(out, "{}: {error}", path.display()),
+            Self::NoTraces(folders) => {
+                let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+                write!(
+                    out,
+                    "no trace (*{SUFFIX}) in {}: run the program under the shim with tracing turned on (`p2pshim options` \
+                     says how), or name the folder that its traces are in",
+                    folders.join(", ")
+                )
+            }
+            Self::Unreadable(files) => {
+                const SHOWN: usize = 5;
+                for (index, (path, why)) in files.iter().take(SHOWN).enumerate() {
+                    write!(out, "{}{path}: {why}", if index == 0 { "" } else { "\n" })?;
+                }
+                match files.len().checked_sub(SHOWN) {
+                    Some(more @ 1..) => write!(out, "\nand {more} more that cannot be read"),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// The files that are named, and all traces in the folders that are: in order, each once.
+pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    let mut empty = Vec::new();
+    for path in paths {
+        let metadata = fs::metadata(path).map_err(|error| Error::Path(path.clone(), error))?;
+        if metadata.is_dir() {
+            let before = files.len();
+            look_into(path, 0, &mut files).map_err(|error| Error::Path(path.clone(), error))?;
+            if files.len() == before {
+                empty.push(path.clone());
+            }
+        } else if metadata.is_file() {
+            files.push(path.clone());
+        } else {
+            let error = io::Error::other("neither a file nor a folder");
+            return Err(Error::Path(path.clone(), error));
+        }
+    }
+    if files.is_empty() {
+        return Err(Error::NoTraces(empty));
+    }
+    files.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
+    let mut seen = BTreeSet::new();
+    files.retain(|path| seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    Ok(files)
+}
+
+fn look_into(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let path = entry.path();
+        if kind.is_dir() && depth < DEPTH {
+            // Others' folders may be there too, in /tmp for one.
+            if let Err(error) = look_into(&path, depth + 1, files) {
+                eprintln!("p2pshim: {} is left out: {error}", path.display());
+            }
+        } else if entry.file_name().to_string_lossy().ends_with(SUFFIX)
+            && fs::metadata(&path).is_ok_and(|it| it.is_file())
+        {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// A key that puts rank 10 behind rank 9.
+fn natural(text: &str) -> Vec<(u64, String)> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (words, after) = rest.split_at(rest.find(|letter: char| letter.is_ascii_digit()).unwrap_or(rest.len()));
+        let (digits, after) =
+            after.split_at(after.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(after.len()));
+        parts.push((0, words.to_owned()));
+        parts.push((digits.parse().unwrap_or(u64::MAX), digits.to_owned()));
+        rest = after;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn natural_numbers_are_in_their_order() {
+        let mut names = vec!["b", "rank-10.x", "rank-9.x", "rank-9", "99999999999999999999999", "a"];
+        names.sort_by_cached_key(|name| natural(name));
+        assert_eq!(names, ["99999999999999999999999", "a", "b", "rank-9", "rank-9.x", "rank-10.x"]);
+    }
+
+    #[test]
+    fn error_says_what_to_do() {
+        let text = Error::NoTraces(vec!["/a".into(), "/b".into()]).to_string();
+        assert!(text.contains("/a, /b") && text.contains("p2pshim options"), "{text}");
+        let many = vec![("x".to_owned(), "damaged".to_owned()); 7];
+        assert!(Error::Unreadable(many).to_string().ends_with("and 2 more that cannot be read"));
+    }
+}

@@ -1,0 +1,274 @@
+//! Reads traces and makes a report of them, a part of a file at a time, by several threads.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use p2pshim_trace::{Error, NoteKind, Record, Trace};
+
+use super::files::{self, find};
+use super::model::{File, Report, Thread};
+use super::names::Names;
+use super::symbols::Symbols;
+use super::tally::{Key, Lens, Open, Tally};
+use super::totals::{Found, Totals};
+
+/// Threads that read at most.
+const THREADS: usize = 8;
+/// Blocks of calls from which on a file is read by several threads: 8 MiB.
+const LARGE: usize = 512;
+/// Blocks of a thread that are counted together.
+const UNIT: usize = 64;
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Whether places in the code get functions and lines.
+    pub(crate) symbols: bool,
+}
+
+/// Where a trace comes from.
+pub(super) type Opener<'a> = &'a (dyn Fn(usize) -> Result<Trace, Error> + Sync);
+
+/// Reads the files, and those in the folders.
+pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, files::Error> {
+    let files = find(paths)?;
+    let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let sizes: Vec<u64> = files.iter().map(size).collect();
+    let open = |index: usize| Trace::open(files.get(index).map_or(Path::new(""), PathBuf::as_path));
+    let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    let mut report = gather_from(&names, &sizes, &open, options);
+    for (file, location) in report.files.iter_mut().zip(files) {
+        file.location = location;
+    }
+    if report.files.iter().all(|file| file.process.is_none()) {
+        let why = |file: File| (file.path, file.problems.into_iter().next().unwrap_or_default());
+        return Err(files::Error::Unreadable(report.files.into_iter().map(why).collect()));
+    }
+    Ok(report)
+}
+
+/// Reads traces that have names, sizes in bytes, and a way to open them.
+pub(super) fn gather_from(names: &[String], sizes: &[u64], open: Opener, options: &Options) -> Report {
+    let gathering = Gathering {
+        names,
+        open,
+        symbols: Mutex::new(Symbols::new(options.symbols)),
+        totals: Mutex::new(Totals::default()),
+    };
+    let is_large = |index: &usize| {
+        let chunks = sizes.get(*index).map_or(0, |size| size / p2pshim_trace::CHUNK_BYTES as u64);
+        chunks > LARGE as u64
+    };
+    let (large, small): (Vec<usize>, Vec<usize>) = (0..names.len()).partition(is_large);
+    parallel(small.len(), |number| {
+        small.get(number).into_iter().for_each(|&index| gathering.read(index, false));
+    });
+    for index in large {
+        gathering.read(index, true);
+    }
+    gathering.totals.into_inner().unwrap_or_else(PoisonError::into_inner).report()
+}
+
+struct Gathering<'a> {
+    names: &'a [String],
+    open: Opener<'a>,
+    symbols: Mutex<Symbols>,
+    totals: Mutex<Totals>,
+}
+
+impl Gathering<'_> {
+    fn read(&self, index: usize, by_several: bool) {
+        let path = self.names.get(index).cloned().unwrap_or_default();
+        let trace = match (self.open)(index) {
+            Ok(trace) => trace,
+            Err(error) => {
+                let problems = vec![error.to_string()];
+                lock(&self.totals).absorb_unreadable(File { index, path, problems, ..File::default() });
+                return;
+            }
+        };
+        let names = Names::of(&trace);
+        let tally = tally(&trace, &names, by_several);
+        let unfinished = unfinished(&tally);
+        let sites = self.sites(&names, &tally, &unfinished);
+        let file = file(index, path, &trace, &names, &tally);
+        lock(&self.totals).absorb(file, Found { trace: &trace, names: &names, tally, unfinished, sites });
+    }
+
+    /// Describes the places that the report names.
+    fn sites(&self, names: &Names, tally: &Tally, unfinished: &[Hanging]) -> HashMap<u16, String> {
+        let errors = tally.errors.keys().map(|&(_, _, site)| site);
+        let findings = tally.findings.keys().map(|&(_, site)| site);
+        let unfinished = unfinished.iter().map(|hanging| hanging.record.site);
+        let mut symbols = lock(&self.symbols);
+        let mut sites = HashMap::new();
+        for site in errors.chain(findings).chain(unfinished) {
+            sites.entry(site).or_insert_with(|| symbols.describe(names.place(site).as_ref(), names.host.as_deref()));
+        }
+        sites
+    }
+}
+
+/// Counts a file.
+fn tally(trace: &Trace, names: &Names, by_several: bool) -> Tally {
+    let lens = Lens::new(trace.timeline(), names);
+    let mut blocks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (number, thread) in trace.block_threads().enumerate() {
+        blocks.entry(thread).or_default().push(number);
+    }
+    let mut units: Vec<(&[usize], Option<usize>)> = Vec::new();
+    for blocks in blocks.values() {
+        let mut before = None;
+        for unit in blocks.chunks(UNIT) {
+            units.push((unit, before));
+            before = unit.last().copied();
+        }
+    }
+    let whole = Mutex::new(Tally::default());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut part = Tally::default();
+        while let Some((unit, before)) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+            part.read(trace, &lens, unit, *before);
+        }
+        lock(&whole).merge(part);
+    };
+    if by_several {
+        thread::scope(|scope| {
+            // If there can be no more threads, this one does it all.
+            for _ in 1..threads().min(units.len()) {
+                let _ = thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+    } else {
+        work();
+    }
+    whole.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call of the program that has not returned, with what is known of it and of those inside it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hanging {
+    pub(super) thread: u32,
+    pub(super) record: Record,
+    /// The innermost function that has not returned either.
+    pub(super) inner: Option<u8>,
+    pub(super) was_left: bool,
+}
+
+/// Puts together the calls that hang inside each other.
+fn unfinished(tally: &Tally) -> Vec<Hanging> {
+    let mut open: Vec<&Open> = tally.open.iter().collect();
+    open.sort_by_key(|open| open.key);
+    let mut hanging: BTreeMap<Key, Hanging> = BTreeMap::new();
+    for open in open {
+        let Open { key, thread, root, record } = *open;
+        if let Some(outer) = root.filter(|root| *root != key).and_then(|root| hanging.get_mut(&root)) {
+            outer.inner = Some(record.function);
+            let ours = &mut outer.record;
+            if ours.src_device.is_none() || ours.dst_device.is_none() || ours.bytes == 0 {
+                (ours.src_device, ours.dst_device) = (record.src_device, record.dst_device);
+                (ours.bytes, ours.path) = (record.bytes, record.path);
+            }
+            continue;
+        }
+        let last = tally.threads.get(&thread).map_or(key, |thread| thread.last.0);
+        hanging.insert(key, Hanging { thread, record, inner: None, was_left: key < last });
+    }
+    hanging.into_values().collect()
+}
+
+/// What is said of a file itself.
+fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally) -> File {
+    let timeline = trace.timeline();
+    let notes = trace.notes().iter().map(|note| note.time);
+    let (first, last) = tally.span.unzip();
+    let started = notes.clone().chain(first).min().map(|ticks| timeline.real(ticks));
+    let ended = notes.chain(last).max().map(|ticks| timeline.real(ticks));
+    let threads = tally.threads.iter().map(|(&id, thread)| Thread {
+        id,
+        name: thread.name.1.clone(),
+        calls: thread.calls,
+        last_start: thread.last.1,
+    });
+    let mut threads: Vec<Thread> = threads.collect();
+    threads.sort_by_key(|thread| thread.id);
+    let mut problems = trace.problems().to_vec();
+    if let (count @ 1.., why) = &tally.unread {
+        let why = why.as_deref().unwrap_or("not known why");
+        problems.push(format!("{count} of {} parts cannot be read: {why}", trace.blocks()));
+    }
+    let is_whole = problems.is_empty();
+    if tally.forgotten > 0 {
+        problems.push(format!("{} more calls have not returned; they are not listed", tally.forgotten));
+    }
+    if tally.uncounted > 0 {
+        problems.push(format!("{} more errors or findings are not listed", tally.uncounted));
+    }
+    problems.extend(trace.notes_of(NoteKind::Message).map(|note| note.string(0).to_owned()));
+    File {
+        index,
+        path,
+        location: PathBuf::new(),
+        host: names.host.clone(),
+        boot_id: names.boot_id.clone(),
+        process: Some(trace.process()),
+        program: names.program.clone(),
+        rank: names.rank(),
+        started,
+        ended,
+        calls: tally.calls,
+        dropped: trace.dropped(),
+        limit: trace.limit(),
+        threads,
+        versions: names.versions.clone(),
+        variables: names.variables.clone(),
+        gpus: Vec::new(),
+        problems,
+        is_whole,
+        is_running: is_running(trace.process(), names),
+        devices: BTreeMap::new(),
+    }
+}
+
+/// Whether a process of this machine, since it was started, has that number and that program.
+fn is_running(process: u32, names: &Names) -> bool {
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let is_here = names.boot_id.as_deref() == Some(boot_id.trim());
+    let program = || fs::read_link(format!("/proc/{process}/exe")).ok();
+    is_here && program().is_some_and(|program| names.program.first().is_some_and(|path| program == Path::new(path)))
+}
+
+/// How many threads there may be.
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(THREADS)
+}
+
+/// Does something for each number below `count`, by several threads.
+fn parallel(count: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    let all = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return;
+            }
+            work(number);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads().min(count) {
+            let _ = thread::Builder::new().spawn_scoped(scope, all);
+        }
+        all();
+    });
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,259 @@
+//! What a report says, as plain data. Serialised, it is the JSON of `--json`: names are never renamed, new ones may come.
+//!
+//! Times are nanoseconds since 1970 unless a name says otherwise.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// The version of the JSON.
+pub(crate) const VERSION: u32 = 1;
+
+/// All there is to say about some traces.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) version: u32,
+    pub(crate) files: Vec<File>,
+    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) functions: Vec<Function>,
+    pub(crate) errors: Vec<Error>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) unfinished: Vec<Unfinished>,
+    pub(crate) lost: Lost,
+    pub(crate) timeline: Timeline,
+}
+
+/// A trace file: a process. Of one that cannot be read only the path and the problems are known.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct File {
+    pub(crate) index: usize,
+    pub(crate) path: String,
+    pub(crate) host: Option<String>,
+    pub(crate) boot_id: Option<String>,
+    pub(crate) process: Option<u32>,
+    pub(crate) program: Vec<String>,
+    pub(crate) rank: Option<String>,
+    pub(crate) started: Option<u64>,
+    pub(crate) ended: Option<u64>,
+    /// Calls of the program itself.
+    pub(crate) calls: u64,
+    pub(crate) dropped: u64,
+    pub(crate) limit: u64,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) versions: BTreeMap<String, String>,
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) gpus: Vec<usize>,
+    pub(crate) problems: Vec<String>,
+    /// The path as the system has it.
+    #[serde(skip)]
+    pub(crate) location: PathBuf,
+    /// Whether all of it could be read.
+    #[serde(skip)]
+    pub(crate) is_whole: bool,
+    /// Whether the process is still there, as far as this machine can tell.
+    #[serde(skip)]
+    pub(crate) is_running: bool,
+    /// Which GPU a device of the process is.
+    #[serde(skip)]
+    pub(crate) devices: BTreeMap<u8, usize>,
+}
+
+/// A thread of a process.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Thread {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) calls: u64,
+    /// When its last call of the program began, in ticks of the file.
+    #[serde(skip)]
+    pub(crate) last_start: u64,
+}
+
+/// A GPU, however many processes use it.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Gpu {
+    pub(crate) index: usize,
+    pub(crate) host: Option<String>,
+    /// What files call it, by their index.
+    pub(crate) ordinals: BTreeMap<String, u8>,
+    pub(crate) name: Option<String>,
+    pub(crate) uuid: Option<String>,
+    pub(crate) pci: Option<String>,
+    pub(crate) label: String,
+    /// The number in the label.
+    #[serde(skip)]
+    pub(crate) number: u32,
+}
+
+/// Copies from a GPU to a GPU.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Pair {
+    pub(crate) src: usize,
+    pub(crate) dst: usize,
+    /// All copies, those that failed too.
+    pub(crate) calls: u64,
+    /// Of those that did not fail.
+    pub(crate) bytes: u64,
+    pub(crate) errors: u64,
+    /// Of those that did not fail.
+    pub(crate) paths: Vec<Path>,
+    pub(crate) host_ns: Durations,
+    pub(crate) link: Option<String>,
+    pub(crate) access: Option<bool>,
+}
+
+/// Copies of a pair that took the same way for the same reason.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Path {
+    pub(crate) path: String,
+    pub(crate) why: Option<String>,
+    pub(crate) calls: u64,
+    pub(crate) bytes: u64,
+    pub(crate) device_calls: u64,
+    pub(crate) device_bytes: u64,
+    pub(crate) device_ns: u64,
+    pub(crate) gb_per_s: Option<f64>,
+}
+
+/// How long calls took on the host, in nanoseconds; none if none has returned. The first two are right to 3 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Durations {
+    pub(crate) p50: Option<u64>,
+    pub(crate) p99: Option<u64>,
+    pub(crate) max: Option<u64>,
+    pub(crate) total: u64,
+}
+
+/// A function, called by the program or by another function.
+#[derive(Debug, Serialize)]
+pub(crate) struct Function {
+    pub(crate) layer: String,
+    pub(crate) name: String,
+    pub(crate) calls: u64,
+    pub(crate) errors: u64,
+    pub(crate) host_ns: Durations,
+}
+
+/// How often something was called from where.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Site {
+    pub(crate) site: String,
+    pub(crate) count: u64,
+}
+
+/// What a function answered to the program instead of success.
+#[derive(Debug, Serialize)]
+pub(crate) struct Error {
+    pub(crate) layer: String,
+    pub(crate) function: String,
+    pub(crate) code: i32,
+    pub(crate) name: Option<String>,
+    pub(crate) count: u64,
+    pub(crate) sites: Vec<Site>,
+}
+
+/// Something that is wrong with calls.
+#[derive(Debug, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) rule: String,
+    pub(crate) severity: String,
+    pub(crate) count: u64,
+    pub(crate) text: Option<String>,
+    pub(crate) sites: Vec<Site>,
+    pub(crate) files: Vec<usize>,
+}
+
+/// What was decided about a pair.
+#[derive(Debug, Serialize)]
+pub(crate) struct Decision {
+    pub(crate) file: usize,
+    pub(crate) time: u64,
+    pub(crate) src: Option<usize>,
+    pub(crate) dst: Option<usize>,
+    pub(crate) text: String,
+}
+
+/// A call that has begun and never returned.
+#[derive(Debug, Serialize)]
+pub(crate) struct Unfinished {
+    pub(crate) file: usize,
+    pub(crate) thread: u32,
+    pub(crate) layer: String,
+    pub(crate) function: String,
+    pub(crate) started: u64,
+    pub(crate) src: Option<usize>,
+    pub(crate) dst: Option<usize>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) site: String,
+    /// The innermost function that has not returned either.
+    #[serde(skip)]
+    pub(crate) inner: Option<String>,
+    /// The thread has made other calls since: it left this one by an exception, a cancellation or a jump.
+    #[serde(skip)]
+    pub(crate) was_left: bool,
+}
+
+/// What staging has cost.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Lost {
+    pub(crate) staged_bytes: u64,
+    pub(crate) could_be_direct_bytes: u64,
+    pub(crate) seconds: Option<f64>,
+    pub(crate) basis: String,
+}
+
+/// When how much was copied, by the pairs that copied most: 512, if there are so many.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Timeline {
+    pub(crate) start: u64,
+    pub(crate) bucket_ns: u64,
+    pub(crate) pairs: Vec<TimelinePair>,
+}
+
+/// Bytes per bucket of the timeline.
+#[derive(Debug, Serialize)]
+pub(crate) struct TimelinePair {
+    pub(crate) src: usize,
+    pub(crate) dst: usize,
+    pub(crate) direct: Vec<u64>,
+    pub(crate) staged: Vec<u64>,
+}
+
+impl Report {
+    /// The earliest time of all files; of those that are whole, if there are any, since damaged ones may be from any time.
+    pub(crate) fn start(&self) -> u64 {
+        let earliest = |only_whole: bool| {
+            self.files.iter().filter(|file| file.is_whole || !only_whole).filter_map(|file| file.started).min()
+        };
+        earliest(true).or_else(|| earliest(false)).unwrap_or_default()
+    }
+
+    /// The latest, likewise.
+    pub(crate) fn end(&self) -> u64 {
+        let latest = |only_whole: bool| {
+            self.files.iter().filter(|file| file.is_whole || !only_whole).filter_map(|file| file.ended).max()
+        };
+        latest(true).or_else(|| latest(false)).unwrap_or_default()
+    }
+
+    /// What a GPU is called.
+    pub(crate) fn label(&self, gpu: usize) -> &str {
+        self.gpus.get(gpu).map_or("unknown device", |gpu| gpu.label.as_str())
+    }
+
+    /// How many hosts there are.
+    pub(crate) fn hosts(&self) -> Vec<&str> {
+        let mut hosts: Vec<&str> = self.files.iter().filter_map(|file| file.host.as_deref()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+
+    /// Whether all files could be read in whole.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.files.iter().all(|file| file.is_whole)
+    }
+}

@@ -1,0 +1,220 @@
+//! What the numbers in a file stand for.
+
+use std::collections::{BTreeMap, HashMap};
+
+use p2pshim_trace::{Note, NoteKind, Trace};
+
+use super::symbols::{Module, Place};
+
+/// Variables that say which rank of a job a process is, best first.
+const RANKS: &[&str] = &[
+    "RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "MPI_RANK",
+    "SLURM_PROCID",
+    "FLUX_TASK_RANK",
+    "PALS_RANKID",
+    "JSM_NAMESPACE_RANK",
+];
+
+/// A GPU as a file tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Device {
+    pub(super) name: Option<String>,
+    pub(super) uuid: Option<String>,
+    pub(super) pci: Option<String>,
+}
+
+/// What is known of the access of a device to the memory of another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) access: Option<bool>,
+    pub(super) link: Option<String>,
+}
+
+/// The notes of a file, by what they are about.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    functions: HashMap<u8, (String, String)>,
+    paths: HashMap<u8, (String, Option<String>)>,
+    rules: HashMap<u8, (String, String)>,
+    codes: HashMap<(String, i32), String>,
+    sites: HashMap<u16, (u64, u64)>,
+    modules: Vec<(u64, Module)>,
+    pub(super) devices: BTreeMap<u8, Device>,
+    pub(super) access: HashMap<[u8; 2], Access>,
+    pub(super) host: Option<String>,
+    pub(super) boot_id: Option<String>,
+    pub(super) program: Vec<String>,
+    pub(super) variables: BTreeMap<String, String>,
+    pub(super) versions: BTreeMap<String, String>,
+}
+
+impl Names {
+    pub(super) fn of(trace: &Trace) -> Self {
+        let mut names = Self::default();
+        let timeline = trace.timeline();
+        for note in trace.notes() {
+            names.add(note, timeline.real(note.time));
+        }
+        names
+    }
+
+    fn add(&mut self, note: &Note, time: u64) {
+        let two = || (note.string(0).to_owned(), note.string(1).to_owned());
+        let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let byte = u8::try_from(note.number);
+        let pair = || {
+            let [device, peer] = [note.number >> 8, note.number & 255].map(u8::try_from);
+            Some([device.ok()?, peer.ok()?])
+        };
+        match (note.kind, byte) {
+            (NoteKind::Program, _) => self.program.clone_from(&note.strings),
+            (NoteKind::Variable, _) => self.variables.extend([two()]),
+            (NoteKind::Version, _) => self.versions.extend([two()]),
+            (NoteKind::Host, _) => (self.host, self.boot_id) = (known(note.string(0)), known(note.string(1))),
+            (NoteKind::Function, Ok(number)) => self.functions.extend([(number, two())]),
+            (NoteKind::Path, Ok(number)) => self.paths.extend([(number, split_path(note.string(0)))]),
+            (NoteKind::Rule, Ok(number)) => self.rules.extend([(number, two())]),
+            (NoteKind::Code, _) => {
+                let (layer, name) = two();
+                self.codes.insert((layer, note.number.cast_signed()), name);
+            }
+            (NoteKind::Gpu, Ok(ordinal)) => {
+                let [name, uuid, pci] = [0, 1, 2].map(|index| known(note.string(index)));
+                self.devices.insert(ordinal, Device { name, uuid, pci });
+            }
+            (NoteKind::Peer, _) => {
+                let access = note.value("access").and_then(|value| match value {
+                    "1" => Some(true),
+                    "0" => Some(false),
+                    _ => None,
+                });
+                let access = Access { access, link: note.value("link").and_then(known) };
+                self.access.extend(pair().map(|pair| (pair, access)));
+            }
+            (NoteKind::Site, _) => {
+                let (Ok(number), Some(address)) = (u16::try_from(note.number), hexadecimal(note.string(0))) else {
+                    return;
+                };
+                self.sites.insert(number, (address, note.time));
+            }
+            (NoteKind::Module, _) => {
+                let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));
+                let (Some(first), Some(end), Some(offset)) = (first, end, offset) else { return };
+                let build_id = note.value("build_id").and_then(known);
+                let path = note.string(3).to_owned();
+                self.modules.push((note.time, Module { first, end, offset, path, build_id, since: time }));
+            }
+            _ => {}
+        }
+    }
+
+    /// Layer and name of a function.
+    pub(super) fn function(&self, number: u8) -> (String, String) {
+        self.functions.get(&number).cloned().unwrap_or_else(|| ("unknown".to_owned(), format!("function {number}")))
+    }
+
+    /// A way, and why it was taken; none if it is not known.
+    pub(super) fn path(&self, number: u8) -> Option<&(String, Option<String>)> {
+        self.paths.get(&number)
+    }
+
+    /// Id and severity of a rule.
+    pub(super) fn rule(&self, number: u8) -> (String, String) {
+        self.rules.get(&number).cloned().unwrap_or_else(|| (format!("rule {number}"), "unknown".to_owned()))
+    }
+
+    /// What a code is called.
+    pub(super) fn code(&self, layer: &str, code: i32) -> Option<String> {
+        let name = self.codes.get(&(layer.to_owned(), code)).cloned();
+        name.or_else(|| match (layer, code) {
+            ("runtime", 0) => Some("cudaSuccess".to_owned()),
+            ("driver", 0) => Some("CUDA_SUCCESS".to_owned()),
+            _ => None,
+        })
+    }
+
+    /// Which rank of its job the process is.
+    pub(super) fn rank(&self) -> Option<String> {
+        RANKS.iter().find_map(|name| self.variables.get(*name)).cloned()
+    }
+
+    /// Where a place in the code is: in the module that was there when the place was first called from.
+    pub(super) fn place(&self, site: u16) -> Option<Place> {
+        let &(address, time) = self.sites.get(&site)?;
+        let covering = |(_, module): &&(u64, Module)| (module.first..module.end).contains(&address);
+        let before = |(noted, _): &&(u64, Module)| *noted <= time;
+        let module = self.modules.iter().filter(covering).filter(before).max_by_key(|(noted, _)| *noted);
+        Some(Place { address, module: module.map(|(_, module)| module.clone()) })
+    }
+}
+
+/// Takes a path's name apart: what stands before the colon, or before the brackets, and what stands there.
+fn split_path(name: &str) -> (String, Option<String>) {
+    if let Some((path, why)) = name.split_once(": ").filter(|(path, _)| !path.contains(" (")) {
+        return (path.to_owned(), Some(why.to_owned()));
+    }
+    match name.strip_suffix(')').and_then(|name| name.split_once(" (")) {
+        Some((path, why)) => {
+            let path = if path.contains("not known") { "unknown" } else { path };
+            (path.to_owned(), Some(why.to_owned()))
+        }
+        None => (name.to_owned(), None),
+    }
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn split_path_either_way_of_writing_a_reason() {
+        let split = |name| {
+            let (path, why) = split_path(name);
+            (path, why.unwrap_or_default())
+        };
+        let pair = |path: &str, why: &str| (path.to_owned(), why.to_owned());
+        assert_eq!(split("direct"), pair("direct", ""));
+        assert_eq!(split("same device"), pair("same device", ""));
+        assert_eq!(split("staged: never enabled"), pair("staged", "never enabled"));
+        assert_eq!(split("staged (access never enabled)"), pair("staged", "access never enabled"));
+        assert_eq!(split("staged (vetoed: lost data)"), pair("staged", "vetoed: lost data"));
+        assert_eq!(split("by a way that is not known (managed)"), pair("unknown", "managed"));
+    }
+
+    #[test]
+    fn place_module_is_the_latest_before_the_site() {
+        let note = |kind, number, time, strings: &[&str]| Note {
+            kind,
+            number,
+            time,
+            strings: strings.iter().map(|&text| text.to_owned()).collect(),
+        };
+        let mut names = Names::default();
+        for (time, path) in [(1, "/first"), (5, "/second"), (9, "/third")] {
+            names.add(&note(NoteKind::Module, 0, time, &["1000", "2000", "0", path]), time);
+        }
+        names.add(&note(NoteKind::Site, 1, 6, &["1500"]), 6);
+        names.add(&note(NoteKind::Site, 2, 6, &["2000"]), 6);
+        assert_eq!(names.place(1).unwrap().module.unwrap().path, "/second");
+        assert_eq!(names.place(2).unwrap().module, None, "after the last address");
+        assert!(names.place(3).is_none());
+    }
+
+    #[test]
+    fn rank_the_framework_knows_better_than_the_launcher() {
+        let mut names = Names::default();
+        names.variables.extend([("SLURM_PROCID".to_owned(), "7".to_owned())]);
+        assert_eq!(names.rank().as_deref(), Some("7"));
+        names.variables.extend([("RANK".to_owned(), "3".to_owned())]);
+        assert_eq!(names.rank().as_deref(), Some("3"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Where a report goes: standard output, or a file that is there in whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// What stands for standard output.
+const STDOUT: &str = "-";
+
+/// Whether a path means standard output.
+pub(super) fn is_stdout(path: &Path) -> bool {
+    path == Path::new(STDOUT)
+}
+
+/// Has something written to a path. A file gets another name until it is whole.
+pub(super) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    if is_stdout(path) {
+        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        return write(&mut out).and_then(|()| out.flush()).map_err(|error| named("standard output", error));
+    }
+    let name = path.display().to_string();
+    // What is no ordinary file, such as a pipe or /dev/null, has to stay.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        let result = File::create(path).and_then(|file| {
+            let mut out = BufWriter::with_capacity(1 << 16, file);
+            write(&mut out)?;
+            out.flush()
+        });
+        return result.map_err(|error| named(&name, error));
+    }
+    let unfinished = beside(path);
+    let result = (|| {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create_new(&unfinished)?);
+        write(&mut out)?;
+        out.flush()?;
+        fs::rename(&unfinished, path)
+    })();
+    result.map_err(|error| {
+        // Another's file is not ours to remove.
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            let _ = fs::remove_file(&unfinished);
+        }
+        named(&name, error)
+    })
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name: OsString = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Says what could not be written. Whether it is a pipe that nobody reads any more can still be told.
+fn named(name: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name} cannot be written: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_to_a_file_that_fails_leaves_what_was_there() {
+        let folder = std::env::temp_dir().join(format!("p2pshim-output-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("out");
+        write_to(&path, |out| out.write_all(b"one")).unwrap();
+        let failing = |out: &mut dyn Write| {
+            out.write_all(b"two")?;
+            Err(io::Error::other("full"))
+        };
+        let error = write_to(&path, failing).unwrap_err().to_string();
+        assert!(error.contains("out cannot be written: full"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        write_to(&path, |out| out.write_all(b"three")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"three");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(write_to(&path, |_| Ok(())).unwrap_err().to_string().contains("No such file"));
+        write_to(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();
+        let error = write_to(Path::new("/dev/full"), |out| out.write_all(b"x")).unwrap_err().to_string();
+        assert!(error.starts_with("/dev/full cannot be written: No space"), "{error}");
+    }
+}

@@ -1,0 +1,306 @@
+//! `--perfetto`: trace events for ui.perfetto.dev and chrome://tracing, written as they are read.
+//!
+//! A file is a process with its threads. The copies of a host's GPUs are a process too, with a track for each pair; where
+//! copies of a pair overlap, it has further tracks, since the slices of a track must not. A flow leads from a call to its
+//! copy.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Display, Formatter, Write as _};
+use std::io::{self, Write};
+
+use p2pshim_trace::State;
+use serde_json::Value;
+
+use super::calls::{Teller, Words, stream};
+use super::merge::{Call, Source, in_order};
+use super::model::{File, Report};
+use super::tally::Walk;
+use super::term;
+
+/// The first process id for copies of GPUs; below are those of files.
+const GPUS: usize = 1_000_000;
+
+/// Writes all events.
+pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mut dyn Write) -> io::Result<()> {
+    let mut events = Events {
+        report,
+        out,
+        is_first: true,
+        start: report.start(),
+        hosts: report.hosts(),
+        lanes: HashMap::new(),
+        tracks: 0,
+        named: HashSet::new(),
+        flows: 0,
+    };
+    events.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+    for file in &report.files {
+        events.describe(file)?;
+    }
+    let mut teller = Teller::new(symbols);
+    let mut threads: HashMap<(usize, u32), Stack> = HashMap::new();
+    let mut number = 0;
+    in_order(sources, |call| {
+        let stack = threads.entry((call.source.file, call.thread)).or_default();
+        let words = teller.words(call);
+        let site = teller.site(call);
+        number += 1;
+        let is_timed = stack.walk.step((0, number), &call.record);
+        let slice = events.call(call, &words, &site, stack)?;
+        if let (true, Some((devices, _))) = (is_timed, stack.walk.copy(&call.record)) {
+            events.copy(call, &words, devices, slice)?;
+        }
+        Ok(true)
+    })?;
+    events.out.write_all(b"\n]}\n")
+}
+
+/// The calls of a thread that enclose the next.
+#[derive(Default)]
+struct Stack {
+    walk: Walk,
+    /// When each returned, outermost first.
+    ends: Vec<u64>,
+}
+
+struct Events<'a> {
+    report: &'a Report,
+    out: &'a mut dyn Write,
+    is_first: bool,
+    start: u64,
+    hosts: Vec<&'a str>,
+    /// By process and pair.
+    lanes: HashMap<(usize, [usize; 2]), Vec<Lane>>,
+    /// The last track of copies.
+    tracks: u64,
+    /// Processes of copies that have a name.
+    named: HashSet<usize>,
+    flows: u64,
+}
+
+/// A track of copies that do not overlap.
+struct Lane {
+    track: u64,
+    /// When the last of them ended.
+    ended: u64,
+}
+
+impl Events<'_> {
+    /// Writes an event.
+    fn event(&mut self, name: &str, members: fmt::Arguments, args: &Members) -> io::Result<()> {
+        let separator = if std::mem::take(&mut self.is_first) { "\n" } else { ",\n" };
+        write!(self.out, "{separator}{{\"name\":{},{members}", Json(name))?;
+        if !args.0.is_empty() {
+            write!(self.out, ",\"args\":{{{}}}", args.0)?;
+        }
+        self.out.write_all(b"}")
+    }
+
+    fn name(&mut self, what: &str, process: usize, thread: u64, name: &str) -> io::Result<()> {
+        let mut args = Members::default();
+        args.add("name", Json(name));
+        self.event(what, format_args!("\"ph\":\"M\",\"ts\":0,\"pid\":{process},\"tid\":{thread}"), &args)
+    }
+
+    fn sort(&mut self, what: &str, process: usize, thread: u64, index: usize) -> io::Result<()> {
+        let mut args = Members::default();
+        args.add("sort_index", index);
+        self.event(what, format_args!("\"ph\":\"M\",\"ts\":0,\"pid\":{process},\"tid\":{thread}"), &args)
+    }
+
+    /// Names a process and its threads.
+    fn describe(&mut self, file: &File) -> io::Result<()> {
+        let Some(number) = file.process else { return Ok(()) };
+        let rank = file.rank.as_ref().map(|rank| format!("rank {rank}: ")).unwrap_or_default();
+        let program =
+            file.program.first().map_or("unknown program", |path| path.rsplit('/').next().unwrap_or_default());
+        let host = file.host.as_ref().map(|host| format!("{host}, ")).unwrap_or_default();
+        let process = file.index + 1;
+        self.name("process_name", process, 0, &format!("{rank}{program} ({host}pid {number})"))?;
+        self.sort("process_sort_index", process, 0, process)?;
+        for thread in &file.threads {
+            self.name("thread_name", process, thread.id.into(), &thread.name)?;
+        }
+        Ok(())
+    }
+
+    /// A call on its thread. The answer is where it begins.
+    fn call(&mut self, call: &Call, words: &Words, site: &str, stack: &mut Stack) -> io::Result<u64> {
+        let Call { source, thread, record, start, .. } = call;
+        let file = self.report.files.get(source.file);
+        let depth = usize::from(record.depth);
+        stack.ends.truncate(depth);
+        let mut end = call.end;
+        if record.state == State::Begun {
+            let last = file.and_then(|file| file.threads.iter().find(|it| it.id == *thread)).map(|it| it.last_start);
+            // Until the process ended, unless the thread went on with something else.
+            let hangs = last.is_some_and(|last| last <= record.start);
+            end = file.and_then(|file| file.ended).filter(|_| hangs).unwrap_or(*start);
+        }
+        // Long durations lose their end in files, and could end after the call that encloses them.
+        let most = stack.ends.iter().copied().min().unwrap_or(u64::MAX);
+        let begins = (*start).min(most);
+        let end = end.min(most).max(begins);
+        stack.ends.push(end);
+        let mut args = Members::default();
+        match (record.state, &words.result) {
+            (State::Begun, _) => args.add("unfinished", true),
+            (State::Done, Some(name)) => args.add("result", Json(name)),
+            (State::Done, None) => args.add("result", record.result),
+        }
+        for (name, ordinal) in [("from", record.src_device), ("to", record.dst_device)] {
+            let gpu = ordinal.and_then(|ordinal| file?.devices.get(&ordinal));
+            if let Some(&gpu) = gpu {
+                args.add(name, Json(self.report.label(gpu)));
+            }
+        }
+        if words.function.contains("Memcpy") {
+            args.add("bytes", record.bytes);
+            args.add("src", format_args!("\"{:#x}\"", record.src));
+            args.add("dst", format_args!("\"{:#x}\"", record.dst));
+            args.add("stream", Json(&stream(record.stream, &words.layer)));
+        }
+        if let Some(path) = &words.path {
+            args.add("path", Json(path));
+        }
+        if !site.is_empty() {
+            args.add("site", Json(site));
+        }
+        let rules: Vec<String> = record.rules().map(|rule| source.names.rule(rule).0).collect();
+        if !rules.is_empty() {
+            args.add("findings", Json(&rules.join(" ")));
+        }
+        let layer = Json(&words.layer);
+        let [at, took] = [begins.saturating_sub(self.start), end.saturating_sub(begins.max(self.start))].map(Micros);
+        let process = source.file + 1;
+        self.event(
+            &words.function,
+            format_args!("\"cat\":{layer},\"ph\":\"X\",\"ts\":{at},\"dur\":{took},\"pid\":{process},\"tid\":{thread}"),
+            &args,
+        )?;
+        Ok(begins)
+    }
+
+    /// A copy on a track of its pair, and the flow to it from the call that began at `slice`.
+    fn copy(&mut self, call: &Call, words: &Words, [src, dst]: [u8; 2], slice: u64) -> io::Result<()> {
+        let Some(file) = self.report.files.get(call.source.file) else { return Ok(()) };
+        let (Some(&src), Some(&dst)) = (file.devices.get(&src), file.devices.get(&dst)) else { return Ok(()) };
+        let host = file.host.as_deref().and_then(|host| self.hosts.iter().position(|&known| known == host));
+        let process = GPUS + host.map_or(0, |host| host + 1);
+        let start = call.source.trace.timeline().real(call.record.device_start).max(self.start);
+        let end = start.saturating_add(call.record.device_nanos);
+        let lanes = self.lanes.entry((process, [src, dst])).or_default();
+        let free = lanes.iter_mut().find(|lane| lane.ended <= start);
+        let is_new = free.is_none();
+        let track = match free {
+            Some(lane) => {
+                lane.ended = end;
+                lane.track
+            }
+            None => {
+                self.tracks += 1;
+                lanes.push(Lane { track: self.tracks, ended: end });
+                self.tracks
+            }
+        };
+        let further = lanes.len();
+        if self.named.insert(process) {
+            let host = file.host.as_deref().map(|host| format!(" ({host})")).unwrap_or_default();
+            self.name("process_name", process, 0, &format!("GPU copies{host}"))?;
+            self.sort("process_sort_index", process, 0, process)?;
+        }
+        if is_new {
+            let number = if further > 1 { format!(" ({further})") } else { String::new() };
+            let name = format!("{} > {}{number}", self.report.label(src), self.report.label(dst));
+            self.name("thread_name", process, track, &name)?;
+            self.sort("thread_sort_index", process, track, src * self.report.gpus.len() + dst)?;
+        }
+        let path = words.path.as_deref().unwrap_or("copy");
+        let name = format!("{} {path}", term::bytes(call.record.bytes));
+        let mut args = Members::default();
+        args.add("bytes", call.record.bytes);
+        args.add("path", Json(path));
+        if call.record.device_nanos > 0 {
+            let rate = call.record.bytes as f64 / call.record.device_nanos as f64;
+            args.add("gb_per_s", format_args!("{rate:.3}"));
+        }
+        args.add("stream", Json(&stream(call.record.stream, &words.layer)));
+        args.add("process", call.source.trace.process());
+        let [at, took] = [start - self.start, end - start].map(Micros);
+        self.event(
+            &name,
+            format_args!("\"cat\":\"copy\",\"ph\":\"X\",\"ts\":{at},\"dur\":{took},\"pid\":{process},\"tid\":{track}"),
+            &args,
+        )?;
+        self.flows += 1;
+        let flow = self.flows;
+        let from = Micros(slice.saturating_sub(self.start));
+        let (caller, thread) = (call.source.file + 1, call.thread);
+        let none = Members::default();
+        self.event(
+            "copy",
+            format_args!("\"cat\":\"copy\",\"ph\":\"s\",\"id\":{flow},\"ts\":{from},\"pid\":{caller},\"tid\":{thread}"),
+            &none,
+        )?;
+        self.event(
+            "copy",
+            format_args!(
+                "\"cat\":\"copy\",\"ph\":\"f\",\"bp\":\"e\",\"id\":{flow},\"ts\":{at},\"pid\":{process},\"tid\":{track}"
+            ),
+            &none,
+        )
+    }
+}
+
+/// Nanoseconds in microseconds, exactly.
+#[derive(Clone, Copy)]
+struct Micros(u64);
+
+impl Display for Micros {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// A string as JSON has it.
+struct Json<'a>(&'a str);
+
+impl Display for Json<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        if self.0.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+            return Value::from(self.0).fmt(out);
+        }
+        out.write_str("\"")?;
+        out.write_str(self.0)?;
+        out.write_str("\"")
+    }
+}
+
+/// Members of a JSON object, which are written one by one.
+#[derive(Default)]
+struct Members(String);
+
+impl Members {
+    fn add(&mut self, name: &str, value: impl Display) {
+        let separator = if self.0.is_empty() { "" } else { "," };
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "{separator}\"{name}\":{value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_escapes_what_it_has_to() {
+        assert_eq!(Json("é a").to_string(), "\"é a\"");
+        assert_eq!(Json("a\"b\\c\n").to_string(), "\"a\\\"b\\\\c\\n\"");
+    }
+
+    #[test]
+    fn micros_loses_nothing() {
+        let shown = [0, 1, 999, 1_000, 1_234_567].map(|nanos| Micros(nanos).to_string());
+        assert_eq!(shown, ["0.000", "0.001", "0.999", "1.000", "1234.567"]);
+    }
+}

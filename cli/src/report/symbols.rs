@@ -1,0 +1,182 @@
+//! What stands at a place in the code: module and offset always; function and line if the module's file is still the one that
+//! ran.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use object::{Object, ObjectSegment, ReadCache};
+
+/// What is said of a place that nothing is known of.
+pub(super) const UNKNOWN: &str = "unknown place";
+
+/// A piece of code in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Module {
+    pub(super) first: u64,
+    /// The address after the last.
+    pub(super) end: u64,
+    /// Of `first` in the file.
+    pub(super) offset: u64,
+    pub(super) path: String,
+    pub(super) build_id: Option<String>,
+    /// When it was seen there, in nanoseconds since 1970.
+    pub(super) since: u64,
+}
+
+/// A place in the code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Where a call returns to.
+    pub(super) address: u64,
+    pub(super) module: Option<Module>,
+}
+
+/// Looks places up.
+pub(super) struct Symbols {
+    is_on: bool,
+    host: Option<String>,
+    files: HashMap<String, Option<ModuleFile>>,
+    /// By module, offset and whether its file is the one that ran.
+    known: HashMap<(String, u64, bool), String>,
+}
+
+/// The file of a module, as it is now.
+struct ModuleFile {
+    /// The last change of its contents or of its name, in nanoseconds since 1970.
+    changed: u64,
+    build_id: Option<String>,
+    /// Offset in the file, bytes, and address of each part that is loaded.
+    segments: Vec<(u64, u64, u64)>,
+    loader: Option<addr2line::Loader>,
+}
+
+impl Symbols {
+    pub(super) fn new(is_on: bool) -> Self {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+        Self { is_on, host, files: HashMap::new(), known: HashMap::new() }
+    }
+
+    /// Describes a place in the code of a program that ran on `host`.
+    pub(super) fn describe(&mut self, place: Option<&Place>, host: Option<&str>) -> String {
+        let Some(Place { address, module }) = place else { return UNKNOWN.to_owned() };
+        let Some(module) = module else { return format!("{address:#x}") };
+        let offset = address.saturating_sub(module.first).saturating_add(module.offset);
+        let is_here = self.host.is_some() && self.host.as_deref() == host;
+        let file = match self.is_on && Path::new(&module.path).is_absolute() {
+            true => self.files.entry(module.path.clone()).or_insert_with(|| ModuleFile::open(&module.path)).as_ref(),
+            false => None,
+        };
+        let file = file.filter(|file| file.is_that_of(module, is_here));
+        let key = (module.path.clone(), offset, file.is_some());
+        self.known.entry(key).or_insert_with(|| describe(module, offset, file)).clone()
+    }
+}
+
+fn describe(module: &Module, offset: u64, file: Option<&ModuleFile>) -> String {
+    let name = module.path.rsplit('/').next().unwrap_or_default();
+    let name = if name.is_empty() { "unknown module" } else { name };
+    let found = file.and_then(|file| Some((file, file.address(offset)?)));
+    let Some((file, address)) = found else { return format!("{name}+{offset:#x}") };
+    // The address is where the call returns to; the call itself stands before it.
+    let (function, line) = file.look_up(address.saturating_sub(1));
+    let function = function.map(|function| format!(" {function}")).unwrap_or_default();
+    let line = line.map(|line| format!(" ({line})")).unwrap_or_default();
+    format!("{name}+{address:#x}{function}{line}")
+}
+
+impl ModuleFile {
+    fn open(path: &str) -> Option<Self> {
+        let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        let nanos = |seconds: i64, nanos: i64| {
+            let seconds = u64::try_from(seconds).unwrap_or_default();
+            seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(nanos).unwrap_or_default())
+        };
+        let changed =
+            nanos(metadata.mtime(), metadata.mtime_nsec()).max(nanos(metadata.ctime(), metadata.ctime_nsec()));
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let object = object::File::parse(&cache).ok()?;
+        let segments = object.segments().map(|segment| {
+            let (offset, bytes) = segment.file_range();
+            (offset, bytes, segment.address())
+        });
+        let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Some(Self {
+            changed,
+            build_id: object.build_id().ok().flatten().map(hexadecimal),
+            segments: segments.collect(),
+            loader: addr2line::Loader::new(path).ok(),
+        })
+    }
+
+    /// Whether the file is the one that was loaded. By its build id, if that was noted; else it has to be on this host, and
+    /// not to have changed since.
+    fn is_that_of(&self, module: &Module, is_here: bool) -> bool {
+        match &module.build_id {
+            Some(noted) => self.build_id.as_ref().is_some_and(|build_id| build_id.eq_ignore_ascii_case(noted)),
+            None => is_here && self.changed <= module.since,
+        }
+    }
+
+    /// The address, in the file's own terms, of what lies at an offset.
+    fn address(&self, offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|&(start, bytes, address)| {
+            // A call may be the last instruction of a segment.
+            let inside = offset.checked_sub(start).filter(|&inside| inside <= bytes)?;
+            address.checked_add(inside)
+        })
+    }
+
+    /// Function and line.
+    fn look_up(&self, address: u64) -> (Option<String>, Option<String>) {
+        let Some(loader) = &self.loader else { return (None, None) };
+        let frame = loader.find_frames(address).ok().and_then(|mut frames| frames.next().ok().flatten());
+        let named = frame.as_ref().and_then(|frame| {
+            let function = frame.function.as_ref()?;
+            Some(function.demangle().ok()?.into_owned())
+        });
+        let exported = || {
+            let name = loader.find_symbol(address)?;
+            Some(addr2line::demangle_auto(Cow::from(name), None).into_owned())
+        };
+        let line = frame.and_then(|frame| {
+            let location = frame.location?;
+            let file = location.file?.rsplit('/').next().unwrap_or_default().to_owned();
+            Some(location.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
+        });
+        (named.or_else(exported), line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(path: &str) -> Module {
+        Module { first: 0x7000_0000, end: 0x7000_2000, offset: 0x1000, path: path.to_owned(), build_id: None, since: 1 }
+    }
+
+    #[test]
+    fn describe_without_the_file_is_module_and_offset() {
+        let mut symbols = Symbols::new(true);
+        let mut say = |place: Option<&Place>| symbols.describe(place, None);
+        let place = Place { address: 0x7000_0234, module: Some(module("/nowhere/at/all/app")) };
+        assert_eq!(say(Some(&place)), "app+0x1234");
+        assert_eq!(say(Some(&Place { address: 0x1234, module: None })), "0x1234");
+        assert_eq!(say(Some(&Place { address: 0x7000_0000, module: Some(module("")) })), "unknown module+0x1000");
+        assert_eq!(say(None), UNKNOWN);
+    }
+
+    #[test]
+    fn describe_of_what_is_no_module_is_module_and_offset() {
+        let mut symbols = Symbols::new(true);
+        let host = symbols.host.clone();
+        for path in ["/proc/self/status", "/dev/null", "/tmp", "[vdso]", "status"] {
+            let place = Place { address: 0x7000_0234, module: Some(Module { since: u64::MAX, ..module(path) }) };
+            let name = path.rsplit('/').next().unwrap();
+            assert_eq!(symbols.describe(Some(&place), host.as_deref()), format!("{name}+0x1234"));
+        }
+    }
+}

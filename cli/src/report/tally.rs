@@ -1,0 +1,386 @@
+//! Counts of one file: what can be counted in any order, by several threads, and added up.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io;
+
+use p2pshim_trace::{DeviceTime, Record, State, Timeline, Trace};
+
+use super::buckets::{self, Buckets};
+use super::histogram::Histogram;
+use super::names::Names;
+
+/// Unfinished calls of a file that are remembered. Only a damaged file has more.
+const UNFINISHED: usize = 4096;
+/// Errors and findings that are told apart. Only a damaged file has more.
+const PLACES: usize = 1 << 16;
+
+/// Copies that took the same way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) calls: u64,
+    pub(super) bytes: u64,
+    pub(super) device_calls: u64,
+    pub(super) device_bytes: u64,
+    pub(super) device_ns: u64,
+}
+
+impl Way {
+    pub(super) fn merge(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.device_calls += other.device_calls;
+        for (ours, theirs) in [
+            (&mut self.bytes, other.bytes),
+            (&mut self.device_bytes, other.device_bytes),
+            (&mut self.device_ns, other.device_ns),
+        ] {
+            *ours = ours.saturating_add(theirs);
+        }
+    }
+}
+
+/// Copies from a device to a device.
+#[derive(Debug, Default)]
+pub(super) struct PairTally {
+    pub(super) calls: u64,
+    pub(super) errors: u64,
+    /// By the number of the way.
+    pub(super) ways: HashMap<u8, Way>,
+    pub(super) host: Histogram,
+    pub(super) buckets: Buckets,
+}
+
+/// Calls of a function.
+#[derive(Debug, Default)]
+pub(super) struct FunctionTally {
+    pub(super) calls: u64,
+    pub(super) errors: u64,
+    pub(super) host: Histogram,
+}
+
+/// Where a record is in its file: number of the block, then of the record in it.
+pub(super) type Key = (usize, usize);
+
+/// A thread.
+#[derive(Debug, Default)]
+pub(super) struct ThreadTally {
+    /// Of the latest block.
+    pub(super) name: (usize, String),
+    pub(super) calls: u64,
+    /// The last call of the program, and when it began.
+    pub(super) last: (Key, u64),
+}
+
+/// A call that has not returned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) key: Key,
+    pub(super) thread: u32,
+    /// The program's call that it is, or belongs to.
+    pub(super) root: Option<Key>,
+    pub(super) record: Record,
+}
+
+/// Counts of a file, or of a part of it.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) calls: u64,
+    pub(super) functions: HashMap<u8, FunctionTally>,
+    pub(super) pairs: HashMap<[u8; 2], PairTally>,
+    /// By function, code and site.
+    pub(super) errors: HashMap<(u8, i32, u16), u64>,
+    /// By rule and site.
+    pub(super) findings: HashMap<(u8, u16), u64>,
+    pub(super) threads: HashMap<u32, ThreadTally>,
+    pub(super) open: Vec<Open>,
+    /// Unfinished calls that were not remembered.
+    pub(super) forgotten: u64,
+    /// Errors and findings that were not told apart, and not counted either.
+    pub(super) uncounted: u64,
+    /// The first and the last moment, in ticks.
+    pub(super) span: Option<(u64, u64)>,
+    /// Blocks that could not be read, and why the first could not.
+    pub(super) unread: (u64, Option<String>),
+}
+
+/// What a file's records are counted by: the same for all of its parts.
+pub(super) struct Lens {
+    timeline: Timeline,
+    /// By number of the function: is it a copy?
+    copies: [bool; 256],
+    /// By number of the way: what of the timeline its bytes belong to.
+    kinds: [Option<Kind>; 256],
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Direct,
+    Staged,
+}
+
+impl Lens {
+    pub(super) fn new(timeline: Timeline, names: &Names) -> Self {
+        let numbers: [u8; 256] = std::array::from_fn(|number| number as u8);
+        let kind = |number| match names.path(number)?.0.as_str() {
+            "direct" => Some(Kind::Direct),
+            "staged" => Some(Kind::Staged),
+            _ => None,
+        };
+        Self {
+            timeline,
+            copies: numbers.map(|number| names.function(number).1.contains("Memcpy")),
+            kinds: numbers.map(kind),
+        }
+    }
+
+    /// Whether a call copies something.
+    pub(super) fn is_copy(&self, record: &Record) -> bool {
+        record.path != 0 || self.copies.get(usize::from(record.function)).copied().unwrap_or_default()
+    }
+
+    fn buckets(&self, way: u8, bytes: u64) -> Option<buckets::Bytes> {
+        match self.kinds.get(usize::from(way)).copied().flatten()? {
+            Kind::Direct => Some([bytes, 0]),
+            Kind::Staged => Some([0, bytes]),
+        }
+    }
+}
+
+/// The way through the records of a thread, which belong together: a call of the program, and those made inside it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Walk {
+    /// The program's call.
+    root: Option<(Key, Record)>,
+    /// How deep the record is whose time on the device was counted; those inside it are not counted again.
+    timed: Option<u8>,
+}
+
+impl Walk {
+    /// Goes on to the next record, and says whether its time on the device counts.
+    pub(super) fn step(&mut self, key: Key, record: &Record) -> bool {
+        if record.depth == 0 {
+            self.root = Some((key, *record));
+        }
+        if self.timed.is_some_and(|depth| record.depth <= depth) {
+            self.timed = None;
+        }
+        let counts = record.device_time == DeviceTime::Known && self.timed.is_none();
+        if counts {
+            self.timed = Some(record.depth);
+        }
+        counts
+    }
+
+    /// The devices of the copy that a record is of, and its way.
+    pub(super) fn copy(&self, record: &Record) -> Option<([u8; 2], u8)> {
+        let of = |record: &Record| Some([record.src_device?, record.dst_device?]);
+        let root = self.root.as_ref().map(|(_, root)| root);
+        let pair = of(record).or_else(|| of(root?))?;
+        let way = if record.path == 0 { root.map_or(0, |root| root.path) } else { record.path };
+        Some((pair, way))
+    }
+}
+
+impl Tally {
+    /// Counts some blocks of one thread, which follow each other. `before` is the block of the thread before them.
+    pub(super) fn read(&mut self, trace: &Trace, lens: &Lens, blocks: &[usize], before: Option<usize>) {
+        let mut buffer = Vec::new();
+        let mut walk = Walk::default();
+        let mut is_first = true;
+        for &number in blocks {
+            match self.read_block(trace, lens, number, before.filter(|_| is_first), &mut walk, &mut buffer) {
+                Ok(()) => {}
+                Err(error) => {
+                    self.unread.0 += 1;
+                    self.unread.1.get_or_insert_with(|| error.to_string());
+                }
+            }
+            is_first = false;
+        }
+    }
+
+    fn read_block(
+        &mut self,
+        trace: &Trace,
+        lens: &Lens,
+        number: usize,
+        before: Option<usize>,
+        walk: &mut Walk,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let Some(block) = trace.block(number, buffer)? else { return Ok(()) };
+        let is_inner = block.calls().next().is_some_and(|record| record.depth > 0);
+        if let (Some(before), true) = (before, is_inner) {
+            // What encloses the first calls is in the block before.
+            let mut buffer = Vec::new();
+            if let Some(block) = trace.block(before, &mut buffer)? {
+                for (index, record) in block.calls().enumerate() {
+                    walk.step((before, index), &record);
+                }
+            }
+        }
+        let mut thread = self.threads.remove(&block.thread).unwrap_or_default();
+        if thread.name.1.is_empty() || number >= thread.name.0 {
+            thread.name = (number, block.name());
+        }
+        for (index, record) in block.calls().enumerate() {
+            let key = (number, index);
+            let counts = walk.step(key, &record);
+            if record.depth == 0 {
+                thread.calls += 1;
+                thread.last = thread.last.max((key, record.start));
+            }
+            self.count(lens, walk, key, block.thread, &record);
+            if counts {
+                self.count_device(walk, &record);
+            }
+        }
+        self.threads.insert(block.thread, thread);
+        Ok(())
+    }
+
+    fn count(&mut self, lens: &Lens, walk: &Walk, key: Key, thread: u32, record: &Record) {
+        let is_done = record.state == State::Done;
+        let is_error = is_done && record.result != 0;
+        let nanos = lens.timeline.nanos(record.end.saturating_sub(record.start));
+        let (first, last) = self.span.unwrap_or((record.start, record.end));
+        self.span = Some((first.min(record.start), last.max(record.end)));
+        let function = self.functions.entry(record.function).or_default();
+        function.calls += 1;
+        function.errors += u64::from(is_error);
+        if is_done {
+            function.host.add(nanos);
+        } else {
+            self.remember(Open { key, thread, root: walk.root.map(|(key, _)| key), record: *record });
+        }
+        if record.depth > 0 {
+            return;
+        }
+        self.calls += 1;
+        if is_error {
+            let (function, result) = (record.function, record.result);
+            let errors = &mut self.errors;
+            self.uncounted += add(errors, (function, result, record.site), (function, result, 0), 1);
+        }
+        for rule in record.rules() {
+            self.uncounted += add(&mut self.findings, (rule, record.site), (rule, 0), 1);
+        }
+        let (Some(src), Some(dst), true) = (record.src_device, record.dst_device, lens.is_copy(record)) else { return };
+        let pair = self.pairs.entry([src, dst]).or_default();
+        pair.calls += 1;
+        pair.errors += u64::from(is_error);
+        if !is_done {
+            return;
+        }
+        pair.host.add(nanos);
+        if !is_error {
+            let way = pair.ways.entry(record.path).or_default();
+            way.calls += 1;
+            way.bytes = way.bytes.saturating_add(record.bytes);
+            if let Some(bytes) = lens.buckets(record.path, record.bytes) {
+                pair.buckets.add(lens.timeline.real(record.start), bytes);
+            }
+        }
+    }
+
+    fn count_device(&mut self, walk: &Walk, record: &Record) {
+        let Some((pair, way)) = walk.copy(record) else { return };
+        let pair = self.pairs.entry(pair).or_default();
+        let way = pair.ways.entry(way).or_default();
+        way.device_calls += 1;
+        way.device_bytes = way.device_bytes.saturating_add(record.bytes);
+        way.device_ns = way.device_ns.saturating_add(record.device_nanos);
+    }
+
+    fn remember(&mut self, open: Open) {
+        if self.open.len() < UNFINISHED {
+            self.open.push(open);
+        } else {
+            self.forgotten += 1;
+        }
+    }
+
+    /// Adds what was counted of another part of the file.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.calls += other.calls;
+        for (number, theirs) in other.functions {
+            let ours = self.functions.entry(number).or_default();
+            ours.calls += theirs.calls;
+            ours.errors += theirs.errors;
+            ours.host.merge(theirs.host);
+        }
+        for (pair, theirs) in other.pairs {
+            self.pairs.entry(pair).or_default().merge(theirs);
+        }
+        for (error, count) in other.errors {
+            self.uncounted += add(&mut self.errors, error, (error.0, error.1, 0), count);
+        }
+        for (finding, count) in other.findings {
+            self.uncounted += add(&mut self.findings, finding, (finding.0, 0), count);
+        }
+        self.uncounted += other.uncounted;
+        for (id, theirs) in other.threads {
+            let ours = self.threads.entry(id).or_default();
+            ours.calls += theirs.calls;
+            if ours.name.1.is_empty() || theirs.name.0 >= ours.name.0 {
+                ours.name = theirs.name;
+            }
+            ours.last = ours.last.max(theirs.last);
+        }
+        other.open.into_iter().for_each(|open| self.remember(open));
+        self.forgotten += other.forgotten;
+        self.span = match (self.span, other.span) {
+            (Some((first, last)), Some((other_first, other_last))) => {
+                Some((first.min(other_first), last.max(other_last)))
+            }
+            (ours, theirs) => ours.or(theirs),
+        };
+        self.unread.0 += other.unread.0;
+        self.unread.1 = self.unread.1.take().or(other.unread.1);
+    }
+}
+
+/// Adds to a count; if there are too many already, to that of all other places. The answer is what was not counted.
+fn add<Key: Eq + Hash>(counts: &mut HashMap<Key, u64>, key: Key, anywhere: Key, count: u64) -> u64 {
+    let is_full = counts.len() >= PLACES;
+    for key in [key, anywhere] {
+        if let Some(known) = counts.get_mut(&key) {
+            *known += count;
+            return 0;
+        }
+        if !is_full {
+            counts.insert(key, count);
+            return 0;
+        }
+    }
+    count
+}
+
+impl PairTally {
+    fn merge(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        for (number, way) in other.ways {
+            self.ways.entry(number).or_default().merge(way);
+        }
+        self.host.merge(other.host);
+        self.buckets.merge(other.buckets, buckets::MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn add_to_what_is_full_counts_no_place_or_nothing() {
+        let mut counts: HashMap<(u8, u32), u64> = HashMap::from([((1, 0), 5)]);
+        for place in 1..PLACES as u32 {
+            assert_eq!(add(&mut counts, (1, place), (1, 0), 1), 0);
+        }
+        assert_eq!(add(&mut counts, (1, 1), (1, 0), 2), 0, "known");
+        assert_eq!(add(&mut counts, (1, u32::MAX), (1, 0), 3), 0, "without its place");
+        assert_eq!(add(&mut counts, (2, 1), (2, 0), 4), 4, "not at all");
+        assert_eq!((counts.len(), counts[&(1, 1)], counts[&(1, 0)]), (PLACES, 3, 8));
+    }
+}

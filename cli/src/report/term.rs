@@ -1,0 +1,164 @@
+//! Numbers as people read them, and what a terminal is.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::AsRawFd;
+
+/// Bytes, in the unit that shows them in at most three digits before the point.
+pub(super) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if count < 1000 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64;
+    let mut unit = "B";
+    for name in UNITS {
+        // 999.95 would be shown with four digits.
+        if value < 999.95 {
+            break;
+        }
+        (value, unit) = (value / 1e3, name);
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// A duration, likewise; as the log shows it.
+pub(super) fn duration(nanos: u64) -> String {
+    match nanos {
+        0..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{:.1}us", nanos as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1}ms", nanos as f64 / 1e6),
+        _ => format!("{:.3}s", nanos as f64 / 1e9),
+    }
+}
+
+/// A number with its thousands apart.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 call`, `2 calls`.
+pub(super) fn counted(number: u64, word: &str) -> String {
+    format!("{} {word}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// What can go out of a file to a terminal: no control characters.
+pub(super) fn clean(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
+/// How the report is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    /// Whether there are colours.
+    pub(crate) colour: bool,
+    /// Columns; none if lines are as long as they are.
+    pub(crate) width: Option<usize>,
+}
+
+impl Style {
+    /// What standard output can show.
+    pub(crate) fn of_stdout() -> Self {
+        let out = io::stdout();
+        if !out.is_terminal() {
+            return Self { colour: false, width: None };
+        }
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
+        let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the request writes such a struct.
+        let known = unsafe { libc::ioctl(out.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) } == 0;
+        let width = if known && size.ws_col >= 40 { usize::from(size.ws_col) } else { 80 };
+        Self { colour: !(no_colour || is_dumb), width: Some(width) }
+    }
+
+    pub(super) fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    pub(super) fn red(self, text: &str) -> String {
+        self.paint("1;31", text)
+    }
+
+    pub(super) fn yellow(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    pub(super) fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Lines of words that fit. The first keeps its spaces; what comes after it begins with the indent.
+pub(super) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    let words = text.trim_start_matches(' ');
+    let mut lines = text.strip_suffix(words).unwrap_or_default().to_owned();
+    let mut column = lines.len();
+    for (number, word) in words.split(' ').enumerate() {
+        let letters = word.chars().count();
+        if number > 0 && column + 1 + letters > width {
+            lines.push('\n');
+            lines.push_str(indent);
+            column = indent.chars().count();
+        } else if number > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += letters;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_each_unit() {
+        for (number, shown) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (999_949, "999.9 kB"),
+            (999_951, "1.0 MB"),
+            (12_300_000_000, "12.3 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(bytes(number), shown);
+        }
+    }
+
+    #[test]
+    fn count_thousands_stand_apart() {
+        for (number, shown) in [(0, "0"), (999, "999"), (1000, "1 000"), (12_345_678, "12 345 678")] {
+            assert_eq!(count(number), shown);
+        }
+        assert_eq!((counted(1, "call"), counted(2, "call")), ("1 call".to_owned(), "2 calls".to_owned()));
+    }
+
+    #[test]
+    fn clean_leaves_no_control_characters() {
+        assert_eq!(clean("a\x1b[31mb\n\u{9b}"), "a\u{fffd}[31mb\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn wrapped_lines_fit() {
+        assert_eq!(wrapped("aaa bbb ccc", Some(7), "  "), "aaa bbb\n  ccc");
+        assert_eq!(wrapped("  aaa bbb", Some(5), "    "), "  aaa\n    bbb");
+        assert_eq!(wrapped("aaa bbb ccc", None, "  "), "aaa bbb ccc");
+        assert_eq!(wrapped("aaaaaaaaaaaa b", Some(5), ""), "aaaaaaaaaaaa\nb");
+    }
+}

@@ -1,0 +1,194 @@
+//! The parts together, on traces in memory that are damaged in every way.
+
+use std::path::Path;
+
+use p2pshim_trace::{CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, RECORD_BYTES, Trace};
+
+use super::filter::Filter;
+use super::gather::{Options, gather_from};
+use super::model::Report;
+use super::scene::{Call, DIRECT, ENABLE, Folder, MEMCPY_PEER, OVERLAP, STAGED, Scene};
+use super::term::Style;
+use super::{calls, csv, json, merge, perfetto, text};
+
+/// The bytes of a trace with something of all there is.
+fn trace_of_all() -> Vec<u8> {
+    let folder = Folder::new("all");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 7, "node");
+    scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
+    scene.note(0, NoteKind::Variable, 0, &["RANK", "3"]);
+    scene.note(0, NoteKind::Module, 0, &["1000", "2000", "0", "/bin/true"]);
+    scene.note(1, NoteKind::Site, 1, &["1234"]);
+    scene.note(1000, NoteKind::Decision, 1, &["enabled"]);
+    scene.note(1000, NoteKind::Finding, OVERLAP.into(), &["overlap"]);
+    scene.note(1000, NoteKind::Message, 0, &["full"]);
+    for number in 0..40 {
+        let at = number * 10_000;
+        let path = if number % 2 == 0 { DIRECT } else { STAGED };
+        let copy = Call::copy(at, ((number % 2) as u8, 1), number << 12, path);
+        scene.calls(&Call {
+            device: Some((at + 500, 5_000)),
+            result: i32::from(number == 5),
+            rules: if number == 6 { vec![OVERLAP] } else { Vec::new() },
+            capture: if number == 7 { Capture::Rewritten } else { Capture::None },
+            ..copy
+        });
+    }
+    scene.another_segment();
+    let hanging = Call { function: MEMCPY_PEER, took: None, ..Call::copy(400_000, (1, 0), 64, DIRECT) };
+    scene.calls(&hanging);
+    let mut bytes = std::fs::read(scene.finish()).unwrap();
+    // What was taken for more is zeros.
+    let chunks = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;
+    bytes.truncate(HEADER_BYTES + chunks * CHUNK_BYTES);
+    bytes
+}
+
+/// A form of the report.
+#[derive(Clone, Copy)]
+enum Form {
+    Text,
+    Json,
+    Csv,
+    Calls,
+    Events,
+}
+
+const FORMS: [Form; 5] = [Form::Text, Form::Json, Form::Csv, Form::Calls, Form::Events];
+
+/// Makes a report of files in memory, and writes it in a form.
+fn report_of(files: &[Vec<u8>], symbols: bool, form: Form) -> (Report, Vec<u8>) {
+    let names: Vec<String> = (0..files.len()).map(|index| format!("{index}.p2ptrace")).collect();
+    let sizes: Vec<u64> = files.iter().map(|file| file.len() as u64).collect();
+    let open = |index: usize| Trace::from_bytes(files[index].clone(), Path::new(&names[index]));
+    let report = gather_from(&names, &sizes, &open, &Options { symbols });
+    let sources = || merge::sources(&report, |file| open(file.index)).unwrap();
+    let mut out = Vec::new();
+    match form {
+        Form::Text => text::write(&report, Style { colour: true, width: Some(80) }, &mut out),
+        Form::Json => json::write(&report, &mut out),
+        Form::Csv => csv::write(&report, &mut out),
+        Form::Calls => calls::write(&report, &sources(), &Filter::default(), symbols, &mut out),
+        Form::Events => perfetto::write(&report, &sources(), symbols, &mut out),
+    }
+    .unwrap();
+    (report, out)
+}
+
+/// Numbers that look random, the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit.max(1)
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// Where damage may matter: headers of the file, of chunks, of notes, and records.
+fn place(random: &mut Random, bytes: &[u8]) -> usize {
+    let chunks = (bytes.len() - HEADER_BYTES) / CHUNK_BYTES;
+    let chunk = HEADER_BYTES + random.below(chunks) * CHUNK_BYTES;
+    let place = match random.below(6) {
+        0 => random.below(64 + 48),
+        1 => chunk + random.below(64),
+        2 => chunk + 64 + random.below(4096),
+        3 | 4 => chunk + 64 + random.below(90) * RECORD_BYTES + random.below(RECORD_BYTES),
+        _ => random.below(bytes.len()),
+    };
+    place.min(bytes.len() - 1)
+}
+
+fn damage(random: &mut Random, good: &[u8]) -> Vec<u8> {
+    let mut bytes = good.to_vec();
+    for _ in 0..=random.below(12) {
+        let at = place(random, &bytes);
+        let value = match random.below(5) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => 1 << random.below(64),
+            _ => (random.below(1 << 31) as u64) << 33 | random.below(1 << 31) as u64,
+        };
+        let width = random.one_of(&[1, 1, 1, 2, 4, 8]).min(bytes.len() - at);
+        bytes[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+    }
+    if random.below(8) == 0 {
+        let (from, to) = (place(random, &bytes), place(random, &bytes));
+        let length = random.below(300).min(bytes.len() - from.max(to));
+        bytes.copy_within(from..from + length, to);
+    }
+    if random.below(8) == 0 {
+        bytes.truncate(random.below(bytes.len()));
+    }
+    bytes
+}
+
+/// How many damaged files are tried: 20 000, or as many as P2PSHIM_FUZZ says.
+fn tries() -> usize {
+    std::env::var("P2PSHIM_FUZZ").ok().and_then(|tries| tries.parse().ok()).unwrap_or(20_000)
+}
+
+#[test]
+fn report_of_damaged_files_is_made_of_what_is_left() {
+    let good = trace_of_all();
+    let (whole, _) = report_of(std::slice::from_ref(&good), true, Form::Text);
+    assert!(whole.is_whole() && whole.files[0].calls == 41 && whole.unfinished.len() == 1);
+    let mut random = Random(tries() as u64);
+    let mut read = 0;
+    let mut calls = 0;
+    for number in 0..tries() {
+        let mut files = vec![damage(&mut random, &good)];
+        if number % 16 == 0 {
+            files.push(damage(&mut random, &good));
+            files.push(good.clone());
+        }
+        let form = FORMS[number % FORMS.len()];
+        let (report, out) = report_of(&files, number % 64 == 0, form);
+        read += usize::from(report.files[0].process.is_some());
+        calls += report.files[0].calls as usize;
+        if matches!(form, Form::Calls) {
+            let lines = out.iter().filter(|&&byte| byte == b'\n').count();
+            assert_eq!(lines as u64, report.functions.iter().map(|function| function.calls).sum::<u64>());
+        }
+        if matches!(form, Form::Json | Form::Events) && number % 8 == 0 {
+            let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&out);
+            assert!(parsed.is_ok(), "{}", String::from_utf8_lossy(&out));
+        }
+    }
+    println!("{} damaged files: {read} could be read, {calls} calls", tries());
+    assert!(read > tries() / 2 && calls > 20 * read, "the damage is too great to tell anything: {read}, {calls}");
+}
+
+#[test]
+fn report_of_a_large_file_is_the_same_by_several_threads() {
+    let folder = Folder::new("large");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 7, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    // So that parts of the file begin with a call inside another.
+    scene.call(&Call { function: ENABLE, path: 0, ..Call::copy(0, (0, 1), 0, 0) });
+    for number in 0..50_000 {
+        let at = number * 10_000;
+        scene.calls(&Call {
+            device: Some((at + 500, 5_000)),
+            took: Some(1000 + number),
+            ..Call::copy(at, (0, 1), 1 << 20, DIRECT)
+        });
+    }
+    let bytes = std::fs::read(scene.finish()).unwrap();
+    let json_of = |size: u64| {
+        let names = ["a".to_owned()];
+        let open = |_| Trace::from_bytes(bytes.clone(), Path::new("a"));
+        let report = gather_from(&names, &[size], &open, &Options { symbols: false });
+        let mut json = Vec::new();
+        json::write(&report, &mut json).unwrap();
+        let pair = &report.pairs[0];
+        let path = &pair.paths[0];
+        assert_eq!((pair.calls, path.device_calls, path.device_ns), (50_000, 50_000, 250_000_000), "each once");
+        json
+    };
+    assert_eq!(json_of(0), json_of(u64::MAX));
+}

@@ -1,0 +1,483 @@
+//! The report for a person in a hurry: the verdict first, then what stands out, then the tables.
+
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::lost::could_be_direct;
+use super::model::{Durations, File, Pair, Path, Report, Site};
+use super::term::{self, Style, bytes, clean, count, counted, duration};
+
+/// Rows of a list that are shown.
+const SHOWN: usize = 20;
+/// Places that are shown of each finding and error.
+const SITES: usize = 4;
+
+/// Writes the report.
+pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let text = Text { report, style };
+    let (verdict, basis) = verdict(report);
+    text.bold(out, &verdict)?;
+    if let Some(basis) = basis {
+        text.line(out, &basis, "")?;
+    }
+    writeln!(out)?;
+    text.head(out)?;
+    text.unfinished(out)?;
+    text.problems(out)?;
+    text.pairs(out)?;
+    text.findings(out)?;
+    text.errors(out)?;
+    text.decisions(out)?;
+    text.functions(out)
+}
+
+/// The report in a sentence, and what it rests on.
+pub(super) fn verdict(report: &Report) -> (String, Option<String>) {
+    let lost = &report.lost;
+    let copies: u64 = report.pairs.iter().map(|pair| pair.calls).sum();
+    if copies == 0 {
+        return ("Nothing was copied between GPUs.".to_owned(), None);
+    }
+    if lost.could_be_direct_bytes > 0 {
+        let staged = bytes(lost.could_be_direct_bytes);
+        let reasons = reasons(report).map(|reasons| format!("Staged because: {reasons}. ")).unwrap_or_default();
+        return match lost.seconds {
+            Some(seconds) => (
+                format!("{staged} were staged that could be direct, about {} lost.", seconds_of(seconds)),
+                Some(format!("{reasons}Lost: {}.", lost.basis)),
+            ),
+            None => (
+                format!("{staged} were staged that could be direct."),
+                Some(format!("{reasons}Time lost is not known: {}.", lost.basis)),
+            ),
+        };
+    }
+    if lost.staged_bytes > 0 {
+        return (format!("{} were staged; {}.", bytes(lost.staged_bytes), lost.basis), None);
+    }
+    let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
+    let of = |path: &str| {
+        let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);
+        paths.map(|it| it.bytes).fold(0, u64::saturating_add)
+    };
+    let verdict = match of("direct") {
+        0 if total == 0 => "No copy between GPUs came to its end.".to_owned(),
+        0 => format!("{} were copied, none of it known to be staged.", bytes(total)),
+        direct => format!("{} went directly from GPU to GPU; nothing was staged.", bytes(direct)),
+    };
+    (verdict, None)
+}
+
+/// Why most of it was staged that could be direct.
+fn reasons(report: &Report) -> Option<String> {
+    let mut reasons: Vec<(&str, u64)> = Vec::new();
+    let pairs = report.pairs.iter().filter(|pair| pair.access == Some(true));
+    for path in pairs.flat_map(|pair| &pair.paths).filter(|path| could_be_direct(path)) {
+        let why = path.why.as_deref()?;
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, bytes)) => *bytes = bytes.saturating_add(path.bytes),
+            None => reasons.push((why, path.bytes)),
+        }
+    }
+    reasons.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    let shown: Vec<String> = reasons.iter().take(3).map(|(why, _)| clean(why)).collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
+}
+
+fn seconds_of(seconds: f64) -> String {
+    if seconds < 0.1 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A time since 1970, in UTC.
+fn date(nanos: u64) -> String {
+    let seconds = nanos / 1_000_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days since 1 March of the year 0: each 400 years have 146 097.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Which side of a column has the text.
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Right,
+}
+
+/// Lines of a table, the first of which are its names.
+fn table(rows: &[Vec<String>], sides: &[Side], width: Option<usize>, flexible: usize) -> Vec<String> {
+    let columns = sides.len();
+    let wide = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let mut widths: Vec<usize> = (0..columns).map(wide).collect();
+    let whole = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1) + 2;
+    if let (Some(width), Some(flexible)) = (width, widths.get_mut(flexible)) {
+        *flexible = flexible.saturating_sub(whole.saturating_sub(width)).max(8);
+    }
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(sides.iter().zip(&widths)).map(|(cell, (side, &width))| {
+            let cell = if cell.chars().count() > width {
+                cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+            } else {
+                cell.clone()
+            };
+            match side {
+                Side::Left => format!("{cell:width$}"),
+                Side::Right => format!("{cell:>width$}"),
+            }
+        });
+        format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+struct Text<'a> {
+    report: &'a Report,
+    style: Style,
+}
+
+impl Text<'_> {
+    fn title(&self, out: &mut dyn Write, title: &str) -> io::Result<()> {
+        writeln!(out, "\n{}", self.style.bold(title))
+    }
+
+    fn bold(&self, out: &mut dyn Write, text: &str) -> io::Result<()> {
+        for line in term::wrapped(&clean(text), self.style.width, "").lines() {
+            writeln!(out, "{}", self.style.bold(line))?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, out: &mut dyn Write, text: &str, indent: &str) -> io::Result<()> {
+        writeln!(out, "{}", term::wrapped(&clean(text), self.style.width, indent))
+    }
+
+    fn more(&self, out: &mut dyn Write, all: usize, where_all_are: &str) -> io::Result<()> {
+        match all.checked_sub(SHOWN) {
+            Some(more @ 1..) => writeln!(out, "  {}", self.style.dim(&format!("and {more} more ({where_all_are})"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn head(&self, out: &mut dyn Write) -> io::Result<()> {
+        let report = self.report;
+        let read: Vec<&File> = report.files.iter().filter(|file| file.process.is_some()).collect();
+        let mut programs: Vec<String> = read.iter().map(|file| command(file)).filter(|it| !it.is_empty()).collect();
+        programs.sort_unstable();
+        programs.dedup();
+        let others = match programs.len() {
+            0 | 1 => String::new(),
+            several => format!(", and {} other command lines", several - 1),
+        };
+        let program = programs.first().map_or("not known", String::as_str);
+        self.line(out, &format!("program    {program}{others}"), "           ")?;
+        let hosts = report.hosts();
+        let ranks = read.iter().filter(|file| file.rank.is_some()).count();
+        let ranks = if ranks > 0 { format!(", {}", counted(ranks as u64, "rank")) } else { String::new() };
+        let processes = match read[..] {
+            [file] => format!("pid {}", file.process.unwrap_or_default()),
+            _ => counted(read.len() as u64, "process").replace("processs", "processes"),
+        };
+        self.line(out, &format!("ran on     {}: {processes}{ranks}", few(&hosts, "unknown host")), "           ")?;
+        let gpus: Vec<String> = report
+            .gpus
+            .iter()
+            .map(|gpu| match &gpu.name {
+                Some(name) => format!("{} {name}", gpu.label),
+                None => gpu.label.clone(),
+            })
+            .collect();
+        let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
+        self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
+        let versions: Vec<String> = ["p2pshim", "driver", "runtime"]
+            .iter()
+            .filter_map(|&what| {
+                let mut all: Vec<&str> =
+                    read.iter().filter_map(|file| Some(file.versions.get(what)?.as_str())).collect();
+                all.sort_unstable();
+                all.dedup();
+                (!all.is_empty()).then(|| format!("{what} {}", all.join(" and ")))
+            })
+            .collect();
+        if !versions.is_empty() {
+            self.line(out, &format!("versions   {}", versions.join(", ")), "           ")?;
+        }
+        let (start, end) = (report.start(), report.end());
+        let took = end.saturating_sub(start) as f64 / 1e9;
+        writeln!(out, "time       {took:.3} s from {} on", date(start))?;
+        let calls: u64 = read.iter().map(|file| file.calls).sum();
+        let dropped: u64 = read.iter().map(|file| file.dropped).fold(0, u64::saturating_add);
+        let dropped = match dropped {
+            0 => "none dropped".to_owned(),
+            _ => self.style.yellow(&format!("{} more found no room in the file", count(dropped))),
+        };
+        writeln!(out, "calls      {}, {dropped}", count(calls))
+    }
+
+    fn pairs(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut pairs: Vec<&Pair> = self.report.pairs.iter().collect();
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.bytes), pair.src, pair.dst));
+        self.title(out, "Copies")?;
+        let names = ["pair", "calls", "bytes", "path", "GB/s", "host p50", "p99", "max", "errors"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        let mut marks = vec![false];
+        for pair in pairs.iter().take(SHOWN) {
+            let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
+            let Durations { p50, p99, max, .. } = pair.host_ns;
+            let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
+            let errors = if pair.errors == 0 { "-".to_owned() } else { count(pair.errors) };
+            let nothing = Path { path: "-".to_owned(), calls: pair.calls, ..Path::default() };
+            let paths = if pair.paths.is_empty() { std::slice::from_ref(&nothing) } else { pair.paths.as_slice() };
+            for (index, path) in paths.iter().enumerate() {
+                let ends =
+                    if index == 0 { [time(p50), time(p99), time(max), errors.clone()] } else { Default::default() };
+                let rate = path.gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+                let way = match &path.why {
+                    Some(why) => format!("{}: {why}", path.path),
+                    None => path.path.clone(),
+                };
+                let name = if index == 0 { clean(&name) } else { String::new() };
+                let mut row = vec![name, count(path.calls), bytes(path.bytes), clean(&way), rate];
+                row.extend(ends);
+                rows.push(row);
+                marks.push(could_be_direct(path) && pair.access == Some(true));
+            }
+        }
+        use Side::{Left, Right};
+        let lines = table(&rows, &[Left, Right, Right, Left, Right, Right, Right, Right, Right], self.style.width, 3);
+        for (line, is_marked) in lines.iter().zip(marks) {
+            writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;
+        }
+        self.more(out, pairs.len(), "--csv has all")
+    }
+
+    /// Which process it was.
+    fn process(&self, file: usize) -> String {
+        let Some(file) = self.report.files.get(file) else { return String::new() };
+        let rank = file.rank.as_ref().map(|rank| format!("rank {rank}, ")).unwrap_or_default();
+        let host = file.host.as_ref().map(|host| format!("{host}, ")).unwrap_or_default();
+        format!("{rank}{host}pid {}", file.process.unwrap_or_default())
+    }
+
+    fn unfinished(&self, out: &mut dyn Write) -> io::Result<()> {
+        let all = &self.report.unfinished;
+        if all.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\n{}", self.style.red("Calls that never returned"))?;
+        for call in all.iter().take(SHOWN) {
+            let file = self.report.files.get(call.file);
+            let thread = file.and_then(|file| file.threads.iter().find(|thread| thread.id == call.thread));
+            let name = thread.filter(|it| !it.name.is_empty()).map(|it| format!(" ({})", it.name)).unwrap_or_default();
+            let is_running = file.is_some_and(|file| file.is_running);
+            let what = match (call.was_left, is_running) {
+                (true, _) => "left this call by an exception, a cancellation or a jump",
+                (false, true) => "is in this call, and the process still runs",
+                (false, false) => "was in this call when the process ended",
+            };
+            let inner = call.inner.as_ref().map(|inner| format!(", inside it {inner}")).unwrap_or_default();
+            let pair = match (call.src, call.dst) {
+                (Some(src), Some(dst)) => format!(", {} > {}", self.report.label(src), self.report.label(dst)),
+                _ => String::new(),
+            };
+            let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
+            let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
+            let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
+            let seen = match (call.was_left, is_running) {
+                (true, _) => String::new(),
+                (false, true) => format!(", {} ago", duration(now().saturating_sub(call.started))),
+                (false, false) if last == 0 => String::new(),
+                (false, false) => format!(", {} before the last sign of life", duration(last)),
+            };
+            let text = format!(
+                "  {}, thread {}{name} {what}: {}{inner}{pair}{size}, begun at {since:.3} s{seen}, from {}",
+                self.process(call.file),
+                call.thread,
+                call.function,
+                call.site
+            );
+            self.line(out, &text, "    ")?;
+        }
+        self.more(out, all.len(), "--json has all")
+    }
+
+    fn problems(&self, out: &mut dyn Write) -> io::Result<()> {
+        let files: Vec<&File> = self.report.files.iter().filter(|file| !file.problems.is_empty()).collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.title(out, "About the files")?;
+        for file in files.iter().take(SHOWN) {
+            for problem in &file.problems {
+                self.line(out, &format!("  {}: {problem}", file.path), "    ")?;
+            }
+        }
+        self.more(out, files.len(), "--json has all")
+    }
+
+    fn sites(&self, out: &mut dyn Write, sites: &[Site]) -> io::Result<()> {
+        for Site { site, count } in sites.iter().take(SITES) {
+            let times = if *count > 1 { format!(", {} times", term::count(*count)) } else { String::new() };
+            writeln!(out, "      {}", clean(&format!("at {site}{times}")))?;
+        }
+        match sites.len().checked_sub(SITES) {
+            Some(more @ 1..) => {
+                writeln!(out, "      {}", self.style.dim(&format!("and at {}", counted(more as u64, "other place"))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn findings(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.report.findings.is_empty() {
+            return Ok(());
+        }
+        self.title(out, "Findings (p2pshim explain ID says more)")?;
+        for finding in self.report.findings.iter().take(SHOWN) {
+            let head = format!("{} {}", finding.severity, finding.rule);
+            let head = match finding.severity.as_str() {
+                "error" => self.style.red(&clean(&head)),
+                "hazard" => self.style.yellow(&clean(&head)),
+                _ => clean(&head),
+            };
+            writeln!(out, "  {head}, {}", counted(finding.count, "time"))?;
+            if let Some(text) = &finding.text {
+                self.line(out, &format!("      {text}"), "      ")?;
+            }
+            self.sites(out, &finding.sites)?;
+        }
+        self.more(out, self.report.findings.len(), "--json has all")
+    }
+
+    fn errors(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.report.errors.is_empty() {
+            return Ok(());
+        }
+        self.title(out, "Errors")?;
+        for error in self.report.errors.iter().take(SHOWN) {
+            let code = match &error.name {
+                Some(name) => format!("{name} ({})", error.code),
+                None => error.code.to_string(),
+            };
+            let text = format!("  {} = {code}, {}", error.function, counted(error.count, "time"));
+            writeln!(out, "{}", clean(&text))?;
+            self.sites(out, &error.sites)?;
+        }
+        self.more(out, self.report.errors.len(), "--json has all")
+    }
+
+    fn decisions(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.report.decisions.is_empty() {
+            return Ok(());
+        }
+        self.title(out, "Decisions")?;
+        for decision in self.report.decisions.iter().take(SHOWN) {
+            let at = decision.time.saturating_sub(self.report.start()) as f64 / 1e9;
+            let pair = match (decision.src, decision.dst) {
+                (Some(src), Some(dst)) => format!("{} > {}", self.report.label(src), self.report.label(dst)),
+                _ => "unknown pair".to_owned(),
+            };
+            let process = match self.report.files.len() {
+                1 => String::new(),
+                _ => format!(" ({})", self.process(decision.file)),
+            };
+            self.line(out, &format!("  {at:.3} s  {pair}{process}: {}", decision.text), "      ")?;
+        }
+        self.more(out, self.report.decisions.len(), "--json has all")
+    }
+
+    fn functions(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.report.functions.is_empty() {
+            return Ok(());
+        }
+        self.title(out, "Functions, by their time on the host")?;
+        let names = ["function", "layer", "calls", "errors", "total", "p50", "p99", "max"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        for function in self.report.functions.iter().take(SHOWN) {
+            let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
+            let Durations { p50, p99, max, total } = function.host_ns;
+            let errors = if function.errors == 0 { "-".to_owned() } else { count(function.errors) };
+            rows.push(vec![
+                clean(&function.name),
+                clean(&function.layer),
+                count(function.calls),
+                errors,
+                duration(total),
+                time(p50),
+                time(p99),
+                time(max),
+            ]);
+        }
+        use Side::{Left, Right};
+        for line in table(&rows, &[Left, Left, Right, Right, Right, Right, Right, Right], self.style.width, 0) {
+            writeln!(out, "{line}")?;
+        }
+        self.more(out, self.report.functions.len(), "--json has all")
+    }
+}
+
+/// The command line of a process.
+fn command(file: &File) -> String {
+    match file.program.as_slice() {
+        [] => String::new(),
+        [path] => path.clone(),
+        [path, _, arguments @ ..] => [std::slice::from_ref(path), arguments].concat().join(" "),
+    }
+}
+
+/// The first of many, and how many more there are.
+fn few(all: &[&str], none: &str) -> String {
+    const FEW: usize = 8;
+    let shown = all.iter().take(FEW).copied().collect::<Vec<_>>().join(", ");
+    match all.len() {
+        0 => none.to_owned(),
+        number if number > FEW => format!("{shown} and {} more", number - FEW),
+        _ => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn date_leap_years_and_centuries() {
+        for (seconds, shown) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (951_868_799, "2000-02-29 23:59:59 UTC"),
+            (1_709_164_800, "2024-02-29 00:00:00 UTC"),
+            (1_735_689_599, "2024-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds * 1_000_000_000), shown);
+        }
+        assert!(date(u64::MAX).starts_with("2554-07-21"));
+    }
+
+    #[test]
+    fn table_that_is_too_wide_loses_of_one_column() {
+        let row = |text: &[&str]| text.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
+        let rows = [row(&["a", "what is long, and can do without its end", "9"]), row(&["bb", "short", "10"])];
+        let sides = [Side::Left, Side::Left, Side::Right];
+        let lines = table(&rows, &sides, Some(30), 1);
+        assert_eq!(lines, ["  a   what is long, and c…   9", "  bb  short                 10"]);
+        assert!(table(&rows, &sides, None, 1)[0].ends_with("its end   9"));
+    }
+}

@@ -1,0 +1,460 @@
+//! Counts of all files, by names that mean the same in each of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use p2pshim_trace::{NoteKind, Trace};
+
+use super::buckets::{self, Buckets};
+use super::gather::Hanging;
+use super::histogram::Histogram;
+use super::lost::lost;
+use super::model::{
+    Decision, Error, File, Finding, Function, Gpu, Pair, Path, Report, Site, Timeline, TimelinePair, Unfinished,
+    VERSION,
+};
+use super::names::{Access, Device, Names};
+use super::symbols::UNKNOWN;
+use super::tally::{FunctionTally, PairTally, Tally, Way};
+
+/// Decisions and unfinished calls that are listed at most.
+const LISTED: usize = 10_000;
+/// Pairs that the timeline has at most.
+const TIMELINE_PAIRS: usize = 512;
+/// From so many pairs on there are fewer buckets for each: the first is the number of pairs, the second that of buckets.
+const MANY_PAIRS: (usize, usize) = (4096, 40);
+
+/// What was found in a file.
+pub(super) struct Found<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) names: &'a Names,
+    pub(super) tally: Tally,
+    pub(super) unfinished: Vec<Hanging>,
+    pub(super) sites: HashMap<u16, String>,
+}
+
+/// What makes a GPU the same in two files.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    /// Host, and UUID or PCI bus id.
+    Gpu(Option<String>, String),
+    /// Nothing is known of it but its ordinal in a file.
+    Unknown(usize, u8),
+}
+
+#[derive(Debug, Default)]
+struct PairTotal {
+    calls: u64,
+    errors: u64,
+    ways: BTreeMap<usize, Way>,
+    host: Histogram,
+    buckets: Buckets,
+}
+
+#[derive(Debug, Default)]
+struct ErrorTotal {
+    name: Option<String>,
+    count: u64,
+    sites: HashMap<String, u64>,
+}
+
+#[derive(Debug, Default)]
+struct FindingTotal {
+    severity: String,
+    count: u64,
+    /// With the file that it is from.
+    text: Option<(usize, String)>,
+    sites: HashMap<String, u64>,
+    files: BTreeSet<usize>,
+}
+
+/// Counts of all files.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    files: Vec<File>,
+    gpus: Vec<(Identity, Gpu)>,
+    gpu_numbers: HashMap<Identity, usize>,
+    /// Ways and their reasons, by number.
+    ways: Vec<(String, Option<String>)>,
+    way_numbers: HashMap<(String, Option<String>), usize>,
+    pairs: HashMap<[usize; 2], PairTotal>,
+    access: HashMap<[usize; 2], Access>,
+    functions: HashMap<(String, String), FunctionTally>,
+    errors: BTreeMap<(String, String, i32), ErrorTotal>,
+    findings: BTreeMap<String, FindingTotal>,
+    decisions: Vec<Decision>,
+    unfinished: Vec<Unfinished>,
+}
+
+impl Totals {
+    /// Adds a file that cannot be read.
+    pub(super) fn absorb_unreadable(&mut self, file: File) {
+        self.files.push(file);
+    }
+
+    /// Adds what was found in a file.
+    pub(super) fn absorb(&mut self, mut file: File, found: Found) {
+        let Found { trace, names, tally, unfinished, sites } = found;
+        for (&ordinal, device) in &names.devices {
+            self.gpu(&mut file, names, ordinal, Some(device));
+        }
+        for (&[device, peer], access) in &names.access {
+            if let (Some(&device), Some(&peer)) = (file.devices.get(&device), file.devices.get(&peer)) {
+                self.access.entry([device, peer]).or_insert_with(|| access.clone());
+            }
+        }
+        for ([src, dst], pair) in tally.pairs {
+            let [src, dst] = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
+            self.add_pair([src, dst], names, pair);
+        }
+        for (number, theirs) in tally.functions {
+            let ours = self.functions.entry(names.function(number)).or_default();
+            ours.calls += theirs.calls;
+            ours.errors += theirs.errors;
+            ours.host.merge(theirs.host);
+        }
+        let site = |number: u16| sites.get(&number).cloned().unwrap_or_else(|| UNKNOWN.to_owned());
+        for ((function, code, from), count) in tally.errors {
+            let (layer, function) = names.function(function);
+            let name = names.code(&layer, code);
+            let total = self.errors.entry((layer, function, code)).or_default();
+            total.name = total.name.take().or(name);
+            total.count += count;
+            *total.sites.entry(site(from)).or_default() += count;
+        }
+        self.add_findings(file.index, trace, names, &tally.findings, site);
+        for hanging in unfinished {
+            self.add_unfinished(&mut file, trace, names, &hanging, site(hanging.record.site));
+        }
+        for note in trace.notes_of(NoteKind::Decision) {
+            if self.decisions.len() >= LISTED {
+                file.problems.push("there are more decisions than are listed".to_owned());
+                break;
+            }
+            let [src, dst] = [note.number >> 8, note.number & 255]
+                .map(|ordinal| Some(self.gpu(&mut file, names, u8::try_from(ordinal).ok()?, None)));
+            let time = trace.timeline().real(note.time);
+            self.decisions.push(Decision { file: file.index, time, src, dst, text: note.string(0).to_owned() });
+        }
+        file.gpus = file.devices.values().copied().collect();
+        self.files.push(file);
+    }
+
+    /// The number of a GPU. It may become another in the report.
+    fn gpu(&mut self, file: &mut File, names: &Names, ordinal: u8, device: Option<&Device>) -> usize {
+        if let Some(&number) = file.devices.get(&ordinal) {
+            return number;
+        }
+        let known = device.and_then(|device| device.uuid.clone().or_else(|| device.pci.clone()));
+        let identity = match known {
+            Some(known) => Identity::Gpu(names.host.clone(), known),
+            None => Identity::Unknown(file.index, ordinal),
+        };
+        let number = *self.gpu_numbers.entry(identity.clone()).or_insert_with(|| {
+            let Device { name, uuid, pci } = device.cloned().unwrap_or_default();
+            self.gpus.push((identity, Gpu { host: names.host.clone(), name, uuid, pci, ..Gpu::default() }));
+            self.gpus.len() - 1
+        });
+        if let Some((_, gpu)) = self.gpus.get_mut(number) {
+            gpu.ordinals.insert(file.index.to_string(), ordinal);
+        }
+        file.devices.insert(ordinal, number);
+        number
+    }
+
+    fn add_pair(&mut self, pair: [usize; 2], names: &Names, theirs: PairTally) {
+        let is_new = !self.pairs.contains_key(&pair);
+        let ours = self.pairs.entry(pair).or_default();
+        ours.calls += theirs.calls;
+        ours.errors += theirs.errors;
+        for (number, way) in theirs.ways {
+            let name = names.path(number).cloned().unwrap_or_else(|| ("unknown".to_owned(), None));
+            let number = *self.way_numbers.entry(name.clone()).or_insert_with(|| {
+                self.ways.push(name);
+                self.ways.len() - 1
+            });
+            ours.ways.entry(number).or_default().merge(way);
+        }
+        ours.host.merge(theirs.host);
+        let (many, few) = MANY_PAIRS;
+        let count = self.pairs.len();
+        let most = if count > many { few } else { buckets::MOST };
+        if let Some(ours) = self.pairs.get_mut(&pair) {
+            ours.buckets.merge(theirs.buckets, most);
+        }
+        if is_new && count == many + 1 {
+            self.pairs.values_mut().for_each(|pair| pair.buckets.limit(few));
+        }
+    }
+
+    fn add_findings(
+        &mut self,
+        file: usize,
+        trace: &Trace,
+        names: &Names,
+        counts: &HashMap<(u8, u16), u64>,
+        site: impl Fn(u16) -> String,
+    ) {
+        // Some are told of before a call that then does not return, and stand in no record.
+        let mut told: BTreeMap<u8, (u64, String)> = BTreeMap::new();
+        for note in trace.notes_of(NoteKind::Finding) {
+            if let Ok(rule) = u8::try_from(note.number) {
+                told.entry(rule).or_insert_with(|| (0, note.string(0).to_owned())).0 += 1;
+            }
+        }
+        let mut counted: BTreeMap<u8, u64> = BTreeMap::new();
+        for (&(rule, from), &count) in counts {
+            *counted.entry(rule).or_default() += count;
+            let total = self.findings.entry(names.rule(rule).0).or_default();
+            *total.sites.entry(site(from)).or_default() += count;
+        }
+        let rules: BTreeSet<u8> = told.keys().chain(counted.keys()).copied().collect();
+        for rule in rules {
+            let (id, severity) = names.rule(rule);
+            let total = self.findings.entry(id).or_default();
+            total.severity = severity;
+            let told = told.remove(&rule);
+            let times = told.as_ref().map_or(0, |(times, _)| *times);
+            total.count += counted.get(&rule).copied().unwrap_or_default().max(times);
+            total.files.insert(file);
+            if let (Some((_, text)), true) = (told, total.text.as_ref().is_none_or(|(earlier, _)| file < *earlier)) {
+                total.text = Some((file, text));
+            }
+        }
+    }
+
+    fn add_unfinished(&mut self, file: &mut File, trace: &Trace, names: &Names, hanging: &Hanging, site: String) {
+        if self.unfinished.len() >= LISTED {
+            return;
+        }
+        let Hanging { thread, record, inner, was_left } = *hanging;
+        let (layer, function) = names.function(record.function);
+        let mut gpu = |ordinal: Option<u8>| Some(self.gpu(file, names, ordinal?, None));
+        let (src, dst) = (gpu(record.src_device), gpu(record.dst_device));
+        self.unfinished.push(Unfinished {
+            file: file.index,
+            thread,
+            layer,
+            function,
+            started: trace.timeline().real(record.start),
+            src,
+            dst,
+            bytes: (record.bytes > 0).then_some(record.bytes),
+            site,
+            inner: inner.map(|inner| names.function(inner).1),
+            was_left,
+        });
+    }
+
+    /// The report. What threads have found in any order comes in one order.
+    pub(super) fn report(mut self) -> Report {
+        self.files.sort_by_key(|file| file.index);
+        let numbers = self.sort_gpus();
+        let number = |gpu: usize| numbers.get(gpu).copied().unwrap_or(gpu);
+        for file in &mut self.files {
+            file.gpus.iter_mut().chain(file.devices.values_mut()).for_each(|gpu| *gpu = number(*gpu));
+            file.gpus.sort_unstable();
+            file.gpus.dedup();
+        }
+        for gpu in self
+            .decisions
+            .iter_mut()
+            .flat_map(|it| [&mut it.src, &mut it.dst])
+            .chain(self.unfinished.iter_mut().flat_map(|it| [&mut it.src, &mut it.dst]))
+        {
+            *gpu = gpu.map(number);
+        }
+        self.decisions
+            .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
+        self.unfinished.sort_by_key(|it| (it.was_left, it.file, it.started, it.thread));
+        let (pairs, timeline) = pairs(self.pairs, &self.ways, &self.access, number);
+        let lost = lost(&pairs);
+        Report {
+            version: VERSION,
+            files: self.files,
+            gpus: self.gpus.into_iter().map(|(_, gpu)| gpu).collect(),
+            pairs,
+            functions: functions(self.functions),
+            errors: errors(self.errors),
+            findings: findings(self.findings),
+            decisions: self.decisions,
+            unfinished: self.unfinished,
+            lost,
+            timeline,
+        }
+    }
+
+    /// Puts GPUs in order and labels them. The answer is the new number of each.
+    fn sort_gpus(&mut self) -> Vec<usize> {
+        let several = {
+            let mut hosts: Vec<_> = self.files.iter().filter_map(|file| file.host.as_ref()).collect();
+            hosts.sort_unstable();
+            hosts.dedup();
+            hosts.len() > 1
+        };
+        let mut gpus: Vec<(usize, (Identity, Gpu))> = std::mem::take(&mut self.gpus).into_iter().enumerate().collect();
+        gpus.sort_by_cached_key(|(_, (identity, gpu))| match identity {
+            Identity::Gpu(host, known) => {
+                let pci = gpu.pci.clone().unwrap_or_default().to_ascii_lowercase();
+                let first_seen =
+                    gpu.ordinals.iter().filter_map(|(file, at)| Some((file.parse::<usize>().ok()?, *at))).min();
+                (host.clone(), 0, pci, first_seen, known.clone())
+            }
+            Identity::Unknown(file, ordinal) => {
+                (gpu.host.clone(), 1, String::new(), Some((*file, *ordinal)), String::new())
+            }
+        });
+        let mut numbers = vec![0; gpus.len()];
+        let mut on_host: HashMap<Option<String>, u32> = HashMap::new();
+        for (index, (before, (identity, mut gpu))) in gpus.into_iter().enumerate() {
+            if let Some(number) = numbers.get_mut(before) {
+                *number = index;
+            }
+            gpu.index = index;
+            match &identity {
+                Identity::Gpu(host, _) => {
+                    let next = on_host.entry(host.clone()).or_default();
+                    gpu.number = *next;
+                    *next += 1;
+                    gpu.label = match host.as_ref().filter(|_| several) {
+                        Some(host) => format!("{host} GPU {}", gpu.number),
+                        None => format!("GPU {}", gpu.number),
+                    };
+                }
+                Identity::Unknown(file, ordinal) => {
+                    let path = self.files.iter().find(|it| it.index == *file).map_or("", |file| file.path.as_str());
+                    gpu.number = u32::from(*ordinal);
+                    gpu.label = format!("device {ordinal} of {}", path.rsplit('/').next().unwrap_or_default());
+                }
+            }
+            self.gpus.push((identity, gpu));
+        }
+        numbers
+    }
+}
+
+fn pairs(
+    totals: HashMap<[usize; 2], PairTotal>,
+    ways: &[(String, Option<String>)],
+    access: &HashMap<[usize; 2], Access>,
+    number: impl Fn(usize) -> usize,
+) -> (Vec<Pair>, Timeline) {
+    let mut totals: Vec<_> = totals.into_iter().collect();
+    totals.sort_by_cached_key(|(pair, _)| pair.map(&number));
+    let mut all = Vec::new();
+    let mut times: Vec<([usize; 2], Buckets)> = Vec::new();
+    for (pair, total) in totals {
+        let [src, dst] = pair.map(&number);
+        let [one, other] = pair;
+        // Either GPU can make the path.
+        let known: Vec<&Access> = [[one, other], [other, one]].iter().filter_map(|pair| access.get(pair)).collect();
+        let can: Vec<bool> = known.iter().filter_map(|access| access.access).collect();
+        let named = |(index, way): (&usize, &Way)| {
+            let (path, why) = ways.get(*index).cloned().unwrap_or_default();
+            let Way { calls, bytes, device_calls, device_bytes, device_ns } = *way;
+            let gb_per_s = (device_ns > 0 && device_bytes > 0).then(|| device_bytes as f64 / device_ns as f64);
+            Path { path, why, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s }
+        };
+        let mut paths: Vec<Path> = total.ways.iter().map(named).collect();
+        paths.sort_by(|one, other| {
+            other.bytes.cmp(&one.bytes).then_with(|| (&one.path, &one.why).cmp(&(&other.path, &other.why)))
+        });
+        all.push(Pair {
+            src,
+            dst,
+            calls: total.calls,
+            bytes: paths.iter().map(|path| path.bytes).fold(0, u64::saturating_add),
+            errors: total.errors,
+            paths,
+            host_ns: total.host.durations(),
+            link: known.iter().find_map(|access| access.link.clone()),
+            access: if can.is_empty() { None } else { Some(can.contains(&true)) },
+        });
+        times.push(([src, dst], total.buckets));
+    }
+    let (of, times): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+    let aligned = buckets::align(times);
+    let rows = of.into_iter().zip(aligned.all);
+    let rows = rows.map(|([src, dst], [direct, staged])| TimelinePair { src, dst, direct, staged });
+    let pairs = busiest(rows.collect());
+    (all, Timeline { start: aligned.start, bucket_ns: aligned.width, pairs })
+}
+
+/// The pairs that copied most, in their order.
+fn busiest(mut rows: Vec<TimelinePair>) -> Vec<TimelinePair> {
+    let bytes =
+        |row: &TimelinePair| row.direct.iter().chain(&row.staged).fold(0, |sum: u64, &it| sum.saturating_add(it));
+    rows.retain(|row| bytes(row) > 0);
+    rows.sort_by_cached_key(|row| (std::cmp::Reverse(bytes(row)), row.src, row.dst));
+    rows.truncate(TIMELINE_PAIRS);
+    rows.sort_by_key(|row| (row.src, row.dst));
+    rows
+}
+
+fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> {
+    let functions = totals.into_iter().map(|((layer, name), tally)| Function {
+        layer,
+        name,
+        calls: tally.calls,
+        errors: tally.errors,
+        host_ns: tally.host.durations(),
+    });
+    let mut functions: Vec<Function> = functions.collect();
+    functions.sort_by(|one, other| {
+        let key = |it: &Function| (std::cmp::Reverse(it.host_ns.total), std::cmp::Reverse(it.calls));
+        key(one).cmp(&key(other)).then_with(|| (&one.layer, &one.name).cmp(&(&other.layer, &other.name)))
+    });
+    functions
+}
+
+fn sites(counts: HashMap<String, u64>) -> Vec<Site> {
+    let mut sites: Vec<Site> = counts.into_iter().map(|(site, count)| Site { site, count }).collect();
+    sites.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.site.cmp(&other.site)));
+    sites
+}
+
+fn errors(totals: BTreeMap<(String, String, i32), ErrorTotal>) -> Vec<Error> {
+    let errors = totals.into_iter().map(|((layer, function, code), total)| Error {
+        layer,
+        function,
+        code,
+        name: total.name,
+        count: total.count,
+        sites: sites(total.sites),
+    });
+    let mut errors: Vec<Error> = errors.collect();
+    errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+    errors
+}
+
+/// How bad a severity is: 0 is worst.
+pub(super) fn badness(severity: &str) -> usize {
+    ["error", "hazard", "performance", "note"].iter().position(|&known| known == severity).unwrap_or(4)
+}
+
+fn findings(totals: BTreeMap<String, FindingTotal>) -> Vec<Finding> {
+    let findings = totals.into_iter().map(|(rule, total)| Finding {
+        rule,
+        severity: total.severity,
+        count: total.count,
+        text: total.text.map(|(_, text)| text),
+        sites: sites(total.sites),
+        files: total.files.into_iter().collect(),
+    });
+    let mut findings: Vec<Finding> = findings.collect();
+    findings.sort_by_key(|finding| (badness(&finding.severity), std::cmp::Reverse(finding.count)));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busiest_of_many_pairs_are_those_that_copied_most() {
+        let row = |src: usize| TimelinePair { src, dst: 0, direct: vec![src as u64], staged: vec![0, 0] };
+        let rows = busiest((0..600).rev().map(row).collect());
+        let sources: Vec<usize> = rows.iter().map(|row| row.src).collect();
+        assert_eq!(sources, (88..600).collect::<Vec<_>>());
+        assert!(busiest(vec![row(0)]).is_empty(), "nothing was copied");
+    }
+}

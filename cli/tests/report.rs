@@ -1,0 +1,698 @@
+//! `p2pshim report` as its users run it.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails so")]
+
+mod scene;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::{Command, Output};
+
+use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind};
+use scene::{Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, OVERLAP, STAGED, Scene, VETOED};
+use serde_json::Value;
+
+const GB: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+/// Runs the command, and gives standard output, standard error and the exit status.
+fn report(arguments: &[&str]) -> (String, String, i32) {
+    let Output { stdout, stderr, status } =
+        Command::new(env!("CARGO_BIN_EXE_p2pshim")).arg("report").args(arguments).output().unwrap();
+    (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap(), status.code().unwrap())
+}
+
+/// A folder, and options after it; fails if not all was read.
+fn report_of(folder: &Folder, options: &[&str]) -> String {
+    let (out, error, status) = report(&[&[folder.0.to_str().unwrap()], options].concat());
+    assert_eq!((error.as_str(), status), ("", 0), "{out}");
+    out
+}
+
+fn json_of(folder: &Folder) -> Value {
+    serde_json::from_str(&report_of(folder, &["--json"])).unwrap()
+}
+
+/// A process that staged 1 GB, went direct, met errors and findings, and hangs.
+fn one_process(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1234, "nodeA");
+    scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
+    scene.note(0, NoteKind::Module, 0, &["400000", "500000", "0", "/nowhere/app"]);
+    scene.note(10, NoteKind::Site, 1, &["401234"]);
+    scene.note(MS, NoteKind::Decision, 1, &["verified and enabled: 394 GB/s"]);
+    scene.note(MS, NoteKind::Finding, OVERLAP.into(), &["source and destination overlap by 4096 bytes"]);
+    // The time on the device stands with the driver's call, or with both.
+    let staged = Call::copy(1_000, (0, 1), GB, STAGED);
+    scene.call(&staged);
+    scene.call(&Call { device: Some((2_000, 25 * MS)), ..staged.inside() });
+    scene.calls(&Call { device: Some((30 * MS, 2_500_000)), ..Call::copy(29 * MS, (0, 1), GB, DIRECT) });
+    let enable = Call { function: ENABLE, result: 704, rules: vec![ENABLE_TWICE], ..Call::copy(30 * MS, (0, 1), 0, 0) };
+    scene.call(&enable);
+    scene.call(&Call { rules: vec![OVERLAP], ..Call::copy(31 * MS, (1, 0), 5000, VETOED) });
+    scene.call(&Call { result: 1, ..Call::copy(32 * MS, (1, 0), 5000, 0) });
+    let hanging = Call { function: MEMCPY_PEER, took: None, ..Call::copy(33 * MS, (1, 0), 64 << 20, DIRECT) };
+    scene.call(&Call { bytes: 0, pair: None, path: 0, ..hanging.clone() });
+    scene.call(&Call { took: None, ..hanging.inside() });
+    scene.finish();
+    folder
+}
+
+#[test]
+fn text_of_a_process_reads_like_this() {
+    let expected = "\
+1.0 GB were staged that could be direct, about 22.5 ms lost.
+Staged because: never enabled. Lost: time on the device as measured, less what it would be at the rate of direct copies of the same pair.
+
+program    /opt/app/bin/app --steps 3
+ran on     nodeA: pid 1234
+GPUs       GPU 0 NVIDIA H200, GPU 1 NVIDIA H200
+versions   p2pshim 0.1.0, driver 13.0
+time       0.033 s from 2027-01-15 08:00:00 UTC on
+calls      6, none dropped
+
+Calls that never returned
+  nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
+
+Copies
+  pair           calls   bytes  path                        GB/s  host p50    p99    max  errors
+  GPU 0 > GPU 1      1  1.0 GB  direct                     400.0     1.3us  1.3us  1.3us       -
+                     1  1.0 GB  staged: never enabled       40.0
+  GPU 1 > GPU 0      1  5.0 kB  staged: vetoed, lost data      -     1.3us  1.3us  1.3us       1
+
+Findings (p2pshim explain ID says more)
+  hazard P2P-copy-overlap, 1 time
+      source and destination overlap by 4096 bytes
+      at app+0x1234
+  note P2P-enable-twice, 1 time
+      at app+0x1234
+
+Errors
+  cudaDeviceEnablePeerAccess = cudaErrorPeerAccessAlreadyEnabled (704), 1 time
+      at app+0x1234
+  cudaMemcpyPeerAsync = cudaErrorInvalidValue (1), 1 time
+      at app+0x1234
+
+Decisions
+  0.001 s  GPU 0 > GPU 1: verified and enabled: 394 GB/s
+
+Functions, by their time on the host
+  function                    layer    calls  errors  total    p50    p99    max
+  cudaMemcpyPeerAsync         runtime      4       1  5.2us  1.3us  1.3us  1.3us
+  cuMemcpyPeerAsync           driver       3       -  1.8us  900ns  900ns  900ns
+  cudaDeviceEnablePeerAccess  runtime      1       1  1.3us  1.3us  1.3us  1.3us
+  cudaMemcpyPeer              runtime      1       -    0ns      -      -      -
+";
+    assert_eq!(report_of(&one_process("text"), &[]), expected);
+}
+
+#[test]
+fn text_of_terminal_letters_in_a_file_does_not_reach_the_terminal() {
+    let folder = Folder::new("escapes");
+    let mut scene = Scene::new(&folder.0, "a.p2ptrace", 1);
+    scene.note(0, NoteKind::Program, 0, &["/bin/\x1b[2Jx"]);
+    scene.note(0, NoteKind::Host, 0, &["no\nde"]);
+    scene.note(0, NoteKind::Function, 2, &["runtime", "cudaMemcpy\x1b]0;x\x07Peer"]);
+    scene.note(0, NoteKind::Decision, 1, &["\x1b[31m"]);
+    scene.call(&Call { result: 5, ..Call::copy(0, (0, 1), 5, 1) });
+    scene.finish();
+    for options in [&[][..], &["--calls"]] {
+        let out = report_of(&folder, options);
+        assert!(!out.contains(|letter: char| letter.is_control() && letter != '\n'), "{out:?}");
+    }
+}
+
+/// The keys of objects, the first of each list standing for all.
+fn shape(value: &Value, name: &str, shapes: &mut BTreeMap<String, BTreeSet<String>>) {
+    match value {
+        Value::Object(members) => {
+            shapes.entry(name.to_owned()).or_default().extend(members.keys().cloned());
+            for (key, member) in members {
+                shape(member, &format!("{name}.{key}"), shapes);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| shape(item, name, shapes)),
+        _ => {}
+    }
+}
+
+#[test]
+fn json_has_the_keys_that_were_promised_and_no_other() {
+    let json = json_of(&one_process("keys"));
+    let mut shapes = BTreeMap::new();
+    shape(&json, "", &mut shapes);
+    let expected = [
+        ("", "decisions errors files findings functions gpus lost pairs timeline unfinished version"),
+        (".decisions", "dst file src text time"),
+        (".errors", "code count function layer name sites"),
+        (".errors.sites", "count site"),
+        (
+            ".files",
+            "boot_id calls dropped ended gpus host index limit path problems process program rank started threads variables \
+             versions",
+        ),
+        (".files.threads", "calls id name"),
+        (".files.variables", ""),
+        (".files.versions", "driver p2pshim"),
+        (".findings", "count files rule severity sites text"),
+        (".findings.sites", "count site"),
+        (".functions", "calls errors host_ns layer name"),
+        (".functions.host_ns", "max p50 p99 total"),
+        (".gpus", "host index label name ordinals pci uuid"),
+        (".gpus.ordinals", "0"),
+        (".lost", "basis could_be_direct_bytes seconds staged_bytes"),
+        (".pairs", "access bytes calls dst errors host_ns link paths src"),
+        (".pairs.host_ns", "max p50 p99 total"),
+        (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s path why"),
+        (".timeline", "bucket_ns pairs start"),
+        (".timeline.pairs", "direct dst src staged"),
+        (".unfinished", "bytes dst file function layer site src started thread"),
+    ];
+    let found = shapes.iter().map(|(name, keys)| (name.as_str(), keys.iter().cloned().collect::<Vec<_>>().join(" ")));
+    let expected = expected.map(|(name, keys)| (name, keys.split_whitespace().collect::<Vec<_>>().join(" ")));
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn json_of_a_process_counts_each_copy_once() {
+    let json = json_of(&one_process("json"));
+    let pair = &json["pairs"][0];
+    assert_eq!(
+        (&pair["src"], &pair["dst"], &pair["calls"], &pair["bytes"]),
+        (&0.into(), &1.into(), &2.into(), &(2 * GB).into())
+    );
+    assert_eq!((&pair["access"], &pair["link"]), (&true.into(), &"NVLink".into()));
+    for (path, gb_per_s) in [(&pair["paths"][0], 400.0), (&pair["paths"][1], 40.0)] {
+        assert_eq!((&path["device_calls"], &path["device_bytes"]), (&1.into(), &GB.into()), "{path}");
+        assert_eq!(path["gb_per_s"], gb_per_s);
+    }
+    assert_eq!((&json["pairs"][1]["errors"], &json["pairs"][1]["bytes"]), (&1.into(), &5000.into()));
+    let lost = &json["lost"];
+    assert_eq!((&lost["staged_bytes"], &lost["could_be_direct_bytes"]), (&(GB + 5000).into(), &GB.into()));
+    assert_eq!(lost["seconds"], 0.0225);
+    let hanging = &json["unfinished"][0];
+    assert_eq!(
+        (&hanging["function"], &hanging["bytes"], &hanging["src"]),
+        (&"cudaMemcpyPeer".into(), &(64 << 20).into(), &1.into())
+    );
+    assert_eq!(json["unfinished"].as_array().unwrap().len(), 1, "not the driver's call inside it too");
+    let timeline = &json["timeline"];
+    let rows = timeline["pairs"].as_array().unwrap();
+    let sum = |row: &Value, which: &str| row[which].as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>();
+    assert_eq!((sum(&rows[0], "direct"), sum(&rows[0], "staged"), sum(&rows[1], "staged")), (GB, GB, 5000));
+    assert!(rows[0]["direct"].as_array().unwrap().len() <= 400);
+    assert!(timeline["start"].as_u64().unwrap() <= scene::START + 1000);
+}
+
+#[test]
+fn csv_has_a_line_for_each_way() {
+    let expected = "\
+src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,never enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,2,1,staged,\"vetoed, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink
+";
+    assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
+}
+
+#[test]
+fn calls_are_lines_in_the_manner_of_strace() {
+    let text = report_of(&one_process("calls"), &["--calls"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 9);
+    assert_eq!(
+        lines[0],
+        "0.000001000 [nodeA] 1234/100 cudaMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 1000000000, \
+         stream=0x5500) = cudaSuccess <1.3us> 0->1 staged: never enabled at app+0x1234"
+    );
+    assert_eq!(
+        lines[1],
+        "0.000001100 [nodeA] 1234/100   cuMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 1000000000, \
+         stream=0x5500) = CUDA_SUCCESS <900ns> 0->1 staged: never enabled (device 25.0ms, 40.0 GB/s)"
+    );
+    assert_eq!(
+        lines[4],
+        "0.030000000 [nodeA] 1234/100 cudaDeviceEnablePeerAccess(0, 1) = cudaErrorPeerAccessAlreadyEnabled <1.3us> 0->1 \
+         [P2P-enable-twice] at app+0x1234"
+    );
+    assert_eq!(
+        lines[7],
+        "0.033000000 [nodeA] 1234/100 cudaMemcpyPeer(dst=NULL, ?, src=NULL, ?, 0) <unfinished ...> at app+0x1234"
+    );
+}
+
+#[test]
+fn calls_each_filter_shows_what_it_says() {
+    let folder = one_process("filter");
+    let cases: &[(&[&str], usize)] = &[
+        (&["--pair", "0>1"], 5),
+        (&["--pair", "1>0"], 3),
+        (&["--pair", "0-1"], 8),
+        (&["--pair", "0>2"], 0),
+        (&["--api", "cudaMemcpy*"], 5),
+        (&["--api", "peeraccess"], 1),
+        (&["--api", "cuMemcpyPeerAsync"], 3),
+        (&["--since", "0.03"], 5),
+        (&["--until", "0.03"], 5),
+        (&["--since", "0.0295", "--until", "0.0305"], 1),
+        (&["--result", "ok"], 5),
+        (&["--result", "error"], 2),
+        (&["--result", "704"], 1),
+        (&["--result", "cudaErrorInvalidValue"], 1),
+        (&["--result", "unfinished"], 2),
+        (&["--thread", "100"], 9),
+        (&["--thread", "main"], 9),
+        (&["--thread", "101"], 0),
+        (&["--path", "direct"], 3),
+        (&["--path", "staged"], 3),
+        (&["--path", "vetoed"], 1),
+        (&["--limit", "2"], 2),
+        (&["--limit", "2", "--result", "error", "--api", "cuda*"], 2),
+    ];
+    for (filter, expected) in cases {
+        let text = report_of(&folder, &[&["--calls"], *filter].concat());
+        assert_eq!(text.lines().count(), *expected, "{filter:?}\n{text}");
+    }
+    let (_, error, status) = report(&[folder.0.to_str().unwrap(), "--pair", "0>1"]);
+    assert!(status == 2 && error.contains("--calls"), "a filter of nothing: {error}");
+    let (_, error, status) = report(&[folder.0.to_str().unwrap(), "--calls", "--pair", "01"]);
+    assert!(status == 2 && error.contains("0>1 or 0-1"), "{error}");
+}
+
+/// Two hosts with two ranks each. The ranks of a host see the same two GPUs, each its own as ordinal 0.
+fn job(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    for rank in 0..4u64 {
+        let host = ["nodeA", "nodeB"][rank as usize / 2];
+        let below = folder.0.join(host);
+        fs::create_dir_all(&below).unwrap();
+        let mut scene = Scene::named(&below, &format!("rank-{rank}.p2ptrace"), 50 + rank as u32, host);
+        scene.origin += rank * MS;
+        scene.note(0, NoteKind::Variable, 0, &["SLURM_PROCID", &rank.to_string()]);
+        let mut gpus = [("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")];
+        if rank % 2 == 1 {
+            gpus.reverse();
+        }
+        scene.gpus(&gpus);
+        for number in 0..3 {
+            scene.calls(&Call {
+                device: Some((number * 10 * MS + 500, 5_000)),
+                ..Call::copy(number * 10 * MS, (0, 1), 1000, DIRECT)
+            });
+        }
+        scene.finish();
+    }
+    folder
+}
+
+#[test]
+fn ranks_of_several_hosts_share_gpus_and_time() {
+    let folder = job("job");
+    let json = json_of(&folder);
+    let labels: Vec<&str> = json["gpus"].as_array().unwrap().iter().map(|gpu| gpu["label"].as_str().unwrap()).collect();
+    assert_eq!(labels, ["nodeA GPU 0", "nodeA GPU 1", "nodeB GPU 0", "nodeB GPU 1"]);
+    assert_eq!(json["gpus"][0]["ordinals"], serde_json::json!({"0": 0, "1": 1}));
+    let pairs: Vec<_> =
+        json["pairs"].as_array().unwrap().iter().map(|pair| (&pair["src"], &pair["dst"], &pair["calls"])).collect();
+    let pair = |src: u64, dst: u64| (Value::from(src), Value::from(dst), Value::from(3));
+    let expected = [pair(0, 1), pair(1, 0), pair(2, 3), pair(3, 2)];
+    assert_eq!(pairs, expected.iter().map(|(src, dst, calls)| (src, dst, calls)).collect::<Vec<_>>());
+    assert_eq!(json["files"][3]["rank"], "3");
+    assert_eq!(json["files"][3]["variables"]["SLURM_PROCID"], "3");
+
+    let text = report_of(&folder, &["--calls", "--api", "cudaMemcpy*"]);
+    let of: Vec<&str> = text.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
+    let round = ["[nodeA/0]", "[nodeA/1]", "[nodeB/2]", "[nodeB/3]"];
+    assert_eq!(of, [round, round, round].concat(), "by the clock on the wall");
+    assert!(
+        text.lines()
+            .nth(1)
+            .unwrap()
+            .contains("0.001000000 [nodeA/1] 51/100 cudaMemcpyPeerAsync(dst=0x7e0000000000, 1,")
+    );
+    assert!(text.lines().nth(1).unwrap().contains(" 1->0 direct"), "its device 0 is GPU 1: {text}");
+
+    let text = report_of(&folder, &[]);
+    assert!(text.starts_with("12.0 kB went directly from GPU to GPU; nothing was staged."), "{text}");
+    assert!(text.contains("ran on     nodeA, nodeB: 4 processes, 4 ranks\n"), "{text}");
+    let both = [folder.0.join("nodeA"), folder.0.join("nodeA/rank-1.p2ptrace")];
+    let (out, ..) = report(&[both[0].to_str().unwrap(), both[1].to_str().unwrap(), "--json"]);
+    let json: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["files"].as_array().unwrap().len(), 2, "a file that is named twice is read once");
+}
+
+#[test]
+fn gpus_without_a_note_are_not_taken_for_each_other() {
+    let folder = Folder::new("unnamed");
+    for name in ["a.p2ptrace", "b.p2ptrace"] {
+        let mut scene = Scene::named(&folder.0, name, 1, "node");
+        scene.call(&Call::copy(0, (0, 3), 1000, STAGED));
+        scene.finish();
+    }
+    let json = json_of(&folder);
+    let labels: Vec<&str> = json["gpus"].as_array().unwrap().iter().map(|gpu| gpu["label"].as_str().unwrap()).collect();
+    assert_eq!(
+        labels,
+        ["device 0 of a.p2ptrace", "device 3 of a.p2ptrace", "device 0 of b.p2ptrace", "device 3 of b.p2ptrace"]
+    );
+    assert_eq!(json["lost"]["seconds"], Value::Null);
+    assert!(json["lost"]["basis"].as_str().unwrap().contains("not known whether"), "{json}");
+}
+
+/// A number of microseconds in nanoseconds.
+fn nanos(value: &Value) -> u64 {
+    (value.as_f64().unwrap() * 1000.0).round() as u64
+}
+
+/// Checks trace events by the rules of their format, and gives them.
+fn checked_events(text: &str) -> Vec<Value> {
+    let json: Value = serde_json::from_str(text).unwrap();
+    let events = json["traceEvents"].as_array().unwrap().clone();
+    // Slices by track.
+    let mut tracks: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    let mut flows: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for event in &events {
+        for key in ["name", "ph", "ts", "pid", "tid"] {
+            assert!(!event[key].is_null(), "{key} of {event}");
+        }
+        assert!(event["ts"].as_f64().unwrap() >= 0.0 && event["pid"].is_u64() && event["tid"].is_u64(), "{event}");
+        match event["ph"].as_str().unwrap() {
+            "M" => assert!(event["args"]["name"].is_string() || event["args"]["sort_index"].is_u64(), "{event}"),
+            "X" => {
+                assert!(event["dur"].as_f64().unwrap() >= 0.0, "{event}");
+                let slice = (nanos(&event["ts"]), nanos(&event["ts"]) + nanos(&event["dur"]));
+                tracks.entry((event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap())).or_default().push(slice);
+            }
+            phase @ ("s" | "f") => {
+                flows.entry(event["id"].as_u64().unwrap()).or_default().push(phase);
+                assert!(phase == "s" || event["bp"] == "e", "{event}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+    for flow in flows.values() {
+        assert_eq!(flow, &["s", "f"]);
+    }
+    for event in events.iter().filter(|event| event["ph"] == "s" || event["ph"] == "f") {
+        let at = nanos(&event["ts"]);
+        let slices = &tracks[&(event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap())];
+        assert!(slices.iter().any(|(start, end)| (*start..=*end).contains(&at)), "a flow outside of slices: {event}");
+    }
+    for slices in tracks.values() {
+        for (index, one) in slices.iter().enumerate() {
+            for other in &slices[index + 1..] {
+                let apart = one.1 <= other.0 || other.1 <= one.0;
+                let inside = one.0 <= other.0 && other.1 <= one.1 || other.0 <= one.0 && one.1 <= other.1;
+                assert!(apart || inside, "{one:?} {other:?}");
+            }
+        }
+    }
+    events
+}
+
+#[test]
+fn perfetto_events_keep_the_rules_of_their_format() {
+    let events = checked_events(&report_of(&one_process("events"), &["--perfetto", "-"]));
+    let named =
+        |name: &str| events.iter().filter(|event| event["name"] == name && event["ph"] == "X").collect::<Vec<_>>();
+    assert_eq!(named("cudaMemcpyPeerAsync").len(), 4);
+    let copy = named("1.0 GB staged: never enabled");
+    assert_eq!((copy.len(), &copy[0]["ts"], &copy[0]["dur"]), (1, &2.0.into(), &25_000.0.into()));
+    assert_eq!(named("1.0 GB direct")[0]["args"]["gb_per_s"], 400.0);
+    let hanging = named("cudaMemcpyPeer")[0];
+    assert_eq!(
+        (&hanging["args"]["unfinished"], &hanging["dur"]),
+        (&true.into(), &0.1.into()),
+        "to the last that is known"
+    );
+    assert_eq!(events.iter().filter(|event| event["ph"] == "s").count(), 2);
+
+    let events = checked_events(&report_of(&job("events-job"), &["--perfetto", "-"]));
+    let processes = events.iter().filter(|event| event["name"] == "process_name");
+    let processes: Vec<&str> = processes.map(|event| event["args"]["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        processes,
+        [
+            "rank 0: app (nodeA, pid 50)",
+            "rank 1: app (nodeA, pid 51)",
+            "rank 2: app (nodeB, pid 52)",
+            "rank 3: app (nodeB, pid 53)",
+            "GPU copies (nodeA)",
+            "GPU copies (nodeB)"
+        ]
+    );
+    let first = |pid: u64| events.iter().find(|event| event["ph"] == "X" && event["pid"] == pid).unwrap()["ts"].clone();
+    assert_eq!([1, 2, 3, 4].map(first), [0.0, 1000.0, 2000.0, 3000.0].map(Value::from));
+}
+
+#[test]
+fn perfetto_copies_that_overlap_have_tracks_of_their_own() {
+    let folder = Folder::new("overlap");
+    let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    for number in 0..20u64 {
+        let device = Some((number % 3 * 40_000 + number * 10_000, 25_000));
+        scene.call(&Call { device, ..Call::copy(number * 2_000, (0, 1), 4096, DIRECT) });
+    }
+    // Left by an exception: what comes after it is not inside.
+    scene.call(&Call { took: None, ..Call::copy(100_000, (0, 1), 4096, DIRECT) });
+    // So long that the file does not have the end of it, with a call inside that ends as late.
+    let long = Call { took: Some(3_000_000_123), ..Call::copy(200_000, (0, 1), 4096, DIRECT) };
+    scene.call(&long);
+    scene.call(&Call { took: Some(2_147_400_000), at: 200_000 + 852_600_000, ..long.inside() });
+    scene.finish();
+    let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
+    let tracks = events.iter().filter(|event| event["name"] == "thread_name" && event["pid"].as_u64() > Some(1000));
+    let tracks: Vec<&str> = tracks.map(|event| event["args"]["name"].as_str().unwrap()).collect();
+    assert!((2..6).contains(&tracks.len()) && tracks[..2] == ["GPU 0 > GPU 1", "GPU 0 > GPU 1 (2)"], "{tracks:?}");
+    let text = report_of(&folder, &[]);
+    assert!(text.contains("left this call by an exception, a cancellation or a jump"), "{text}");
+}
+
+#[test]
+fn outputs_to_files_are_written_together() {
+    let folder = one_process("outputs");
+    let at = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
+    let (out, error, status) = report(&[
+        folder.0.to_str().unwrap(),
+        &format!("--json={}", at("a.json")),
+        &format!("--csv={}", at("a.csv")),
+        "--calls",
+        "--perfetto",
+        &at("events.json"),
+    ]);
+    assert_eq!((error.as_str(), status), ("", 0));
+    assert!(out.contains("cudaMemcpyPeerAsync(") && !out.contains("Copies"), "{out}");
+    checked_events(&fs::read_to_string(at("events.json")).unwrap());
+    assert!(fs::read_to_string(at("a.csv")).unwrap().starts_with("src_host"));
+    assert!(fs::read_to_string(at("a.json")).unwrap().starts_with("{\"version\":1,"));
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 4, "nothing unfinished is left");
+
+    let (_, error, status) = report(&[folder.0.to_str().unwrap(), "--json", "--csv"]);
+    assert!(status == 1 && error.contains("--json=out.json"), "{error}");
+    let (_, error, status) = report(&[folder.0.to_str().unwrap(), "--json=/nowhere/a.json"]);
+    assert!(status == 1 && error.contains("/nowhere/a.json cannot be written"), "{error}");
+}
+
+#[test]
+fn folder_without_traces_says_what_to_do() {
+    let folder = Folder::new("empty");
+    fs::write(folder.0.join("notes.txt"), "x").unwrap();
+    let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
+    assert_eq!((out.as_str(), status), ("", 1));
+    assert!(error.contains("no trace (*.p2ptrace)") && error.contains("p2pshim options"), "{error}");
+    let (_, error, status) = report(&["/nowhere/at/all"]);
+    assert!(status == 1 && error.contains("/nowhere/at/all: No such file"), "{error}");
+    let (_, error, status) = report(&[folder.0.join("notes.txt").to_str().unwrap()]);
+    assert!(status == 1 && error.contains("notes.txt: not a trace of p2pshim"), "{error}");
+    let (_, error, status) = report(&[]);
+    assert!(status == 2 && error.contains("<PATH>"), "{error}");
+}
+
+#[test]
+fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
+    let folder = one_process("damaged");
+    let good = fs::read(folder.0.join("app.p2ptrace")).unwrap();
+    let mut newer = good.clone();
+    newer[8] = 9;
+    fs::write(folder.0.join("newer.p2ptrace"), newer).unwrap();
+    fs::write(folder.0.join("cut.p2ptrace"), &good[..HEADER_BYTES + CHUNK_BYTES + 100]).unwrap();
+    fs::write(folder.0.join("empty.p2ptrace"), "").unwrap();
+    let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
+    assert_eq!((error.as_str(), status), ("", 3));
+    let said = [
+        "newer.p2ptrace: written in version 9.0",
+        "cut.p2ptrace: 1 of 2 parts",
+        "empty.p2ptrace: shorter than a header",
+    ];
+    for part in said {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert!(out.contains("calls      6, "), "{out}");
+    for option in ["--json", "--csv", "--calls"] {
+        let (out, error, status) = report(&[folder.0.to_str().unwrap(), option]);
+        assert!(status == 3 && !out.is_empty() && said.iter().all(|part| error.contains(part)), "{error}");
+    }
+    let (_, error, status) = report(&[folder.0.join("newer.p2ptrace").to_str().unwrap()]);
+    assert!(status == 1 && error.contains("use the command of the release that wrote it"), "{error}");
+}
+
+#[test]
+fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
+    let folder = Folder::new("running");
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let program = std::env::current_exe().unwrap();
+    for (process, expected) in [
+        (std::process::id(), "is in this call, and the process still runs: cudaMemcpyPeerAsync"),
+        (u32::MAX, "was in this call when the process ended: cudaMemcpyPeerAsync"),
+    ] {
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
+        scene.note(0, NoteKind::Host, 0, &["node", boot_id.trim()]);
+        scene.note(0, NoteKind::Program, 0, &[program.to_str().unwrap()]);
+        scene.call(&Call { took: None, ..Call::copy(0, (0, 1), 5, 1) });
+        let path = scene.finish();
+        let text = report_of(&folder, &[]);
+        assert!(text.contains(expected), "{text}");
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn calls_that_found_no_room_are_told_of() {
+    let folder = one_process("dropped");
+    let path = folder.0.join("app.p2ptrace");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[40] = 77;
+    fs::write(&path, bytes).unwrap();
+    assert!(report_of(&folder, &[]).contains("calls      6, 77 more found no room in the file\n"));
+    assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);
+}
+
+const PROGRAM: &str = r#"#include <stdio.h>
+__attribute__((noinline)) void *called_from(void) { return __builtin_return_address(0); }
+__attribute__((noinline)) void exchange(void) {
+    printf("%p\n", called_from());
+}
+int main(void) {
+    exchange();
+    FILE *maps = fopen("/proc/self/maps", "r");
+    for (int c; (c = getc(maps)) != EOF;) putchar(c);
+}
+"#;
+
+/// Compiles a program that tells a place in it and its memory, runs it, and has a trace written of a failing call from there.
+fn trace_of_program(folder: &Folder, host: &str, origin: u64, build_id: Option<&str>) -> Option<String> {
+    let (source, program) = (folder.0.join("exchange.c"), folder.0.join("exchange"));
+    if !program.exists() {
+        fs::write(&source, PROGRAM).unwrap();
+        let gcc = Command::new("gcc")
+            .args(["-g", "-O1", "-Wl,--build-id=0x1234abcd", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .status();
+        if !gcc.is_ok_and(|status| status.success()) {
+            println!("skipped: there is no gcc");
+            return None;
+        }
+    }
+    let output = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
+    let mut lines = output.lines();
+    let address = lines.next().unwrap();
+    let _ = fs::remove_file(folder.0.join("a.p2ptrace"));
+    let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, host);
+    scene.origin = origin;
+    for line in lines.filter(|line| line.contains(" r-xp ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (first, end) = words[0].split_once('-').unwrap();
+        let mut strings = vec![first, end, words[2], words.get(5).copied().unwrap_or_default()];
+        strings.extend(build_id);
+        scene.note(0, NoteKind::Module, 0, &strings);
+    }
+    scene.note(10, NoteKind::Site, 1, &[address]);
+    scene.call(&Call { result: 1, ..Call::copy(20, (0, 1), 5, 1) });
+    scene.finish();
+    Some(json_of(folder)["errors"][0]["sites"][0]["site"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn sites_get_function_and_line_only_of_the_module_that_ran() {
+    let folder = Folder::new("symbols");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let (here, later) = (host.trim(), u64::MAX / 2);
+    let Some(site) = trace_of_program(&folder, here, later, None) else { return };
+    assert!(site.starts_with("exchange+0x") && site.ends_with(" exchange (exchange.c:4)"), "{site}");
+    let plain = report_of(&folder, &["--json", "--no-symbols"]);
+    let offset = site.split(' ').next().unwrap();
+    assert!(plain.contains(&format!("\"{offset}\"")), "{plain}");
+    let calls = report_of(&folder, &["--calls"]);
+    assert!(calls.trim_end().ends_with(&format!(" at {site}")), "{calls}");
+    for (host, origin, build_id, is_it) in [
+        (here, 1_000_000_000_000_000_000, None, false),
+        ("elsewhere", later, None, false),
+        ("elsewhere", 1_000_000_000_000_000_000, Some("build_id=1234ABCD"), true),
+        (here, later, Some("build_id=1234abce"), false),
+    ] {
+        let found = trace_of_program(&folder, host, origin, build_id).unwrap();
+        if is_it {
+            assert!(found.ends_with(" exchange (exchange.c:4)"), "{found}");
+        } else {
+            assert!(found.starts_with("exchange+0x") && !found.contains(' '), "{host} {origin} {build_id:?}: {found}");
+        }
+    }
+    fs::remove_file(folder.0.join("exchange")).unwrap();
+    let gone = report_of(&folder, &["--json"]);
+    assert!(gone.contains("\"exchange+0x") && !gone.contains("exchange.c"), "{gone}");
+}
+
+#[test]
+fn path_that_is_no_text_is_read_twice_all_the_same() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = one_process("path");
+    fs::rename(folder.0.join("app.p2ptrace"), folder.0.join(OsStr::from_bytes(b"a\xff.p2ptrace"))).unwrap();
+    assert_eq!(report_of(&folder, &["--calls"]).lines().count(), 9);
+}
+
+#[test]
+fn report_needs_no_library() {
+    let folder = one_process("library");
+    let output = Command::new(env!("CARGO_BIN_EXE_p2pshim"))
+        .args(["--library", "/nowhere/libp2pshim.so", "report", "."])
+        .current_dir(&folder.0)
+        .output()
+        .unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn verdict_of_each_kind_of_trace() {
+    let folder = Folder::new("verdict");
+    let verdict = |calls: &[Call], gpus: &[(&str, &str)]| {
+        let _ = fs::remove_file(folder.0.join("a.p2ptrace"));
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+        scene.gpus(gpus);
+        calls.iter().for_each(|call| scene.call(call));
+        scene.finish();
+        let text = report_of(&folder, &[]);
+        text.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    };
+    let copy = |path: u8| Call::copy(0, (0, 1), GB, path);
+    let two = [("GPU-a", ""), ("GPU-b", "")];
+    let enable = Call { function: ENABLE, ..Call::copy(0, (0, 1), 0, 0) };
+    assert_eq!(verdict(&[enable], &two), "Nothing was copied between GPUs.");
+    assert_eq!(verdict(&[Call { result: 1, ..copy(0) }], &two), "No copy between GPUs came to its end.");
+    assert_eq!(verdict(&[copy(DIRECT)], &two), "1.0 GB went directly from GPU to GPU; nothing was staged.");
+    assert_eq!(
+        verdict(&[copy(VETOED)], &two),
+        "1.0 GB were staged; what was staged had no better way, or was kept off it on purpose."
+    );
+    assert_eq!(
+        verdict(&[copy(STAGED), copy(DIRECT)], &two),
+        "1.0 GB were staged that could be direct.\n\
+         Staged because: never enabled. Time lost is not known: no times on the device; P2PSHIM_GPU_TIMING measures them."
+    );
+    assert_eq!(
+        verdict(&[copy(STAGED)], &[]),
+        "1.0 GB were staged; it is not known whether the GPUs can access each other."
+    );
+}
