@@ -10,13 +10,15 @@ use std::process::Command;
 
 use support::{Outcome, Program, command, path, scratch, shim};
 
-/// `p2pshim run` with these arguments.
+/// `p2pshim run` with these arguments, and without a report.
 fn run(arguments: &[&str]) -> Outcome {
     program(arguments).plain()
 }
 
 fn program(arguments: &[&str]) -> Program {
-    arguments.iter().fold(Program::new(command()).arg("run"), |program, argument| program.arg(*argument))
+    arguments
+        .iter()
+        .fold(Program::new(command()).arg("run").arg("--no-report"), |program, argument| program.arg(*argument))
 }
 
 /// What the command itself said.
@@ -234,6 +236,51 @@ fn trace_has_a_file_for_each_process_in_a_folder_that_is_made() {
     let outcome = run(&["--trace", "/proc/no-such", "echo", "run"]);
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""));
     assert!(said(&outcome).contains("the folder of the trace, /proc/no-such, cannot be made: "), "{}", said(&outcome));
+}
+
+/// With a report, and temporary files in a folder of its own, which it has to leave empty.
+fn reported(arguments: &[&str]) -> Outcome {
+    let temporary = scratch("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let program = Program::new(command()).arg("run").env("TMPDIR", temporary.to_string_lossy());
+    let outcome = arguments.iter().fold(program, |program, argument| program.arg(*argument)).plain();
+    // Fails if anything is left.
+    fs::remove_dir(temporary).unwrap();
+    outcome
+}
+
+#[test]
+fn report_comes_at_the_end_on_standard_error_and_nothing_is_left() {
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let outcome = reported(&["--sim", "2", &case]);
+    outcome.assert_success();
+    assert!(outcome.stderr.contains("4.2 MB") && outcome.stderr.contains("direct"), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, run(&["--sim", "2", &case]).stdout);
+    let killed = reported(&["--sim", "2", "sh", "-c", "\"$0\" >/dev/null; kill -KILL $$", &case]);
+    assert_eq!(killed.status, "signal: 9 (SIGKILL)");
+    assert!(killed.stderr.contains("4.2 MB"), "{}", killed.stderr);
+}
+
+#[test]
+fn report_of_a_program_that_copies_nothing_says_so() {
+    let outcome = reported(&["sh", "-c", "exit 7"]);
+    assert_eq!(outcome.status, "exit status: 7");
+    assert_eq!(said(&outcome), "p2pshim: nothing to report: no process has called an intercepted function");
+    assert_eq!(reported(&["no-such-program"]).status, "exit status: 127");
+}
+
+#[test]
+fn report_is_of_this_run_alone_where_traces_stay() {
+    let folder = scratch("kept");
+    let kept = folder.to_string_lossy().into_owned();
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let first = reported(&["--sim", "2", "--trace", &kept, &case]);
+    let second = reported(&["--sim", "2", "--trace", &kept, &case]);
+    for outcome in [&first, &second] {
+        assert!(outcome.stderr.contains("4.2 MB") && !outcome.stderr.contains("8.4 MB"), "{}", outcome.stderr);
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    fs::remove_dir_all(folder).unwrap();
 }
 
 /// A program that says which of these signals it gets, for so many seconds.

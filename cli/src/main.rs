@@ -31,7 +31,7 @@ use shim::{Api, Shim, Variable};
 /// What follows the list of commands.
 const AFTER_HELP: &str = "\
 Examples:
-  p2pshim run ./app                    run a program under the shim
+  p2pshim run ./app                    run a program under the shim; what has it copied, and how?
   p2pshim doctor                       can peer access be trusted on this machine?
   p2pshim explain P2P-enable-twice     what does this finding mean?
 
@@ -57,7 +57,7 @@ enum Command {
     /// Run a program under the shim
     ///
     /// The program, and what it starts, gets the shim by LD_PRELOAD and its options by the environment. Options that are not
-    /// given stay as the environment has them.
+    /// given stay as the environment has them. When it has ended, a report of its copies is printed on standard error.
     Run(RunArguments),
     /// List the functions that the shim intercepts
     Apis {

@@ -4,6 +4,7 @@ mod options;
 mod program;
 mod signals;
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder};
@@ -17,7 +18,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 
 use crate::shim::{self, Shim};
-use crate::sim;
+use crate::{report, sim};
 
 /// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
 const FAILED: u8 = 125;
@@ -29,13 +30,15 @@ const NOT_FOUND: u8 = 127;
 /// The option of the shim that says where traces go.
 const TRACE: &str = "P2PSHIM_TRACE";
 
-/// Whether there is a report to print at the end. With one, a run without `--trace` keeps its trace in a temporary folder.
-const HAS_REPORT: bool = false;
+/// What the names of traces end in.
+const SUFFIX: &str = p2pshim_trace::SUFFIX;
 
 /// What follows the options in the help.
 const AFTER_HELP: &str = "\
 Examples:
-  p2pshim run ./app                        as LD_PRELOAD=libp2pshim.so ./app
+  p2pshim run ./app                        with a report at the end
+  p2pshim run --trace traces ./app         the same, and the traces stay; see p2pshim report
+  p2pshim run --no-report ./app            as LD_PRELOAD=libp2pshim.so ./app
   p2pshim run --log trace --log-file app.log ./app
                                            with each call in a file
   p2pshim run --access off ./app -n 4      peer access is hidden: does the bug go away?
@@ -71,7 +74,7 @@ impl FromArgMatches for RunArguments {
         Ok(Self {
             settings: options::settings(matches),
             simulated: matches.get_one("sim").copied(),
-            reports: HAS_REPORT && !matches.get_flag("no-report"),
+            reports: !matches.get_flag("no-report"),
             command,
         })
     }
@@ -91,12 +94,14 @@ impl Args for RunArguments {
              (nvcc -cudart shared) is replaced",
         );
         let no_report = Arg::new("no-report").long("no-report").action(ArgAction::SetTrue);
-        let no_report = no_report.help("Print no report at the end; without --trace, no trace is kept either");
+        let no_report = no_report.help(
+            "Print no report on standard error at the end. Without --trace no trace is made then; else it is, in a folder \
+             that is removed after the report",
+        );
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
         let program = program.help("The program with its arguments; everything after its name is its own");
-        let command =
-            command.arg(simulated).args(HAS_REPORT.then_some(no_report)).args(options::arguments()).arg(program);
+        let command = command.arg(simulated).arg(no_report).args(options::arguments()).arg(program);
         command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
     }
 
@@ -113,6 +118,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
         Ok(prepared) => prepared,
         Err(error) => return fail(&*error, FAILED),
     };
+    let before = traces.folder().map(traces_in).unwrap_or_default();
     let relay = match signals::Relay::open() {
         Ok(relay) => relay,
         Err(error) => return fail(&error, FAILED),
@@ -132,7 +138,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     };
     if arguments.reports
         && let Some(folder) = traces.folder()
-        && let Err(error) = report_at(folder)
+        && let Err(error) = report_at(folder, &before)
     {
         eprintln!("p2pshim: no report: {error}");
     }
@@ -145,12 +151,23 @@ fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Prints the report of the traces in a folder.
+/// Prints the report of the traces in a folder that were not there before.
 ///
 /// # Errors
 /// They could not be read, or the report not be written.
-fn report_at(_folder: &Path) -> io::Result<()> {
-    Ok(())
+fn report_at(folder: &Path, before: &BTreeSet<PathBuf>) -> Result<(), Box<dyn Error>> {
+    let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
+    if new.is_empty() {
+        eprintln!("p2pshim: nothing to report: no process has called an intercepted function");
+        return Ok(());
+    }
+    report::print_to_stderr(&new)
+}
+
+/// The traces in a folder, if it is there.
+fn traces_in(folder: &Path) -> BTreeSet<PathBuf> {
+    let paths = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| path.as_os_str().as_bytes().ends_with(SUFFIX.as_bytes())).collect()
 }
 
 /// The program as it is to be started, and where its traces go.
