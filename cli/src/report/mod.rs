@@ -12,6 +12,7 @@ mod files;
 mod filter;
 mod gather;
 mod histogram;
+mod html;
 mod json;
 mod lost;
 mod merge;
@@ -64,6 +65,9 @@ pub(crate) struct ReportArguments {
     /// Write calls and copies for ui.perfetto.dev or chrome://tracing; - for standard output
     #[arg(long, value_name = "OUT.json")]
     perfetto: Option<PathBuf>,
+    /// Write a page for a browser, in one file that loads nothing; - for standard output
+    #[arg(long, value_name = "OUT.html")]
+    html: Option<PathBuf>,
     /// Show modules and offsets only, without functions and lines
     #[arg(long)]
     no_symbols: bool,
@@ -73,8 +77,8 @@ pub(crate) struct ReportArguments {
 
 impl ReportArguments {
     /// All outputs that are asked for.
-    fn outputs(&self) -> [Option<&Path>; 4] {
-        [&self.json, &self.csv, &self.calls, &self.perfetto].map(|path| path.as_deref())
+    fn outputs(&self) -> [Option<&Path>; 5] {
+        [&self.json, &self.csv, &self.calls, &self.perfetto, &self.html].map(|path| path.as_deref())
     }
 }
 
@@ -86,7 +90,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     let symbols = !arguments.no_symbols;
     if arguments.outputs().iter().flatten().filter(|path| output::is_stdout(path)).count() > 1 {
         return Err(
-            "only one of --json, --csv, --calls and --perfetto can go to standard output; name a file for the \
+            "only one of --json, --csv, --calls, --perfetto and --html can go to standard output; name a file for the \
                     others, such as --json=out.json"
                 .into(),
         );
@@ -119,6 +123,11 @@ fn write_files(arguments: &ReportArguments, report: &Report, symbols: bool) -> i
     }
     if let Some(path) = &arguments.csv {
         output::write_to(path, |mut out| csv::write(report, &mut out))?;
+    }
+    if let Some(path) = &arguments.html {
+        let mut json = Vec::new();
+        json::write(report, &mut json)?;
+        output::write_to(path, |out| html::write(&String::from_utf8_lossy(&json), out))?;
     }
     if arguments.calls.is_none() && arguments.perfetto.is_none() {
         return Ok(());

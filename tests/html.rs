@@ -1,0 +1,68 @@
+//! The page of a report, in a browser: pages are made of samples and opened by tests/html/check.py.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+#[path = "../cli/src/report/html.rs"]
+mod html;
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{path, scratch};
+
+/// Runs tests/html/check.py. What it prints is shown if the test fails; its last line always, past the capture of output.
+fn check(arguments: &[&str]) -> bool {
+    let output = Command::new("python3").arg(path("tests/html/check.py")).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    print!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    if let Some(last) = said.lines().last() {
+        say(last);
+    }
+    output.status.success()
+}
+
+#[allow(clippy::explicit_write, reason = "what eprintln! writes is captured")]
+fn say(line: &str) {
+    writeln!(io::stderr(), "\n{line}").unwrap();
+}
+
+/// The path of a browser, or why there is none.
+fn browser() -> Result<String, String> {
+    let output = Command::new(path("tests/get-chromium")).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()) } else { Err(said) }
+}
+
+fn make_pages(folder: &Path) {
+    for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let json = fs::read_to_string(&file).unwrap();
+        let mut page = BufWriter::new(File::create(file.with_extension("html")).unwrap());
+        html::write(&json, &mut page).unwrap();
+        page.flush().unwrap();
+    }
+}
+
+#[test]
+fn page_policy_allows_its_own_style_and_script() {
+    assert!(check(&["hashes"]), "P2PSHIM_UPDATE=1 writes them anew");
+}
+
+#[test]
+fn page_in_a_browser_shows_what_the_samples_hold() {
+    let browser = match browser() {
+        Ok(browser) => browser,
+        Err(why) => return say(&format!("skipped: page_in_a_browser_shows_what_the_samples_hold: {why}")),
+    };
+    let folder = scratch("html");
+    fs::create_dir(&folder).unwrap();
+    let name = folder.to_str().unwrap();
+    assert!(check(&["samples", name]));
+    make_pages(&folder);
+    let right = check(&["pages", name, &browser]);
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(right, "a check failed");
+}

@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+"""Checks the page of a report, for tests/html.rs.
+
+    check.py hashes                 does the page's policy name its own style and script?
+    check.py samples FOLDER         write the samples there, as JSON
+    check.py pages FOLDER BROWSER [PICTURES]
+                                    open the pages that were made of them; with PICTURES also take pictures into that folder
+"""
+
+import base64
+import hashlib
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from browser import Browser
+from samples import EVIL, SAMPLES
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "cli" / "src" / "report"
+# Seconds in which the largest sample has to be there, on a busy machine.
+SOON = 15
+
+
+def hashes():
+    page = (SOURCE / "page.html").read_text()
+    right = page
+    for kind, file in (("style", "page.css"), ("script", "page.js")):
+        digest = base64.b64encode(hashlib.sha256((SOURCE / file).read_bytes()).digest()).decode()
+        right = re.sub(f"{kind}-src 'sha256-[^']*'", f"{kind}-src 'sha256-{digest}'", right)
+    if page == right:
+        return
+    if os.environ.get("P2PSHIM_UPDATE") == "1":
+        (SOURCE / "page.html").write_text(right)
+        return
+    sys.exit("html: page.css or page.js has changed, and the hashes in page.html have not: browsers refuse them")
+
+
+def samples(folder):
+    for name, make in SAMPLES.items():
+        (pathlib.Path(folder) / f"{name}.json").write_text(json.dumps(make(), ensure_ascii=False))
+
+
+class Checks:
+    def __init__(self, browser, folder, pictures):
+        self.browser, self.folder, self.pictures = browser, pathlib.Path(folder), pictures
+        self.failed, self.done = 0, 0
+
+    def check(self, name, right, seen=""):
+        self.done += 1
+        self.failed += not right
+        print(f"{'ok     ' if right else 'FAILED '} html: {name}" + ("" if right else f": {seen!r}"), flush=True)
+
+    def equal(self, name, seen, expected):
+        self.check(name, seen == expected, {"seen": seen, "expected": expected})
+
+    def open(self, name, width=1280, height=900, theme="light", phone=False):
+        self.browser.size(width, height, phone)
+        self.browser.media(theme=theme)
+        self.browser.open(self.folder / f"{name}.html")
+
+    def quiet(self, name):
+        self.equal(f"{name}: no errors in the console", self.browser.complaints(), [])
+        self.equal(f"{name}: nothing is fetched", self.browser.requests(), [])
+
+    def picture(self, name, whole=True):
+        if self.pictures:
+            self.browser.picture(pathlib.Path(self.pictures) / f"{name}.png", whole)
+
+    def texts(self, selector):
+        return self.browser.js(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.innerText.trim())")
+
+    def number(self, selector):
+        return self.browser.js(f"document.querySelectorAll({json.dumps(selector)}).length")
+
+    def text(self, selector):
+        return self.browser.js(f"document.querySelector({json.dumps(selector)})?.innerText ?? null")
+
+
+# Text that is too pale for what is behind it (below 4.5 to 1), as browsers compute the colours.
+PALE = """(() => {
+  const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+  const over = (colours) => { pen.clearRect(0, 0, 1, 1); for (const c of colours) { pen.fillStyle = c; pen.fillRect(0, 0, 1, 1); }
+    return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3); };
+  const light = (rgb) => { const [r, g, b] = rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const pale = new Set(), seen = new Map();
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const element = node.parentElement;
+    if (!node.data.trim() || element.closest("script, noscript, .hidden, #tip") || !element.checkVisibility()) continue;
+    const backs = [];
+    for (let e = element; e; e = e.parentElement) backs.unshift(getComputedStyle(e).backgroundColor);
+    const id = backs.join() + getComputedStyle(element).color;
+    if (!seen.has(id)) {
+      const [front, back] = [light(over(["#fff", ...backs, getComputedStyle(element).color])), light(over(["#fff", ...backs]))];
+      seen.set(id, (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05));
+    }
+    if (seen.get(id) < 4.5) pale.add(`${element.tagName}.${element.className} ${seen.get(id).toFixed(2)} ${node.data.trim().slice(0, 20)}`);
+  }
+  return [...pale];
+})()"""
+
+
+def two(t):
+    b = t.browser
+    t.open("two")
+    t.quiet("two")
+    said = t.text("h1")
+    t.check("two: the verdict names bytes, share, reason and loss",
+            all(part in said for part in ("80.5 GB of 188 GB", "43 %", "access never enabled", "1.92 s of 9.6 s")), said)
+    t.check("two: and what to do", "P2PSHIM_ACCESS=app" in t.text("h1 + p"), t.text("h1 + p"))
+    t.equal("two: the rest of the verdict, the worst first", t.texts(".also .tag"), ["Slow calls", "Failed calls"])
+    t.equal("two: a cell for each pair, and for each GPU", t.number(".heat tbody td"), 4)
+    t.equal("two: paths have letters", t.texts(".heat td.used b"), ["D", "S"])
+    colours = "[...document.querySelectorAll('.heat td.used')].map(e => getComputedStyle(e).backgroundColor)"
+    by_path = b.js(colours)
+    b.click(".choice label:nth-of-type(2)")
+    t.equal("two: the map switches to bytes", [x.split("\n")[0] for x in t.texts(".heat td.used")], ["107 GB", "80.7 GB"])
+    t.check("two: and has other colours then", b.js(colours) != by_path and len(set(b.js(colours))) == 2, b.js(colours))
+    b.key("ArrowRight", 39)
+    t.equal("two: by key to GB/s", [x.split("\n")[0] for x in t.texts(".heat td.used")], ["391", "38"])
+
+    x, y = b.middle(".heat tbody tr:nth-child(2) td")
+    b.mouse("mouseMoved", x, y)
+    tip = t.text("#tip")
+    t.check("two: the pointer on a cell shows the pair", all(p in tip for p in ("GPU 1 → GPU 0", "80.7 GB", "access never enabled")), tip)
+    b.mouse("mouseMoved", 5, 5)
+    t.equal("two: and off it nothing", b.js("document.getElementById('tip').hidden"), True)
+    b.click(".heat tbody tr:nth-child(1) td:nth-of-type(2)")
+    t.equal("two: a click chooses the pair", t.text(".map .card h3"), "GPU 0 → GPU 1")
+    b.key("ArrowDown", 40)
+    b.key("ArrowLeft", 37)
+    t.equal("two: arrow keys move to another", t.text(".map .card h3"), "GPU 1 → GPU 0")
+    t.check("two: and show it", "GPU 1 → GPU 0" in t.text("#tip"), t.text("#tip"))
+    b.key("Escape", 27)
+    t.equal("two: escape takes the tip away", b.js("document.getElementById('tip').hidden"), True)
+
+    t.equal("two: the timeline has both pairs and their sum", t.texts(".lane:not(.scale) > span:first-child"), ["All pairs", "GPU 1 → GPU 0", "GPU 0 → GPU 1"])
+    box = b.js("(() => { const b = document.querySelector('.lane.whole .strip').getBBox(); return [b.y < -0.9, b.y + b.height > 0.4]; })()")
+    t.equal("two: direct is drawn above the line, staged below it", box, [True, True])
+    x, y = b.middle(".lane.whole .strip")
+    b.mouse("mouseMoved", x, y)
+    tip = t.text("#tip")
+    t.check("two: the pointer on the timeline shows time and bytes", "4.8 s to 4.84 s" in tip and "direct" in tip and "staged" in tip, tip)
+    b.js("document.querySelector('.lane.whole .strip').focus()")
+    b.key("ArrowRight", 39)
+    t.check("two: so do arrow keys", "4.84 s to 4.88 s" in t.text("#tip"), t.text("#tip"))
+
+    t.equal("two: findings have their severities", t.texts(".findings summary .tag"), ["performance", "performance", "note"])
+    t.equal("two: the first is open", b.js("[...document.querySelectorAll('details')].map(e => e.open)"), [True, False, False])
+    t.check("two: with its places", "halo+0x2d10 exchange_columns (halo.c:240)" in t.text(".findings .sites"), t.text(".findings .sites"))
+    b.click(".findings details:nth-child(2) summary")
+    t.check("two: another opens", "640 copies of 8 bytes" in t.text(".findings details:nth-child(2) .body"))
+
+    head = "#functions th:nth-child(3)"
+    names = "#functions tbody td:first-child"
+    sort = f"document.querySelector('{head}').getAttribute('aria-sort')"
+    b.click(f"{head} button")
+    t.equal("two: a click sorts by calls, most first", (t.texts(names)[:2], b.js(sort)), (["cudaMemcpyPeerAsync", "cuMemcpyPeerAsync"], "descending"))
+    b.key("Enter", 13)
+    t.equal("two: the enter key turns it round", (t.texts(names)[-1], b.js(sort)), ("cuMemcpyPeerAsync", "ascending"))
+    b.click("#functions th:nth-child(1) button")
+    t.equal("two: names are sorted from a to z", t.texts(names)[0], "cuCtxEnablePeerAccess")
+    t.equal("two: one column alone is sorted", t.number("#functions th[aria-sort]:not([aria-sort=none])"), 1)
+    b.click("#errors .open")
+    t.check("two: a row opens and names places", "halo+0x12f4" in t.text("#errors tr.inner"), t.text("#errors tr.inner"))
+    b.click("#errors .open")
+    t.equal("two: and closes", t.number("#errors tr.inner"), 0)
+    t.equal("two: nothing stands there about calls that never returned", t.number("#unfinished"), 0)
+
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = b.js(ground)
+    t.equal("two: text stands out, light", b.js(PALE), [])
+    t.picture("two-light")
+    b.click("#theme")
+    dark = b.js(ground)
+    t.check("two: the button makes it dark", dark != light, (light, dark))
+    t.equal("two: and says so", b.js("document.getElementById('theme').getAttribute('aria-pressed')"), "true")
+    b.click("#theme")
+    t.equal("two: and light again", b.js(ground), light)
+    t.open("two", theme="dark")
+    t.equal("two: dark, if the system is", b.js(ground), dark)
+    t.equal("two: text stands out, dark", b.js(PALE), [])
+    t.picture("two-dark")
+    b.media(media="print", theme="dark")
+    t.check("two: light on paper", b.js(ground) in (light, "rgba(0, 0, 0, 0)"), b.js(ground))
+    b.js("dispatchEvent(new Event('beforeprint'))")
+    t.equal("two: with nothing closed", b.js("[...document.querySelectorAll('details')].every(e => e.open)"), True)
+    t.check("two: and can be printed", len(b.call("Page.printToPDF", printBackground=False)["data"]) > 10_000)
+    b.size(760, 1000)
+    t.picture("two-print")
+    t.quiet("two, after all that")
+
+
+def phone(t):
+    b = t.browser
+    for name in SAMPLES:
+        t.open(name, 360, 740, phone=True)
+        t.equal(f"{name}: no sideways scrolling at 360 pixels", b.js("document.documentElement.scrollWidth"), 360)
+        if name in ("two", "eight"):
+            t.picture(f"{name}-phone")
+    t.open("eight", 360, 740, phone=True)
+    b.tap(".heat tbody tr:nth-child(1) td:nth-of-type(2)")
+    t.equal("eight: a tap chooses the pair", t.text(".map .card h3"), "GPU 0 → GPU 1")
+    t.check("eight: and shows it", "GPU 0 → GPU 1" in (t.text("#tip") or ""), t.text("#tip"))
+
+
+def eight(t):
+    b = t.browser
+    t.open("eight")
+    t.quiet("eight")
+    t.equal("eight: the verdict has its parts, the worst first", t.texts("#verdict .tag"), ["Slow", "Failed calls", "Slow calls", "Incomplete"])
+    t.equal("eight: a cell for each pair, and for each GPU", (t.number(".heat tbody td"), t.number(".heat td.used")), (64, 56))
+    t.check("eight: the file with a problem is on top", "killed" in t.texts("#files tbody tr")[0], t.texts("#files tbody tr")[0])
+    t.equal("eight: all letters are in the legend", t.texts(".legend .key"), ["D", "S", "N", "M"])
+    b.click(".lanes ~ .more")
+    t.equal("eight: the timeline shows the other pairs", t.number(".lane:not(.scale)"), 57)
+    t.equal("eight: text stands out, light", b.js(PALE), [])
+    t.open("eight", theme="dark")
+    t.equal("eight: text stands out, dark", b.js(PALE), [])
+    t.picture("eight-dark")
+    t.open("eight")
+    t.picture("eight-light")
+    b.size(1280, 1290)
+    t.picture("report", False)
+    b.click(".choice label:nth-of-type(2)")
+    t.equal("eight: text stands out on bytes", b.js(PALE), [])
+    t.picture("eight-bytes", False)
+
+
+def hang(t):
+    t.open("hang")
+    t.quiet("hang")
+    t.equal("hang: the verdict has its parts, the worst first", t.texts("#verdict .tag"),
+            ["Never returned", "Data at risk", "Slow", "Slow calls", "Failed calls"])
+    t.equal("hang: it names function, pair and bytes", t.text("h1"), "1 call never returned: cudaMemcpyPeer GPU 1 → GPU 0 of 67.1 MB.")
+    row = " ".join(t.texts("#unfinished tbody td"))
+    t.check("hang: a table tells where and since when", all(p in row for p in ("halo+0x2c41", "process 4100", "7.100 s", "2.5 s")), row)
+    t.equal("hang: findings, the gravest first", t.texts(".findings summary .tag"), ["hazard", "performance", "performance", "note"])
+    t.picture("hang-light")
+
+
+def sixty_four(t):
+    b = t.browser
+    begun = time.monotonic()
+    t.open("sixty_four")
+    took = time.monotonic() - begun
+    t.check(f"sixty_four: is there within {SOON} s", took < SOON, took)
+    print(f"        html: 4,032 pairs and 1,000 files took {took:.1f} s")
+    t.quiet("sixty_four")
+    t.equal("sixty_four: a cell for each pair, and for each GPU", (t.number(".heat tbody td"), t.number(".heat td.used")), (4096, 4032))
+    begun = time.monotonic()
+    for view in (2, 3, 1):
+        b.click(f".choice label:nth-of-type({view})")
+    b.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    t.check("sixty_four: the map switches within a second each", time.monotonic() - begun < 3, time.monotonic() - begun)
+    rows = "#all-pairs tbody tr"
+    t.equal("sixty_four: the table begins with 20 pairs", t.number(rows), 20)
+    b.click("#all-pairs .more")
+    t.equal("sixty_four: and shows all on demand", t.number(rows), 4032)
+    b.click("#all-pairs th:nth-child(3) button")
+    most = max(json.loads((t.folder / "sixty_four.json").read_text())["pairs"], key=lambda p: p["bytes"])
+    t.check("sixty_four: sorted by bytes, the largest is on top", t.texts(f"{rows}:first-child td")[0] == f"GPU {most['src']} → GPU {most['dst']}")
+    t.check("sixty_four: files with problems are on top", "700" in "".join(t.texts("#files tbody tr")[:2]), t.texts("#files tbody tr")[:2])
+    t.open("sixty_four")
+    t.picture("sixty_four-light")
+    t.open("sixty_four", theme="dark")
+    b.click(".choice label:nth-of-type(2)")
+    t.picture("sixty_four-dark-bytes", False)
+
+
+def hosts(t):
+    b = t.browser
+    t.open("hosts")
+    t.quiet("hosts")
+    t.equal("hosts: one map for each host", (t.number("select option"), t.number(".heat tbody td")), (16, 64))
+    before = t.text(".map .card h3")
+    b.js("(() => { const s = document.querySelector('select'); s.selectedIndex = 5; s.dispatchEvent(new Event('change')); })()")
+    t.check("hosts: another can be chosen", t.text(".map .card h3") != before, before)
+    t.picture("hosts-light")
+
+
+def others(t):
+    b = t.browser
+    t.open("all_direct")
+    t.quiet("all_direct")
+    t.equal("all_direct: there is nothing to do", (t.text("#verdict .tag"), t.text("h1"), t.text("h1 + p")),
+            ("Fine", "All 42.9 GB between GPUs went directly.", "Nothing has to be done."))
+    axis = t.texts(".ticks span")
+    t.equal("all_direct: times are since the start of the run, not of the first copy", (axis[0], axis[-1]), ("4 s", "12 s"))
+    t.picture("all_direct-light")
+    t.open("not_known")
+    t.equal("not_known: it is not called fine", t.texts("#verdict .tag"), ["Staged", "Not known"])
+    t.check("not_known: what to do is told", "cudaDeviceEnablePeerAccess" in t.text("h1 + p"), t.text("h1 + p"))
+    t.open("no_better_way")
+    t.equal("no_better_way: it is fine", (t.texts("#verdict .tag"), t.text("h1")),
+            (["Fine", "Staged"], "42.9 GB of 47.2 GB between GPUs went directly, and the rest had no better way."))
+    t.equal("no_better_way: the pair has a letter of its own", t.texts(".heat .used b"), ["D", "N"])
+    t.open("empty")
+    t.quiet("empty")
+    t.equal("empty: it says so", t.text("#verdict .tag"), "Nothing to show")
+    t.equal("empty: and shows no empty tables", t.number("table"), 0)
+    t.picture("empty-light")
+
+
+def nasty(t):
+    b = t.browser
+    t.open("nasty")
+    t.quiet("nasty")
+    b.js("document.querySelectorAll('.open, .heat td, summary, .more').forEach(e => e.click())")
+    t.quiet("nasty, with everything open")
+    t.equal("nasty: no string became a script or markup", (b.js("window.hit === undefined"), t.number("img"), t.number("script")), (True, 0, 2))
+    shown = b.js("document.body.textContent")
+    for text in (EVIL[0], EVIL[1], EVIL[3], EVIL[7], EVIL[8]):
+        t.check(f"nasty: shown as it is: {text[:30]}", text in shown)
+    t.check("nasty: what would turn the text round is spelt out", "\\u{202e}gnp.exe\\u{7}\\u{1b}[31m" in b.js("document.getElementById('main').textContent"))
+    t.equal("nasty: long names do not widen the page", b.js("document.documentElement.scrollWidth"), 1280)
+    t.picture("nasty-light")
+    b.js("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hit = 1\"><iframe srcdoc=\"<script>top.hit = 1</script>\"></iframe>')")
+    asked = b.js("fetch('https://example.com/').then(() => 'fetched', () => 'refused')")
+    t.equal("nasty: the policy refuses what gets into the page all the same", (b.js("window.hit === undefined"), asked), (True, "refused"))
+    t.equal("nasty: and nothing leaves the machine", b.requests(), [])
+
+
+def pages(folder, program, pictures=None):
+    if pictures:
+        pathlib.Path(pictures).mkdir(parents=True, exist_ok=True)
+    with Browser(program) as browser:
+        t = Checks(browser, folder, pictures)
+        begun = time.monotonic()
+        for part in (two, phone, eight, hang, sixty_four, hosts, others, nasty):
+            part(t)
+    print(f"html: {t.done - t.failed} of {t.done} checks passed, {time.monotonic() - begun:.0f} s")
+    sys.exit(1 if t.failed else 0)
+
+
+{"hashes": hashes, "samples": samples, "pages": pages}[sys.argv[1]](*sys.argv[2:])

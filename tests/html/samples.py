@@ -1,0 +1,296 @@
+"""Reports to make pages of: what `p2pshim report --json` could print, made up.
+
+`SAMPLES` has a function for each.
+"""
+
+import random
+
+START = 1_763_754_600_000_000_000
+SECOND = 1_000_000_000
+NEVER = "access never enabled"
+
+
+def host_ns(total, calls):
+    mean = total // max(1, calls)
+    return {"p50": mean * 8 // 10, "p99": mean * 3, "max": mean * 9, "total": total}
+
+
+def path(name, calls, size, gb_per_s, why=None):
+    moved = size if gb_per_s else 0
+    return {
+        "path": name, "why": why, "calls": calls, "bytes": size, "device_calls": calls if gb_per_s else 0,
+        "device_bytes": moved, "device_ns": int(moved / gb_per_s) if gb_per_s else 0, "gb_per_s": gb_per_s,
+    }
+
+
+def pair(src, dst, *paths, errors=0, link="NVLink", access=True):
+    calls = sum(p["calls"] for p in paths)
+    size = sum(p["bytes"] for p in paths)
+    host = calls * 4200 + sum(p["calls"] for p in paths if p["path"] == "staged") * 21_000
+    return {"src": src, "dst": dst, "calls": calls, "bytes": size, "errors": errors, "paths": list(paths),
+            "host_ns": host_ns(host, calls), "link": link, "access": access}
+
+
+def gpu(index, host="node17", ordinal=None, name="NVIDIA H200", several=False):
+    ordinal = index if ordinal is None else ordinal
+    return {"index": index, "host": host, "ordinals": {"0": ordinal}, "name": name,
+            "uuid": f"GPU-4f1c{index:04x}-97a2-11ee-b3a1-0242ac12{index:04x}", "pci": f"0000:{0x18 + 8 * ordinal:02x}:00.0",
+            "label": f"{host} GPU {ordinal}" if several else f"GPU {ordinal}"}
+
+
+def file(index, rank=None, host="node17", calls=6144, gpus=(0, 1), problems=(), dropped=0, program="/opt/solver/bin/halo",
+         lasted=9.6, variables=None):
+    return {
+        "index": index, "path": f"/scratch/run-41/p2pshim.{host}.{4100 + index}.p2ptrace", "host": host,
+        "boot_id": "0b6d3c1e-6a39-4d0e-9a55-2f8f9a3f7c11", "process": 4100 + index,
+        "program": [program, program.rsplit("/", 1)[-1], "--steps", "400"], "rank": None if rank is None else str(rank),
+        "started": START + index * 1_300_000, "ended": START + int(lasted * SECOND), "calls": calls, "dropped": dropped,
+        "limit": 268_435_456,
+        "threads": [{"id": 4100 + index, "name": "main", "calls": calls - 12}, {"id": 9000 + index, "name": "progress", "calls": 12}],
+        "versions": {"p2pshim": "0.1.0", "driver": "13.0", "runtime": "12.9"},
+        "variables": {"P2PSHIM_ACCESS": "app"} if variables is None else variables, "gpus": list(gpus), "problems": list(problems),
+    }
+
+
+def function(layer, name, calls, mean, errors=0):
+    return {"layer": layer, "name": name, "calls": calls, "errors": errors, "host_ns": host_ns(calls * mean, calls)}
+
+
+def spread(size, buckets, begin=0.0, end=1.0, seed=1):
+    """`size` bytes in bursts between two shares of the time."""
+    dice = random.Random(seed)
+    weights = [dice.choice((0, 1, 1, 3)) if begin <= i / buckets < end else 0 for i in range(buckets)]
+    whole = sum(weights) or 1
+    return [size * weight // whole for weight in weights]
+
+
+FINDINGS = [
+    {"rule": "P2P-staged-never-enabled", "severity": "performance", "count": 2800,
+     "text": "cudaMemcpyPeerAsync at halo+0x2c41 (exchange_rows): 64 MiB from device 1 to device 0 went through the host, as the program has "
+             "never enabled peer access for this direction. A direct copy is several times as fast. Call cudaDeviceEnablePeerAccess(1, 0) "
+             "with device 0 current, or run without P2PSHIM_ACCESS=app.",
+     "sites": [{"site": "halo+0x2c41 exchange_rows (halo.c:212)", "count": 1600}, {"site": "halo+0x2d10 exchange_columns (halo.c:240)", "count": 1200}],
+     "files": [0]},
+    {"rule": "P2P-slow-small-copies", "severity": "performance", "count": 640,
+     "text": "cudaMemcpyPeerAsync at halo+0x31f8 (send_flags): 640 copies of 8 bytes from device 0 to device 1. Each takes the time of one at "
+             "least ten times as large. Gather them in one buffer and copy that.",
+     "sites": [{"site": "halo+0x31f8 send_flags (halo.c:301)", "count": 640}], "files": [0]},
+    {"rule": "P2P-enable-twice", "severity": "note", "count": 2,
+     "text": "cudaDeviceEnablePeerAccess at halo+0x12f4 (main): access to this peer is enabled already; answered "
+             "cudaErrorPeerAccessAlreadyEnabled (704). Access is enabled, so this is no failure; a program that ends here, or that goes on without "
+             "peer access, is wrong. Treat 704 as success, and call cudaGetLastError() after it to clear the slot.",
+     "sites": [{"site": "halo+0x12f4 main (halo.c:77)", "count": 2}], "files": [0]},
+]
+HAZARD = {
+    "rule": "P2P-order-stream-elsewhere", "severity": "hazard", "count": 400,
+    "text": "cudaMemcpyPeerAsync at halo+0x2c41 (exchange_rows): stream=0x55d0c0de2000 is of device 2, and the copy is from device 1 to device 0. "
+            "Work on these two devices is not ordered by it, so the copy may read data that is not there yet. Give it a stream of one of the two.",
+    "sites": [{"site": "halo+0x2c41 exchange_rows (halo.c:212)", "count": 400}], "files": [0]}
+FUNCTIONS = [
+    function("runtime", "cudaMemcpyPeerAsync", 5632, 6_800),
+    function("driver", "cuMemcpyPeerAsync", 5632, 5_900),
+    function("runtime", "cudaDeviceCanAccessPeer", 4, 700),
+    function("runtime", "cudaDeviceEnablePeerAccess", 3, 310_000, errors=2),
+    function("driver", "cuCtxEnablePeerAccess", 3, 290_000, errors=2),
+]
+ERRORS = [
+    {"layer": "runtime", "function": "cudaDeviceEnablePeerAccess", "code": 704, "name": "cudaErrorPeerAccessAlreadyEnabled", "count": 2,
+     "sites": [{"site": "halo+0x12f4 main (halo.c:77)", "count": 2}]},
+    {"layer": "driver", "function": "cuCtxEnablePeerAccess", "code": 704, "name": "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "count": 2,
+     "sites": [{"site": "libcudart.so.12+0x5a2f1", "count": 2}]},
+]
+
+
+def two():
+    """One pair direct, the way back staged, with findings: a program that enables access on one side only."""
+    there, back = 107_374_182_400, 80_530_636_800
+    return {
+        "version": 1,
+        "files": [file(0)],
+        "gpus": [gpu(0), gpu(1)],
+        "pairs": [
+            pair(0, 1, path("direct", 2816, there, 391.4)),
+            pair(1, 0, path("staged", 2800, back, 37.9, NEVER), path("direct", 16, 134_217_728, 388.0), errors=0),
+        ],
+        "functions": FUNCTIONS, "errors": ERRORS, "findings": FINDINGS,
+        "decisions": [
+            {"file": 0, "time": START + 210_000_000, "src": 0, "dst": 1, "text": "the program has enabled access from 0 to memory of 1: its copies are direct"},
+            {"file": 0, "time": START + 214_000_000, "src": 1, "dst": 0, "text": "left to the program (P2PSHIM_ACCESS=app), which has not enabled it: its copies are staged"},
+        ],
+        "unfinished": [],
+        "lost": {"staged_bytes": back, "could_be_direct_bytes": back, "seconds": 1.92,
+                 "basis": "Staged bytes at the 37.9 GB/s they had, against the 391 GB/s of direct copies in the same run."},
+        "timeline": {"start": START, "bucket_ns": 40_000_000, "pairs": [
+            {"src": 0, "dst": 1, "direct": spread(there, 240, 0.05, 0.97, 1), "staged": [0] * 240},
+            {"src": 1, "dst": 0, "direct": spread(134_217_728, 240, 0.05, 0.08, 2), "staged": spread(back, 240, 0.08, 0.97, 3)},
+        ]},
+    }
+
+
+def many(gpus_of, links, files, buckets=200, share=1.0, seed=7):
+    """All pairs in each of the groups of GPUs, some staged, some partly, a few with errors."""
+    dice = random.Random(seed)
+    pairs, lanes = [], []
+    for group in gpus_of:
+        for src in group:
+            for dst in group:
+                if src == dst or dice.random() > share:
+                    continue
+                near = links(src, dst)
+                size = int(dice.uniform(0.4, 1.0) * (24e9 if abs(src - dst) in (1, len(group) - 1) else 3e9))
+                choice = dice.random()
+                if not near:
+                    paths = [path("staged", size >> 20, size, dice.uniform(10.5, 12.4), "no hardware path")]
+                elif choice < 0.08:
+                    paths = [path("staged", size >> 20, size, dice.uniform(35, 38), NEVER)]
+                elif choice < 0.16:
+                    part = int(size * dice.uniform(0.1, 0.5))
+                    paths = [path("direct", (size - part) >> 20, size - part, dice.uniform(360, 394)),
+                             path("staged", part >> 20, part, dice.uniform(35, 38), "pool without access")]
+                else:
+                    paths = [path("direct", size >> 20, size, dice.uniform(340, 394) if choice < 0.9 else None)]
+                one = pair(src, dst, *paths, errors=3 if dice.random() < 0.02 else 0, link="NVLink" if near else "PCIe", access=near)
+                pairs.append(one)
+                lane = {"src": src, "dst": dst, "direct": [0] * buckets, "staged": [0] * buckets}
+                begin = dice.uniform(0, 0.6)
+                for p in paths:
+                    lane[p["path"]] = spread(p["bytes"], buckets, begin, begin + dice.uniform(0.1, 0.4), dice.random())
+                lanes.append(lane)
+    failed = sum(one["errors"] for one in pairs)
+    errors = [*ERRORS, {"layer": "runtime", "function": "cudaMemcpyPeerAsync", "code": 1, "name": "cudaErrorInvalidValue", "count": failed,
+                        "sites": [{"site": "halo+0x2d10 exchange_columns (halo.c:240)", "count": failed}]}]
+    of = lambda why: sum(p["bytes"] for one in pairs for p in one["paths"] if p["path"] == "staged" and p["why"] in why)
+    could = of((NEVER, "pool without access"))
+    return {
+        "version": 1, "files": files, "gpus": [], "pairs": pairs, "functions": FUNCTIONS, "errors": errors, "findings": FINDINGS,
+        "decisions": [
+            {"file": n % len(files), "time": START + n * 31_000_000, "src": one["src"], "dst": one["dst"],
+             "text": "verified in both directions in 4.1 ms, and enabled: copies are direct"}
+            for n, one in enumerate(pairs) if one["paths"][0]["path"] == "direct"
+        ],
+        "unfinished": [],
+        "lost": {"staged_bytes": of((NEVER, "pool without access", "no hardware path")), "could_be_direct_bytes": could,
+                 "seconds": could / 1e9 * (1 / 37 - 1 / 385),
+                 "basis": "Staged bytes at the speed they had, against the median of direct copies in the same run."},
+        "timeline": {"start": START, "bucket_ns": 48_000_000, "pairs": lanes},
+    }
+
+
+def eight():
+    """Eight GPUs in two groups without a path between them, with a rank each, one of which was killed."""
+    files = [file(n, rank=n, gpus=range(8), calls=4096 + 17 * n) for n in range(8)]
+    files[5]["problems"] = ["it ends in the middle of a block: the process was killed, or its host crashed"]
+    report = many([range(8)], lambda a, b: a // 4 == b // 4, files)
+    report["gpus"] = [gpu(n) for n in range(8)]
+    return report
+
+
+def hang():
+    """A call that does not return, and data at risk."""
+    report = two()
+    report["findings"] = [*FINDINGS, HAZARD]
+    report["unfinished"] = [
+        {"file": 0, "thread": 4100, "layer": "runtime", "function": "cudaMemcpyPeer", "started": START + 7_100_000_000, "src": 1, "dst": 0,
+         "bytes": 67_108_864, "site": "halo+0x2c41 exchange_rows (halo.c:212)"}]
+    return report
+
+
+def all_direct():
+    """One pair, and nothing wrong."""
+    size = 42_949_672_960
+    return {
+        "version": 1, "files": [file(0, variables={})], "gpus": [gpu(0), gpu(1)],
+        "pairs": [pair(0, 1, path("direct", 512, size, 393.8))],
+        "functions": FUNCTIONS[:2], "errors": [], "findings": [], "decisions": [], "unfinished": [],
+        "lost": {"staged_bytes": 0, "could_be_direct_bytes": 0, "seconds": 0.0, "basis": "Nothing was staged."},
+        "timeline": {"start": START + 3 * SECOND, "bucket_ns": 100_000_000, "pairs": [
+            {"src": 0, "dst": 1, "direct": spread(size, 96), "staged": [0] * 96}]},
+    }
+
+
+def not_known():
+    """It is not known whether the GPUs can access each other, and of some copies not which way they went."""
+    report = all_direct()
+    report["pairs"] = [pair(0, 1, path("staged", 512, 4 << 30, None, NEVER), path("unknown", 8, 1 << 30, None), access=None, link=None)]
+    report["lost"] = {"staged_bytes": 4 << 30, "could_be_direct_bytes": 0, "seconds": None,
+                      "basis": "it is not known whether the GPUs can access each other"}
+    return report
+
+
+def no_better_way():
+    """What is staged has no better way."""
+    report = all_direct()
+    report["pairs"].append(pair(1, 0, path("staged", 512, 4 << 30, 11.8, "no hardware path"), access=False, link="PCIe"))
+    return report
+
+
+def sixty_four():
+    """64 GPUs with all 4,032 pairs, and 1,000 files."""
+    files = [file(n, rank=n, gpus=(n % 64, (n + 1) % 64), variables={} if n % 5 else {"P2PSHIM_POOLS": "app"},
+                  problems=["no room was left in it"] if n in (3, 700) else (), dropped=812 if n == 700 else 0) for n in range(1000)]
+    report = many([range(64)], lambda a, b: a // 8 == b // 8 or (a + b) % 3 > 0, files, buckets=400)
+    report["gpus"] = [gpu(n) for n in range(64)]
+    return report
+
+
+def hosts():
+    """16 hosts with eight GPUs each: pairs stay inside a host."""
+    groups = [range(8 * n, 8 * n + 8) for n in range(16)]
+    files = [file(n, rank=n, host=f"node{n:02}", gpus=groups[n]) for n in range(16)]
+    report = many(groups, lambda a, b: True, files, buckets=60)
+    report["gpus"] = [gpu(n, f"node{n // 8:02}", n % 8, several=True) for n in range(128)]
+    return report
+
+
+def empty():
+    return {
+        "version": 1, "files": [], "gpus": [], "pairs": [], "functions": [], "errors": [], "findings": [], "decisions": [],
+        "unfinished": [], "lost": {"staged_bytes": 0, "could_be_direct_bytes": 0, "seconds": None, "basis": ""},
+        "timeline": {"start": 0, "bucket_ns": 1, "pairs": []},
+    }
+
+
+# What a program could call itself, so as to become markup, to be taken for something else, or to spoil the layout.
+EVIL = [
+    "</script><script>window.hit = 1</script>",
+    "<img src=x onerror=\"window.hit = 1\">",
+    "<!-- <script>",
+    "{{script}} {{data}}",
+    "\u2028\u2029\u202egnp.exe\u0007\u001b[31m",
+    "__proto__",
+    "constructor",
+    "x" * 3000,
+    "&lt;b&gt; \\u003c \" ' ` ${1} 𝄞 مرحبا",
+]
+
+
+def nasty():
+    """Strings that are no plain text in every place that has one, and null wherever a value may be unknown."""
+    report = two()
+    evil = lambda n: EVIL[n % len(EVIL)]
+    report["files"] = [
+        dict(file(n), path=evil(n), host=evil(n + 1), boot_id=evil(n + 2), program=["/bin/" + evil(n), evil(n + 1)], rank=evil(n + 3),
+             versions={evil(n): evil(n + 1), "__proto__": "1"}, variables={evil(n + 2): evil(n)}, problems=[evil(n), evil(n + 4)],
+             threads=[{"id": 1, "name": evil(n), "calls": 1}], started=None if n == 2 else START, ended=None if n == 3 else START + SECOND)
+        for n in range(len(EVIL))]
+    report["gpus"] = [{"index": n, "host": evil(n), "ordinals": {}, "name": evil(n), "uuid": evil(n), "pci": None, "label": evil(n)}
+                      for n in range(len(EVIL))]
+    report["pairs"] = [
+        {"src": n, "dst": (n + 1) % len(EVIL), "calls": 2, "bytes": 5, "errors": 1, "link": None, "access": None, "host_ns": None,
+         "paths": [dict(path(evil(n), 1, 2, None), why=evil(n)), path("staged", 1, 3, None, evil(n + 1))]} for n in range(len(EVIL))]
+    report["pairs"].append({"src": None, "dst": None, "calls": 1, "bytes": 7, "errors": 0, "link": None, "access": None,
+                            "host_ns": {"p50": None, "p99": None, "max": None, "total": None}, "paths": [path("host", 1, 7, None)]})
+    report["functions"] = [{"layer": evil(n), "name": evil(n), "calls": 1, "errors": 0, "host_ns": host_ns(5, 1)} for n in range(len(EVIL))]
+    sites = [{"site": text, "count": 1} for text in EVIL]
+    report["errors"] = [{"layer": evil(n), "function": evil(n), "code": n, "name": evil(n + 1), "count": 1, "sites": sites} for n in range(len(EVIL))]
+    report["findings"] = [{"rule": evil(n), "severity": evil(n + 1) if n else "hazard", "count": 1, "text": evil(n), "sites": sites, "files": [n]}
+                          for n in range(len(EVIL))]
+    report["decisions"] = [{"file": n, "time": START, "src": n, "dst": None, "text": evil(n)} for n in range(len(EVIL))]
+    report["unfinished"] = [{"file": n, "thread": 1, "layer": "driver", "function": evil(n), "started": START, "src": None, "dst": None, "bytes": None,
+                             "site": evil(n)} for n in range(len(EVIL))]
+    report["lost"] = {"staged_bytes": 3, "could_be_direct_bytes": 3, "seconds": None, "basis": EVIL[0]}
+    report["timeline"] = {"start": START, "bucket_ns": 1, "pairs": [{"src": 0, "dst": 1, "direct": [5], "staged": []}]}
+    return report
+
+
+SAMPLES = {function.__name__: function for function in (two, eight, hang, all_direct, not_known, no_better_way, sixty_four, hosts, empty, nasty)}
