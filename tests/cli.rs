@@ -77,3 +77,71 @@ fn explain_unknown_id_names_the_nearest() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("did you mean P2P-enable-twice?"), "{}", text(&output.stderr));
 }
+
+/// The commands that a user sees.
+const COMMANDS: [&str; 8] = ["run", "doctor", "report", "apis", "options", "explain", "completions", "man"];
+
+#[test]
+fn completions_name_every_command_and_nothing_hidden() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = p2pshim(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        let script = text(&output.stdout);
+        for expected in COMMANDS.into_iter().chain(["access", "json", "sim"]) {
+            assert!(script.contains(expected), "{shell}: no {expected}");
+        }
+        assert!(!script.contains("probe-worker"), "{shell}");
+    }
+    assert!(
+        text(&p2pshim(&["completions", "zhs"]).stderr)
+            .contains("[possible values: bash, elvish, fish, powershell, zsh]")
+    );
+}
+
+#[test]
+fn completions_of_bash_complete_a_command() {
+    let script = "source <(\"$0\" completions bash) && COMP_WORDS=(p2pshim doc) COMP_CWORD=1 && _p2pshim p2pshim doc p2pshim \
+                  && echo \"${COMPREPLY[@]}\"";
+    let output = Command::new("bash").arg("-c").arg(script).arg(support::command()).output().unwrap();
+    assert_eq!(text(&output.stdout), "doctor\n", "{}", text(&output.stderr));
+}
+
+#[test]
+fn man_writes_a_page_for_every_command() {
+    let folder = support::scratch("man").join("man1");
+    let output = p2pshim(&["man", folder.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page =
+        |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let main = page("p2pshim.1");
+    for command in COMMANDS {
+        assert!(main.contains(&format!("p2pshim\\-{command}(1)")), "{command}: {main}");
+        let page = page(&format!("p2pshim-{command}.1"));
+        assert!(page.contains(".SH SYNOPSIS") && page.contains(&format!("p2pshim {command}")), "{page}");
+    }
+    for section in [".SH \"EXAMPLES\"", ".SH \"EXIT STATUS\"", ".SH \"SIGNALS\""] {
+        assert!(page("p2pshim-run.1").contains(section), "{section}: {}", page("p2pshim-run.1"));
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), COMMANDS.len() + 1);
+    assert_eq!(text(&p2pshim(&["man"]).stdout), main);
+    std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn man_folder_that_cannot_be_made_is_named() {
+    let output = p2pshim(&["man", "/proc/no-such"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("p2pshim: /proc/no-such: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn unknown_words_are_answered_with_the_nearest() {
+    for (arguments, expected) in [
+        (&["doktor"][..], "a similar subcommand exists: 'doctor'"),
+        (&["apis", "--markdwn"], "a similar argument exists: '--markdown'"),
+    ] {
+        let output = p2pshim(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+}

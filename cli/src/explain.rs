@@ -91,7 +91,7 @@ fn sections(rule: &Rule) -> Vec<(&'static str, String)> {
 }
 
 /// Lines that fit a terminal.
-fn wrapped(text: &str) -> Vec<String> {
+pub(crate) fn wrapped(text: &str) -> Vec<String> {
     const WIDTH: usize = 92;
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -4,32 +4,49 @@
 //! For all but the last two it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
+#[allow(dead_code, reason = "the shim reads its options; here they become arguments")]
+#[path = "../../src/config/mod.rs"]
+mod config;
+mod doctor;
 mod explain;
-mod probe;
+mod pages;
 mod report;
+mod run;
 mod shim;
+mod sim;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use probe::ProbeArguments;
-use probe::worker::{self, WorkerArguments};
+use doctor::DoctorArguments;
+use doctor::worker::{self, WorkerArguments};
+use pages::{CompletionsArguments, ManArguments};
 use report::ReportArguments;
+use run::RunArguments;
 use shim::{Api, Shim, Variable};
 
-/// Shows the GPU-to-GPU copies of programs nobody can rebuild.
+/// What follows the list of commands.
+const AFTER_HELP: &str = "\
+Examples:
+  p2pshim run ./app                    run a program under the shim; what has it copied, and how?
+  p2pshim doctor                       can peer access be trusted on this machine?
+  p2pshim explain P2P-enable-twice     what does this finding mean?
+
+`p2pshim help COMMAND` tells more about each, with examples and exit status.";
+
+/// Shows the GPU-to-GPU copies of programs nobody can rebuild, and makes them fast and right.
 ///
-/// The work is done by libp2pshim.so: LD_PRELOAD=libp2pshim.so ./app. This command tells what that
-/// library intercepts and which options it reads from the environment, explains what it finds, and tests the ways between
-/// GPUs.
+/// The work is done by libp2pshim.so, which is preloaded into the program. This command runs programs under it, tests the
+/// ways between GPUs, explains what is found, and tells what the library intercepts and which options it reads from the
+/// environment.
 #[derive(Parser)]
-#[command(name = "p2pshim", version, arg_required_else_help = true)]
+#[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
-    /// The shim to ask [default: libp2pshim.so beside this program or in ../lib]
-    #[arg(long, global = true, value_name = "PATH")]
+    /// The shim [default: libp2pshim.so beside this program or in ../lib]
+    #[arg(long, global = true, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     library: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -37,6 +54,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a program under the shim
+    ///
+    /// The program, and what it starts, gets the shim by LD_PRELOAD and its options by the environment. Options that are not
+    /// given stay as the environment has them. When it has ended, a report of its copies is printed on standard error.
+    Run(RunArguments),
     /// List the functions that the shim intercepts
     Apis {
         /// Print the table of docs/INTERCEPTED.md
@@ -53,13 +75,13 @@ enum Command {
         #[arg(long, conflicts_with = "id")]
         markdown: bool,
     },
-    /// Prove peer access between GPUs with data, and tell what may stand in its way
+    /// Tell whether peer access between GPUs can be trusted on this machine, and what to do if not
     ///
     /// For each pair a process of its own copies known data by the copy engines, has a kernel load from and store to the
-    /// peer's memory, and reads back what arrived. The shim plays no part in it.
-    ///
-    /// Exit status: 0 every pair is proven or has no path, 1 a pair lost data or hung, 2 something could not be tested.
-    Probe(ProbeArguments),
+    /// peer's memory, reads back what arrived, and measures copies that are direct and copies through the host. The shim
+    /// plays no part in it; its P2PSHIM_PROBE=full takes the verdicts over.
+    #[command(alias = "probe", after_long_help = doctor::AFTER_HELP)]
+    Doctor(DoctorArguments),
     /// Report what trace files tell: copies, their paths and costs, findings, errors, calls that never returned
     ///
     /// Traces of all ranks and hosts of a job can be read together. Without an option the report is for people, on standard
@@ -68,7 +90,14 @@ enum Command {
     /// Exit status: 0 all was read, 1 there is no report (no trace, none that can be read, or the output cannot be written),
     /// 2 wrong arguments, 3 there is a report, but files were damaged, cut off, or of a later version.
     Report(Box<ReportArguments>),
-    /// The process that touches the GPUs, for the probe and the shim
+    /// Print what a shell needs to complete this command's arguments
+    #[command(after_long_help = "Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
+        p2pshim completions zsh >~/.zfunc/_p2pshim\n  p2pshim completions fish >~/.config/fish/completions/p2pshim.fish")]
+    Completions(CompletionsArguments),
+    /// Write the manual pages
+    #[command(after_long_help = "Examples:\n  p2pshim man | man -l -\n  p2pshim man /usr/local/share/man/man1")]
+    Man(ManArguments),
+    /// The process that touches the GPUs, for the doctor and the shim
     #[command(hide = true)]
     ProbeWorker(WorkerArguments),
 }
@@ -94,13 +123,16 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let shim = || Shim::load(arguments.library.as_deref());
     let mut out = io::stdout().lock();
     match &arguments.command {
+        Command::Run(to_run) => return Ok(run::run(to_run, arguments.library.as_deref())),
         Command::Apis { markdown: true } => print_markdown(&mut out, &shim()?.apis()?)?,
         Command::Apis { markdown: false } => print_apis(&mut out, &shim()?.apis()?)?,
         Command::Options => print_options(&mut out, &shim()?.options()?)?,
         Command::Explain { markdown: true, .. } => explain::print_markdown(&mut out, &shim()?.rules()?)?,
         Command::Explain { id: None, .. } => explain::print_list(&mut out, &shim()?.rules()?)?,
         Command::Explain { id: Some(id), .. } => explain::print(&mut out, &shim()?.rules()?, id)?,
-        Command::Probe(arguments) => return Ok(probe::run(arguments, &mut out)?),
+        Command::Doctor(arguments) => return Ok(doctor::run(arguments, &mut out)?),
+        Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments),
+        Command::Man(arguments) => pages::write_man(&mut out, Arguments::command(), arguments)?,
         Command::Report(arguments) => {
             // It writes by itself.
             drop(out);

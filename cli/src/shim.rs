@@ -115,12 +115,7 @@ impl Display for ShimError {
 impl Shim {
     /// Loads the shim at `path`, or the one that was built or installed with this program.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, ShimError> {
-        let path = match path {
-            Some(path) => path.to_owned(),
-            None => beside_this_program()?,
-        };
-        // A bare file name would be searched for on the library path.
-        let path = if path.components().count() == 1 { Path::new(".").join(path) } else { path };
+        let path = find(path)?;
         // SAFETY: the shim does nothing when it is loaded.
         match unsafe { Library::new::<&OsStr>(path.as_os_str()) } {
             Ok(library) => Ok(Self { library }),
@@ -234,6 +229,16 @@ fn text(text: *const c_char) -> String {
     }
     // SAFETY: the interface promises C strings.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Where the shim is, from the root on: at `path`, or the one that was built or installed with this program.
+pub(crate) fn find(path: Option<&Path>) -> Result<PathBuf, ShimError> {
+    let path = match path {
+        Some(path) => path.to_owned(),
+        None => beside_this_program()?,
+    };
+    // A bare file name would be searched for on the library path. It is as good as before if it cannot be made longer.
+    Ok(std::path::absolute(&path).unwrap_or(path))
 }
 
 fn beside_this_program() -> Result<PathBuf, ShimError> {

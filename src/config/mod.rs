@@ -338,7 +338,7 @@ impl Variable {
 
     /// # Errors
     /// A sentence that names the value and the nearest valid one.
-    fn check(self, value: &str) -> Result<(), String> {
+    pub(crate) fn check(self, value: &str) -> Result<(), String> {
         let name = self.name.trim_end_matches('\0');
         let default = self.shown_default();
         match self.values {

@@ -3,30 +3,19 @@
 //! In the program's process a proof may neither load a kernel nor wait for a device: a kernel of the program may be
 //! waiting for its host. Another process may, and it may hang without harm. It takes seconds, most of them to start CUDA,
 //! so what it found is kept until the machine starts anew or its driver changes.
-//!
-//! The cache is a file a pair, such as
-//!
-//! ```text
-//! p2pshim proof 1
-//! from GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 0000:01:00.0
-//! to GPU-c2e3a5a0-4b5f-4a9e-8d62-41e6ab7c0bb1 0000:02:00.0
-//! driver 13000 580.159.04
-//! boot 3e4f3ea3-7f0a-4d7b-9a39-4a0a1c3a6b2e
-//! verdict passed
-//! ```
-//!
-//! All but the last line is the key: a file that does not begin with exactly this says nothing.
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::verdicts::{self, Cache, Question, verdict_of};
 use crate::os;
 use crate::os::child::{self, Ended};
+
+pub(crate) use super::verdicts::Answer;
 
 /// A pair to prove: the device that reaches, and the one that is reached.
 #[derive(Clone, Debug)]
@@ -43,15 +32,16 @@ pub(crate) struct DevicePair {
     pub(crate) driver_version: i32,
 }
 
-/// What is known of a pair.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// Data arrived on every way.
-    Passed,
-    /// It did not, or never; the text says what was seen.
-    Failed(String),
-    /// It could not be tested; the text says why.
-    Unknown(String),
+impl DevicePair {
+    fn for_the_cache(&self) -> Question {
+        Question {
+            from_uuid: uuid(self.src_uuid),
+            from_bus_id: self.src_bus_id.clone(),
+            to_uuid: uuid(self.dst_uuid),
+            to_bus_id: self.dst_bus_id.clone(),
+            driver_version: self.driver_version,
+        }
+    }
 }
 
 /// How long the command may take.
@@ -97,13 +87,15 @@ impl Surroundings {
         Self {
             commands: commands(own_library().as_deref(), variable("PATH")),
             environment,
-            cache: Cache::of(variable("XDG_CACHE_HOME"), variable("HOME")),
+            cache: Cache::of(variable("XDG_CACHE_HOME"), variable("HOME"), os::user_id(), |write| {
+                os::without_signals_of_writing(write)
+            }),
             limit: LIMIT,
         }
     }
 
     fn prove(&self, question: &DevicePair) -> Answer {
-        let known = self.cache.as_ref().zip(key(question));
+        let known = self.cache.as_ref().zip(verdicts::key(&question.for_the_cache()));
         if let Some(answer) = known.as_ref().and_then(|(cache, key)| cache.get(key)) {
             return answer;
         }
@@ -142,7 +134,7 @@ impl Surroundings {
     }
 }
 
-/// What the command's lines and end mean; `cli/src/probe/lines.rs` writes them.
+/// What the command's lines and end mean; `cli/src/doctor/lines.rs` writes them.
 fn answer(output: &str, ended: Ended, limit: Duration) -> Answer {
     let stuck = match ended {
         Ended::Stuck(process) => format!("; process {process}, which tested it, cannot be ended"),
@@ -178,24 +170,6 @@ fn answer(output: &str, ended: Ended, limit: Duration) -> Answer {
         Ended::Killed(signal) => format!("the command p2pshim was ended by signal {signal}"),
         Ended::Interrupted => "the test was interrupted".to_owned(),
     })
-}
-
-/// What stands after `verdict`, in the command's output and in the cache.
-fn verdict_of(text: &str) -> Option<Answer> {
-    let (word, text) = text.split_once(' ').unwrap_or((text, ""));
-    Some(match word {
-        "passed" => Answer::Passed,
-        "no-path" => Answer::Unknown("the driver says that there is no path".to_owned()),
-        "failed" => Answer::Failed(plain(text)),
-        "unknown" => Answer::Unknown(plain(text)),
-        _ => return None,
-    })
-}
-
-/// A text as it may be shown: one line, not too long.
-fn plain(text: &str) -> String {
-    const LONGEST: usize = 1000;
-    text.chars().filter(|character| !character.is_control()).take(LONGEST).collect()
 }
 
 /// Where the command may be: beside the library, in `bin` beside the library's folder, on the search path.
@@ -242,137 +216,11 @@ fn uuid(bytes: [u8; 16]) -> String {
     text
 }
 
-/// What a verdict is kept by.
-#[derive(Debug, PartialEq, Eq)]
-struct Key {
-    /// Name of the file.
-    name: String,
-    /// What the file has to begin with.
-    head: String,
-}
-
-/// The key of a question on this machine, as it runs now; none if the system does not say when it was started.
-fn key(question: &DevicePair) -> Option<Key> {
-    let line = |path| Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty());
-    let module = line("/sys/module/nvidia/version").unwrap_or_else(|| "-".to_owned());
-    Some(key_of(question, &module, &line("/proc/sys/kernel/random/boot_id")?))
-}
-
-fn key_of(question: &DevicePair, module: &str, boot: &str) -> Key {
-    let DevicePair { src_uuid, dst_uuid, src_bus_id, dst_bus_id, driver_version } = question;
-    let (from, to) = (uuid(*src_uuid), uuid(*dst_uuid));
-    let head = [
-        "p2pshim proof 1".to_owned(),
-        format!("from {from} {}", plain(src_bus_id)),
-        format!("to {to} {}", plain(dst_bus_id)),
-        format!("driver {driver_version} {}", plain(module)),
-        format!("boot {}\n", plain(boot)),
-    ];
-    Key { name: format!("{from}_{to}.txt"), head: head.join("\n") }
-}
-
-/// Verdicts, a file each, in a folder that only the user can write to.
-struct Cache {
-    folder: PathBuf,
-}
-
-impl Cache {
-    /// No file of ours is larger, in bytes.
-    const LARGEST: u64 = 8192;
-
-    /// The cache of the user whose folders these are, if there is a place for one.
-    fn of(cache_home: Option<OsString>, home: Option<OsString>) -> Option<Self> {
-        let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
-        let base = cache_home.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".cache")))?;
-        Some(Self { folder: base.join("p2pshim") })
-    }
-
-    /// What was found before.
-    fn get(&self, key: &Key) -> Option<Answer> {
-        if !self.is_ours() {
-            return None;
-        }
-        let path = self.folder.join(&key.name);
-        // A pipe in its place would keep us waiting.
-        let mut file =
-            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path).ok()?;
-        let found = file.metadata().ok()?;
-        if !found.is_file() || !is_own(&found, 0o077) || found.len() > Self::LARGEST {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        Read::by_ref(&mut file).take(Self::LARGEST).read_to_end(&mut bytes).ok()?;
-        match parse(&String::from_utf8(bytes).ok()?, key)? {
-            Answer::Failed(text) => {
-                Some(Answer::Failed(format!("{text} (found earlier; to test again, remove {})", path.display())))
-            }
-            answer => Some(answer),
-        }
-    }
-
-    /// Keeps what was found, if it is a verdict on the pair. That it cannot be kept is nobody's loss.
-    fn put(&self, key: &Key, answer: &Answer) {
-        let Some(text) = text(key, answer) else { return };
-        if !self.exists() || !self.is_ours() {
-            return;
-        }
-        let unfinished = self.folder.join(format!(".{}.{}", os::process_id(), os::thread_id()));
-        let written =
-            self.write(&unfinished, &text).and_then(|()| fs::rename(&unfinished, self.folder.join(&key.name)));
-        if written.is_err() {
-            let _ = fs::remove_file(&unfinished);
-        }
-    }
-
-    fn write(&self, path: &Path, text: &str) -> std::io::Result<()> {
-        // What a process with that number left behind; numbers are used again.
-        let _ = fs::remove_file(path);
-        let mut options = OpenOptions::new();
-        let mut file: File =
-            options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
-        os::without_signals_of_writing(|| file.write_all(text.as_bytes()))
-    }
-
-    /// Makes the folder, if it is not there, where all belongs to the user: root may be using another's.
-    fn exists(&self) -> bool {
-        if fs::symlink_metadata(&self.folder).is_ok() {
-            return true;
-        }
-        let nearest = self.folder.ancestors().skip(1).find_map(|folder| fs::metadata(folder).ok());
-        nearest.is_some_and(|nearest| is_own(&nearest, 0))
-            && DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).is_ok()
-    }
-
-    /// Whether the folder is the user's and nobody else can put anything there.
-    fn is_ours(&self) -> bool {
-        fs::symlink_metadata(&self.folder).is_ok_and(|found| found.is_dir() && is_own(&found, 0o022))
-    }
-}
-
-/// Whether something belongs to the process's user and grants others nothing of this.
-fn is_own(found: &fs::Metadata, forbidden: u32) -> bool {
-    found.uid() == os::user_id() && found.mode() & forbidden == 0
-}
-
-/// The file for a verdict; none for one that says nothing of the pair.
-fn text(key: &Key, answer: &Answer) -> Option<String> {
-    match answer {
-        Answer::Passed => Some(format!("{}verdict passed\n", key.head)),
-        Answer::Failed(text) => Some(format!("{}verdict failed {}\n", key.head, plain(text))),
-        Answer::Unknown(_) => None,
-    }
-}
-
-/// What a file says, if it is whole and of that key.
-fn parse(text: &str, key: &Key) -> Option<Answer> {
-    let verdict = text.strip_prefix(&key.head)?.strip_suffix('\n')?.strip_prefix("verdict ")?;
-    verdict_of(verdict).filter(|answer| !verdict.contains('\n') && !matches!(answer, Answer::Unknown(_)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::fs::DirBuilder;
+    use std::os::unix::fs::DirBuilderExt;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     /// A folder of a test's own.
@@ -396,16 +244,11 @@ mod tests {
             let writer = std::process::Command::new("sh").args(["-c", write, "sh", &text]).arg(&command).status();
             assert!(writer.unwrap().success());
             let environment = vec![("PATH".into(), "/usr/bin:/bin".into())];
-            Surroundings {
-                commands: vec![self.0.join("absent"), command],
-                environment,
-                cache: Some(self.cache()),
-                limit,
-            }
+            Surroundings { commands: vec![self.0.join("absent"), command], environment, cache: self.cache(), limit }
         }
 
-        fn cache(&self) -> Cache {
-            Cache { folder: self.0.join("cache/p2pshim") }
+        fn cache(&self) -> Option<Cache> {
+            Cache::of(Some(self.0.join("cache").into()), None, os::user_id(), |write| write())
         }
 
         fn runs(&self) -> usize {
@@ -540,95 +383,6 @@ mod tests {
         // The verdict was out: the process hangs on its way home.
         assert_eq!(answer("verdict passed\n", Ended::Stuck(77), LONG), Answer::Passed);
         assert_eq!(answer("", Ended::Interrupted, LONG), unknown("the test was interrupted"));
-    }
-
-    #[test]
-    fn verdict_of_texts_are_fit_to_be_shown() {
-        assert_eq!(verdict_of("failed a\u{1b}[31mb\tc"), Some(failed("a[31mbc")));
-        let Some(Answer::Unknown(long)) = verdict_of(&format!("unknown {}", "ä".repeat(5000))) else { panic!() };
-        assert_eq!(long.chars().count(), 1000);
-        assert_eq!(verdict_of("maybe"), None);
-    }
-
-    #[test]
-    fn parse_another_key_or_damage_is_no_verdict() {
-        let key = key_of(&question(), "580.159.04", "boot");
-        let good = text(&key, &Answer::Passed).unwrap();
-        assert_eq!(parse(&good, &key), Some(Answer::Passed));
-        let longer = text(&key, &failed("kernel loads: 8 of 8 bytes\nwrong")).unwrap();
-        assert_eq!(parse(&longer, &key), Some(failed("kernel loads: 8 of 8 byteswrong")));
-        for length in 0..good.len() {
-            assert_eq!(parse(&good[..length], &key), None, "cut to {length}");
-        }
-        for damaged in [format!("{good}\n"), format!("{good}verdict failed\n"), good.replace("passed", "unknown x")] {
-            assert_eq!(parse(&damaged, &key), None, "{damaged}");
-        }
-        let moved = DevicePair { dst_bus_id: "0000:03:00.0".to_owned(), ..question() };
-        for other in [
-            key_of(&question(), "580.159.05", "boot"),
-            key_of(&question(), "580.159.04", "b"),
-            key_of(&moved, "580.159.04", "boot"),
-        ] {
-            assert_eq!(parse(&good, &other), None, "{other:?}");
-        }
-        assert_eq!(text(&key, &unknown("no memory")), None);
-    }
-
-    #[test]
-    fn cache_folder_and_file_are_the_users_alone() {
-        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot"));
-        let cache = folder.cache();
-        assert_eq!(cache.get(&key), None);
-        cache.put(&key, &Answer::Passed);
-        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
-        let file = cache.folder.join(&key.name);
-        assert_eq!((mode(&cache.folder), mode(&file)), (0o700, 0o600));
-        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1, "nothing unfinished is left");
-        assert_eq!(cache.get(&key), Some(Answer::Passed));
-        for (path, mode) in [(&file, 0o640), (&cache.folder, 0o770)] {
-            let before = fs::metadata(path).unwrap().permissions();
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(cache.get(&key), None, "{} with mode {mode:o}", path.display());
-            fs::set_permissions(path, before).unwrap();
-        }
-        assert_eq!(cache.get(&key), Some(Answer::Passed));
-    }
-
-    #[test]
-    fn cache_links_and_other_things_are_not_followed() {
-        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot"));
-        let cache = folder.cache();
-        cache.put(&key, &Answer::Passed);
-        let (file, elsewhere) = (cache.folder.join(&key.name), folder.0.join("elsewhere"));
-        fs::rename(&file, &elsewhere).unwrap();
-        symlink(&elsewhere, &file).unwrap();
-        assert_eq!(cache.get(&key), None);
-        // A verdict replaces the link, and not what it points to.
-        cache.put(&key, &failed("gone"));
-        assert!(fs::symlink_metadata(&file).unwrap().is_file());
-        assert!(fs::read_to_string(&elsewhere).unwrap().ends_with("verdict passed\n"));
-        fs::remove_file(&file).unwrap();
-        let fifo = CString::new(file.as_os_str().as_bytes()).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(std::ffi::OsStr::from_bytes(fifo.as_bytes())).status();
-        assert!(made.unwrap().success());
-        assert_eq!(cache.get(&key), None);
-        fs::rename(&cache.folder, folder.0.join("real")).unwrap();
-        symlink(folder.0.join("real"), &cache.folder).unwrap();
-        cache.put(&key, &Answer::Passed);
-        assert_eq!(cache.get(&key), None);
-    }
-
-    #[test]
-    fn cache_is_where_the_user_keeps_such() {
-        let folder = |cache_home: Option<&str>, home: Option<&str>| {
-            Cache::of(cache_home.map(OsString::from), home.map(OsString::from)).map(|cache| cache.folder)
-        };
-        assert_eq!(folder(Some("/c"), Some("/h")), Some("/c/p2pshim".into()));
-        for relative in [None, Some(""), Some("c")] {
-            assert_eq!(folder(relative, Some("/h")), Some("/h/.cache/p2pshim".into()));
-        }
-        assert_eq!(folder(None, Some("h")), None);
-        assert_eq!(folder(None, None), None);
     }
 
     #[test]

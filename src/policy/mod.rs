@@ -11,6 +11,7 @@ pub(crate) mod full;
 pub(crate) mod memory;
 pub(crate) mod path;
 pub(crate) mod validate;
+mod verdicts;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, is_pointer};

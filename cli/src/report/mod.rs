@@ -106,6 +106,17 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     Ok(if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(IN_PART) })
 }
 
+/// Prints the report of these traces on standard error, for a run that has ended.
+///
+/// # Errors
+/// None of them can be read, or the report not be written.
+pub(crate) fn print_to_stderr(traces: &[PathBuf]) -> Result<(), Box<dyn Error>> {
+    let report = gather::gather(traces, &Options { symbols: true })?;
+    let mut out = io::BufWriter::new(io::stderr().lock());
+    text::write(&report, Style::of_stderr(), &mut out)?;
+    Ok(io::Write::flush(&mut out)?)
+}
+
 fn write_files(arguments: &ReportArguments, report: &Report, symbols: bool) -> io::Result<()> {
     if let Some(path) = &arguments.json {
         output::write_to(path, |mut out| json::write(report, &mut out))?;

@@ -66,7 +66,15 @@ pub(crate) struct Style {
 impl Style {
     /// What standard output can show.
     pub(crate) fn of_stdout() -> Self {
-        let out = io::stdout();
+        Self::of(&io::stdout())
+    }
+
+    /// What standard error can show.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(&io::stderr())
+    }
+
+    fn of(out: &(impl IsTerminal + AsRawFd)) -> Self {
         if !out.is_terminal() {
             return Self { colour: false, width: None };
         }

@@ -112,18 +112,18 @@ impl Machine {
         if let Some((bus_id, way)) = translated {
             return format!(
                 "the IOMMU translates the addresses of {bus_id} ({way}). Start the kernel with iommu=pt, or switch the \
-                 IOMMU (VT-d, AMD-Vi) off in the firmware, and probe again"
+                 IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
             );
         }
         if !redirecting.is_empty() {
             return format!(
                 "PCI access control (ACS) of {} sends requests between devices up to the root complex. Switch ACS off in \
-                 the firmware or for these bridges with setpci, and probe again",
+                 the firmware or for these bridges with setpci, and test again",
                 redirecting.join(", ")
             );
         }
         let unreadable = gpus().flat_map(|gpu| &gpu.bridges).any(|bridge| bridge.acs == Acs::Unreadable);
-        let acs = if unreadable { " PCI access control (ACS) could not be read: run the probe as root." } else { "" };
+        let acs = if unreadable { " PCI access control (ACS) could not be read: run the test as root." } else { "" };
         format!(
             "neither an IOMMU that translates nor a virtual machine is in sight, so the driver, the firmware or the \
              hardware is at fault.{acs} Try another driver version"

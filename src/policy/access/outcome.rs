@@ -37,7 +37,7 @@ impl Access {
         self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, proof);
         let advice = match proof {
             Proof::Slower => String::new(),
-            _ => format!(". Likely cause: {}. `p2pshim probe` shows more", likely_cause(driver, plan.devices())),
+            _ => format!(". Likely cause: {}. `p2pshim doctor` shows more", likely_cause(driver, plan.devices())),
         };
         log::pair_warning(
             plan.src.device,

@@ -339,7 +339,7 @@ rules! {
         "Peer Device Memory Access: a pair for which cudaDeviceCanAccessPeer answers 0 is answered with invalid device (driver: peer access unsupported)."
         "Answered with 217, peer access unsupported, in both."
         "The hardware has no path between the two, or it is hidden (P2PSHIM_ACCESS=off, P2PSHIM_DENY). Copies between them still work, through the host."
-        "Ask cudaDeviceCanAccessPeer first; `p2pshim probe` and `nvidia-smi topo -p2p r` say which pairs have a path.";
+        "Ask cudaDeviceCanAccessPeer first; `p2pshim doctor` and `nvidia-smi topo -p2p r` say which pairs have a path.";
 
     EnableLimit "P2P-enable-limit" Error [0, 711]
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess"

@@ -7,10 +7,12 @@
 //! loads wrong 4096 of 4096 bytes never arrived, the first at 0 (launch 1)
 //! begin stores
 //! stores untested cuLaunchKernel answered …
-//! speed 396.80
+//! measuring failed kernel loads: 4096 of 4096 bytes …
+//! staged 38.12 14.03
 //! verdict failed kernel loads: 4096 of 4096 bytes …
 //! ```
-//! The verdict comes last, whatever happens. Before any test the process is starting CUDA.
+//! The verdict comes last, whatever happens. Before any test the process is starting CUDA. Once it measures, the verdict is
+//! known: that line has it already.
 
 /// What is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +122,26 @@ impl Verdict {
         }
     }
 
+    fn write(&self) -> String {
+        match self {
+            Self::Passed => "passed".to_owned(),
+            Self::NoPath => "no-path".to_owned(),
+            Self::Failed(text) => format!("failed {text}"),
+            Self::Unknown(text) => format!("unknown {text}"),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (word, text) = text.split_once(' ').unwrap_or((text, ""));
+        Some(match word {
+            "passed" => Self::Passed,
+            "no-path" => Self::NoPath,
+            "failed" => Self::Failed(text.to_owned()),
+            "unknown" => Self::Unknown(text.to_owned()),
+            _ => return None,
+        })
+    }
+
     /// Exit status of a process that gives this verdict.
     pub(super) fn status(&self) -> u8 {
         match self {
@@ -130,6 +152,35 @@ impl Verdict {
     }
 }
 
+/// How copies are made that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From device to device.
+    Direct,
+    /// Through the host.
+    Staged,
+}
+
+/// How fast a way is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Measure {
+    /// GB/s of large copies.
+    pub(super) speed: f64,
+    /// Microseconds until a copy of 4 bytes is known to be complete.
+    pub(super) latency: f64,
+}
+
+/// What the driver says of a pair with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attributes {
+    /// Rank of its performance; 0 is the best.
+    pub(super) rank: i32,
+    /// Whether the link does atomics itself.
+    pub(super) atomics: bool,
+    /// Whether arrays can be reached.
+    pub(super) arrays: bool,
+}
+
 /// A line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Line {
@@ -137,14 +188,28 @@ pub(super) enum Line {
     Begin(Test),
     /// How one came out.
     Found(Test, Finding),
-    /// GB/s.
-    Speed(f64),
+    /// Tests are over; this is how they came out. Speeds follow.
+    Measuring(Verdict),
+    /// The speed of a way.
+    Measured(Way, Measure),
     /// The CUDA version of the driver.
     Driver(i32),
     /// A device: ordinal, bus address, UUID, name.
     Device { ordinal: usize, bus_id: String, uuid: String, name: String },
     /// A pair of ordinals that has a path.
     Path(usize, usize),
+    /// What the driver says of such a pair.
+    Attributes(usize, usize, Attributes),
+    /// A CUDA runtime that programs find: version, and the library's name.
+    Runtime(i32, String),
+    /// Of a device, from NVML: bytes of BAR1.
+    Bar1(usize, u64),
+    /// Of a device, from NVML: whether MIG divides it.
+    Mig(usize, bool),
+    /// Of a device, from NVML: how many of its NVLinks are up.
+    Links(usize, u32),
+    /// A pair of ordinals that NVLink joins, as NVML says.
+    NvLink(usize, usize),
     /// The end.
     Verdict(Verdict),
 }
@@ -158,14 +223,21 @@ impl Line {
                 let (word, text) = finding.parts();
                 format!("{} {word} {text}", test.word())
             }
-            Self::Speed(speed) => format!("speed {speed:.2}"),
+            Self::Measuring(verdict) => format!("measuring {}", verdict.write()),
+            Self::Measured(Way::Direct, Measure { speed, latency }) => format!("direct {speed:.2} {latency:.2}"),
+            Self::Measured(Way::Staged, Measure { speed, latency }) => format!("staged {speed:.2} {latency:.2}"),
             Self::Driver(version) => format!("driver {version}"),
             Self::Device { ordinal, bus_id, uuid, name } => format!("device {ordinal} {bus_id} {uuid} {name}"),
             Self::Path(from, to) => format!("path {from} {to}"),
-            Self::Verdict(Verdict::Passed) => "verdict passed".to_owned(),
-            Self::Verdict(Verdict::NoPath) => "verdict no-path".to_owned(),
-            Self::Verdict(Verdict::Failed(text)) => format!("verdict failed {text}"),
-            Self::Verdict(Verdict::Unknown(text)) => format!("verdict unknown {text}"),
+            Self::Attributes(from, to, Attributes { rank, atomics, arrays }) => {
+                format!("attributes {from} {to} {rank} {atomics} {arrays}")
+            }
+            Self::Runtime(version, name) => format!("runtime {version} {name}"),
+            Self::Bar1(ordinal, bytes) => format!("bar1 {ordinal} {bytes}"),
+            Self::Mig(ordinal, is_on) => format!("mig {ordinal} {is_on}"),
+            Self::Links(ordinal, count) => format!("links {ordinal} {count}"),
+            Self::NvLink(from, to) => format!("nvlink {from} {to}"),
+            Self::Verdict(verdict) => format!("verdict {}", verdict.write()),
         };
         line.replace('\n', " ").trim_end().to_owned()
     }
@@ -177,29 +249,38 @@ impl Line {
             let (word, text) = rest.split_once(' ').unwrap_or((rest, ""));
             return Some(Self::Found(test, Finding::parse(word, text)?));
         }
-        let mut fields = rest.splitn(4, ' ');
+        let mut fields = rest.split(' ');
         let mut field = || fields.next();
         Some(match word {
             "begin" => Self::Begin(Test::parse(rest)?),
-            "speed" => Self::Speed(rest.parse().ok()?),
-            "driver" => Self::Driver(rest.parse().ok()?),
-            "device" => Self::Device {
-                ordinal: field()?.parse().ok()?,
-                bus_id: field()?.to_owned(),
-                uuid: field()?.to_owned(),
-                name: field()?.to_owned(),
-            },
-            "path" => Self::Path(field()?.parse().ok()?, field()?.parse().ok()?),
-            "verdict" => {
-                let (word, text) = rest.split_once(' ').unwrap_or((rest, ""));
-                Self::Verdict(match word {
-                    "passed" => Verdict::Passed,
-                    "no-path" => Verdict::NoPath,
-                    "failed" => Verdict::Failed(text.to_owned()),
-                    "unknown" => Verdict::Unknown(text.to_owned()),
-                    _ => return None,
-                })
+            "measuring" => Self::Measuring(Verdict::parse(rest)?),
+            "direct" | "staged" => {
+                let way = if word == "direct" { Way::Direct } else { Way::Staged };
+                Self::Measured(way, Measure { speed: field()?.parse().ok()?, latency: field()?.parse().ok()? })
             }
+            "driver" => Self::Driver(rest.parse().ok()?),
+            "device" => {
+                let mut fields = rest.splitn(4, ' ');
+                let mut field = || fields.next();
+                Self::Device {
+                    ordinal: field()?.parse().ok()?,
+                    bus_id: field()?.to_owned(),
+                    uuid: field()?.to_owned(),
+                    name: field()?.to_owned(),
+                }
+            }
+            "path" => Self::Path(field()?.parse().ok()?, field()?.parse().ok()?),
+            "attributes" => {
+                let (from, to) = (field()?.parse().ok()?, field()?.parse().ok()?);
+                let (rank, atomics) = (field()?.parse().ok()?, field()?.parse().ok()?);
+                Self::Attributes(from, to, Attributes { rank, atomics, arrays: field()?.parse().ok()? })
+            }
+            "runtime" => Self::Runtime(field()?.parse().ok()?, field()?.to_owned()),
+            "bar1" => Self::Bar1(field()?.parse().ok()?, field()?.parse().ok()?),
+            "mig" => Self::Mig(field()?.parse().ok()?, field()?.parse().ok()?),
+            "links" => Self::Links(field()?.parse().ok()?, field()?.parse().ok()?),
+            "nvlink" => Self::NvLink(field()?.parse().ok()?, field()?.parse().ok()?),
+            "verdict" => Self::Verdict(Verdict::parse(rest)?),
             _ => return None,
         })
     }
@@ -216,7 +297,9 @@ mod tests {
             Line::Found(Test::Copies, Finding::Right),
             Line::Found(Test::Stores, Finding::Wrong("8 of 8 bytes never arrived, the first at 0".to_owned())),
             Line::Found(Test::Stores, Finding::Hung("after 20 s".to_owned())),
-            Line::Speed(396.25),
+            Line::Measuring(Verdict::Failed("kernel loads: gone".to_owned())),
+            Line::Measured(Way::Direct, Measure { speed: 396.25, latency: 6.5 }),
+            Line::Measured(Way::Staged, Measure { speed: 38.0, latency: 14.25 }),
             Line::Driver(13000),
             Line::Device {
                 ordinal: 1,
@@ -225,7 +308,14 @@ mod tests {
                 name: "NVIDIA H200 NVL".to_owned(),
             },
             Line::Path(0, 1),
+            Line::Attributes(0, 1, Attributes { rank: 2, atomics: true, arrays: false }),
+            Line::Runtime(12090, "libcudart.so.12".to_owned()),
+            Line::Bar1(1, 1 << 38),
+            Line::Mig(0, true),
+            Line::Links(1, 18),
+            Line::NvLink(1, 0),
             Line::Verdict(Verdict::Passed),
+            Line::Verdict(Verdict::NoPath),
             Line::Verdict(Verdict::Unknown("cuInit answered something".to_owned())),
         ];
         for line in lines {
@@ -241,7 +331,18 @@ mod tests {
 
     #[test]
     fn parse_anything_else_is_none() {
-        for line in ["", "begin", "begin nothing", "copies", "copies fine", "verdict", "verdict maybe", "Xid 31: x"] {
+        for line in [
+            "",
+            "begin",
+            "begin nothing",
+            "copies",
+            "copies fine",
+            "verdict",
+            "verdict maybe",
+            "measuring",
+            "direct 1",
+            "Xid 31: x",
+        ] {
             assert_eq!(Line::parse(line), None, "{line}");
         }
     }

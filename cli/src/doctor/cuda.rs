@@ -5,6 +5,8 @@ use std::fmt::{self, Display, Formatter};
 
 use libloading::Library;
 
+use super::lines::Attributes;
+
 /// What a call of the driver answered besides success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CudaError {
@@ -99,10 +101,12 @@ functions! {
     cuDeviceGetUuid(*mut [u8; 16], Device);
     cuDeviceGetAttribute(*mut c_int, c_int, Device);
     cuDeviceCanAccessPeer(*mut c_int, Device, Device);
+    cuDeviceGetP2PAttribute(*mut c_int, c_int, Device, Device);
     cuDevicePrimaryCtxRetain(*mut usize, Device);
     cuCtxSetCurrent(usize);
     cuCtxSynchronize();
     cuCtxEnablePeerAccess(usize, c_uint);
+    cuCtxDisablePeerAccess(usize);
     cuMemAlloc_v2(*mut Address, usize);
     cuMemFree_v2(Address);
     cuMemcpyHtoD_v2(Address, *const c_void, usize);
@@ -238,6 +242,22 @@ impl Driver {
         Ok(can != 0)
     }
 
+    /// What the driver says of a pair.
+    pub(super) fn attributes(&self, device: Device, peer: Device) -> Result<Attributes> {
+        /// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`.
+        const RANK: c_int = 1;
+        /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
+        const ATOMICS: c_int = 3;
+        /// `CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED`.
+        const ARRAYS: c_int = 4;
+        let attribute = |number| {
+            let mut value = 0;
+            call!(self, cuDeviceGetP2PAttribute(&mut value, number, device, peer))?;
+            Ok(value)
+        };
+        Ok(Attributes { rank: attribute(RANK)?, atomics: attribute(ATOMICS)? != 0, arrays: attribute(ARRAYS)? != 0 })
+    }
+
     /// A device's primary context, which is new in a process that has just started.
     pub(super) fn context(&self, device: Device) -> Result<Context> {
         let mut context = 0;
@@ -260,6 +280,12 @@ impl Driver {
     pub(super) fn enable(&self, context: Context, peer: Context) -> Result<()> {
         self.enter(context)?;
         call!(self, cuCtxEnablePeerAccess(peer.0, 0))
+    }
+
+    /// Takes that back.
+    pub(super) fn disable(&self, context: Context, peer: Context) -> Result<()> {
+        self.enter(context)?;
+        call!(self, cuCtxDisablePeerAccess(peer.0))
     }
 
     /// Memory of a context.

@@ -10,8 +10,10 @@ use std::time::Duration;
 use clap::Args;
 
 use super::cuda::{Device, Driver};
-use super::lines::{Finding, Line, Test, Verdict};
+use super::lines::{Finding, Line, Measure, Test, Verdict, Way};
+use super::nvml::Nvml;
 use super::proof::{self, Witness};
+use super::runtimes;
 
 /// What to do: list the devices, or prove a pair.
 #[derive(Args)]
@@ -42,23 +44,33 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
 /// A sentence for the user.
 fn list(journal: &Journal) -> Result<(), String> {
     let driver = Driver::start()?;
-    let told = || {
+    let mut uuids = Vec::new();
+    let mut told = || {
         journal.write(&Line::Driver(driver.version()?));
         let devices = driver.devices()?;
         for (ordinal, &device) in devices.iter().enumerate() {
             let (bus_id, uuid, name) = (driver.bus_id(device)?, driver.uuid(device)?, driver.name(device)?);
+            uuids.push(uuid.clone());
             journal.write(&Line::Device { ordinal, bus_id, uuid, name });
         }
         for (from, &device) in devices.iter().enumerate() {
             for (to, &peer) in devices.iter().enumerate() {
                 if from != to && driver.can_access(device, peer)? {
                     journal.write(&Line::Path(from, to));
+                    if let Ok(attributes) = driver.attributes(device, peer) {
+                        journal.write(&Line::Attributes(from, to, attributes));
+                    }
                 }
             }
         }
         super::cuda::Result::Ok(())
     };
-    told().map_err(|error| error.to_string())
+    told().map_err(|error| error.to_string())?;
+    runtimes::found().for_each(|(version, name)| journal.write(&Line::Runtime(version, name.to_owned())));
+    if let Some(nvml) = Nvml::start() {
+        nvml.lines(&uuids).iter().for_each(|line| journal.write(line));
+    }
+    Ok(())
 }
 
 fn prove(journal: &Journal, from: &str, to: &str, with_speed: bool) -> Verdict {
@@ -91,6 +103,8 @@ struct Journal(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     test: Option<Test>,
+    /// If only speeds are left.
+    verdict: Option<Verdict>,
     is_over: bool,
 }
 
@@ -126,8 +140,12 @@ impl Witness for Journal {
         self.write(&Line::Found(test, finding.clone()));
     }
 
-    fn speed(&self, speed: f64) {
-        self.write(&Line::Speed(speed));
+    fn measuring(&self, verdict: &Verdict) {
+        self.write_if_open(&Line::Measuring(verdict.clone()), |state| state.verdict = Some(verdict.clone()));
+    }
+
+    fn measured(&self, way: Way, measure: Measure) {
+        self.write(&Line::Measured(way, measure));
     }
 }
 
@@ -135,7 +153,13 @@ impl Witness for Journal {
 fn start_watchdog(journal: Journal, time: Duration) {
     let watch = move || {
         thread::sleep(time);
-        let test = journal.0.lock().unwrap_or_else(PoisonError::into_inner).test;
+        let (test, verdict) = {
+            let state = journal.0.lock().unwrap_or_else(PoisonError::into_inner);
+            (state.test, state.verdict.clone())
+        };
+        if let Some(verdict) = verdict {
+            journal.end(&verdict);
+        }
         if let Some(test) = test {
             journal.write(&Line::Found(test, super::hung(time)));
         }

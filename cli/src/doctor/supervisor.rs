@@ -18,6 +18,8 @@ pub(super) struct Job<'a> {
     pub(super) pair: Option<[&'a str; 2]>,
     /// When it has to end.
     pub(super) timeout: Duration,
+    /// What it finds in its environment besides ours.
+    pub(super) environment: &'a [(OsString, OsString)],
 }
 
 /// What a worker said.
@@ -38,6 +40,7 @@ impl Job<'_> {
             // Only these two are started, which on large machines takes most of the time.
             command.args(["--speed", from, to]).env("CUDA_VISIBLE_DEVICES", format!("{from},{to}"));
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         // What is compiled is not worth keeping.
         command.env("CUDA_CACHE_DISABLE", "1");
         for name in std::env::vars_os().map(|(name, _)| name).filter(is_left_out) {
@@ -89,6 +92,11 @@ impl Job<'_> {
 
     /// The verdict on a process that could not even say that it hangs.
     fn hanging(&self, lines: &mut Vec<Line>) -> Verdict {
+        let known =
+            lines.iter().find_map(|line| if let Line::Measuring(verdict) = line { Some(verdict) } else { None });
+        if let Some(verdict) = known {
+            return verdict.clone();
+        }
         let began = |line: &Line| if let Line::Begin(test) = line { Some(*test) } else { None };
         let test: Option<Test> = lines.iter().rev().find_map(began);
         lines.extend(test.map(|test| Line::Found(test, super::hung(self.timeout))));
@@ -132,6 +140,16 @@ mod tests {
         for name in ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "P2PSIM_FAULT", "P2PSHIMS", "PATH"] {
             assert!(!is_left_out(&name.into()), "{name}");
         }
+    }
+
+    #[test]
+    fn hanging_while_measuring_keeps_the_verdict() {
+        let job = Job { pair: None, timeout: Duration::from_secs(1), environment: &[] };
+        let mut lines = vec![Line::Begin(Test::Stores)];
+        assert_eq!(job.hanging(&mut lines).status(), 1);
+        let mut lines = vec![Line::Begin(Test::Stores), Line::Measuring(Verdict::Passed)];
+        assert_eq!(job.hanging(&mut lines), Verdict::Passed);
+        assert_eq!(lines.len(), 2, "and no test is blamed");
     }
 
     #[test]

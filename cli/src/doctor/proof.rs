@@ -4,11 +4,11 @@
 //! loads from B's memory and stores to it. Each time the place that it goes to holds other bytes before, and the device
 //! that owns it reads it back.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::cuda::{Address, Context, Device, Driver, Function, Result, Stream};
 use super::kernel::{self, ENTRY_POINT};
-use super::lines::{Finding, Test, Verdict};
+use super::lines::{Finding, Measure, Test, Verdict, Way};
 use super::pattern::{difference, pattern, stale};
 
 /// What is copied: one that fits into any shortcut of the driver, and one that does not.
@@ -17,6 +17,10 @@ const SIZES: [usize; 2] = [4 << 10, 4 << 20];
 const TRIES: u64 = 2;
 /// How much one copy of the speed measurement moves.
 const SPEED_BYTES: usize = 64 << 20;
+/// How much a copy moves whose time is measured.
+const SMALL_BYTES: usize = 4;
+/// After so long a measurement makes do with what it has.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Who is told how the proof goes on.
 pub(super) trait Witness {
@@ -24,8 +28,10 @@ pub(super) trait Witness {
     fn begin(&self, test: Test);
     /// How a test came out.
     fn found(&self, test: Test, finding: &Finding);
-    /// The speed of copies, in GB/s.
-    fn speed(&self, speed: f64);
+    /// The tests are over; measuring may never end.
+    fn measuring(&self, verdict: &Verdict);
+    /// How fast a way is.
+    fn measured(&self, way: Way, measure: Measure);
 }
 
 /// One of the two devices.
@@ -53,7 +59,13 @@ impl Side {
 pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, witness: &impl Witness) -> Verdict {
     let sides = match connect(driver, from, to) {
         Ok(Some(sides)) => sides,
-        Ok(None) => return Verdict::NoPath,
+        Ok(None) => {
+            if with_speed {
+                witness.measuring(&Verdict::NoPath);
+                measure_without_path(driver, from, to, witness);
+            }
+            return Verdict::NoPath;
+        }
         Err(error) => return Verdict::Unknown(error.to_string()),
     };
     let proof = Proof { driver, sides };
@@ -75,13 +87,23 @@ pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, 
         witness.found(test, &finding);
         verdict = verdict.and(test, finding);
     }
-    if with_speed
-        && verdict == Verdict::Passed
-        && let Ok(speed) = proof.speed()
-    {
-        witness.speed(speed);
+    if with_speed && !faulted {
+        witness.measuring(&verdict);
+        if verdict == Verdict::Passed {
+            proof.measure(Way::Direct, witness);
+        }
+        if proof.disconnect().is_ok() {
+            proof.measure(Way::Staged, witness);
+        }
     }
     verdict
+}
+
+/// Measures copies between two devices of which neither reaches the other, or only the wrong one does.
+fn measure_without_path(driver: &Driver, from: Device, to: Device, witness: &impl Witness) {
+    if let (Ok(from), Ok(to)) = (Side::new(driver, from), Side::new(driver, to)) {
+        Proof { driver, sides: [from, to] }.measure(Way::Staged, witness);
+    }
 }
 
 /// Contexts, memory and access; none if the hardware has no path.
@@ -171,6 +193,25 @@ impl Proof<'_> {
         Ok(difference(&sent, &found).map(|difference| difference.to_string()))
     }
 
+    /// Closes the paths, so that copies go through the host.
+    fn disconnect(&self) -> Result<()> {
+        let [a, b] = &self.sides;
+        self.driver.settle(a.context)?;
+        self.driver.settle(b.context)?;
+        self.driver.disable(a.context, b.context)?;
+        if self.driver.can_access(b.device, a.device)? {
+            self.driver.disable(b.context, a.context)?;
+        }
+        Ok(())
+    }
+
+    /// Tells how fast copies from A to B are as things are; nothing if that cannot be found out.
+    fn measure(&self, way: Way, witness: &impl Witness) {
+        if let (Ok(speed), Ok(latency)) = (self.speed(), self.latency()) {
+            witness.measured(way, Measure { speed, latency });
+        }
+    }
+
     /// GB/s of copies from A to B: the best of three rounds of four, by the host's clock.
     fn speed(&self) -> Result<f64> {
         const ROUNDS: usize = 3;
@@ -183,6 +224,7 @@ impl Proof<'_> {
         copy()?;
         self.driver.wait(a.stream)?;
         let mut best: f64 = 0.0;
+        let begin = Instant::now();
         for _ in 0..ROUNDS {
             let start = Instant::now();
             for _ in 0..COPIES {
@@ -190,10 +232,30 @@ impl Proof<'_> {
             }
             self.driver.wait(a.stream)?;
             best = best.max((SPEED_BYTES * COPIES) as f64 / start.elapsed().as_secs_f64() / 1e9);
+            if begin.elapsed() > PATIENCE {
+                break;
+            }
         }
         self.driver.free(a.context, from)?;
         self.driver.free(b.context, to)?;
         Ok(best)
+    }
+
+    /// Microseconds from asking for a small copy from A to B until it is known to be complete: the median.
+    fn latency(&self) -> Result<f64> {
+        const COPIES: usize = 200;
+        let [a, b] = &self.sides;
+        self.driver.enter(a.context)?;
+        let mut times = Vec::with_capacity(COPIES);
+        let begin = Instant::now();
+        while times.len() < COPIES && begin.elapsed() < PATIENCE {
+            let start = Instant::now();
+            self.driver.copy(b.place(), a.place(), SMALL_BYTES, a.stream)?;
+            self.driver.wait(a.stream)?;
+            times.push(start.elapsed());
+        }
+        times.sort_unstable();
+        Ok(times.get(times.len() / 2).copied().unwrap_or_default().as_secs_f64() * 1e6)
     }
 }
 

@@ -1,0 +1,447 @@
+//! `p2pshim doctor`: proves peer access between devices with data, tells what may stand in its way, and what to do.
+//!
+//! This process never touches a GPU, for work on one may never end. It starts another for the list of devices and one
+//! for each pair (`worker`), reads what they say (`lines`), and gives up on them when their time is over (`supervisor`).
+
+mod advice;
+mod cuda;
+mod kernel;
+mod lines;
+#[path = "../../src/policy/access/machine.rs"]
+mod machine;
+mod nvml;
+mod pattern;
+mod place;
+mod progress;
+mod proof;
+mod report;
+mod runtimes;
+mod supervisor;
+#[allow(dead_code, reason = "the shim reads them, and here they are written")]
+#[path = "../../src/policy/verdicts.rs"]
+mod verdicts;
+pub(crate) mod worker;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+
+use advice::{Conclusion, Known};
+use lines::{Attributes, Finding, Line, Test, Verdict};
+use machine::Machine;
+use place::{Joint, Place};
+use progress::Progress;
+use report::{Device, Examined, Row};
+use supervisor::Job;
+use verdicts::{Answer, Cache, Question};
+
+use crate::sim;
+
+/// How long a pair may take, in seconds, unless the user says otherwise.
+const TIMEOUT_S: u64 = 20;
+
+/// What follows the options in the help.
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  p2pshim doctor                  all pairs
+  p2pshim doctor '0>1' 2-3        GPU 0 reaching the memory of GPU 1; 2 and 3 both ways
+  p2pshim doctor --json           for programs
+  p2pshim doctor --sim 4          on four simulated GPUs
+  P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
+                                  on two, of which one loses what its kernels write
+
+Exit status:
+  0  every pair is proven, or has no path
+  1  a pair is unsafe: it lost data, or hung
+  2  something could not be tested, or wrong usage";
+
+/// What to examine.
+#[derive(Args)]
+pub(crate) struct DoctorArguments {
+    /// Pairs of GPUs: 0>1 (GPU 0 reaches the memory of GPU 1) or 0-1 (both ways) [default: all]
+    #[arg(value_name = "PAIR", value_delimiter = ',')]
+    pairs: Vec<Pairs>,
+    /// After how many seconds to give up on a pair
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Examine N simulated GPUs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=sim::MOST))]
+    sim: Option<u8>,
+}
+
+/// What the user wrote for one or two pairs of ordinals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pairs(Vec<[usize; 2]>);
+
+impl FromStr for Pairs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a pair of GPUs such as 0>1 or 0-1 (quote the >)");
+        let both_ways = !text.contains('>');
+        let (from, to) = text.split_once(if both_ways { '-' } else { '>' }).ok_or_else(wrong)?;
+        let (from, to) = (from.trim().parse().map_err(|_| wrong())?, to.trim().parse().map_err(|_| wrong())?);
+        if from == to {
+            return Err(format!("{text:?}: a GPU needs no path to itself"));
+        }
+        Ok(Self(if both_ways { vec![[from, to], [to, from]] } else { vec![[from, to]] }))
+    }
+}
+
+/// What the first worker tells.
+#[derive(Debug, Default)]
+struct Inventory {
+    driver: Option<i32>,
+    /// Versions of runtimes, and the names of their libraries.
+    runtimes: Vec<(i32, String)>,
+    devices: Vec<Device>,
+    /// Pairs with a path, and what the driver says of them.
+    paths: Vec<([usize; 2], Option<Attributes>)>,
+    /// What NVML knows of the devices.
+    known: Vec<Known>,
+    /// Pairs that NVLink joins.
+    nvlinks: Vec<[usize; 2]>,
+}
+
+impl Inventory {
+    fn new(lines: Vec<Line>) -> Self {
+        let mut inventory = Self::default();
+        for line in lines {
+            match line {
+                Line::Driver(version) => inventory.driver = Some(version),
+                Line::Runtime(version, name) => inventory.runtimes.push((version, name)),
+                Line::Device { bus_id, uuid, name, .. } => {
+                    inventory.devices.push(Device { bus_id, uuid, name });
+                    inventory.known.push(Known::default());
+                }
+                Line::Path(from, to) => inventory.paths.push(([from, to], None)),
+                Line::Attributes(from, to, attributes) => {
+                    let path = inventory.paths.iter_mut().find(|(pair, _)| *pair == [from, to]);
+                    path.into_iter().for_each(|(_, known)| *known = Some(attributes));
+                }
+                Line::Bar1(ordinal, bytes) => inventory.note(ordinal, |known| known.bar1 = Some(bytes)),
+                Line::Mig(ordinal, is_on) => inventory.note(ordinal, |known| known.is_mig = Some(is_on)),
+                Line::Links(ordinal, count) => inventory.note(ordinal, |known| known.links = Some(count)),
+                Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
+                Line::Begin(_) | Line::Found(..) | Line::Measuring(_) | Line::Measured(..) | Line::Verdict(_) => {}
+            }
+        }
+        inventory
+    }
+
+    fn note(&mut self, ordinal: usize, note: impl FnOnce(&mut Known)) {
+        if let Some(known) = self.known.get_mut(ordinal) {
+            note(known);
+        }
+    }
+
+    /// Whether a pair has a path.
+    fn has_path(&self, pair: [usize; 2]) -> bool {
+        self.paths.iter().any(|(known, _)| *known == pair)
+    }
+
+    /// The pairs that are asked for, each once; all if none is.
+    ///
+    /// # Errors
+    /// A sentence for the user if one of them does not exist.
+    fn wanted(&self, asked: &[Pairs]) -> Result<Vec<[usize; 2]>, String> {
+        let count = self.devices.len();
+        let mut pairs: Vec<[usize; 2]> = Vec::new();
+        if asked.is_empty() {
+            let all = (0..count).flat_map(|from| (0..count).map(move |to| [from, to]));
+            pairs.extend(all.filter(|[from, to]| from != to));
+        }
+        for &pair in asked.iter().flat_map(|Pairs(pairs)| pairs) {
+            if let Some(missing) = pair.iter().find(|&&ordinal| ordinal >= count) {
+                return Err(format!("there is no GPU {missing}: CUDA shows {count}, counted from 0"));
+            }
+            if !pairs.contains(&pair) {
+                pairs.push(pair);
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn uuids(&self, pair: [usize; 2]) -> Option<[&str; 2]> {
+        let [from, to] = pair.map(|ordinal| self.devices.get(ordinal).map(|device| device.uuid.as_str()));
+        Some([from?, to?])
+    }
+}
+
+/// Examines, and answers with the exit status: 0 all proven or without a path, 1 a pair failed, 2 something could not be
+/// tested.
+///
+/// # Errors
+/// The output could not be written.
+pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Result<ExitCode> {
+    let environment = match arguments.sim.map(sim::environment).transpose() {
+        Ok(environment) => environment.unwrap_or_default(),
+        Err(error) => {
+            eprintln!("p2pshim: nothing was tested: {error}");
+            return Ok(ExitCode::from(Conclusion::Untested.status()));
+        }
+    };
+    let timeout = Duration::from_secs(arguments.timeout);
+    let progress = Progress::new(1);
+    progress.show(0, "starting CUDA");
+    let outcome = Job { pair: None, timeout, environment: &environment }.run();
+    progress.clear();
+    let inventory = Inventory::new(outcome.lines);
+    let wanted = match outcome.verdict {
+        Verdict::Passed => inventory.wanted(&arguments.pairs),
+        Verdict::Failed(why) | Verdict::Unknown(why) => Err(why),
+        Verdict::NoPath => Ok(Vec::new()),
+    };
+    let mut examined = Examined::of_this_machine(inventory, arguments.sim);
+    let pairs = match wanted {
+        Ok(pairs) => pairs,
+        Err(why) => {
+            let said = format!("p2pshim: nothing was tested: {why}");
+            examined.error = Some(why);
+            if arguments.json {
+                report::print_json(out, &examined)?;
+            } else {
+                report::print_machine(out, &examined)?;
+            }
+            out.flush()?;
+            eprintln!("{said}");
+            return Ok(ExitCode::from(examined.status()));
+        }
+    };
+    if !arguments.json {
+        report::print_head(out, &examined)?;
+    }
+    let cache = verdict_cache().filter(|_| arguments.sim.is_none());
+    let progress = Progress::new(pairs.len());
+    for (done, pair) in pairs.into_iter().enumerate() {
+        let [from, to] = pair;
+        progress.show(done, &format!("{from}>{to}"));
+        let row = examine(&examined.inventory, pair, timeout, &environment);
+        progress.clear();
+        if let Some(cache) = &cache
+            && keep(cache, &examined.inventory, &row, arguments.timeout)
+        {
+            examined.kept_in = Some(cache.folder().to_owned());
+        }
+        if !arguments.json {
+            report::print_row(out, &row)?;
+        }
+        examined.rows.push(row);
+    }
+    if arguments.json {
+        report::print_json(out, &examined)?;
+    } else {
+        report::print_details(out, &examined)?;
+        report::print_machine(out, &examined)?;
+        report::print_conclusion(out, &examined)?;
+    }
+    out.flush()?;
+    Ok(ExitCode::from(examined.status()))
+}
+
+impl Examined {
+    /// What is known before any pair is tested. Simulated GPUs have no place on the machine.
+    fn of_this_machine(inventory: Inventory, simulated: Option<u8>) -> Self {
+        let root = Path::new("/");
+        let bus_ids: Vec<String> = inventory.devices.iter().map(|device| device.bus_id.clone()).collect();
+        let bus_ids = if simulated.is_some() { Vec::new() } else { bus_ids };
+        Self {
+            machine: Machine::read(root, &bus_ids),
+            places: bus_ids.iter().map(|bus_id| Place::read(root, bus_id)).collect(),
+            container: place::container(root),
+            inventory,
+            simulated,
+            rows: Vec::new(),
+            error: None,
+            kept_in: None,
+        }
+    }
+
+    /// What joins a pair.
+    fn joint(&self, pair: [usize; 2]) -> Joint {
+        if self.inventory.nvlinks.contains(&pair) {
+            return Joint::NvLink;
+        }
+        let [one, other] = pair.map(|ordinal| self.machine.gpus.get(ordinal).zip(self.places.get(ordinal)));
+        one.zip(other).map_or(Joint::Unseen, |(one, other)| Joint::of_pci([one, other]))
+    }
+
+    /// What is known of each GPU, by NVML or else by sysfs.
+    fn known(&self) -> Vec<Known> {
+        let places = self.places.iter().map(Some).chain(std::iter::repeat(None));
+        let with_place = |(known, place): (&Known, Option<&Place>)| Known {
+            bar1: known.bar1.or(place.and_then(|place| place.bar1)),
+            ..known.clone()
+        };
+        self.inventory.known.iter().zip(places).map(with_place).collect()
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let machine = Some(&self.machine).filter(|_| self.simulated.is_none());
+        advice::advice(&self.rows, machine, &self.known(), |pair| self.joint(pair))
+    }
+
+    fn conclusion(&self) -> Conclusion {
+        if self.error.is_some() { Conclusion::Untested } else { Conclusion::of(&self.rows) }
+    }
+
+    fn status(&self) -> u8 {
+        self.conclusion().status()
+    }
+}
+
+/// Has a pair proven, if the hardware has a path, and measured.
+fn examine(inventory: &Inventory, pair: [usize; 2], timeout: Duration, environment: &[(OsString, OsString)]) -> Row {
+    let mut row = Row::new(pair, Verdict::NoPath);
+    let Some(uuids) = inventory.uuids(pair) else { return row };
+    let outcome = Job { pair: Some(uuids), timeout, environment }.run();
+    for line in outcome.lines {
+        match line {
+            Line::Found(test, finding) => {
+                let place = row.findings.iter_mut().zip(Test::ALL).find(|(_, known)| *known == test);
+                if let Some((place, _)) = place {
+                    *place = Some(finding);
+                }
+            }
+            Line::Measured(way, measure) => row.set_measure(way, measure),
+            _ => {}
+        }
+    }
+    // That a pair without a path could not be measured says nothing of peer access.
+    if inventory.has_path(pair) {
+        row.verdict = outcome.verdict;
+    }
+    row.left_behind = outcome.left_behind;
+    row
+}
+
+/// Where `P2PSHIM_PROBE=full` looks for verdicts, if there is a place for them.
+fn verdict_cache() -> Option<Cache> {
+    // SAFETY: geteuid takes and touches nothing.
+    let user = unsafe { libc::geteuid() };
+    Cache::of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"), user, |write| write())
+}
+
+/// Keeps the verdict on a pair for the shim; answers whether it is kept.
+fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64) -> bool {
+    let is_hung = row.findings.iter().any(|finding| matches!(finding, Some(Finding::Hung(_))));
+    let answer = match &row.verdict {
+        Verdict::Passed => Answer::Passed,
+        // A user may be less patient than the shim.
+        Verdict::Failed(why) if !is_hung || timeout >= TIMEOUT_S => Answer::Failed(why.clone()),
+        Verdict::Failed(_) | Verdict::NoPath | Verdict::Unknown(_) => return false,
+    };
+    let [from, to] = row.pair.map(|ordinal| inventory.devices.get(ordinal).cloned());
+    let (Some(from), Some(to), Some(driver_version)) = (from, to, inventory.driver) else { return false };
+    let question = Question {
+        from_uuid: from.uuid,
+        from_bus_id: from.bus_id,
+        to_uuid: to.uuid,
+        to_bus_id: to.bus_id,
+        driver_version,
+    };
+    verdicts::key(&question).is_some_and(|key| cache.put(&key, &answer))
+}
+
+/// What is said of a test that did not end.
+fn hung(time: Duration) -> Finding {
+    Finding::Hung(format!("it had not ended after {} s", time.as_secs()))
+}
+
+/// The verdict on a process that did not end, in that test or before any: only a test says something of the pair.
+fn verdict_of_hanging(test: Option<Test>, time: Duration) -> Verdict {
+    match test {
+        Some(test) => Verdict::Passed.and(test, hung(time)),
+        None => Verdict::Unknown(format!(
+            "CUDA had not started after {} s; --timeout allows more, and nvidia-persistenced makes it faster",
+            time.as_secs()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inventory(count: usize) -> Inventory {
+        let device = |ordinal: usize| Line::Device {
+            ordinal,
+            bus_id: String::new(),
+            uuid: format!("GPU-{ordinal}"),
+            name: String::new(),
+        };
+        Inventory::new((0..count).map(device).chain([Line::Driver(13000), Line::Path(0, 1)]).collect())
+    }
+
+    #[test]
+    fn pairs_one_way_and_both_ways() {
+        assert_eq!("0>1".parse(), Ok(Pairs(vec![[0, 1]])));
+        assert_eq!("3-2".parse(), Ok(Pairs(vec![[3, 2], [2, 3]])));
+        for wrong in ["", "0", "0>", "-1", "0:1", "a>b", "1>1", "0>1>2"] {
+            assert!(wrong.parse::<Pairs>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn wanted_all_or_those_asked_for_each_once() {
+        assert_eq!(inventory(2).wanted(&[]), Ok(vec![[0, 1], [1, 0]]));
+        assert_eq!(inventory(1).wanted(&[]), Ok(vec![]));
+        let asked = ["2>0", "0-2"].map(|text| text.parse().unwrap());
+        assert_eq!(inventory(3).wanted(&asked), Ok(vec![[2, 0], [0, 2]]));
+        assert!(inventory(2).wanted(&asked).unwrap_err().contains("no GPU 2"));
+    }
+
+    #[test]
+    fn inventory_attributes_are_those_of_their_pair() {
+        let attributes = Attributes { rank: 1, atomics: true, arrays: false };
+        let lines = vec![Line::Path(0, 1), Line::Path(1, 0), Line::Attributes(1, 0, attributes), Line::Mig(7, true)];
+        let inventory = Inventory::new(lines);
+        assert_eq!(inventory.paths, [([0, 1], None), ([1, 0], Some(attributes))]);
+        assert!(inventory.has_path([0, 1]) && !inventory.has_path([0, 2]) && inventory.known.is_empty());
+    }
+
+    #[test]
+    fn keep_only_what_is_a_verdict_on_the_pair() {
+        let folder = std::env::temp_dir().join(format!("p2pshim-doctor-{}", std::process::id()));
+        let cache = Cache::of(Some(folder.clone().into()), None, own_user(), |write| write()).unwrap();
+        let inventory = inventory(2);
+        let row = |verdict: Verdict, finding: Option<Finding>| Row {
+            findings: [finding, None, None],
+            ..Row::new([0, 1], verdict)
+        };
+        let failed = || Verdict::Failed("gone".to_owned());
+        let hung = || Some(Finding::Hung(String::new()));
+        for (verdict, finding, timeout, expected) in [
+            (Verdict::Passed, None, TIMEOUT_S, true),
+            (failed(), None, 1, true),
+            (failed(), hung(), 1, false),
+            (failed(), hung(), TIMEOUT_S, true),
+            (Verdict::Unknown(String::new()), None, TIMEOUT_S, false),
+            (Verdict::NoPath, None, TIMEOUT_S, false),
+        ] {
+            let said = format!("{verdict:?} {finding:?} {timeout}");
+            assert_eq!(keep(&cache, &inventory, &row(verdict, finding), timeout), expected, "{said}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn own_user() -> u32 {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata("/proc/self").unwrap().uid()
+    }
+
+    #[test]
+    fn verdict_of_hanging_before_any_test_says_nothing_of_the_pair() {
+        let second = Duration::from_secs(1);
+        assert_eq!(verdict_of_hanging(None, second).status(), 2);
+        assert_eq!(verdict_of_hanging(Some(Test::Stores), second).status(), 1);
+    }
+}

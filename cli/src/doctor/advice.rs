@@ -1,0 +1,239 @@
+//! What it all means, and what to do: words for people, made of plain values.
+
+use super::lines::{Finding, Verdict, Way};
+use super::machine::Machine;
+use super::place::Joint;
+use super::report::Row;
+
+/// The verdict on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conclusion {
+    /// Every pair with a path is proven.
+    Safe,
+    /// A pair lost data, or hung.
+    Unsafe,
+    /// Something could not be tested.
+    Untested,
+    /// There is no pair with a path.
+    NoAccess,
+}
+
+impl Conclusion {
+    pub(super) fn of(rows: &[Row]) -> Self {
+        let has = |wanted: fn(&Verdict) -> bool| rows.iter().any(|row| wanted(&row.verdict));
+        if has(|verdict| matches!(verdict, Verdict::Failed(_))) {
+            Self::Unsafe
+        } else if has(|verdict| matches!(verdict, Verdict::Unknown(_))) {
+            Self::Untested
+        } else if has(|verdict| matches!(verdict, Verdict::Passed)) {
+            Self::Safe
+        } else {
+            Self::NoAccess
+        }
+    }
+
+    /// Its word for programs.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Unsafe => "unsafe",
+            Self::Untested => "not-tested",
+            Self::NoAccess => "no-peer-access",
+        }
+    }
+
+    /// The exit status that tells it.
+    pub(super) fn status(self) -> u8 {
+        match self {
+            Self::Safe | Self::NoAccess => 0,
+            Self::Unsafe => 1,
+            Self::Untested => 2,
+        }
+    }
+
+    /// A sentence or two.
+    pub(super) fn text(self, rows: &[Row]) -> String {
+        let list = |wanted: fn(&Verdict) -> bool| names(rows.iter().filter(|row| wanted(&row.verdict)));
+        let passed = rows.iter().filter(|row| row.verdict == Verdict::Passed).count();
+        match self {
+            Self::Safe if passed == rows.len() => {
+                "peer access can be trusted. Data arrived on every way between all pairs".to_owned()
+            }
+            Self::Safe => format!(
+                "peer access can be trusted where there is a path. {} have none: copies between them go through the host, \
+                 which is safe and slow",
+                list(|verdict| matches!(verdict, Verdict::NoPath))
+            ),
+            Self::Unsafe => format!(
+                "UNSAFE. With peer access, data is lost or work never ends on {}, though CUDA reports success. Programs that \
+                 use it there compute with wrong data",
+                list(|verdict| matches!(verdict, Verdict::Failed(_)))
+            ),
+            Self::Untested => format!(
+                "not known. {} could not be tested, so that nothing can be said of them",
+                list(|verdict| matches!(verdict, Verdict::Unknown(_)))
+            ),
+            Self::NoAccess if rows.is_empty() => "nothing to trust or to distrust: there is no pair of GPUs".to_owned(),
+            Self::NoAccess => {
+                "there is no peer access here. Copies between GPUs go through the host, which is safe and slow"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// What is known besides, of each GPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// Whether MIG divides it.
+    pub(super) is_mig: Option<bool>,
+    /// Bytes of BAR1.
+    pub(super) bar1: Option<u64>,
+    /// How many NVLinks are up.
+    pub(super) links: Option<u32>,
+}
+
+/// Direct copies that have less than this part of the speed of others are called slower: a busy machine measures
+/// differently each time.
+const SLOWER: f64 = 0.5;
+
+/// What to do, the most urgent first. Simulated GPUs have no machine.
+pub(super) fn advice(
+    rows: &[Row],
+    machine: Option<&Machine>,
+    gpus: &[Known],
+    joint: impl Fn([usize; 2]) -> Joint,
+) -> Vec<String> {
+    let mut advice = Vec::new();
+    let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
+        let cause = match machine {
+            Some(machine) => machine.likely_cause(row.pair),
+            None => "these GPUs are simulated, and P2PSIM_FAULT says what goes wrong".to_owned(),
+        };
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, rows)) => rows.push(row),
+            None => causes.push((cause, vec![row])),
+        }
+    }
+    for (cause, rows) in causes {
+        advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
+        advice.push(format!(
+            "To do without it now: {} keeps programs under the shim off them, and NCCL_P2P_DISABLE=1 NCCL.",
+            deny(rows.iter().copied())
+        ));
+    }
+    let slower = |row: &&Row| {
+        let [direct, staged] = [Way::Direct, Way::Staged].map(|way| row.measure(way).map(|measure| measure.speed));
+        direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
+    };
+    let slow: Vec<&Row> = rows.iter().filter(slower).collect();
+    if !slow.is_empty() {
+        advice.push(format!(
+            "Direct copies are slower than those through the host for {}: {} keeps programs under the shim off them.",
+            names(slow.iter().copied()),
+            deny(slow.iter().copied())
+        ));
+    }
+    let divided = ordinals(gpus, |gpu| gpu.is_mig == Some(true));
+    if !divided.is_empty() {
+        advice.push(format!(
+            "MIG divides GPU {divided}: its instances have no peer access. nvidia-smi -mig 0 ends that, for all who use it."
+        ));
+    }
+    let is_by_pci = rows.iter().any(|row| row.verdict != Verdict::NoPath && joint(row.pair) != Joint::NvLink);
+    let small = ordinals(gpus, |gpu| gpu.bar1.is_some_and(|bytes| bytes <= 256 << 20));
+    if is_by_pci && !small.is_empty() {
+        advice.push(format!(
+            "BAR1 of GPU {small} is 256 MiB or less, and peers reach memory over PCI through it. A larger one (resizable BAR, \
+             above 4G decoding) is set in the firmware."
+        ));
+    }
+    let is_behind = |finding: &Option<Finding>| matches!(finding, Some(Finding::Untested(_)));
+    if rows.iter().any(|row| matches!(row.verdict, Verdict::Unknown(_)) || row.findings.iter().any(is_behind)) {
+        advice.push("What could not be tested says why above; test again when that is mended.".to_owned());
+    }
+    advice
+}
+
+fn names<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
+    rows.map(Row::name).collect::<Vec<_>>().join(" ")
+}
+
+/// The variable that keeps programs off pairs: both ways, since either side may carry a copy out.
+fn deny<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
+    let mut pairs: Vec<String> = Vec::new();
+    for [from, to] in rows.map(|row| row.pair) {
+        let pair = format!("{}-{}", from.min(to), from.max(to));
+        if !pairs.contains(&pair) {
+            pairs.push(pair);
+        }
+    }
+    format!("P2PSHIM_DENY='{}'", pairs.join(","))
+}
+
+fn ordinals(gpus: &[Known], wanted: impl Fn(&Known) -> bool) -> String {
+    let found = gpus.iter().enumerate().filter(|(_, gpu)| wanted(gpu)).map(|(ordinal, _)| ordinal.to_string());
+    found.collect::<Vec<_>>().join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines::Measure;
+    use super::*;
+
+    fn row(pair: [usize; 2], verdict: Verdict, speeds: [Option<f64>; 2]) -> Row {
+        let measures = speeds.map(|speed| speed.map(|speed| Measure { speed, latency: 1.0 }));
+        Row { measures, ..Row::new(pair, verdict) }
+    }
+
+    fn failed() -> Verdict {
+        Verdict::Failed("gone".to_owned())
+    }
+
+    fn given(rows: &[Row], gpus: &[Known], joint: Joint) -> String {
+        advice(rows, Some(&Machine::default()), gpus, |_| joint).join("\n")
+    }
+
+    #[test]
+    fn of_failure_outweighs_what_could_not_be_tested() {
+        let unknown = || Verdict::Unknown(String::new());
+        for (verdicts, expected, status) in [
+            (vec![Verdict::Passed, Verdict::NoPath], Conclusion::Safe, 0),
+            (vec![Verdict::Passed, unknown()], Conclusion::Untested, 2),
+            (vec![unknown(), failed(), Verdict::Passed], Conclusion::Unsafe, 1),
+            (vec![Verdict::NoPath], Conclusion::NoAccess, 0),
+            (vec![], Conclusion::NoAccess, 0),
+        ] {
+            let rows: Vec<Row> = verdicts.into_iter().map(|verdict| row([0, 1], verdict, [None; 2])).collect();
+            let conclusion = Conclusion::of(&rows);
+            assert_eq!((conclusion, conclusion.status()), (expected, status));
+            assert!(!conclusion.text(&rows).is_empty() && !conclusion.word().is_empty());
+        }
+    }
+
+    #[test]
+    fn advice_nothing_wrong_nothing_to_do() {
+        let rows = [row([0, 1], Verdict::Passed, [Some(396.0), Some(38.0)])];
+        let large = Known { is_mig: Some(false), bar1: Some(256 << 30), links: None };
+        assert_eq!(given(&rows, &[large], Joint::Host), "");
+    }
+
+    #[test]
+    fn advice_names_the_pairs_that_fail_and_how_to_do_without() {
+        let rows = [row([1, 0], failed(), [None; 2]), row([0, 1], failed(), [None; 2])];
+        let said = given(&rows, &[], Joint::Unseen);
+        assert!(said.contains("Likely cause for 1>0 0>1: ") && said.contains("P2PSHIM_DENY='0-1' "), "{said}");
+    }
+
+    #[test]
+    fn advice_slow_pairs_mig_and_small_windows_are_named() {
+        let rows = [row([0, 1], Verdict::Passed, [Some(1.0), Some(8.0)])];
+        let small = Known { is_mig: Some(true), bar1: Some(256 << 20), links: None };
+        let said = given(&rows, std::slice::from_ref(&small), Joint::Host);
+        for part in ["slower than those through the host for 0>1", "MIG divides GPU 0", "BAR1 of GPU 0"] {
+            assert!(said.contains(part), "no {part}: {said}");
+        }
+        assert!(!given(&rows, &[small], Joint::NvLink).contains("BAR1"), "NVLink needs none");
+    }
+}

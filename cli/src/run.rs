@@ -1,0 +1,357 @@
+//! `p2pshim run`: a program under the shim, with its options as arguments.
+
+mod options;
+mod program;
+mod signals;
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
+
+use crate::shim::{self, Shim};
+use crate::{report, sim};
+
+/// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
+const FAILED: u8 = 125;
+/// If the program is there and cannot be started.
+const NOT_STARTED: u8 = 126;
+/// If there is no such program.
+const NOT_FOUND: u8 = 127;
+
+/// The option of the shim that says where traces go.
+const TRACE: &str = "P2PSHIM_TRACE";
+
+/// What the names of traces end in.
+const SUFFIX: &str = p2pshim_trace::SUFFIX;
+
+/// What follows the options in the help.
+const AFTER_HELP: &str = "\
+Examples:
+  p2pshim run ./app                        with a report at the end
+  p2pshim run --trace traces ./app         the same, and the traces stay; see p2pshim report
+  p2pshim run --no-report ./app            as LD_PRELOAD=libp2pshim.so ./app
+  p2pshim run --log trace --log-file app.log ./app
+                                           with each call in a file
+  p2pshim run --access off ./app -n 4      peer access is hidden: does the bug go away?
+  p2pshim run --sim 4 ./app                on four simulated GPUs
+  p2pshim run mpirun -np 4 ./app           with all processes that the program starts
+
+Exit status:
+  that of the program; if a signal ended it, p2pshim ends by the same signal
+  2    wrong usage
+  125  p2pshim failed before it started the program
+  126  the program is there and cannot be started
+  127  there is no such program
+
+Signals:
+  HUP, INT, QUIT, TERM, USR1, USR2, WINCH, TSTP and CONT, sent to p2pshim, are passed on to
+  the program. Those of the terminal, such as Ctrl-C, reach it by themselves, once. One that is
+  sent to all processes of the group or job, as timeout(1) does, may reach it twice.";
+
+/// A program, and what the shim is told.
+pub(crate) struct RunArguments {
+    /// Variables of the shim.
+    settings: Vec<(OsString, OsString)>,
+    /// So many simulated GPUs.
+    simulated: Option<u8>,
+    reports: bool,
+    /// The program and its arguments.
+    command: Vec<OsString>,
+}
+
+impl FromArgMatches for RunArguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let command = matches.get_many::<OsString>("command").unwrap_or_default().cloned().collect();
+        Ok(Self {
+            settings: options::settings(matches),
+            simulated: matches.get_one("sim").copied(),
+            reports: !matches.get_flag("no-report"),
+            command,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for RunArguments {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let simulated =
+            Arg::new("sim").long("sim").value_name("N").value_parser(value_parser!(u8).range(0..=sim::MOST));
+        let simulated = simulated.help(
+            "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) refuses to work there; the shared one \
+             (nvcc -cudart shared) is replaced",
+        );
+        let no_report = Arg::new("no-report").long("no-report").action(ArgAction::SetTrue);
+        let no_report = no_report.help(
+            "Print no report on standard error at the end. Without --trace no trace is made then; else it is, in a folder \
+             that is removed after the report",
+        );
+        let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
+        let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
+        let program = program.help("The program with its arguments; everything after its name is its own");
+        let command = command.arg(simulated).arg(no_report).args(options::arguments()).arg(program);
+        command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+/// Runs the program and ends as it ends.
+pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode {
+    let Some((name, rest)) = arguments.command.split_first() else { return ExitCode::from(FAILED) };
+    let prepared = prepare(arguments, library, name, rest);
+    let (mut command, traces) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return fail(&*error, FAILED),
+    };
+    let before = traces.folder().map(traces_in).unwrap_or_default();
+    let relay = match signals::Relay::open() {
+        Ok(relay) => relay,
+        Err(error) => return fail(&error, FAILED),
+    };
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            drop(traces);
+            let (why, status) = why_not_started(name, &error);
+            return fail(&*why, status);
+        }
+    };
+    drop(command);
+    let status = match relay.wait(&mut child) {
+        Ok(status) => status,
+        Err(error) => return fail(&error, FAILED),
+    };
+    if arguments.reports
+        && let Some(folder) = traces.folder()
+        && let Err(error) = report_at(folder, &before)
+    {
+        eprintln!("p2pshim: no report: {error}");
+    }
+    drop(traces);
+    end_like(status)
+}
+
+fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
+    eprintln!("p2pshim: {error}");
+    ExitCode::from(status)
+}
+
+/// Prints the report of the traces in a folder that were not there before.
+///
+/// # Errors
+/// They could not be read, or the report not be written.
+fn report_at(folder: &Path, before: &BTreeSet<PathBuf>) -> Result<(), Box<dyn Error>> {
+    let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
+    if new.is_empty() {
+        eprintln!("p2pshim: nothing to report: no process has called an intercepted function");
+        return Ok(());
+    }
+    report::print_to_stderr(&new)
+}
+
+/// The traces in a folder, if it is there.
+fn traces_in(folder: &Path) -> BTreeSet<PathBuf> {
+    let paths = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| path.as_os_str().as_bytes().ends_with(SUFFIX.as_bytes())).collect()
+}
+
+/// The program as it is to be started, and where its traces go.
+fn prepare(
+    arguments: &RunArguments,
+    library: Option<&Path>,
+    name: &OsStr,
+    rest: &[OsString],
+) -> Result<(Command, Traces), Box<dyn Error>> {
+    let shim = shim::find(library)?;
+    // The dynamic linker only warns of what it cannot preload.
+    Shim::load(Some(&shim))?.options()?;
+    let mut command = Command::new(name);
+    command.args(rest).env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD"))?);
+    if let Some(devices) = arguments.simulated {
+        command.envs(sim::environment(devices)?);
+    }
+    command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
+    let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));
+    if let Some(folder) = &asked {
+        // The shim would make the last part of the path only, and go on without.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| format!("the folder of the trace, {}, cannot be made: {error}", folder.display()))?;
+    }
+    let named = asked.or_else(|| std::env::var_os(TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from));
+    let traces = Traces::new(named, arguments.reports)?;
+    if let Some(folder) = traces.folder() {
+        command.env(TRACE, folder);
+    }
+    if let Some(path) = program::find(name, std::env::var_os("PATH"))
+        && let Some((file, hindrance)) = program::hindrance(&path)
+    {
+        eprintln!("p2pshim: warning: {} {}", file.display(), hindrance.text());
+    }
+    Ok((command, traces))
+}
+
+/// The value of `LD_PRELOAD`: the shim, and then what was there.
+///
+/// # Errors
+/// A sentence for the user.
+fn preload(shim: &Path, before: Option<OsString>) -> Result<OsString, String> {
+    let is_separator = |byte: &u8| b": \t\n".contains(byte);
+    let own = shim.as_os_str();
+    if own.as_bytes().iter().any(is_separator) {
+        return Err(format!(
+            "{} cannot be preloaded: in LD_PRELOAD a space or a colon ends a path. Make a symbolic link to it in a folder \
+             without, and name that with --library",
+            shim.display()
+        ));
+    }
+    let mut value = own.to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        // Under another `p2pshim run`, say.
+        if before.as_bytes().split(is_separator).any(|path| path == own.as_bytes()) {
+            return Ok(before);
+        }
+        value.push(":");
+        value.push(before);
+    }
+    Ok(value)
+}
+
+/// Where the traces of a run are.
+enum Traces {
+    /// There are none.
+    Nowhere,
+    /// In a folder of the user's.
+    Kept(PathBuf),
+    /// In a folder that goes when this does.
+    Temporary(PathBuf),
+}
+
+impl Traces {
+    /// In the folder that was named, or in a new one if they are wanted.
+    fn new(named: Option<PathBuf>, are_wanted: bool) -> io::Result<Self> {
+        match named {
+            Some(folder) => Ok(Self::Kept(folder)),
+            None if are_wanted => temporary_folder().map(Self::Temporary),
+            None => Ok(Self::Nowhere),
+        }
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Nowhere => None,
+            Self::Kept(folder) | Self::Temporary(folder) => Some(folder),
+        }
+    }
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        if let Self::Temporary(folder) = self {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// A new folder that only the user can look into.
+fn temporary_folder() -> io::Result<PathBuf> {
+    const TRIES: u32 = 1000;
+    let parent = std::env::temp_dir();
+    let folders = (0..TRIES).map(|number| parent.join(format!("p2pshim-{}-{number}", std::process::id())));
+    for folder in folders {
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| folder),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Why a program could not be started, and the exit status that tells it.
+fn why_not_started(name: &OsStr, error: &io::Error) -> (Box<dyn Error>, u8) {
+    let shown = name.display();
+    let found = program::find(name, std::env::var_os("PATH"));
+    let (why, status) = match (error.kind(), found) {
+        (io::ErrorKind::NotFound, None) if name.as_bytes().contains(&b'/') => {
+            (format!("{shown}: there is no such file"), NOT_FOUND)
+        }
+        (io::ErrorKind::NotFound, None) => {
+            let here = if Path::new(name).exists() { format!("; did you mean ./{shown}?") } else { String::new() };
+            (format!("{shown}: there is no program of that name on PATH{here}"), NOT_FOUND)
+        }
+        (io::ErrorKind::NotFound, Some(_)) => {
+            (format!("{shown} is there, but not the interpreter or dynamic linker that it names"), NOT_STARTED)
+        }
+        (io::ErrorKind::PermissionDenied, Some(path)) if path.is_dir() => {
+            (format!("{shown} is a folder, not a program"), NOT_STARTED)
+        }
+        (io::ErrorKind::PermissionDenied, _) => (
+            format!("{shown} may not be executed ({error}); chmod +x makes a file of one's own a program"),
+            NOT_STARTED,
+        ),
+        _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            (format!("{shown} is neither a program of this machine nor a script that begins with #!"), NOT_STARTED)
+        }
+        _ => (format!("{shown} could not be started: {error}"), NOT_STARTED),
+    };
+    (why.into(), status)
+}
+
+/// Ends as the program did, as far as this process can.
+fn end_like(status: ExitStatus) -> ExitCode {
+    /// What shells add to the number of a signal.
+    const BY_SIGNAL: i32 = 128;
+    if let Some(signal) = status.signal() {
+        signals::end_by(signal);
+        return ExitCode::from(u8::try_from(BY_SIGNAL + signal).unwrap_or(FAILED));
+    }
+    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preload_comes_first_and_only_once() {
+        let value = |before: Option<&str>| preload(Path::new("/l/libp2pshim.so"), before.map(OsString::from)).unwrap();
+        assert_eq!(value(None), "/l/libp2pshim.so");
+        assert_eq!(value(Some("")), "/l/libp2pshim.so");
+        assert_eq!(value(Some("/a.so /b.so")), "/l/libp2pshim.so:/a.so /b.so");
+        assert_eq!(value(Some("/a.so:/l/libp2pshim.so")), "/a.so:/l/libp2pshim.so");
+    }
+
+    #[test]
+    fn preload_path_that_the_linker_would_cut_is_refused() {
+        for path in ["/a b/libp2pshim.so", "/a:b/libp2pshim.so"] {
+            let said = preload(Path::new(path), None).unwrap_err();
+            assert!(said.contains(path) && said.contains("symbolic link"), "{said}");
+        }
+    }
+
+    #[test]
+    fn traces_folder_of_our_own_goes_and_the_users_stays() {
+        let temporary = Traces::new(None, true).unwrap();
+        let folder = temporary.folder().unwrap().to_owned();
+        assert!(folder.is_dir());
+        drop(Traces::new(Some(folder.clone()), true).unwrap());
+        assert!(folder.is_dir());
+        drop(temporary);
+        assert!(!folder.exists());
+        assert!(Traces::new(None, false).unwrap().folder().is_none());
+    }
+}

@@ -1,0 +1,175 @@
+//! The program to run: where it is, and whether the shim can be preloaded into it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Where the C library looks if there is no `PATH`.
+const USUAL_PATH: &str = "/bin:/usr/bin";
+
+/// The file that a name stands for, as the system would find it.
+pub(super) fn find(name: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(|path| path.exists());
+    }
+    let path = path.unwrap_or_else(|| USUAL_PATH.into());
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|place| fs::metadata(place).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0))
+}
+
+/// What hinders the shim in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hindrance {
+    /// It has no dynamic linker.
+    Static,
+    /// It gets the rights of another user.
+    OtherUser,
+    /// It is not for this processor's 64-bit mode.
+    OtherProcessor,
+}
+
+impl Hindrance {
+    /// What there is to say, after the program's name.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Static => {
+                "is a static program: LD_PRELOAD has no effect there, so that none of its copies are seen. Link it without -static"
+            }
+            Self::OtherUser => {
+                "runs with the rights of another user (set-user-ID or set-group-ID): the dynamic linker ignores LD_PRELOAD \
+                 there, so that none of its copies are seen. Run it as that user, by a copy without these bits"
+            }
+            Self::OtherProcessor => {
+                "is not a program for x86-64 (a 32-bit one, say): the shim cannot be loaded there, so that none of its copies \
+                 are seen"
+            }
+        }
+    }
+}
+
+/// What hinders the shim in the program, or in the interpreter of a script; the file is the one that it is about.
+pub(super) fn hindrance(path: &Path) -> Option<(PathBuf, Hindrance)> {
+    /// The kernel follows no more.
+    const SCRIPTS: usize = 4;
+    let mut path = path.to_owned();
+    for _ in 0..SCRIPTS {
+        // What cannot be read may still be run; then nothing is known.
+        let file = File::open(&path).ok()?;
+        let mut head = [0; 256];
+        let length = file.read_at(&mut head, 0).ok()?;
+        let head = head.get(..length).unwrap_or_default();
+        if let Some(interpreter) = interpreter(head) {
+            path = interpreter;
+            continue;
+        }
+        let found = of_elf(head, |at, bytes| file.read_exact_at(bytes, at))
+            .or_else(|| file.metadata().ok().filter(changes_user).map(|_| Hindrance::OtherUser))?;
+        return Some((path, found));
+    }
+    None
+}
+
+/// What stands after `#!`.
+pub(super) fn interpreter(head: &[u8]) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?.trim_ascii();
+    let name = line.split(|byte| b" \t".contains(byte)).next().filter(|name| !name.is_empty())?;
+    Some(PathBuf::from(OsString::from_vec(name.to_vec())))
+}
+
+/// Whether a file runs as somebody else than who starts it.
+fn changes_user(found: &Metadata) -> bool {
+    const SET_USER: u32 = 0o4000;
+    const SET_GROUP: u32 = 0o2010;
+    // The owner of our own entry is the user that we run as.
+    let Ok(own) = fs::metadata("/proc/self") else { return false };
+    (found.mode() & SET_USER != 0 && found.uid() != own.uid())
+        || (found.mode() & SET_GROUP == SET_GROUP && found.gid() != own.gid())
+}
+
+/// What the headers of an ELF file say; none if they say nothing, or it is no such file.
+///
+/// Source: elf(5).
+fn of_elf(head: &[u8], read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Option<Hindrance> {
+    const CLASS_64: u8 = 2;
+    const X86_64: u16 = 62;
+    const INTERPRETER: u32 = 3;
+    /// Bytes of the kind of a segment, with which its header begins.
+    const KIND: usize = 4;
+    head.strip_prefix(b"\x7fELF")?;
+    let short = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
+    if *head.get(4)? != CLASS_64 || short(18)? != X86_64 {
+        return Some(Hindrance::OtherProcessor);
+    }
+    let segments = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
+    let (size, count) = (short(54)?, short(56)?);
+    for index in 0..count {
+        let mut kind = [0; KIND];
+        read(segments.checked_add(u64::from(index) * u64::from(size))?, &mut kind).ok()?;
+        if u32::from_le_bytes(kind) == INTERPRETER {
+            return None;
+        }
+    }
+    Some(Hindrance::Static)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ELF file with segments of these kinds.
+    fn elf(class: u8, machine: u16, kinds: &[u32]) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+        bytes[32..40].copy_from_slice(&64u64.to_le_bytes());
+        bytes[54..56].copy_from_slice(&56u16.to_le_bytes());
+        bytes[56..58].copy_from_slice(&(kinds.len() as u16).to_le_bytes());
+        for kind in kinds {
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend([0; 52]);
+        }
+        bytes
+    }
+
+    fn judged(bytes: &[u8]) -> Option<Hindrance> {
+        of_elf(bytes, |at, into| {
+            let from = bytes.get(at as usize..).and_then(|rest| rest.get(..into.len()));
+            from.map(|from| into.copy_from_slice(from)).ok_or(io::ErrorKind::UnexpectedEof.into())
+        })
+    }
+
+    #[test]
+    fn of_elf_only_what_cannot_be_preloaded_is_a_hindrance() {
+        assert_eq!(judged(&elf(2, 62, &[6, 3, 1])), None);
+        assert_eq!(judged(&elf(2, 62, &[1, 2])), Some(Hindrance::Static));
+        assert_eq!(judged(&elf(1, 3, &[3])), Some(Hindrance::OtherProcessor));
+        assert_eq!(judged(&elf(2, 183, &[3])), Some(Hindrance::OtherProcessor));
+        assert_eq!(judged(b"\x7fELF"), None);
+        assert_eq!(judged(b"text"), None);
+    }
+
+    #[test]
+    fn interpreter_is_the_first_word_of_the_line() {
+        assert_eq!(interpreter(b"#! /usr/bin/env python3\nprint()\n"), Some("/usr/bin/env".into()));
+        assert_eq!(interpreter(b"#!/bin/sh"), Some("/bin/sh".into()));
+        assert_eq!(interpreter(b"#!\n"), None);
+        assert_eq!(interpreter(b"echo\n"), None);
+    }
+
+    #[test]
+    fn find_by_name_on_the_path_and_by_path_as_it_is() {
+        assert_eq!(find("sh".as_ref(), Some("/nonexistent:/bin".into())), Some("/bin/sh".into()));
+        assert_eq!(find("sh".as_ref(), Some("/nonexistent".into())), None);
+        assert_eq!(find("/bin/sh".as_ref(), None), Some("/bin/sh".into()));
+        assert_eq!(find("./no-such".as_ref(), None), None);
+    }
+
+    #[test]
+    fn hindrance_of_this_program_is_none() {
+        assert_eq!(hindrance(&std::env::current_exe().unwrap()), None);
+    }
+}

@@ -1,0 +1,380 @@
+//! `p2pshim doctor` on simulated GPUs.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use support::{Outcome, Program, command, scratch};
+
+fn doctor(fault: &str) -> Program {
+    Program::new(command())
+        .arg("doctor")
+        .libraries("target/sim/lib")
+        .env("P2PSIM_FAULT", fault)
+        .env("XDG_CACHE_HOME", CACHE)
+}
+
+/// Verdicts on simulated GPUs are not for the user's own cache.
+const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/doctor-cache");
+
+/// The columns of a pair's row: copy engine, kernel loads, kernel stores, verdict (which may be two words).
+fn row(outcome: &Outcome, pair: &str) -> Vec<String> {
+    let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair} ")) && line.split("  ").count() > 4);
+    let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
+    row.split("  ").map(str::trim).filter(|column| !column.is_empty()).skip(1).take(4).map(str::to_owned).collect()
+}
+
+/// The row of 0>1 with that fault; the other way must be proven, and the status must be as said.
+fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
+    let outcome = doctor(fault).plain();
+    assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "proven"], "{}", outcome.stdout);
+    assert_eq!(outcome.status, format!("exit status: {status}"), "{}", outcome.stdout);
+    (row(&outcome, "0>1"), outcome)
+}
+
+#[test]
+fn right_every_pair_is_proven_and_has_a_speed() {
+    let (columns, outcome) = faulty("", 0);
+    assert_eq!(columns, ["right", "right", "right", "proven"]);
+    let speeds = outcome.stdout.lines().filter(|line| line.contains("proven"));
+    let speeds: Vec<f64> = speeds.map(|line| line.split_whitespace().last().unwrap().parse().unwrap()).collect();
+    assert!(speeds.len() == 2 && speeds.iter().all(|&speed| speed > 0.0), "{}", outcome.stdout);
+    assert!(!outcome.stdout.contains("Likely cause"), "{}", outcome.stdout);
+    outcome.assert_silent();
+}
+
+#[test]
+fn copies_that_lose_or_change_data_fail_and_kernels_do_not() {
+    for (fault, said) in [
+        ("drop:0>1", "4096 of 4096 bytes never arrived, the first at 0 (copy 1, on a stream of the source)"),
+        ("first:0>1", "4096 of 4096 bytes never arrived"),
+        ("corrupt:0>1", "1 of 4096 bytes arrived changed, the first at 0"),
+    ] {
+        let (columns, outcome) = faulty(fault, 1);
+        assert_eq!(columns, ["wrong", "right", "right", "FAILED"], "{fault}");
+        assert!(outcome.stdout.contains(&format!("copy engine wrong: {said}")), "{}", outcome.stdout);
+        assert!(outcome.stdout.contains("Likely cause for 0>1: "), "{}", outcome.stdout);
+    }
+}
+
+#[test]
+fn kernels_whose_accesses_are_lost_fail_and_copies_do_not() {
+    let (columns, outcome) = faulty("lost:0>1", 1);
+    assert_eq!(columns, ["right", "wrong", "wrong", "FAILED"]);
+    for said in ["bytes arrived as 0xff (launch 1)", "kernel stores wrong: 4096 of 4096 bytes never arrived"] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    assert!(outcome.stdout.contains("Copies are right: only programs whose kernels"), "{}", outcome.stdout);
+}
+
+#[test]
+fn hanging_copy_fails_at_the_time_out_and_other_pairs_are_tested() {
+    let start = Instant::now();
+    let outcome = doctor("hang:0>1").arg("--timeout").arg("2").plain();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(row(&outcome, "0>1"), ["hung", "-", "-", "FAILED"]);
+    assert_eq!(row(&outcome, "1>0")[3], "proven");
+    assert!(outcome.stdout.contains("copy engine hung: it had not ended after 2 s"), "{}", outcome.stdout);
+    assert_eq!(outcome.status, "exit status: 1");
+}
+
+#[test]
+fn device_fault_fails_and_later_tests_are_not_blamed() {
+    let outcome = doctor("code:cuLaunchKernel:700@1").arg("0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["right", "wrong", "untested", "FAILED"]);
+    assert!(outcome.stdout.contains("cuLaunchKernel answered CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{}", outcome.stdout);
+    assert_eq!(outcome.status, "exit status: 1");
+}
+
+#[test]
+fn what_cannot_be_tested_is_said_and_is_no_failure_of_the_pair() {
+    let outcome = doctor("code:cuModuleLoadData:221@1").arg("0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["right", "untested", "untested", "not tested"]);
+    assert!(outcome.stdout.contains("libnvidia-ptxjitcompiler"), "{}", outcome.stdout);
+    assert_eq!(outcome.status, "exit status: 2");
+    let outcome = doctor("code:cuCtxEnablePeerAccess:711@1").arg("0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "not tested"]);
+    assert!(outcome.stdout.contains("cuCtxEnablePeerAccess answered CUDA_ERROR_TOO_MANY_PEERS (711)"));
+    assert_eq!(outcome.status, "exit status: 2");
+}
+
+#[test]
+fn no_path_is_no_failure() {
+    let outcome = doctor("").env("P2PSIM_NO_P2P", "0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "no path"]);
+    assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "proven"]);
+    outcome.assert_success();
+}
+
+#[test]
+fn named_pairs_alone_are_tested() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "4").arg("2>0").arg("1-3").plain();
+    outcome.assert_success();
+    let tested: Vec<&str> =
+        outcome.stdout.lines().filter(|line| line.contains("proven")).map(|line| &line[..3]).collect();
+    assert_eq!(tested, ["2>0", "1>3", "3>1"]);
+}
+
+#[test]
+fn pair_that_is_none_or_absent_is_refused() {
+    let absent = doctor("").arg("0>2").plain();
+    assert_eq!(absent.status, "exit status: 2");
+    assert!(absent.shim[0].contains("there is no GPU 2: CUDA shows 2"), "{:?}", absent.shim);
+    let none = doctor("").arg("0:1").plain();
+    assert_eq!(none.status, "exit status: 2");
+    assert!(none.stderr.contains("is not a pair of GPUs"), "{}", none.stderr);
+}
+
+#[test]
+fn one_device_has_no_pair() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "1").plain();
+    outcome.assert_success();
+    assert!(outcome.stdout.contains("no pair: peer access needs two GPUs, and CUDA shows 1"), "{}", outcome.stdout);
+}
+
+#[test]
+fn driver_without_devices_is_said() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "0").plain();
+    assert_eq!(outcome.status, "exit status: 2");
+    let said = "p2pshim: nothing was tested: cuInit answered CUDA_ERROR_NO_DEVICE (100): no GPU";
+    assert!(outcome.shim[0].starts_with(said), "{:?}", outcome.shim);
+    assert!(outcome.stdout.contains("kernel parameters"), "{}", outcome.stdout);
+}
+
+#[test]
+fn driver_that_cannot_be_loaded_is_said() {
+    // The library path comes first, whatever driver the machine has.
+    let folder = scratch("driver");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("libcuda.so.1"), "").unwrap();
+    let outcome = Program::new(command()).arg("doctor").env("LD_LIBRARY_PATH", folder.to_string_lossy()).plain();
+    assert_eq!(outcome.status, "exit status: 2");
+    assert!(outcome.shim[0].contains("libcuda.so.1") && outcome.shim[0].contains("Is NVIDIA's driver installed?"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn json_is_what_python_reads() {
+    let outcome = doctor("lost:0>1").arg("--json").plain();
+    assert_eq!(outcome.status, "exit status: 1");
+    let file = scratch("json");
+    fs::write(&file, &outcome.stdout).unwrap();
+    let script = "import json, sys\nreport = json.load(open(sys.argv[1]))\n\
+        print([(p['from'], p['to'], p['verdict'], p['kernel_loads']['result']) for p in report['pairs']], \
+        len(report['devices']), report['cuda_version'], report['status'], len(report['machine']['gpus']))";
+    let python = Program::new("python3").arg("-c").arg(script).arg(file.to_string_lossy()).plain();
+    assert_eq!(
+        python.stdout, "[(0, 1, 'failed', 'wrong'), (1, 0, 'proven', 'right')] 2 13000 1 2\n",
+        "{}",
+        python.stderr
+    );
+    fs::remove_file(file).unwrap();
+    let nothing = doctor("").env("P2PSIM_DEVICES", "0").arg("--json").plain();
+    assert!(nothing.stdout.contains("\"error\":\"cuInit answered CUDA_ERROR_NO_DEVICE (100)"), "{}", nothing.stdout);
+}
+
+/// What Python reads in the JSON: an expression over `r`.
+fn json(outcome: &Outcome, expression: &str) -> String {
+    let file = scratch("json");
+    fs::write(&file, &outcome.stdout).unwrap();
+    let script = format!("import json, sys\nr = json.load(open(sys.argv[1]))\nprint(({expression}))");
+    let python = Program::new("python3").arg("-c").arg(script).arg(file.to_string_lossy()).plain();
+    fs::remove_file(file).unwrap();
+    assert_eq!(python.status, "exit status: 0", "{}{}", python.stderr, outcome.stdout);
+    python.stdout
+}
+
+#[test]
+fn json_has_every_field_that_the_tables_have() {
+    let outcome = doctor("").arg("--json").plain();
+    let pair = "all(r['pairs'][0][k] > 0 for k in ['gb_per_s', 'staged_gb_per_s', 'latency_us', 'staged_latency_us'])";
+    assert_eq!(json(&outcome, pair), "True\n");
+    assert_eq!(
+        json(&outcome, "r['pairs'][0]['attributes']['native_atomics'], r['pairs'][0]['has_path']"),
+        "(True, True)\n"
+    );
+    assert_eq!(json(&outcome, "r['verdict'], r['status'], r['error'], r['simulated']"), "('safe', 0, None, False)\n");
+    assert_eq!(json(&outcome, "[x['version'] for x in r['runtimes']]"), "[13000, 12090, 11080]\n");
+    let keys = "sorted(r['devices'][0]), 'container' in r['machine'], r['machine']['gpus'][0]['numa_node']";
+    let expected = "(['bar1_bytes', 'bus_id', 'mig', 'name', 'nvlinks_up', 'ordinal', 'uuid'], True, None)\n";
+    assert_eq!(json(&outcome, keys), expected);
+    let failed = doctor("drop:0>1").arg("--json").arg("0>1").plain();
+    assert_eq!(json(&failed, "r['verdict'], len(r['advice']), r['pairs'][0]['latency_us']"), "('unsafe', 2, None)\n");
+}
+
+#[test]
+fn matrix_and_verdict_say_it_in_words() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "3").env("P2PSIM_NO_P2P", "0>2").plain();
+    outcome.assert_success();
+    let line = |start: &str| {
+        let found = outcome.stdout.lines().find(|line| line.starts_with(start));
+        found.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("Who reaches whom"), "Who reaches whom GPU 0 GPU 1 GPU 2");
+    assert!(outcome.stdout.contains("\nGPU 0                  -     yes      no\n"), "{}", outcome.stdout);
+    assert_eq!(line("native atomics"), "native atomics all that have a path");
+    let said = outcome.stdout.replace('\n', " ");
+    assert!(said.contains("Verdict: peer access can be trusted where there is a path. 0>2 have none"), "{said}");
+    let unsafe_one = doctor("drop:0>1").plain();
+    assert!(unsafe_one.stdout.contains("Verdict: UNSAFE. "), "{}", unsafe_one.stdout);
+    let none = doctor("").env("P2PSIM_NO_P2P", "0-1").plain();
+    assert!(none.stdout.contains("Verdict: there is no peer access here."), "{}", none.stdout);
+    let unknown = doctor("code:cuModuleLoadData:221@1").arg("0>1").plain();
+    assert!(unknown.stdout.contains("Verdict: not known. 0>1 could not be tested"), "{}", unknown.stdout);
+}
+
+#[test]
+fn slow_pair_is_safe_and_advised_against() {
+    let outcome = doctor("slow:0>1").plain();
+    outcome.assert_success();
+    assert_eq!(row(&outcome, "0>1")[3], "proven");
+    let said = outcome.stdout.replace('\n', " ");
+    assert!(
+        said.contains("Direct copies are slower than those through the host for 0>1: P2PSHIM_DENY='0-1'"),
+        "{said}"
+    );
+}
+
+#[test]
+fn staged_copies_are_measured_where_there_is_no_path() {
+    let outcome = doctor("").env("P2PSIM_NO_P2P", "0-1").arg("--json").arg("0>1").plain();
+    let expression = "r['pairs'][0]['gb_per_s'], r['pairs'][0]['staged_gb_per_s'] > 0, r['verdict']";
+    assert_eq!(json(&outcome, expression), "(None, True, 'no-peer-access')\n");
+}
+
+#[test]
+fn simulated_gpus_by_option_are_said_to_be_and_leave_no_verdict() {
+    let folder = scratch("cache");
+    let outcome =
+        Program::new(command()).arg("doctor").arg("--sim").arg("3").env("XDG_CACHE_HOME", folder.to_string_lossy());
+    let outcome = outcome.plain();
+    outcome.assert_success();
+    assert!(outcome.stdout.starts_with("3 simulated GPUs: nothing here is a measurement"), "{}", outcome.stdout);
+    assert_eq!(outcome.stdout.lines().filter(|line| line.contains("proven")).count(), 6);
+    assert!(!folder.exists());
+    let faulty = Program::new(command()).arg("doctor").arg("--sim").arg("2").env("P2PSIM_FAULT", "hang:1>0");
+    let faulty = faulty.arg("--timeout").arg("2").plain();
+    assert_eq!(faulty.status, "exit status: 1");
+    assert!(faulty.stdout.contains("these GPUs are simulated"), "{}", faulty.stdout);
+}
+
+#[test]
+fn simulated_gpus_that_are_not_there_are_no_verdict() {
+    let folder = scratch("alone");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(command(), folder.join("p2pshim")).unwrap();
+    let outcome = Program::new(folder.join("p2pshim")).arg("doctor").arg("--sim").arg("2").plain();
+    assert_eq!(outcome.status, "exit status: 2");
+    assert!(outcome.shim[0].contains("the simulated GPUs are not there"), "{:?}", outcome.shim);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn verdicts_are_those_that_the_shim_takes_over() {
+    let folder = scratch("cache");
+    let cache = folder.to_string_lossy().into_owned();
+    let outcome = doctor("lost:0>1").env("XDG_CACHE_HOME", &cache).plain();
+    assert!(outcome.stdout.contains(&format!("P2PSHIM_PROBE=full takes these verdicts from {cache}/p2pshim")));
+    assert_eq!(fs::read_dir(folder.join("p2pshim")).unwrap().count(), 2);
+    // The path is whole here: what the shim says it has from the doctor.
+    let copies = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
+    let said = copies.findings_apart().preloaded().shim.join("\n");
+    assert!(
+        said.contains("kernel loads: 4076 of 4096 bytes arrived as 0xff") && said.contains("found earlier"),
+        "{said}"
+    );
+    // And what it says of a whole one goes over it.
+    doctor("").env("XDG_CACHE_HOME", &cache).plain().assert_success();
+    let said = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
+    assert!(said.findings_apart().preloaded().shim.is_empty());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// A management library that knows the simulated GPUs: both have 18 NVLinks, a small BAR1, and the second is divided.
+const NVML: &str = r#"
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    *device = (void *)(long)(1 + (uuid[strlen(uuid) - 1] - '0'));
+    return strncmp(uuid, "GPU-", 4) != 0;
+}
+int nvmlDeviceGetBAR1MemoryInfo(void *device, unsigned long long *memory) { memory[0] = 256ULL << 20; return 0; }
+int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *later) { *now = device == (void *)2; *later = 0; return 0; }
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *state) { *state = 1; return link < 18 ? 0 : 2; }
+int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) { *status = index == 2 && one < other ? 0 : 1; return 0; }
+"#;
+
+#[test]
+fn management_library_tells_of_nvlink_mig_and_bar1() {
+    let folder = scratch("nvml");
+    fs::create_dir(&folder).unwrap();
+    let source = folder.join("nvml.c");
+    fs::write(&source, NVML).unwrap();
+    let library = folder.join("libnvidia-ml.so.1");
+    let built = std::process::Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(built.unwrap().success());
+    let path = format!("{}:{}", folder.display(), support::path("target/sim/lib").display());
+    let doctor = doctor("").env("LD_LIBRARY_PATH", path);
+    let outcome = doctor.plain();
+    outcome.assert_success();
+    for said in [
+        "\nGPU 0                  -  NVLink\nGPU 1                yes       -\n",
+        "NVLink: NVLink joins them; yes: they have a path",
+        "BAR1 256 MiB; MIG on; NVLinks up: 18",
+        "MIG divides GPU 1: ",
+        "BAR1 of GPU 0 and 1 is 256 MiB or less",
+    ] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let outcome = doctor.arg("--json").plain();
+    let expression = "r['devices'][1]['mig'], r['devices'][0]['nvlinks_up'], [p['link'] for p in r['pairs']]";
+    assert_eq!(json(&outcome, expression), "(True, 18, ['NVLink', None])\n");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn old_name_of_the_command_still_works() {
+    let outcome = Program::new(command()).arg("probe").arg("--sim").arg("2").arg("0>1").plain();
+    outcome.assert_success();
+    assert_eq!(row(&outcome, "0>1")[3], "proven");
+}
+
+#[test]
+fn progress_is_for_terminals_only() {
+    let script = "\
+import os, pty, subprocess, sys
+terminal, other = pty.openpty()
+run = subprocess.Popen([sys.argv[1], 'doctor', '--sim', '2'], stdout=subprocess.PIPE, stderr=other)
+os.close(other)
+out = run.stdout.read()
+seen = b''
+try:
+    while True:
+        seen += os.read(terminal, 4096)
+except OSError:
+    pass
+print(b'] 0/2 0>1' in seen, b'] 1/2 1>0' in seen, seen.endswith(b'\\r\\x1b[K'), b'\\x1b' in out, run.wait())
+";
+    let python = Program::new("python3").arg("-c").arg(script).arg(command().to_string_lossy()).plain();
+    assert_eq!(python.stdout, "True True True False 0\n", "{}", python.stderr);
+}
+
+#[test]
+fn preloaded_shim_plays_no_part() {
+    let outcome = doctor("").arg("0>1").traced_to_stderr();
+    outcome.assert_success();
+    outcome.assert_silent();
+    assert_eq!(row(&outcome, "0>1")[3], "proven");
+}
+
+#[test]
+fn library_of_the_shim_is_not_needed() {
+    let alone = scratch("alone");
+    fs::copy(command(), &alone).unwrap();
+    let outcome = Program::new(&alone).arg("doctor").arg("0>1").libraries("target/sim/lib").plain();
+    outcome.assert_success();
+    fs::remove_file(alone).unwrap();
+}

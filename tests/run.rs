@@ -1,0 +1,431 @@
+//! `p2pshim run`: programs under the shim, their environment, their signals and their end.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+
+use support::{Outcome, Program, command, path, scratch, shim};
+
+/// `p2pshim run` with these arguments, and without a report.
+fn run(arguments: &[&str]) -> Outcome {
+    program(arguments).plain()
+}
+
+fn program(arguments: &[&str]) -> Program {
+    arguments
+        .iter()
+        .fold(Program::new(command()).arg("run").arg("--no-report"), |program, argument| program.arg(*argument))
+}
+
+/// What the command itself said.
+fn said(outcome: &Outcome) -> String {
+    outcome.shim.join("\n")
+}
+
+/// A Python program that starts `p2pshim run` and does something to it; answers what it printed.
+fn python(script: &str, arguments: &[&str]) -> String {
+    let python = Program::new("python3").arg("-c").arg(script).arg(command().to_string_lossy());
+    let outcome = arguments.iter().fold(python, |python, argument| python.arg(*argument)).plain();
+    outcome.assert_success();
+    outcome.stdout
+}
+
+#[test]
+fn arguments_reach_the_program_as_they_are() {
+    let outcome = run(&["printf", "%s|", "-n", "--", "--sim", "a b"]);
+    assert_eq!((outcome.stdout.as_str(), outcome.status.as_str()), ("-n|--|--sim|a b|", "exit status: 0"));
+    assert_eq!(run(&["--", "printf", "%s", "--access"]).stdout, "--access");
+}
+
+#[test]
+fn options_become_the_environment_and_others_stay() {
+    let outcome = program(&["--access", "app", "--deny", "0-1", "--log-file", "a.log", "env"])
+        .env("P2PSHIM_ACCESS", "off")
+        .env("P2PSHIM_POOLS", "app")
+        .plain();
+    outcome.assert_success();
+    let has = |line: &str| outcome.stdout.lines().any(|found| found == line);
+    let log = format!("P2PSHIM_LOG_FILE={}/a.log", env!("CARGO_MANIFEST_DIR"));
+    for line in ["P2PSHIM_ACCESS=app", "P2PSHIM_DENY=0-1", "P2PSHIM_POOLS=app", &log] {
+        assert!(has(line), "no {line}: {}", outcome.stdout);
+    }
+    for absent in ["P2PSHIM_LOG=", "P2PSHIM_CAPTURE=", "LD_LIBRARY_PATH=", "P2PSIM_DEVICES="] {
+        assert!(!outcome.stdout.contains(absent), "{}", outcome.stdout);
+    }
+    assert!(has(&format!("LD_PRELOAD={}", shim().display())), "{}", outcome.stdout);
+}
+
+#[test]
+fn values_that_are_none_are_refused_with_the_nearest() {
+    for (arguments, expected) in [
+        (["--access", "of"], "a similar value exists: 'off'"),
+        (["--acess", "off"], "a similar argument exists: '--access'"),
+        (["--deny", "0:1"], "`0:1` is no pair of devices; write 0-1 (both ways) or 0>1"),
+        (["--log", "trce"], "did you mean trace?"),
+        (["--sim", "65"], "0..=64"),
+    ] {
+        let outcome = run(&[&arguments[..], &["true"]].concat());
+        assert_eq!(outcome.status, "exit status: 2");
+        assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn preloads_that_were_there_are_kept_after_the_shim() {
+    let libm = "/lib/x86_64-linux-gnu/libm.so.6";
+    let outcome = program(&["printenv", "LD_PRELOAD"]).env("LD_PRELOAD", libm).plain();
+    assert_eq!(outcome.stdout, format!("{}:{libm}\n", shim().display()));
+    let own = command().to_string_lossy().into_owned();
+    let nested = run(&[&own, "run", "printenv", "LD_PRELOAD"]);
+    assert_eq!(nested.stdout, format!("{}\n", shim().display()), "once is enough");
+}
+
+#[test]
+fn shim_that_cannot_be_preloaded_is_said_and_nothing_is_run() {
+    let folder = scratch("a folder");
+    fs::create_dir(&folder).unwrap();
+    let spaced = folder.join("libp2pshim.so");
+    symlink(shim(), &spaced).unwrap();
+    let libm = "/lib/x86_64-linux-gnu/libm.so.6".to_owned();
+    for (library, expected) in [
+        (spaced.to_string_lossy().into_owned(), "a space or a colon ends a path"),
+        ("/nonexistent.so".to_owned(), "/nonexistent.so"),
+        (libm, "not the shim"),
+    ] {
+        let outcome = run(&["--library", &library, "echo", "run"]);
+        assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""));
+        assert!(said(&outcome).contains(expected), "{}", said(&outcome));
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn end_of_the_program_is_the_commands() {
+    for (script, status) in [
+        ("exit 0", "exit status: 0"),
+        ("exit 7", "exit status: 7"),
+        ("exit 255", "exit status: 255"),
+        ("kill -TERM $$", "signal: 15 (SIGTERM)"),
+        ("kill -KILL $$", "signal: 9 (SIGKILL)"),
+        // Without a second core file.
+        ("ulimit -c 0; kill -ABRT $$", "signal: 6 (SIGABRT)"),
+    ] {
+        let outcome = run(&["sh", "-c", script]);
+        assert_eq!(outcome.status, status, "{script}");
+        assert_eq!((said(&outcome).as_str(), outcome.stderr.as_str()), ("", ""), "{script}");
+    }
+}
+
+#[test]
+fn program_that_cannot_be_started_is_said() {
+    let folder = scratch("programs");
+    fs::create_dir(&folder).unwrap();
+    let file = |name: &str, text: &str, mode: u32| {
+        let file = folder.join(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        file.to_string_lossy().into_owned()
+    };
+    for (name, status, expected) in [
+        ("no-such-program".to_owned(), 127, "no-such-program: there is no program of that name on PATH"),
+        ("./no-such-program".to_owned(), 127, "./no-such-program: there is no such file"),
+        ("Cargo.toml".to_owned(), 127, "did you mean ./Cargo.toml?"),
+        (file("plain", "text", 0o600), 126, "may not be executed"),
+        (folder.to_string_lossy().into_owned(), 126, "is a folder"),
+        (file("orphan", "#!/nonexistent/sh\n", 0o700), 126, "is there, but not the interpreter"),
+    ] {
+        let outcome = run(&[&name]);
+        assert_eq!(outcome.status, format!("exit status: {status}"), "{name}: {}", said(&outcome));
+        assert!(said(&outcome).contains(expected), "{name}: {}", said(&outcome));
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn static_program_runs_and_is_warned_of_and_a_script_is_not() {
+    let (source, program) = (scratch("static.c"), scratch("static"));
+    fs::write(&source, "int main(void) { return 3; }\n").unwrap();
+    let built = Command::new("gcc").arg("-static").arg(&source).arg("-o").arg(&program).output().unwrap();
+    if built.status.success() {
+        let outcome = run(&[&program.to_string_lossy()]);
+        assert_eq!(outcome.status, "exit status: 3");
+        assert!(said(&outcome).contains("is a static program: LD_PRELOAD has no effect"), "{}", said(&outcome));
+        fs::remove_file(program).unwrap();
+    } else {
+        println!("skipped: no static C library to link with");
+    }
+    fs::remove_file(source).unwrap();
+    let script = scratch("script");
+    fs::write(&script, "#!/usr/bin/env sh\nexit 4\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    // By another process: one that has had the file open for writing may keep it from being run.
+    let outcome = run(&["sh", "-c", "\"$0\"", &script.to_string_lossy()]);
+    assert_eq!((outcome.status.as_str(), said(&outcome).as_str()), ("exit status: 4", ""));
+    fs::remove_file(script).unwrap();
+}
+
+#[test]
+fn program_that_changes_its_user_is_warned_of() {
+    let program = scratch("setuid");
+    fs::copy("/bin/true", &program).unwrap();
+    let changed = std::os::unix::fs::chown(&program, Some(12345), None);
+    if changed.is_err() {
+        println!("skipped: only root can give a file to another user");
+    } else {
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        let outcome = run(&[&program.to_string_lossy()]);
+        assert!(said(&outcome).contains("runs with the rights of another user"), "{}", said(&outcome));
+    }
+    fs::remove_file(program).unwrap();
+}
+
+#[test]
+fn simulated_gpus_are_as_many_as_asked_for() {
+    let case = path("target/c-tests/all_pairs-12").to_string_lossy().into_owned();
+    let three = run(&["--sim", "3", &case]);
+    three.assert_success();
+    let two = run(&["--sim", "2", &case]);
+    two.assert_success();
+    assert!(three.stdout.lines().count() > two.stdout.lines().count(), "{}{}", three.stdout, two.stdout);
+    let traced = run(&["--sim", "2", "--log", "trace", &case]);
+    assert!(traced.shim.iter().any(|line| line.contains("cudaMemcpyPeer")), "{:?}", traced.shim);
+    assert_eq!(traced.stdout, two.stdout);
+}
+
+#[test]
+fn simulated_gpus_that_are_not_there_are_said() {
+    let folder = scratch("alone");
+    fs::create_dir(&folder).unwrap();
+    let alone = folder.join("p2pshim");
+    fs::copy(command(), &alone).unwrap();
+    let library = shim().to_string_lossy().into_owned();
+    let arguments = ["run", "--library", &library, "--sim", "2", "true"];
+    let outcome = arguments.iter().fold(Program::new(&alone), |program, argument| program.arg(*argument)).plain();
+    assert_eq!(outcome.status, "exit status: 125");
+    assert!(said(&outcome).contains("simulated GPUs are not there: no libcuda.so.1 in "), "{}", said(&outcome));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn children_get_the_shim_too() {
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let outcome =
+        run(&["--sim", "2", "--log", "trace", "sh", "-c", "\"$0\" >/dev/null & \"$0\" >/dev/null; wait", &case]);
+    outcome.assert_success();
+    let processes = outcome.shim.iter().filter(|line| line.contains(" cudaMemcpyPeer("));
+    let processes: std::collections::BTreeSet<_> = processes.filter_map(|line| line.split(' ').nth(2)).collect();
+    assert_eq!(processes.len(), 2, "{:?}", outcome.shim);
+}
+
+#[test]
+fn trace_has_a_file_for_each_process_in_a_folder_that_is_made() {
+    let folder = scratch("traces");
+    let deep = folder.join("of/a/run");
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let script = "cd / && { \"$0\" & \"$0\" & wait; } >/dev/null";
+    let outcome = run(&["--sim", "2", "--trace", &deep.to_string_lossy(), "sh", "-c", script, &case]);
+    outcome.assert_success();
+    outcome.assert_silent();
+    assert_eq!(fs::read_dir(&deep).unwrap().count(), 2);
+    assert_eq!(fs::metadata(&deep).unwrap().permissions().mode() & 0o777, 0o700);
+    fs::remove_dir_all(folder).unwrap();
+    let outcome = run(&["--trace", "/proc/no-such", "echo", "run"]);
+    assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""));
+    assert!(said(&outcome).contains("the folder of the trace, /proc/no-such, cannot be made: "), "{}", said(&outcome));
+}
+
+/// With a report, and temporary files in a folder of its own, which it has to leave empty.
+fn reported(arguments: &[&str]) -> Outcome {
+    let temporary = scratch("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let program = Program::new(command()).arg("run").env("TMPDIR", temporary.to_string_lossy());
+    let outcome = arguments.iter().fold(program, |program, argument| program.arg(*argument)).plain();
+    // Fails if anything is left.
+    fs::remove_dir(temporary).unwrap();
+    outcome
+}
+
+#[test]
+fn report_comes_at_the_end_on_standard_error_and_nothing_is_left() {
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let outcome = reported(&["--sim", "2", &case]);
+    outcome.assert_success();
+    assert!(outcome.stderr.contains("4.2 MB") && outcome.stderr.contains("direct"), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, run(&["--sim", "2", &case]).stdout);
+    let killed = reported(&["--sim", "2", "sh", "-c", "\"$0\" >/dev/null; kill -KILL $$", &case]);
+    assert_eq!(killed.status, "signal: 9 (SIGKILL)");
+    assert!(killed.stderr.contains("4.2 MB"), "{}", killed.stderr);
+}
+
+#[test]
+fn report_of_a_program_that_copies_nothing_says_so() {
+    let outcome = reported(&["sh", "-c", "exit 7"]);
+    assert_eq!(outcome.status, "exit status: 7");
+    assert_eq!(said(&outcome), "p2pshim: nothing to report: no process has called an intercepted function");
+    assert_eq!(reported(&["no-such-program"]).status, "exit status: 127");
+}
+
+#[test]
+fn report_is_of_this_run_alone_where_traces_stay() {
+    let folder = scratch("kept");
+    let kept = folder.to_string_lossy().into_owned();
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let first = reported(&["--sim", "2", "--trace", &kept, &case]);
+    let second = reported(&["--sim", "2", "--trace", &kept, &case]);
+    for outcome in [&first, &second] {
+        assert!(outcome.stderr.contains("4.2 MB") && !outcome.stderr.contains("8.4 MB"), "{}", outcome.stderr);
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// A program that says which of these signals it gets, for so many seconds.
+const COUNTS: &str = "\
+import os, signal, sys, time
+def say(text):
+    os.write(1, text.encode() + b'\\n')
+signals = [getattr(signal, 'SIG' + name) for name in sys.argv[1].split(',')]
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+say('ready')
+end = time.monotonic() + float(sys.argv[2])
+while (left := end - time.monotonic()) > 0:
+    # Taken as it comes: a handler of Python's runs once for two that come close together.
+    if (found := signal.sigtimedwait(signals, left)) is not None:
+        say('got ' + signal.Signals(found.si_signo).name)
+say('end')
+sys.exit(9)
+";
+
+#[test]
+fn signals_to_the_command_reach_the_program_once() {
+    let script = "\
+import signal, subprocess, sys, time
+names = 'HUP,INT,QUIT,TERM,USR1,USR2,WINCH,TSTP'
+arguments = [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], names, '3']
+run = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+assert run.stdout.readline() == 'ready\\n'
+for name in names.split(','):
+    run.send_signal(getattr(signal, 'SIG' + name))
+    time.sleep(0.1)
+print(run.stdout.read().replace('\\n', ' ') + str(run.wait()))
+";
+    let expected =
+        "got SIGHUP got SIGINT got SIGQUIT got SIGTERM got SIGUSR1 got SIGUSR2 got SIGWINCH got SIGTSTP end 9\n";
+    assert_eq!(python(script, &[COUNTS]), expected);
+}
+
+#[test]
+fn signals_that_are_ignored_stay_ignored() {
+    let script = "\
+import signal, subprocess, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+run = subprocess.Popen([sys.argv[1], 'run', 'sh', '-c', 'echo ready; sleep 1; echo end'], stdout=subprocess.PIPE, text=True,
+                       restore_signals=False)
+assert run.stdout.readline() == 'ready\\n'
+run.send_signal(signal.SIGHUP)
+print(run.stdout.read().strip(), run.wait())
+";
+    assert_eq!(python(script, &[]), "end 0\n");
+}
+
+#[test]
+fn program_that_tells_its_group_gets_it_once() {
+    let script = "\
+import subprocess, sys
+program = '''
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+os.kill(0, signal.SIGUSR1)
+while signal.sigtimedwait([signal.SIGUSR1], 0.5):
+    print('got', flush=True)
+'''
+print(subprocess.run([sys.argv[1], 'run', 'python3', '-c', program], start_new_session=True, capture_output=True).stdout)
+";
+    assert_eq!(python(script, &[]), "b'got\\n'\n");
+}
+
+/// Starts the command on a terminal of its own, types, and prints what came back.
+const ON_A_TERMINAL: &str = "\
+import os, pty, signal, sys, time
+process, terminal = pty.fork()
+if process == 0:
+    os.execv(sys.argv[1], [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], sys.argv[3], '1'])
+seen = b''
+def read():
+    global seen
+    try:
+        part = os.read(terminal, 4096)
+    except OSError:
+        part = b''
+    seen += part
+    return part
+while b'ready' not in seen and read():
+    pass
+";
+
+#[test]
+fn keys_of_the_terminal_reach_the_program_once() {
+    let script = format!(
+        "{ON_A_TERMINAL}
+os.write(terminal, b'\\x03')
+time.sleep(0.2)
+os.write(terminal, b'\\x1c')
+while read():
+    pass
+status = os.waitpid(process, 0)[1]
+print(seen.count(b'got SIGINT'), seen.count(b'got SIGQUIT'), os.waitstatus_to_exitcode(status))
+"
+    );
+    assert_eq!(python(&script, &[COUNTS, "INT,QUIT"]), "1 1 9\n");
+}
+
+#[test]
+fn terminal_stops_command_and_program_and_both_go_on() {
+    // As a shell does it: a session's first process cannot be stopped by its terminal, so the command is a job of one.
+    let script = "\
+import os, pty, signal, sys, time
+reader, writer = os.pipe()
+shell, terminal = pty.fork()
+if shell == 0:
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    job = os.fork()
+    if job == 0:
+        os.setpgid(0, 0)
+        os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        os.execv(sys.argv[1], [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], 'USR1', '1'])
+    status = os.waitpid(job, os.WUNTRACED)[1]
+    os.write(writer, b'stopped ' if os.WIFSTOPPED(status) else b'not stopped ')
+    os.killpg(job, signal.SIGCONT)
+    os.write(writer, b'%d' % os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
+    os._exit(0)
+seen = b''
+while b'end' not in seen:
+    seen += os.read(terminal, 4096)
+    if b'ready' in seen and b'^Z' not in seen:
+        os.write(terminal, b'\\x1a')
+os.waitpid(shell, 0)
+print(os.read(reader, 100).decode())
+";
+    assert_eq!(python(script, &[COUNTS]), "stopped 9\n");
+}
+
+#[test]
+fn help_tells_each_option_examples_and_exit_status() {
+    let help = run(&["--help"]);
+    help.assert_success();
+    let options = Program::new(command()).arg("options").plain().stdout;
+    let names = options.lines().filter_map(|line| line.strip_prefix("P2PSHIM_")?.split('=').next());
+    for name in names {
+        let long = format!("--{} ", name.to_ascii_lowercase().replace('_', "-"));
+        assert!(help.stdout.contains(&long) && help.stdout.contains(&format!("P2PSHIM_{name}")), "{long}");
+    }
+    for title in ["Examples:", "Exit status:", "Signals:"] {
+        assert!(help.stdout.contains(title), "{}", help.stdout);
+    }
+    assert!(!help.stdout.contains('\u{1b}'), "colours are for terminals");
+}
