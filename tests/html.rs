@@ -12,7 +12,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{path, scratch};
+use support::{Program, path, scratch};
 
 /// Runs tests/html/check.py. What it prints is shown if the test fails; its last line always, past the capture of output.
 fn check(arguments: &[&str]) -> bool {
@@ -46,6 +46,18 @@ fn make_pages(folder: &Path) {
     }
 }
 
+/// Puts what `p2pshim report` makes of a program's trace into the folder: `real.json`, and the page.
+fn report_of_a_program(folder: &Path) {
+    let traces = scratch("traces");
+    let program = Program::case("multithreaded-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_LOG", "off");
+    program.env("P2PSHIM_TRACE", traces.to_string_lossy()).preloaded().assert_success();
+    let (json, page) = (folder.join("real.json"), folder.join("real.html"));
+    let mut report = Command::new(support::command());
+    report.arg("report").arg(&traces).arg("--json=".to_owned() + json.to_str().unwrap()).arg("--html").arg(page);
+    assert!(report.status().unwrap().success());
+    fs::remove_dir_all(traces).unwrap();
+}
+
 #[test]
 fn page_policy_allows_its_own_style_and_script() {
     assert!(check(&["hashes"]), "P2PSHIM_UPDATE=1 writes them anew");
@@ -62,6 +74,7 @@ fn page_in_a_browser_shows_what_the_samples_hold() {
     let name = folder.to_str().unwrap();
     assert!(check(&["samples", name]));
     make_pages(&folder);
+    report_of_a_program(&folder);
     let right = check(&["pages", name, &browser]);
     fs::remove_dir_all(&folder).unwrap();
     assert!(right, "a check failed");

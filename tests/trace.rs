@@ -176,6 +176,19 @@ fn forked_children_leave_the_file_alone() {
 }
 
 #[test]
+fn program_that_is_started_in_its_place_has_a_file_of_its_own() {
+    let folder = Folder::new();
+    let program = Program::case("exec_again-12");
+    let outcome = traced(&program, &folder);
+    outcome.assert_same_as(&program.plain(), "traced");
+    let traces = folder.traces();
+    let copies = |trace: &Trace| returned_by_thread(trace, "cudaMemcpyPeer").values().sum::<u64>();
+    // Names sort by time.
+    assert_eq!(traces.iter().map(copies).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(traces[0].process(), traces[1].process());
+}
+
+#[test]
 fn folder_that_cannot_be_written_to_is_said_once_and_the_program_goes_on() {
     let file = scratch("a-file");
     fs::write(&file, "").unwrap();

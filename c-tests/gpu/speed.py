@@ -8,6 +8,7 @@ from statistics import median
 from harness import BUILD, HERE, Failed, Run, build, judge, report, table
 
 ROUNDS = 5
+ROUNDS_OF_COST = 9  # what differs by tens of nanoseconds takes more
 
 LEAST_DIRECT = 0.99  # bandwidth of a program that never enables, preloaded, to that of one that does
 MOST_SMALL = 1.10  # time until a small copy is complete, likewise; 1.05 is noise
@@ -28,10 +29,10 @@ def medians(rounds, keys):
     return {key: [median(column) for column in zip(*values)] for key, values in lines.items()}
 
 
-def alternate(programs):
-    """Runs the programs in turn, for ROUNDS rounds: a drift of the machine then meets all of them."""
+def alternate(programs, rounds=ROUNDS):
+    """Runs the programs in turn, round by round: a drift of the machine then meets all of them."""
     answers = {name: [] for name in programs}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, (command, options) in programs.items():
             answers[name].append(Run(command, trace=False, **options).numbers())
     return answers
@@ -196,6 +197,8 @@ def trace_cost():
     traces = {"preload": True, "P2PSHIM_TRACE": str(BUILD / "traces"), "P2PSHIM_TRACE_LIMIT": "4G"}
     programs = {
         "plain": ([program, "small"], {}),
+        "P2PSHIM=off": ([program, "small"], {"preload": True, "P2PSHIM": "off"}),
+        "VALIDATE=off": ([program, "small"], {"preload": True, "P2PSHIM_VALIDATE": "off"}),
         "preloaded": ([program, "small"], {"preload": True}),
         "traced": ([program, "small"], traces),
         "GPU_TIMING=off": ([program, "small"], {**traces, "P2PSHIM_GPU_TIMING": "off"}),
@@ -207,9 +210,9 @@ def trace_cost():
             programs[f"CUPTI {how}"] = ([program, "small"], {"CUDA_INJECTION64_PATH": str(library), "CUPTI_TRACES": how})
     else:
         report("skipped", "trace_cost, CUPTI", "there is no cupti.h and libcupti.so under /usr/local/cuda*")
-    answers = {name: medians(rounds, 2)[0, 1] for name, rounds in alternate(programs).items()}
+    answers = {name: medians(rounds, 2)[0, 1] for name, rounds in alternate(programs, ROUNDS_OF_COST).items()}
     plain = answers["plain"]
-    print(f"        cudaMemcpyPeerAsync of 4 bytes, ns a call: median and mean of rows of 200; medians of {ROUNDS} runs")
+    print(f"        cudaMemcpyPeerAsync of 4 bytes, ns a call: median and mean of rows of 200; medians of {ROUNDS_OF_COST} runs")
     table([["", *answers]] + [[what, *(f"{answer[column]:.0f} ({answer[column] / plain[column]:.3f})"
                                        for answer in answers.values())] for column, what in enumerate(("median", "mean"))])
     ratios = [mine / theirs for mine, theirs in zip(answers["traced"], plain)]

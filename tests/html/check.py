@@ -326,13 +326,31 @@ def nasty(t):
     t.equal("nasty: and nothing leaves the machine", b.requests(), [])
 
 
+def real(t):
+    """What the command made of a program's trace: page and model speak of the same."""
+    report = json.loads((t.folder / "real.json").read_text())
+    t.open("real")
+    t.quiet("real")
+    between = [pair for pair in report["pairs"] if pair["src"] != pair["dst"] and pair["bytes"]]
+    t.check("real: the program's pairs are there", len(between) >= 2, report["pairs"])
+    t.check("real: so are its functions, findings, errors and decisions",
+            all(report[part] for part in ("functions", "findings", "errors", "decisions", "files", "gpus")))
+    t.check("real: the verdict is about staged copies", "Staged" in t.texts("#verdict .tag") or "Slow" in t.texts("#verdict .tag"),
+            t.texts("#verdict .tag"))
+    shown = t.browser.js("document.getElementById('main').textContent")
+    for name in {part["name"] for part in report["functions"]} | {part["rule"] for part in report["findings"]}:
+        t.check(f"real: {name} is shown", name in shown)
+    t.check("real: nothing is undefined", "undefined" not in shown and "NaN" not in shown)
+    t.picture("real-light")
+
+
 def pages(folder, program, pictures=None):
     if pictures:
         pathlib.Path(pictures).mkdir(parents=True, exist_ok=True)
     with Browser(program) as browser:
         t = Checks(browser, folder, pictures)
         begun = time.monotonic()
-        for part in (two, phone, eight, hang, sixty_four, hosts, others, nasty):
+        for part in (two, phone, eight, hang, sixty_four, hosts, others, nasty, real):
             part(t)
     print(f"html: {t.done - t.failed} of {t.done} checks passed, {time.monotonic() - begun:.0f} s")
     sys.exit(1 if t.failed else 0)

@@ -1,0 +1,24 @@
+/*
+ * A copy, then the program again in the same process (execv), which makes two.
+ */
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include "check.h"
+
+int main(int argc, char **argv)
+{
+    void *to, *from;
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMalloc(&to, 64));
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMalloc(&from, 64));
+    SHOW(cudaMemcpyPeer(to, 1, from, 0, 64));
+    fflush(stdout);
+    if (argc == 1) {
+        execv("/proc/self/exe", (char *[]){argv[0], "again", NULL});
+        return 1;
+    }
+    SHOW(cudaMemcpyPeer(to, 1, from, 0, 64));
+    return 0;
+}
