@@ -1,4 +1,5 @@
 # Benchmarks: `make bench` measures what the shim costs the host and fails if that exceeds the limits.
+# `make bench BENCH_ROUTES="runtime driver"` measures only some of the ways that a call takes.
 
 BENCH := target/bench
 BENCH_SHIM ?= target/release/libp2pshim.so
@@ -7,7 +8,7 @@ BENCH_LIBRARY := -shared -fPIC
 
 .PHONY: bench bench-programs
 bench: shim bench-programs
-	benches/host-cost $(BENCH) $(BENCH_SHIM)
+	benches/host-cost $(BENCH) $(BENCH_SHIM) $(BENCH_ROUTES)
 
 bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 libjump_only.so liblttng_wrapper.so call_cost start_cost)
 
