@@ -1,4 +1,5 @@
 # Benchmarks: `make bench` measures what the shim costs the host and fails if that exceeds the limits.
+# `make bench BENCH_ROUTES="runtime driver"` measures only some of the ways that a call takes.
 
 BENCH := target/bench
 BENCH_SHIM ?= target/release/libp2pshim.so
@@ -7,9 +8,9 @@ BENCH_LIBRARY := -shared -fPIC
 
 .PHONY: bench bench-programs
 bench: shim bench-programs
-	benches/host-cost $(BENCH) $(BENCH_SHIM)
+	benches/host-cost $(BENCH) $(BENCH_SHIM) $(BENCH_ROUTES)
 
-bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 libjump_only.so call_cost start_cost)
+bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 libjump_only.so liblttng_wrapper.so call_cost start_cost)
 
 $(BENCH):
 	mkdir -p $@
@@ -22,6 +23,12 @@ $(BENCH)/libcuda.so.1: benches/null_driver.c benches/null_cuda.h | $(BENCH)
 
 $(BENCH)/libjump_only.so: benches/jump_only.c benches/null_cuda.h | $(BENCH)
 	$(BENCH_CC) $(BENCH_LIBRARY) $< -ldl -o $@
+
+# Only where there is LTTng-UST with the names that it has had since 2.13; without, host-cost says so.
+LTTNG_PROBE := \#include <lttng/tracepoint.h>\n\#ifndef LTTNG_UST_TRACEPOINT_EVENT\n\#error\n\#endif\n
+HAS_LTTNG = printf '$(LTTNG_PROBE)' | $(CC) -E -o /dev/null - 2>/dev/null
+$(BENCH)/liblttng_wrapper.so: benches/lttng_wrapper.c benches/lttng_copies.h benches/null_cuda.h | $(BENCH)
+	if $(HAS_LTTNG); then $(BENCH_CC) $(BENCH_LIBRARY) -Ibenches $< -llttng-ust -ldl -o $@; fi
 
 # Bound before it runs, and as PIE: so the address of a linked function is that of the code called.
 $(BENCH)/call_cost: benches/call_cost.c benches/null_cuda.h $(BENCH)/libcudart.so.12 $(BENCH)/libcuda.so.1
