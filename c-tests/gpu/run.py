@@ -6,6 +6,7 @@ tables, and a summary; exits with 0 only if no check failed.
 """
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 import speed
-from harness import BUILD, HERE, at_once, build, check, judge, report, results
+from harness import BUILD, HERE, Run, at_once, build, check, judge, report, results
 
 COPIES = ["cudaMemcpyPeer", "cudaMemcpyPeerAsync", "cudaMemcpy3DPeer", "cudaMemcpy3DPeerAsync"]
 TABLE = HERE / "conformance.tsv"
@@ -27,6 +28,7 @@ MEASURE_ROWS = ["--only", os.environ["MEASURE_ROWS"]] if os.environ.get("MEASURE
 CONFORMANCE_ROWS = os.environ.get("CONFORMANCE_ROWS") or ("1-999" if len(sys.argv) > 1 else "1-70")
 MOST_SECONDS = 1.1  # of a row in one way
 JOBS = 12  # rows at a time
+LEAST_DOCTOR = 0.9  # bandwidth of a pair as the doctor finds it, to what a program with access enabled measures
 OFF = {"P2PSHIM_ACCESS": "off"}
 APP = {"P2PSHIM_ACCESS": "app"}
 
@@ -167,6 +169,20 @@ def driver_api():
     same("driver_api", [build("cases/driver_api.c", "shared"), "no-null-pointers"], ["cuMemcpyPeer", "cuMemcpyPeer_ptds"])
 
 
+def doctor():
+    """What the doctor says of this machine; its pairs must be proven, and no slower than the program that measures."""
+    done = subprocess.run([HERE / "p2pshim", "doctor"], capture_output=True, text=True, timeout=100)
+    print(done.stdout)
+    json_run = subprocess.run([HERE / "p2pshim", "doctor", "--json"], capture_output=True, text=True, timeout=100)
+    pairs = json.loads(json_run.stdout)["pairs"] if json_run.returncode == 0 else []
+    measured = {(int(src), int(dst)): speed for src, dst, speed, *_ in
+                Run([build("bandwidth.c"), "enables"]).numbers()}
+    least = min((pair["gb_per_s"] / measured[pair["from"], pair["to"]] for pair in pairs), default=0)
+    judge(done.returncode == 0 and len(pairs) == len(measured) and least >= LEAST_DOCTOR, "doctor",
+          f"{len(pairs)} pairs proven, with at least {least:.3f} of the bandwidth that a program measures, limit {LEAST_DOCTOR}"
+          if pairs else f"ends with {done.returncode}: {done.stderr}")
+
+
 def pointers():
     run, = at_once(([build("pointers.c")], {}))
     judge(run.status == 0, "driver hands out what it exports", run.out.strip())
@@ -197,6 +213,7 @@ def main():
                         speed.trace_bandwidth):
         check(measurement.__name__, measurement)
 
+    check("doctor", doctor)
     check("hidden", hidden)
     check("captured_copies", captured)
     for name in ("guide_sample", "four_copies_sizes", "multithreaded", "entry_point"):
