@@ -261,6 +261,9 @@ impl Trace {
                 let [start, end, offset] = [module.start, module.end, module.offset].map(|n| format!("{n:x}"));
                 let strings = [start.as_bytes(), end.as_bytes(), offset.as_bytes(), &module.file];
                 self.note(NoteKind::Module, 0, &strings);
+                if let Some(version) = module.runtime_version() {
+                    self.note(NoteKind::Version, 0, &[b"runtime", version]);
+                }
             }
             *modules = there;
         }
@@ -280,6 +283,12 @@ struct Module {
 }
 
 impl Module {
+    /// Which version it is, if it is a shared runtime of CUDA: what its file's name has behind `libcudart.so.`.
+    fn runtime_version(&self) -> Option<&[u8]> {
+        let name = self.file.rsplit(|&byte| byte == b'/').next()?;
+        name.strip_prefix(b"libcudart.so.").filter(|version| !version.is_empty())
+    }
+
     fn covers(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
@@ -374,6 +383,13 @@ mod tests {
                 .iter()
                 .any(|module| module.covers(open as *const () as u64))
         );
+    }
+
+    #[test]
+    fn runtime_version_is_in_the_file_s_name() {
+        let of = |file: &str| Module { start: 0, end: 1, offset: 0, file: file.as_bytes().to_vec() };
+        assert_eq!(of("/usr/local/cuda/lib64/libcudart.so.12.8.90").runtime_version(), Some(&b"12.8.90"[..]));
+        assert_eq!(of("/usr/lib/libcuda.so.1").runtime_version(), None);
     }
 
     #[test]
