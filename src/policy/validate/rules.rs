@@ -137,7 +137,7 @@ rules! {
     CopyZeroBytes "P2P-copy-zero-bytes" Hazard [101, 201]
         "cudaMemcpyPeer, cudaMemcpyPeerAsync, cuMemcpyPeer, cuMemcpyPeerAsync"
         "Memory Management: bad ordinals, contexts and streams are errors, whatever the size."
-        "A copy of zero bytes succeeds without a look at ordinals, contexts and stream."
+        "A copy of zero bytes succeeds without a look at ordinals and contexts; the runtime does not look at the stream either, but the driver does, and crashes."
         "The bad argument stays unnoticed until the size is not zero, or another release of CUDA looks."
         "Set the argument right, or leave the call out when there is nothing to copy.";
 
@@ -200,14 +200,14 @@ rules! {
     CopyNoContext "P2P-copy-no-context" Error [0, 201]
         "cuMemcpyPeer, cuMemcpyPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
         "Memory Management: without a current context the driver answers invalid context, though both contexts are given."
-        ""
+        "An asynchronous copy on a stream that was created succeeds all the same; on a default stream it is refused, as a synchronous one is."
         "Contexts are current per thread: a new thread has none."
         "Call cuCtxSetCurrent in this thread first.";
 
     CopyDestroyedStream "P2P-copy-destroyed-stream" Error [400, 400]
         "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
         "Memory Management (driver): a stream that is none is answered with invalid handle; the runtime's page does not say."
-        "The library crashes."
+        "The library crashes. A stream that went with its context is answered with 709, context is destroyed."
         "The stream was destroyed before, by the program or with its context, or never was one. The handle may be given to another stream at any time, so that the copy lands there."
         "Destroy streams after the last call that names them, and set the variable to NULL then.";
 
