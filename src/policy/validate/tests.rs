@@ -419,6 +419,26 @@ fn after_box_each_wrong_parameter_has_its_rule() {
 }
 
 #[test]
+fn after_box_of_the_driver_may_be_of_the_host() {
+    let process = Process::new();
+    let of_driver = |kind, host, device| {
+        let mut peer = CUDA_MEMCPY3D_PEER::ZERO;
+        (peer.srcMemoryType, peer.srcHost, peer.srcDevice, peer.srcContext) = (kind, host, device, context(0));
+        (peer.dstMemoryType, peer.dstDevice, peer.dstContext) = (2, memory_of(1), context(1));
+        (peer.srcPitch, peer.dstPitch, peer.WidthInBytes, peer.Height, peer.Depth) = (64, 64, 64, 4, 1);
+        peer
+    };
+    let said = |peer, ret| {
+        let values = [Value::DriverPeer3D(&raw const peer)];
+        let parameters = Parameters::Driver(peer);
+        process.after(&Seen { parameters, ..process.seen(Function::cuMemcpy3DPeer, &values, Some(ret)) })
+    };
+    assert_eq!(said(of_driver(1, 0x1000, 0), 0), []);
+    assert_eq!(said(of_driver(4, 0, 0x1000), 0), []);
+    assert_eq!(said(of_driver(2, 0, 0x1000), 1), [(Rule::CopyHostMemory, Some(1))], "it says that it is of a device");
+}
+
+#[test]
 fn after_box_with_arrays_counts_their_elements() {
     let process = Process::new();
     let array = Array { extent: [256, 16, 4], element: 4 };
