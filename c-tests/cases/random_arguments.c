@@ -58,7 +58,7 @@ enum piece {
     MAPPED,
     MAPPED_NO_RIGHTS,
     PINNED,
-    PAGEABLE, /* no peer copy can have it */
+    PAGEABLE, /* only a box of the driver can have it */
     PIECES,
 };
 
@@ -829,6 +829,37 @@ static CUmemorytype some_type(struct world *w, const char *name)
     return (CUmemorytype)type;
 }
 
+static bool is_any(CUmemorytype type)
+{
+    return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_UNIFIED;
+}
+
+/* Where the rows and slices of a side lie: one after another, if it does not say. */
+static size_t pitch_of(const CUDA_MEMCPY3D_PEER *p, size_t pitch)
+{
+    return pitch == 0 && (p->Height > 1 || p->Depth > 1) ? p->WidthInBytes : pitch;
+}
+
+static size_t rows_of(const CUDA_MEMCPY3D_PEER *p, size_t rows)
+{
+    return rows == 0 && p->Depth > 1 ? p->Height : rows;
+}
+
+/* Pageable memory is as large as a copy says, and what no library knows is pageable memory to it. */
+static bool may_be_pageable(struct world *w, const CUDA_MEMCPY3D_PEER *p, const struct place *place, size_t start, size_t pitch,
+                            size_t rows)
+{
+    const unsigned __int128 slices = (unsigned __int128)(p->Depth - 1) * rows;
+    if (place->at == 0 || p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0)
+        return true;
+    if (place->piece < 0 || start >= left_of(w, place))
+        return false;
+    if (place->piece != PAGEABLE)
+        return true;
+    return p->Depth < SIZE && p->Height < SIZE && p->WidthInBytes < SIZE && pitch < SIZE && rows < SIZE
+           && start + (slices + p->Height - 1) * pitch + p->WidthInBytes <= left_of(w, place);
+}
+
 static void copy_3d_by_driver(struct world *w)
 {
     int code = 0;
@@ -867,8 +898,20 @@ static void copy_3d_by_driver(struct world *w)
         unsigned which = draw(w, sizeof fields / sizeof *fields);
         *fields[which] = spoilt(w, names[which], *fields[which]);
     }
-    stay_inside(w, &src, &p.srcXInBytes, &p.srcY, &p.srcZ, p.srcPitch, p.srcHeight);
-    stay_inside(w, &dst, &p.dstXInBytes, &p.dstY, &p.dstZ, p.dstPitch, p.dstHeight);
+    size_t src_pitch = pitch_of(&p, p.srcPitch), src_rows = rows_of(&p, p.srcHeight);
+    size_t dst_pitch = pitch_of(&p, p.dstPitch), dst_rows = rows_of(&p, p.dstHeight);
+    stay_inside(w, &src, &p.srcXInBytes, &p.srcY, &p.srcZ, src_pitch, src_rows);
+    stay_inside(w, &dst, &p.dstXInBytes, &p.dstY, &p.dstZ, dst_pitch, dst_rows);
+    size_t src_at = (p.srcZ * src_rows + p.srcY) * src_pitch + p.srcXInBytes;
+    size_t dst_at = (p.dstZ * dst_rows + p.dstY) * dst_pitch + p.dstXInBytes;
+    if (is_any(p.srcMemoryType) && !may_be_pageable(w, &p, &src, src_at, src_pitch, src_rows)) {
+        note(w, " srcType=device");
+        p.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    }
+    if (is_any(p.dstMemoryType) && !may_be_pageable(w, &p, &dst, dst_at, dst_pitch, dst_rows)) {
+        note(w, " dstType=device");
+        p.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    }
     switch (draw(w, 32)) {
     case 0:
         note(w, " p=NULL");
@@ -884,12 +927,12 @@ static void copy_3d_by_driver(struct world *w)
         break;
     }
     CUstream stream = form % 2 ? some_stream(w) : NULL;
-    struct moved shape = {.src_at = (p.srcZ * p.srcHeight + p.srcY) * p.srcPitch + p.srcXInBytes,
-                          .dst_at = (p.dstZ * p.dstHeight + p.dstY) * p.dstPitch + p.dstXInBytes,
-                          .src_pitch = p.srcPitch,
-                          .dst_pitch = p.dstPitch,
-                          .src_rows = p.srcHeight,
-                          .dst_rows = p.dstHeight,
+    struct moved shape = {.src_at = src_at,
+                          .dst_at = dst_at,
+                          .src_pitch = src_pitch,
+                          .dst_pitch = dst_pitch,
+                          .src_rows = src_rows,
+                          .dst_rows = dst_rows,
                           .width = p.WidthInBytes,
                           .height = p.Height,
                           .depth = p.Depth};

@@ -74,8 +74,8 @@ pub(crate) fn markdown(table: &str) -> String {
     writeln!(
         text,
         "{} calls, each in a process of its own. For {} of them CUDA 13's documentation gives a code or a choice of codes, \
-         which {} do not answer; about {} it says nothing. More calls wait to be measured, all of the driver: most \
-         asynchronous peer copies, 3D copies, access to pools and to mapped memory (c-tests/conformance-unmeasured.tsv). The table's own words:\n\n```text",
+         which {} do not answer; about {} it says nothing. What waits to be measured is in \
+         c-tests/conformance-unmeasured.tsv. The table's own words:\n\n```text",
         rows.len(),
         rows.len() - silent.len(),
         differing.len(),

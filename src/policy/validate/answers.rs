@@ -11,8 +11,9 @@ use crate::policy::{Driver, Holder};
 /// `cudaErrorStreamCaptureUnsupported`, `cudaErrorStreamCaptureImplicit`.
 const CAPTURE_UNSUPPORTED: Code = Code(900);
 const CAPTURE_IMPLICIT: Code = Code(906);
-/// `CUDA_ERROR_INVALID_HANDLE`.
+/// `CUDA_ERROR_INVALID_HANDLE`, `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
 const INVALID_HANDLE: Code = Code(400);
+const CONTEXT_IS_DESTROYED: Code = Code(709);
 
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it.
 pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
@@ -56,7 +57,9 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     if let Some(finding) = wrong.into_iter().nth(by_code).filter(explains) {
         return finding;
     }
-    if let (INVALID_HANDLE, Some(&Value::Stream(stream))) = (ret, seen.values.last()) {
+    if let (INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(&Value::Stream(stream))) = (ret, seen.values.last())
+        && (ret == INVALID_HANDLE || !is_current_context_gone(driver))
+    {
         return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is no stream (any more)"));
     }
     if (kind, ret) == (Kind::Access, Code::PEER_ACCESS_UNSUPPORTED) {
@@ -73,6 +76,11 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     } else {
         plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
     }
+}
+
+/// Whether the context that is current is none any more.
+fn is_current_context_gone(driver: &impl Driver) -> bool {
+    driver.current_context().is_some_and(|context| driver.context_id(context).is_none())
 }
 
 /// What of a copy was mapped by the program, and is not its own device's to use.

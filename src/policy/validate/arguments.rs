@@ -197,7 +197,7 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
         found.push(Finding::new(Rule::CopyDestroyedStream, layer, format!("stream={stream:#x} was destroyed")));
     }
     if is_of_nothing {
-        return found.into_iter().filter_map(as_of_zero_bytes).collect();
+        return found.into_iter().filter_map(|finding| as_of_zero_bytes(layer, finding)).collect();
     }
     if call.is_empty() {
         return found;
@@ -222,9 +222,11 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
 }
 
 /// What is wrong with a copy of nothing that would be an error else.
-fn as_of_zero_bytes(finding: Finding) -> Option<Finding> {
+fn as_of_zero_bytes(layer: Layer, finding: Finding) -> Option<Finding> {
     match finding.rule {
         Rule::CopyNoContext => Some(finding),
+        // The driver looks at it all the same.
+        Rule::CopyDestroyedStream if layer == Layer::Driver => Some(finding),
         Rule::CopyDeviceOrdinal | Rule::CopyNullContext | Rule::CopyInvalidContext | Rule::CopyDestroyedStream => {
             Some(Finding {
                 rule: Rule::CopyZeroBytes,
@@ -352,9 +354,12 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
                 (Rule::CopyUnknownPointer, "is no memory that CUDA knows")
             };
             let finding = Finding::new(rule, layer, format!("{name}={address:#x} {what}"));
-            // A box may be copied from and to the host, by the documentation.
-            let is_allowed = may_be_host && rule == Rule::CopyHostMemory;
-            add(if is_allowed { finding.without_code() } else { finding });
+            // A box may be copied from and to the host, by the documentation; the runtime refuses it all the same.
+            match (may_be_host && rule == Rule::CopyHostMemory, layer) {
+                (false, _) => add(finding),
+                (true, Layer::Runtime) => add(finding.without_code()),
+                (true, Layer::Driver) => {}
+            }
         }
         // A box may lie there, however the runtime says it to the driver.
         Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_box => {

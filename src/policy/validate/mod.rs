@@ -139,6 +139,9 @@ impl Validate {
     /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking.
     #[inline(always)]
     pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Linear, by: Caller) -> bool {
+        if lacks_context(driver, copy) {
+            return false;
+        }
         if copy.bytes == 0 {
             return self.is_clean_nothing(copy);
         }
@@ -243,11 +246,15 @@ impl Validate {
     }
 
     /// What was destroyed, and has been copied with, is there again, made in a way that is not seen. A copy of nothing is no
-    /// proof of it: nobody looks at its handles.
+    /// proof of it: nobody looks at its handles, but the driver at the stream.
     fn revive(&self, seen: &Seen<'_>) {
-        let Some(call) = PeerCall::new(seen.values, &seen.parameters).filter(|call| !call.is_empty()) else { return };
-        if let Some(stream) = call.stream.filter(|&stream| self.is_destroyed(stream)) {
+        let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return };
+        let is_stream_used = !call.is_empty() || call.is_box || seen.layer() == Layer::Driver;
+        if let Some(stream) = call.stream.filter(|&stream| is_stream_used && self.is_destroyed(stream)) {
             self.facts.streams.forget(stream);
+        }
+        if call.is_empty() {
+            return;
         }
         for side in call.sides {
             if let Given::Array(array) = side.given {
@@ -331,6 +338,12 @@ impl Validate {
     pub(crate) fn times(&self, rule: Rule) -> u64 {
         self.counts.get(rule as usize).map_or(0, |count| count.load(Relaxed))
     }
+}
+
+/// Whether a call of the driver is made without a current context, where that succeeds: a created stream has its own.
+#[inline(always)]
+fn lacks_context(driver: &impl Driver, copy: &Linear) -> bool {
+    matches!((copy.stream, copy.src_at), (Some(3..), Value::Address(_))) && driver.current_context().is_none()
 }
 
 /// Whether the real library may not survive it.

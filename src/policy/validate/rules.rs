@@ -137,7 +137,7 @@ rules! {
     CopyZeroBytes "P2P-copy-zero-bytes" Hazard [101, 201]
         "cudaMemcpyPeer, cudaMemcpyPeerAsync, cuMemcpyPeer, cuMemcpyPeerAsync"
         "Memory Management: bad ordinals, contexts and streams are errors, whatever the size."
-        "A copy of zero bytes succeeds without a look at ordinals, contexts and stream."
+        "A copy of zero bytes succeeds without a look at ordinals and contexts; the runtime does not look at the stream either, but the driver does, and crashes."
         "The bad argument stays unnoticed until the size is not zero, or another release of CUDA looks."
         "Set the argument right, or leave the call out when there is nothing to copy.";
 
@@ -151,7 +151,7 @@ rules! {
     CopyHostMemory "P2P-copy-host-memory" Error [1, 1]
         "all peer copies"
         "Memory Management: dst and src are device pointers."
-        "Pageable memory is refused with invalid value, in 3D copies too, whose documentation allows it."
+        "Pageable memory is refused with invalid value; by the runtime in 3D copies too, whose documentation allows it. The driver's 3D copies accept it as memory of the host, or unified."
         "This address is ordinary memory of the host, which CUDA does not know."
         "Copy from or to the host with cudaMemcpyAsync and cudaMemcpyDefault.";
 
@@ -200,14 +200,14 @@ rules! {
     CopyNoContext "P2P-copy-no-context" Error [0, 201]
         "cuMemcpyPeer, cuMemcpyPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
         "Memory Management: without a current context the driver answers invalid context, though both contexts are given."
-        ""
+        "An asynchronous copy on a stream that was created succeeds all the same; on a default stream it is refused, as a synchronous one is."
         "Contexts are current per thread: a new thread has none."
         "Call cuCtxSetCurrent in this thread first.";
 
     CopyDestroyedStream "P2P-copy-destroyed-stream" Error [400, 400]
         "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
         "Memory Management (driver): a stream that is none is answered with invalid handle; the runtime's page does not say."
-        "The library crashes."
+        "The library crashes. A stream that went with its context is answered with 709, context is destroyed."
         "The stream was destroyed before, by the program or with its context, or never was one. The handle may be given to another stream at any time, so that the copy lands there."
         "Destroy streams after the last call that names them, and set the variable to NULL then.";
 
@@ -251,14 +251,14 @@ rules! {
     Copy3dPitch "P2P-copy3d-pitch" Error [12, 1]
         "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
         "Memory Management: a pitch smaller than the row, or larger than cudaDevAttrMaxPitch, is answered with invalid pitch value (driver: invalid value)."
-        "Answered with invalid value for a pitch that is too large, or where an array takes part."
+        "Answered with invalid value for a pitch that is too large, or where an array takes part. Too large a pitch is accepted where there is a single row; 0 is by the driver."
         "The pitch is counted in bytes, and so is the width of the extent unless an array takes part."
         "Take the pitch that cudaMalloc3D or cudaMallocPitch gave, or bytes per row for memory without padding.";
 
     Copy3dHeight "P2P-copy3d-height" Error [12, 1]
         "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
         "Memory Management: the height of the memory (ysize, srcHeight, dstHeight) tells where the next slice begins; one that is smaller than the extent is an error."
-        "Answered with invalid pitch value by the runtime, invalid value by the driver. The runtime refuses a height that is too small for the only slice as well, with invalid value."
+        "Answered with invalid pitch value by the runtime, invalid value by the driver. The runtime refuses a height that is too small for the only slice as well, with invalid value. The driver accepts 0."
         "Slices would lie inside each other."
         "Set ysize (srcHeight, dstHeight) to the rows of one slice as allocated.";
 
@@ -293,7 +293,7 @@ rules! {
     Copy3dReservedField "P2P-copy3d-reserved-field" Error [0, 1]
         "cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
         "CUDA_MEMCPY3D_PEER: srcLOD and dstLOD must be 0."
-        ""
+        "Accepted."
         "Most often the parameters were not cleared before use, so that other fields are chance values too."
         "Begin with CUDA_MEMCPY3D_PEER p = {0}.";
 

@@ -190,6 +190,11 @@ fn after_errors_of_no_argument_are_told_apart() {
     ] {
         assert_eq!(process.said(RUNTIME, &good(), ret), [(rule, None)], "{ret}");
     }
+    // The stream has gone with its context.
+    assert_eq!(process.said(DRIVER, &good_of_driver(), 709), [(Rule::CopyDestroyedStream, Some(400))]);
+    process.driver.current.set(0x99);
+    assert_eq!(process.said(DRIVER, &good_of_driver(), 709), [(Rule::ErrorUndocumented, None)], "the current one has");
+    process.driver.current.set(context(0));
     let no_devices = Process { driver: Fake { devices: 0, ..Fake::new() }, ..Process::new() };
     assert_eq!(no_devices.said(RUNTIME, &with(good(), 1, Value::Ordinal(99)), 100), [(Rule::ErrorNoDriver, None)]);
 }
@@ -261,6 +266,17 @@ fn is_clean_once_seen_without_asking() {
 }
 
 #[test]
+fn is_clean_not_without_a_current_context_for_the_driver() {
+    let process = Process::new();
+    let nothing = with(good_of_driver(), 4, Value::UInt(0));
+    process.said(DRIVER, &good_of_driver(), 0);
+    assert!(process.is_clean(&good_of_driver()) && process.is_clean(&nothing));
+    process.driver.current.set(0);
+    assert!(!process.is_clean(&good_of_driver()) && !process.is_clean(&nothing));
+    assert_eq!(process.said(DRIVER, &good_of_driver(), 0), [(Rule::CopyNoContext, Some(201))]);
+}
+
+#[test]
 fn before_strict_answers_what_is_documented_and_nothing_else() {
     let process = Process::new();
     process.mode(config::Validate::Strict);
@@ -284,6 +300,28 @@ fn before_strict_answers_what_is_documented_and_nothing_else() {
     assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
     assert_eq!(process.said(RUNTIME, &good(), 0), []);
     assert_eq!(before(RUNTIME, &good()), forward);
+}
+
+#[test]
+fn before_strict_copies_of_nothing_on_destroyed_streams_do_not_reach_the_driver() {
+    let process = Process::new();
+    process.mode(config::Validate::Strict);
+    process.validate.facts().stream_is_gone(STREAM);
+    let nothing = with(good_of_driver(), 4, Value::UInt(0));
+    let before = |function, values: &[Value]| {
+        let (finding, instead) = process.validate.before(&process.driver, &process.seen(function, values, None));
+        (finding.map(|finding| finding.rule), instead)
+    };
+    let refused = (Some(Rule::CopyDestroyedStream), Instead::Answer(Code(400)));
+    assert_eq!(before(DRIVER, &nothing), refused);
+    assert_eq!(
+        before(RUNTIME, &with(good(), 4, Value::UInt(0))),
+        (None, Instead::Forward),
+        "the runtime does not look"
+    );
+    // The driver does, so that the stream is there again when it has not crashed.
+    assert_eq!(process.said(DRIVER, &nothing, 0), []);
+    assert_eq!(before(DRIVER, &nothing), (None, Instead::Forward));
 }
 
 #[test]
@@ -378,6 +416,26 @@ fn after_box_each_wrong_parameter_has_its_rule() {
     }
     let last = cudaMemcpy3DPeerParms { srcPos: cudaPos { x: 0, y: 0, z: 1020 }, ..parms() };
     assert_eq!(said_of(&process, &last, 0), [], "it ends where the allocation ends");
+}
+
+#[test]
+fn after_box_of_the_driver_may_be_of_the_host() {
+    let process = Process::new();
+    let of_driver = |kind, host, device| {
+        let mut peer = CUDA_MEMCPY3D_PEER::ZERO;
+        (peer.srcMemoryType, peer.srcHost, peer.srcDevice, peer.srcContext) = (kind, host, device, context(0));
+        (peer.dstMemoryType, peer.dstDevice, peer.dstContext) = (2, memory_of(1), context(1));
+        (peer.srcPitch, peer.dstPitch, peer.WidthInBytes, peer.Height, peer.Depth) = (64, 64, 64, 4, 1);
+        peer
+    };
+    let said = |peer, ret| {
+        let values = [Value::DriverPeer3D(&raw const peer)];
+        let parameters = Parameters::Driver(peer);
+        process.after(&Seen { parameters, ..process.seen(Function::cuMemcpy3DPeer, &values, Some(ret)) })
+    };
+    assert_eq!(said(of_driver(1, 0x1000, 0), 0), []);
+    assert_eq!(said(of_driver(4, 0, 0x1000), 0), []);
+    assert_eq!(said(of_driver(2, 0, 0x1000), 1), [(Rule::CopyHostMemory, Some(1))], "it says that it is of a device");
 }
 
 #[test]

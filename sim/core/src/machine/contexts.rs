@@ -191,7 +191,10 @@ impl Machine {
         let Some(id) = state.handles.remove(&handle) else { return false };
         state.peers.forget(id);
         state.forget_captures(|gone| gone.context == id);
+        let orphans: Vec<_> =
+            state.streams.values().filter(|stream| stream.context == id).map(|stream| stream.handle).collect();
         state.streams.retain(|_, stream| stream.context != id);
+        state.orphans.extend(orphans);
         state.events.retain(|_, event| event.context != id);
         state.modules.retain(|_, module| module.context != id);
         state.arrays.retain(|_, array| array.storage.owner != Owner::Context(id));

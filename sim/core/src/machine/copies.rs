@@ -14,6 +14,9 @@ use crate::space::{Allocation, Kind, Owner};
 use crate::stream::Stream;
 use crate::work::{Copy, Extent, Fill, Gated, Layout, Path, Work, staging_time};
 
+/// What a program passes for none.
+const NO_ARRAY: ArrayHandle = ArrayHandle(0);
+
 /// What a side of a copy starts at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locus {
@@ -124,7 +127,7 @@ impl Machine {
     /// is looked at.
     pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
         let mut state = self.lock();
-        let stream = state.stream(stream)?;
+        let stream = state.stream_of_peer_copy(stream)?;
         state.refuse_implicit(&stream)?;
         state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
         if request.extent.is_empty() {
@@ -263,7 +266,8 @@ impl State {
     }
 
     fn array_side(&self, handle: ArrayHandle, place: &Place, extent: Extent) -> Result<Side> {
-        let array = self.arrays.get(&handle).ok_or(Error::INVALID_HANDLE)?;
+        let missing = if handle == NO_ARRAY { Error::INVALID_VALUE } else { Error::INVALID_HANDLE };
+        let array = self.arrays.get(&handle).ok_or(missing)?;
         let (pitch, rows) = (array.shape.pitch(), array.shape.height.max(1));
         let place = Place { pitch, rows, ..*place };
         let inside = place.y.checked_add(extent.height).is_some_and(|end| end <= rows);
@@ -391,7 +395,7 @@ impl State {
                 return Ok(context);
             }
             Memory::Device(piece) => piece.device,
-            Memory::Pageable => return Err(Error::INVALID_VALUE),
+            Memory::Pageable => return Ok(current),
         };
         let alive = self.handles.values().copied();
         let there = alive.filter(|id| self.info(*id).is_ok_and(|info| info.device == device));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Machine, PhysicalHandle, State};
-use crate::access::Rights;
+use crate::access::{NO_ACCESS, READ_WRITE, Rights};
 use crate::current;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
@@ -139,8 +139,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Grants or takes a device's rights on all mappings of a range that consists of them.
-    pub fn set_access(&self, base: u64, size: u64, device: usize, flags: u32) -> Result<()> {
+    /// Grants or takes devices' rights on all mappings of a range that consists of them: all of them or, if one cannot be, none.
+    pub fn set_access(&self, base: u64, size: u64, wanted: &[(usize, u32)]) -> Result<()> {
         let mut state = self.lock();
         let end = base.checked_add(size).filter(|end| *end > base).ok_or(Error::INVALID_VALUE)?;
         let (mut covered, mut next) = (Vec::new(), base);
@@ -149,7 +149,8 @@ impl Machine {
             if mapping.base != next || mapping.base + mapping.size > end {
                 return Err(Error::INVALID_VALUE);
             }
-            if device != mapping.device && !self.config.has_path(device, mapping.device) {
+            let has_path = |device| device == mapping.device || self.config.has_path(device, mapping.device);
+            if !wanted.iter().all(|(device, _)| has_path(*device)) {
                 return Err(Error::INVALID_DEVICE);
             }
             covered.push(next);
@@ -157,16 +158,21 @@ impl Machine {
         }
         for base in covered {
             let mapping = state.mappings.mappings.get_mut(&base).ok_or(Error::INVALID_VALUE)?;
-            mapping.rights.set(device, flags);
+            wanted.iter().for_each(|&(device, flags)| mapping.rights.set(device, flags));
         }
         Ok(())
     }
 
-    /// A device's rights on the mapping that an address lies in.
-    pub fn mapped_access(&self, address: u64, device: usize) -> Result<u32> {
+    /// A device's rights on the memory that an address lies in. It need not be mapped by the program: measured of memory of
+    /// another device, to which access was not enabled.
+    pub fn access_at(&self, address: u64, device: usize) -> Result<u32> {
         let state = self.lock();
-        let base = state.mapping_at(address)?.base;
-        Ok(state.mappings.rights(base).map_or(0, |rights| rights.get(device)))
+        let found = state.space.find(address).filter(|found| !found.kind.is_host()).ok_or(Error::INVALID_VALUE)?;
+        Ok(match found.owner {
+            Owner::Context(_) if found.device == device => READ_WRITE,
+            Owner::Context(_) => NO_ACCESS,
+            Owner::Pool(_) | Owner::Mapping => state.rights(found).get(device),
+        })
     }
 }
 

@@ -13,7 +13,7 @@ mod memory;
 mod pools;
 mod streams;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use contexts::{ContextInfo, PrimaryState};
@@ -157,6 +157,8 @@ struct State {
     /// The contexts that a program can name.
     handles: HashMap<ContextHandle, ContextId>,
     streams: HashMap<StreamHandle, Arc<Stream>>,
+    /// Streams that went with their context, which a real driver can tell of them.
+    orphans: HashSet<StreamHandle>,
     events: HashMap<EventHandle, Event>,
     arrays: HashMap<ArrayHandle, Array>,
     captures: Captures,
@@ -184,6 +186,7 @@ impl Machine {
             contexts: BTreeMap::new(),
             handles: HashMap::new(),
             streams: HashMap::new(),
+            orphans: HashSet::new(),
             events: HashMap::new(),
             arrays: HashMap::new(),
             captures: Captures::default(),

@@ -94,17 +94,18 @@ impl Machine {
         Ok(())
     }
 
-    /// Grants or takes a device's rights on all of a pool's memory, also what was allocated before.
-    pub fn set_pool_access(&self, handle: PoolHandle, device: usize, flags: u32) -> Result<()> {
+    /// Grants or takes devices' rights on all of a pool's memory, also what was allocated before: all of them or, if one cannot
+    /// be, none. Its own device keeps them.
+    pub fn set_pool_access(&self, handle: PoolHandle, wanted: &[(usize, u32)]) -> Result<()> {
         let mut state = self.lock();
         let pool = state.pool_mut(handle)?;
-        if pool.device == device {
-            return if flags == READ_WRITE { Ok(()) } else { Err(Error::INVALID_VALUE) };
+        for &(device, flags) in wanted {
+            let is_own = pool.device == device;
+            if if is_own { flags != READ_WRITE } else { !self.config.has_path(device, pool.device) } {
+                return Err(Error::INVALID_DEVICE);
+            }
         }
-        if !self.config.has_path(device, pool.device) {
-            return Err(Error::INVALID_DEVICE);
-        }
-        pool.rights.set(device, flags);
+        wanted.iter().for_each(|&(device, flags)| pool.rights.set(device, flags));
         Ok(())
     }
 

@@ -43,13 +43,18 @@ fn request_3d(copy: &Memcpy3d) -> Result<Request> {
     Ok(Request { dst: place(dst.into())?, src: place(src.into())?, extent })
 }
 
-/// A 3D peer copy and its contexts. Pageable host memory cannot take part, whatever the caller says it is.
+/// A 3D peer copy and its contexts. A pitch or a height of 0 is accepted, as was measured: rows or slices are taken to lie one
+/// after another then.
 fn request_3d_peer(copy: In<Memcpy3d>) -> Result<(Request, [ContextHandle; 2])> {
     let copy = copy.read()?;
     let mut request = request_3d(&copy)?;
+    let Extent { width, height, depth } = request.extent;
     for place in [&mut request.dst, &mut request.src] {
-        if let Host(address) | Any(address) = place.at {
-            place.at = Device(address);
+        if place.pitch == 0 && (height > 1 || depth > 1) {
+            place.pitch = width;
+        }
+        if place.rows == 0 && depth > 1 {
+            place.rows = height;
         }
     }
     Ok((request, [copy.dst.context, copy.src.context].map(ContextHandle)))

@@ -3,7 +3,7 @@
 use p2psim_core::Error;
 use p2psim_core::machine::{MAPPING_GRANULE, PhysicalHandle};
 
-use super::pools::{PINNED, check_access, device_at};
+use super::pools::{PINNED, as_invalid_value, check_access, descriptors_at, device_at};
 use super::require;
 use super::structs::{AccessDescriptor, AllocationProperties, Location};
 use crate::abi::{In, Out};
@@ -57,19 +57,19 @@ api! {
 
     fn cuMemSetAccess(pointer: u64, size: u64, descriptors: In<AccessDescriptor>, count: u64) {
         let machine = machine()?;
-        for index in 0..count as usize {
-            let AccessDescriptor { location, flags } = descriptors.read_nth(index)?;
+        require(count > 0)?;
+        let wanted = descriptors_at(descriptors, count, |AccessDescriptor { location, flags }| {
             check_access(flags)?;
-            machine.set_access(pointer, size, device_at(machine, location)?, flags)?;
-        }
-        Ok(())
+            device_at(machine, location).map_err(as_invalid_value)
+        })?;
+        machine.set_access(pointer, size, &wanted)
     }
 
     fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, pointer: u64) {
         let machine = machine()?;
         let flags = flags.required()?;
         let device = device_at(machine, location.read()?)?;
-        flags.set(machine.mapped_access(pointer, device)?.into());
+        flags.set(machine.access_at(pointer, device)?.into());
         Ok(())
     }
 

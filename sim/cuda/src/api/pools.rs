@@ -12,6 +12,8 @@ use crate::entry::{api, machine, stream};
 pub(crate) const PINNED: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READ`.
+const READ: u32 = 1;
 
 /// The device that a location is; memory of the host is not pooled or mapped here.
 pub(crate) fn device_at(machine: &Machine, location: Location) -> Result<usize> {
@@ -20,6 +22,32 @@ pub(crate) fn device_at(machine: &Machine, location: Location) -> Result<usize> 
         2..=4 => Err(Error::NOT_SUPPORTED),
         _ => Err(Error::INVALID_VALUE),
     }
+}
+
+/// The devices and rights of descriptors, of which there is at least the pointer.
+pub(crate) fn descriptors_at(
+    descriptors: In<AccessDescriptor>,
+    count: u64,
+    check: impl Fn(AccessDescriptor) -> Result<usize>,
+) -> Result<Vec<(usize, u32)>> {
+    require(!descriptors.pointer().is_null())?;
+    let each = (0..count as usize).map(|index| descriptors.read_nth(index).map_err(Error::from));
+    each.map(|descriptor| descriptor.and_then(|it| Ok((check(it)?, it.flags)))).collect()
+}
+
+/// The device that may be granted access to a pool; reading alone cannot be granted.
+fn pool_descriptor(machine: &Machine, AccessDescriptor { location, flags }: AccessDescriptor) -> Result<usize> {
+    if location.kind != ON_DEVICE {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    let device = machine.device(location.number)?;
+    check_access(flags)?;
+    if flags == READ { Err(Error::NOT_SUPPORTED) } else { Ok(device) }
+}
+
+/// Where an ordinal that is no device is an invalid value like others, as was measured.
+pub(crate) fn as_invalid_value(error: Error) -> Error {
+    if error == Error::INVALID_DEVICE { Error::INVALID_VALUE } else { error }
 }
 
 /// `CUmemAccess_flags`: none, reading, both.
@@ -127,18 +155,15 @@ api! {
     fn cuMemPoolSetAccess(pool: u64, descriptors: In<AccessDescriptor>, count: u64) {
         let machine = machine()?;
         machine.refuse_unseen()?;
-        for index in 0..count as usize {
-            let AccessDescriptor { location, flags } = descriptors.read_nth(index)?;
-            check_access(flags)?;
-            machine.set_pool_access(PoolHandle(pool), device_at(machine, location)?, flags)?;
-        }
-        Ok(())
+        machine.set_pool_access(PoolHandle(pool), &[])?;
+        let wanted = descriptors_at(descriptors, count, |descriptor| pool_descriptor(machine, descriptor))?;
+        machine.set_pool_access(PoolHandle(pool), &wanted)
     }
 
     fn cuMemPoolGetAccess(flags: Out<u32>, pool: u64, location: In<Location>) {
         let machine = machine()?;
         let flags = flags.required()?;
-        let device = device_at(machine, location.read()?)?;
+        let device = device_at(machine, location.read()?).map_err(as_invalid_value)?;
         machine.refuse_unseen()?;
         flags.set(machine.pool_access(PoolHandle(pool), device)?);
         Ok(())

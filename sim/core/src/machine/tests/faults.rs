@@ -78,20 +78,20 @@ fn copies_of_pooled_and_mapped_memory_go_wrong_alike() {
     const SIZE: u64 = MAPPING_GRANULE;
     let (rig, plain, there) = faulty("drop:0>1");
     let pool = rig.machine.default_pool(0).unwrap();
-    rig.machine.set_pool_access(pool, 1, crate::READ_WRITE).unwrap();
+    rig.machine.set_pool_access(pool, &[(1, crate::READ_WRITE)]).unwrap();
     let pooled = rig.on(0).allocate_async(SIZE, None, LEGACY).unwrap();
     let physical = rig.machine.create_physical(0, SIZE).unwrap();
     let mapped = rig.machine.reserve_addresses(SIZE).unwrap();
     rig.machine.map(mapped, SIZE, physical).unwrap();
     for device in [0, 1] {
-        rig.machine.set_access(mapped, SIZE, device, crate::READ_WRITE).unwrap();
+        rig.machine.set_access(mapped, SIZE, &[(device, crate::READ_WRITE)]).unwrap();
     }
     for (number, src) in [plain, pooled, mapped].into_iter().enumerate() {
         write(src, &[7]);
         assert_eq!(rig.copied(there, src), 0, "memory {number}");
         assert_eq!(rig.machine.copies(0, 1), (number as u64 + 1, 0));
     }
-    rig.machine.set_access(mapped, SIZE, 1, crate::NO_ACCESS).unwrap();
+    rig.machine.set_access(mapped, SIZE, &[(1, crate::NO_ACCESS)]).unwrap();
     rig.machine.disable_peer(rig.contexts[1]).unwrap();
     assert_eq!(rig.copied(there, mapped), 7);
 }

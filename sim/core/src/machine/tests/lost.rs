@@ -30,7 +30,7 @@ impl Queued {
         let machine = &self.rig.machine;
         let base = machine.reserve_addresses(MAPPING_GRANULE).unwrap();
         machine.map(base, MAPPING_GRANULE, machine.create_physical(0, MAPPING_GRANULE).unwrap()).unwrap();
-        machine.set_access(base, MAPPING_GRANULE, 0, READ_WRITE).unwrap();
+        machine.set_access(base, MAPPING_GRANULE, &[(0, READ_WRITE)]).unwrap();
         base
     }
 
@@ -105,9 +105,9 @@ fn closing_access_ends_queued_direct_copies() {
     let machine = &queued.rig.machine;
     let pool = machine.default_pool(0).unwrap();
     let pooled = machine.allocate_async(512, None, LEGACY).unwrap();
-    machine.set_pool_access(pool, 1, READ_WRITE).unwrap();
+    machine.set_pool_access(pool, &[(1, READ_WRITE)]).unwrap();
     queued.copy(queued.peers, pooled);
-    machine.set_pool_access(pool, 1, NO_ACCESS).unwrap();
+    machine.set_pool_access(pool, &[(1, NO_ACCESS)]).unwrap();
     assert_eq!(queued.end(), Err(Error::LAUNCH_FAILED));
 }
 
@@ -137,7 +137,7 @@ fn closing_access_leaves_other_copies_alone() {
 fn memory_that_nobody_may_write_is_read_only() {
     let queued = Queued::new();
     let (machine, mapped) = (&queued.rig.machine, queued.mapped());
-    machine.set_access(mapped, MAPPING_GRANULE, 0, READ).unwrap();
+    machine.set_access(mapped, MAPPING_GRANULE, &[(0, READ)]).unwrap();
     assert_eq!(queued.rig.on(0).copy(LEGACY, &linear(queued.own, mapped, 8), Completion::Async), Ok(()));
     let into = machine.copy(LEGACY, &linear(mapped, queued.own, 8), Completion::Async);
     assert_eq!(into, Err(Error::INVALID_VALUE));

@@ -42,10 +42,10 @@ fn pool_memory_is_direct_only_where_one_side_reaches_the_others() {
         assert!(!rig.is_direct(there, pooled));
     }
     assert_eq!((rig.access(0, pooled), rig.access(1, pooled)), (READ_WRITE, NO_ACCESS));
-    rig.machine.set_pool_access(pool, 1, READ_WRITE).unwrap();
+    rig.machine.set_pool_access(pool, &[(1, READ_WRITE)]).unwrap();
     assert!(rig.is_direct(there, pooled));
     assert_eq!(rig.access(1, pooled), READ_WRITE);
-    rig.machine.set_pool_access(pool, 1, NO_ACCESS).unwrap();
+    rig.machine.set_pool_access(pool, &[(1, NO_ACCESS)]).unwrap();
     assert!(!rig.is_direct(there, pooled));
     assert_eq!(first_byte(there), 1);
 }
@@ -64,10 +64,10 @@ fn pool_memory_to_plain_memory_follows_the_contexts_of_its_device() {
 fn set_pool_access_checks_device_and_path() {
     let rig = Rig::with(Config { devices: 3, no_path: vec![(1, 0)], ..Config::default() });
     let pool = rig.machine.default_pool(0).unwrap();
-    assert_eq!(rig.machine.set_pool_access(pool, 1, READ_WRITE), Err(Error::INVALID_DEVICE));
-    assert_eq!(rig.machine.set_pool_access(pool, 2, READ_WRITE), Ok(()));
-    assert_eq!(rig.machine.set_pool_access(pool, 0, READ_WRITE), Ok(()));
-    assert_eq!(rig.machine.set_pool_access(pool, 0, NO_ACCESS), Err(Error::INVALID_VALUE));
+    assert_eq!(rig.machine.set_pool_access(pool, &[(1, READ_WRITE)]), Err(Error::INVALID_DEVICE));
+    assert_eq!(rig.machine.set_pool_access(pool, &[(2, READ_WRITE)]), Ok(()));
+    assert_eq!(rig.machine.set_pool_access(pool, &[(0, READ_WRITE)]), Ok(()));
+    assert_eq!(rig.machine.set_pool_access(pool, &[(0, NO_ACCESS)]), Err(Error::INVALID_DEVICE));
     assert_eq!([0, 1, 2].map(|device| rig.machine.pool_access(pool, device).unwrap()), [3, 0, 3]);
     assert_eq!(rig.machine.pool_access(PoolHandle(1), 0), Err(Error::INVALID_VALUE));
 }
@@ -101,7 +101,7 @@ fn created_pool_is_current_until_destroyed_and_lives_as_long_as_its_memory() {
     let pool = machine.create_pool(0).unwrap();
     assert_eq!(machine.set_current_pool(1, pool), Err(Error::INVALID_VALUE));
     machine.set_current_pool(0, pool).unwrap();
-    machine.set_pool_access(pool, 1, READ_WRITE).unwrap();
+    machine.set_pool_access(pool, &[(1, READ_WRITE)]).unwrap();
     let (pooled, there) = (rig.pooled(0, None, 1), rig.memory(1, 0));
     assert_eq!(rig.owner(pooled), Some(crate::Owner::Pool(pool)));
     let from_elsewhere = rig.pooled(1, Some(pool), 1);
@@ -121,7 +121,7 @@ fn reset_ends_pool_memory_and_grants() {
     let rig = Rig::new(2);
     let pool = rig.machine.default_pool(0).unwrap();
     let pooled = rig.pooled(0, None, 1);
-    rig.machine.set_pool_access(pool, 1, READ_WRITE).unwrap();
+    rig.machine.set_pool_access(pool, &[(1, READ_WRITE)]).unwrap();
     rig.machine.reset_primary(0).unwrap();
     assert_eq!(rig.owner(pooled), None);
     assert_eq!(rig.machine.pool_access(pool, 1), Ok(NO_ACCESS));
@@ -151,15 +151,15 @@ fn mapped_memory_needs_rights_and_follows_them() {
     machine.map(base, SIZE, physical).unwrap();
     assert_eq!(machine.map(base + SIZE, SIZE, physical), Err(Error::NOT_SUPPORTED));
     assert_eq!(rig.peer_copy(there, base), Err(Error::INVALID_VALUE));
-    machine.set_access(base, SIZE, 0, READ_WRITE).unwrap();
+    machine.set_access(base, SIZE, &[(0, READ_WRITE)]).unwrap();
     write(base, &[4]);
     rig.on(1).enable_peer(rig.contexts[0], 0).unwrap();
     assert!(!rig.is_direct(there, base));
     assert_eq!(first_byte(there), 4);
-    machine.set_access(base, SIZE, 1, READ_WRITE).unwrap();
+    machine.set_access(base, SIZE, &[(1, READ_WRITE)]).unwrap();
     assert!(rig.is_direct(there, base));
-    assert_eq!(machine.mapped_access(base + 5, 1), Ok(READ_WRITE));
-    assert_eq!(machine.set_access(base, SIZE / 2, 1, READ_WRITE), Err(Error::INVALID_VALUE));
+    assert_eq!(machine.access_at(base + 5, 1), Ok(READ_WRITE));
+    assert_eq!(machine.set_access(base, SIZE / 2, &[(1, READ_WRITE)]), Err(Error::INVALID_VALUE));
     assert_eq!(machine.reservation(base + SIZE), Some((base, 2 * SIZE)));
 
     assert_eq!(machine.retain_physical(base + 1), Ok(physical));
