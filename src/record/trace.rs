@@ -23,10 +23,12 @@ use crate::policy::validate::Rule;
 /// The file of this process, if there is one.
 static TRACE: OnceLock<Trace> = OnceLock::new();
 
+/// Not in [`Trace`], which is made on the stack of whichever thread makes the first call: some have little of it.
+static SITES: Sites = Sites::new();
+
 /// See the module.
 pub(crate) struct Trace {
     writer: Writer,
-    sites: Sites,
     /// Where code is in memory, as far as it is noted.
     modules: Mutex<Vec<Module>>,
     knows_gpus: AtomicBool,
@@ -64,7 +66,6 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
         Ok(writer) => {
             let trace = Trace {
                 writer,
-                sites: Sites::new(),
                 modules: Mutex::new(Vec::new()),
                 knows_gpus: AtomicBool::new(false),
                 extensions: AtomicU64::new(0),
@@ -162,7 +163,7 @@ impl Trace {
     /// The number of a place in the code, if it has one already.
     #[inline(always)]
     pub(crate) fn known_site(&self, address: usize) -> Option<u16> {
-        self.sites.find(address)
+        SITES.find(address)
     }
 
     /// Counts a call for which there is no room, if there is no more room for any.
@@ -194,12 +195,17 @@ impl Trace {
 
     /// Has a thread of ours take space before it is needed, once the program turns out to make many calls: taking it costs
     /// as much as all the rest of recording. It holds back all signals, as whoever begins it does.
+    ///
+    /// A process whose main thread has ended by `pthread_exit` ends with the last of the others, which must not be ours. So
+    /// ours ends first. If it comes too late it is the one that calls `exit`, and so has a stack like any other.
     fn get_help(&self) {
         const MANY: u64 = 4;
-        if self.extensions.fetch_add(1, Relaxed) == MANY {
-            let helper = thread::Builder::new().name("p2pshim-trace".to_owned()).stack_size(64 << 10);
+        /// As much as the C library gives a thread.
+        const STACK_BYTES: usize = 8 << 20;
+        if self.extensions.fetch_add(1, Relaxed) == MANY && !os::main_thread_has_ended() {
+            let helper = thread::Builder::new().name("p2pshim-trace".to_owned()).stack_size(STACK_BYTES);
             // Without it those who call do it themselves.
-            let _ = helper.spawn(|| TRACE.get().map(|trace| trace.writer.stay_ahead()));
+            let _ = helper.spawn(|| TRACE.get().map(|trace| trace.writer.stay_ahead(os::main_thread_has_ended)));
         }
     }
 
@@ -251,7 +257,7 @@ impl Trace {
     pub(crate) fn new_site(&self, address: usize) -> u16 {
         // The lock makes a place get one number only.
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(number) = self.sites.find(address) {
+        if let Some(number) = SITES.find(address) {
             return number;
         }
         let address_64 = address as u64;
@@ -264,7 +270,7 @@ impl Trace {
             }
             *modules = there;
         }
-        let Some(number) = self.sites.add(address) else { return 0 };
+        let Some(number) = SITES.add(address) else { return 0 };
         self.note(NoteKind::Site, number.into(), &[format!("{address:x}").as_bytes()]);
         number
     }

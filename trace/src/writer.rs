@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use std::{ptr, slice};
 
 use crate::layout::{
@@ -296,7 +297,8 @@ impl Writer {
             )));
         }
         make_folder(&options.folder)?;
-        let path = options.folder.join(&options.name);
+        // The program may go elsewhere.
+        let path = std::path::absolute(&options.folder).unwrap_or_else(|_| options.folder.clone()).join(&options.name);
         let file = open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
         Self::map(file, &path, options.limit, most).inspect_err(|_| {
             // Nobody can make anything of it.
@@ -381,8 +383,11 @@ impl Writer {
         is_full
     }
 
-    /// Takes space before it is needed, for as long as the process lives: the work of a thread of its own.
-    pub fn stay_ahead(&self) {
+    /// Takes space before it is needed: the work of a thread of its own. It ends when `is_over` says so, which is asked
+    /// every now and then.
+    pub fn stay_ahead(&self, is_over: impl Fn() -> bool) {
+        /// What the process then lives longer, at most.
+        const OFTEN: Duration = Duration::from_millis(50);
         let mut space = lock(&self.space);
         loop {
             let ready = self.ready.load(Relaxed);
@@ -401,10 +406,15 @@ impl Writer {
                 continue;
             }
             self.is_awaited.store(true, SeqCst);
+            let mut is_idle = false;
             if self.u64_at(header::CHUNKS).load(SeqCst) + AHEAD <= ready {
-                space = self.taken.wait(space).unwrap_or_else(PoisonError::into_inner);
+                let waited = self.taken.wait_timeout(space, OFTEN).unwrap_or_else(PoisonError::into_inner);
+                (space, is_idle) = (waited.0, waited.1.timed_out());
             }
             self.is_awaited.store(false, Relaxed);
+            if is_idle && is_over() {
+                return;
+            }
         }
     }
 
