@@ -881,7 +881,8 @@ impl Call {
     ) {
         /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
         const CAPTURED: Code = Code(900);
-        let (Some(record), Some(trace)) = (running.record, trace::file()) else { return };
+        // A child that was forked inside the call returns from it as well: the record, and all locks, are its parent's.
+        let (Some(record), Some(trace), false) = (running.record, trace::file(), only_forwards()) else { return };
         let end = trace.now();
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
