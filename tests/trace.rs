@@ -249,7 +249,7 @@ fn calls(trace: &Trace) -> Vec<(String, Record)> {
 }
 
 /// Plain, preloaded and traced the same; the trace is whole.
-fn same_with_a_trace(how: &str) {
+fn same_with_a_trace(how: &str) -> Trace {
     let program = Program::case("thread_limits-12").arg(how);
     let (plain, folder) = (program.plain(), Folder::new());
     plain.assert_success();
@@ -259,6 +259,14 @@ fn same_with_a_trace(how: &str) {
     outcome.assert_silent();
     let trace = folder.one_trace();
     assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
+    trace
+}
+
+#[test]
+fn child_without_fork_handlers_leaves_the_records_alone() {
+    let calls = calls(&same_with_a_trace("raw-child"));
+    let of_program = calls.iter().filter(|(_, call)| call.depth == 0).count();
+    assert_eq!(of_program, 3, "{calls:#?}");
 }
 
 #[test]

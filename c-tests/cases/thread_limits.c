@@ -2,13 +2,17 @@
  * thread_limits HOW: what threads of C programs do and the main threads of most do not.
  * stack: the first call of all is made by a thread whose stack is as small as can be.
  * main-ends: the main thread ends by pthread_exit; the process ends, with status 0, with the last of the others.
+ * raw-child: a child that has run no fork handler calls as well.
  * elsewhere: the program goes to another folder, closes all descriptors, and goes on.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -44,6 +48,18 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "main-ends") == 0) {
         REQUIRE(pthread_create(&thread, &attributes, many_calls, NULL) == 0);
         pthread_exit(NULL);
+    } else if (strcmp(argv[1], "raw-child") == 0) {
+        int can = -7;
+        first_call(NULL);
+        fflush(stdout);
+        long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        REQUIRE(child >= 0);
+        for (int i = 0; i < (child == 0 ? 50 : 1); i++)
+            cudaDeviceCanAccessPeer(&can, 0, 1);
+        if (child == 0)
+            _exit(0);
+        REQUIRE(waitpid((pid_t)child, NULL, 0) == child);
+        first_call(NULL);
     } else {
         first_call(NULL);
         REQUIRE(chdir("/") == 0);

@@ -839,6 +839,9 @@ impl Call {
     fn begin_record(self, depth: usize) -> Option<Begun> {
         let address = self.return_address() as usize;
         let trace = trace::file()?;
+        if trace.is_in_a_child() && is_in_a_child() {
+            return None;
+        }
         let site = match trace.known_site(address) {
             Some(site) => site,
             None => unseen(|| trace.new_site(address)),

@@ -154,6 +154,12 @@ impl Trace {
         self.writer.now()
     }
 
+    /// Whether this is a child of the process whose file it is, even one that has run no fork handler.
+    #[inline(always)]
+    pub(crate) fn is_in_a_child(&self) -> bool {
+        self.writer.is_in_a_child()
+    }
+
     /// Compares clocks, if it is time to.
     #[inline(always)]
     pub(crate) fn calibrate_if_due(&self, now: u64) {

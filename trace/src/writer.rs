@@ -251,6 +251,8 @@ pub struct Writer {
     /// When clocks are to be compared again, in ticks.
     calibration_due: AtomicU64,
     calibration: Mutex<(usize, u64)>,
+    /// Not 0, except in children that share no memory.
+    own: &'static AtomicU32,
 }
 
 // SAFETY: the mapping is never undone, and all that several threads write to in it is atomic or under a lock.
@@ -343,6 +345,7 @@ impl Writer {
             notes: Mutex::new(Notes { at: ptr::null_mut(), left: 0 }),
             calibration_due: AtomicU64::new(0),
             calibration: Mutex::new((0, FIRST_CALIBRATION)),
+            own: own()?,
         };
         writer.calibrate(writer.now());
         writer.populate(0, step);
@@ -371,6 +374,12 @@ impl Writer {
             Clock::TimeStampCounter => unsafe { _rdtsc() },
             Clock::Monotonic => nanos(libc::CLOCK_MONOTONIC),
         }
+    }
+
+    /// Whether this is a child of the process whose file it is, however it was made, and must leave it alone.
+    #[inline(always)]
+    pub fn is_in_a_child(&self) -> bool {
+        self.own.load(Relaxed) == 0
     }
 
     /// Counts a call that finds no room, if there is no more room for any.
@@ -635,6 +644,23 @@ fn write_zeros(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
         at += count as u64;
     }
     Ok(())
+}
+
+/// A number in memory that a child finds to be 0, where the system can do that; elsewhere it is as in the parent.
+fn own() -> io::Result<&'static AtomicU32> {
+    const BYTES: usize = 4096;
+    // SAFETY: a new mapping at an address that the system chooses, which is never undone.
+    unsafe {
+        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let page = libc::mmap(ptr::null_mut(), BYTES, rights, kind, -1, 0);
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::madvise(page, BYTES, libc::MADV_WIPEONFORK);
+        let own: &'static AtomicU32 = &*page.cast();
+        own.store(1, Relaxed);
+        Ok(own)
+    }
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
