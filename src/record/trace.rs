@@ -346,6 +346,7 @@ impl Sites {
         (0..Self::REACH).filter_map(move |step| self.slots.get((hash as usize + step) % Self::SLOTS))
     }
 
+    /// A place's number, 0 for one that gets none. None if it has none yet.
     #[inline(always)]
     fn find(&self, address: usize) -> Option<u16> {
         let wanted = address as u64 & Self::ADDRESS;
@@ -356,7 +357,8 @@ impl Sites {
                 _ => {}
             }
         }
-        None
+        // There is no room for it, and will be none: it is not to be looked for again at each call.
+        Some(0)
     }
 
     /// None if there is no room.
@@ -397,5 +399,7 @@ mod tests {
         let added = (0..2 * Sites::SLOTS).filter_map(|n| sites.add(0x10_0000 + 5 * n)).count();
         assert!((Sites::SLOTS / 2..Sites::SLOTS).contains(&added), "{added}");
         assert_eq!(sites.find(0x1234), Some(1));
+        let without = (0..2 * Sites::SLOTS).filter(|n| sites.find(0x10_0000 + 5 * n) == Some(0)).count();
+        assert_eq!(without, 2 * Sites::SLOTS - added, "no place is looked for at each call");
     }
 }
