@@ -178,13 +178,25 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let size = size_of::<T>();
     let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
+    // The calling thread, which lives: of a main thread that has ended by `pthread_exit` there is nothing to read.
     // SAFETY: the kernel writes at most `size` bytes to `value`, and answers EFAULT where `from` is not mapped.
-    match unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) } {
+    match unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: all bytes were written, and the caller promises that they make a `T`.
         done if done == size as isize => Ok(unsafe { value.assume_init() }),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
+}
+
+/// Whether the process's main thread has ended, by `pthread_exit`, and others go on; true as well if the system does not let
+/// us ask. Takes no descriptor, since programs expect to get certain numbers for theirs.
+pub(crate) fn main_thread_has_ended() -> bool {
+    let (mut to, from) = (0u8, 0u8);
+    let local = libc::iovec { iov_base: (&raw mut to).cast(), iov_len: 1 };
+    let remote = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: 1 };
+    // Its number is the process's. A thread that has ended has no memory, though the others have.
+    // SAFETY: one byte each; the kernel only writes to `to`.
+    keep_errno(|| unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) }) != 1
 }
 
 /// What a descriptor referred to: the file behind it, whatever its number. An inode's number is used again, hence the

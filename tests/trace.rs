@@ -264,6 +264,68 @@ fn calls(trace: &Trace) -> Vec<(String, Record)> {
     calls
 }
 
+/// Plain, preloaded and traced the same; the trace is whole.
+fn same_with_a_trace(how: &str) -> Trace {
+    let program = Program::case("thread_limits-12").arg(how);
+    let (plain, folder) = (program.plain(), Folder::new());
+    plain.assert_success();
+    program.preloaded().assert_same_as(&plain, how);
+    let outcome = traced(&program.env("P2PSHIM_SUMMARY", "off"), &folder);
+    outcome.assert_same_as(&plain, how);
+    outcome.assert_silent();
+    let trace = folder.one_trace();
+    assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
+    trace
+}
+
+#[test]
+fn child_without_fork_handlers_leaves_the_records_alone() {
+    let calls = calls(&same_with_a_trace("raw-child"));
+    let of_program = calls.iter().filter(|(_, call)| call.depth == 0).count();
+    assert_eq!(of_program, 3, "{calls:#?}");
+}
+
+#[test]
+fn first_call_on_a_small_stack_is_survived() {
+    same_with_a_trace("stack");
+}
+
+#[test]
+fn main_thread_that_ends_before_others_process_ends_with_them() {
+    same_with_a_trace("main-ends");
+}
+
+#[test]
+fn folder_that_is_relative_is_found_again_from_elsewhere() {
+    same_with_a_trace("elsewhere");
+    let (shim, case, folder) = (support::shim(), support::path("target/c-tests/thread_limits-12"), Folder::new());
+    fs::create_dir(&folder.0).unwrap();
+    let script = format!("cd {}; LD_PRELOAD={} exec {} elsewhere", folder.text(), shim.display(), case.display());
+    let program = Program::new("sh").arg("-c").arg(script).libraries("target/sim/lib");
+    let outcome = program.env("P2PSHIM_TRACE", "there").plain();
+    outcome.assert_success();
+    assert!(outcome.lines.is_empty(), "{:#?}", outcome.lines);
+    let there = Folder(folder.0.join("there"));
+    assert_eq!(there.one_trace().dropped(), 0);
+}
+
+#[test]
+fn summary_that_nobody_reads_or_finds_no_room_ends_no_program() {
+    let (shim, case) = (support::shim(), support::path("target/c-tests/guide_sample-12"));
+    let in_bash = |script: &str| {
+        let set = format!("LD_PRELOAD={} P2PSHIM_SUMMARY=on", shim.display());
+        let script = script.replace("CASE", &format!("env {set} {} > /dev/null", case.display()));
+        Program::new("bash").arg("-c").arg(script).libraries("target/sim/lib").plain()
+    };
+    let unread = in_bash("CASE 2> >(exec 0<&-; sleep 2); exit $?");
+    assert_eq!(unread.status, "exit status: 0", "{unread:#?}");
+    let full = scratch("full");
+    fs::write(&full, vec![0; 4096]).unwrap();
+    let no_room = in_bash(&format!("ulimit -f 1; CASE 2>> {}; exit $?", full.display()));
+    assert_eq!(no_room.status, "exit status: 0", "{no_room:#?}");
+    fs::remove_file(full).unwrap();
+}
+
 #[test]
 fn summary_is_written_once_at_exit_and_only_when_wanted() {
     let lines = |outcome: &Outcome| {

@@ -839,6 +839,9 @@ impl Call {
     fn begin_record(self, depth: usize) -> Option<Begun> {
         let address = self.return_address() as usize;
         let trace = trace::file()?;
+        if trace.is_in_a_child() && is_in_a_child() {
+            return None;
+        }
         let site = match trace.known_site(address) {
             Some(site) => site,
             None => unseen(|| trace.new_site(address)),
@@ -881,7 +884,8 @@ impl Call {
     ) {
         /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
         const CAPTURED: Code = Code(900);
-        let (Some(record), Some(trace)) = (running.record, trace::file()) else { return };
+        // A child that was forked inside the call returns from it as well: the record, and all locks, are its parent's.
+        let (Some(record), Some(trace), false) = (running.record, trace::file(), only_forwards()) else { return };
         let end = trace.now();
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };

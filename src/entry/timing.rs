@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use p2pshim_trace::Begun;
 
-use super::guard::{Call, unseen};
+use super::guard::{Call, only_forwards, unseen};
 use super::thread;
 use crate::api::Function;
 use crate::api::abi::Value;
@@ -97,8 +97,14 @@ impl Call {
     #[cold]
     #[inline(never)]
     fn begin_measuring(self, values: &[Value]) -> Option<Timing> {
+        /// `CU_STREAM_LEGACY`.
+        const LEGACY: usize = 1;
         let &Value::Stream(stream) = values.last()? else { return None };
         let per_thread = self.function().per_thread();
+        // An event there is a barrier of its own: work of other streams that comes later would wait for what came earlier.
+        if stream == LEGACY || stream == 0 && !per_thread {
+            return None;
+        }
         paid_for(|| {
             let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
             let context = (context, RealDriver.context_id(context)?);
@@ -117,6 +123,10 @@ impl Call {
     #[inline(never)]
     pub(crate) fn end_timing(self, timing: Timing, record: Option<Begun>, has_succeeded: bool) {
         let per_thread = self.function().per_thread();
+        // A child that was forked inside the call: all locks are its parent's.
+        if only_forwards() {
+            return;
+        }
         paid_for(|| {
             let is_measured = has_succeeded && record_event(timing.after, timing.stream, per_thread);
             let mut clocks = lock();
@@ -200,23 +210,24 @@ fn give_back(clocks: &mut Clocks, timing: Timing) {
     }
 }
 
-/// Looks at the measurements that have waited longest.
+/// Looks at the measurements that have waited longest. No capture begins meanwhile: to ask about an event may end that of
+/// another thread.
 fn look() {
-    if capture::may_be_under_way() {
-        return;
-    }
-    // Whoever has it looks for us.
-    let mut clocks = match CLOCKS.try_lock() {
-        Ok(clocks) => clocks,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => return,
-    };
-    for _ in 0..LOOKS.min(clocks.pending.len()) {
-        let Some(pending) = clocks.pending.pop_front() else { return };
-        if !settle(&mut clocks, &pending) {
-            clocks.pending.push_back(pending);
+    VALIDATE.facts().beside_no_capture(|| {
+        // Whoever has it looks for us.
+        let mut clocks = match CLOCKS.try_lock() {
+            Ok(clocks) => clocks,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        for _ in 0..LOOKS.min(clocks.pending.len()) {
+            let pending = clocks.pending.pop_front()?;
+            if !settle(&mut clocks, &pending) {
+                clocks.pending.push_back(pending);
+            }
         }
-    }
+        Some(())
+    });
 }
 
 /// Completes a measurement, if it is over.
@@ -240,19 +251,33 @@ fn measured(clocks: &Clocks, timing: Timing) -> Option<(u64, u64)> {
     Some((ticks + trace::ticks(since), nanos))
 }
 
-/// Completes what can be completed, and forgets the rest: a context is about to end, and its events with it.
+/// Completes what can be completed, and forgets the rest: a context is about to end, and its events with it. Those of others
+/// are given back to the driver, since whoever releases a primary context again and again would pile them up.
 pub(super) fn contexts_are_going() {
     if MODE.load(Relaxed) == GpuTiming::Off as u8 {
         return;
     }
-    let mut clocks = lock();
-    let asks = !capture::may_be_under_way();
-    while let Some(pending) = clocks.pending.pop_front() {
-        if !asks || !settle(&mut clocks, &pending) {
-            pending.record.timed(None);
+    let forgotten = VALIDATE.facts().beside_no_capture(|| {
+        let mut clocks = lock();
+        while let Some(pending) = clocks.pending.pop_front() {
+            if !settle(&mut clocks, &pending) {
+                pending.record.timed(None);
+                give_back(&mut clocks, pending.timing);
+            }
         }
+        // Some context may have gone by a way that is not seen.
+        let lives = |clock: &Clock| RealDriver.context_id(clock.context.0) == Some(clock.context.1);
+        for Clock { free, origin: (origin, _), .. } in clocks.clocks.drain(..).filter(lives) {
+            let events = free.into_iter().flat_map(|(before, after)| [before, after]);
+            events.chain([origin]).for_each(driver::drop_event);
+        }
+        Some(())
+    });
+    if forgotten.is_none() {
+        let mut clocks = lock();
+        clocks.pending.drain(..).for_each(|pending| pending.record.timed(None));
+        clocks.clocks.clear();
     }
-    clocks.clocks.clear();
 }
 
 fn lock() -> MutexGuard<'static, Clocks> {

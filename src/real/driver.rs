@@ -124,6 +124,7 @@ driver_functions! {
     fn mem_set_access c"cuMemSetAccess" (address: u64, bytes: usize, grants: *const AccessDesc, count: usize);
     fn mem_host_register c"cuMemHostRegister_v2" (host: usize, bytes: usize, flags: c_uint);
     fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
+    fn stream_destroy c"cuStreamDestroy_v2" (stream: usize);
     fn stream_query c"cuStreamQuery" (stream: usize);
     fn memcpy_host_to_device c"cuMemcpyHtoDAsync_v2" (dst: u64, src: usize, bytes: usize, stream: usize);
     fn memcpy_device_to_host c"cuMemcpyDtoHAsync_v2" (dst: usize, src: u64, bytes: usize, stream: usize);
@@ -784,8 +785,8 @@ impl ReadyCopy {
 /// Events that measure how long the GPU takes. None of these waits for it.
 pub(crate) mod timing {
     use super::{
-        Code, EVENT_RECORD, c_int, c_uint, c_void, checked, event_create, event_elapsed_time, event_query,
-        stream_create, transmute, within,
+        Code, EVENT_RECORD, c_int, c_uint, c_void, checked, event_create, event_destroy, event_elapsed_time,
+        event_query, stream_create, stream_destroy, transmute, within,
     };
 
     /// A pair of events of a context.
@@ -801,9 +802,18 @@ pub(crate) mod timing {
             let (event, mut stream) = (event()?, 0);
             // SAFETY: `stream` is what the function writes.
             checked(unsafe { stream_create(&mut stream, NON_BLOCKING) }, ())?;
-            if record(event, stream, false) { Ok(event) } else { Err(Code::INVALID_VALUE) }
+            let is_recorded = record(event, stream, false);
+            // SAFETY: the stream is ours. It is not waited for, and the event outlives it.
+            unsafe { stream_destroy(stream) };
+            if is_recorded { Ok(event) } else { Err(Code::INVALID_VALUE) }
         })
         .ok()
+    }
+
+    /// Gives an event back, passed or not.
+    pub(crate) fn drop_event(event: usize) {
+        // SAFETY: the event is ours, its context exists, and nobody uses it any more.
+        unsafe { event_destroy(event) };
     }
 
     fn event() -> Result<usize, Code> {

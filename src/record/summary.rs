@@ -23,13 +23,16 @@ extern "C" fn write() {
     if PROCESS.load(Relaxed) != os::process_id() {
         return;
     }
-    let summary = Summary::so_far();
-    if let Some(mut output) = Descriptor::stderr()
-        && !summary.is_empty()
-    {
-        // Nobody is left to tell that it could not be written.
-        let _ = output.write(summary.to_string().as_bytes());
-    }
+    // With signals held back, of which the writing may raise some.
+    os::undisturbed(|| {
+        let summary = Summary::so_far();
+        if let Some(mut output) = Descriptor::stderr()
+            && !summary.is_empty()
+        {
+            // Nobody is left to tell that it could not be written.
+            let _ = output.write(summary.to_string().as_bytes());
+        }
+    });
 }
 
 /// What has been counted.

@@ -23,10 +23,12 @@ use crate::policy::validate::Rule;
 /// The file of this process, if there is one.
 static TRACE: OnceLock<Trace> = OnceLock::new();
 
+/// Not in [`Trace`], which is made on the stack of whichever thread makes the first call: some have little of it.
+static SITES: Sites = Sites::new();
+
 /// See the module.
 pub(crate) struct Trace {
     writer: Writer,
-    sites: Sites,
     /// Where code is in memory, as far as it is noted.
     modules: Mutex<Vec<Module>>,
     knows_gpus: AtomicBool,
@@ -64,7 +66,6 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
         Ok(writer) => {
             let trace = Trace {
                 writer,
-                sites: Sites::new(),
                 modules: Mutex::new(Vec::new()),
                 knows_gpus: AtomicBool::new(false),
                 extensions: AtomicU64::new(0),
@@ -153,6 +154,12 @@ impl Trace {
         self.writer.now()
     }
 
+    /// Whether this is a child of the process whose file it is, even one that has run no fork handler.
+    #[inline(always)]
+    pub(crate) fn is_in_a_child(&self) -> bool {
+        self.writer.is_in_a_child()
+    }
+
     /// Compares clocks, if it is time to.
     #[inline(always)]
     pub(crate) fn calibrate_if_due(&self, now: u64) {
@@ -162,7 +169,7 @@ impl Trace {
     /// The number of a place in the code, if it has one already.
     #[inline(always)]
     pub(crate) fn known_site(&self, address: usize) -> Option<u16> {
-        self.sites.find(address)
+        SITES.find(address)
     }
 
     /// Counts a call for which there is no room, if there is no more room for any.
@@ -194,12 +201,17 @@ impl Trace {
 
     /// Has a thread of ours take space before it is needed, once the program turns out to make many calls: taking it costs
     /// as much as all the rest of recording. It holds back all signals, as whoever begins it does.
+    ///
+    /// A process whose main thread has ended by `pthread_exit` ends with the last of the others, which must not be ours. So
+    /// ours ends first. If it comes too late it is the one that calls `exit`, and so has a stack like any other.
     fn get_help(&self) {
         const MANY: u64 = 4;
-        if self.extensions.fetch_add(1, Relaxed) == MANY {
-            let helper = thread::Builder::new().name("p2pshim-trace".to_owned()).stack_size(64 << 10);
+        /// As much as the C library gives a thread.
+        const STACK_BYTES: usize = 8 << 20;
+        if self.extensions.fetch_add(1, Relaxed) == MANY && !os::main_thread_has_ended() {
+            let helper = thread::Builder::new().name("p2pshim-trace".to_owned()).stack_size(STACK_BYTES);
             // Without it those who call do it themselves.
-            let _ = helper.spawn(|| TRACE.get().map(|trace| trace.writer.stay_ahead()));
+            let _ = helper.spawn(|| TRACE.get().map(|trace| trace.writer.stay_ahead(os::main_thread_has_ended)));
         }
     }
 
@@ -251,7 +263,7 @@ impl Trace {
     pub(crate) fn new_site(&self, address: usize) -> u16 {
         // The lock makes a place get one number only.
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(number) = self.sites.find(address) {
+        if let Some(number) = SITES.find(address) {
             return number;
         }
         let address_64 = address as u64;
@@ -267,7 +279,7 @@ impl Trace {
             }
             *modules = there;
         }
-        let Some(number) = self.sites.add(address) else { return 0 };
+        let Some(number) = SITES.add(address) else { return 0 };
         self.note(NoteKind::Site, number.into(), &[format!("{address:x}").as_bytes()]);
         number
     }
@@ -343,6 +355,7 @@ impl Sites {
         (0..Self::REACH).filter_map(move |step| self.slots.get((hash as usize + step) % Self::SLOTS))
     }
 
+    /// A place's number, 0 for one that gets none. None if it has none yet.
     #[inline(always)]
     fn find(&self, address: usize) -> Option<u16> {
         let wanted = address as u64 & Self::ADDRESS;
@@ -353,7 +366,8 @@ impl Sites {
                 _ => {}
             }
         }
-        None
+        // There is no room for it, and will be none: it is not to be looked for again at each call.
+        Some(0)
     }
 
     /// None if there is no room.
@@ -401,5 +415,7 @@ mod tests {
         let added = (0..2 * Sites::SLOTS).filter_map(|n| sites.add(0x10_0000 + 5 * n)).count();
         assert!((Sites::SLOTS / 2..Sites::SLOTS).contains(&added), "{added}");
         assert_eq!(sites.find(0x1234), Some(1));
+        let without = (0..2 * Sites::SLOTS).filter(|n| sites.find(0x10_0000 + 5 * n) == Some(0)).count();
+        assert_eq!(without, 2 * Sites::SLOTS - added, "no place is looked for at each call");
     }
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use std::{ptr, slice};
 
 use crate::layout::{
@@ -255,6 +256,8 @@ pub struct Writer {
     /// When clocks are to be compared again, in ticks.
     calibration_due: AtomicU64,
     calibration: Mutex<(usize, u64)>,
+    /// Not 0, except in children that share no memory.
+    own: &'static AtomicU32,
 }
 
 // SAFETY: the mapping is never undone, and all that several threads write to in it is atomic or under a lock.
@@ -301,7 +304,8 @@ impl Writer {
             )));
         }
         make_folder(&options.folder)?;
-        let path = options.folder.join(&options.name);
+        // The program may go elsewhere.
+        let path = std::path::absolute(&options.folder).unwrap_or_else(|_| options.folder.clone()).join(&options.name);
         let file = open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
         Self::map(file, &path, options.limit, most).inspect_err(|_| {
             // Nobody can make anything of it.
@@ -346,6 +350,7 @@ impl Writer {
             notes: Mutex::new(Notes { at: ptr::null_mut(), left: 0 }),
             calibration_due: AtomicU64::new(0),
             calibration: Mutex::new((0, FIRST_CALIBRATION)),
+            own: own()?,
         };
         writer.calibrate(writer.now());
         writer.populate(0, step);
@@ -376,6 +381,12 @@ impl Writer {
         }
     }
 
+    /// Whether this is a child of the process whose file it is, however it was made, and must leave it alone.
+    #[inline(always)]
+    pub fn is_in_a_child(&self) -> bool {
+        self.own.load(Relaxed) == 0
+    }
+
     /// Counts a call that finds no room, if there is no more room for any.
     #[inline(always)]
     pub fn drops(&self) -> bool {
@@ -386,8 +397,11 @@ impl Writer {
         is_full
     }
 
-    /// Takes space before it is needed, for as long as the process lives: the work of a thread of its own.
-    pub fn stay_ahead(&self) {
+    /// Takes space before it is needed: the work of a thread of its own. It ends when `is_over` says so, which is asked
+    /// every now and then.
+    pub fn stay_ahead(&self, is_over: impl Fn() -> bool) {
+        /// What the process then lives longer, at most.
+        const OFTEN: Duration = Duration::from_millis(50);
         let mut space = lock(&self.space);
         loop {
             let ready = self.ready.load(Relaxed);
@@ -406,10 +420,15 @@ impl Writer {
                 continue;
             }
             self.is_awaited.store(true, SeqCst);
+            let mut is_idle = false;
             if self.u64_at(header::CHUNKS).load(SeqCst) + AHEAD <= ready {
-                space = self.taken.wait(space).unwrap_or_else(PoisonError::into_inner);
+                let waited = self.taken.wait_timeout(space, OFTEN).unwrap_or_else(PoisonError::into_inner);
+                (space, is_idle) = (waited.0, waited.1.timed_out());
             }
             self.is_awaited.store(false, Relaxed);
+            if is_idle && is_over() {
+                return;
+            }
         }
     }
 
@@ -630,6 +649,23 @@ fn write_zeros(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
         at += count as u64;
     }
     Ok(())
+}
+
+/// A number in memory that a child finds to be 0, where the system can do that; elsewhere it is as in the parent.
+fn own() -> io::Result<&'static AtomicU32> {
+    const BYTES: usize = 4096;
+    // SAFETY: a new mapping at an address that the system chooses, which is never undone.
+    unsafe {
+        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let page = libc::mmap(ptr::null_mut(), BYTES, rights, kind, -1, 0);
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::madvise(page, BYTES, libc::MADV_WIPEONFORK);
+        let own: &'static AtomicU32 = &*page.cast();
+        own.store(1, Relaxed);
+        Ok(own)
+    }
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
