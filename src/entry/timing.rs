@@ -79,6 +79,20 @@ pub(crate) const fn is_timed(function: Function) -> bool {
     )
 }
 
+/// Whether a copy is on the legacy default stream, where an event is a barrier of its own: work of other streams that comes
+/// later would wait for what came earlier.
+#[inline(always)]
+fn is_legacy(function: Function, values: &[Value]) -> bool {
+    /// `CU_STREAM_LEGACY`.
+    const LEGACY: usize = 1;
+    let per_thread = matches!(function, Function::cuMemcpyPeerAsync_ptsz | Function::cuMemcpy3DPeerAsync_ptsz);
+    match values.last() {
+        Some(&Value::Stream(0)) => !per_thread,
+        Some(&Value::Stream(LEGACY)) => true,
+        _ => false,
+    }
+}
+
 impl Call {
     /// Begins to measure a copy that is about to be made, if it is one to be measured.
     #[inline(always)]
@@ -88,7 +102,7 @@ impl Call {
         let mode = MODE.load(Relaxed);
         // SAFETY: the block is this thread's own; the reference ends with the statement.
         let is_due = mode == ALL || unsafe { &*thread::current() }.timing_debt <= CREDIT;
-        if mode == OFF || !is_due || capture::may_be_under_way() {
+        if mode == OFF || !is_due || is_legacy(self.function(), values) || capture::may_be_under_way() {
             return None;
         }
         self.begin_measuring(values)
@@ -97,14 +111,8 @@ impl Call {
     #[cold]
     #[inline(never)]
     fn begin_measuring(self, values: &[Value]) -> Option<Timing> {
-        /// `CU_STREAM_LEGACY`.
-        const LEGACY: usize = 1;
         let &Value::Stream(stream) = values.last()? else { return None };
         let per_thread = self.function().per_thread();
-        // An event there is a barrier of its own: work of other streams that comes later would wait for what came earlier.
-        if stream == LEGACY || stream == 0 && !per_thread {
-            return None;
-        }
         paid_for(|| {
             let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
             let context = (context, RealDriver.context_id(context)?);
