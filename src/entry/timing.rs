@@ -68,15 +68,10 @@ struct Clocks {
 
 static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { clocks: Vec::new(), pending: VecDeque::new() });
 
-/// Whether a function's copies can be measured: those that the stream orders.
+/// Whether a function's copies can be measured: those that the stream orders, which CUDA refuses to capture.
+#[inline(always)]
 pub(crate) const fn is_timed(function: Function) -> bool {
-    matches!(
-        function,
-        Function::cuMemcpyPeerAsync
-            | Function::cuMemcpyPeerAsync_ptsz
-            | Function::cuMemcpy3DPeerAsync
-            | Function::cuMemcpy3DPeerAsync_ptsz
-    )
+    capture::is_refused_in_captures(function)
 }
 
 /// Whether a copy is on the legacy default stream, where an event is a barrier of its own: work of other streams that comes
