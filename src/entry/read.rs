@@ -83,6 +83,13 @@ pub(crate) fn subject(values: &[Value]) -> Subject {
             Subject { devices: [device(one), device(other)], ..nothing }
         }
         [Value::Ordinal(peer), ..] => Subject { devices: [None, device(peer)], ..nothing },
+        [Value::RuntimePeer3D(p), ..] if is_readable(p) => {
+            // SAFETY: the parameters are aligned, made of integers, and where some were read before.
+            let p = unsafe { &*p };
+            let bytes = p.extent.width.saturating_mul(p.extent.height).saturating_mul(p.extent.depth);
+            let ends = [p.srcPtr.ptr, p.dstPtr.ptr].map(|pointer| pointer as u64);
+            Subject { ends, bytes: bytes as u64, devices: [device(p.srcDevice), device(p.dstDevice)], ..nothing }
+        }
         _ => match ends(values) {
             Some(Ends { src, dst, bytes }) => Subject { ends: [src, dst], bytes, ..nothing },
             None => nothing,
@@ -272,8 +279,12 @@ pub(crate) fn pair(arguments: &[Argument]) -> Option<(i32, i32)> {
             ("src" | "srcDevice", Value::Address(address), _) => src.address = Some(address as u64),
             ("dst" | "dstDevice", Value::Address(address), _) => dst.address = Some(address as u64),
             // Behind the pointer in each signature; without one it is a query.
-            ("srcDevice", Value::Ordinal(ordinal), _) if src.address.is_some() => src.ordinal = Some(ordinal),
-            ("dstDevice", Value::Ordinal(ordinal), _) if dst.address.is_some() => dst.ordinal = Some(ordinal),
+            ("srcDevice" | "srcDeviceId", Value::Ordinal(ordinal), _) if src.address.is_some() => {
+                src.ordinal = Some(ordinal)
+            }
+            ("dstDevice" | "dstDeviceId", Value::Ordinal(ordinal), _) if dst.address.is_some() => {
+                dst.ordinal = Some(ordinal)
+            }
             (_, _, Some(Contents::RuntimePeer3D(p))) => {
                 let end = |array, pointer, device| End {
                     address: (array == 0).then_some(pointer as u64),

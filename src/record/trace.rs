@@ -251,7 +251,7 @@ impl Trace {
         for &rule in Rule::ALL {
             self.note(NoteKind::Rule, rule as u32, &[rule.id().as_bytes(), rule.text().severity.name().as_bytes()]);
         }
-        for layer in [Layer::Runtime, Layer::Driver] {
+        for layer in Layer::ALL {
             for (code, name) in codes::all(layer) {
                 self.note(NoteKind::Code, code.0.cast_unsigned(), &[layer.name().as_bytes(), name.as_bytes()]);
             }
@@ -273,8 +273,10 @@ impl Trace {
                 let [start, end, offset] = [module.start, module.end, module.offset].map(|n| format!("{n:x}"));
                 let strings = [start.as_bytes(), end.as_bytes(), offset.as_bytes(), &module.file];
                 self.note(NoteKind::Module, 0, &strings);
-                if let Some(version) = module.runtime_version() {
-                    self.note(NoteKind::Version, 0, &[b"runtime", version]);
+                for (library, file) in [(&b"runtime"[..], &b"libcudart.so."[..]), (b"hip", b"libamdhip64.so.")] {
+                    if let Some(version) = module.version_behind(file) {
+                        self.note(NoteKind::Version, 0, &[library, version]);
+                    }
                 }
             }
             *modules = there;
@@ -295,10 +297,10 @@ struct Module {
 }
 
 impl Module {
-    /// Which version it is, if it is a shared runtime of CUDA: what its file's name has behind `libcudart.so.`.
-    fn runtime_version(&self) -> Option<&[u8]> {
+    /// Which version it is, if it is a shared library whose file's name begins so: what the name has behind that.
+    fn version_behind(&self, beginning: &[u8]) -> Option<&[u8]> {
         let name = self.file.rsplit(|&byte| byte == b'/').next()?;
-        name.strip_prefix(b"libcudart.so.").filter(|version| !version.is_empty())
+        name.strip_prefix(beginning).filter(|version| !version.is_empty())
     }
 
     fn covers(&self, address: u64) -> bool {
@@ -400,10 +402,13 @@ mod tests {
     }
 
     #[test]
-    fn runtime_version_is_in_the_file_s_name() {
+    fn version_is_in_the_file_s_name() {
         let of = |file: &str| Module { start: 0, end: 1, offset: 0, file: file.as_bytes().to_vec() };
-        assert_eq!(of("/usr/local/cuda/lib64/libcudart.so.12.8.90").runtime_version(), Some(&b"12.8.90"[..]));
-        assert_eq!(of("/usr/lib/libcuda.so.1").runtime_version(), None);
+        assert_eq!(
+            of("/usr/local/cuda/lib64/libcudart.so.12.8.90").version_behind(b"libcudart.so."),
+            Some(&b"12.8.90"[..])
+        );
+        assert_eq!(of("/usr/lib/libcuda.so.1").version_behind(b"libcudart.so."), None);
     }
 
     #[test]
