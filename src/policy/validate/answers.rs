@@ -144,9 +144,8 @@ pub(super) fn documented(function: Function) -> &'static [i32] {
         (Layer::Driver, "cuDeviceCanAccessPeer") => &[101, 3, 4],
         (Layer::Driver, "cuDeviceGetP2PAttribute") => &[101, 1, 3, 4],
         // Its pages list nothing for a machine without devices (100), which each call answers, or not initialised (3).
-        (Layer::Hip, "hipMemcpyPeer" | "hipMemcpyPeerAsync" | "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => {
-            &[1, 101, 3, 100]
-        }
+        (Layer::Hip, "hipMemcpyPeer" | "hipMemcpyPeerAsync") => &[1, 101, 3, 100],
+        (Layer::Hip, "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => &[1, 12, 101, 3, 100],
         // Of NULL its page says nothing.
         (Layer::Hip, "hipDeviceCanAccessPeer") => &[101, 3, 100],
         (Layer::Hip, "hipDeviceEnablePeerAccess") => &[101, 1, 704, 3, 100],

@@ -471,7 +471,7 @@ fn end_of(driver: &impl Driver, memory: Memory, wanted: u128) -> u64 {
 }
 
 /// How many bytes from the pointer to the end of what is copied.
-fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u128 {
+pub(super) fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u128 {
     let [width, height, depth] = call.extent.map(u128::from);
     let [x, y, z] = side.position.map(u128::from);
     let slices = (z + depth - 1).saturating_mul(u128::from(side.rows));

@@ -2,7 +2,7 @@
 //! the place of the program's last error.
 
 use super::answers::{documented, is_of_the_machine, is_sticky};
-use super::arguments::Finding;
+use super::arguments::{Finding, bytes_from_address};
 use super::call::{Given, Kind, Parameters, PeerCall, Side};
 use super::rules::Rule;
 use super::{Instead, Linear, Validate, crashes_hip};
@@ -28,13 +28,18 @@ impl Validate {
     /// What is to be said and done before a call of HIP is made: see [`Validate::before`].
     pub(crate) fn before_hip(&self, call: &HipCall<'_>) -> (Option<Finding>, Instead) {
         let mut wrong = check(call);
-        if self.is_strict() {
-            let position = wrong.iter().position(|finding| finding.code.is_some());
-            let first = position.map(|position| wrong.swap_remove(position));
-            let code = first.as_ref().and_then(|finding| finding.code);
-            return (first, code.map_or(Instead::Forward, Instead::Answer));
+        if !self.is_strict() {
+            return (wrong.into_iter().find(|finding| crashes_hip(finding.rule)), Instead::Forward);
         }
-        (wrong.into_iter().find(|finding| crashes_hip(finding.rule)), Instead::Forward)
+        // What HIP refuses itself it refuses with the documented code.
+        let Some(first) = wrong.iter().position(|finding| finding.code.is_some()) else {
+            return (None, Instead::Forward);
+        };
+        let first = wrong.swap_remove(first);
+        match first.code.filter(|_| is_accepted(first.rule)) {
+            Some(code) => (Some(first), Instead::Answer(code)),
+            None => (None, Instead::Forward),
+        }
     }
 
     /// What there is to say of a call of HIP that has returned.
@@ -53,6 +58,11 @@ impl Validate {
         };
         self.enabled_again(Layer::Hip, device, peer)
     }
+}
+
+/// Whether HIP takes what is documented to be an error.
+fn is_accepted(rule: Rule) -> bool {
+    matches!(rule, Rule::CopyHostMemory | Rule::CopyUnknownPointer)
 }
 
 /// Whether there is nothing to say of a copy that succeeds, as far as that is known without asking. `known` tells whose
@@ -162,8 +172,8 @@ fn check_memory(copy: &PeerCall, side: &Side, known: Known) -> Option<Finding> {
             Some(of(Rule::CopyPinnedHost, format!("{shown} is page-locked memory of the host")))
         }
         Known::Place(_, end) => {
-            let ([bytes, ..], left) = (copy.extent, end.saturating_sub(address));
-            let is_past = !copy.is_box && bytes > left;
+            let (bytes, left) = (bytes_from_address(copy, side, 1), end.saturating_sub(address));
+            let is_past = bytes > u128::from(left);
             is_past.then(|| {
                 of(Rule::CopyPastAllocation, format!("{shown}: {bytes} bytes, but {left} are left from there on"))
             })
@@ -209,12 +219,13 @@ fn check_query(call: &HipCall<'_>) -> Vec<Finding> {
     }
     let names = call.function.arguments();
     let names = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
-    let bad = names.iter().zip(pair).filter_map(|(name, ordinal)| bad_ordinal(call, name, ordinal));
+    // Attributes are looked at after ordinals that are too large, and before those below 0.
+    let is_unknown = attribute.filter(|attribute| !(0..=3).contains(attribute));
+    let bad = names.iter().zip(pair).filter(|&(_, ordinal)| is_unknown.is_none() || ordinal >= 0);
+    let bad = bad.filter_map(|(name, ordinal)| bad_ordinal(call, name, ordinal));
     let found: Vec<Finding> = bad.map(|what| of(Rule::QueryDeviceOrdinal, what)).collect();
-    match attribute {
-        Some(attribute) if found.is_empty() && !(0..=3).contains(&attribute) => {
-            vec![of(Rule::QueryAttribute, format!("attr={attribute}"))]
-        }
+    match is_unknown {
+        Some(attribute) if found.is_empty() => vec![of(Rule::QueryAttribute, format!("attr={attribute}"))],
         _ => found,
     }
 }
@@ -226,6 +237,8 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     const CAPTURE_IMPLICIT: Code = Code(906);
     /// `hipErrorInvalidHandle`, `hipErrorContextIsDestroyed`.
     const NO_STREAM: [Code; 2] = [Code(400), Code(709)];
+    /// `hipErrorInvalidPitchValue`.
+    const INVALID_PITCH: Code = Code(12);
     let kind = Kind::of(call.function);
     let plain = |rule, what: &str| of(rule, what.to_owned());
     if is_sticky(ret) {
@@ -259,6 +272,15 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     }
     if let (true, Some(&Value::Stream(stream))) = (NO_STREAM.contains(&ret), call.values.last()) {
         return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is no stream (any more)"));
+    }
+    if kind.copies() && ret == INVALID_PITCH {
+        return plain(Rule::Copy3dPitch, "the pitch or height of one side is too small");
+    }
+    // How many devices there are may not have been asked.
+    if let (true, Code::INVALID_DEVICE, Some(copy)) = (kind.copies(), ret, PeerCall::new(call.values, &call.parameters))
+        && let [Some(src), Some(dst)] = copy.sides.map(|side| side.ordinal)
+    {
+        return of(Rule::CopyDeviceOrdinal, format!("srcDevice={src}, dstDevice={dst}: not both are devices"));
     }
     // Its arguments are right, by what was known of them.
     if kind == Kind::Access && ret == Code::INVALID_DEVICE && call.before.current.is_some() {

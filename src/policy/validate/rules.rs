@@ -251,9 +251,9 @@ rules! {
         "One side has neither array nor pointer."
         "Set the array or the pointer; check what the allocation answered.";
 
-    Copy3dPitch "P2P-copy3d-pitch" Error [12, 1, 0]
-        "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
-        "Memory Management: a pitch smaller than the row, or larger than cudaDevAttrMaxPitch, is answered with invalid pitch value (driver: invalid value)."
+    Copy3dPitch "P2P-copy3d-pitch" Error [12, 1, 12]
+        "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync, hipMemcpy3DPeer, hipMemcpy3DPeerAsync"
+        "Memory Management: a pitch smaller than the row, or larger than cudaDevAttrMaxPitch, is answered with invalid pitch value (driver: invalid value). HIP: the same."
         "Answered with invalid value for a pitch that is too large, or where an array takes part. Too large a pitch is accepted where there is a single row; 0 is by the driver."
         "The pitch is counted in bytes, and so is the width of the extent unless an array takes part."
         "Take the pitch that cudaMalloc3D or cudaMallocPitch gave, or bytes per row for memory without padding.";
