@@ -26,7 +26,7 @@ C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind 
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
   context_ends_during_proof access_stress first_call_wrong streams_reused
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
-C_HIP_CASES := hip_guide hip_conformance
+C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 

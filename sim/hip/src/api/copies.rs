@@ -4,7 +4,7 @@ use p2psim_core::machine::{DefaultStream, Followed, InCapture, Locus, Place, Req
 use p2psim_core::{Error, Extent};
 
 use super::require;
-use super::structs::{Box3d, Object, Peer3d, PitchedPointer};
+use super::structs::{Box3d, Object, Peer3d, PitchedPointer, Position};
 use crate::abi::In;
 use crate::entry::{Gpus, Result, api, silent};
 use crate::error::{INVALID_DIRECTION, INVALID_PITCH};
@@ -92,18 +92,21 @@ fn is_too_small(gpus: &Gpus, object: &Object, extent: &Box3d) -> bool {
     width.wrapping_mul(rows).wrapping_mul(slices) < wanted
 }
 
-/// Where a box begins, its rows and slices as far apart as the pointer's are.
-fn place(object: &Object, extent: &Box3d) -> Result<Place> {
+/// Where a box begins, its rows and slices as far apart as the pointer's are. All of it lies in the pointer's allocation.
+fn place(gpus: &Gpus, object: &Object, extent: &Box3d) -> Result<Place> {
     let PitchedPointer { pointer, pitch, height, .. } = object.pitched;
+    let found = gpus.find(pointer).ok_or(Error::INVALID_VALUE)?;
     let rows = if height == 0 { extent.height } else { height };
     require(rows >= extent.height)?;
-    let start = || {
+    let at = |x: u64, y: u64, z: u64| {
         let slice = pitch.checked_mul(rows)?;
-        let offset = object.position.z.checked_mul(slice)?.checked_add(object.position.y.checked_mul(pitch)?)?;
-        pointer.checked_add(offset)?.checked_add(object.position.x)
+        z.checked_mul(slice)?.checked_add(y.checked_mul(pitch)?)?.checked_add(x)
     };
-    let address = start().ok_or(Error::INVALID_VALUE)?;
-    Ok(Place { pitch, rows, ..Place::linear(Locus::Any(address)) })
+    let Position { x, y, z } = object.position;
+    let start = at(x, y, z).and_then(|offset| pointer.checked_add(offset)).ok_or(Error::INVALID_VALUE)?;
+    let span = at(extent.width, extent.height - 1, extent.depth - 1).ok_or(Error::INVALID_VALUE)?;
+    require(found.holds(start, span))?;
+    Ok(Place { pitch, rows, ..Place::linear(Locus::Any(start)) })
 }
 
 /// The one 3D peer copy, in its order of checks. 7.1 puts the asynchronous form on the null stream too, whatever its stream.
@@ -127,10 +130,9 @@ fn copy_3d_peer(gpus: &Gpus, copy: &Peer3d) -> Result<()> {
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
         return Ok(());
     }
-    require(sides.iter().all(|side| is_known(gpus, side.pitched.pointer)))?;
     let request = Request {
-        dst: place(dst, extent)?,
-        src: place(src, extent)?,
+        dst: place(gpus, dst, extent)?,
+        src: place(gpus, src, extent)?,
         extent: Extent { width: extent.width, height: extent.height, depth: extent.depth },
     };
     Ok(gpus.copy_by_device(NULL_STREAM, &request, ByNobody, DoneAtOnce)?)
