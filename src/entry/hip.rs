@@ -7,11 +7,12 @@ use super::guard::{Call, Decision, Running, hands_out_hooks, is_in_a_child, unse
 use super::read;
 use crate::api::Function;
 use crate::api::abi::{Code, Failing, Value};
-use crate::policy::hip::{Ask, Before};
+use crate::policy::hip::{Ask, Before, Hip};
 use crate::policy::path::Path;
 use crate::policy::validate::{self, HipCall, Instead, Kind, Parameters};
 use crate::policy::{Ends, HIP, Traffic, VALIDATE};
 use crate::real::hip::{self, Library};
+use crate::record::trace;
 
 /// How the real function is called.
 #[derive(Clone, Copy)]
@@ -104,6 +105,12 @@ impl Call {
         let ends = ends(values, &parameters);
         let (traffic, before) = HIP.consider(library.number(), &library, ends.as_ref());
         let decided = Decided { traffic, before, ..Decided::FORWARD };
+        // As long as something may be asked.
+        if let (Some(_), Some(devices)) = (before.current, before.devices)
+            && trace::file().is_some_and(|trace| trace.wants_gpus())
+        {
+            note_gpus(library, devices);
+        }
         if !VALIDATE.is_on() {
             return decided;
         }
@@ -209,6 +216,24 @@ impl Call {
             HIP.asked(library.number());
         }
         HIP.memory_has_changed();
+    }
+}
+
+/// Notes for the trace which GPUs there are, and which can reach each other. The last error is empty, and stays so.
+fn note_gpus(library: Library, devices: i32) {
+    let count = u8::try_from(devices).unwrap_or(0).min(64);
+    for device in 0..count {
+        let [name, uuid, bus_id] = hip::gpu(library, device.into());
+        trace::gpu(device, &[&name, &uuid, &bus_id]);
+    }
+    for (device, peer) in (0..count).flat_map(|device| (0..count).map(move |peer| (device, peer))) {
+        if device != peer {
+            let access = i32::from(library.can_access(device.into(), peer.into()));
+            trace::peer(device, peer, &[&format!("access={access}")]);
+        }
+    }
+    if library.last_error() != Some(Code::SUCCESS) {
+        library.clear_last_error();
     }
 }
 

@@ -3,7 +3,7 @@
 //! A process may have several copies of it. The library of a call is the one that its real function lies in, and our own
 //! calls about it go there.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -129,6 +129,9 @@ hip_functions! {
     fn mem_get_address_range c"hipMemGetAddressRange" (start: *mut usize, bytes: *mut usize, address: usize);
     fn pointer_get_attributes c"hipPointerGetAttributes" (attributes: *mut Attributes, address: usize);
     fn runtime_get_version c"hipRuntimeGetVersion" (version: *mut c_int);
+    fn device_get_name c"hipDeviceGetName" (text: *mut c_char, length: c_int, device: c_int);
+    fn device_get_uuid c"hipDeviceGetUuid" (uuid: *mut [u8; 16], device: c_int);
+    fn device_get_pci_bus_id c"hipDeviceGetPCIBusId" (text: *mut c_char, length: c_int, device: c_int);
 }
 
 /// `hipPointerAttribute_t`, whose last fields are reserved.
@@ -157,6 +160,29 @@ fn version(library: Library) -> Option<c_int> {
     // SAFETY: `version` is what the function writes.
     let code = unsafe { runtime_get_version(library, &mut version) };
     (code == Code::SUCCESS).then_some(version)
+}
+
+/// What a report calls a device: the product's name, the UUID as `rocm-smi` writes it, and where it is on the PCI bus.
+/// What the library does not tell is empty.
+pub(crate) fn gpu(library: Library, device: i32) -> [String; 3] {
+    type TextOf = unsafe fn(Library, *mut c_char, c_int, c_int) -> Code;
+    let text = |ask: TextOf| {
+        let mut text = [0u8; 256];
+        // SAFETY: the function writes a text with a NUL of at most that length.
+        let code = unsafe { ask(library, text.as_mut_ptr().cast(), text.len() as c_int, device) };
+        let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+        if code == Code::SUCCESS { text.to_string_lossy().into_owned() } else { String::new() }
+    };
+    let mut uuid = [0; 16];
+    // SAFETY: `uuid` is what the function writes.
+    let code = unsafe { device_get_uuid(library, &mut uuid, device) };
+    // AMD's are sixteen digits.
+    let uuid = match str::from_utf8(&uuid) {
+        _ if code != Code::SUCCESS => String::new(),
+        Ok(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => format!("GPU-{digits}"),
+        _ => uuid.iter().fold("GPU-".to_owned(), |text, byte| text + &format!("{byte:02x}")),
+    };
+    [text(device_get_name), uuid, text(device_get_pci_bus_id)]
 }
 
 impl Hip for Library {
