@@ -26,7 +26,8 @@ C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind 
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
   context_ends_during_proof access_stress first_call_wrong streams_reused
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
-C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments
+C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
+  hip_threads hip_no_device hip_grants
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 
@@ -85,12 +86,15 @@ $(C_TESTS)/%-nvidia12: %.c
 $(C_TESTS)/%-nvidia13: %.c
 	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
 
+$(addprefix $(C_TESTS)/hip_dlopened-,5 6 7): HIP_UNLINKED := yes
+$(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_FLAGS := $(CU12)
+$(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_BESIDE := $(CUDART12)
 $(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-5)): $(C_TESTS)/%-5: %.c $(SIM_LIB)/libamdhip64.so.5 $(wildcard c-tests/hip/*.h)
-	$(C_TESTS_CC) -DHIP_MAJOR=5 $< $(SIM_LIB)/libamdhip64.so.5 -lpthread -ldl -o $@
+	$(C_TESTS_CC) -DHIP_MAJOR=5 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.5) $(HIP_BESIDE) -lpthread -ldl -o $@
 $(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-6)): $(C_TESTS)/%-6: %.c $(SIM_LIB)/libamdhip64.so.6 $(wildcard c-tests/hip/*.h)
-	$(C_TESTS_CC) -DHIP_MAJOR=6 $< $(SIM_LIB)/libamdhip64.so.6 -lpthread -ldl -o $@
+	$(C_TESTS_CC) -DHIP_MAJOR=6 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.6) $(HIP_BESIDE) -lpthread -ldl -o $@
 $(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-7)): $(C_TESTS)/%-7: %.c $(SIM_LIB)/libamdhip64.so.7 $(wildcard c-tests/hip/*.h)
-	$(C_TESTS_CC) -DHIP_MAJOR=7 $< $(SIM_LIB)/libamdhip64.so.7 -lpthread -ldl -o $@
+	$(C_TESTS_CC) -DHIP_MAJOR=7 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.7) $(HIP_BESIDE) -lpthread -ldl -o $@
 
 $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
 	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@

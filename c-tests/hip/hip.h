@@ -4,6 +4,8 @@
  *
  *   CHECK(call)    a call that must succeed; otherwise says where and why and exits with 1
  *   SHOW(call)     prints "call = hipErrorName", success or not
+ *
+ * Programs that use CUDA as well, and include its header first, say CHECK_HIP and SHOW_HIP.
  */
 #ifndef P2PSHIM_C_TESTS_HIP_H
 #define P2PSHIM_C_TESTS_HIP_H
@@ -216,8 +218,12 @@ int p2psim_hip_reaches(int device, const void *address) __attribute__((weak));
 
 #include "../check.h"
 
-#define CHECK(call) check_hip(__FILE__, __LINE__, #call, (call))
-#define SHOW(call) show_hip(#call, (call))
+#define CHECK_HIP(call) check_hip(__FILE__, __LINE__, #call, (call))
+#define SHOW_HIP(call) show_hip(#call, (call))
+#ifndef CHECK
+#define CHECK CHECK_HIP
+#define SHOW SHOW_HIP
+#endif
 
 static inline void check_hip(const char *file, int line, const char *call, hipError_t error)
 {

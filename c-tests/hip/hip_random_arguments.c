@@ -352,15 +352,23 @@ static bool is_too_small(const struct world *w, const struct side *side, hipExte
     return width * (rows - side->position.y) * (slices - side->position.z) < extent.width * extent.height * extent.depth;
 }
 
-static size_t rows_of(const struct side *side, hipExtent extent)
+/* Bytes from slice to slice; the product may wrap around. */
+static size_t slice_of(const struct side *side, hipExtent extent)
 {
-    return side->pitched.ysize ? side->pitched.ysize : extent.height;
+    size_t slice = side->pitched.pitch * side->pitched.ysize;
+    return slice ? slice : side->pitched.pitch * extent.height;
+}
+
+static bool has_measures(const struct side *side, hipExtent extent)
+{
+    size_t pitch = side->pitched.pitch, slice = slice_of(side, extent);
+    return pitch > 0 && pitch >= extent.width && slice % pitch == 0 && slice / pitch >= extent.height;
 }
 
 /* Where a row of a box begins in its piece. */
 static unsigned __int128 offset_of(const struct side *side, hipExtent extent, size_t y, size_t z)
 {
-    unsigned __int128 pitch = side->pitched.pitch, slice = pitch * rows_of(side, extent);
+    unsigned __int128 pitch = side->pitched.pitch, slice = slice_of(side, extent);
     return slice * ((unsigned __int128)side->position.z + z) + pitch * ((unsigned __int128)side->position.y + y) +
            side->position.x + side->place.offset;
 }
@@ -394,8 +402,7 @@ static int right_for_box(const struct world *w, const struct side sides[2], hipE
     if (extent.width == 0 || extent.height == 0 || extent.depth == 0)
         return hipSuccess;
     for (int i = 0; i < 2; i++)
-        if (!is_known(sides[i].place) || rows_of(&sides[i], extent) < extent.height || extent.width > sides[i].pitched.pitch ||
-            !lies_inside(w, &sides[i], extent))
+        if (!is_known(sides[i].place) || !has_measures(&sides[i], extent) || !lies_inside(w, &sides[i], extent))
             return hipErrorInvalidValue;
     return hipSuccess;
 }

@@ -96,12 +96,13 @@ fn is_too_small(gpus: &Gpus, object: &Object, extent: &Box3d) -> bool {
 fn place(gpus: &Gpus, object: &Object, extent: &Box3d) -> Result<Place> {
     let PitchedPointer { pointer, pitch, height, .. } = object.pitched;
     let found = gpus.find(pointer).ok_or(Error::INVALID_VALUE)?;
-    let rows = if height == 0 { extent.height } else { height };
-    require(rows >= extent.height)?;
-    let at = |x: u64, y: u64, z: u64| {
-        let slice = pitch.checked_mul(rows)?;
-        z.checked_mul(slice)?.checked_add(y.checked_mul(pitch)?)?.checked_add(x)
-    };
+    require(pitch > 0 && pitch >= extent.width)?;
+    // Products wrap around in the real library, too, and none is as good as none given.
+    let slice = Some(pitch.wrapping_mul(height)).filter(|slice| *slice != 0);
+    let slice = slice.or_else(|| pitch.checked_mul(extent.height)).ok_or(Error::INVALID_VALUE)?;
+    let rows = slice / pitch;
+    require(slice.is_multiple_of(pitch) && rows >= extent.height)?;
+    let at = |x: u64, y: u64, z: u64| z.checked_mul(slice)?.checked_add(y.checked_mul(pitch)?)?.checked_add(x);
     let Position { x, y, z } = object.position;
     let start = at(x, y, z).and_then(|offset| pointer.checked_add(offset)).ok_or(Error::INVALID_VALUE)?;
     let span = at(extent.width, extent.height - 1, extent.depth - 1).ok_or(Error::INVALID_VALUE)?;
