@@ -7,6 +7,9 @@ const PHRASES: &[(&str, &str)] = &[
     ("; a program of the driver calls cuInit first", ""),
     ("whether the driver is as new as the runtime (nvidia-smi names the newest CUDA it serves), and ", "and "),
     (" or cuMemAlloc", ""),
+    // It does not, in HIP.
+    (" A reset of either device ends it.", ""),
+    ("; leave out disabling after a reset", ""),
     ("run with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer", "run with AMD_SERIALIZE_KERNEL=3 or under rocgdb"),
     ("so that its copies go through the host", "so that its kernels cannot reach the peer's memory"),
     ("(1 to 5); an older driver has fewer", "(0 to 3)"),

@@ -164,9 +164,11 @@ fn check_memory(copy: &PeerCall, side: &Side, known: Known) -> Option<Finding> {
     let shown = format!("{}={address:#x}", side.name);
     match known {
         Known::NotAsked => None,
-        // A box may be copied from and to the host.
-        Known::Unregistered if copy.is_box => None,
-        Known::Unregistered => Some(of(Rule::CopyHostMemory, format!("{shown} is ordinary memory of the host"))),
+        Known::Unregistered => {
+            let finding = of(Rule::CopyHostMemory, format!("{shown} is ordinary memory of the host"));
+            // A box is refused; that it may lie there is not said.
+            Some(if copy.is_box { finding.without_code() } else { finding })
+        }
         Known::Nothing => Some(of(Rule::CopyUnknownPointer, format!("{shown} is no memory that HIP knows"))),
         Known::Place(Place { kind: MemoryKind::Host, .. }, _) if !copy.is_box => {
             Some(of(Rule::CopyPinnedHost, format!("{shown} is page-locked memory of the host")))
@@ -230,6 +232,18 @@ fn check_query(call: &HipCall<'_>) -> Vec<Finding> {
     }
 }
 
+/// Which side's rows go past its pitch, in a box that HIP has refused.
+fn beyond_rows(call: &HipCall<'_>) -> Option<String> {
+    let copy = PeerCall::new(call.values, &call.parameters).filter(|copy| copy.is_box && !copy.has_array())?;
+    let [width, ..] = copy.extent;
+    let side = copy.sides.iter().find(|side| {
+        let [x, ..] = side.position;
+        x.saturating_add(width) > side.pitch
+    })?;
+    let ([x, ..], pitch) = (side.position, side.pitch);
+    Some(format!("a row of {width} bytes from byte {x} on, where {}Ptr.pitch={pitch}", side.name))
+}
+
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it.
 fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     /// `hipErrorStreamCaptureUnsupported`, `…Invalidated`, `…Implicit`.
@@ -266,7 +280,10 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
         }
         _ => {}
     }
-    let by_code = wrong.iter().position(|finding| finding.code == Some(ret));
+    let is_why = |finding: &Finding| {
+        finding.code == Some(ret) || (finding.rule == Rule::CopyHostMemory && ret == Code::INVALID_VALUE)
+    };
+    let by_code = wrong.iter().position(is_why);
     if let Some(finding) = by_code.and_then(|position| wrong.into_iter().nth(position)) {
         return finding;
     }
@@ -275,6 +292,9 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     }
     if kind.copies() && ret == INVALID_PITCH {
         return plain(Rule::Copy3dPitch, "the pitch or height of one side is too small");
+    }
+    if let (Code::INVALID_VALUE, Some(what)) = (ret, beyond_rows(call)) {
+        return of(Rule::Copy3dPosition, what);
     }
     // How many devices there are may not have been asked.
     if let (true, Code::INVALID_DEVICE, Some(copy)) = (kind.copies(), ret, PeerCall::new(call.values, &call.parameters))

@@ -265,9 +265,9 @@ rules! {
         "Slices would lie inside each other."
         "Set ysize (srcHeight, dstHeight) to the rows of one slice as allocated.";
 
-    Copy3dPosition "P2P-copy3d-position" Error [1, 1, 0]
-        "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
-        "Memory Management: position and extent have to lie inside the object."
+    Copy3dPosition "P2P-copy3d-position" Error [1, 1, 1]
+        "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync, hipMemcpy3DPeer, hipMemcpy3DPeerAsync"
+        "Memory Management: position and extent have to lie inside the object. HIP: the same."
         ""
         "Position plus extent goes past the row or the slice. Positions count elements: bytes for pointers, texels for arrays."
         "Make the extent smaller by the position, and check the units.";
@@ -403,7 +403,7 @@ rules! {
     // ---- Captures ----
 
     CaptureCopy "P2P-capture-copy" Error [0, 0, 0]
-        "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync, hipMemcpyPeerAsync, hipMemcpy3DPeerAsync"
+        "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
         "CUDA Graphs: not every call can be captured; which cannot is not said of peer copies."
         "Answered with 900, and the capture is lost (cudaStreamEndCapture answers 901), whether access is enabled or not."
         "Peer copies cannot be captured into a graph. With P2PSHIM_CAPTURE=rewrite, the default, the equal copy that can be is made instead, where there is one."
@@ -417,7 +417,7 @@ rules! {
         "Copy asynchronously on a stream that takes part in the capture, or before it begins; make streams with cudaStreamNonBlocking.";
 
     CaptureAccess "P2P-capture-access" Error [0, 0, 0]
-        "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess, cuCtxEnablePeerAccess, cuCtxDisablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
+        "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess, cuCtxEnablePeerAccess, cuCtxDisablePeerAccess"
         "CUDA Graphs: calls that are potentially unsafe are prohibited while a stream is captured, in global mode by any thread's capture."
         "Answered with 900, and the capture is lost; in relaxed mode it is fine."
         "Peer access cannot be changed while a stream is being captured."
