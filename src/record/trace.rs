@@ -160,8 +160,13 @@ impl Trace {
         self.writer.is_in_a_child()
     }
 
-    /// Compares clocks, if it is time to.
+    /// Whether it is time to compare clocks.
     #[inline(always)]
+    pub(crate) fn is_calibration_due(&self, now: u64) -> bool {
+        self.writer.is_calibration_due(now)
+    }
+
+    /// Compares clocks, if it is time to.
     pub(crate) fn calibrate_if_due(&self, now: u64) {
         self.writer.calibrate_if_due(now);
     }
@@ -193,10 +198,15 @@ impl Trace {
         }
     }
 
-    /// Whether it is still to be noted which GPUs there are; says so once.
+    /// Whether it is still to be noted which GPUs there are.
     #[inline(always)]
     pub(crate) fn wants_gpus(&self) -> bool {
-        !self.knows_gpus.load(Relaxed) && !self.knows_gpus.swap(true, Relaxed)
+        !self.knows_gpus.load(Relaxed)
+    }
+
+    /// The same, for who then notes it: that is one thread.
+    pub(crate) fn may_note_gpus(&self) -> bool {
+        !self.knows_gpus.swap(true, Relaxed)
     }
 
     /// Has a thread of ours take space before it is needed, once the program turns out to make many calls: taking it costs
