@@ -881,7 +881,8 @@ impl Call {
             && !trace.is_in_a_child()
             // SAFETY: the block is this thread's own; the reference ends with the statement.
             && let Some(site) = unsafe { &*thread::current() }.known_site(depth, address)
-            && let record @ Some(_) = self.begin_record(trace, depth, site)
+            && let Some(now) = trace.now_at_once()
+            && let record @ Some(_) = self.begin_record(depth, site, now)
         {
             return Running::new(depth, false, record);
         }
@@ -907,7 +908,7 @@ impl Call {
             Some(site) => site,
             None => find_site(trace, depth, address),
         };
-        self.begin_record(trace, depth, site).or_else(|| {
+        self.begin_record(depth, site, trace.now()).or_else(|| {
             if trace.drops() || is_in_a_child() {
                 return None;
             }
@@ -918,7 +919,7 @@ impl Call {
 
     /// Begins a record, if the thread has room for one.
     #[inline(always)]
-    fn begin_record(self, trace: &Trace, depth: usize, site: u16) -> Option<Begun> {
+    fn begin_record(self, depth: usize, site: u16, now: u64) -> Option<Begun> {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         if depth == 0 {
@@ -926,7 +927,7 @@ impl Call {
             thread.timing_cost = 0;
         }
         thread.last = None;
-        thread.segment.begin(depth, self.function as u8, site, trace.now())
+        thread.segment.begin(depth, self.function as u8, site, now)
     }
 
     /// The time, if the call is to be shown: when the real function is called.
@@ -978,7 +979,21 @@ impl Call {
     fn complete(self, record: Begun, made: &Made) {
         // A child that was forked inside the call returns from it as well: the record, and all locks, are its parent's.
         let (Some(trace), false) = (trace::file(), only_forwards()) else { return };
-        let end = trace.now();
+        match trace.now_at_once() {
+            Some(end) => self.complete_at(trace, end, record, made),
+            None => self.complete_slowly(trace, record, made),
+        }
+    }
+
+    /// Where reading the clock is a call.
+    #[cold]
+    #[inline(never)]
+    fn complete_slowly(self, trace: &Trace, record: Begun, made: &Made) {
+        self.complete_at(trace, trace.now(), record, made);
+    }
+
+    #[inline(always)]
+    fn complete_at(self, trace: &Trace, end: u64, record: Begun, made: &Made) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let inner = thread.inner.take();

@@ -43,7 +43,7 @@ macro_rules! define_hook {
             const IS_CHECKED: bool = !matches!(Kind::of(Function::$symbol), Kind::Other);
             let mut room = MaybeUninit::uninit();
             if IS_CHECKED
-                && VALIDATE.is_on()
+                && call.may_be_due()
                 && let Some(due) = call.due(&[$($argument.value()),*], &mut room)
             {
                 /// Off the way of calls that are made.

@@ -158,6 +158,12 @@ impl Trace {
         self.writer.now()
     }
 
+    /// The same, where it takes no call to find out.
+    #[inline(always)]
+    pub(crate) fn now_at_once(&self) -> Option<u64> {
+        self.writer.now_at_once()
+    }
+
     /// Whether this is a child of the process whose file it is, even one that has run no fork handler.
     #[inline(always)]
     pub(crate) fn is_in_a_child(&self) -> bool {
