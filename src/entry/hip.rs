@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::time::Instant;
 
 use super::guard::{Call, Decision, Running, hands_out_hooks, is_in_a_child, unseen};
 use super::read;
@@ -148,7 +149,14 @@ impl Call {
 
     /// What there is to do when the real function has returned.
     #[inline(always)]
-    pub(crate) fn conclude(self, running: Running, decided: &Decided, values: &[Value], ret: Code) {
+    pub(crate) fn conclude(
+        self,
+        running: Running,
+        since: Option<Instant>,
+        decided: &Decided,
+        values: &[Value],
+        ret: Code,
+    ) {
         if decided.asks {
             self.has_asked(decided);
         }
@@ -166,7 +174,7 @@ impl Call {
             self.record(running, values, ret, decision, path);
         }
         if running.is_shown() {
-            self.show(running, values, ret, decision, path);
+            self.show(running, since, values, ret, decision, path);
         }
         let is_fine = ret == Code::SUCCESS && decided.is_clean;
         if VALIDATE.is_on() && running.is_outermost() && !is_fine && !decided.is_refused {

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::thread;
 use crate::api::Function;
 use crate::api::abi::is_pointer;
-use crate::api::abi::{Code, Value};
+use crate::api::abi::{Code, Value, cudaMemcpy3DPeerParms};
 use crate::os;
 use crate::policy::validate::{Array, Linear, Parameters};
 use crate::policy::{Copied, Ends, PeerCopy};
@@ -63,6 +63,7 @@ pub(crate) struct Subject {
 }
 
 /// What a call is about.
+#[inline(always)]
 pub(crate) fn subject(values: &[Value]) -> Subject {
     let device = |ordinal: i32| u8::try_from(ordinal).ok().filter(|&device| device < u8::MAX);
     let stream = match values.last() {
@@ -83,18 +84,38 @@ pub(crate) fn subject(values: &[Value]) -> Subject {
             Subject { devices: [device(one), device(other)], ..nothing }
         }
         [Value::Ordinal(peer), ..] => Subject { devices: [None, device(peer)], ..nothing },
-        [Value::RuntimePeer3D(p), ..] if is_readable(p) => {
-            // SAFETY: the parameters are aligned, made of integers, and where some were read before.
-            let p = unsafe { &*p };
-            let bytes = p.extent.width.saturating_mul(p.extent.height).saturating_mul(p.extent.depth);
-            let ends = [p.srcPtr.ptr, p.dstPtr.ptr].map(|pointer| pointer as u64);
-            Subject { ends, bytes: bytes as u64, devices: [device(p.srcDevice), device(p.dstDevice)], ..nothing }
-        }
-        _ => match ends(values) {
-            Some(Ends { src, dst, bytes }) => Subject { ends: [src, dst], bytes, ..nothing },
-            None => nothing,
-        },
+        [Value::RuntimePeer3D(p), ..] => of_runtime_box(p, nothing),
+        [Value::DriverPeer3D(_), ..] => of_ends(ends_of_box(values), nothing),
+        _ => of_ends(ends(values), nothing),
     }
+}
+
+#[inline(always)]
+fn of_ends(ends: Option<Ends>, nothing: Subject) -> Subject {
+    match ends {
+        Some(Ends { src, dst, bytes }) => Subject { ends: [src, dst], bytes, ..nothing },
+        None => nothing,
+    }
+}
+
+/// A box of a runtime, if its parameters were read before: HIP's has no driver's call inside that says more.
+#[inline(never)]
+fn of_runtime_box(p: *const cudaMemcpy3DPeerParms, nothing: Subject) -> Subject {
+    if !is_readable(p) {
+        return nothing;
+    }
+    // SAFETY: the parameters are aligned, made of integers, and where some were read before.
+    let p = unsafe { &*p };
+    let bytes = p.extent.width.saturating_mul(p.extent.height).saturating_mul(p.extent.depth);
+    let ends = [p.srcPtr.ptr, p.dstPtr.ptr].map(|pointer| pointer as u64);
+    let devices =
+        [p.srcDevice, p.dstDevice].map(|ordinal| u8::try_from(ordinal).ok().filter(|&device| device < u8::MAX));
+    Subject { ends, bytes: bytes as u64, devices, ..nothing }
+}
+
+#[inline(never)]
+fn ends_of_box(values: &[Value]) -> Option<Ends> {
+    ends(values)
 }
 
 /// A copy between two pointers, if that can be told without asking the system whether the parameters are there.
