@@ -25,11 +25,15 @@ C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
   context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture
+# Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
+C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
+  hip_threads hip_no_device hip_grants
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
+  $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
@@ -42,14 +46,14 @@ $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 	c-tests/fetch-nvidia
 
 # These are the simulator's business: ask for them, and link again only if they changed.
-$(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1): | sim ;
+$(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;
 
 C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
 $(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 
-vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu
+vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu c-tests/hip
 vpath %.cpp c-tests/cases
 
 CU11 := -isystem $(NVIDIA)/cu11/include
@@ -81,6 +85,16 @@ $(C_TESTS)/%-nvidia12: %.c
 	$(C_TESTS_CC) $(CU12) $< $(NVIDIA)/cu12/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
 $(C_TESTS)/%-nvidia13: %.c
 	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
+
+$(addprefix $(C_TESTS)/hip_dlopened-,5 6 7): HIP_UNLINKED := yes
+$(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_FLAGS := $(CU12)
+$(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_BESIDE := $(CUDART12)
+$(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-5)): $(C_TESTS)/%-5: %.c $(SIM_LIB)/libamdhip64.so.5 $(wildcard c-tests/hip/*.h)
+	$(C_TESTS_CC) -DHIP_MAJOR=5 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.5) $(HIP_BESIDE) -lpthread -ldl -o $@
+$(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-6)): $(C_TESTS)/%-6: %.c $(SIM_LIB)/libamdhip64.so.6 $(wildcard c-tests/hip/*.h)
+	$(C_TESTS_CC) -DHIP_MAJOR=6 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.6) $(HIP_BESIDE) -lpthread -ldl -o $@
+$(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-7)): $(C_TESTS)/%-7: %.c $(SIM_LIB)/libamdhip64.so.7 $(wildcard c-tests/hip/*.h)
+	$(C_TESTS_CC) -DHIP_MAJOR=7 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.7) $(HIP_BESIDE) -lpthread -ldl -o $@
 
 $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
 	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@

@@ -17,6 +17,7 @@ mod error;
 pub mod fault;
 mod fence;
 mod gate;
+mod grants;
 mod graph;
 pub mod machine;
 #[allow(unsafe_code, reason = "the one place that touches raw memory and the operating system")]
