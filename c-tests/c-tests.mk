@@ -4,6 +4,7 @@
 # Shared flavours link with NVIDIA's own library: at run time LD_LIBRARY_PATH decides whether GPUs are real or simulated.
 C_TESTS := target/c-tests
 NVIDIA := target/nvidia
+AMD := target/amd
 SIM_LIB ?= target/sim/lib
 
 C_TESTS_FLAGS := -Wall -Wextra -Werror -O1 -g -Ic-tests
@@ -14,7 +15,8 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 # Programs of the runtime API: in every flavour.
 C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
   exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
-  sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool
+  sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
+  hip_for_nvidia
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
@@ -27,7 +29,7 @@ C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind 
   context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
-  hip_threads hip_no_device hip_grants
+  hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 
@@ -40,10 +42,14 @@ C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin
   libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
 .PHONY: c-tests
-c-tests: $(C_PROGRAMS) $(C_LIBRARIES)
+c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp
 
 $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 	c-tests/fetch-nvidia
+
+# Only run, not linked with: the simulated ones have the same symbols.
+$(AMD)/stamp: c-tests/fetch-amd c-tests/amd.txt
+	c-tests/fetch-amd
 
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;
@@ -86,7 +92,7 @@ $(C_TESTS)/%-nvidia12: %.c
 $(C_TESTS)/%-nvidia13: %.c
 	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
 
-$(addprefix $(C_TESTS)/hip_dlopened-,5 6 7): HIP_UNLINKED := yes
+$(foreach case,hip_dlopened hip_opened,$(addprefix $(C_TESTS)/$(case)-,5 6 7)): HIP_UNLINKED := yes
 $(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_FLAGS := $(CU12)
 $(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_BESIDE := $(CUDART12)
 $(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-5)): $(C_TESTS)/%-5: %.c $(SIM_LIB)/libamdhip64.so.5 $(wildcard c-tests/hip/*.h)

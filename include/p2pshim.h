@@ -56,7 +56,7 @@ typedef struct {
    */
   const char *name;
   /**
-   * "runtime" or "driver".
+   * "runtime", "driver" or "hip".
    */
   const char *layer;
   /**
@@ -68,7 +68,7 @@ typedef struct {
    */
   const char *parameters;
   /**
-   * The CUDA version that introduced it: 1000 times the major plus 10 times the minor.
+   * The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor.
    */
   int since;
 } p2pshim_api_t;

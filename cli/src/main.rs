@@ -163,7 +163,7 @@ fn print_markdown(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
     writeln!(out)?;
     writeln!(out, "*traced*: forwarded and shown. *state*: seen, never shown. *lookup*: hands out functions.")?;
     writeln!(out)?;
-    writeln!(out, "| function | parameters | layer | kind | since CUDA |")?;
+    writeln!(out, "| function | parameters | layer | kind | since |")?;
     writeln!(out, "| --- | --- | --- | --- | --- |")?;
     for api in apis {
         let Api { name, parameters, layer, kind, since } = api;

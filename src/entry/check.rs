@@ -208,7 +208,7 @@ impl Call {
     }
 
     /// Says a finding in full once a place and rule; then only counts, with a word now and then.
-    fn say(self, finding: &Finding, ret: Option<Code>) {
+    pub(super) fn say(self, finding: &Finding, ret: Option<Code>) {
         let site = self.return_address();
         let times = VALIDATE.count(site as usize, finding.rule);
         // SAFETY: the block is this thread's own; the reference ends with the statement.

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
+use super::hip;
 use p2pshim_trace::{Begun, Capture};
 
 use super::read::{self, Subject};
@@ -22,7 +23,7 @@ use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
 use crate::policy::validate::Kind;
-use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
+use crate::policy::{self, ACCESS, Driver, HIP, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::trace::{self, Trace};
@@ -724,6 +725,7 @@ impl Call {
                 ACCESS.memory_has_changed();
             }
             Function::cudaGetLastError => self.note_cleared(),
+            function if hip::frees(function) => HIP.memory_has_changed(),
             _ => self.note_more(values, ret),
         }
     }
@@ -1068,7 +1070,7 @@ impl Call {
                 thread.set_path(own);
                 own
             }
-            Layer::Driver => own,
+            Layer::Driver | Layer::Hip => own,
         }
     }
 

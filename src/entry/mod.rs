@@ -7,6 +7,7 @@ mod check;
 mod exports;
 mod fence;
 mod guard;
+mod hip;
 mod hooks;
 mod lookup;
 mod read;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod counters;
+mod hipify;
 pub(crate) mod log;
 mod modules;
 pub(crate) mod summary;

@@ -271,7 +271,7 @@ impl Trace {
         for &rule in Rule::ALL {
             self.note(NoteKind::Rule, rule as u32, &[rule.id().as_bytes(), rule.text().severity.name().as_bytes()]);
         }
-        for layer in [Layer::Runtime, Layer::Driver] {
+        for layer in Layer::ALL {
             for (code, name) in codes::all(layer) {
                 self.note(NoteKind::Code, code.0.cast_unsigned(), &[layer.name().as_bytes(), name.as_bytes()]);
             }
@@ -286,8 +286,8 @@ impl Trace {
         let mut strings = vec![start.as_bytes(), end.as_bytes(), offset.as_bytes(), &module.file];
         strings.extend(build_id.as_ref().map(String::as_bytes));
         self.note(NoteKind::Module, 0, &strings);
-        if let Some(version) = module.runtime_version().filter(|_| build_id.is_none()) {
-            self.note(NoteKind::Version, 0, &[b"runtime", version]);
+        if let Some((what, version)) = module.runtime_version().filter(|_| build_id.is_none()) {
+            self.note(NoteKind::Version, 0, &[what, version]);
         }
     }
 

@@ -280,7 +280,10 @@ impl Trace {
             let &["p2pshim", _time, thread, rest] = fields.as_slice() else { panic!("not a line of the log: {line}") };
             let shown = rest.trim_start();
             match shown.split_once('(') {
-                Some((name, _)) if name.starts_with("cu") && name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                Some((name, _))
+                    if ["cu", "hip"].iter().any(|of| name.starts_with(of))
+                        && name.chars().all(|c| c.is_alphanumeric() || c == '_') =>
+                {
                     trace.calls.push(Call {
                         depth: (rest.len() - shown.len()) / 2,
                         name: name.to_owned(),
