@@ -31,9 +31,13 @@ fn check(path: &str, generated: &str) {
 fn header_is_what_the_c_interface_generates() {
     let config = cbindgen::Config::from_file(in_project("cbindgen.toml")).unwrap();
     let mut header = Vec::new();
-    cbindgen::Builder::new()
-        .with_config(config)
-        .with_src(in_project("src/capi.rs"))
+    let mut subjects: Vec<PathBuf> =
+        fs::read_dir(in_project("src/capi")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    subjects.sort();
+    let builder = cbindgen::Builder::new().with_config(config).with_src(in_project("src/capi.rs"));
+    subjects
+        .into_iter()
+        .fold(builder, cbindgen::Builder::with_src)
         .generate()
         .unwrap()
         .write(&mut header);
