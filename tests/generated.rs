@@ -35,12 +35,7 @@ fn header_is_what_the_c_interface_generates() {
         fs::read_dir(in_project("src/capi")).unwrap().map(|entry| entry.unwrap().path()).collect();
     subjects.sort();
     let builder = cbindgen::Builder::new().with_config(config).with_src(in_project("src/capi.rs"));
-    subjects
-        .into_iter()
-        .fold(builder, cbindgen::Builder::with_src)
-        .generate()
-        .unwrap()
-        .write(&mut header);
+    subjects.into_iter().fold(builder, cbindgen::Builder::with_src).generate().unwrap().write(&mut header);
     check("include/p2pshim.h", &String::from_utf8(header).unwrap());
 }
 

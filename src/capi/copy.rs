@@ -190,7 +190,7 @@ pub extern "C" fn p2pshim_driver_code() -> c_int {
     control::code().0
 }
 
-/// Contexts to name for two addresses. Memory that the driver does not know gets none: the driver says what is wrong with it.
+/// Contexts to name for two addresses. Whether there is memory at all the driver says.
 fn contexts(ends: [(usize, c_int); 2]) -> Result<[usize; 2], p2pshim_status_t> {
     control::set_code(Code::SUCCESS);
     if !control::has_driver() {
@@ -198,13 +198,12 @@ fn contexts(ends: [(usize, c_int); 2]) -> Result<[usize; 2], p2pshim_status_t> {
     }
     let found = control::quietly(|| Some(ends.map(|(address, _)| control::context_for(address as u64))));
     let found = found.ok_or(P2PSHIM_INTERNAL_ERROR)?;
-    for (found, (_, wanted)) in found.iter().zip(ends) {
-        let is_another = |device: i32| wanted != P2PSHIM_ANY_DEVICE && wanted != device;
-        if found.and_then(|(_, device)| device).is_some_and(is_another) {
+    for ((_, device), (_, wanted)) in found.iter().zip(ends) {
+        if wanted != P2PSHIM_ANY_DEVICE && device.is_some_and(|device| device != wanted) {
             return Err(P2PSHIM_INVALID_ARGUMENT);
         }
     }
-    Ok(found.map(|found| found.map_or(0, |(context, _)| context)))
+    Ok(found.map(|(context, _)| context))
 }
 
 fn finish(code: Code) -> p2pshim_status_t {

@@ -189,7 +189,7 @@ pub(crate) fn has_driver() -> bool {
 }
 
 /// A context to name for memory in a copy, and the device that the memory is on, as far as the driver says so.
-pub(crate) fn context_for(address: u64) -> Option<(usize, Option<i32>)> {
+pub(crate) fn context_for(address: u64) -> (usize, Option<i32>) {
     driver::context_for(address)
 }
 

@@ -297,17 +297,19 @@ pub(crate) fn is_loaded() -> bool {
 }
 
 /// A context to name for memory in a copy: its own; for pools, and what the program mapped, the current one if it is on their
-/// device, or the device's primary one; 0 if there is none. And the device, if the memory is known to be on one.
-pub(crate) fn context_for(address: u64) -> Option<(usize, Option<i32>)> {
-    let Memory { device, holder, .. } = RealDriver.memory(address)?;
+/// device, or the device's primary one; for what the driver does not know, the current one. 0 if there is none. And the
+/// device, if the memory is known to be on one.
+pub(crate) fn context_for(address: u64) -> (usize, Option<i32>) {
+    let current = || RealDriver.current_context();
+    let Some(Memory { device, holder, .. }) = RealDriver.memory(address) else { return (current().unwrap_or(0), None) };
     let is_here = |context: &usize| RealDriver.device_of_context(*context) == Some(device);
-    let on_device = || RealDriver.current_context().filter(is_here).or_else(|| primary_context(device));
+    let on_device = || current().filter(is_here).or_else(|| primary_context(device));
     let (context, device) = match holder {
         Holder::Context(context) => (Some(context), Some(device)),
         Holder::Pool(_) | Holder::Mapped => (on_device(), Some(device)),
-        Holder::Host | Holder::Foreign => (RealDriver.current_context(), None),
+        Holder::Host | Holder::Foreign => (current(), None),
     };
-    Some((context.unwrap_or(0), device))
+    (context.unwrap_or(0), device)
 }
 
 /// Runs `work` with a context current, and restores the one that was.
