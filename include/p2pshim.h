@@ -1,6 +1,6 @@
 /*
  * p2pshim: makes, shows and repairs GPU-to-GPU copies in programs nobody can rebuild.
- * Generated from src/capi.rs by `make header`; do not edit.
+ * Generated from src/capi.rs and src/capi/ by `make header`; do not edit.
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
 

@@ -23,14 +23,19 @@ use Way::{Linked, Opened, Preloaded};
 
 const WAYS: [Way; 3] = [Linked, Preloaded, Opened];
 
+/// Where the dynamic linker finds the library by its soname.
+fn beside_the_shim() -> String {
+    let folder = shim().parent().unwrap().strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_owned();
+    folder.to_str().unwrap().to_owned()
+}
+
 /// Runs a task of c-tests/capi/main.c, which must succeed; the second path is the folder that it may write to.
 fn run(task: &str, way: Way, has_gpus: bool, env: &[(&str, &str)]) -> (Outcome, PathBuf) {
     let name = if way == Linked { "capi-linked" } else { "capi-found" };
     let folder = scratch("capi");
     let program =
         Program::new(support::path(&format!("target/c-tests/{name}"))).arg(task).arg(folder.to_string_lossy());
-    let libraries = shim().parent().unwrap().to_owned();
-    let program = program.libraries(libraries.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_str().unwrap());
+    let program = program.libraries(&beside_the_shim());
     let program = if has_gpus { program.libraries("target/sim/lib") } else { program };
     // Memory that lives as long as the process is no leak; that of the simulated GPUs is not ours.
     let program = program.env("ASAN_OPTIONS", "detect_leaks=0").findings_apart();
@@ -134,6 +139,19 @@ fn listeners_hear_of_each_call_and_may_call_anything() {
         run(task, Preloaded, true, &env);
     }
     fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn wrapper_for_cpp_has_scopes_exceptions_and_listeners() {
+    for has_gpus in [true, false] {
+        let folder = scratch("capi");
+        let program = Program::new(support::path("target/c-tests/capi-wrapper")).arg(folder.to_string_lossy());
+        let program = program.libraries(&beside_the_shim()).env("ASAN_OPTIONS", "detect_leaks=0");
+        let outcome = if has_gpus { program.libraries("target/sim/lib").plain() } else { program.plain() };
+        assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 0", "done\n"), "{:#?}", outcome.lines);
+        assert!(trace_in(&folder).notes_of(NoteKind::Mark).any(|note| note.string(0) == "inside"));
+        fs::remove_dir_all(folder).unwrap();
+    }
 }
 
 #[test]
