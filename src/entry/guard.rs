@@ -141,20 +141,21 @@ fn start() -> Mode {
 }
 
 fn configure(warnings: &mut Vec<String>) -> Mode {
-    let (config, unusable) = OPTIONS.read(os::environment(config::PREFIX));
-    if !config.on {
-        return Mode::Forward;
-    }
-    PROCESS.store(os::process_id(), Relaxed);
-    *warnings = unusable;
-    policy::configure(&config);
-    report_panics_to_the_log();
-    LOGS.store(record::log::open(&config, warnings), SeqCst);
-    record::summary::write_at_exit(config.summary);
-    let records = trace::open(&config, warnings);
-    timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
-    RECORDS.store(records, SeqCst);
-    wanted()
+    OPTIONS.read(os::environment(config::PREFIX), |config, unusable| {
+        if !config.on {
+            return Mode::Forward;
+        }
+        PROCESS.store(os::process_id(), Relaxed);
+        *warnings = unusable;
+        policy::configure(config);
+        report_panics_to_the_log();
+        LOGS.store(record::log::open(config, warnings), SeqCst);
+        record::summary::write_at_exit(config.summary);
+        let records = trace::open(config, warnings);
+        timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
+        RECORDS.store(records, SeqCst);
+        wanted()
+    })
 }
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
