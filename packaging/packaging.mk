@@ -31,8 +31,8 @@ ZIG := $(TOOLS)/ziglang/zig
 # Caches of the tools, so that they leave nothing elsewhere.
 ZIG_ENV := CARGO_ZIGBUILD_ZIG_PATH=$(ZIG) CARGO_ZIGBUILD_CACHE_DIR=$(CURDIR)/target/tools/cache \
 	ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/target/tools/cache/zig ZIG_LOCAL_CACHE_DIR=$(CURDIR)/target/tools/cache/zig
-# Packages made of one commit are the same, byte by byte.
-export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
+# Packages of the same files are the same, byte by byte.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
 
 .PHONY: dist-build
 dist-build:
@@ -42,15 +42,20 @@ dist-build:
 	$(ZIG_ENV) $(MAKE) -s --no-print-directory -f sim/link.mk LIB=$(DIST_SIM) ARCHIVES=$(DIST_BUILD) UNWIND=-lunwind \
 		CC="$(ZIG) cc -target x86_64-linux-gnu.$(GLIBC)" shared
 
+# What is laid out for packages, but for where.
+DIST_FILES := $(DIST_BUILD)/libp2pshim.so $(DIST_BUILD)/p2pshim $(DIST_SIM) $(DIST)/THIRD-PARTY
+
+dist: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
+dist: export GLIBC := $(GLIBC)
 dist: dist-build
-	rm -rf $(DIST)/deb
-	packaging/stage $(DIST)/stage lib python $(DIST_BUILD)/libp2pshim.so $(DIST_BUILD)/p2pshim $(DIST_SIM)
+	rm -rf $(DIST)/deb $(DIST)/*.whl $(DIST)/*.deb
+	packaging/third-party $(TOOLS)/ziglang/lib/libunwind/LICENSE.TXT >$(DIST)/THIRD-PARTY
+	packaging/stage $(DIST)/stage lib python $(DIST_FILES)
 	packaging/python/make-wheel $(DIST)/stage $(DIST)
-	packaging/stage $(DIST)/deb/usr lib/x86_64-linux-gnu lib/python3/dist-packages \
-		$(DIST_BUILD)/libp2pshim.so $(DIST_BUILD)/p2pshim $(DIST_SIM)
-	GLIBC=$(GLIBC) packaging/debian/make-deb $(DIST)/deb $(DIST)
+	packaging/stage $(DIST)/deb/usr lib/x86_64-linux-gnu lib/python3/dist-packages $(DIST_FILES)
+	packaging/debian/make-deb $(DIST)/deb $(DIST)
 
 # The packages in clean places, and the C programs under the library that is in them.
 test-dist: dist shim sim c-tests
-	$(CARGO) test --test dist
-	P2PSHIM_LIB=$(DIST_BUILD)/libp2pshim.so $(CARGO) test --test c_programs --test exports -- --skip debug_build
+	$(CARGO) test --no-fail-fast --test dist
+	P2PSHIM_LIB=$(DIST)/stage/lib/libp2pshim.so.0 $(CARGO) test --no-fail-fast --test c_programs --test exports -- --skip debug_build

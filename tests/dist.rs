@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use support::outside::{files, outside, run, text, told};
+use support::outside::{cmake, files, outside, pkg_config, run, text, told};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -234,7 +234,7 @@ fn deb_command_and_module_use_what_is_beside_them() {
 #[test]
 fn deb_c_and_cpp_programs_build_with_it_and_are_intercepted() {
     let libraries = root().join("usr/lib/x86_64-linux-gnu");
-    let mut flags = Command::new("pkg-config");
+    let mut flags = pkg_config();
     flags.args(["--cflags", "--libs", "p2pshim"]).env("PKG_CONFIG_LIBDIR", libraries.join("pkgconfig"));
     // As on a machine where it is installed, the C library's places come by themselves.
     let flags = told(flags.env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1").env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1"));
@@ -254,11 +254,33 @@ fn deb_c_and_cpp_programs_build_with_it_and_are_intercepted() {
 }
 
 #[test]
+fn deb_cmake_finds_it() {
+    let folder = outside("deb-cmake");
+    let define = |name: &str, value: PathBuf| format!("-D{name}={}", value.display());
+    let mut configure = cmake();
+    configure.arg("-S").arg(support::path("tests/install")).arg("-B").arg(&folder);
+    configure.arg(define("CMAKE_PREFIX_PATH", root().join("usr")));
+    configure.arg(define("CUDA_INCLUDE", support::path("target/nvidia/cu12/include")));
+    configure.arg(define("CUDART", support::path("target/sim/lib/libcudart.so.12")));
+    told(&mut configure);
+    told(cmake().arg("--build").arg(&folder));
+    let found = fs::read_to_string(folder.join("found")).unwrap();
+    for path in found.lines().skip(1) {
+        assert!(path.starts_with(root().to_str().unwrap()) && Path::new(path).exists(), "{found}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn deb_has_what_debian_wants() {
     let share = root().join("usr/share");
-    for name in
-        ["doc/p2pshim/copyright", "doc/p2pshim/changelog.gz", "doc/p2pshim/LICENSE-MIT", "man/man1/p2pshim.1.gz"]
-    {
+    for name in [
+        "doc/p2pshim/copyright",
+        "doc/p2pshim/changelog.gz",
+        "doc/p2pshim/LICENSE-MIT",
+        "doc/p2pshim/THIRD-PARTY.gz",
+        "man/man1/p2pshim.1.gz",
+    ] {
         assert!(share.join(name).exists(), "{name}");
     }
     let owners = told(Command::new("dpkg-deb").arg("--contents").arg(deb()));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use support::outside::{files, outside, run, text, told};
+use support::outside::{cmake, files, outside, pkg_config, run, text, told};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -44,8 +44,8 @@ fn prefix() -> &'static Path {
     })
 }
 
-fn pkg_config(arguments: &[&str]) -> Vec<String> {
-    let mut command = Command::new("pkg-config");
+fn from_pkg_config(arguments: &[&str]) -> Vec<String> {
+    let mut command = pkg_config();
     command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(arguments).arg("p2pshim");
     told(&mut command).split_whitespace().map(str::to_owned).collect()
 }
@@ -83,14 +83,14 @@ fn assert_only_the_interface_is_ours(program: &Path) {
 fn compiled(compiler: &str, source: &str, libraries: &[String], to: &Path) {
     let mut command = Command::new(compiler);
     command.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(support::path("target/nvidia/cu12/include"));
-    command.args(pkg_config(&["--cflags"])).arg(support::path(source)).args(libraries);
+    command.args(from_pkg_config(&["--cflags"])).arg(support::path(source)).args(libraries);
     told(command.arg(support::path("target/sim/lib/libcudart.so.12")).arg("-o").arg(to));
 }
 
 fn intercepted_by_pkg_config(compiler: &str, source: &str) {
     let folder = outside(source.rsplit('/').next().unwrap());
     let program = folder.join("app");
-    compiled(compiler, source, &pkg_config(&["--libs"]), &program);
+    compiled(compiler, source, &from_pkg_config(&["--libs"]), &program);
     assert_only_the_interface_is_ours(&program);
     let output = run(&mut on_simulated_gpus(&program));
     assert_eq!((text(&output.stdout), text(&output.stderr)), (seen(), String::new()));
@@ -109,8 +109,8 @@ fn pkg_config_cpp_program_is_intercepted_and_records_the_interface_only() {
 
 #[test]
 fn pkg_config_tells_version_and_what_to_preload() {
-    assert_eq!(pkg_config(&["--modversion"]), [VERSION]);
-    let preload = pkg_config(&["--variable=preload"]).concat();
+    assert_eq!(from_pkg_config(&["--modversion"]), [VERSION]);
+    let preload = from_pkg_config(&["--variable=preload"]).concat();
     assert_eq!(fs::canonicalize(preload).unwrap(), prefix().join(format!("lib/libp2pshim.so.{VERSION}")));
 }
 
@@ -124,18 +124,6 @@ fn real_library_linked_with_records_cudas_functions_as_ours() {
     let references = references(&program);
     assert!(references.iter().any(|name| name.starts_with("cudaMemcpyPeer@P2PSHIM")), "{references:#?}");
     fs::remove_dir_all(folder).unwrap();
-}
-
-/// The machine's CMake, or the pinned one.
-fn cmake() -> Command {
-    if Command::new("cmake").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return Command::new("cmake");
-    }
-    told(Command::new(support::path("packaging/get-tools")).arg("cmake"));
-    let tools = support::path("target/tools/cmake");
-    let mut command = Command::new(tools.join("bin/cmake"));
-    command.env("PYTHONPATH", tools);
-    command
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -33,4 +34,27 @@ pub(crate) fn files(folder: &Path) -> Vec<String> {
     let mut files: Vec<_> = list.lines().map(str::to_owned).collect();
     files.sort();
     files
+}
+
+/// A tool of the machine, or, where it has none, the pinned one.
+fn tool(name: &str, pinned: &str) -> Command {
+    if Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return Command::new(name);
+    }
+    static FETCHED: OnceLock<()> = OnceLock::new();
+    FETCHED.get_or_init(|| {
+        told(Command::new(super::path("packaging/get-tools")).arg("test"));
+    });
+    let tools = super::path("target/tools/test");
+    let mut command = Command::new(tools.join(pinned));
+    command.env("PYTHONPATH", tools);
+    command
+}
+
+pub(crate) fn cmake() -> Command {
+    tool("cmake", "bin/cmake")
+}
+
+pub(crate) fn pkg_config() -> Command {
+    tool("pkg-config", "pkgconf/.bin/pkgconf")
 }
