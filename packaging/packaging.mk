@@ -2,19 +2,18 @@
 .PHONY: install uninstall dist test-dist
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
-# Not where Python looks by itself, which differs from system to system: PYTHONPATH names it, or LIBDIR the right place.
+# Not where Python looks by itself, since that differs from system to system.
 PYTHONDIR ?= $(PREFIX)/share/p2pshim/python
 DESTDIR ?=
-STAGE := target/stage
 
 # Seen from the prefix.
 below_prefix = $(or $(patsubst $(PREFIX)/%,%,$(filter $(PREFIX)/%,$1)),$(error $1 is not below PREFIX=$(PREFIX)))
 
 # Under sudo there is often no cargo: then what `make build` has built is installed.
 install: $(if $(shell command -v $(CARGO)),build)
-	packaging/stage $(STAGE) $(call below_prefix,$(LIBDIR)) $(call below_prefix,$(PYTHONDIR)) \
-		$(SHIM) target/release/p2pshim $(SIM_LIB)
-	packaging/place install $(STAGE) "$(DESTDIR)$(PREFIX)"
+	stage=$$(mktemp -d) && trap 'rm -rf "$$stage"' EXIT && packaging/stage "$$stage/files" \
+		$(call below_prefix,$(LIBDIR)) $(call below_prefix,$(PYTHONDIR)) $(SHIM) target/release/p2pshim $(SIM_LIB) && \
+		packaging/place install "$$stage/files" "$(DESTDIR)$(PREFIX)"
 	echo "p2pshim is installed in $(DESTDIR)$(PREFIX)"
 
 uninstall:

@@ -24,10 +24,7 @@ fn make(arguments: &[&str]) -> Output {
     run(&mut command)
 }
 
-/// One call at a time: all of them lay out in one place.
 fn installed(arguments: &[&str]) {
-    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let output = make(&[&["install"], arguments].concat());
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }
@@ -297,6 +294,13 @@ fn uninstall_empty_prefix_is_empty_afterwards() {
     assert!(make(&["uninstall", &argument]).status.success());
     assert_eq!(fs::read_dir(&prefix).unwrap().count(), 0);
     fs::remove_dir(prefix).unwrap();
+}
+
+#[test]
+fn install_nothing_built_and_no_rust_says_what_to_do() {
+    let output = make(&["install", "PREFIX=/nonexistent", "CARGO=no-cargo", "SHIM=target/nothing/libp2pshim.so"]);
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("run `make build` first"), "{}", text(&output.stderr));
 }
 
 #[test]
