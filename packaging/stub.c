@@ -1,7 +1,7 @@
 /*
  * The libp2pshim.so that linkers see. It has the functions of p2pshim.h and the real library's soname, so that a program
  * which is linked with -lp2pshim records these functions and libp2pshim.so.0, and nothing else. Linked with the real library,
- * it would record that its cudaMemcpyPeer is the shim's, and not start without it.
+ * it would record that its cudaMemcpyPeer is the shim's: no runtime has that, and of which runtime it is would be lost.
  *
  * Nothing loads this file, unless somebody preloads it for the real one. That would do nothing, so it says so.
  * functions.h has a line STUB(p2pshim_…) for each function that the real library exports.
