@@ -85,8 +85,16 @@ pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
+/// The time of `CLOCK_MONOTONIC` in nanoseconds.
+pub(crate) fn monotonic_nanos() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is what the function writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec.cast_unsigned().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec.cast_unsigned())
+}
+
 /// Runs `work` and leaves `errno` as it was.
-fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location points to the calling thread's own errno, which outlives both uses.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.

@@ -108,7 +108,7 @@ impl Call {
             self.record(running, values, ret, Decision::REFUSED, None);
         }
         if running.is_shown() {
-            self.show(running, values, ret, Decision::REFUSED, None);
+            self.show(running, values, ret, Decision::REFUSED, None, None);
         }
     }
 
@@ -206,6 +206,8 @@ impl Call {
         if let Some(record) = unsafe { &*thread::current() }.last {
             record.breaks(finding.rule as u8);
         }
+        record::finding::keep(self.function(), finding, ret);
+        self.note_said(finding.rule);
         record::log::finding(self.function(), finding, ret, times, || read::call_site(site));
     }
 

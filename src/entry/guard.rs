@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, compiler_fence};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
+use super::control::{Activity, OPTIONS};
 use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
 use p2pshim_trace::{Begun, Capture};
@@ -16,7 +17,8 @@ use super::thread;
 use super::timing;
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
-use crate::config::{self, Config, GpuTiming};
+use crate::capi::event;
+use crate::config::{self, GpuTiming};
 use crate::os;
 use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
@@ -40,7 +42,7 @@ enum Mode {
     Quiet = 2,
     /// Each call is recorded.
     Record = 3,
-    /// Each call is shown.
+    /// Each call is shown: in the log, or to the program's own listeners.
     Show = 4,
     /// Both.
     RecordAndShow = 5,
@@ -68,6 +70,36 @@ impl Mode {
 }
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Unstarted as u8);
+
+/// Whether calls are to be recorded, and whether the log shows them. [`refresh`] makes the mode of it.
+pub(super) static RECORDS: AtomicBool = AtomicBool::new(false);
+pub(super) static LOGS: AtomicBool = AtomicBool::new(false);
+
+fn wanted() -> Mode {
+    Mode::of(RECORDS.load(SeqCst), LOGS.load(SeqCst) || event::are_heard())
+}
+
+/// Has the mode follow what is wanted by now; not before the start, and not where calls are only forwarded.
+pub(super) fn refresh() {
+    static CHANGING: Mutex<()> = Mutex::new(());
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = MODE.load(SeqCst);
+    if now != Mode::Unstarted as u8 && now != Mode::Forward as u8 {
+        // It fails if calls are only forwarded from now on.
+        let _ = MODE.compare_exchange(now, wanted() as u8, SeqCst, SeqCst);
+    }
+}
+
+/// What the shim does with calls by now.
+pub(super) fn activity() -> Activity {
+    let process = PROCESS.load(Relaxed);
+    match MODE.load(Relaxed) {
+        _ if process != 0 && process != os::process_id() => Activity::Child,
+        0 => Activity::Unstarted,
+        1 => Activity::Off,
+        _ => Activity::On,
+    }
+}
 
 /// The process that started. A child made by `_Fork` or `clone` runs no fork handler.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -98,7 +130,9 @@ fn start() -> Mode {
             if mode == Mode::Forward {
                 VALIDATE.stop();
             }
-            MODE.store(mode as u8, Relaxed);
+            MODE.store(mode as u8, SeqCst);
+            // Who came to listen meanwhile may have seen the mode of before.
+            refresh();
         });
         record::log::warnings(&warnings);
     });
@@ -106,7 +140,7 @@ fn start() -> Mode {
 }
 
 fn configure(warnings: &mut Vec<String>) -> Mode {
-    let (config, unusable) = Config::read(os::environment(config::PREFIX));
+    let (config, unusable) = OPTIONS.read(os::environment(config::PREFIX));
     if !config.on {
         return Mode::Forward;
     }
@@ -114,13 +148,12 @@ fn configure(warnings: &mut Vec<String>) -> Mode {
     *warnings = unusable;
     policy::configure(&config);
     report_panics_to_the_log();
-    let shows = record::log::open(&config, warnings);
-    if config.summary {
-        record::summary::write_at_exit();
-    }
+    LOGS.store(record::log::open(&config, warnings), SeqCst);
+    record::summary::write_at_exit(config.summary);
     let records = trace::open(&config, warnings);
     timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
-    Mode::of(records, shows)
+    RECORDS.store(records, SeqCst);
+    wanted()
 }
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
@@ -829,6 +862,9 @@ impl Call {
     /// The same of a call that is recorded or shown.
     #[inline(never)]
     fn begin_seen(self, depth: usize, mode: Mode) -> Running {
+        if depth == 0 {
+            self.forget_heard();
+        }
         let shows = matches!(mode, Mode::Show | Mode::RecordAndShow);
         let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
         let record = if records { self.begin_record(depth) } else { None };
@@ -925,7 +961,8 @@ impl Call {
         }
     }
 
-    /// Shows the call, once the real function has returned.
+    /// Shows the call, once the real function has returned: in the log, and to who listens. `looked_at` is the route of a
+    /// call in which something may be wrong, which is said between the two.
     #[cold]
     pub(crate) fn show(
         self,
@@ -934,14 +971,21 @@ impl Call {
         ret: Code,
         decision: Decision<'_>,
         path: Option<Path>,
+        looked_at: Option<Route>,
     ) {
         let elapsed = os::uncancelled(|| running.since.map(|since| since.elapsed()).unwrap_or_default());
         if is_in_a_child() {
             return;
         }
+        let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
         unseen(|| {
+            if event::are_heard() {
+                self.hear(running.depth, values, (ret, pair, path), elapsed);
+            }
+            if !record::log::shows_calls() {
+                return;
+            }
             let arguments = read::arguments(self.function, values, ret);
-            let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
             record::log::call(&Event {
                 function: self.function,
                 depth: running.depth,
@@ -954,6 +998,13 @@ impl Call {
                 caller: read::call_site(self.return_address()),
             });
         });
+        if !running.is_outermost() {
+            return;
+        }
+        if let Some(route) = looked_at {
+            self.look_at(route, values, ret, path);
+        }
+        self.tell();
     }
 
     /// The way of a copy that succeeded. A copy that the runtime makes is routed at the driver layer, inside this call.

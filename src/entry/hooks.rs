@@ -122,9 +122,8 @@ macro_rules! define_hook {
                 call.end_timing(measured, running.begun(), ret == Code::SUCCESS);
             }
             if running.is_shown() {
-                call.show(running, &[$($argument.value()),*], ret, decision, path);
-            }
-            if is_looked_at && running.is_outermost() {
+                call.show(running, &[$($argument.value()),*], ret, decision, path, is_looked_at.then_some(route));
+            } else if is_looked_at && running.is_outermost() {
                 call.look_at(route, &[$($argument.value()),*], ret, path);
             }
             ret
