@@ -148,7 +148,12 @@ fn wrapper_for_cpp_has_scopes_exceptions_and_listeners() {
         let program = Program::new(support::path("target/c-tests/capi-wrapper")).arg(folder.to_string_lossy());
         let program = program.libraries(&beside_the_shim()).env("ASAN_OPTIONS", "detect_leaks=0");
         let outcome = if has_gpus { program.libraries("target/sim/lib").plain() } else { program.plain() };
-        assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 0", "done\n"), "{:#?}", outcome.lines);
+        assert_eq!(
+            (outcome.status.as_str(), outcome.stdout.as_str()),
+            ("exit status: 0", "done\n"),
+            "{:#?}",
+            outcome.lines
+        );
         assert!(trace_in(&folder).notes_of(NoteKind::Mark).any(|note| note.string(0) == "inside"));
         fs::remove_dir_all(folder).unwrap();
     }

@@ -1,6 +1,6 @@
 // A user's program in C++: copies between two devices, and asks p2pshim what it has seen of that.
 #include <cuda_runtime_api.h>
-#include <p2pshim.h>
+#include <p2pshim.hpp>
 
 #include <iostream>
 #include <stdexcept>
@@ -19,11 +19,7 @@ int main() {
     if (cudaMemcpyPeer(to, 1, from, 0, 4096) != cudaSuccess) {
         return 1;
     }
-    p2pshim_pair_t pair{};
-    pair.size = sizeof pair;
-    if (p2pshim_pair_get(0, 1, &pair) != P2PSHIM_OK) {
-        return 2;
-    }
+    p2pshim_pair_t pair = p2pshim::copies(0, 1);
     std::cout << "p2pshim " << p2pshim_version() << " saw " << pair.direct_copies + pair.staged_copies << " copies of "
               << pair.direct_bytes + pair.staged_bytes << " bytes\n";
 }

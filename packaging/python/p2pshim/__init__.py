@@ -11,10 +11,11 @@ and ask it from inside that program::
     import p2pshim
     if p2pshim.is_active():
         print(p2pshim.pair(0, 1))    # Pair(direct_copies=3, direct_bytes=805306368, staged_copies=1, staged_bytes=262144)
+        print(p2pshim.pair_state(0, 1).reason)
 
 It intercepts CUDA's calls only where it was preloaded, which ``p2pshim run`` and ``environment`` bring about for
-processes that start later; importing this module does not. All functions may be called from any thread, and none of them
-calls CUDA.
+processes that start later; importing this module does not. All functions may be called from any thread. They are those of
+p2pshim.h, which tells more about each; listeners and copies of boxes are left to C.
 """
 
 from __future__ import annotations
@@ -23,118 +24,26 @@ import ctypes
 import os
 import pathlib
 import sys
-import threading
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from . import _library
+from ._library import Error
+from ._rows import (
+    Activity, Api, By, Finding, Library, Option, Pair, PairState, Proof, Route, Rule, State, Trace,
+)  # fmt: skip
 
 __all__ = [
-    "Api", "Option", "Pair", "Rule", "apis", "command_path", "environment", "is_active", "library_path", "main", "options",
-    "pair", "pairs", "rules", "version",
-]
+    "ANY_DEVICE", "Activity", "Api", "By", "Error", "Finding", "Library", "Option", "Pair", "PairState", "Proof", "Route",
+    "Rule", "State", "Trace", "apis", "command_path", "environment", "is_active", "last_finding", "libraries", "library_path",
+    "main", "mark", "memcpy_peer", "memcpy_peer_async", "option", "options", "pair", "pair_state", "pairs", "rules",
+    "set_option", "start_trace", "state", "stop_trace", "trace", "version",
+]  # fmt: skip
 
-#: The name that programs know the library by.
-_SONAME = "libp2pshim.so.0"
+#: In place of a device: the one that the memory is on.
+ANY_DEVICE = -1
 
 #: Copies are counted by devices below this.
 _DEVICES = 32
-
-
-class Api(NamedTuple):
-    """An intercepted function."""
-
-    #: The exported name, such as "cudaMemcpyPeer".
-    name: str
-    #: "runtime", "driver" and the like.
-    layer: str
-    #: "traced", "state" (seen, not shown) or "lookup" (hands out functions).
-    kind: str
-    #: The names of its parameters, separated by ", ".
-    parameters: str
-    #: The version that introduced it: for CUDA, 1000 times the major plus 10 times the minor.
-    since: int
-
-
-class Option(NamedTuple):
-    """An environment variable that the library reads."""
-
-    #: Such as "P2PSHIM_LOG".
-    name: str
-    #: The accepted values.
-    values: str
-    #: What holds when it is not set; empty if nothing.
-    default_value: str
-    #: What it does.
-    help: str
-
-
-class Rule(NamedTuple):
-    """A rule about peer calls: what programs get wrong, and what errors mean."""
-
-    #: The stable id, such as "P2P-enable-twice".
-    id: str
-    #: "error", "hazard" (data may be wrong), "performance" or "note".
-    severity: str
-    #: The functions that it is about.
-    functions: str
-    #: What the vendor's documentation says, and where.
-    documentation: str
-    #: What real hardware does where it is not that; empty if nothing is known.
-    hardware: str
-    #: Why it matters.
-    why: str
-    #: What to do.
-    remedy: str
-    #: The code that the documentation gives for the runtime's functions; 0 for none.
-    runtime_code: int
-    #: The same for the driver's.
-    driver_code: int
-    #: The names of these codes; empty for none.
-    runtime_code_name: str
-    #: The same for the driver's.
-    driver_code_name: str
-    #: How often the rule has spoken in this process so far.
-    times: int
-
-
-class Pair(NamedTuple):
-    """The successful peer copies of this process from one device to another, counted when they are submitted."""
-
-    #: Copies that went directly from device to device, or stayed in one.
-    direct_copies: int
-    #: Their bytes.
-    direct_bytes: int
-    #: Copies that went through the host.
-    staged_copies: int
-    #: Their bytes.
-    staged_bytes: int
-
-
-# The structs of p2pshim.h have the fields of these classes in the same order, after their size. A field that is not a text
-# (`str`) is named here with its C type. To add one: write the class, and a row here.
-_NUMBERS = {
-    Api: {"since": ctypes.c_int},
-    Option: {},
-    Rule: {"runtime_code": ctypes.c_int, "driver_code": ctypes.c_int, "times": ctypes.c_uint64},
-    Pair: dict.fromkeys(Pair._fields, ctypes.c_uint64),
-}
-
-
-def _struct(row: Any) -> Any:
-    fields = [(name, _NUMBERS[row].get(name, ctypes.c_char_p)) for name in row._fields]
-    return type("p2pshim_%s_t" % row.__name__.lower(), (ctypes.Structure,), {"_fields_": [("size", ctypes.c_size_t), *fields]})
-
-
-_STRUCTS = {row: _struct(row) for row in _NUMBERS}
-
-
-def _installed(*places: str) -> pathlib.Path:
-    """The first of these paths that exists, seen from this module's folder or one above it."""
-    for folder in pathlib.Path(__file__).resolve().parents:
-        for place in places:
-            if (folder / place).exists():
-                return folder / place
-    raise FileNotFoundError(
-        "%s was not installed with this module in %s" % (" or ".join(places), pathlib.Path(__file__).resolve().parent)
-    )
 
 
 def library_path() -> pathlib.Path:
@@ -142,7 +51,7 @@ def library_path() -> pathlib.Path:
 
     :raises FileNotFoundError: it is not there.
     """
-    return _installed(*(folder + "/" + _SONAME for folder in ("lib", "lib/x86_64-linux-gnu", "lib64")))
+    return _library.path()
 
 
 def command_path() -> pathlib.Path:
@@ -150,7 +59,21 @@ def command_path() -> pathlib.Path:
 
     :raises FileNotFoundError: it is not there.
     """
-    return _installed("bin/p2pshim")
+    return _library.installed("bin/p2pshim")
+
+
+def _variable(name: str) -> str:
+    """The environment variable of an option, which may be named without its prefix: ``log`` or ``P2PSHIM_LOG``."""
+    if name in ("enabled", "P2PSHIM"):
+        return "P2PSHIM"
+    return name if name.startswith("P2PSHIM_") else "P2PSHIM_" + name.upper()
+
+
+def _value(value: Any) -> str:
+    """A value as the environment has it: True and False are ``on`` and ``off``."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def environment(base: Optional[Mapping[str, str]] = None, **settings: Any) -> Dict[str, str]:
@@ -170,89 +93,88 @@ def environment(base: Optional[Mapping[str, str]] = None, **settings: Any) -> Di
         result["LD_PRELOAD"] = library + (":" + before if before else "")
     known = {option.name for option in options()}
     for name, value in settings.items():
-        variable = "P2PSHIM" if name == "enabled" else "P2PSHIM_" + name.upper()
-        if variable not in known:
-            raise TypeError("p2pshim has no option %s: there is no %s" % (name, variable))
-        result[variable] = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+        if _variable(name) not in known:
+            raise TypeError("p2pshim has no option %s: there is no %s" % (name, _variable(name)))
+        result[_variable(name)] = _value(value)
     return result
-
-
-_lock = threading.Lock()
-_loaded: Optional[ctypes.CDLL] = None
-
-
-def _already_in_process() -> Optional[ctypes.CDLL]:
-    """The library if it is in this process already, from whatever file: its counters are the ones that count."""
-    try:
-        return ctypes.CDLL(_SONAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        return None
-
-
-def _library() -> ctypes.CDLL:
-    global _loaded
-    with _lock:
-        if _loaded is None:
-            library = _already_in_process() or ctypes.CDLL(str(library_path()))
-            library.p2pshim_version.restype = ctypes.c_char_p
-            for name in ("api", "option", "rule"):
-                getattr(library, "p2pshim_%s_count" % name).restype = ctypes.c_size_t
-                getattr(library, "p2pshim_%s_get" % name).argtypes = [ctypes.c_size_t, ctypes.c_void_p]
-            library.p2pshim_pair_get.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
-            _loaded = library
-        return _loaded
-
-
-def _ask(row: Any, *arguments: int) -> Any:
-    """Has the library fill the struct of ``row``.
-
-    :raises IndexError: there is no such one.
-    """
-    function = "p2pshim_%s_get" % row.__name__.lower()
-    struct = _STRUCTS[row]()
-    struct.size = ctypes.sizeof(struct)
-    status = getattr(_library(), function)(*arguments, ctypes.byref(struct))
-    if status == 2:
-        raise IndexError("%s%r: there is no such one" % (function, arguments))
-    if status != 0:
-        raise RuntimeError("%s%r answered %d: the library is of another version than this module" % (function, arguments, status))
-    values = (getattr(struct, name) for name in row._fields)
-    return row._make(value.decode() if isinstance(value, bytes) else value for value in values)
-
-
-def _all(row: Any) -> List[Any]:
-    count = getattr(_library(), "p2pshim_%s_count" % row.__name__.lower())()
-    return [_ask(row, index) for index in range(count)]
 
 
 def version() -> str:
     """The version of the library, such as "0.1.0"."""
-    text: bytes = _library().p2pshim_version()
+    text: bytes = _library.call("version")
     return text.decode()
 
 
+def state() -> State:
+    """What the library does in this process, and what it has seen."""
+    told: State = _library.ask(State)
+    return told
+
+
 def is_active() -> bool:
-    """Whether this process has the library preloaded, or linked before CUDA, so that its calls are seen."""
-    library = _already_in_process()
-    if library is None:
+    """Whether calls of CUDA in this process are seen: the library was preloaded, or linked before CUDA, and is not off."""
+    # Loaded by this module, it would not be in the global scope.
+    if _library.in_process() is None or not hasattr(ctypes.CDLL(None), "p2pshim_version"):
         return False
-    # Loaded by this module, it is not in the global scope.
-    return hasattr(ctypes.CDLL(None), "p2pshim_version")
+    activity = state().activity
+    return activity == Activity.ON or (activity == Activity.NOT_STARTED and option("P2PSHIM") == "on")
 
 
 def apis() -> List[Api]:
-    """The functions that it intercepts."""
-    return _all(Api)
+    """The functions that it intercepts, with how often each was called."""
+    return _library.ask_all(Api)
 
 
 def options() -> List[Option]:
     """The environment variables that it reads."""
-    return _all(Option)
+    return _library.ask_all(Option)
+
+
+def option(name: str) -> str:
+    """The value of an option, by a name such as "log" or "P2PSHIM_LOG", that holds or is going to.
+
+    :raises Error: there is no such option.
+    """
+    length = ctypes.c_size_t()
+    buffer = ctypes.create_string_buffer(256)
+    while True:
+        arguments = (_variable(name).encode(), buffer, len(buffer), ctypes.byref(length))
+        if _library.call("option_value", *arguments) != _library.TOO_SMALL:
+            _library.do("option_value", *arguments, detail=": " + _variable(name))
+            return buffer.value.decode()
+        buffer = ctypes.create_string_buffer(length.value + 1)
+
+
+def set_option(name: str, value: Any) -> None:
+    """Sets an option, by a name such as "log" or "P2PSHIM_LOG", for this process. After the first intercepted call not all of
+    them can change any more; p2pshim.h says which can.
+
+    :raises Error: there is no such option, it has no such value, or it is too late.
+    """
+    variable, text = _variable(name), _value(value)
+    _library.do("option_set", variable.encode(), text.encode(), detail=": %s=%s" % (variable, text))
 
 
 def rules() -> List[Rule]:
     """The rules about peer calls, with how often each has spoken."""
-    return _all(Rule)
+    return _library.ask_all(Rule)
+
+
+def last_finding() -> Optional[Tuple[Finding, str]]:
+    """The last that was found wrong with a call of this process, whichever thread's, and the text that the log has; None if
+    there was nothing."""
+    finding, text = _library.blank(Finding), ctypes.create_string_buffer(8192)
+    status = _library.call("finding_last", ctypes.byref(finding), text, len(text))
+    if status == _library.NOT_FOUND:
+        return None
+    if status not in (_library.OK, _library.TOO_SMALL):
+        raise Error(status)
+    return _library.taken(Finding, finding), text.value.decode(errors="replace")
+
+
+def libraries() -> List[Library]:
+    """The runtimes and drivers that are loaded: by which routes their calls reach p2pshim, and what goes past it."""
+    return _library.ask_all(Library)
 
 
 def pair(src_device: int, dst_device: int) -> Pair:
@@ -260,14 +182,14 @@ def pair(src_device: int, dst_device: int) -> Pair:
 
     :raises IndexError: a device is negative or above 31: such copies are not counted.
     """
-    result: Pair = _ask(Pair, src_device, dst_device)
-    return result
+    told: Pair = _library.ask(Pair, src_device, dst_device)
+    return told
 
 
-def pairs() -> Dict[Any, Pair]:
+def pairs() -> Dict[Tuple[int, int], Pair]:
     """What has been copied, by (source device, destination device): the pairs with copies."""
 
-    def seen() -> Iterator[Any]:
+    def seen() -> Iterator[Tuple[Tuple[int, int], Pair]]:
         for src in range(_DEVICES):
             for dst in range(_DEVICES):
                 counts = pair(src, dst)
@@ -275,6 +197,79 @@ def pairs() -> Dict[Any, Pair]:
                     yield (src, dst), counts
 
     return dict(seen())
+
+
+def pair_state(device: int, peer: int) -> PairState:
+    """What is known of a device's access to the memory of another, and which way copies take.
+
+    :raises IndexError: a device is negative or above 63.
+    """
+    told: PairState = _library.ask(PairState, device, peer)
+    return told
+
+
+def start_trace(folder: Optional[str] = None) -> None:
+    """Records calls from now on, in a file in ``folder`` (by default the one that ``P2PSHIM_TRACE`` names), for
+    ``p2pshim report``. After ``stop_trace`` it goes on in the same file.
+
+    :raises Error: no folder is named, there is a trace in another one, or the file cannot be made.
+    """
+    _library.do("trace_start", os.fsencode(folder) if folder is not None else None)
+
+
+def stop_trace() -> None:
+    """Records no more calls, until ``start_trace``.
+
+    :raises Error: there is no trace.
+    """
+    _library.do("trace_stop")
+
+
+def mark(text: str) -> None:
+    """Leaves a mark in the trace, such as "epoch 3 begins".
+
+    :raises Error: calls are not being recorded.
+    """
+    _library.do("trace_mark", text.encode())
+
+
+def trace() -> Optional[Trace]:
+    """The trace of this process; None if there is none."""
+    struct = _library.blank(Trace)
+    if _library.call("trace_get", ctypes.byref(struct)) == _library.NOT_FOUND:
+        return None
+    told: Trace = _library.ask(Trace)
+    return told
+
+
+def _copy(name: str, *arguments: Any) -> None:
+    try:
+        _library.do(name, *arguments)
+    except Error as error:
+        code = _library.call("driver_code")
+        if code == 0:
+            raise
+        raise Error(error.status, " (CUresult %d)" % code) from None
+
+
+def memcpy_peer(dst: int, src: int, count: int, dst_device: int = ANY_DEVICE, src_device: int = ANY_DEVICE) -> None:
+    """Copies ``count`` bytes from the memory of a device at the address ``src`` to that of another at ``dst``, as
+    cudaMemcpyPeer does, by the best path. It need not be preloaded for that.
+
+    :raises Error: nothing is copied, and why.
+    """
+    _copy("memcpy_peer", dst, dst_device, src, src_device, count)
+
+
+def memcpy_peer_async(
+    dst: int, src: int, count: int, stream: int = 0, dst_device: int = ANY_DEVICE, src_device: int = ANY_DEVICE
+) -> None:
+    """The same in the order of a stream, given as its handle, as cudaMemcpyPeerAsync does. The memory must stay until the copy
+    is done.
+
+    :raises Error: nothing is copied, and why.
+    """
+    _copy("memcpy_peer_async", dst, dst_device, src, src_device, count, stream)
 
 
 def main() -> None:

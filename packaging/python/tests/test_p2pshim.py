@@ -3,6 +3,7 @@
     python3 packaging/python/tests/test_p2pshim.py
 """
 
+import ctypes
 import os
 import pathlib
 import re
@@ -12,8 +13,11 @@ import threading
 import unittest
 
 import p2pshim
+from p2pshim import _library, _rows
 
-APP = pathlib.Path(__file__).resolve().parents[3] / "tests" / "install" / "app.py"
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+APP = ROOT / "tests" / "install" / "app.py"
 
 
 def run(*command, **kwargs):
@@ -67,6 +71,41 @@ class Told(unittest.TestCase):
         self.assertEqual(answers, [p2pshim.apis()] * 8)
 
 
+class Header(unittest.TestCase):
+    """The module has what p2pshim.h has."""
+
+    #: What is left to C: listeners would need Python's lock in any thread that calls CUDA, and boxes nobody has asked for.
+    LEFT_OUT = {"listener_add", "listener_remove", "memcpy_3d_peer", "memcpy_3d_peer_async"}
+    TYPES = {
+        "size_t": ctypes.c_size_t, "const char *": ctypes.c_char_p, "int": ctypes.c_int, "unsigned int": ctypes.c_uint,
+        "uint64_t": ctypes.c_uint64, "p2pshim_activity_t": ctypes.c_int, "p2pshim_proof_t": ctypes.c_int,
+    }  # fmt: skip
+
+    def setUp(self):
+        self.header = re.sub(r"/\*.*?\*/", "", (ROOT / "include" / "p2pshim.h").read_text(), flags=re.S)
+
+    def test_structs_are_those_of_the_header(self):
+        for row, struct in _rows.STRUCTS.items():
+            name = "p2pshim_%s_t" % _rows.noun(row)
+            body = re.search(r"typedef struct \{([^}]*)\} %s;" % name, self.header).group(1)
+            fields = re.findall(r"^\s*(\w[\w ]*? \*?)\s*(\w+);", body, re.M)
+            expected = [(field, self.TYPES[kind.strip()]) for kind, field in fields]
+            self.assertEqual(list(struct._fields_), expected, name)
+
+    def test_functions_are_those_of_the_header(self):
+        declared = set(re.findall(r"\bp2pshim_(\w+)\(", self.header))
+        self.assertEqual(set(_library.FUNCTIONS) | self.LEFT_OUT, declared)
+
+    def test_numbers_are_those_of_the_header(self):
+        def numbers(prefix):
+            found = re.findall(r"\bP2PSHIM_%s_(\w+)(?: =)? (\d+)" % prefix, self.header)
+            return {name: int(number) for name, number in found}
+
+        enums = {"ACTIVITY": p2pshim.Activity, "PROOF": p2pshim.Proof, "ROUTE": p2pshim.Route, "BY": p2pshim.By}
+        for prefix, values in enums.items():
+            self.assertEqual({value.name: value.value for value in values}, numbers(prefix), prefix)
+
+
 class Environment(unittest.TestCase):
     """The environment of a process that is to run under it."""
 
@@ -106,6 +145,16 @@ class Run(unittest.TestCase):
         told = run("p2pshim", "run", "--sim", "2", "--", sys.executable, str(APP))
         self.assertEqual((told.stdout, told.returncode), (self.SAW, 0), told.stderr)
         self.assertRegex(told.stderr, r"GPU 0 > GPU 1 +1 ")
+
+    def test_program_under_it_is_told(self):
+        told = run("p2pshim", "run", "--no-report", "--sim", "2", sys.executable, str(HERE / "inside.py"))
+        self.assertEqual(told.returncode, 0, told.stdout + told.stderr)
+
+    def test_off_it_is_not_active(self):
+        script = "import p2pshim; print(p2pshim.is_active())"
+        for settings, expected in (({}, "True\n"), ({"enabled": False}, "False\n")):
+            told = run(sys.executable, "-c", script, env=p2pshim.environment(**settings))
+            self.assertEqual(told.stdout, expected, told.stderr)
 
     def test_module_is_the_command(self):
         told = run(sys.executable, "-m", "p2pshim", "run", "--no-report", "--sim", "2", sys.executable, str(APP))
