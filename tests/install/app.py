@@ -19,4 +19,4 @@ assert cuda.cudaMemcpyPeer(destination, 1, source, 0, ctypes.c_size_t(4096)) == 
 pair = p2pshim.pair(0, 1)
 assert p2pshim.pairs() == ({(0, 1): pair} if p2pshim.is_active() else {}), p2pshim.pairs()
 copies, copied = pair.direct_copies + pair.staged_copies, pair.direct_bytes + pair.staged_bytes
-print("p2pshim %s saw %d copies of %d bytes" % (p2pshim.version(), copies, copied))
+print(f"p2pshim {p2pshim.version()} saw {copies} copies of {copied} bytes")

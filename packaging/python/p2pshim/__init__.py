@@ -86,7 +86,7 @@ def environment(base: Optional[Mapping[str, str]] = None, **settings: Any) -> Di
     """
     library = str(library_path())
     if any(separator in library for separator in " :\t\n"):
-        raise ValueError("%r cannot be preloaded: in LD_PRELOAD a space or a colon ends a path" % library)
+        raise ValueError(f"{library!r} cannot be preloaded: in LD_PRELOAD a space or a colon ends a path")
     result = dict(os.environ if base is None else base)
     before = result.get("LD_PRELOAD", "")
     if library not in before.replace(":", " ").split():
@@ -94,7 +94,7 @@ def environment(base: Optional[Mapping[str, str]] = None, **settings: Any) -> Di
     known = {option.name for option in options()}
     for name, value in settings.items():
         if _variable(name) not in known:
-            raise TypeError("p2pshim has no option %s: there is no %s" % (name, _variable(name)))
+            raise TypeError(f"p2pshim has no option {name}: there is no {_variable(name)}")
         result[_variable(name)] = _value(value)
     return result
 
@@ -152,7 +152,7 @@ def set_option(name: str, value: Any) -> None:
     :raises Error: there is no such option, it has no such value, or it is too late.
     """
     variable, text = _variable(name), _value(value)
-    _library.do("option_set", variable.encode(), text.encode(), detail=": %s=%s" % (variable, text))
+    _library.do("option_set", variable.encode(), text.encode(), detail=f": {variable}={text}")
 
 
 def rules() -> List[Rule]:
@@ -249,7 +249,7 @@ def _copy(name: str, *arguments: Any) -> None:
         code = _library.call("driver_code")
         if code == 0:
             raise
-        raise Error(error.status, " (CUresult %d)" % code) from None
+        raise Error(error.status, f" (CUresult {code})") from None
 
 
 def memcpy_peer(dst: int, src: int, count: int, dst_device: int = ANY_DEVICE, src_device: int = ANY_DEVICE) -> None:
@@ -278,4 +278,4 @@ def main() -> None:
         command = str(command_path())
         os.execv(command, ["p2pshim", *sys.argv[1:]])
     except OSError as error:
-        sys.exit("p2pshim: the command cannot be started: %s" % error)
+        sys.exit(f"p2pshim: the command cannot be started: {error}")

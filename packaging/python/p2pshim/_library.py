@@ -57,7 +57,7 @@ class Error(RuntimeError):
     def __init__(self, status: int, detail: str = "") -> None:
         self.status = status
         self.name = call("status_name", status).decode()
-        super().__init__("%s: %s%s" % (self.name, call("status_text", status).decode(), detail))
+        super().__init__(f"{self.name}: {call('status_text', status).decode()}{detail}")
 
 
 def installed(*places: str) -> pathlib.Path:
@@ -67,7 +67,7 @@ def installed(*places: str) -> pathlib.Path:
         for place in places:
             if (folder / place).exists():
                 return folder / place
-    raise FileNotFoundError("%s was not installed with this module in %s" % (" or ".join(places), folders[0]))
+    raise FileNotFoundError(f"{' or '.join(places)} was not installed with this module in {folders[0]}")
 
 
 def path() -> pathlib.Path:
@@ -108,7 +108,7 @@ def call(name: str, *arguments: Any) -> Any:
     try:
         function = getattr(_library(), "p2pshim_" + name)
     except AttributeError:
-        raise NotImplementedError("the library in this process is of another version: it has no p2pshim_" + name) from None
+        raise NotImplementedError(f"the library in this process is of another version: it has no p2pshim_{name}") from None
     return function(*arguments)
 
 
@@ -119,7 +119,7 @@ def do(name: str, *arguments: Any, detail: str = "") -> None:
     """
     status = call(name, *arguments)
     if status == OUT_OF_RANGE:
-        raise IndexError("p2pshim_%s: there is no such one%s" % (name, detail))
+        raise IndexError(f"p2pshim_{name}: there is no such one{detail}")
     if status != OK:
         raise Error(status, detail)
 
@@ -139,7 +139,7 @@ def taken(row: Any, struct: Any) -> Any:
 def ask(row: Any, *arguments: int) -> Any:
     """Has the library tell a ``row``."""
     struct = blank(row)
-    do(_rows.noun(row) + "_get", *arguments, ctypes.byref(struct), detail=" of %r" % (arguments,) if arguments else "")
+    do(_rows.noun(row) + "_get", *arguments, ctypes.byref(struct), detail=f" of {arguments!r}" if arguments else "")
     return taken(row, struct)
 
 

@@ -254,7 +254,7 @@ def noun(row: Any) -> str:
 
 def _struct(row: Any) -> Any:
     fields = [("size", ctypes.c_size_t), *((name, field(row, name)[0]) for name in row._fields)]
-    return type("p2pshim_%s_t" % noun(row), (ctypes.Structure,), {"_fields_": fields})
+    return type(f"p2pshim_{noun(row)}_t", (ctypes.Structure,), {"_fields_": fields})
 
 
 #: The structs by class.

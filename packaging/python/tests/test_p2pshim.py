@@ -21,7 +21,7 @@ APP = ROOT / "tests" / "install" / "app.py"
 
 
 def run(*command, **kwargs):
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, **kwargs)
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)
 
 
 class Told(unittest.TestCase):
@@ -29,7 +29,7 @@ class Told(unittest.TestCase):
 
     def test_version_is_the_commands(self):
         told = run(str(p2pshim.command_path()), "--version").stdout
-        self.assertEqual(told, "p2pshim %s\n" % p2pshim.version())
+        self.assertEqual(told, f"p2pshim {p2pshim.version()}\n")
         self.assertRegex(p2pshim.version(), r"^\d+\.\d+\.\d+$")
 
     def test_apis_are_those_that_the_command_lists(self):
@@ -86,8 +86,8 @@ class Header(unittest.TestCase):
 
     def test_structs_are_those_of_the_header(self):
         for row, struct in _rows.STRUCTS.items():
-            name = "p2pshim_%s_t" % _rows.noun(row)
-            body = re.search(r"typedef struct \{([^}]*)\} %s;" % name, self.header).group(1)
+            name = f"p2pshim_{_rows.noun(row)}_t"
+            body = re.search(rf"typedef struct \{{([^}}]*)\}} {name};", self.header).group(1)
             fields = re.findall(r"^\s*(\w[\w ]*? \*?)\s*(\w+);", body, re.M)
             expected = [(field, self.TYPES[kind.strip()]) for kind, field in fields]
             self.assertEqual(list(struct._fields_), expected, name)
@@ -98,7 +98,7 @@ class Header(unittest.TestCase):
 
     def test_numbers_are_those_of_the_header(self):
         def numbers(prefix):
-            found = re.findall(r"\bP2PSHIM_%s_(\w+)(?: =)? (\d+)" % prefix, self.header)
+            found = re.findall(rf"\bP2PSHIM_{prefix}_(\w+)(?: =)? (\d+)", self.header)
             return {name: int(number) for name, number in found}
 
         enums = {"ACTIVITY": p2pshim.Activity, "PROOF": p2pshim.Proof, "ROUTE": p2pshim.Route, "BY": p2pshim.By}
@@ -134,7 +134,7 @@ class Environment(unittest.TestCase):
 class Run(unittest.TestCase):
     """Programs under it."""
 
-    SAW = "p2pshim %s saw 1 copies of 4096 bytes\n" % p2pshim.version()
+    SAW = f"p2pshim {p2pshim.version()} saw 1 copies of 4096 bytes\n"
 
     def simulated(self):
         """Where the simulated GPUs lie, which came with the command."""
