@@ -177,8 +177,8 @@ pub(crate) fn tell<const SAID: usize>(heard: &Heard, said: [u8; SAID]) {
 /// It is called by the thread that made the call: when the outermost call has returned, first of those inside it in the order
 /// of their ends, then of itself; with no lock of the shim's held. It may call anything, CUDA and this interface
 /// included; of calls that it makes itself nobody is told. It should return soon, since the program's call waits for it. It may leave
-/// by an exception or longjmp; what was to be told of the same call is lost then. What costs nanoseconds else costs about
-/// a microsecond while anybody listens. A call that was under way when the listener was added may not be told of.
+/// by an exception or longjmp; what was to be told of the same call is lost then. While anybody listens a call costs about two
+/// microseconds more. A call that was under way when the listener was added may not be told of.
 ///
 /// Before the first intercepted call it may be added as well. At most 16 can be there at a time.
 ///

@@ -2,8 +2,9 @@
 
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::time::Instant;
 
-use super::guard::{Call, Decision, Route, Running, hands_out_hooks, is_in_a_child, unseen};
+use super::guard::{Call, Decision, Route, Running, Showing, hands_out_hooks, is_in_a_child, unseen};
 use super::read;
 use super::thread;
 use super::timing;
@@ -28,14 +29,23 @@ pub(crate) enum Due {
 impl Call {
     /// What is done instead of a call whose arguments are wrong, in strict mode; and what of them must be said before, since
     /// the library may crash.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn due(self, values: &[Value], room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Due> {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        if !thread.is_outermost(self.stack()) {
-            let is_forced = self.function().layer() == Layer::Driver && thread.forced != 0;
-            return is_forced.then(|| Due::Answer(Code(std::mem::take(&mut thread.forced))));
+        if thread.is_outermost(self.stack()) {
+            return self.due_outermost(values, room);
         }
+        if self.function().layer() == Layer::Runtime || thread.forced == 0 {
+            return None;
+        }
+        Some(Due::Answer(Code(std::mem::take(&mut thread.forced))))
+    }
+
+    #[inline(never)]
+    fn due_outermost(self, values: &[Value], room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Due> {
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
         // A call of the runtime that was to fail may have been left by longjmp.
         thread.forced = 0;
         let is_looked_at = VALIDATE.is_strict() || self.may_crash(values);
@@ -99,7 +109,7 @@ impl Call {
     /// Shows a call that was refused, if calls are shown.
     #[cold]
     #[inline(never)]
-    pub(crate) fn show_refused(self, running: Running, values: &[Value], ret: Code) {
+    pub(crate) fn show_refused(self, running: Running, since: Option<Instant>, values: &[Value], ret: Code) {
         if self.function().layer() == Layer::Runtime {
             // SAFETY: the block is this thread's own; no other reference to it lives.
             unsafe { &mut *thread::current() }.forced = 0;
@@ -108,7 +118,7 @@ impl Call {
             self.record(running, values, ret, Decision::REFUSED, None);
         }
         if running.is_shown() {
-            self.show(running, values, ret, Decision::REFUSED, None, None);
+            self.show(running, Showing { since, looked_at: None }, values, ret, Decision::REFUSED, None);
         }
     }
 

@@ -8,7 +8,7 @@
 use std::mem::{MaybeUninit, transmute};
 
 use super::check::Due;
-use super::guard::{self, Arrival, Call, Decision, Standing};
+use super::guard::{self, Arrival, Call, Decision, Showing, Standing};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
 use super::timing;
 use crate::api::Function;
@@ -57,13 +57,14 @@ macro_rules! define_hook {
                     ($($argument,)*): ($(abi::$type,)*),
                 ) -> Code {
                     let running = call.begin();
+                    let since = Call::since(running);
                     let ret = match due {
                         Due::Answer(code) => code,
                         // SAFETY: arguments that the function refuses before it follows any.
                         Due::Failing(how) => unsafe { real($($argument.failing(&how)),*) },
                     };
                     call.end(running);
-                    call.show_refused(running, &[$($argument.value()),*], ret);
+                    call.show_refused(running, since, &[$($argument.value()),*], ret);
                     ret
                 }
                 // SAFETY: the caller's.
@@ -90,6 +91,7 @@ macro_rules! define_hook {
             const IS_TIMED: bool = timing::is_timed(Function::$symbol);
             let measured =
                 if IS_TIMED && running.is_recorded() { call.begin_timing(&[$($argument.value()),*]) } else { None };
+            let since = Call::since(running);
             let mut ret = match decision.instead {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },
@@ -122,7 +124,8 @@ macro_rules! define_hook {
                 call.end_timing(measured, running.begun(), ret == Code::SUCCESS);
             }
             if running.is_shown() {
-                call.show(running, &[$($argument.value()),*], ret, decision, path, is_looked_at.then_some(route));
+                let showing = Showing { since, looked_at: is_looked_at.then_some(route) };
+                call.show(running, showing, &[$($argument.value()),*], ret, decision, path);
             } else if is_looked_at && running.is_outermost() {
                 call.look_at(route, &[$($argument.value()),*], ret, path);
             }

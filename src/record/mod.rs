@@ -5,6 +5,7 @@
 pub(crate) mod counters;
 pub(crate) mod finding;
 pub(crate) mod log;
+mod modules;
 pub(crate) mod summary;
 mod text;
 pub(crate) mod trace;
