@@ -436,3 +436,15 @@ fn call_sites_have_functions_of_the_build_that_ran_only() {
     assert!(bare.len() == named.len() && !bare.iter().any(|site| site.contains("guide_sample")), "{bare:?}");
     fs::remove_dir_all(&place).unwrap();
 }
+
+/// To ask about an event ends every capture of another thread that minds such things.
+#[test]
+fn gpu_timing_beside_captures_of_another_thread_they_come_out_whole() {
+    let folder = Folder::new();
+    let program = Program::case("timing_beside_capture").findings_apart();
+    program.plain().assert_success();
+    let outcome = traced(&program.env("P2PSHIM_GPU_TIMING", "all"), &folder);
+    assert_eq!(outcome.stdout, "0 of 300 captures failed\n", "{outcome:#?}");
+    let measured = calls(&folder.one_trace()).into_iter().filter(|(_, call)| call.device_time == DeviceTime::Known);
+    assert!(measured.count() > 0, "nothing was measured beside them");
+}
