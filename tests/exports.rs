@@ -92,9 +92,10 @@ fn needed_nothing_beyond_the_c_library_and_libgcc() {
 fn constructors_there_is_one_of_ours() {
     let section = dynamic_section(&support::shim());
     assert!(section.contains("NODELETE"), "pointers into the library are handed out: it must stay loaded");
-    // crt1's frame_dummy, the standard library's capture of the arguments, and ours that remembers what descriptor 2 was.
+    // The standard library's capture of the arguments, and ours that remembers what descriptor 2 was; before them, in a
+    // library that gcc has linked, crt1's frame_dummy.
     let size = section.lines().find(|line| line.contains("(INIT_ARRAYSZ)")).unwrap();
-    assert!(size.contains(" 24 (bytes)"), "{size}");
+    assert!(size.contains(" 16 (bytes)") || size.contains(" 24 (bytes)"), "{size}");
 }
 
 #[test]
