@@ -44,6 +44,11 @@ fn links_of_documents_lead_to_files_and_headings() {
 }
 
 #[test]
+fn quick_start_leads_to_a_copy_that_is_fast_in_five_minutes() {
+    check("walk");
+}
+
+#[test]
 fn check_of_documents_finds_what_is_wrong() {
     let output = Command::new("python3").arg(path("tests/docs/check.py")).arg("itself").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

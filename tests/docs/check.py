@@ -5,6 +5,7 @@
     check.py gpu      the commands marked as needing GPUs, on this machine's (c-tests/gpu/docs.sh calls it in the bundle)
     check.py marked   lists what `run` leaves out
     check.py links    files and headings that documents point to; links to elsewhere are counted, not fetched
+    check.py walk     README.md's quick start from its first command on, as a new user goes it: `make` too, within five minutes
     check.py itself   that this script sees what is wrong
 
 # How documents are written
@@ -27,12 +28,14 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60  # for a block
+WALK_SECONDS = 300
 REASONS = {
     "gpu": "GPUs; the bundle of `make gpu-bundle` runs it on a machine that has them",
-    "ci": "a target of make that continuous integration runs itself, or tests/docs/walk",
+    "ci": "a target of make that continuous integration runs itself, or `check.py walk`",
     "network": "something that is fetched from a network",
     "root": "more rights than a test should have",
     "container": "Docker or Podman, and GPUs",
@@ -152,25 +155,27 @@ class Place:
         if libraries:
             self.environment["LD_LIBRARY_PATH"] = str(libraries)
 
-    def run(self, block):
-        """What is wrong with the block, as texts."""
-        script = "".join(f"{command}\nprintf '\\n\\001%d\\n' $?\n" for command, _ in block.commands())
+    def run(self, block, seconds=SECONDS, before="", written=None):
+        """What is wrong with the block, as texts. What its commands have written is added to `written`."""
+        script = before + "".join(f"{command}\nprintf '\\n\\001%d\\n' $?\n" for command, _ in block.commands())
         if block.language == "sh":
             script = "set -e\n" + script
         try:
             done = subprocess.run(["bash", "-c", script], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS)
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds)
         except subprocess.TimeoutExpired as late:
-            return [f"{block}: no end after {SECONDS} s: {(late.stdout or b'').decode(errors='replace')[-500:]}"]
+            return [f"{block}: no end after {seconds:.0f} s: {(late.stdout or b'').decode(errors='replace')[-500:]}"]
         parts = re.split(r"\n\x01(\d+)\n", done.stdout.decode(errors="replace"))
         problems = []
         for index, (command, shown) in enumerate(block.commands()):
-            written = parts[2 * index].splitlines() if 2 * index < len(parts) else []
+            text = parts[2 * index] if 2 * index < len(parts) else ""
             status = parts[2 * index + 1] if 2 * index + 1 < len(parts) else done.returncode
             if str(status) != "0":
-                problems.append(f"{block}: `{command}` ends with {status}:\n" + "\n".join(written))
-            elif shown is not None and not same(trimmed(shown), trimmed(written)):
-                problems.append(f"{block}: `{command}` writes something else than is shown:\n" + "\n".join(written))
+                problems.append(f"{block}: `{command}` ends with {status}:\n{text}")
+            elif shown is not None and not same(trimmed(shown), trimmed(text.splitlines())):
+                problems.append(f"{block}: `{command}` writes something else than is shown:\n{text}")
+            if written is not None:
+                written.append(text)
         return problems
 
 
@@ -229,6 +234,31 @@ def gpu():
     app = compiled(["nvcc", "-Wno-deprecated-gpu-targets", "-cudart", "static"])
     count, problems = run_all("gpu", ROOT, None, app)
     return problems, f"{count} blocks of commands ran on GPUs"
+
+
+def walk():
+    """README.md's quick start: what is built stays in the repository, all else is done beside it."""
+    begun = monotonic()
+    problems, written = [], []
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    begins = text[:text.index("\n## Quick start\n")].count("\n") + 1
+    ends = begins + text[text.index("\n## Quick start\n") + 1:].partition("\n## ")[0].count("\n")
+    blocks = [block for block in blocks_of(readme, problems) if block.is_commands() and begins < block.line < ends]
+    place = Place(ROOT / "target/release", None, Path(sys.executable))
+    # rustup lives in the home folder.
+    make = f"make() {{ HOME='{Path.home()}' command make -C '{ROOT}' \"$@\"; }}\n"
+    for block in blocks:
+        problems += place.run(block, WALK_SECONDS - (monotonic() - begun), make, written)
+    shutil.rmtree(place.folder)
+    took = monotonic() - begun
+    times = [int(found) for found in re.findall(r"from GPU 0 to GPU 1: (\d+) ms, data right", "".join(written))]
+    if len(times) != 2 or times[1] * 2 > times[0]:
+        problems.append(f"the program is not twice as fast in the end; it took {times} ms")
+    if not any("could be direct" in text for text in written):
+        problems.append("nobody says that copies were staged that could be direct")
+    shown = " ms, then ".join(map(str, times))
+    return problems, f"{len(blocks)} steps in {took:.0f} s; the program took {shown} ms"
 
 
 def is_target(name):
@@ -349,7 +379,7 @@ def itself():
 
 
 def main():
-    checks = {"run": run, "gpu": gpu, "marked": marked, "links": links, "itself": itself}
+    checks = {"run": run, "gpu": gpu, "marked": marked, "links": links, "walk": walk, "itself": itself}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     problems, told = checks[sys.argv[1]]()
