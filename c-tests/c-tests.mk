@@ -33,7 +33,7 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES)
@@ -123,6 +123,10 @@ $(C_TESTS)/libenables_unseen.so: enables_unseen.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/libaudit.so: audit.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
+$(C_TESTS)/libinjection.so: injection.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -lpthread -o $@
 $(C_TESTS)/reusing-driver/libcuda.so.1: reusing_driver.c

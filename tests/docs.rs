@@ -5,11 +5,10 @@
 mod support;
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
-use support::path;
+use support::{path, say};
 
 /// Runs tests/docs/check.py; what it says is the failure, or is given.
 fn check(what: &str) -> String {
@@ -17,12 +16,6 @@ fn check(what: &str) -> String {
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     said
-}
-
-/// Past the capture of output.
-#[allow(clippy::explicit_write, reason = "what eprintln! writes is captured")]
-fn say(line: &str) {
-    writeln!(io::stderr(), "\n{line}").unwrap();
 }
 
 #[test]
