@@ -14,8 +14,8 @@ then all that it writes. Any other block is fenced as something else (`text`, `c
 Blocks of a document run in order in one folder, which looks like the repository's after `make build` and has docs/walk/app.c as
 `./app`; the built command is on PATH. Every command has to end with 0.
 
-The output has to be the one that is shown, whatever its addresses, times, dates, process ids, decimal fractions (speeds) and
-widths of columns. In a shown line `…` stands for any text; a line that is `…` stands for any lines.
+The output has to be the one that is shown, whatever its addresses, times, dates, process ids, decimal fractions (speeds, or `-` where
+none was measured) and widths of columns. In a shown line `…` stands for any text; a line that is `…` stands for any lines.
 
 A comment alone on the line before a block says that it is not run here, and why: `<!-- needs: REASON -->`, see REASONS.
 """
@@ -119,6 +119,7 @@ def normal(line):
         (r"\bpid \d+", "pid N"),
         (r"(?<![\w.])\d+(\.\d+)? ?(ns|us|µs|ms|s)\b", "TIME"),
         (r"(?<![\w.])\d+\.\d+(?![\w.]| [kMG]?B\b)", "FRACTION"),
+        (r"(?<= )-(?= |$)", "FRACTION"),  # not measured
         (r"\s+", " "),
     ):
         line = re.sub(pattern, word, line)
@@ -150,9 +151,10 @@ class Place:
                 (target / entry.name).symlink_to(entry)
         (target / "release").symlink_to(release)
         shutil.copy(app, self.folder / "app")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("P2PS", "LD_", "XDG_"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("P2PS", "LD_PRELOAD", "XDG_"))}
         self.environment = {**kept, "PATH": f"{release}:{os.environ['PATH']}", "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
-        if libraries:
+        # Real GPUs' libraries may be found by what is set already; cargo sets it too.
+        if libraries is not None:
             self.environment["LD_LIBRARY_PATH"] = str(libraries)
 
     def run(self, block, seconds=SECONDS, before="", written=None):
@@ -245,7 +247,7 @@ def walk():
     begins = text[:text.index("\n## Quick start\n")].count("\n") + 1
     ends = begins + text[text.index("\n## Quick start\n") + 1:].partition("\n## ")[0].count("\n")
     blocks = [block for block in blocks_of(readme, problems) if block.is_commands() and begins < block.line < ends]
-    place = Place(ROOT / "target/release", None, Path(sys.executable))
+    place = Place(ROOT / "target/release", "", Path(sys.executable))
     # rustup lives in the home folder.
     make = f"make() {{ HOME='{Path.home()}' command make -C '{ROOT}' \"$@\"; }}\n"
     for block in blocks:
