@@ -141,15 +141,10 @@ class Place:
 
     def __init__(self, release, libraries, app):
         self.folder = Path(tempfile.mkdtemp(prefix="p2pshim-docs-"))
-        for entry in ROOT.iterdir():
-            if entry.name not in ("target", ".git"):
-                (self.folder / entry.name).symlink_to(entry)
-        target = self.folder / "target"
-        target.mkdir()
-        for entry in (ROOT / "target").iterdir() if (ROOT / "target").is_dir() else ():
-            if entry.name != "release":
-                (target / entry.name).symlink_to(entry)
-        (target / "release").symlink_to(release)
+        (ROOT / "target").mkdir(exist_ok=True)
+        # Not what somebody has left there who followed the documents.
+        for name in ("c-tests", "docs", "include", "sim", "target"):
+            (self.folder / name).symlink_to(ROOT / name)
         shutil.copy(app, self.folder / "app")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("P2PS", "LD_PRELOAD", "XDG_"))}
         self.environment = {**kept, "PATH": f"{release}:{os.environ['PATH']}", "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
@@ -232,7 +227,10 @@ def run():
 
 
 def gpu():
-    # The command and the library lie in the bundle's own folder.
+    # The command and the library lie in the bundle's own folder, and are looked for where they are built.
+    (ROOT / "target").mkdir(exist_ok=True)
+    if not (ROOT / "target/release").exists():
+        (ROOT / "target/release").symlink_to(ROOT)
     app = compiled(["nvcc", "-Wno-deprecated-gpu-targets", "-cudart", "static"])
     count, problems = run_all("gpu", ROOT, None, app)
     return problems, f"{count} blocks of commands ran on GPUs"
