@@ -27,6 +27,14 @@ fn commands_of_documents_do_what_is_shown() {
 }
 
 #[test]
+fn commands_of_documents_with_mpirun_do_what_is_shown() {
+    let said = check("mpi");
+    if said.starts_with("skipped: ") {
+        say(&said);
+    }
+}
+
+#[test]
 fn commands_of_documents_that_need_more_than_this_machine_are_marked_and_named() {
     say(&format!("skipped: {}", check("marked")));
 }

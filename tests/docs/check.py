@@ -2,8 +2,9 @@
 """Runs the commands of README.md and docs/*.md, and follows the links of all documents.
 
     check.py run      the commands, but those that are marked, on simulated GPUs
-    check.py gpu      the commands marked as needing GPUs, on this machine's (c-tests/gpu/docs.sh calls it in the bundle)
-    check.py marked   lists what `run` leaves out
+    check.py gpu      the commands marked as needing GPUs, on this machine's (c-tests/gpu/run.py calls it in the bundle)
+    check.py mpi      the commands marked as needing mpirun, with one from PyPI, on simulated GPUs
+    check.py marked   lists what all these leave out
     check.py links    files and headings that documents point to; links to elsewhere are counted, not fetched
     check.py walk     README.md's quick start from its first command on, as a new user goes it: `make` too, within five minutes
     check.py itself   that this script sees what is wrong
@@ -39,10 +40,13 @@ REASONS = {
     "network": "something that is fetched from a network",
     "root": "more rights than a test should have",
     "container": "Docker or Podman, and GPUs",
-    "cluster": "Slurm or MPI, and GPUs",
+    "mpi": "an mpirun; `check.py mpi` runs it",
+    "cluster": "Slurm, or several hosts",
     "torch": "PyTorch, and GPUs",
     "fragment": "nothing: it shows a form, and is no whole command",
 }
+# By other ways to call this script.
+RUN_HERE = ("mpi", "ci")
 
 
 class Block:
@@ -219,11 +223,23 @@ def run_all(wanted, release, libraries, app):
     return sum(count for count, _ in results), problems
 
 
+def compiled_app():
+    return compiled(["gcc", "-Wall", "-Wextra", "-Werror", "-O1", "-isystem", "target/nvidia/cu12/include"],
+                    ["target/nvidia/cu12/lib/libcudart.so.12"])
+
+
 def run():
-    app = compiled(["gcc", "-Wall", "-Wextra", "-Werror", "-O1", "-isystem", "target/nvidia/cu12/include"],
-                   ["target/nvidia/cu12/lib/libcudart.so.12"])
-    count, problems = run_all(None, ROOT / "target/release", ROOT / "target/sim/lib", app)
+    count, problems = run_all(None, ROOT / "target/release", ROOT / "target/sim/lib", compiled_app())
     return problems, f"{count} blocks of commands did what documents say"
+
+
+def mpi():
+    found = subprocess.run([ROOT / "tests/docs/get-mpirun"], capture_output=True, text=True)
+    if found.returncode != 0:
+        return [], f"skipped: documents' commands with mpirun: {found.stderr.strip()}"
+    os.environ["PATH"] += f":{found.stdout.strip()}"
+    count, problems = run_all("mpi", ROOT / "target/release", ROOT / "target/sim/lib", compiled_app())
+    return problems, f"{count} blocks of commands ran with mpirun"
 
 
 def gpu():
@@ -277,9 +293,9 @@ def marked():
             problems += [f"{block}: make has no target {name}" for name in targets if not is_target(name)]
             if not targets:
                 problems.append(f"{block}: a block marked `ci` has targets of make")
-    by_mark = [(mark, [str(block) for block in left_out if block.mark == mark]) for mark in REASONS]
+    by_mark = [(mark, [str(block) for block in left_out if block.mark == mark]) for mark in REASONS if mark not in RUN_HERE]
     words = [f"{mark} ({', '.join(blocks)})" for mark, blocks in by_mark if blocks]
-    return problems, "commands of documents that need " + "; ".join(words)
+    return problems, "commands of documents, by what they need: " + "; ".join(words)
 
 
 def without_code(text):
@@ -379,7 +395,7 @@ def itself():
 
 
 def main():
-    checks = {"run": run, "gpu": gpu, "marked": marked, "links": links, "walk": walk, "itself": itself}
+    checks = {"run": run, "gpu": gpu, "mpi": mpi, "marked": marked, "links": links, "walk": walk, "itself": itself}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     problems, told = checks[sys.argv[1]]()
