@@ -13,7 +13,7 @@
 A block of commands is fenced as `sh`, or, if its output is shown, as `console`: each command after `$ ` (`> ` continues it), and
 then all that it writes. Any other block is fenced as something else (`text`, `c`) and is not run; nothing is indented by four.
 Blocks of a document run in order in one folder, which looks like the repository's after `make build` and has docs/walk/app.c as
-`./app`; the built command is on PATH. Every command has to end with 0.
+`./app`; the built command is on PATH, and nothing else is set: no LD_LIBRARY_PATH. Every command has to end with 0.
 
 The output has to be the one that is shown, whatever its addresses, times, dates, process ids, decimal fractions (speeds, or `-` where
 none was measured) and widths of columns. In a shown line `…` stands for any text; a line that is `…` stands for any lines.
@@ -229,7 +229,7 @@ def compiled_app():
 
 
 def run():
-    count, problems = run_all(None, ROOT / "target/release", ROOT / "target/sim/lib", compiled_app())
+    count, problems = run_all(None, ROOT / "target/release", "", compiled_app())
     return problems, f"{count} blocks of commands did what documents say"
 
 
@@ -238,7 +238,7 @@ def mpi():
     if found.returncode != 0:
         return [], f"skipped: documents' commands with mpirun: {found.stderr.strip()}"
     os.environ["PATH"] += f":{found.stdout.strip()}"
-    count, problems = run_all("mpi", ROOT / "target/release", ROOT / "target/sim/lib", compiled_app())
+    count, problems = run_all("mpi", ROOT / "target/release", "", compiled_app())
     return problems, f"{count} blocks of commands ran with mpirun"
 
 
