@@ -172,6 +172,15 @@ fn linker_audit_same_output_and_sees_the_shim() {
 }
 
 #[test]
+fn deepbind_plugin_passes_unseen_unless_its_runtime_was_there() {
+    let (plain, trace) = Program::case("deepbind").assert_same_preloaded();
+    assert_eq!(plain.stdout, "copied: 0\n");
+    assert!(trace.calls.is_empty(), "docs/FAQ.md says that it is not seen: {:#?}", trace.calls);
+    let (_, trace) = Program::case("deepbind").arg("first").assert_same_preloaded();
+    assert_eq!(trace.names_at(0), ["cuMemcpyPeer"]);
+}
+
+#[test]
 fn injected_tool_same_output_and_set_up_once() {
     let tool = path("target/c-tests/libinjection.so");
     for case in CASES {
