@@ -24,7 +24,7 @@ C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
 # Programs of the driver API alone, found by an adversary.
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
-  context_ends_during_proof access_stress first_call_wrong streams_reused
+  context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 

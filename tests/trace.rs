@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use p2pshim_trace::{Capture, DeviceTime, NoteKind, Record, State, Trace};
-use support::{Outcome, Program, scratch};
+use support::{Outcome, Program, path, scratch};
 
 /// A folder for traces, which is gone with the test.
 struct Folder(PathBuf);
@@ -406,4 +407,44 @@ fn gpu_timing_samples_copies_and_measures_some() {
     let of = |time| calls.iter().filter(|(_, call)| call.device_time == time).count();
     let (none, known) = (of(DeviceTime::None), of(DeviceTime::Known));
     assert!(known > 0 && none > 10 * known, "{known} known, {none} without");
+}
+
+/// Functions and lines are shown of the build that ran, wherever its file has been since, and of no other.
+#[test]
+fn call_sites_have_functions_of_the_build_that_ran_only() {
+    let (folder, place) = (Folder::new(), scratch("builds"));
+    fs::create_dir(&place).unwrap();
+    let file = place.join("app");
+    // By another process: a descriptor of ours that is open for writing might be another test's child's as well.
+    let copy = |name: &str| {
+        let source = path(&format!("target/c-tests/{name}"));
+        assert!(Command::new("cp").arg("--remove-destination").arg(source).arg(&file).status().unwrap().success());
+    };
+    copy("guide_sample-13");
+    traced(&Program::new(file.clone()).libraries("target/sim/lib"), &folder).assert_success();
+    let sites = || {
+        let report = Command::new(path("target/release/p2pshim")).args(["report", "--calls"]).arg(&folder.0).output();
+        let text = String::from_utf8(report.unwrap().stdout).unwrap();
+        text.lines().filter_map(|line| Some(line.split_once(" at app+")?.1.to_owned())).collect::<Vec<_>>()
+    };
+    // A copy of it, newer than the trace.
+    copy("guide_sample-13");
+    let named = sites();
+    assert!(!named.is_empty() && named.iter().all(|site| site.contains("guide_sample.c:")), "{named:?}");
+    copy("guide_sample-12");
+    let bare = sites();
+    assert!(bare.len() == named.len() && !bare.iter().any(|site| site.contains("guide_sample")), "{bare:?}");
+    fs::remove_dir_all(&place).unwrap();
+}
+
+/// To ask about an event ends every capture of another thread that minds such things.
+#[test]
+fn gpu_timing_beside_captures_of_another_thread_they_come_out_whole() {
+    let folder = Folder::new();
+    let program = Program::case("timing_beside_capture").findings_apart();
+    program.plain().assert_success();
+    let outcome = traced(&program.env("P2PSHIM_GPU_TIMING", "all"), &folder);
+    assert_eq!(outcome.stdout, "0 of 300 captures failed\n", "{outcome:#?}");
+    let measured = calls(&folder.one_trace()).into_iter().filter(|(_, call)| call.device_time == DeviceTime::Known);
+    assert!(measured.count() > 0, "nothing was measured beside them");
 }

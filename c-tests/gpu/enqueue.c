@@ -11,7 +11,7 @@
 #include "check.h"
 #include "measure.h"
 
-enum { ROWS = 2000, IN_A_ROW = 200, LARGE_COPIES = 40 };
+enum { ROWS = 1000, IN_A_ROW = 200, LARGE_COPIES = 40 };
 
 int main(int argc, char **argv)
 {

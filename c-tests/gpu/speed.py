@@ -8,7 +8,7 @@ from statistics import median
 from harness import BUILD, HERE, Failed, Run, build, judge, report, table
 
 ROUNDS = 5
-ROUNDS_OF_COST = 9  # what differs by tens of nanoseconds takes more
+ROUNDS_OF_COST = 7  # what differs by tens of nanoseconds takes more
 
 LEAST_DIRECT = 0.99  # bandwidth of a program that never enables, preloaded, to that of one that does
 MOST_SMALL = 1.10  # time until a small copy is complete, likewise; 1.05 is noise

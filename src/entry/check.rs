@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::time::Instant;
 
 use super::guard::{Call, Decision, Route, Running, hands_out_hooks, is_in_a_child, unseen};
 use super::read;
@@ -26,6 +27,14 @@ pub(crate) enum Due {
 }
 
 impl Call {
+    /// Whether anything may be [due](Self::due). Of a call inside another only its answer may be given.
+    #[inline(always)]
+    pub(crate) fn may_be_due(self) -> bool {
+        // SAFETY: the block is this thread's own; the reference ends with the function.
+        let thread = unsafe { &*thread::current() };
+        VALIDATE.is_on() && (thread.forced != 0 || thread.is_outermost(self.stack()))
+    }
+
     /// What is done instead of a call whose arguments are wrong, in strict mode; and what of them must be said before, since
     /// the library may crash.
     #[inline(never)]
@@ -99,7 +108,7 @@ impl Call {
     /// Shows a call that was refused, if calls are shown.
     #[cold]
     #[inline(never)]
-    pub(crate) fn show_refused(self, running: Running, values: &[Value], ret: Code) {
+    pub(crate) fn show_refused(self, running: Running, since: Option<Instant>, values: &[Value], ret: Code) {
         if self.function().layer() == Layer::Runtime {
             // SAFETY: the block is this thread's own; no other reference to it lives.
             unsafe { &mut *thread::current() }.forced = 0;
@@ -108,7 +117,7 @@ impl Call {
             self.record(running, values, ret, Decision::REFUSED, None);
         }
         if running.is_shown() {
-            self.show(running, values, ret, Decision::REFUSED, None);
+            self.show(running, since, values, ret, Decision::REFUSED, None);
         }
     }
 

@@ -25,7 +25,8 @@ use crate::policy::validate::Kind;
 use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
-use crate::record::{self, Event, counters, trace};
+use crate::record::trace::{self, Trace};
+use crate::record::{self, Event, counters};
 
 /// What the shim does with calls; decided at the first GPU call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -345,22 +346,34 @@ pub(crate) struct Revised {
     pub(crate) again: bool,
 }
 
-/// What has to be put right when the real function has returned.
+/// What has to be put right when the real function has returned. Two fields, which fit into two registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Running {
-    /// How many calls enclose this one.
-    depth: usize,
-    /// When the real function was called, if the call is to be shown.
-    since: Option<Instant>,
+    /// How many calls enclose this one, and [`Running::SHOWN`].
+    depth: u8,
     /// The call's record, if it has one.
     record: Option<Begun>,
 }
 
 impl Running {
+    /// The bit that says that the call is to be shown.
+    const SHOWN: u8 = 1 << 7;
+
+    #[inline(always)]
+    const fn new(depth: usize, is_shown: bool, record: Option<Begun>) -> Self {
+        Self { depth: depth as u8 | if is_shown { Self::SHOWN } else { 0 }, record }
+    }
+
+    /// How many calls enclose this one.
+    #[inline(always)]
+    fn depth(self) -> usize {
+        usize::from(self.depth & !Self::SHOWN)
+    }
+
     /// Whether the call is to be shown.
     #[inline(always)]
     pub(crate) fn is_shown(self) -> bool {
-        self.since.is_some()
+        self.depth & Self::SHOWN != 0
     }
 
     /// Whether the call has a record.
@@ -378,7 +391,40 @@ impl Running {
     /// Whether no other call encloses it.
     #[inline(always)]
     pub(super) fn is_outermost(self) -> bool {
-        self.depth == 0
+        self.depth() == 0
+    }
+}
+
+/// What a call was, for its record.
+struct Made {
+    subject: Subject,
+    ret: Code,
+    capture: Capture,
+    path: Option<Path>,
+}
+
+/// The number of a place in the code that the thread's last call at this depth did not come from.
+#[inline(never)]
+fn find_site(trace: &Trace, depth: usize, address: usize) -> u16 {
+    let site = match trace.known_site(address) {
+        Some(site) => site,
+        None => unseen(|| trace.new_site(address)),
+    };
+    if site != 0 {
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        unsafe { &mut *thread::current() }.note_site(depth, address, site);
+    }
+    site
+}
+
+/// Notes in the trace what is noted now and then: what time it is by all clocks, and, where the driver can be asked, which
+/// GPUs there are.
+#[cold]
+#[inline(never)]
+fn describe(trace: &Trace, now: u64, can_ask: bool) {
+    trace.calibrate_if_due(now);
+    if can_ask && trace.may_note_gpus() {
+        unseen(note_gpus);
     }
 }
 
@@ -821,42 +867,48 @@ impl Call {
         let thread = unsafe { &mut *thread::current() };
         let depth = thread.enter(self.stack);
         if matches!(mode, Mode::Forward | Mode::Quiet) || thread.is_busy() {
-            return Running { depth, since: None, record: None };
+            return Running::new(depth, false, None);
         }
         self.begin_seen(depth, mode)
     }
 
-    /// The same of a call that is recorded or shown.
+    /// The same of a call that is recorded or shown. What is rarely needed is elsewhere: here nothing has to be saved for it.
     #[inline(never)]
     fn begin_seen(self, depth: usize, mode: Mode) -> Running {
-        let shows = matches!(mode, Mode::Show | Mode::RecordAndShow);
-        let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
-        let record = if records { self.begin_record(depth) } else { None };
-        Running { depth, since: shows.then(|| os::uncancelled(Instant::now)), record }
+        let address = self.return_address() as usize;
+        if mode == Mode::Record
+            && let Some(trace) = trace::file()
+            && !trace.is_in_a_child()
+            // SAFETY: the block is this thread's own; the reference ends with the statement.
+            && let Some(site) = unsafe { &*thread::current() }.known_site(depth, address)
+            && let Some(now) = trace.now_at_once()
+            && let record @ Some(_) = self.begin_record(depth, site, now)
+        {
+            return Running::new(depth, false, record);
+        }
+        self.begin_rarely(depth, mode)
     }
 
-    #[inline(always)]
-    fn begin_record(self, depth: usize) -> Option<Begun> {
-        let address = self.return_address() as usize;
-        let trace = trace::file()?;
+    #[cold]
+    #[inline(never)]
+    fn begin_rarely(self, depth: usize, mode: Mode) -> Running {
+        let is_shown = matches!(mode, Mode::Show | Mode::RecordAndShow);
+        let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
+        let record = trace::file().filter(|_| records).and_then(|trace| self.begin_record_rarely(trace, depth));
+        Running::new(depth, is_shown, record)
+    }
+
+    fn begin_record_rarely(self, trace: &Trace, depth: usize) -> Option<Begun> {
         if trace.is_in_a_child() && is_in_a_child() {
             return None;
         }
-        let site = match trace.known_site(address) {
+        let address = self.return_address() as usize;
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        let site = match unsafe { &*thread::current() }.known_site(depth, address) {
             Some(site) => site,
-            None => unseen(|| trace.new_site(address)),
+            None => find_site(trace, depth, address),
         };
-        let begun = {
-            // SAFETY: the block is this thread's own; the reference ends with this block.
-            let thread = unsafe { &mut *thread::current() };
-            if depth == 0 {
-                thread.inner = None;
-                thread.timing_cost = 0;
-            }
-            thread.last = None;
-            thread.segment.begin(depth, self.function as u8, site, trace.now())
-        };
-        begun.or_else(|| {
+        self.begin_record(depth, site, trace.now()).or_else(|| {
             if trace.drops() || is_in_a_child() {
                 return None;
             }
@@ -865,15 +917,40 @@ impl Call {
         })
     }
 
+    /// Begins a record, if the thread has room for one.
+    #[inline(always)]
+    fn begin_record(self, depth: usize, site: u16, now: u64) -> Option<Begun> {
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        if depth == 0 {
+            thread.inner = None;
+            thread.timing_cost = 0;
+        }
+        thread.last = None;
+        thread.segment.begin(depth, self.function as u8, site, now)
+    }
+
+    /// The time, if the call is to be shown: when the real function is called.
+    #[inline(always)]
+    pub(crate) fn since(running: Running) -> Option<Instant> {
+        /// Off the way of calls that are not.
+        #[cold]
+        #[inline(never)]
+        fn now() -> Instant {
+            os::uncancelled(Instant::now)
+        }
+        running.is_shown().then(now)
+    }
+
     /// Notes that the real function has returned.
     #[inline(always)]
     pub(crate) fn end(self, running: Running) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
-        unsafe { &mut *thread::current() }.leave(running.depth);
+        unsafe { &mut *thread::current() }.leave(running.depth());
     }
 
     /// Completes the record of a call that has returned.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn record(
         self,
         running: Running,
@@ -884,44 +961,66 @@ impl Call {
     ) {
         /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
         const CAPTURED: Code = Code(900);
+        let Some(record) = running.record else { return };
+        let subject = read::subject(values);
+        let capture = match decision.instead {
+            Some(Instead::Copy(_)) => Capture::Rewritten,
+            _ if ret == CAPTURED => Capture::Forwarded,
+            _ => Capture::None,
+        };
+        let devices = match decision.traffic {
+            Some(traffic) => [Some(traffic.src), Some(traffic.dst)],
+            None => subject.devices,
+        };
+        self.complete(record, &Made { subject: Subject { devices, ..subject }, ret, capture, path });
+    }
+
+    #[inline(never)]
+    fn complete(self, record: Begun, made: &Made) {
         // A child that was forked inside the call returns from it as well: the record, and all locks, are its parent's.
-        let (Some(record), Some(trace), false) = (running.record, trace::file(), only_forwards()) else { return };
-        let end = trace.now();
+        let (Some(trace), false) = (trace::file(), only_forwards()) else { return };
+        match trace.now_at_once() {
+            Some(end) => self.complete_at(trace, end, record, made),
+            None => self.complete_slowly(trace, record, made),
+        }
+    }
+
+    /// Where reading the clock is a call.
+    #[cold]
+    #[inline(never)]
+    fn complete_slowly(self, trace: &Trace, record: Begun, made: &Made) {
+        self.complete_at(trace, trace.now(), record, made);
+    }
+
+    #[inline(always)]
+    fn complete_at(self, trace: &Trace, end: u64, record: Begun, made: &Made) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let inner = thread.inner.take();
         match (self.function.layer(), inner) {
             (Layer::Runtime, Some(inner)) if Kind::of(self.function).copies() => record.like(inner),
             _ => {
-                let Subject { ends: [src, dst], bytes, stream, devices: [from, to] } = read::subject(values);
+                let Subject { ends: [src, dst], bytes, stream, devices: [from, to] } = made.subject;
                 record.copies(src, dst, bytes, stream);
-                match decision.traffic {
-                    Some(traffic) => record.between(Some(traffic.src), Some(traffic.dst)),
-                    None => record.between(from, to),
-                }
+                record.between(from, to);
             }
         }
-        if let Some(path) = path {
+        if let Some(path) = made.path {
             record.takes(path.number() as u8);
         }
-        let capture = match decision.instead {
-            Some(Instead::Copy(_)) => Capture::Rewritten,
-            _ if ret == CAPTURED => Capture::Forwarded,
-            _ => Capture::None,
-        };
         // Of measuring inside it the call knows nothing.
         let end = end.saturating_sub(thread.timing_cost);
-        record.done(end, ret.0, capture);
-        trace.calibrate_if_due(end);
+        record.done(end, made.ret.0, made.capture);
         if timing::is_timed(self.function) {
             timing::went_by(record.took(), record.bytes());
         }
         thread.last = Some(record);
-        if self.function.layer() == Layer::Driver {
+        let is_of_driver = self.function.layer() == Layer::Driver;
+        if is_of_driver {
             thread.inner = Some(record);
-            if ret == Code::SUCCESS && trace.wants_gpus() {
-                unseen(note_gpus);
-            }
+        }
+        if trace.is_calibration_due(end) || (is_of_driver && trace.wants_gpus()) {
+            describe(trace, end, is_of_driver && made.ret == Code::SUCCESS);
         }
     }
 
@@ -930,12 +1029,13 @@ impl Call {
     pub(crate) fn show(
         self,
         running: Running,
+        since: Option<Instant>,
         values: &[Value],
         ret: Code,
         decision: Decision<'_>,
         path: Option<Path>,
     ) {
-        let elapsed = os::uncancelled(|| running.since.map(|since| since.elapsed()).unwrap_or_default());
+        let elapsed = os::uncancelled(|| since.map(|since| since.elapsed()).unwrap_or_default());
         if is_in_a_child() {
             return;
         }
@@ -944,7 +1044,7 @@ impl Call {
             let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
             record::log::call(&Event {
                 function: self.function,
-                depth: running.depth,
+                depth: running.depth(),
                 pair: pair.or_else(|| read::pair(&arguments)),
                 arguments: &arguments,
                 ret,
@@ -964,7 +1064,7 @@ impl Call {
         let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);
         match self.function.layer() {
             Layer::Runtime => thread.take_path(),
-            Layer::Driver if running.depth > 0 && own.is_some() => {
+            Layer::Driver if !running.is_outermost() && own.is_some() => {
                 thread.set_path(own);
                 own
             }

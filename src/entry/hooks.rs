@@ -43,7 +43,7 @@ macro_rules! define_hook {
             const IS_CHECKED: bool = !matches!(Kind::of(Function::$symbol), Kind::Other);
             let mut room = MaybeUninit::uninit();
             if IS_CHECKED
-                && VALIDATE.is_on()
+                && call.may_be_due()
                 && let Some(due) = call.due(&[$($argument.value()),*], &mut room)
             {
                 /// Off the way of calls that are made.
@@ -57,13 +57,14 @@ macro_rules! define_hook {
                     ($($argument,)*): ($(abi::$type,)*),
                 ) -> Code {
                     let running = call.begin();
+                    let since = Call::since(running);
                     let ret = match due {
                         Due::Answer(code) => code,
                         // SAFETY: arguments that the function refuses before it follows any.
                         Due::Failing(how) => unsafe { real($($argument.failing(&how)),*) },
                     };
                     call.end(running);
-                    call.show_refused(running, &[$($argument.value()),*], ret);
+                    call.show_refused(running, since, &[$($argument.value()),*], ret);
                     ret
                 }
                 // SAFETY: the caller's.
@@ -90,6 +91,7 @@ macro_rules! define_hook {
             const IS_TIMED: bool = timing::is_timed(Function::$symbol);
             let measured =
                 if IS_TIMED && running.is_recorded() { call.begin_timing(&[$($argument.value()),*]) } else { None };
+            let since = Call::since(running);
             let mut ret = match decision.instead {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },
@@ -122,7 +124,7 @@ macro_rules! define_hook {
                 call.end_timing(measured, running.begun(), ret == Code::SUCCESS);
             }
             if running.is_shown() {
-                call.show(running, &[$($argument.value()),*], ret, decision, path);
+                call.show(running, since, &[$($argument.value()),*], ret, decision, path);
             }
             if is_looked_at && running.is_outermost() {
                 call.look_at(route, &[$($argument.value()),*], ret, path);

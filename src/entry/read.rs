@@ -63,6 +63,7 @@ pub(crate) struct Subject {
 }
 
 /// What a call is about.
+#[inline(always)]
 pub(crate) fn subject(values: &[Value]) -> Subject {
     let device = |ordinal: i32| u8::try_from(ordinal).ok().filter(|&device| device < u8::MAX);
     let stream = match values.last() {
@@ -83,11 +84,22 @@ pub(crate) fn subject(values: &[Value]) -> Subject {
             Subject { devices: [device(one), device(other)], ..nothing }
         }
         [Value::Ordinal(peer), ..] => Subject { devices: [None, device(peer)], ..nothing },
-        _ => match ends(values) {
-            Some(Ends { src, dst, bytes }) => Subject { ends: [src, dst], bytes, ..nothing },
-            None => nothing,
-        },
+        [Value::DriverPeer3D(_), ..] => of_ends(ends_of_box(values), nothing),
+        _ => of_ends(ends(values), nothing),
     }
+}
+
+#[inline(always)]
+fn of_ends(ends: Option<Ends>, nothing: Subject) -> Subject {
+    match ends {
+        Some(Ends { src, dst, bytes }) => Subject { ends: [src, dst], bytes, ..nothing },
+        None => nothing,
+    }
+}
+
+#[inline(never)]
+fn ends_of_box(values: &[Value]) -> Option<Ends> {
+    ends(values)
 }
 
 /// A copy between two pointers, if that can be told without asking the system whether the parameters are there.

@@ -55,6 +55,8 @@ pub(crate) struct Thread {
     pub(crate) inner: Option<Begun>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last: Option<Begun>,
+    /// Where the last recorded calls came from that no other enclosed, and that one other did, and the numbers of the places.
+    sites: [(usize, u16); 2],
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
 }
@@ -138,6 +140,20 @@ impl Thread {
         Path::numbered(u32::from(std::mem::take(&mut self.path)))
     }
 
+    /// The number of the place that a call came from which is recorded, if the last at this depth came from there too.
+    #[inline(always)]
+    pub(crate) fn known_site(&self, depth: usize, address: usize) -> Option<u16> {
+        let [outermost, inner] = self.sites;
+        let (last, number) = if depth == 0 { outermost } else { inner };
+        (last == address).then_some(number)
+    }
+
+    /// Notes where a recorded call came from.
+    pub(crate) fn note_site(&mut self, depth: usize, address: usize, number: u16) {
+        let [outermost, inner] = &mut self.sites;
+        *(if depth == 0 { outermost } else { inner }) = (address, number);
+    }
+
     /// Notes that a value could be read which might not have been there.
     pub(crate) fn note_readable<T>(&mut self, from: *const T) {
         const PAGE: usize = 4096;
@@ -192,6 +208,7 @@ mod tests {
             segment: Segment::default(),
             inner: None,
             last: None,
+            sites: [(0, 0); 2],
             readable: 0..0,
         }
     }

@@ -28,6 +28,8 @@ const CREDIT: i64 = 1 << 22;
 const MOST: usize = 512;
 /// Measurements that are looked at after a copy.
 const LOOKS: usize = 2;
+/// For so long an origin is good: what CUDA tells of the time between events loses a microsecond in it, and clocks drift.
+const ORIGIN_NANOS: u64 = 10_000_000_000;
 
 static MODE: AtomicU8 = AtomicU8::new(GpuTiming::Off as u8);
 
@@ -43,6 +45,14 @@ pub(crate) struct Timing {
     stream: usize,
     before: usize,
     after: usize,
+    origin: Origin,
+}
+
+/// An event that passed as soon as it was recorded, and when that was, in ticks.
+#[derive(Clone, Copy)]
+struct Origin {
+    event: usize,
+    ticks: u64,
 }
 
 /// A measurement that is not over.
@@ -57,16 +67,18 @@ struct Clock {
     /// Pairs of events that nobody uses.
     free: Vec<(usize, usize)>,
     made: usize,
-    /// An event that passed as soon as it was recorded, and when that was.
-    origin: (usize, u64),
+    /// The last is in use, others as long as a measurement is under way that began with them.
+    origins: Vec<Origin>,
 }
 
 struct Clocks {
     clocks: Vec<Clock>,
     pending: VecDeque<Pending>,
+    /// Copies between whose two events the host is; more, if some were left otherwise than by returning.
+    under_way: usize,
 }
 
-static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { clocks: Vec::new(), pending: VecDeque::new() });
+static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { clocks: Vec::new(), pending: VecDeque::new(), under_way: 0 });
 
 /// Whether a function's copies can be measured: those that the stream orders, which CUDA refuses to capture.
 #[inline(always)]
@@ -111,12 +123,16 @@ impl Call {
         paid_for(|| {
             let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
             let context = (context, RealDriver.context_id(context)?);
+            let origin = origin(context)?;
             let (before, after) = take_events(context)?;
-            let timing = Timing { context, stream, before, after };
-            if record_event(before, stream, per_thread) {
+            let timing = Timing { context, stream, before, after, origin };
+            let is_recorded = record_event(before, stream, per_thread);
+            let mut clocks = lock();
+            if is_recorded {
+                clocks.under_way += 1;
                 return Some(timing);
             }
-            give_back(&mut lock(), timing);
+            give_back(&mut clocks, timing);
             None
         })
     }
@@ -133,6 +149,7 @@ impl Call {
         paid_for(|| {
             let is_measured = has_succeeded && record_event(timing.after, timing.stream, per_thread);
             let mut clocks = lock();
+            clocks.under_way = clocks.under_way.saturating_sub(1);
             match record.filter(|_| is_measured && clocks.pending.len() < MOST) {
                 Some(record) => {
                     record.is_timed();
@@ -184,25 +201,52 @@ fn record_event(event: usize, stream: usize, per_thread: bool) -> bool {
     VALIDATE.facts().beside_no_capture(record).is_some()
 }
 
+/// Where a context's times are counted from.
+fn origin(context: (usize, u64)) -> Option<Origin> {
+    let trace = trace::file()?;
+    let newest = {
+        let clocks = lock();
+        let clock = clocks.clocks.iter().find(|clock| clock.context == context);
+        clock.and_then(|clock| clock.origins.last().copied())
+    };
+    let is_good = |newest: &Origin| trace.now() < newest.ticks.saturating_add(trace::ticks(ORIGIN_NANOS));
+    if newest.as_ref().is_some_and(is_good) {
+        return newest;
+    }
+    let event = driver::origin(context.0)?;
+    let origin = Origin { event, ticks: trace.now() };
+    let mut clocks = lock();
+    let Clocks { clocks, pending, under_way } = &mut *clocks;
+    match clocks.iter_mut().find(|clock| clock.context == context) {
+        Some(clock) => {
+            clock.origins.retain(|old| {
+                // Another thread may have it, and not have said so yet.
+                let may_be_used = *under_way > 0 || newest.is_none_or(|newest| newest.event == old.event);
+                let is_used = may_be_used || pending.iter().any(|pending| pending.timing.origin.event == old.event);
+                if !is_used {
+                    driver::drop_event(old.event);
+                }
+                is_used
+            });
+            clock.origins.push(origin);
+        }
+        None => clocks.push(Clock { context, free: Vec::new(), made: 0, origins: vec![origin] }),
+    }
+    Some(origin)
+}
+
 /// Events of a context that nobody uses.
 fn take_events(context: (usize, u64)) -> Option<(usize, usize)> {
     {
         let mut clocks = lock();
-        match clocks.clocks.iter_mut().find(|clock| clock.context == context) {
-            Some(clock) => {
-                if let Some(free) = clock.free.pop() {
-                    return Some(free);
-                }
-                if clock.made >= MOST {
-                    return None;
-                }
-                clock.made += 1;
-            }
-            None => {
-                let origin = (driver::origin(context.0)?, trace::file()?.now());
-                clocks.clocks.push(Clock { context, free: Vec::new(), made: 1, origin });
-            }
+        let clock = clocks.clocks.iter_mut().find(|clock| clock.context == context)?;
+        if let Some(free) = clock.free.pop() {
+            return Some(free);
         }
+        if clock.made >= MOST {
+            return None;
+        }
+        clock.made += 1;
     }
     driver::events(context.0)
 }
@@ -237,7 +281,7 @@ fn look() {
 fn settle(clocks: &mut Clocks, &Pending { timing, record }: &Pending) -> bool {
     match driver::has_passed(timing.after) {
         Some(false) => return false,
-        Some(true) => record.timed(measured(clocks, timing)),
+        Some(true) => record.timed(measured(timing)),
         None => record.timed(None),
     }
     give_back(clocks, timing);
@@ -245,13 +289,11 @@ fn settle(clocks: &mut Clocks, &Pending { timing, record }: &Pending) -> bool {
 }
 
 /// When the GPU began, in ticks, and how long it took, in nanoseconds.
-fn measured(clocks: &Clocks, timing: Timing) -> Option<(u64, u64)> {
-    let clock = clocks.clocks.iter().find(|clock| clock.context == timing.context)?;
-    let nanos = driver::nanos_between(timing.before, timing.after)?;
-    let (origin, ticks) = clock.origin;
+fn measured(Timing { before, after, origin, .. }: Timing) -> Option<(u64, u64)> {
+    let nanos = driver::nanos_between(before, after)?;
     // The second copy of a stream begins when the first has ended, however early it was asked for.
-    let since = driver::nanos_between(origin, timing.before).unwrap_or_default();
-    Some((ticks + trace::ticks(since), nanos))
+    let since = driver::nanos_between(origin.event, before).unwrap_or_default();
+    Some((origin.ticks + trace::ticks(since), nanos))
 }
 
 /// Completes what can be completed, and forgets the rest: a context is about to end, and its events with it. Those of others
@@ -270,9 +312,9 @@ pub(super) fn contexts_are_going() {
         }
         // Some context may have gone by a way that is not seen.
         let lives = |clock: &Clock| RealDriver.context_id(clock.context.0) == Some(clock.context.1);
-        for Clock { free, origin: (origin, _), .. } in clocks.clocks.drain(..).filter(lives) {
+        for Clock { free, origins, .. } in clocks.clocks.drain(..).filter(lives) {
             let events = free.into_iter().flat_map(|(before, after)| [before, after]);
-            events.chain([origin]).for_each(driver::drop_event);
+            events.chain(origins.iter().map(|origin| origin.event)).for_each(driver::drop_event);
         }
         Some(())
     });

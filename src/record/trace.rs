@@ -14,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
 use super::log;
+use super::modules::{self, Module};
 use crate::api::{Function, Kind, Layer, codes};
 use crate::config::{self, Config};
 use crate::os;
@@ -25,6 +26,9 @@ static TRACE: OnceLock<Trace> = OnceLock::new();
 
 /// Not in [`Trace`], which is made on the stack of whichever thread makes the first call: some have little of it.
 static SITES: Sites = Sites::new();
+
+/// For so many places it is looked anew which code is where.
+const SITES_READ_ANEW: u64 = 256;
 
 /// See the module.
 pub(crate) struct Trace {
@@ -154,14 +158,25 @@ impl Trace {
         self.writer.now()
     }
 
+    /// The same, where it takes no call to find out.
+    #[inline(always)]
+    pub(crate) fn now_at_once(&self) -> Option<u64> {
+        self.writer.now_at_once()
+    }
+
     /// Whether this is a child of the process whose file it is, even one that has run no fork handler.
     #[inline(always)]
     pub(crate) fn is_in_a_child(&self) -> bool {
         self.writer.is_in_a_child()
     }
 
-    /// Compares clocks, if it is time to.
+    /// Whether it is time to compare clocks.
     #[inline(always)]
+    pub(crate) fn is_calibration_due(&self, now: u64) -> bool {
+        self.writer.is_calibration_due(now)
+    }
+
+    /// Compares clocks, if it is time to.
     pub(crate) fn calibrate_if_due(&self, now: u64) {
         self.writer.calibrate_if_due(now);
     }
@@ -193,10 +208,15 @@ impl Trace {
         }
     }
 
-    /// Whether it is still to be noted which GPUs there are; says so once.
+    /// Whether it is still to be noted which GPUs there are.
     #[inline(always)]
     pub(crate) fn wants_gpus(&self) -> bool {
-        !self.knows_gpus.load(Relaxed) && !self.knows_gpus.swap(true, Relaxed)
+        !self.knows_gpus.load(Relaxed)
+    }
+
+    /// The same, for who then notes it: that is one thread.
+    pub(crate) fn may_note_gpus(&self) -> bool {
+        !self.knows_gpus.swap(true, Relaxed)
     }
 
     /// Has a thread of ours take space before it is needed, once the program turns out to make many calls: taking it costs
@@ -258,6 +278,19 @@ impl Trace {
         }
     }
 
+    /// Notes where a piece of code is, and of which build, if that was looked up.
+    fn note_module(&self, module: &Module, build_id: Option<&str>) {
+        let [start, end] = [module.range.start, module.range.end].map(|address| format!("{address:x}"));
+        let offset = format!("{:x}", module.offset);
+        let build_id = build_id.map(|build_id| format!("build_id={build_id}"));
+        let mut strings = vec![start.as_bytes(), end.as_bytes(), offset.as_bytes(), &module.file];
+        strings.extend(build_id.as_ref().map(String::as_bytes));
+        self.note(NoteKind::Module, 0, &strings);
+        if let Some(version) = module.runtime_version().filter(|_| build_id.is_none()) {
+            self.note(NoteKind::Version, 0, &[b"runtime", version]);
+        }
+    }
+
     /// Gives a place in the code a number.
     #[cold]
     pub(crate) fn new_site(&self, address: usize) -> u16 {
@@ -266,65 +299,26 @@ impl Trace {
         if let Some(number) = SITES.find(address) {
             return number;
         }
-        let address_64 = address as u64;
-        if !modules.iter().any(|module| module.covers(address_64)) {
-            let there = modules_in(&fs::read("/proc/self/maps").unwrap_or_default());
-            for module in there.iter().filter(|module| !modules.contains(module)) {
-                let [start, end, offset] = [module.start, module.end, module.offset].map(|n| format!("{n:x}"));
-                let strings = [start.as_bytes(), end.as_bytes(), offset.as_bytes(), &module.file];
-                self.note(NoteKind::Module, 0, &strings);
-                if let Some(version) = module.runtime_version() {
-                    self.note(NoteKind::Version, 0, &[b"runtime", version]);
+        // A library may have gone, and another come to where it was.
+        if SITES.count() < SITES_READ_ANEW || !modules.iter().any(|module| module.covers(address)) {
+            let mut there = modules::in_memory();
+            for module in &mut there {
+                match modules.iter().find(|known| known.is(module)) {
+                    Some(known) => *module = known.clone(),
+                    None => self.note_module(module, None),
                 }
             }
             *modules = there;
+        }
+        if let Some(module) = modules.iter_mut().find(|module| module.covers(address))
+            && let Some(build_id) = module.identify()
+        {
+            self.note_module(module, Some(&build_id));
         }
         let Some(number) = SITES.add(address) else { return 0 };
         self.note(NoteKind::Site, number.into(), &[format!("{address:x}").as_bytes()]);
         number
     }
-}
-
-/// A piece of code in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Module {
-    start: u64,
-    end: u64,
-    offset: u64,
-    file: Vec<u8>,
-}
-
-impl Module {
-    /// Which version it is, if it is a shared runtime of CUDA: what its file's name has behind `libcudart.so.`.
-    fn runtime_version(&self) -> Option<&[u8]> {
-        let name = self.file.rsplit(|&byte| byte == b'/').next()?;
-        name.strip_prefix(b"libcudart.so.").filter(|version| !version.is_empty())
-    }
-
-    fn covers(&self, address: u64) -> bool {
-        (self.start..self.end).contains(&address)
-    }
-}
-
-/// What can be executed of what `/proc/self/maps` lists.
-fn modules_in(maps: &[u8]) -> Vec<Module> {
-    let module = |line: &[u8]| {
-        let mut words = line.splitn(6, |&byte| byte == b' ');
-        let mut word = || words.next().and_then(|word| str::from_utf8(word).ok());
-        let (start, end) = word()?.split_once('-')?;
-        let rights = word()?;
-        let offset = word()?;
-        let file = words.nth(2)?.trim_ascii_start();
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        let is_code = rights.as_bytes().get(2) == Some(&b'x') && file.starts_with(b"/");
-        is_code.then_some(Module {
-            start: number(start)?,
-            end: number(end)?,
-            offset: number(offset)?,
-            file: file.to_vec(),
-        })
-    };
-    maps.split(|&byte| byte == b'\n').filter_map(module).collect()
 }
 
 fn text_of(file: &str) -> Option<String> {
@@ -370,6 +364,11 @@ impl Sites {
         Some(0)
     }
 
+    /// How many have one.
+    fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
     /// None if there is no room.
     fn add(&self, address: usize) -> Option<u16> {
         let number = u16::try_from(self.count.load(Relaxed) + 1).ok()?;
@@ -383,28 +382,6 @@ impl Sites {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn modules_in_only_code_of_files() {
-        let maps = b"55d0c0a00000-55d0c0a01000 r--p 00000000 fe:00 123                        /usr/bin/app\n\
-            55d0c0a01000-55d0c0a03000 r-xp 00001000 fe:00 123                        /usr/bin/app with blanks (deleted)\n\
-            7f0000000000-7f0000001000 r-xp 00000000 00:00 0 \n\
-            7ffc00000000-7ffc00001000 r-xp 00000000 00:00 0                          [vdso]\nrubbish\n";
-        let file = b"/usr/bin/app with blanks (deleted)".to_vec();
-        assert_eq!(modules_in(maps), [Module { start: 0x55d0_c0a0_1000, end: 0x55d0_c0a0_3000, offset: 0x1000, file }]);
-        assert!(
-            modules_in(&fs::read("/proc/self/maps").unwrap())
-                .iter()
-                .any(|module| module.covers(open as *const () as u64))
-        );
-    }
-
-    #[test]
-    fn runtime_version_is_in_the_file_s_name() {
-        let of = |file: &str| Module { start: 0, end: 1, offset: 0, file: file.as_bytes().to_vec() };
-        assert_eq!(of("/usr/local/cuda/lib64/libcudart.so.12.8.90").runtime_version(), Some(&b"12.8.90"[..]));
-        assert_eq!(of("/usr/lib/libcuda.so.1").runtime_version(), None);
-    }
 
     #[test]
     fn sites_each_has_one_number_until_there_is_no_room() {

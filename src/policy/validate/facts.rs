@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::handles::{Fact, Handles};
 use crate::policy::capture;
@@ -16,6 +18,10 @@ pub(crate) struct Array {
     /// Bytes of an element.
     pub(crate) element: u64,
 }
+
+/// How often who waits for askers looks again, and how long it waits at most: longer than any asks that is not stopped.
+const INTERVAL: Duration = Duration::from_micros(20);
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How many frees are remembered of the threads that share a tag.
 const FREES: usize = 15;
@@ -37,6 +43,8 @@ pub(crate) struct Facts {
     arrays: Mutex<BTreeMap<usize, Option<Array>>>,
     /// Held while the driver is asked about streams: those that are about to be destroyed wait for that.
     asking: RwLock<()>,
+    /// How many threads wait for those who ask; nobody begins to ask meanwhile.
+    waiting: AtomicU32,
     /// What threads freed lately, by their tags: threads that free at the same time must not wait for each other.
     frees: [Frees; Fact::TAGS],
 }
@@ -62,6 +70,7 @@ impl Facts {
             non_blocking: [const { [const { AtomicU16::new(0) }; Fact::TAGS] }; DEVICES],
             arrays: Mutex::new(BTreeMap::new()),
             asking: RwLock::new(()),
+            waiting: AtomicU32::new(0),
             frees: [const { Frees::new() }; Fact::TAGS],
         }
     }
@@ -76,19 +85,40 @@ impl Facts {
 
     /// A stream of which something holds that nobody is about to destroy while it is asked.
     pub(super) fn find_stream(&self, is_it: impl Fn(usize, Fact) -> bool) -> Option<(usize, Fact)> {
-        let _asking = self.asking.read().unwrap_or_else(PoisonError::into_inner);
+        let _asking = self.ask()?;
         self.streams.iter().find(|&(stream, fact)| is_it(stream, fact))
     }
 
     /// Does something that no capture could bear, unless one is under way; none begins meanwhile.
     pub(crate) fn beside_no_capture<T>(&self, work: impl FnOnce() -> Option<T>) -> Option<T> {
-        let _asking = self.asking.read().unwrap_or_else(PoisonError::into_inner);
+        let _asking = self.ask()?;
         if capture::may_be_under_way() { None } else { work() }
     }
 
-    /// Waits for those who are asking the driver about streams that they have found before.
+    /// Begins to ask the driver, unless somebody waits for those who do.
+    fn ask(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        if self.waiting.load(Relaxed) != 0 {
+            return None;
+        }
+        match self.asking.try_read() {
+            Ok(asking) => Some(asking),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Waits for those who are asking the driver about streams that they have found before; but not for ever, since a driver
+    /// whose queue is full answers when the device has gone on, and that may be waiting for the caller.
     pub(crate) fn let_askers_finish(&self) {
-        drop(self.asking.write().unwrap_or_else(PoisonError::into_inner));
+        if !matches!(self.asking.try_write(), Err(TryLockError::WouldBlock)) {
+            return;
+        }
+        let started = Instant::now();
+        self.waiting.fetch_add(1, Relaxed);
+        while matches!(self.asking.try_write(), Err(TryLockError::WouldBlock)) && started.elapsed() < PATIENCE {
+            thread::sleep(INTERVAL);
+        }
+        self.waiting.fetch_sub(1, Relaxed);
     }
 
     /// Takes note that a stream is destroyed, or about to be.
@@ -211,6 +241,29 @@ mod tests {
         facts.stream_is_made(0x100, stream(1, true));
         facts.contexts_have_changed();
         assert!(!facts.has_non_blocking(1, 5) && facts.streams.find(0x100).is_none());
+    }
+
+    #[test]
+    fn let_askers_finish_waits_for_them_but_not_for_ever() {
+        let facts = Facts::new();
+        let begun = Instant::now();
+        let asked = facts.beside_no_capture(|| {
+            // A driver that answers only when the caller has gone on.
+            thread::scope(|scope| scope.spawn(|| facts.let_askers_finish()).join().ok())?;
+            Some(begun.elapsed())
+        });
+        assert!(asked.is_some_and(|waited| waited >= PATIENCE), "{asked:?}");
+        assert_eq!(facts.beside_no_capture(|| Some(1)), Some(1), "it is over");
+        thread::scope(|scope| {
+            facts.beside_no_capture(|| {
+                let waiter = scope.spawn(|| facts.let_askers_finish());
+                while facts.waiting.load(Relaxed) == 0 && !waiter.is_finished() {
+                    thread::yield_now();
+                }
+                assert_eq!(facts.beside_no_capture(|| Some(1)), None, "nobody asks beside who waits");
+                Some(())
+            });
+        });
     }
 
     #[test]

@@ -54,8 +54,11 @@ api! {
         machine.wait_event(stream(queue, default), EventHandle(event))
     }
 
+    /// No capture can see what the answer leads to.
     fn cuEventQuery(event: u64) {
-        if machine()?.event_is_done(EventHandle(event))? { Ok(()) } else { Err(Error::NOT_READY) }
+        let machine = machine()?;
+        machine.refuse_unseen()?;
+        if machine.event_is_done(EventHandle(event))? { Ok(()) } else { Err(Error::NOT_READY) }
     }
 
     fn cuEventSynchronize(event: u64) {

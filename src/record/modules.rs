@@ -1,0 +1,208 @@
+//! Which code is where in memory, and which build it is, as far as the system tells without the dynamic linker's lock.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+/// A piece of code in memory.
+#[derive(Clone, Debug)]
+pub(super) struct Module {
+    /// Where it is.
+    pub(super) range: Range<usize>,
+    /// Where it begins in the file.
+    pub(super) offset: u64,
+    /// The file's name.
+    pub(super) file: Vec<u8>,
+    inode: u64,
+    /// Whether its build was looked up.
+    is_identified: bool,
+}
+
+impl Module {
+    /// Whether it is the same code at the same place.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let all = |module: &Self| (module.range.clone(), module.offset, module.inode);
+        all(self) == all(other) && self.file == other.file
+    }
+
+    /// Whether an address lies in it.
+    pub(super) fn covers(&self, address: usize) -> bool {
+        self.range.contains(&address)
+    }
+
+    /// Which version it is, if it is a shared runtime of CUDA: what its file's name has behind `libcudart.so.`.
+    pub(super) fn runtime_version(&self) -> Option<&[u8]> {
+        let name = self.file.rsplit(|&byte| byte == b'/').next()?;
+        name.strip_prefix(b"libcudart.so.").filter(|version| !version.is_empty())
+    }
+
+    /// Its build id, in hexadecimal; the first time only. None if the file has none, or is another one by now.
+    pub(super) fn identify(&mut self) -> Option<String> {
+        if std::mem::replace(&mut self.is_identified, true) {
+            return None;
+        }
+        let path = std::ffi::OsStr::from_bytes(&self.file);
+        let is_it = |metadata: &fs::Metadata| metadata.is_file() && metadata.ino() == self.inode;
+        // Opened only if it is a file: a device might do something.
+        fs::metadata(path).ok().filter(is_it)?;
+        let file = File::open(path).ok()?;
+        file.metadata().ok().filter(is_it)?;
+        let id = build_id(|bytes, offset| file.read_exact_at(bytes, offset))?;
+        Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// All code in memory that comes from files.
+pub(super) fn in_memory() -> Vec<Module> {
+    listed(&fs::read("/proc/self/maps").unwrap_or_default())
+}
+
+/// What can be executed of what `/proc/self/maps` lists.
+fn listed(maps: &[u8]) -> Vec<Module> {
+    let module = |line: &[u8]| {
+        let mut words = line.splitn(6, |&byte| byte == b' ');
+        let mut word = || words.next().and_then(|word| str::from_utf8(word).ok());
+        let (start, end) = word()?.split_once('-')?;
+        let rights = word()?;
+        let offset = word()?;
+        let inode = words.nth(1).and_then(|word| str::from_utf8(word).ok())?.parse().ok()?;
+        let file = words.next()?.trim_ascii_start();
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        let is_code = rights.as_bytes().get(2) == Some(&b'x') && file.starts_with(b"/");
+        is_code.then_some(Module {
+            range: address(start)?..address(end)?,
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            file: file.to_vec(),
+            inode,
+            is_identified: false,
+        })
+    };
+    maps.split(|&byte| byte == b'\n').filter_map(module).collect()
+}
+
+/// The build id in an ELF file of 64 bits, which `read` fills bytes from at an offset.
+fn build_id(read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Option<Vec<u8>> {
+    /// `PT_NOTE`.
+    const NOTES: u32 = 4;
+    const PROGRAM_HEADER_BYTES: u16 = 56;
+    const MOST_HEADERS: u16 = 64;
+    const MOST_BYTES: u64 = 1 << 16;
+    let mut header = [0; 64];
+    read(&mut header, 0).ok()?;
+    // 64 bits, little-endian.
+    if !header.starts_with(b"\x7fELF\x02\x01") || u16_at(&header, 0x36)? != PROGRAM_HEADER_BYTES {
+        return None;
+    }
+    let (first, count) = (u64_at(&header, 0x20)?, u16_at(&header, 0x38)?.min(MOST_HEADERS));
+    (0..count).find_map(|number| {
+        let mut segment = [0; PROGRAM_HEADER_BYTES as usize];
+        let at = first.checked_add(u64::from(number) * u64::from(PROGRAM_HEADER_BYTES))?;
+        read(&mut segment, at).ok()?;
+        let bytes = u64_at(&segment, 0x20)?;
+        if u32_at(&segment, 0)? != NOTES || bytes > MOST_BYTES {
+            return None;
+        }
+        let mut notes = vec![0; bytes as usize];
+        read(&mut notes, u64_at(&segment, 8)?).ok()?;
+        in_notes(&notes, u64_at(&segment, 0x30)?)
+    })
+}
+
+/// The build id among notes that are aligned so.
+fn in_notes(mut notes: &[u8], alignment: u64) -> Option<Vec<u8>> {
+    /// `NT_GNU_BUILD_ID`.
+    const BUILD_ID: u32 = 3;
+    const HEADER_BYTES: usize = 12;
+    let alignment = if alignment == 8 { 8 } else { 4 };
+    loop {
+        let [name_bytes, bytes] = [u32_at(notes, 0)? as usize, u32_at(notes, 4)? as usize];
+        let kind = u32_at(notes, 8)?;
+        let begin = HEADER_BYTES.checked_add(name_bytes)?.checked_next_multiple_of(alignment)?;
+        let end = begin.checked_add(bytes)?;
+        let (name, content) = (notes.get(HEADER_BYTES..HEADER_BYTES + name_bytes)?, notes.get(begin..end)?);
+        if kind == BUILD_ID && name == b"GNU\0" && !content.is_empty() {
+            return Some(content.to_vec());
+        }
+        notes = notes.get(end.checked_next_multiple_of(alignment)?..)?;
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_only_code_of_files() {
+        let maps = b"55d0c0a00000-55d0c0a01000 r--p 00000000 fe:00 123                        /usr/bin/app\n\
+            55d0c0a01000-55d0c0a03000 r-xp 00001000 fe:00 123                        /usr/bin/app with blanks (deleted)\n\
+            7f0000000000-7f0000001000 r-xp 00000000 00:00 0 \n\
+            7ffc00000000-7ffc00001000 r-xp 00000000 00:00 0                          [vdso]\nrubbish\n";
+        let found = listed(maps);
+        let [module] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(module.range, 0x55d0_c0a0_1000..0x55d0_c0a0_3000);
+        assert_eq!((module.offset, module.inode), (0x1000, 123));
+        assert_eq!(module.file, b"/usr/bin/app with blanks (deleted)");
+        assert!(in_memory().iter().any(|module| module.covers(listed as *const () as usize)));
+    }
+
+    #[test]
+    fn runtime_version_is_in_the_file_s_name() {
+        let of = |file: &str| listed(format!("10-20 r-xp 0 fe:00 1 {file}").as_bytes()).remove(0);
+        assert_eq!(of("/usr/local/cuda/lib64/libcudart.so.12.8.90").runtime_version(), Some(&b"12.8.90"[..]));
+        assert_eq!(of("/usr/lib/libcuda.so.1").runtime_version(), None);
+    }
+
+    /// The system's own readelf says the same of the C library.
+    #[test]
+    fn identify_is_what_readelf_says_and_only_once() {
+        let mut modules = in_memory();
+        let library =
+            modules.iter_mut().find(|module| module.file.windows(9).any(|part| part == b"/libc.so.")).unwrap();
+        let path = String::from_utf8(library.file.clone()).unwrap();
+        let output = std::process::Command::new("readelf").args(["-n", &path]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let expected = said.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).unwrap().to_owned();
+        assert_eq!(library.identify(), Some(expected));
+        assert_eq!(library.identify(), None);
+        let mut other = Module { inode: library.inode + 1, is_identified: false, ..library.clone() };
+        assert_eq!(other.identify(), None, "another file has the name by now");
+    }
+
+    #[test]
+    fn build_id_of_damaged_files_is_none() {
+        let mut file = fs::read("/proc/self/exe").unwrap();
+        file.truncate(1 << 16);
+        let of = |file: &[u8]| {
+            build_id(|bytes, offset| {
+                let from = usize::try_from(offset).ok().and_then(|offset| file.get(offset..));
+                let from = from.and_then(|from| from.get(..bytes.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+                bytes.copy_from_slice(from);
+                Ok(())
+            })
+        };
+        assert!(of(&file).is_some());
+        (0..200).for_each(|length| assert_eq!(of(&file[..length]), None));
+        // Whatever stands in the headers, it ends.
+        for at in 0..1024 {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let kept = std::mem::replace(&mut file[at], byte);
+                of(&file);
+                file[at] = kept;
+            }
+        }
+    }
+}
