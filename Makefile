@@ -20,6 +20,7 @@ $(SHIM): shim
 
 include sim/sim.mk
 include c-tests/c-tests.mk
+include packaging/packaging.mk
 -include benches/bench.mk
 
 # A program after the guide's sample, which knows nothing of the shim: on two real GPUs if there are, else simulated.

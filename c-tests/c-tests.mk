@@ -32,6 +32,9 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
+# Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
+C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
+C_PROGRAMS += $(C_CAPI_PROGRAMS)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
   libcudart-12-copy.so libat_load.so libotherhook.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
@@ -104,6 +107,17 @@ $(C_TESTS)/cancelled_thread $(C_TESTS)/longjmp_out $(C_TESTS)/signal_between: $(
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -lpthread -o $@
 $(C_TESTS)/thrown_through: thrown_through.cpp $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CXX) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -o $@
+
+C_CAPI_FILES := $(wildcard c-tests/capi/*.c)
+C_CAPI_FLAGS := -D_GNU_SOURCE -Iinclude $(CU12) -fsanitize=address,undefined -fno-sanitize-recover=all -static-libasan -static-libubsan
+C_CAPI_LINK := -Wl,--no-as-needed $(SHIM) -Wl,--as-needed -lpthread -ldl
+$(C_CAPI_PROGRAMS): $(C_CAPI_FILES) c-tests/capi/capi.h include/p2pshim.h | $(SHIM)
+$(C_TESTS)/capi-wrapper: c-tests/capi/wrapper.cpp include/p2pshim.hpp
+	$(CXX) -std=c++11 $(C_TESTS_FLAGS) $(C_CAPI_FLAGS) $< $(C_CAPI_LINK) -o $@
+$(C_TESTS)/capi-linked:
+	$(C_TESTS_CC) $(C_CAPI_FLAGS) -DLINKED $(C_CAPI_FILES) $(C_CAPI_LINK) -o $@
+$(C_TESTS)/capi-found:
+	$(C_TESTS_CC) $(C_CAPI_FLAGS) $(C_CAPI_FILES) -lpthread -ldl -o $@
 
 $(C_TESTS)/libplugin-11.so: plugin.c
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU11) $< $(CUDART11) -o $@

@@ -45,7 +45,7 @@ Examples:
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
-    /// The shim [default: libp2pshim.so beside this program or in ../lib]
+    /// The shim [default: the one that was installed or built with this program]
     #[arg(long, global = true, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     library: Option<PathBuf>,
     #[command(subcommand)]

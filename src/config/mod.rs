@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod given;
+
 use std::ffi::{OsStr, OsString};
 
 /// What every option's name begins with.
@@ -163,7 +165,13 @@ impl Variable {
         self.details
     }
 
-    fn named(name: &str) -> Option<Self> {
+    /// The name.
+    pub(crate) fn name(self) -> &'static str {
+        self.name.trim_end_matches('\0')
+    }
+
+    /// The option of that name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
         OPTIONS.iter().copied().find(|option| option.name.trim_end_matches('\0') == name)
     }
 }
@@ -223,7 +231,7 @@ pub(crate) struct Denied {
 }
 
 /// The options as they hold for this process.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     /// `P2PSHIM`: whether anything but forwarding happens.
     pub(crate) on: bool,
@@ -360,7 +368,7 @@ impl Variable {
     /// # Errors
     /// A sentence that names the value and the nearest valid one.
     pub(crate) fn check(self, value: &str) -> Result<(), String> {
-        let name = self.name.trim_end_matches('\0');
+        let name = self.name();
         let default = self.shown_default();
         match self.values {
             Values::Words(words) => {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test crate uses a part")]
 
 pub(crate) mod findings;
+pub(crate) mod outside;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -38,6 +39,14 @@ pub(crate) fn debug_shim() -> PathBuf {
 /// The command that goes with the library.
 pub(crate) fn command() -> PathBuf {
     path("target/release/p2pshim")
+}
+
+/// The functions that include/p2pshim.h declares.
+pub(crate) fn capi_functions() -> Vec<String> {
+    let header = fs::read_to_string(path("include/p2pshim.h")).unwrap();
+    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', 't', '}']));
+    let name = |line: &str| Some(line.split_once('(')?.0.rsplit([' ', '*']).next()?.to_owned());
+    declared.filter_map(name).filter(|name| name.starts_with("p2pshim_")).collect()
 }
 
 /// A new path for a file that a test writes.
