@@ -43,6 +43,7 @@ REASONS = {
     "mpi": "an mpirun; `check.py mpi` runs it",
     "cluster": "Slurm, or several hosts",
     "torch": "PyTorch, and GPUs",
+    "terminal": "somebody who types",
     "fragment": "nothing: it shows a form, and is no whole command",
 }
 # By other ways to call this script.
