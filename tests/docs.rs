@@ -41,7 +41,7 @@ fn commands_of_documents_that_need_more_than_this_machine_are_marked_and_named()
 
 #[test]
 fn links_of_documents_lead_to_files_and_headings() {
-    check("links");
+    println!("{}", check("links"));
 }
 
 #[test]
