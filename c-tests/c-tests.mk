@@ -20,7 +20,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
-C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
+C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
 # Programs of the driver API alone, found by an adversary.
@@ -42,7 +42,7 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
 C_PROGRAMS += $(C_CAPI_PROGRAMS)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp
@@ -157,6 +157,10 @@ $(C_TESTS)/libenables_unseen.so: enables_unseen.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/libaudit.so: audit.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
+$(C_TESTS)/libinjection.so: injection.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -lpthread -o $@
 $(C_TESTS)/reusing-driver/libcuda.so.1: reusing_driver.c

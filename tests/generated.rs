@@ -1,4 +1,4 @@
-//! The committed header, list of functions and table of answers are what their sources generate. With
+//! The committed header, lists of functions, options and findings, and table of answers are what their sources generate. With
 //! `P2PSHIM_UPDATE=1` (`make header`) they are written anew instead.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
@@ -133,6 +133,13 @@ fn list_of_functions_is_what_the_table_generates() {
     let output = Command::new(support::command()).args(["apis", "--markdown"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     check("docs/INTERCEPTED.md", &String::from_utf8(output.stdout).unwrap());
+}
+
+#[test]
+fn list_of_options_is_what_the_rows_generate() {
+    let output = Command::new(support::command()).args(["options", "--markdown"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    check("docs/OPTIONS.md", &String::from_utf8(output.stdout).unwrap());
 }
 
 #[test]

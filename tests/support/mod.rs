@@ -6,6 +6,7 @@ pub(crate) mod findings;
 pub(crate) mod outside;
 
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,6 +54,12 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}-{name}", std::process::id()))
+}
+
+/// A line past the capture of output, such as that a test is skipped.
+#[allow(clippy::explicit_write, reason = "what eprintln! writes is captured")]
+pub(crate) fn say(line: &str) {
+    writeln!(io::stderr(), "\n{line}").unwrap();
 }
 
 /// A program with what it is run with.
