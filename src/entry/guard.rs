@@ -2,13 +2,15 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, compiler_fence};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
+use super::control::{Activity, OPTIONS};
 use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
+use super::hip;
 use p2pshim_trace::{Begun, Capture};
 
 use super::read::{self, Subject};
@@ -16,13 +18,14 @@ use super::thread;
 use super::timing;
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
-use crate::config::{self, Config, GpuTiming};
+use crate::capi::event;
+use crate::config::{self, GpuTiming};
 use crate::os;
 use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
 use crate::policy::validate::Kind;
-use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
+use crate::policy::{self, ACCESS, Driver, HIP, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::trace::{self, Trace};
@@ -41,7 +44,7 @@ enum Mode {
     Quiet = 2,
     /// Each call is recorded.
     Record = 3,
-    /// Each call is shown.
+    /// Each call is shown: in the log, or to the program's own listeners.
     Show = 4,
     /// Both.
     RecordAndShow = 5,
@@ -69,6 +72,36 @@ impl Mode {
 }
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Unstarted as u8);
+
+/// Whether calls are to be recorded, and whether the log shows them. [`refresh`] makes the mode of it.
+pub(super) static RECORDS: AtomicBool = AtomicBool::new(false);
+pub(super) static LOGS: AtomicBool = AtomicBool::new(false);
+
+fn wanted() -> Mode {
+    Mode::of(RECORDS.load(SeqCst), LOGS.load(SeqCst) || event::are_heard())
+}
+
+/// Has the mode follow what is wanted by now; not before the start, and not where calls are only forwarded.
+pub(super) fn refresh() {
+    static CHANGING: Mutex<()> = Mutex::new(());
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = MODE.load(SeqCst);
+    if now != Mode::Unstarted as u8 && now != Mode::Forward as u8 {
+        // It fails if calls are only forwarded from now on.
+        let _ = MODE.compare_exchange(now, wanted() as u8, SeqCst, SeqCst);
+    }
+}
+
+/// What the shim does with calls by now.
+pub(super) fn activity() -> Activity {
+    let process = PROCESS.load(Relaxed);
+    match MODE.load(Relaxed) {
+        _ if process != 0 && process != os::process_id() => Activity::Child,
+        0 => Activity::Unstarted,
+        1 => Activity::Off,
+        _ => Activity::On,
+    }
+}
 
 /// The process that started. A child made by `_Fork` or `clone` runs no fork handler.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -99,7 +132,9 @@ fn start() -> Mode {
             if mode == Mode::Forward {
                 VALIDATE.stop();
             }
-            MODE.store(mode as u8, Relaxed);
+            MODE.store(mode as u8, SeqCst);
+            // Who came to listen meanwhile may have seen the mode of before.
+            refresh();
         });
         record::log::warnings(&warnings);
     });
@@ -107,21 +142,21 @@ fn start() -> Mode {
 }
 
 fn configure(warnings: &mut Vec<String>) -> Mode {
-    let (config, unusable) = Config::read(os::environment(config::PREFIX));
-    if !config.on {
-        return Mode::Forward;
-    }
-    PROCESS.store(os::process_id(), Relaxed);
-    *warnings = unusable;
-    policy::configure(&config);
-    report_panics_to_the_log();
-    let shows = record::log::open(&config, warnings);
-    if config.summary {
-        record::summary::write_at_exit();
-    }
-    let records = trace::open(&config, warnings);
-    timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
-    Mode::of(records, shows)
+    OPTIONS.read(os::environment(config::PREFIX), |config, unusable| {
+        if !config.on {
+            return Mode::Forward;
+        }
+        PROCESS.store(os::process_id(), Relaxed);
+        *warnings = unusable;
+        policy::configure(config);
+        report_panics_to_the_log();
+        LOGS.store(record::log::open(config, warnings), SeqCst);
+        record::summary::write_at_exit(config.summary);
+        let records = trace::open(config, warnings);
+        timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
+        RECORDS.store(records, SeqCst);
+        wanted()
+    })
 }
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
@@ -428,6 +463,14 @@ fn describe(trace: &Trace, now: u64, can_ask: bool) {
     }
 }
 
+/// What it takes to show a call, besides what it was.
+pub(crate) struct Showing {
+    /// When the real function was called.
+    pub(crate) since: Option<Instant>,
+    /// By which route it came, if something may be wrong with it.
+    pub(crate) looked_at: Option<Route>,
+}
+
 /// What a trampoline adds to the arguments: two addresses, as the bits of two numbers. The ABI passes such a struct in
 /// two vector registers, behind integers and pointers of any number.
 #[derive(Clone, Copy)]
@@ -724,6 +767,7 @@ impl Call {
                 ACCESS.memory_has_changed();
             }
             Function::cudaGetLastError => self.note_cleared(),
+            function if hip::frees(function) => HIP.memory_has_changed(),
             _ => self.note_more(values, ret),
         }
     }
@@ -881,7 +925,8 @@ impl Call {
             && !trace.is_in_a_child()
             // SAFETY: the block is this thread's own; the reference ends with the statement.
             && let Some(site) = unsafe { &*thread::current() }.known_site(depth, address)
-            && let record @ Some(_) = self.begin_record(trace, depth, site)
+            && let Some(now) = trace.now_at_once()
+            && let record @ Some(_) = self.begin_record(depth, site, now)
         {
             return Running::new(depth, false, record);
         }
@@ -891,6 +936,9 @@ impl Call {
     #[cold]
     #[inline(never)]
     fn begin_rarely(self, depth: usize, mode: Mode) -> Running {
+        if depth == 0 {
+            self.forget_heard();
+        }
         let is_shown = matches!(mode, Mode::Show | Mode::RecordAndShow);
         let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
         let record = trace::file().filter(|_| records).and_then(|trace| self.begin_record_rarely(trace, depth));
@@ -907,7 +955,7 @@ impl Call {
             Some(site) => site,
             None => find_site(trace, depth, address),
         };
-        self.begin_record(trace, depth, site).or_else(|| {
+        self.begin_record(depth, site, trace.now()).or_else(|| {
             if trace.drops() || is_in_a_child() {
                 return None;
             }
@@ -918,7 +966,7 @@ impl Call {
 
     /// Begins a record, if the thread has room for one.
     #[inline(always)]
-    fn begin_record(self, trace: &Trace, depth: usize, site: u16) -> Option<Begun> {
+    fn begin_record(self, depth: usize, site: u16, now: u64) -> Option<Begun> {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         if depth == 0 {
@@ -926,7 +974,7 @@ impl Call {
             thread.timing_cost = 0;
         }
         thread.last = None;
-        thread.segment.begin(depth, self.function as u8, site, trace.now())
+        thread.segment.begin(depth, self.function as u8, site, now)
     }
 
     /// The time, if the call is to be shown: when the real function is called.
@@ -978,7 +1026,21 @@ impl Call {
     fn complete(self, record: Begun, made: &Made) {
         // A child that was forked inside the call returns from it as well: the record, and all locks, are its parent's.
         let (Some(trace), false) = (trace::file(), only_forwards()) else { return };
-        let end = trace.now();
+        match trace.now_at_once() {
+            Some(end) => self.complete_at(trace, end, record, made),
+            None => self.complete_slowly(trace, record, made),
+        }
+    }
+
+    /// Where reading the clock is a call.
+    #[cold]
+    #[inline(never)]
+    fn complete_slowly(self, trace: &Trace, record: Begun, made: &Made) {
+        self.complete_at(trace, trace.now(), record, made);
+    }
+
+    #[inline(always)]
+    fn complete_at(self, trace: &Trace, end: u64, record: Begun, made: &Made) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let inner = thread.inner.take();
@@ -1009,9 +1071,31 @@ impl Call {
         }
     }
 
-    /// Shows the call, once the real function has returned.
+    /// Shows the call, once the real function has returned: in the log, and to who listens. What is wrong with it is said
+    /// between the two.
     #[cold]
     pub(crate) fn show(
+        self,
+        running: Running,
+        Showing { since, looked_at }: Showing,
+        values: &[Value],
+        ret: Code,
+        decision: Decision<'_>,
+        path: Option<Path>,
+    ) {
+        self.show_call(running, since, values, ret, decision, path);
+        if !running.is_outermost() || is_in_a_child() {
+            return;
+        }
+        if let Some(route) = looked_at {
+            self.look_at(route, values, ret, path);
+        }
+        self.tell();
+    }
+
+    /// The same without what is wrong with it, and keeping what is to be told.
+    #[cold]
+    pub(super) fn show_call(
         self,
         running: Running,
         since: Option<Instant>,
@@ -1024,9 +1108,15 @@ impl Call {
         if is_in_a_child() {
             return;
         }
+        let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
         unseen(|| {
+            if event::are_heard() {
+                self.hear(running.depth(), values, (ret, pair, path), elapsed);
+            }
+            if !record::log::shows_calls() {
+                return;
+            }
             let arguments = read::arguments(self.function, values, ret);
-            let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
             record::log::call(&Event {
                 function: self.function,
                 depth: running.depth(),
@@ -1053,7 +1143,7 @@ impl Call {
                 thread.set_path(own);
                 own
             }
-            Layer::Driver => own,
+            Layer::Driver | Layer::Hip => own,
         }
     }
 

@@ -386,6 +386,16 @@ impl Writer {
         }
     }
 
+    /// The file's clock, where it takes no call to read it.
+    #[inline(always)]
+    pub fn now_at_once(&self) -> Option<u64> {
+        match self.clock {
+            // SAFETY: every x86-64 processor has it.
+            Clock::TimeStampCounter => Some(unsafe { _rdtsc() }),
+            Clock::Monotonic => None,
+        }
+    }
+
     /// Whether this is a child of the process whose file it is, however it was made, and must leave it alone.
     #[inline(always)]
     pub fn is_in_a_child(&self) -> bool {
@@ -400,6 +410,11 @@ impl Writer {
             self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
         }
         is_full
+    }
+
+    /// How many calls have found no room.
+    pub fn dropped(&self) -> u64 {
+        self.u64_at(header::DROPPED).load(Relaxed)
     }
 
     /// Takes space before it is needed: the work of a thread of its own. It ends when `is_over` says so, which is asked
