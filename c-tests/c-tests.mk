@@ -20,7 +20,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
-C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
+C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
 # Programs of the driver API alone, found by an adversary.
@@ -38,8 +38,11 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
+# Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
+C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
+C_PROGRAMS += $(C_CAPI_PROGRAMS)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp
@@ -48,8 +51,8 @@ $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 	c-tests/fetch-nvidia
 
 # Only run, not linked with: the simulated ones have the same symbols.
-$(AMD)/stamp: c-tests/fetch-amd c-tests/amd.txt
-	c-tests/fetch-amd
+$(AMD)/stamp: c-tests/fetch-debian c-tests/amd.txt
+	c-tests/fetch-debian amd
 
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;
@@ -125,6 +128,17 @@ $(C_TESTS)/cancelled_thread $(C_TESTS)/longjmp_out $(C_TESTS)/signal_between: $(
 $(C_TESTS)/thrown_through: thrown_through.cpp $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CXX) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -o $@
 
+C_CAPI_FILES := $(wildcard c-tests/capi/*.c)
+C_CAPI_FLAGS := -D_GNU_SOURCE -Iinclude $(CU12) -fsanitize=address,undefined -fno-sanitize-recover=all -static-libasan -static-libubsan
+C_CAPI_LINK := -Wl,--no-as-needed $(SHIM) -Wl,--as-needed -lpthread -ldl
+$(C_CAPI_PROGRAMS): $(C_CAPI_FILES) c-tests/capi/capi.h include/p2pshim.h | $(SHIM)
+$(C_TESTS)/capi-wrapper: c-tests/capi/wrapper.cpp include/p2pshim.hpp
+	$(CXX) -std=c++11 $(C_TESTS_FLAGS) $(C_CAPI_FLAGS) $< $(C_CAPI_LINK) -o $@
+$(C_TESTS)/capi-linked:
+	$(C_TESTS_CC) $(C_CAPI_FLAGS) -DLINKED $(C_CAPI_FILES) $(C_CAPI_LINK) -o $@
+$(C_TESTS)/capi-found:
+	$(C_TESTS_CC) $(C_CAPI_FLAGS) $(C_CAPI_FILES) -lpthread -ldl -o $@
+
 $(C_TESTS)/libplugin-11.so: plugin.c
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU11) $< $(CUDART11) -o $@
 $(C_TESTS)/libplugin-12.so: plugin.c
@@ -143,6 +157,10 @@ $(C_TESTS)/libenables_unseen.so: enables_unseen.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/libaudit.so: audit.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
+$(C_TESTS)/libinjection.so: injection.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -lpthread -o $@
 $(C_TESTS)/reusing-driver/libcuda.so.1: reusing_driver.c

@@ -1,6 +1,6 @@
 /*
  * p2pshim: makes, shows and repairs GPU-to-GPU copies in programs nobody can rebuild.
- * Generated from src/capi.rs by `make header`; do not edit.
+ * Generated from src/capi.rs and src/capi/ by `make header`; do not edit.
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
 
@@ -26,7 +26,37 @@
 #define P2PSHIM_VERSION_PATCH 0
 
 /**
- * What a p2pshim_* function answers.
+ * In place of an ordinal: the device is the one that the memory is on.
+ */
+#define P2PSHIM_ANY_DEVICE -1
+
+/**
+ * What is linked with the library calls the shim: it was preloaded, or linked first.
+ */
+#define P2PSHIM_ROUTE_LINKED 1
+
+/**
+ * Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were handed out as the shim's.
+ */
+#define P2PSHIM_ROUTE_LOOKED_UP 2
+
+/**
+ * Linked calls have gone through the shim to the library.
+ */
+#define P2PSHIM_ROUTE_CALLED 4
+
+/**
+ * The program has enabled the access, between any contexts of the two devices.
+ */
+#define P2PSHIM_BY_PROGRAM 1
+
+/**
+ * The shim has.
+ */
+#define P2PSHIM_BY_SHIM 2
+
+/**
+ * What a p2pshim_* function answers. p2pshim_status_name() and p2pshim_status_text() say it in words.
  */
 typedef enum {
   /**
@@ -34,14 +64,302 @@ typedef enum {
    */
   P2PSHIM_OK = 0,
   /**
-   * A pointer is NULL, or a struct's size is smaller than any version of it.
+   * A pointer is NULL, a struct's size is smaller than any version of it, or an argument contradicts another.
    */
   P2PSHIM_INVALID_ARGUMENT = 1,
   /**
-   * The index is not below the count.
+   * The index is not below the count, or there can be no such device.
    */
   P2PSHIM_OUT_OF_RANGE = 2,
+  /**
+   * There is no option of that name.
+   */
+  P2PSHIM_UNKNOWN_NAME = 3,
+  /**
+   * The option has no such value.
+   */
+  P2PSHIM_INVALID_VALUE = 4,
+  /**
+   * It cannot change any more: the options have been read, or a trace lies elsewhere.
+   */
+  P2PSHIM_TOO_LATE = 5,
+  /**
+   * The text is longer than the buffer; what fits has been written.
+   */
+  P2PSHIM_TOO_SMALL = 6,
+  /**
+   * The shim only forwards calls: P2PSHIM=off, or the process is a forked child.
+   */
+  P2PSHIM_INACTIVE = 7,
+  /**
+   * There is nothing of the kind: no finding yet, no trace, no such listener.
+   */
+  P2PSHIM_NOT_FOUND = 8,
+  /**
+   * No library of the driver is loaded.
+   */
+  P2PSHIM_NO_DRIVER = 9,
+  /**
+   * The driver has refused the call; p2pshim_driver_code() tells its code.
+   */
+  P2PSHIM_DRIVER_ERROR = 10,
+  /**
+   * The system has refused something; a warning in the log says what.
+   */
+  P2PSHIM_SYSTEM_ERROR = 11,
+  /**
+   * There are as many as there can be.
+   */
+  P2PSHIM_FULL = 12,
+  /**
+   * A fault of the shim, or a call from inside its own work; nothing has changed.
+   */
+  P2PSHIM_INTERNAL_ERROR = 13,
 } p2pshim_status_t;
+
+/**
+ * What the shim does with calls.
+ */
+typedef enum {
+  /**
+   * Nothing yet: no function was called or looked up. Options can be set.
+   */
+  P2PSHIM_ACTIVITY_NOT_STARTED = 0,
+  /**
+   * It sees the calls that reach it; p2pshim_library_get() tells which do.
+   */
+  P2PSHIM_ACTIVITY_ON = 1,
+  /**
+   * It only forwards calls: P2PSHIM=off.
+   */
+  P2PSHIM_ACTIVITY_OFF = 2,
+  /**
+   * It only forwards calls: the process is a forked child.
+   */
+  P2PSHIM_ACTIVITY_FORKED = 3,
+} p2pshim_activity_t;
+
+/**
+ * What has been found out about the path between two devices.
+ */
+typedef enum {
+  /**
+   * Nothing yet: nothing is verified before a pair has copied enough.
+   */
+  P2PSHIM_PROOF_NONE = 0,
+  /**
+   * Data arrives, both ways.
+   */
+  P2PSHIM_PROOF_PASSED = 1,
+  /**
+   * The driver says that there is no path.
+   */
+  P2PSHIM_PROOF_NO_PATH = 2,
+  /**
+   * Data is lost, or copies hang: the pair is vetoed.
+   */
+  P2PSHIM_PROOF_FAILED = 3,
+  /**
+   * Data arrives, but later than by way of the host.
+   */
+  P2PSHIM_PROOF_SLOWER = 4,
+} p2pshim_proof_t;
+
+/**
+ * A box of bytes to copy from the memory of a device to that of another. What is not set is 0.
+ */
+typedef struct {
+  /**
+   * Set by the caller: sizeof(p2pshim_memcpy_3d_t).
+   */
+  size_t size;
+  /**
+   * Where the source begins.
+   */
+  const void *src;
+  /**
+   * Bytes from one row of the source to the next.
+   */
+  size_t src_pitch;
+  /**
+   * Rows from one slice of the source to the next.
+   */
+  size_t src_height;
+  /**
+   * Where in the source the box begins, in bytes.
+   */
+  size_t src_x;
+  /**
+   * The same in rows.
+   */
+  size_t src_y;
+  /**
+   * The same in slices.
+   */
+  size_t src_z;
+  /**
+   * Where the destination begins.
+   */
+  void *dst;
+  /**
+   * Bytes from one row of the destination to the next.
+   */
+  size_t dst_pitch;
+  /**
+   * Rows from one slice of the destination to the next.
+   */
+  size_t dst_height;
+  /**
+   * Where in the destination the box goes, in bytes.
+   */
+  size_t dst_x;
+  /**
+   * The same in rows.
+   */
+  size_t dst_y;
+  /**
+   * The same in slices.
+   */
+  size_t dst_z;
+  /**
+   * Bytes of a row of the box.
+   */
+  size_t width;
+  /**
+   * Rows of a slice of the box.
+   */
+  size_t height;
+  /**
+   * Slices of the box.
+   */
+  size_t depth;
+  /**
+   * The ordinal of the source's device, or P2PSHIM_ANY_DEVICE.
+   */
+  int src_device;
+  /**
+   * The ordinal of the destination's device, or P2PSHIM_ANY_DEVICE.
+   */
+  int dst_device;
+} p2pshim_memcpy_3d_t;
+
+/**
+ * A call that has returned. The struct lives until the listener returns, its texts as long as the library.
+ */
+typedef struct {
+  /**
+   * sizeof(p2pshim_event_t) of the library. A field behind it is not there.
+   */
+  size_t size;
+  /**
+   * The function, such as "cudaMemcpyPeerAsync".
+   */
+  const char *function;
+  /**
+   * "runtime", "driver" or "hip".
+   */
+  const char *layer;
+  /**
+   * The thread that called, as the kernel numbers it.
+   */
+  int thread;
+  /**
+   * How many intercepted calls enclose it: 1 for the driver's inside one of the runtime.
+   */
+  int depth;
+  /**
+   * When the real function was called, in nanoseconds of CLOCK_MONOTONIC.
+   */
+  uint64_t start_ns;
+  /**
+   * How long it took the host, in nanoseconds.
+   */
+  uint64_t duration_ns;
+  /**
+   * What the program got: a cudaError_t or a CUresult.
+   */
+  int result;
+  /**
+   * Its name; empty for a code that has none.
+   */
+  const char *result_name;
+  /**
+   * The device that bytes were copied from, or that accesses; -1 if that is not known or there is none.
+   */
+  int src_device;
+  /**
+   * The device that they were copied to, or whose memory is accessed; -1 if that is not known or there is none.
+   */
+  int dst_device;
+  /**
+   * How many bytes were copied; 0 for other functions.
+   */
+  uint64_t bytes;
+  /**
+   * The address of the source; 0 for other functions.
+   */
+  uint64_t src;
+  /**
+   * The address of the destination; 0 for other functions.
+   */
+  uint64_t dst;
+  /**
+   * The handle of the stream; 0 for the default stream, and for functions without one.
+   */
+  uint64_t stream;
+  /**
+   * The way of a copy that succeeded: "direct", "staged", "same-device", "host" or "unknown"; empty for other calls.
+   */
+  const char *path;
+  /**
+   * Why it is that one, such as "no hardware path"; empty if there is nothing to say.
+   */
+  const char *reason;
+  /**
+   * The ids of the rules that have spoken of the call, such as "P2P-enable-twice"; those of a call of the driver inside
+   * one of the runtime are with the latter.
+   */
+  const char *const *findings;
+  /**
+   * How many there are, at most 4.
+   */
+  size_t finding_count;
+} p2pshim_event_t;
+
+/**
+ * Who is told of calls: gets the event, and what it was added with.
+ */
+typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
+
+/**
+ * Something that was found wrong with a call. The texts live as long as the library.
+ */
+typedef struct {
+  /**
+   * Set by the caller: sizeof(p2pshim_finding_t).
+   */
+  size_t size;
+  /**
+   * The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() tell more.
+   */
+  const char *rule;
+  /**
+   * The function that was called.
+   */
+  const char *function;
+  /**
+   * How many findings this process had by then; tells two of them apart.
+   */
+  uint64_t number;
+  /**
+   * What the function answered; 0 too for what is said before a call.
+   */
+  int result;
+  /**
+   * The thread that called, as the kernel numbers it.
+   */
+  int thread;
+} p2pshim_finding_t;
 
 /**
  * An intercepted function. The texts live as long as the library.
@@ -71,6 +389,14 @@ typedef struct {
    * The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor.
    */
   int since;
+  /**
+   * How often it was called so far in this process; counted of "traced" functions only.
+   */
+  uint64_t calls;
+  /**
+   * How many of these calls were answered with an error.
+   */
+  uint64_t failures;
 } p2pshim_api_t;
 
 /**
@@ -183,25 +509,327 @@ typedef struct {
   uint64_t staged_bytes;
 } p2pshim_pair_t;
 
+/**
+ * The shim in this process.
+ */
+typedef struct {
+  /**
+   * Set by the caller: sizeof(p2pshim_state_t).
+   */
+  size_t size;
+  /**
+   * What it does with calls.
+   */
+  p2pshim_activity_t activity;
+  /**
+   * Whether calls are being recorded: 1 or 0.
+   */
+  int recording;
+  /**
+   * The version of the driver that is loaded, 1000 times the major plus 10 times the minor; 0 for none.
+   */
+  int driver_version;
+  /**
+   * How many devices the process sees; 0 if there is no driver, or nobody has initialised it yet.
+   */
+  int device_count;
+  /**
+   * How many calls of functions whose kind is "traced" were seen.
+   */
+  uint64_t calls;
+  /**
+   * How many of them were answered with an error.
+   */
+  uint64_t failures;
+} p2pshim_state_t;
+
+/**
+ * A library that has intercepted functions: a runtime or a driver. The texts live as long as the shim.
+ */
+typedef struct {
+  /**
+   * Set by the caller: sizeof(p2pshim_library_t).
+   */
+  size_t size;
+  /**
+   * Its file.
+   */
+  const char *path;
+  /**
+   * "runtime", "driver" or "hip".
+   */
+  const char *layer;
+  /**
+   * By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up.
+   */
+  unsigned int routes;
+  /**
+   * Which of its calls go past the shim, and what to do about it; empty if none do that are known of.
+   */
+  const char *bypass;
+} p2pshim_library_t;
+
+/**
+ * A device's access to the memory of another. The texts live as long as the library.
+ */
+typedef struct {
+  /**
+   * Set by the caller: sizeof(p2pshim_pair_state_t).
+   */
+  size_t size;
+  /**
+   * Whether the hardware allows it, as the driver says: 1, 0, or -1 if it does not say.
+   */
+  int possible;
+  /**
+   * Who has enabled it: P2PSHIM_BY_PROGRAM, P2PSHIM_BY_SHIM, both added up, or 0.
+   */
+  unsigned int enabled_by;
+  /**
+   * Whether P2PSHIM_ACCESS or P2PSHIM_DENY hides it from the program: 1 or 0.
+   */
+  int denied;
+  /**
+   * What is known of the path between the two.
+   */
+  p2pshim_proof_t proof;
+  /**
+   * The same for memory of pools.
+   */
+  p2pshim_proof_t pool_proof;
+  /**
+   * The way of copies between them, as things stand: "direct", "staged" or "same-device". Of memory that cudaMalloc or
+   * cuMemAlloc gave; pools and mapped memory have rights of their own.
+   */
+  const char *path;
+  /**
+   * Why it is that one, such as "vetoed: lost data, or hung, when verified"; empty if there is nothing to say.
+   */
+  const char *reason;
+} p2pshim_pair_state_t;
+
+/**
+ * The trace of this process.
+ */
+typedef struct {
+  /**
+   * Set by the caller: sizeof(p2pshim_trace_t).
+   */
+  size_t size;
+  /**
+   * The file. The text lives as long as the library.
+   */
+  const char *path;
+  /**
+   * How many calls have found no room in it, and were only counted.
+   */
+  uint64_t dropped;
+  /**
+   * Whether calls are being recorded: 1, or 0 after p2pshim_trace_stop().
+   */
+  int recording;
+} p2pshim_trace_t;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library, such as "0.1.0". The text lives as long as the library.
+ * The version of the library.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @return A text such as "0.1.0", which lives as long as the library.
  */
 const char *p2pshim_version(void);
 
 /**
+ * The name of a status.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @param status What a function has answered; any number is accepted.
+ * @return A text such as "P2PSHIM_OK", which lives as long as the library; "unknown" for a number that is no status.
+ */
+const char *p2pshim_status_name(int status);
+
+/**
+ * What a status means, in a sentence.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @param status What a function has answered; any number is accepted.
+ * @return A text that lives as long as the library; "unknown" for a number that is no status.
+ */
+const char *p2pshim_status_text(int status);
+
+/**
+ * Copies from the memory of a device to that of another, in the order of a stream, by the best path: what cudaMemcpyPeerAsync
+ * does, with peer access verified and enabled for pairs that copy, and capturable on a stream that is being captured.
+ *
+ * As with CUDA, the memory must stay until the copy is done, and the thread needs a current context for the default
+ * stream. The shim need not be preloaded for it.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param dst Where to: memory of a device (CUdeviceptr).
+ * @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
+ * @param src Where from: memory of a device (CUdeviceptr).
+ * @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
+ * @param bytes How many bytes.
+ * @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
+ * @return P2PSHIM_OK if the copy was submitted; P2PSHIM_INVALID_ARGUMENT if an ordinal is not that of the memory's device;
+ * P2PSHIM_NO_DRIVER; P2PSHIM_DRIVER_ERROR, and p2pshim_driver_code() tells why; P2PSHIM_INTERNAL_ERROR: then nothing is
+ * copied.
+ *
+ * # Safety
+ * What cudaMemcpyPeerAsync asks: `stream` is a stream that exists.
+ */
+p2pshim_status_t p2pshim_memcpy_peer_async(void *dst,
+                                           int dst_device,
+                                           const void *src,
+                                           int src_device,
+                                           size_t bytes,
+                                           void *stream);
+
+/**
+ * Copies from the memory of a device to that of another, as cudaMemcpyPeer does, by the best path: in the order of the
+ * legacy default stream. As there, the host need not wait until the copy is done.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param dst Where to: memory of a device (CUdeviceptr).
+ * @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
+ * @param src Where from: memory of a device (CUdeviceptr).
+ * @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
+ * @param bytes How many bytes.
+ * @return As p2pshim_memcpy_peer_async().
+ *
+ * # Safety
+ * What cudaMemcpyPeer asks.
+ */
+p2pshim_status_t p2pshim_memcpy_peer(void *dst,
+                                     int dst_device,
+                                     const void *src,
+                                     int src_device,
+                                     size_t bytes);
+
+/**
+ * Copies a box from the memory of a device to that of another, in the order of a stream, by the best path.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param copy What to copy; its size is set. It is read before the function returns.
+ * @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
+ * @return As p2pshim_memcpy_peer_async(); P2PSHIM_INVALID_ARGUMENT also if `copy` is NULL or its size too small.
+ *
+ * # Safety
+ * `copy` is NULL or points to a struct of the size that its first field says. `stream` is a stream that exists.
+ */
+p2pshim_status_t p2pshim_memcpy_3d_peer_async(const p2pshim_memcpy_3d_t *copy,
+                                              void *stream);
+
+/**
+ * Copies a box from the memory of a device to that of another, by the best path, in the order of the legacy default
+ * stream.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param copy What to copy; its size is set. It is read before the function returns.
+ * @return As p2pshim_memcpy_peer_async(); P2PSHIM_INVALID_ARGUMENT also if `copy` is NULL or its size too small.
+ *
+ * # Safety
+ * `copy` is NULL or points to a struct of the size that its first field says.
+ */
+p2pshim_status_t p2pshim_memcpy_3d_peer(const p2pshim_memcpy_3d_t *copy);
+
+/**
+ * What the driver answered to the calling thread's last copy by p2pshim_memcpy_peer() and its relatives.
+ *
+ * Thread-safety: any thread, at any time; each has its own.
+ *
+ * @return A CUresult; 0 (CUDA_SUCCESS) if the copy was submitted, did not come to the driver, or there was none.
+ */
+int p2pshim_driver_code(void);
+
+/**
+ * Has a function told of each intercepted call of the list p2pshim_api_get() whose kind is "traced", once it has returned.
+ *
+ * It is called by the thread that made the call: when the outermost call has returned, first of those inside it in the order
+ * of their ends, then of itself; with no lock of the shim's held. It may call anything, CUDA and this interface
+ * included; of calls that it makes itself nobody is told. It should return soon, since the program's call waits for it. It may leave
+ * by an exception or longjmp; what was to be told of the same call is lost then. While anybody listens a call costs about two
+ * microseconds more. A call that was under way when the listener was added may not be told of.
+ *
+ * Before the first intercepted call it may be added as well. At most 16 can be there at a time.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param listener What to call.
+ * @param data What to pass to it; may be NULL.
+ * @param id Where to write what p2pshim_listener_remove() takes. It is not used a second time.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `listener` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
+ *
+ * # Safety
+ * `listener` can be called with `data` by any thread until it is removed, and after that as long as p2pshim_listener_remove() says. `id` is NULL or
+ * a place for one number.
+ */
+p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t listener,
+                                      void *data,
+                                      uint64_t *id);
+
+/**
+ * Has a listener told of no more calls.
+ *
+ * It waits for nobody: a thread that is about to call the listener may still do so after this has returned, for a call that
+ * had returned from the real function before. So what the listener uses must stay until every thread that calls CUDA has begun
+ * another call, or has ended; a listener that removes itself is not called by its own thread any more.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param id What p2pshim_listener_add() has written.
+ * @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such listener, or it was removed before.
+ */
+p2pshim_status_t p2pshim_listener_remove(uint64_t id);
+
+/**
+ * Tells the last finding of the process, whichever thread's.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param finding Where to write; its size is set.
+ * @param message Where to write the finding in full, as the log has it, with a terminating NUL; may be NULL if `size` is 0.
+ * @param size How many bytes there is room for.
+ * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding yet;
+ * P2PSHIM_INVALID_ARGUMENT if `finding`, or `message` where there is to be room, is NULL, or a size too small: then
+ * nothing is written.
+ *
+ * # Safety
+ * `finding` is NULL or points to a struct of the size that its first field says; `message` is NULL or a place of `size`
+ * bytes.
+ */
+p2pshim_status_t p2pshim_finding_last(p2pshim_finding_t *finding,
+                                      char *message,
+                                      size_t size);
+
+/**
  * How many functions the shim intercepts.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @return The number of indexes that p2pshim_api_get() takes.
  */
 size_t p2pshim_api_count(void);
 
 /**
- * Describes the intercepted function at an index below p2pshim_api_count().
+ * Describes an intercepted function, and tells how often it was called.
  *
- * Returns P2PSHIM_INVALID_ARGUMENT if `api` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there
- * is no such function; then nothing is written.
+ * Thread-safety: any thread, at any time.
+ *
+ * @param index Which one: below p2pshim_api_count().
+ * @param api Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `api` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
+ * no such function: then nothing is written.
  *
  * # Safety
  * `api` is NULL or points to a struct of the size that its first field says.
@@ -211,14 +839,22 @@ p2pshim_status_t p2pshim_api_get(size_t index,
 
 /**
  * How many options the shim has.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @return The number of indexes that p2pshim_option_get() takes.
  */
 size_t p2pshim_option_count(void);
 
 /**
- * Describes the option at an index below p2pshim_option_count().
+ * Describes an option. p2pshim_option_value() tells its value, p2pshim_option_set() sets it.
  *
- * Returns P2PSHIM_INVALID_ARGUMENT if `option` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if
- * there is no such option; then nothing is written.
+ * Thread-safety: any thread, at any time.
+ *
+ * @param index Which one: below p2pshim_option_count().
+ * @param option Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `option` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there
+ * is no such option: then nothing is written.
  *
  * # Safety
  * `option` is NULL or points to a struct of the size that its first field says.
@@ -228,14 +864,22 @@ p2pshim_status_t p2pshim_option_get(size_t index,
 
 /**
  * How many rules there are.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @return The number of indexes that p2pshim_rule_get() takes.
  */
 size_t p2pshim_rule_count(void);
 
 /**
- * Describes the rule at an index below p2pshim_rule_count(), and tells how often it has spoken.
+ * Describes a rule, and tells how often it has spoken.
  *
- * Returns P2PSHIM_INVALID_ARGUMENT if `rule` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is no such
- * rule; then nothing is written. May be called from any thread.
+ * Thread-safety: any thread, at any time.
+ *
+ * @param index Which one: below p2pshim_rule_count().
+ * @param rule Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `rule` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
+ * no such rule: then nothing is written.
  *
  * # Safety
  * `rule` is NULL or points to a struct of the size that its first field says.
@@ -244,10 +888,15 @@ p2pshim_status_t p2pshim_rule_get(size_t index,
                                   p2pshim_rule_t *rule);
 
 /**
- * Tells what has been copied from a device to another, by ordinals.
+ * Tells what has been copied from a device to another so far. What other threads copy meanwhile may be counted or not.
  *
- * Returns P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals that are
- * negative or above 31, which are not counted; then nothing is written. May be called from any thread.
+ * Thread-safety: any thread, at any time.
+ *
+ * @param src_device The ordinal of the device that bytes came from.
+ * @param dst_device The ordinal of the device that they went to.
+ * @param pair Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
+ * that are negative or above 31, which are not counted: then nothing is written.
  *
  * # Safety
  * `pair` is NULL or points to a struct of the size that its first field says.
@@ -255,6 +904,167 @@ p2pshim_status_t p2pshim_rule_get(size_t index,
 p2pshim_status_t p2pshim_pair_get(int src_device,
                                   int dst_device,
                                   p2pshim_pair_t *pair);
+
+/**
+ * Sets an option.
+ *
+ * Before the first intercepted call it is as if the environment had had this value, which it goes before. After that
+ * P2PSHIM_ACCESS (between auto and app), P2PSHIM_PROBE, P2PSHIM_POOLS, P2PSHIM_CAPTURE, P2PSHIM_VALIDATE, P2PSHIM_LOG,
+ * P2PSHIM_GPU_TIMING and P2PSHIM_SUMMARY can still change, for calls that begin after the function has returned, and
+ * P2PSHIM_TRACE_LIMIT until there is a trace. What a trace needs else, p2pshim_trace_start() does.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers. Of two threads that set the same option one is last.
+ *
+ * @param name The option's name, such as "P2PSHIM_VALIDATE".
+ * @param value One of its values; NULL or "" for the default.
+ * @return P2PSHIM_OK, also if it has that value already; P2PSHIM_INVALID_ARGUMENT if `name` is NULL, P2PSHIM_UNKNOWN_NAME,
+ * P2PSHIM_INVALID_VALUE, P2PSHIM_TOO_LATE, P2PSHIM_INACTIVE or P2PSHIM_INTERNAL_ERROR: then nothing has changed.
+ *
+ * # Safety
+ * `name` and `value` are NULL or C strings.
+ */
+p2pshim_status_t p2pshim_option_set(const char *name,
+                                    const char *value);
+
+/**
+ * Tells the value of an option: that which holds, or before the first intercepted call that which is going to, as far as
+ * the environment says so by now. An option that was given a value that it does not have has its default.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers, and not, before the first intercepted call, while
+ * another thread changes the environment.
+ *
+ * @param name The option's name, such as "P2PSHIM_VALIDATE".
+ * @param value Where to write the text, with a terminating NUL; may be NULL if `size` is 0.
+ * @param size How many bytes there is room for.
+ * @param length Where to write how long the text is, without the NUL; may be NULL.
+ * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_INVALID_ARGUMENT if `name`, or `value` where there
+ * is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INTERNAL_ERROR.
+ *
+ * # Safety
+ * `name` is NULL or a C string, `value` NULL or a place of `size` bytes, `length` NULL or a place for one number.
+ */
+p2pshim_status_t p2pshim_option_value(const char *name,
+                                      char *value,
+                                      size_t size,
+                                      size_t *length);
+
+/**
+ * Tells whether the shim is active, and what it has seen.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver that is loaded for its version
+ * and its devices, which waits for nothing.
+ *
+ * @param state Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small: then nothing is written.
+ *
+ * # Safety
+ * `state` is NULL or points to a struct of the size that its first field says.
+ */
+p2pshim_status_t p2pshim_state_get(p2pshim_state_t *state);
+
+/**
+ * How many runtimes and drivers are loaded now. A runtime that is linked statically is none: its calls are seen where they
+ * reach the driver.
+ *
+ * Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
+ *
+ * @return The number of indexes that p2pshim_library_get() takes, until the program loads or unloads one.
+ */
+size_t p2pshim_library_count(void);
+
+/**
+ * Describes a runtime or driver that is loaded: by which routes its calls reach the shim, and what goes past it.
+ *
+ * Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
+ *
+ * @param index Which one: below p2pshim_library_count(), in the order of layers and then of loading.
+ * @param library Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `library` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
+ * no such library (any more): then nothing is written.
+ *
+ * # Safety
+ * `library` is NULL or points to a struct of the size that its first field says.
+ */
+p2pshim_status_t p2pshim_library_get(size_t index,
+                                     p2pshim_library_t *library);
+
+/**
+ * Tells what is known of a device's access to the memory of another: whether it is possible, who has enabled it, whether it
+ * is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver whether access is possible, which waits
+ * for nothing.
+ *
+ * @param device The ordinal of the device that accesses.
+ * @param peer The ordinal of the device whose memory it is.
+ * @param state Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
+ * that are negative or above 63: then nothing is written.
+ *
+ * # Safety
+ * `state` is NULL or points to a struct of the size that its first field says.
+ */
+p2pshim_status_t p2pshim_pair_state_get(int device,
+                                        int peer,
+                                        p2pshim_pair_state_t *state);
+
+/**
+ * Records calls from now on, as P2PSHIM_TRACE does from the first on, for `p2pshim report`.
+ *
+ * A process has one trace file. The first time it is made; after p2pshim_trace_stop() recording goes on in the same. Reads
+ * the options, if there was no intercepted call yet. Calls under way on other threads are not recorded.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param folder Where to make the file; NULL for what P2PSHIM_TRACE says, or for the file that there is. The folder is made
+ * if only its last component is missing.
+ * @return P2PSHIM_OK, also if calls are recorded already; P2PSHIM_NOT_FOUND if `folder` is NULL and P2PSHIM_TRACE says
+ * nothing; P2PSHIM_TOO_LATE if there is a file in another folder; P2PSHIM_SYSTEM_ERROR if none can be made;
+ * P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
+ *
+ * # Safety
+ * `folder` is NULL or a C string.
+ */
+p2pshim_status_t p2pshim_trace_start(const char *folder);
+
+/**
+ * Records no more calls, until p2pshim_trace_start(). Those under way are still completed.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @return P2PSHIM_OK, also if it was stopped before; P2PSHIM_NOT_FOUND if there is no trace; P2PSHIM_INACTIVE;
+ * P2PSHIM_INTERNAL_ERROR.
+ */
+p2pshim_status_t p2pshim_trace_stop(void);
+
+/**
+ * Leaves a mark in the trace, such as "epoch 3 begins": a text with the time and the calling thread. The log has it too,
+ * at the level info.
+ *
+ * Thread-safety: any thread, also in a listener; not in signal handlers.
+ *
+ * @param text What to say; UTF-8. What is longer than 4096 bytes is cut off.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `text` is NULL or not UTF-8; P2PSHIM_NOT_FOUND if calls are not being
+ * recorded; P2PSHIM_INTERNAL_ERROR.
+ *
+ * # Safety
+ * `text` is NULL or a C string.
+ */
+p2pshim_status_t p2pshim_trace_mark(const char *text);
+
+/**
+ * Tells about the trace.
+ *
+ * Thread-safety: any thread; not in signal handlers.
+ *
+ * @param trace Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `trace` is NULL or its size too small; P2PSHIM_NOT_FOUND if there is none:
+ * then nothing is written.
+ *
+ * # Safety
+ * `trace` is NULL or points to a struct of the size that its first field says.
+ */
+p2pshim_status_t p2pshim_trace_get(p2pshim_trace_t *trace);
 
 #ifdef __cplusplus
 }  // extern "C"

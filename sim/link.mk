@@ -1,4 +1,7 @@
-# Makes libraries of the simulated driver and runtime: called by sim.mk with LIB (where to) and ARCHIVES (from where).
+# Makes libraries of the simulated driver and runtime: called by sim.mk with LIB (where to) and ARCHIVES (from where), and by
+# packaging.mk with the linker for an old glibc.
+# What unwinds the stack.
+UNWIND ?= -lgcc_s
 OBJ := $(LIB)/../obj
 CUDA := $(ARCHIVES)/libp2psim_cuda.a
 CUDART := $(ARCHIVES)/libp2psim_cudart.a
@@ -29,11 +32,12 @@ HIP_LATER_7 := none
 # -Bsymbolic: what the library hands out or calls is its own, whatever is preloaded.
 # nodelete: its threads and thread-local data outlive dlclose.
 link = $(CC) -shared -o $@ -Wl,-soname,$(notdir $@) -Wl,--version-script=$1 -Wl,-Bsymbolic -Wl,-z,nodelete \
-	-Wl,--gc-sections -Wl,--whole-archive $2 -Wl,--no-whole-archive -ldl -lpthread -lm -lgcc_s
+	-Wl,--gc-sections -Wl,--whole-archive $2 -Wl,--no-whole-archive -ldl -lpthread -lm $(UNWIND)
 
 .DELETE_ON_ERROR:
-.PHONY: all
-all: $(LIB)/libcuda.so.1 $(VERSIONS:%=$(LIB)/libcudart.so.%) $(LIB)/libcudart_static.a $(HIP_VERSIONS:%=$(LIB)/libamdhip64.so.%)
+.PHONY: all shared
+all: shared $(LIB)/libcudart_static.a
+shared: $(LIB)/libcuda.so.1 $(VERSIONS:%=$(LIB)/libcudart.so.%) $(HIP_VERSIONS:%=$(LIB)/libamdhip64.so.%)
 
 $(LIB) $(OBJ):
 	mkdir -p $@

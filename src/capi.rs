@@ -1,18 +1,25 @@
-//! The C interface, and the only source of `include/p2pshim.h`.
+//! The C interface: with the files of `capi/` the only source of `include/p2pshim.h`, one subject a file.
 //!
 //! Every struct begins with its size, which the caller sets, and grows at the end: a caller built
-//! against an older header gets the fields it knows. No function makes a GPU call.
+//! against an older header gets the fields it knows. A NULL pointer, a wrong size and a number that is none are answered
+//! with an error. What is asked never starts the shim; what a function changes or calls, its text says.
 
 #![allow(non_camel_case_types, reason = "C spelling")]
 
-use std::ffi::{c_char, c_int};
-use std::mem::size_of;
+pub mod copy;
+pub mod event;
+pub mod finding;
+pub mod lists;
+pub mod settings;
+pub mod state;
+pub mod trace;
 
-use crate::api::{Function, Layer, codes};
-use crate::config::Variable;
-use crate::policy::VALIDATE;
-use crate::policy::validate::Rule;
-use crate::record::counters;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::mem::size_of;
+use std::sync::{Mutex, PoisonError};
+
+use crate::entry::control::Failure;
 
 /// Major version of this header; p2pshim_version() tells that of the library.
 pub const P2PSHIM_VERSION_MAJOR: c_int = 0;
@@ -21,224 +28,138 @@ pub const P2PSHIM_VERSION_MINOR: c_int = 1;
 /// Patch version of this header.
 pub const P2PSHIM_VERSION_PATCH: c_int = 0;
 
-/// What a p2pshim_* function answers.
+/// What a p2pshim_* function answers. p2pshim_status_name() and p2pshim_status_text() say it in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum p2pshim_status_t {
     /// Done.
     P2PSHIM_OK = 0,
-    /// A pointer is NULL, or a struct's size is smaller than any version of it.
+    /// A pointer is NULL, a struct's size is smaller than any version of it, or an argument contradicts another.
     P2PSHIM_INVALID_ARGUMENT = 1,
-    /// The index is not below the count.
+    /// The index is not below the count, or there can be no such device.
     P2PSHIM_OUT_OF_RANGE = 2,
+    /// There is no option of that name.
+    P2PSHIM_UNKNOWN_NAME = 3,
+    /// The option has no such value.
+    P2PSHIM_INVALID_VALUE = 4,
+    /// It cannot change any more: the options have been read, or a trace lies elsewhere.
+    P2PSHIM_TOO_LATE = 5,
+    /// The text is longer than the buffer; what fits has been written.
+    P2PSHIM_TOO_SMALL = 6,
+    /// The shim only forwards calls: P2PSHIM=off, or the process is a forked child.
+    P2PSHIM_INACTIVE = 7,
+    /// There is nothing of the kind: no finding yet, no trace, no such listener.
+    P2PSHIM_NOT_FOUND = 8,
+    /// No library of the driver is loaded.
+    P2PSHIM_NO_DRIVER = 9,
+    /// The driver has refused the call; p2pshim_driver_code() tells its code.
+    P2PSHIM_DRIVER_ERROR = 10,
+    /// The system has refused something; a warning in the log says what.
+    P2PSHIM_SYSTEM_ERROR = 11,
+    /// There are as many as there can be.
+    P2PSHIM_FULL = 12,
+    /// A fault of the shim, or a call from inside its own work; nothing has changed.
+    P2PSHIM_INTERNAL_ERROR = 13,
 }
 
-use p2pshim_status_t::{P2PSHIM_INVALID_ARGUMENT, P2PSHIM_OK, P2PSHIM_OUT_OF_RANGE};
+use p2pshim_status_t::*;
 
-/// An intercepted function. The texts live as long as the library.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct p2pshim_api_t {
-    /// Set by the caller: sizeof(p2pshim_api_t).
-    pub size: usize,
-    /// The exported name, such as "cudaMemcpyPeer".
-    pub name: *const c_char,
-    /// "runtime", "driver" or "hip".
-    pub layer: *const c_char,
-    /// "traced", "state" (seen, not shown) or "lookup" (hands out functions).
-    pub kind: *const c_char,
-    /// The names of its parameters, separated by ", ".
-    pub parameters: *const c_char,
-    /// The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor.
-    pub since: c_int,
+impl From<Result<(), Failure>> for p2pshim_status_t {
+    fn from(result: Result<(), Failure>) -> Self {
+        match result {
+            Ok(()) => P2PSHIM_OK,
+            Err(Failure::Inactive) => P2PSHIM_INACTIVE,
+            Err(Failure::Value) => P2PSHIM_INVALID_VALUE,
+            Err(Failure::TooLate) => P2PSHIM_TOO_LATE,
+            Err(Failure::NoTrace) => P2PSHIM_NOT_FOUND,
+            Err(Failure::System) => P2PSHIM_SYSTEM_ERROR,
+            Err(Failure::Internal) => P2PSHIM_INTERNAL_ERROR,
+        }
+    }
 }
 
-/// An environment variable that the shim reads. The texts live as long as the library.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct p2pshim_option_t {
-    /// Set by the caller: sizeof(p2pshim_option_t).
-    pub size: usize,
-    /// The variable's name, such as "P2PSHIM_LOG".
-    pub name: *const c_char,
-    /// The accepted values.
-    pub values: *const c_char,
-    /// What holds when it is not set; empty if nothing.
-    pub default_value: *const c_char,
-    /// What it does.
-    pub help: *const c_char,
-}
+/// All that a function may answer, with its name and what it means.
+const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 14] = [
+    (P2PSHIM_OK, c"P2PSHIM_OK", c"done"),
+    (
+        P2PSHIM_INVALID_ARGUMENT,
+        c"P2PSHIM_INVALID_ARGUMENT",
+        c"a pointer is NULL, a struct's size is too small, or an argument contradicts another",
+    ),
+    (
+        P2PSHIM_OUT_OF_RANGE,
+        c"P2PSHIM_OUT_OF_RANGE",
+        c"the index is not below the count, or there can be no such device",
+    ),
+    (P2PSHIM_UNKNOWN_NAME, c"P2PSHIM_UNKNOWN_NAME", c"there is no option of that name"),
+    (P2PSHIM_INVALID_VALUE, c"P2PSHIM_INVALID_VALUE", c"the option has no such value"),
+    (
+        P2PSHIM_TOO_LATE,
+        c"P2PSHIM_TOO_LATE",
+        c"it cannot change any more: the options have been read, or a trace lies elsewhere",
+    ),
+    (P2PSHIM_TOO_SMALL, c"P2PSHIM_TOO_SMALL", c"the text is longer than the buffer; what fits has been written"),
+    (
+        P2PSHIM_INACTIVE,
+        c"P2PSHIM_INACTIVE",
+        c"the shim only forwards calls: P2PSHIM=off, or the process is a forked child",
+    ),
+    (
+        P2PSHIM_NOT_FOUND,
+        c"P2PSHIM_NOT_FOUND",
+        c"there is nothing of the kind: no finding yet, no trace, no such listener",
+    ),
+    (P2PSHIM_NO_DRIVER, c"P2PSHIM_NO_DRIVER", c"no library of the driver is loaded"),
+    (
+        P2PSHIM_DRIVER_ERROR,
+        c"P2PSHIM_DRIVER_ERROR",
+        c"the driver has refused the call; p2pshim_driver_code() tells its code",
+    ),
+    (
+        P2PSHIM_SYSTEM_ERROR,
+        c"P2PSHIM_SYSTEM_ERROR",
+        c"the system has refused something; a warning in the log says what",
+    ),
+    (P2PSHIM_FULL, c"P2PSHIM_FULL", c"there are as many as there can be"),
+    (
+        P2PSHIM_INTERNAL_ERROR,
+        c"P2PSHIM_INTERNAL_ERROR",
+        c"a fault of the shim, or a call from inside its own work; nothing has changed",
+    ),
+];
 
-/// A rule about peer calls: what programs get wrong, and what errors mean. The texts live as long as the library.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct p2pshim_rule_t {
-    /// Set by the caller: sizeof(p2pshim_rule_t).
-    pub size: usize,
-    /// The stable id, such as "P2P-enable-twice".
-    pub id: *const c_char,
-    /// "error" (the call fails, or would if the library looked), "hazard" (data may be wrong), "performance" or "note".
-    pub severity: *const c_char,
-    /// The functions that it is about.
-    pub functions: *const c_char,
-    /// What the documentation of CUDA says, and where.
-    pub documentation: *const c_char,
-    /// What real hardware does where it is not that; empty if nothing is known.
-    pub hardware: *const c_char,
-    /// Why it matters.
-    pub why: *const c_char,
-    /// What to do.
-    pub remedy: *const c_char,
-    /// The code that the documentation gives for the runtime's functions; 0 for none.
-    pub runtime_code: c_int,
-    /// The same for the driver's.
-    pub driver_code: c_int,
-    /// The names of these codes; empty for none.
-    pub runtime_code_name: *const c_char,
-    /// The same for the driver's.
-    pub driver_code_name: *const c_char,
-    /// How often the rule has spoken in this process so far.
-    pub times: u64,
-}
-
-/// The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct p2pshim_pair_t {
-    /// Set by the caller: sizeof(p2pshim_pair_t).
-    pub size: usize,
-    /// Copies that went directly from device to device, or stayed in one.
-    pub direct_copies: u64,
-    /// Their bytes.
-    pub direct_bytes: u64,
-    /// Copies that went through the host.
-    pub staged_copies: u64,
-    /// Their bytes.
-    pub staged_bytes: u64,
-}
-
-/// The version of the library, such as "0.1.0". The text lives as long as the library.
+/// The version of the library.
+///
+/// Thread-safety: any thread, at any time, in signal handlers too.
+///
+/// @return A text such as "0.1.0", which lives as long as the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// How many functions the shim intercepts.
+/// The name of a status.
+///
+/// Thread-safety: any thread, at any time, in signal handlers too.
+///
+/// @param status What a function has answered; any number is accepted.
+/// @return A text such as "P2PSHIM_OK", which lives as long as the library; "unknown" for a number that is no status.
 #[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_api_count() -> usize {
-    Function::ALL.len()
+pub extern "C" fn p2pshim_status_name(status: c_int) -> *const c_char {
+    let found = STATUSES.iter().find(|(of, ..)| *of as c_int == status);
+    found.map_or(c"unknown", |&(_, name, _)| name).as_ptr()
 }
 
-/// Describes the intercepted function at an index below p2pshim_api_count().
+/// What a status means, in a sentence.
 ///
-/// Returns P2PSHIM_INVALID_ARGUMENT if `api` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there
-/// is no such function; then nothing is written.
+/// Thread-safety: any thread, at any time, in signal handlers too.
 ///
-/// # Safety
-/// `api` is NULL or points to a struct of the size that its first field says.
+/// @param status What a function has answered; any number is accepted.
+/// @return A text that lives as long as the library; "unknown" for a number that is no status.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) -> p2pshim_status_t {
-    let Some(&function) = Function::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
-    let described = p2pshim_api_t {
-        size: size_of::<p2pshim_api_t>(),
-        name: function.c_name().as_ptr(),
-        layer: text(function.layer().c_name()),
-        kind: text(function.kind().c_name()),
-        parameters: text(function.c_arguments()),
-        since: function.since(),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, api, API_SIZE_0_1) }
-}
-
-/// How many options the shim has.
-#[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_option_count() -> usize {
-    Variable::ALL.len()
-}
-
-/// Describes the option at an index below p2pshim_option_count().
-///
-/// Returns P2PSHIM_INVALID_ARGUMENT if `option` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if
-/// there is no such option; then nothing is written.
-///
-/// # Safety
-/// `option` is NULL or points to a struct of the size that its first field says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_option_t) -> p2pshim_status_t {
-    let Some(&variable) = Variable::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
-    let described = p2pshim_option_t {
-        size: size_of::<p2pshim_option_t>(),
-        name: text(variable.c_name()),
-        values: text(variable.c_values()),
-        default_value: text(variable.c_default()),
-        help: text(variable.c_help()),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, option, OPTION_SIZE_0_1) }
-}
-
-/// How many rules there are.
-#[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_rule_count() -> usize {
-    Rule::ALL.len()
-}
-
-/// Describes the rule at an index below p2pshim_rule_count(), and tells how often it has spoken.
-///
-/// Returns P2PSHIM_INVALID_ARGUMENT if `rule` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is no such
-/// rule; then nothing is written. May be called from any thread.
-///
-/// # Safety
-/// `rule` is NULL or points to a struct of the size that its first field says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_t) -> p2pshim_status_t {
-    let Some(&found) = Rule::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
-    let said = found.text();
-    let name = |layer| text(found.code(layer).and_then(|code| codes::c_name(layer, code)).unwrap_or("\0"));
-    let described = p2pshim_rule_t {
-        size: size_of::<p2pshim_rule_t>(),
-        id: text(said.id),
-        severity: text(said.severity.c_name()),
-        functions: text(said.functions),
-        documentation: text(said.documentation),
-        hardware: text(said.hardware),
-        why: text(said.why),
-        remedy: text(said.remedy),
-        runtime_code: said.code(Layer::Runtime).0,
-        driver_code: said.code(Layer::Driver).0,
-        runtime_code_name: name(Layer::Runtime),
-        driver_code_name: name(Layer::Driver),
-        times: VALIDATE.times(found),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, rule, RULE_SIZE_0_1) }
-}
-
-/// Tells what has been copied from a device to another, by ordinals.
-///
-/// Returns P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals that are
-/// negative or above 31, which are not counted; then nothing is written. May be called from any thread.
-///
-/// # Safety
-/// `pair` is NULL or points to a struct of the size that its first field says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn p2pshim_pair_get(
-    src_device: c_int,
-    dst_device: c_int,
-    pair: *mut p2pshim_pair_t,
-) -> p2pshim_status_t {
-    let ordinals = usize::try_from(src_device).ok().zip(usize::try_from(dst_device).ok());
-    let Some(sums) = ordinals.and_then(|(src, dst)| counters::sums(src, dst)) else { return P2PSHIM_OUT_OF_RANGE };
-    let described = p2pshim_pair_t {
-        size: size_of::<p2pshim_pair_t>(),
-        direct_copies: sums.direct.copies,
-        direct_bytes: sums.direct.bytes,
-        staged_copies: sums.staged.copies,
-        staged_bytes: sums.staged.bytes,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, pair, PAIR_SIZE_0_1) }
+pub extern "C" fn p2pshim_status_text(status: c_int) -> *const c_char {
+    let found = STATUSES.iter().find(|(of, ..)| *of as c_int == status);
+    found.map_or(c"unknown", |&(.., text)| text).as_ptr()
 }
 
 /// A text of the tables as C sees it; they end in NUL.
@@ -246,11 +167,49 @@ fn text(text: &'static str) -> *const c_char {
     text.as_ptr().cast()
 }
 
-/// The sizes of the structs in the first release that had them.
-const API_SIZE_0_1: usize = 48;
-const OPTION_SIZE_0_1: usize = 40;
-const PAIR_SIZE_0_1: usize = 40;
-const RULE_SIZE_0_1: usize = 96;
+/// A text that is kept as long as the library, once for all that are equal. Only for texts of which there are few.
+fn kept(text: CString) -> *const c_char {
+    static KEPT: Mutex<BTreeSet<CString>> = Mutex::new(BTreeSet::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = kept.get(&text) {
+        return known.as_ptr();
+    }
+    // What it owns stays where it is.
+    let address = text.as_ptr();
+    kept.insert(text);
+    address
+}
+
+/// A caller's text.
+///
+/// # Safety
+/// `text` is NULL or a C string that lives as long as the answer.
+unsafe fn given<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}
+
+/// Writes as much of a text as there is room for, and the terminating NUL; and the whole length, if that is wanted.
+///
+/// # Safety
+/// `buffer` has `size` bytes, or is NULL; `length` points to one number, or is NULL.
+unsafe fn put(text: &[u8], buffer: *mut c_char, size: usize, length: *mut usize) -> p2pshim_status_t {
+    if buffer.is_null() && size > 0 {
+        return P2PSHIM_INVALID_ARGUMENT;
+    }
+    // SAFETY: the caller's promise.
+    if let Some(length) = unsafe { length.as_mut() } {
+        *length = text.len();
+    }
+    let Some(room) = size.checked_sub(1) else { return P2PSHIM_TOO_SMALL };
+    let fits = text.len().min(room);
+    // SAFETY: there is room for `fits` bytes and one more; a local text cannot overlap it.
+    unsafe {
+        buffer.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), fits);
+        buffer.add(fits).write(0);
+    }
+    if fits < text.len() { P2PSHIM_TOO_SMALL } else { P2PSHIM_OK }
+}
 
 /// Copies as much of `from` as the caller's struct has room for; its size field stays the caller's.
 ///
@@ -278,19 +237,6 @@ unsafe fn give<T>(from: &T, to: *mut T, oldest: usize) -> p2pshim_status_t {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
-
-    fn blank() -> p2pshim_api_t {
-        let null = std::ptr::null();
-        p2pshim_api_t {
-            size: size_of::<p2pshim_api_t>(),
-            name: null,
-            layer: null,
-            kind: null,
-            parameters: null,
-            since: 0,
-        }
-    }
 
     #[test]
     fn version_header_and_library_agree() {
@@ -300,28 +246,32 @@ mod tests {
     }
 
     #[test]
-    fn api_get_every_index_is_described() {
-        for index in 0..p2pshim_api_count() {
-            let mut api = blank();
-            // SAFETY: `api` has the size that it says.
-            assert_eq!(unsafe { p2pshim_api_get(index, &mut api) }, P2PSHIM_OK);
-            for text in [api.name, api.layer, api.kind, api.parameters] {
-                // SAFETY: the texts are C strings.
-                assert!(!unsafe { CStr::from_ptr(text) }.is_empty());
-            }
+    fn statuses_are_numbered_from_0_and_named_as_in_the_header() {
+        for (number, (status, name, text)) in STATUSES.iter().enumerate() {
+            assert_eq!((*status as usize, format!("{status:?}").as_str()), (number, name.to_str().unwrap()));
+            assert!(!text.is_empty());
         }
     }
 
     #[test]
-    fn api_get_bad_arguments_nothing_is_written() {
-        let mut api = blank();
-        // SAFETY: NULL is allowed, and `api` has at least the size that it says.
+    fn put_what_does_not_fit_is_cut_off_and_ends_in_nul() {
+        let mut buffer = [b'x' as c_char; 4];
+        let mut length = 0;
+        // SAFETY: the buffer has as many bytes as is said.
         unsafe {
-            assert_eq!(p2pshim_api_get(0, std::ptr::null_mut()), P2PSHIM_INVALID_ARGUMENT);
-            assert_eq!(p2pshim_api_get(p2pshim_api_count(), &mut api), P2PSHIM_OUT_OF_RANGE);
-            api.size = API_SIZE_0_1 - 1;
-            assert_eq!(p2pshim_api_get(0, &mut api), P2PSHIM_INVALID_ARGUMENT);
+            assert_eq!(put(b"abc", buffer.as_mut_ptr(), 4, &mut length), P2PSHIM_OK);
+            assert_eq!((CStr::from_ptr(buffer.as_ptr()).to_bytes(), length), (&b"abc"[..], 3));
+            assert_eq!(put(b"abc", buffer.as_mut_ptr(), 3, std::ptr::null_mut()), P2PSHIM_TOO_SMALL);
+            assert_eq!(CStr::from_ptr(buffer.as_ptr()).to_bytes(), b"ab");
+            assert_eq!(put(b"abcdef", std::ptr::null_mut(), 0, &mut length), P2PSHIM_TOO_SMALL);
+            assert_eq!(length, 6);
+            assert_eq!(put(b"", std::ptr::null_mut(), 1, &mut length), P2PSHIM_INVALID_ARGUMENT);
         }
-        assert!(api.name.is_null());
+    }
+
+    #[test]
+    fn kept_equal_texts_are_one() {
+        let [one, again, other] = [c"one", c"one", c"other"].map(|text| kept(text.to_owned()));
+        assert!(one == again && one != other);
     }
 }

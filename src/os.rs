@@ -36,8 +36,9 @@ pub(crate) fn user_id() -> u32 {
 
 /// The calling thread, as the kernel numbers it.
 pub(crate) fn thread_id() -> i32 {
+    // The C library has no function for it before 2.30. Thread numbers are at most 2^22.
     // SAFETY: gettid takes and touches nothing.
-    unsafe { libc::gettid() }
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// The process, as the kernel numbers it.
@@ -84,8 +85,16 @@ pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
+/// The time of `CLOCK_MONOTONIC` in nanoseconds.
+pub(crate) fn monotonic_nanos() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is what the function writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec.cast_unsigned().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec.cast_unsigned())
+}
+
 /// Runs `work` and leaves `errno` as it was.
-fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location points to the calling thread's own errno, which outlives both uses.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
@@ -180,7 +189,7 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
     // The calling thread, which lives: of a main thread that has ended by `pthread_exit` there is nothing to read.
     // SAFETY: the kernel writes at most `size` bytes to `value`, and answers EFAULT where `from` is not mapped.
-    match unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) } {
+    match unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: all bytes were written, and the caller promises that they make a `T`.
         done if done == size as isize => Ok(unsafe { value.assume_init() }),
@@ -212,9 +221,11 @@ struct Identity {
 fn identity(descriptor: c_int) -> Option<Identity> {
     let mut status = MaybeUninit::<libc::statx>::zeroed();
     let wanted = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_BTIME;
+    // The C library has no function for it before 2.28, whatever the kernel can do.
     // SAFETY: statx fills `status`, all of whose fields may be 0.
     let status = unsafe {
-        if libc::statx(descriptor, c"".as_ptr(), libc::AT_EMPTY_PATH, wanted, status.as_mut_ptr()) != 0 {
+        let (none, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+        if libc::syscall(libc::SYS_statx, descriptor, none, flags, wanted, status.as_mut_ptr()) != 0 {
             return identity_without_birth(descriptor);
         }
         status.assume_init()

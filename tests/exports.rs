@@ -29,10 +29,9 @@ fn expected(library: &Path) -> BTreeSet<String> {
         symbols.insert(format!("{name}@@P2PSHIM"));
     }
     symbols.insert("dlsym".to_owned());
-    for name in ["version", "api_count", "api_get", "option_count", "option_get", "pair_get", "rule_count", "rule_get"]
-    {
-        symbols.insert(format!("p2pshim_{name}"));
-    }
+    let own = support::capi_functions();
+    assert!(own.len() > 20, "the header was not read");
+    symbols.extend(own);
     symbols
 }
 
@@ -93,9 +92,10 @@ fn needed_nothing_beyond_the_c_library_and_libgcc() {
 fn constructors_there_is_one_of_ours() {
     let section = dynamic_section(&support::shim());
     assert!(section.contains("NODELETE"), "pointers into the library are handed out: it must stay loaded");
-    // crt1's frame_dummy, the standard library's capture of the arguments, and ours that remembers what descriptor 2 was.
+    // The standard library's capture of the arguments, and ours that remembers what descriptor 2 was; before them, in a
+    // library that gcc has linked, crt1's frame_dummy.
     let size = section.lines().find(|line| line.contains("(INIT_ARRAYSZ)")).unwrap();
-    assert!(size.contains(" 24 (bytes)"), "{size}");
+    assert!(size.contains(" 16 (bytes)") || size.contains(" 24 (bytes)"), "{size}");
 }
 
 #[test]

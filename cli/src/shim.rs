@@ -209,7 +209,12 @@ impl Shim {
         let get_row: Symbol<'_, Get<T>> =
             unsafe { self.library.get(get.as_bytes()) }.map_err(|_| ShimError::Interface(get))?;
         // SAFETY: the function takes nothing.
-        (0..unsafe { count_rows() })
+        let rows = unsafe { count_rows() };
+        if rows == 0 {
+            // The library that programs are linked with has the functions and nothing in them.
+            return Err(ShimError::Interface(count));
+        }
+        (0..rows)
             .map(|index| {
                 let mut row = blank();
                 // SAFETY: `row` has the size that its first field says.
@@ -231,20 +236,30 @@ fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
+/// Where the shim may be, seen from the folder of this program: installed, and in the build tree, where it has the name that
+/// cargo gives. Installed, that name is the library that programs are linked with.
+const PLACES: [&str; 4] =
+    ["../lib/libp2pshim.so.0", "../lib/x86_64-linux-gnu/libp2pshim.so.0", "../lib64/libp2pshim.so.0", "libp2pshim.so"];
+
 /// Where the shim is, from the root on: at `path`, or the one that was built or installed with this program.
 pub(crate) fn find(path: Option<&Path>) -> Result<PathBuf, ShimError> {
     let path = match path {
         Some(path) => path.to_owned(),
-        None => beside_this_program()?,
+        None => with_this_program()?,
     };
     // A bare file name would be searched for on the library path. It is as good as before if it cannot be made longer.
     Ok(std::path::absolute(&path).unwrap_or(path))
 }
 
-fn beside_this_program() -> Result<PathBuf, ShimError> {
+fn with_this_program() -> Result<PathBuf, ShimError> {
     let program = std::env::current_exe().unwrap_or_default();
     let folder = program.parent().unwrap_or(Path::new("."));
-    let places: Vec<_> = ["libp2pshim.so", "../lib/libp2pshim.so"].iter().map(|name| folder.join(name)).collect();
+    // Without `..`, so that LD_PRELOAD stays readable.
+    let beside = |place: &str| match place.strip_prefix("../") {
+        Some(rest) => folder.parent().unwrap_or(folder).join(rest),
+        None => folder.join(place),
+    };
+    let places: Vec<_> = PLACES.into_iter().map(beside).collect();
     match places.iter().find(|place| place.exists()) {
         Some(place) => Ok(place.clone()),
         None => Err(ShimError::NotFound(places)),

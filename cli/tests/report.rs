@@ -42,6 +42,7 @@ fn one_process(name: &str) -> Folder {
     scene.note(10, NoteKind::Site, 1, &["401234"]);
     scene.note(MS, NoteKind::Decision, 1, &["verified and enabled: 394 GB/s"]);
     scene.note(MS, NoteKind::Finding, OVERLAP.into(), &["source and destination overlap by 4096 bytes"]);
+    scene.note(30 * MS + MS / 2, NoteKind::Mark, 7, &["epoch 2"]);
     // The time on the device stands with the driver's call, or with both.
     let staged = Call::copy(1_000, (0, 1), GB, STAGED);
     scene.call(&staged);
@@ -96,6 +97,9 @@ Errors
 Decisions
   0.001 s  GPU 0 > GPU 1: verified and enabled: 394 GB/s
 
+Marks
+  0.030 s  nodeA, pid 1234, thread 7: epoch 2
+
 Functions, by their time on the host
   function                    layer    calls  errors  total    p50    p99    max
   cudaMemcpyPeerAsync         runtime      4       1  5.2us  1.3us  1.3us  1.3us
@@ -148,9 +152,10 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
         (".errors.sites", "count site"),
         (
             ".files",
-            "boot_id calls dropped ended gpus host index limit path problems process program rank started threads variables \
-             versions",
+            "boot_id calls dropped ended gpus host index limit marks path problems process program rank started threads \
+             variables versions",
         ),
+        (".files.marks", "text thread time"),
         (".files.threads", "calls id name"),
         (".files.variables", ""),
         (".files.versions", "driver p2pshim"),
@@ -387,6 +392,7 @@ fn checked_events(text: &str) -> Vec<Value> {
                 flows.entry(event["id"].as_u64().unwrap()).or_default().push(phase);
                 assert!(phase == "s" || event["bp"] == "e", "{event}");
             }
+            "i" => assert_eq!((&event["s"], &event["cat"]), (&"t".into(), &"mark".into())),
             other => panic!("{other}"),
         }
     }
@@ -426,6 +432,8 @@ fn perfetto_events_keep_the_rules_of_their_format() {
         "to the last that is known"
     );
     assert_eq!(events.iter().filter(|event| event["ph"] == "s").count(), 2);
+    let mark = events.iter().find(|event| event["ph"] == "i").unwrap();
+    assert_eq!((&mark["name"], &mark["ts"], &mark["tid"]), (&"epoch 2".into(), &30_500.0.into(), &7.into()));
 
     let events = checked_events(&report_of(&job("events-job"), &["--perfetto", "-"]));
     let processes = events.iter().filter(|event| event["name"] == "process_name");

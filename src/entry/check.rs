@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::Instant;
 
-use super::guard::{Call, Decision, Route, Running, hands_out_hooks, is_in_a_child, unseen};
+use super::guard::{Call, Decision, Route, Running, Showing, hands_out_hooks, is_in_a_child, unseen};
 use super::read;
 use super::thread;
 use super::timing;
@@ -117,7 +117,7 @@ impl Call {
             self.record(running, values, ret, Decision::REFUSED, None);
         }
         if running.is_shown() {
-            self.show(running, since, values, ret, Decision::REFUSED, None);
+            self.show(running, Showing { since, looked_at: None }, values, ret, Decision::REFUSED, None);
         }
     }
 
@@ -215,6 +215,8 @@ impl Call {
         if let Some(record) = unsafe { &*thread::current() }.last {
             record.breaks(finding.rule as u8);
         }
+        record::finding::keep(self.function(), finding, ret);
+        self.note_said(finding.rule);
         record::log::finding(self.function(), finding, ret, times, || read::call_site(site));
     }
 

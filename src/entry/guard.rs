@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, compiler_fence};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
+use super::control::{Activity, OPTIONS};
 use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
 use super::hip;
@@ -17,7 +18,8 @@ use super::thread;
 use super::timing;
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
-use crate::config::{self, Config, GpuTiming};
+use crate::capi::event;
+use crate::config::{self, GpuTiming};
 use crate::os;
 use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
@@ -42,7 +44,7 @@ enum Mode {
     Quiet = 2,
     /// Each call is recorded.
     Record = 3,
-    /// Each call is shown.
+    /// Each call is shown: in the log, or to the program's own listeners.
     Show = 4,
     /// Both.
     RecordAndShow = 5,
@@ -70,6 +72,36 @@ impl Mode {
 }
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Unstarted as u8);
+
+/// Whether calls are to be recorded, and whether the log shows them. [`refresh`] makes the mode of it.
+pub(super) static RECORDS: AtomicBool = AtomicBool::new(false);
+pub(super) static LOGS: AtomicBool = AtomicBool::new(false);
+
+fn wanted() -> Mode {
+    Mode::of(RECORDS.load(SeqCst), LOGS.load(SeqCst) || event::are_heard())
+}
+
+/// Has the mode follow what is wanted by now; not before the start, and not where calls are only forwarded.
+pub(super) fn refresh() {
+    static CHANGING: Mutex<()> = Mutex::new(());
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = MODE.load(SeqCst);
+    if now != Mode::Unstarted as u8 && now != Mode::Forward as u8 {
+        // It fails if calls are only forwarded from now on.
+        let _ = MODE.compare_exchange(now, wanted() as u8, SeqCst, SeqCst);
+    }
+}
+
+/// What the shim does with calls by now.
+pub(super) fn activity() -> Activity {
+    let process = PROCESS.load(Relaxed);
+    match MODE.load(Relaxed) {
+        _ if process != 0 && process != os::process_id() => Activity::Child,
+        0 => Activity::Unstarted,
+        1 => Activity::Off,
+        _ => Activity::On,
+    }
+}
 
 /// The process that started. A child made by `_Fork` or `clone` runs no fork handler.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -100,7 +132,9 @@ fn start() -> Mode {
             if mode == Mode::Forward {
                 VALIDATE.stop();
             }
-            MODE.store(mode as u8, Relaxed);
+            MODE.store(mode as u8, SeqCst);
+            // Who came to listen meanwhile may have seen the mode of before.
+            refresh();
         });
         record::log::warnings(&warnings);
     });
@@ -108,21 +142,21 @@ fn start() -> Mode {
 }
 
 fn configure(warnings: &mut Vec<String>) -> Mode {
-    let (config, unusable) = Config::read(os::environment(config::PREFIX));
-    if !config.on {
-        return Mode::Forward;
-    }
-    PROCESS.store(os::process_id(), Relaxed);
-    *warnings = unusable;
-    policy::configure(&config);
-    report_panics_to_the_log();
-    let shows = record::log::open(&config, warnings);
-    if config.summary {
-        record::summary::write_at_exit();
-    }
-    let records = trace::open(&config, warnings);
-    timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
-    Mode::of(records, shows)
+    OPTIONS.read(os::environment(config::PREFIX), |config, unusable| {
+        if !config.on {
+            return Mode::Forward;
+        }
+        PROCESS.store(os::process_id(), Relaxed);
+        *warnings = unusable;
+        policy::configure(config);
+        report_panics_to_the_log();
+        LOGS.store(record::log::open(config, warnings), SeqCst);
+        record::summary::write_at_exit(config.summary);
+        let records = trace::open(config, warnings);
+        timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
+        RECORDS.store(records, SeqCst);
+        wanted()
+    })
 }
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
@@ -427,6 +461,14 @@ fn describe(trace: &Trace, now: u64, can_ask: bool) {
     if can_ask && trace.may_note_gpus() {
         unseen(note_gpus);
     }
+}
+
+/// What it takes to show a call, besides what it was.
+pub(crate) struct Showing {
+    /// When the real function was called.
+    pub(crate) since: Option<Instant>,
+    /// By which route it came, if something may be wrong with it.
+    pub(crate) looked_at: Option<Route>,
 }
 
 /// What a trampoline adds to the arguments: two addresses, as the bits of two numbers. The ABI passes such a struct in
@@ -894,6 +936,9 @@ impl Call {
     #[cold]
     #[inline(never)]
     fn begin_rarely(self, depth: usize, mode: Mode) -> Running {
+        if depth == 0 {
+            self.forget_heard();
+        }
         let is_shown = matches!(mode, Mode::Show | Mode::RecordAndShow);
         let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
         let record = trace::file().filter(|_| records).and_then(|trace| self.begin_record_rarely(trace, depth));
@@ -1026,9 +1071,31 @@ impl Call {
         }
     }
 
-    /// Shows the call, once the real function has returned.
+    /// Shows the call, once the real function has returned: in the log, and to who listens. What is wrong with it is said
+    /// between the two.
     #[cold]
     pub(crate) fn show(
+        self,
+        running: Running,
+        Showing { since, looked_at }: Showing,
+        values: &[Value],
+        ret: Code,
+        decision: Decision<'_>,
+        path: Option<Path>,
+    ) {
+        self.show_call(running, since, values, ret, decision, path);
+        if !running.is_outermost() || is_in_a_child() {
+            return;
+        }
+        if let Some(route) = looked_at {
+            self.look_at(route, values, ret, path);
+        }
+        self.tell();
+    }
+
+    /// The same without what is wrong with it, and keeping what is to be told.
+    #[cold]
+    pub(super) fn show_call(
         self,
         running: Running,
         since: Option<Instant>,
@@ -1041,9 +1108,15 @@ impl Call {
         if is_in_a_child() {
             return;
         }
+        let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
         unseen(|| {
+            if event::are_heard() {
+                self.hear(running.depth(), values, (ret, pair, path), elapsed);
+            }
+            if !record::log::shows_calls() {
+                return;
+            }
             let arguments = read::arguments(self.function, values, ret);
-            let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
             record::log::call(&Event {
                 function: self.function,
                 depth: running.depth(),

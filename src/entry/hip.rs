@@ -174,11 +174,14 @@ impl Call {
             self.record(running, values, ret, decision, path);
         }
         if running.is_shown() {
-            self.show(running, since, values, ret, decision, path);
+            self.show_call(running, since, values, ret, decision, path);
         }
         let is_fine = ret == Code::SUCCESS && decided.is_clean;
         if VALIDATE.is_on() && running.is_outermost() && !is_fine && !decided.is_refused {
             self.look_at_hip(decided, values, ret, path);
+        }
+        if running.is_shown() && running.is_outermost() && !is_in_a_child() {
+            self.tell();
         }
     }
 

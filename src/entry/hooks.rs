@@ -8,7 +8,7 @@
 use std::mem::{MaybeUninit, transmute};
 
 use super::check::Due;
-use super::guard::{self, Arrival, Call, Decision, Standing};
+use super::guard::{self, Arrival, Call, Decision, Showing, Standing};
 use super::hip::{self, How};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProcAddress};
 use super::timing;
@@ -154,9 +154,9 @@ macro_rules! define_hook {
                 call.end_timing(measured, running.begun(), ret == Code::SUCCESS);
             }
             if running.is_shown() {
-                call.show(running, since, &[$($argument.value()),*], ret, decision, path);
-            }
-            if is_looked_at && running.is_outermost() {
+                let showing = Showing { since, looked_at: is_looked_at.then_some(route) };
+                call.show(running, showing, &[$($argument.value()),*], ret, decision, path);
+            } else if is_looked_at && running.is_outermost() {
                 call.look_at(route, &[$($argument.value()),*], ret, path);
             }
             ret

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use p2pshim_trace::{Begun, Segment};
 
+use crate::capi::event::Heard;
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Fact, Run};
 
@@ -59,7 +60,18 @@ pub(crate) struct Thread {
     sites: [(usize, u16); 2],
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
+    /// What who listens is to hear once the outermost call has returned; null for nothing.
+    pub(crate) heard: *mut Vec<Heard>,
+    /// The stack pointer of the call of which somebody is being told; 0 for none.
+    pub(crate) telling: usize,
+    /// The rules that have spoken of the call under way: their numbers plus one.
+    pub(crate) said: [u8; SAID],
+    /// What the driver answered to the last copy that this thread asked the shim for.
+    pub(crate) code: i32,
 }
+
+/// How many rules are told of with a call.
+pub(crate) const SAID: usize = 4;
 
 global_asm!(
     ".section .tbss.p2p_thread,\"awT\",@nobits",
@@ -210,6 +222,10 @@ mod tests {
             last: None,
             sites: [(0, 0); 2],
             readable: 0..0,
+            heard: std::ptr::null_mut(),
+            telling: 0,
+            said: [0; SAID],
+            code: 0,
         }
     }
 

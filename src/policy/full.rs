@@ -175,8 +175,11 @@ fn answer(output: &str, ended: Ended, limit: Duration) -> Answer {
 /// Where the command may be: beside the library, in `bin` beside the library's folder, on the search path.
 fn commands(library: Option<&Path>, path: Option<OsString>) -> Vec<PathBuf> {
     const NAME: &str = "p2pshim";
+    /// Where Debian has the libraries of this architecture, in a folder of its own below `lib`.
+    const DEBIAN: &str = "x86_64-linux-gnu";
     let folder = library.and_then(Path::parent);
-    let beside = folder.into_iter().flat_map(|folder| [folder.join(NAME), folder.join("../bin").join(NAME)]);
+    let bin = if folder.is_some_and(|folder| folder.ends_with(DEBIAN)) { "../../bin" } else { "../bin" };
+    let beside = folder.into_iter().flat_map(|folder| [folder.join(NAME), folder.join(bin).join(NAME)]);
     let path = path.unwrap_or_default();
     // A folder that depends on where the program stands may be anybody's.
     let on_path: Vec<PathBuf> =
@@ -387,10 +390,12 @@ mod tests {
 
     #[test]
     fn commands_beside_the_library_come_first_and_relative_folders_never() {
-        let library = Path::new("/opt/lib/libp2pshim.so");
+        let library = Path::new("/opt/lib/libp2pshim.so.0");
         let found = commands(Some(library), Some("/bin::sbin:/usr/bin".into()));
         let expected = ["/opt/lib/p2pshim", "/opt/lib/../bin/p2pshim", "/bin/p2pshim", "/usr/bin/p2pshim"];
         assert_eq!(found, expected.map(PathBuf::from));
+        let library = Path::new("/usr/lib/x86_64-linux-gnu/libp2pshim.so.0");
+        assert_eq!(commands(Some(library), None)[1], Path::new("/usr/lib/x86_64-linux-gnu/../../bin/p2pshim"));
         assert_eq!(commands(None, None), Vec::<PathBuf>::new());
     }
 

@@ -388,6 +388,13 @@ pub(crate) fn configure(config: &Config) {
     VALIDATE.configure(config.validate);
 }
 
+/// Takes over options that have changed under way.
+pub(crate) fn reconfigure(config: &Config) {
+    capture::configure(config.rewrites_captured);
+    ACCESS.reconfigure(config);
+    VALIDATE.configure(config.validate);
+}
+
 /// Why a copy on a stream that is being captured is left to be refused.
 pub(crate) fn why_forwarded() -> &'static str {
     if capture::rewrites() {

@@ -280,6 +280,38 @@ pub(crate) fn is_primary_active(device: i32) -> bool {
     code == Code::SUCCESS && is_active != 0
 }
 
+/// A device's primary context, if it exists.
+fn primary_context(device: i32) -> Option<usize> {
+    let mut context = 0;
+    is_primary_active(device).then_some(())?;
+    // SAFETY: `context` is what the function writes. There is one, so that none is made.
+    checked(unsafe { device_primary_ctx_retain(&mut context, device) }, ()).ok()?;
+    // SAFETY: gives back what was taken just now.
+    unsafe { device_primary_ctx_release(device) };
+    Some(context)
+}
+
+/// Whether the library of the driver is loaded.
+pub(crate) fn is_loaded() -> bool {
+    MEMCPY_ASYNC.get(false).is_some()
+}
+
+/// A context to name for memory in a copy: its own; for pools, and what the program mapped, the current one if it is on their
+/// device, or the device's primary one; for what the driver does not know, the current one. 0 if there is none. And the
+/// device, if the memory is known to be on one.
+pub(crate) fn context_for(address: u64) -> (usize, Option<i32>) {
+    let current = || RealDriver.current_context();
+    let Some(Memory { device, holder, .. }) = RealDriver.memory(address) else { return (current().unwrap_or(0), None) };
+    let is_here = |context: &usize| RealDriver.device_of_context(*context) == Some(device);
+    let on_device = || current().filter(is_here).or_else(|| primary_context(device));
+    let (context, device) = match holder {
+        Holder::Context(context) => (Some(context), Some(device)),
+        Holder::Pool(_) | Holder::Mapped => (on_device(), Some(device)),
+        Holder::Host | Holder::Foreign => (current(), None),
+    };
+    (context.unwrap_or(0), device)
+}
+
 /// Runs `work` with a context current, and restores the one that was.
 fn within<T>(context: usize, work: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
     // SAFETY: the context is one that the driver knows; the stack of contexts is put back below.
@@ -389,16 +421,7 @@ impl Driver for RealDriver {
     }
 
     fn primary_contexts(&self) -> Vec<usize> {
-        let active = (0..self.device_count()).filter(|&device| is_primary_active(device));
-        let handle = |device| {
-            let mut context = 0;
-            // SAFETY: `context` is what the function writes. There is one, so that none is made.
-            checked(unsafe { device_primary_ctx_retain(&mut context, device) }, ()).ok()?;
-            // SAFETY: gives back what was taken just now.
-            unsafe { device_primary_ctx_release(device) };
-            Some(context)
-        };
-        active.filter_map(handle).collect()
+        (0..self.device_count()).filter_map(primary_context).collect()
     }
 
     fn device_count(&self) -> i32 {

@@ -208,7 +208,7 @@ pub(crate) fn describe(address: *const c_void) -> Option<(Object, Option<Symbol>
 }
 
 /// All loaded objects, in the order of loading. The main program's path is empty.
-fn loaded_objects() -> Vec<Object> {
+pub(crate) fn loaded_objects() -> Vec<Object> {
     let mut objects: Vec<Object> = Vec::new();
     // SAFETY: the callback gets the vector that outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(push_object), (&raw mut objects).cast()) };
@@ -346,6 +346,14 @@ pub(crate) fn is_function(address: *const c_void) -> bool {
     // SAFETY: the linker's own symbol table entry of an object that is loaded.
     let kind = unsafe { &*symbol.cast::<libc::Elf64_Sym>() }.st_info & 0xf;
     kind != STT_OBJECT
+}
+
+/// Whether what the program is linked with meets our definition first. Asked through the program's own handle: our scope may
+/// have us where the program's has not.
+pub(crate) fn is_first_in_the_program(name: &'static CStr) -> bool {
+    // SAFETY: NULL stands for the program, which is loaded.
+    let program = Handle(unsafe { libc::dlopen(ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) });
+    !program.0.is_null() && Wanted { name, version: None }.is_shadowed_in(program.0)
 }
 
 /// Keeps the object that holds `address` loaded for ever: its functions are in our slots. False if the linker does not

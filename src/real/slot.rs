@@ -184,6 +184,11 @@ pub(crate) fn route(slot: &Slot, caller: *const c_void) -> Option<*mut c_void> {
     None
 }
 
+/// The real functions that call sites' own libraries decided for.
+pub(crate) fn routed() -> impl Iterator<Item = *mut c_void> {
+    ROUTES.iter().map(|entry| entry.real.load(Acquire)).filter(|real| !real.is_null())
+}
+
 /// Whether any call site's own library decided for this slot.
 fn is_routed(slot: &Slot) -> bool {
     ROUTES.iter().any(|entry| entry.slot.load(Relaxed) == ptr::from_ref(slot) as usize)

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use env_logger::{Builder, Target};
-use log::{Level, Record};
+use env_filter::Filter;
+use env_logger::{Builder, Logger, Target};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::{CallSite, Event, trace};
 use crate::api::abi::Code;
@@ -37,12 +39,53 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
         }),
     };
     let Some(output) = output else { return false };
-    let logger =
-        Builder::new().parse_filters(&config.log).target(Target::Pipe(Box::new(output))).format(write_line).build();
-    log::set_max_level(logger.filter());
-    if log::set_boxed_logger(Box::new(logger)).is_err() {
+    let all = Builder::new()
+        .filter_level(LevelFilter::Trace)
+        .target(Target::Pipe(Box::new(output)))
+        .format(write_line)
+        .build();
+    if log::set_boxed_logger(Box::new(Filtered(all))).is_err() {
         return false;
     }
+    set_filter(&config.log);
+    shows_calls()
+}
+
+/// What is let through; nothing until the log is open.
+static FILTER: RwLock<Option<Filter>> = RwLock::new(None);
+
+/// The log, less what the filter holds back. The program may change that.
+struct Filtered(Logger);
+
+impl Log for Filtered {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
+        filter.as_ref().is_some_and(|filter| filter.enabled(metadata))
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let is_let_through = {
+            let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
+            filter.as_ref().is_some_and(|filter| filter.matches(record))
+        };
+        // Not under the lock: writing takes time.
+        if is_let_through {
+            self.0.log(record);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Lets through what a filter says, from now on.
+pub(crate) fn set_filter(filter: &str) {
+    let filter = env_filter::Builder::new().parse(filter).build();
+    log::set_max_level(filter.filter());
+    *FILTER.write().unwrap_or_else(PoisonError::into_inner) = Some(filter);
+}
+
+/// Whether the log shows calls.
+pub(crate) fn shows_calls() -> bool {
     log::log_enabled!(target: CALLS, Level::Trace)
 }
 
@@ -62,6 +105,12 @@ pub(super) fn untraced(why: &str) {
 /// Says what was done instead of what the program asked for.
 pub(crate) fn decided(function: Function, what: &str) {
     log::info!(target: DECISIONS, "{}: {what}", function.name());
+}
+
+/// Says what the program has said of itself, and notes it in the trace.
+pub(crate) fn marked(text: &str) {
+    trace::mark(text);
+    log::info!("mark: {text}");
 }
 
 /// Two devices, as messages name them.

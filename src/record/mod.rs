@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod counters;
+pub(crate) mod finding;
 mod hipify;
 pub(crate) mod log;
 mod modules;

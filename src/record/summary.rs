@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::io::Write;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 use super::counters::{self, DEVICES, Sum};
 use crate::api::Function;
@@ -10,13 +10,16 @@ use crate::os::{self, Descriptor};
 use crate::policy::VALIDATE;
 use crate::policy::validate::Rule;
 
-/// Has the table written to standard error when the program ends by returning from `main` or by `exit`.
-pub(crate) fn write_at_exit() {
-    PROCESS.store(os::process_id(), Relaxed);
-    os::at_exit(write);
+/// Has the table written to standard error when the program ends by returning from `main` or by `exit`, or not after all.
+pub(crate) fn write_at_exit(is_wanted: bool) {
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    PROCESS.store(if is_wanted { os::process_id() } else { 0 }, Relaxed);
+    if is_wanted && !REGISTERED.swap(true, Relaxed) {
+        os::at_exit(write);
+    }
 }
 
-/// Whose table it is: forked children end in the same way.
+/// Whose table it is, 0 for nobody's: forked children end in the same way.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn write() {

@@ -1,6 +1,6 @@
 //! The trace file: a record of each call, and notes of all that it takes to read them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -33,6 +33,9 @@ const SITES_READ_ANEW: u64 = 256;
 /// See the module.
 pub(crate) struct Trace {
     writer: Writer,
+    /// As it was given, and the file in it.
+    folder: OsString,
+    path: PathBuf,
     /// Where code is in memory, as far as it is noted.
     modules: Mutex<Vec<Module>>,
     knows_gpus: AtomicBool,
@@ -66,10 +69,15 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = format!("{}-{}-{}{SUFFIX}", host.replace('/', "_"), os::process_id(), since.as_micros());
     let options = Options { folder: PathBuf::from(folder), name, limit: config.trace_limit };
+    let path = options.folder.join(&options.name);
+    // The program may go elsewhere.
+    let path = std::path::absolute(&path).unwrap_or(path);
     match os::without_signals_of_growing(|| Writer::create(&options)) {
         Ok(writer) => {
             let trace = Trace {
                 writer,
+                folder: folder.clone(),
+                path,
                 modules: Mutex::new(Vec::new()),
                 knows_gpus: AtomicBool::new(false),
                 extensions: AtomicU64::new(0),
@@ -134,6 +142,11 @@ pub(super) fn finding(rule: Rule, text: &str) {
     note(NoteKind::Finding, rule as u32, &[text]);
 }
 
+/// Notes what the program has said of itself, and by which thread.
+pub(super) fn mark(text: &str) {
+    note(NoteKind::Mark, os::thread_id().cast_unsigned(), &[text]);
+}
+
 /// Notes something else that was said.
 pub(super) fn message(text: &str) {
     note(NoteKind::Message, 0, &[text]);
@@ -152,6 +165,21 @@ fn note(kind: NoteKind, number: u32, strings: &[&str]) {
 }
 
 impl Trace {
+    /// Whether it was to lie in that folder, by the same name.
+    pub(crate) fn is_in(&self, folder: &OsStr) -> bool {
+        self.folder == folder
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// How many calls have found no room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.writer.dropped()
+    }
+
     /// The time, in the file's ticks.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {

@@ -3,8 +3,10 @@
 #![allow(dead_code, reason = "each test crate uses a part")]
 
 pub(crate) mod findings;
+pub(crate) mod outside;
 
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,11 +41,25 @@ pub(crate) fn command() -> PathBuf {
     path("target/release/p2pshim")
 }
 
+/// The functions that include/p2pshim.h declares.
+pub(crate) fn capi_functions() -> Vec<String> {
+    let header = fs::read_to_string(path("include/p2pshim.h")).unwrap();
+    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', 't', '}']));
+    let name = |line: &str| Some(line.split_once('(')?.0.rsplit([' ', '*']).next()?.to_owned());
+    declared.filter_map(name).filter(|name| name.starts_with("p2pshim_")).collect()
+}
+
 /// A new path for a file that a test writes.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}-{name}", std::process::id()))
+}
+
+/// A line past the capture of output, such as that a test is skipped.
+#[allow(clippy::explicit_write, reason = "what eprintln! writes is captured")]
+pub(crate) fn say(line: &str) {
+    writeln!(io::stderr(), "\n{line}").unwrap();
 }
 
 /// A program with what it is run with.

@@ -233,6 +233,8 @@ numbered! {
         Decision = 41,
         /// What the shim had to say otherwise, such as why nothing is traced any more.
         Message = 42,
+        /// By thread: what the program has said of itself.
+        Mark = 43,
     }
 }
 

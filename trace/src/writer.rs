@@ -412,6 +412,11 @@ impl Writer {
         is_full
     }
 
+    /// How many calls have found no room.
+    pub fn dropped(&self) -> u64 {
+        self.u64_at(header::DROPPED).load(Relaxed)
+    }
+
     /// Takes space before it is needed: the work of a thread of its own. It ends when `is_over` says so, which is asked
     /// every now and then.
     pub fn stay_ahead(&self, is_over: impl Fn() -> bool) {

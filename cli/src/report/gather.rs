@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use p2pshim_trace::{Error, NoteKind, Record, Trace};
+use p2pshim_trace::{Error, Note, NoteKind, Record, Trace};
 
 use super::files::{self, find};
-use super::model::{File, Report, Thread};
+use super::model::{File, Mark, Report, Thread};
 use super::names::Names;
 use super::symbols::Symbols;
 use super::tally::{Key, Lens, Open, Tally};
@@ -183,6 +183,9 @@ fn unfinished(tally: &Tally) -> Vec<Hanging> {
     hanging.into_values().collect()
 }
 
+/// Marks of a file that are listed at most.
+const MARKS: usize = 10_000;
+
 /// What is said of a file itself.
 fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally) -> File {
     let timeline = trace.timeline();
@@ -210,6 +213,12 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     if tally.uncounted > 0 {
         problems.push(format!("{} more errors or findings are not listed", tally.uncounted));
     }
+    let mark =
+        |note: &Note| Mark { time: timeline.real(note.time), thread: note.number, text: note.string(0).to_owned() };
+    let marks: Vec<Mark> = trace.notes_of(NoteKind::Mark).take(MARKS).map(mark).collect();
+    if let Some(more @ 1..) = trace.notes_of(NoteKind::Mark).count().checked_sub(MARKS) {
+        problems.push(format!("{more} more marks are not listed"));
+    }
     problems.extend(trace.notes_of(NoteKind::Message).map(|note| note.string(0).to_owned()));
     File {
         index,
@@ -226,6 +235,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         dropped: trace.dropped(),
         limit: trace.limit(),
         threads,
+        marks,
         versions: names.versions.clone(),
         variables: names.variables.clone(),
         gpus: Vec::new(),

@@ -43,6 +43,7 @@ pub(crate) struct File {
     pub(crate) dropped: u64,
     pub(crate) limit: u64,
     pub(crate) threads: Vec<Thread>,
+    pub(crate) marks: Vec<Mark>,
     pub(crate) versions: BTreeMap<String, String>,
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) gpus: Vec<usize>,
@@ -59,6 +60,14 @@ pub(crate) struct File {
     /// Which GPU a device of the process is.
     #[serde(skip)]
     pub(crate) devices: BTreeMap<u8, usize>,
+}
+
+/// Something that the program has said of itself.
+#[derive(Debug, Serialize)]
+pub(crate) struct Mark {
+    pub(crate) time: u64,
+    pub(crate) thread: u32,
+    pub(crate) text: String,
 }
 
 /// A thread of a process.

@@ -121,6 +121,13 @@ impl Events<'_> {
         for thread in &file.threads {
             self.name("thread_name", process, thread.id.into(), &thread.name)?;
         }
+        for mark in &file.marks {
+            let (at, thread) = (Micros(mark.time.saturating_sub(self.start)), mark.thread);
+            let members = format_args!(
+                "\"cat\":\"mark\",\"ph\":\"i\",\"s\":\"t\",\"ts\":{at},\"pid\":{process},\"tid\":{thread}"
+            );
+            self.event(&mark.text, members, &Members::default())?;
+        }
         Ok(())
     }
 

@@ -28,6 +28,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.findings(out)?;
     text.errors(out)?;
     text.decisions(out)?;
+    text.marks(out)?;
     text.functions(out)
 }
 
@@ -400,6 +401,21 @@ impl Text<'_> {
             self.line(out, &format!("  {at:.3} s  {pair}{process}: {}", decision.text), "      ")?;
         }
         self.more(out, self.report.decisions.len(), "--json has all")
+    }
+
+    fn marks(&self, out: &mut dyn Write) -> io::Result<()> {
+        let marks = || self.report.files.iter().flat_map(|file| file.marks.iter().map(move |mark| (file, mark)));
+        let count = marks().count();
+        if count == 0 {
+            return Ok(());
+        }
+        self.title(out, "Marks")?;
+        for (file, mark) in marks().take(SHOWN) {
+            let at = mark.time.saturating_sub(self.report.start()) as f64 / 1e9;
+            let process = self.process(file.index);
+            self.line(out, &format!("  {at:.3} s  {process}, thread {}: {}", mark.thread, mark.text), "      ")?;
+        }
+        self.more(out, count, "--json has all")
     }
 
     fn functions(&self, out: &mut dyn Write) -> io::Result<()> {

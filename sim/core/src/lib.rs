@@ -31,7 +31,7 @@ pub use access::{NO_ACCESS, READ_WRITE};
 pub use capture::{CaptureInfo, CaptureMode};
 pub use error::{Error, Result};
 pub use machine::Machine;
-pub use os::at_fork_in_child;
+pub use os::{at_fork_in_child, inject};
 pub use space::{Allocation, DEVICE_MEMORY, GRANULE, Kind, Owner};
 pub use stream::{Role, on_worker};
 pub use work::Extent;

@@ -238,12 +238,7 @@ impl Registry {
             return Step::Settled(Path::Staged(why));
         }
         if !is_due || !on.has_context {
-            return Step::Now(Path::Staged(match attempts {
-                attempts if attempts.is_limit => Why::Limit,
-                attempts if attempts.is_busy => Why::Busy,
-                attempts if attempts.shift > 0 => Why::Unproven,
-                _ => Why::NotYetWorth,
-            }));
+            return Step::Now(Path::Staged(attempts.why()));
         }
         if self.is_acting {
             return Step::Now(Path::Staged(Why::Verifying));
@@ -259,7 +254,7 @@ impl Registry {
     }
 
     /// Why nothing will ever be done for a pair, if that is so.
-    fn never(&self, kind: Kind, proof: Option<Proof>, src: Place, dst: Place) -> Option<Why> {
+    pub(super) fn never(&self, kind: Kind, proof: Option<Proof>, src: Place, dst: Place) -> Option<Why> {
         if self.is_apart(i32::from(src.device), i32::from(dst.device)) {
             return Some(Why::Denied);
         }

@@ -9,7 +9,7 @@
 //!    do with the program's, so that no copy of the program ever takes a path that is not proven.
 //! 3. The two contexts get access to each other, or the pool is granted to the other device.
 //!
-//! What the program sees of peer access is what it asked for itself ([`View`]).
+//! What the program sees of peer access is what it asked for itself ([`view`]).
 
 mod cells;
 mod decide;
@@ -24,6 +24,7 @@ mod open;
 mod outcome;
 mod proof;
 mod registry;
+mod state;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -32,6 +33,7 @@ pub(crate) use decide::Circumstances;
 pub(crate) use gate::Gate;
 pub(crate) use hide::Grants;
 pub(crate) use proof::HALF;
+pub(crate) use state::Proven;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -79,6 +81,12 @@ impl Access {
     pub(crate) fn configure(&self, config: &Config) {
         self.hides.store(config.access == config::Access::Off || !config.denied.is_empty(), Relaxed);
         self.lock().configure(config);
+    }
+
+    /// Takes over options that have changed: what was settled is settled anew.
+    pub(crate) fn reconfigure(&self, config: &Config) {
+        self.configure(config);
+        self.cells.unsettle();
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {

@@ -21,7 +21,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    fn device(self) -> i32 {
+    pub(super) fn device(self) -> i32 {
         match self {
             Self::Context { device, .. } | Self::Pool { device, .. } | Self::Mapped { device } => device,
         }
@@ -92,6 +92,16 @@ impl Attempts {
         self.shift = (self.shift + 1).min(MOST_SHIFT);
         self.is_limit = why == Why::Limit;
         self.is_busy = why == Why::Busy;
+    }
+
+    /// Why copies are staged until the next.
+    pub(super) fn why(self) -> Why {
+        match self {
+            attempts if attempts.is_limit => Why::Limit,
+            attempts if attempts.is_busy => Why::Busy,
+            attempts if attempts.shift > 0 => Why::Unproven,
+            _ => Why::NotYetWorth,
+        }
     }
 
     /// Others had to have the place.
@@ -194,8 +204,8 @@ impl Registry {
 
     /// Keeps the place of a peer that was given up: the program is about to take it.
     pub(super) fn keep_place(&mut self, from: u8) {
-        /// Far more than it takes.
-        const MOST: Duration = Duration::from_millis(100);
+        /// Far more than it takes, on a busy machine too.
+        const MOST: Duration = Duration::from_secs(1);
         self.kept.push((from, Instant::now() + MOST));
     }
 
@@ -316,6 +326,17 @@ impl Registry {
 
     pub(super) fn attempts(&self, src: Place, dst: Place) -> Attempts {
         self.attempts.get(&ordered(src.owner, dst.owner)).copied().unwrap_or_default()
+    }
+
+    /// What was tried, for any owner on the one device and any on the other.
+    pub(super) fn attempts_between(&self, one: u8, other: u8) -> impl Iterator<Item = Attempts> {
+        let device = |number| self.owner(number).map(Owner::device);
+        let wanted = [Some(i32::from(one)), Some(i32::from(other))];
+        let is_between = move |&(from, to): &(u8, u8)| {
+            let [from, to] = [device(from), device(to)];
+            [from, to] == wanted || [to, from] == wanted
+        };
+        self.attempts.iter().filter(move |(pair, _)| is_between(pair)).map(|(_, &attempts)| attempts)
     }
 
     pub(super) fn proof(&self, kind: Kind, one: u8, other: u8) -> Option<Proof> {

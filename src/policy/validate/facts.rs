@@ -160,6 +160,14 @@ impl Facts {
         self.let_askers_finish();
     }
 
+    /// Forgets everything.
+    pub(super) fn forget(&self) {
+        self.contexts_have_changed();
+        self.streams.retain(|_| false);
+        self.arrays().clear();
+        self.frees.iter().flat_map(|frees| &frees.last).for_each(|[_, to]| to.store(0, Relaxed));
+    }
+
     /// Takes note of an array.
     pub(crate) fn array_is_made(&self, handle: usize, array: Array) {
         let mut arrays = self.arrays();

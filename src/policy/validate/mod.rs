@@ -107,6 +107,10 @@ impl Validate {
             config::Validate::Strict => STRICT,
             config::Validate::Off => OFF,
         };
+        // What came and went while nobody looked is not known.
+        if !self.is_on() && mode != OFF {
+            self.facts.forget();
+        }
         self.mode.store(mode, Relaxed);
     }
 

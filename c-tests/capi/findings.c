@@ -1,0 +1,44 @@
+/* The last finding. */
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "capi.h"
+
+static void run(const char *folder)
+{
+    (void)folder;
+    char message[2048] = "";
+    p2pshim_finding_t finding = {.size = sizeof finding};
+    SAME(API(finding_last)(NULL, NULL, 0), P2PSHIM_INVALID_ARGUMENT);
+    SAME(API(finding_last)(&finding, NULL, 8), P2PSHIM_INVALID_ARGUMENT);
+    SAME(API(finding_last)(&finding, message, sizeof message), P2PSHIM_NOT_FOUND);
+    struct gpus *two = gpus();
+    if (!two)
+        return;
+    /* Bytes that overlap. */
+    SAME(API(memcpy_peer)((void *)(two->buffers[0] + 16), 0, (void *)two->buffers[0], 0, 64), P2PSHIM_OK);
+    SAME(API(finding_last)(&finding, message, sizeof message), P2PSHIM_OK);
+    REQUIRE(strcmp(finding.rule, "P2P-copy-overlap") == 0 && strcmp(finding.function, "cuMemcpyPeer") == 0);
+    REQUIRE(finding.number == 1 && finding.result == 0 && finding.thread == (int)syscall(SYS_gettid));
+    REQUIRE(strstr(message, "P2P-copy-overlap") && strlen(message) > 40);
+    char begin[16];
+    SAME(API(finding_last)(&finding, begin, sizeof begin), P2PSHIM_TOO_SMALL);
+    REQUIRE(strncmp(begin, message, sizeof begin - 1) == 0 && strlen(begin) == sizeof begin - 1);
+    finding.size = sizeof finding - 1;
+    SAME(API(finding_last)(&finding, message, sizeof message), P2PSHIM_INVALID_ARGUMENT);
+    finding.size = sizeof finding;
+    /* A copy that the driver refuses: its code, and what it means. */
+    SAME(API(memcpy_peer)((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, 2 * BYTES + 1), P2PSHIM_DRIVER_ERROR);
+    REQUIRE(API(driver_code)() == CUDA_ERROR_INVALID_VALUE);
+    SAME(API(finding_last)(&finding, NULL, 0), P2PSHIM_OK);
+    REQUIRE(finding.number > 1 && finding.result == CUDA_ERROR_INVALID_VALUE);
+    /* Counted by rule too. */
+    for (size_t i = 0; i < API(rule_count)(); i++) {
+        p2pshim_rule_t rule = {.size = sizeof rule};
+        SAME(API(rule_get)(i, &rule), P2PSHIM_OK);
+        if (strcmp(rule.id, "P2P-copy-overlap") == 0)
+            REQUIRE(rule.times == 1);
+    }
+}
+
+const struct task findings_task = {"findings", run};

@@ -1,0 +1,154 @@
+/* Lists: every index, and every way to ask wrongly. */
+#include "capi.h"
+
+/* All bytes behind the size are this before a call. */
+enum { UNTOUCHED = 0x5a };
+
+static bool is_untouched(const void *bytes, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++)
+        if (((const unsigned char *)bytes)[i] != UNTOUCHED)
+            return false;
+    return true;
+}
+
+#define BLANK(of)                                                                                                       \
+    do {                                                                                                                \
+        memset(&of, UNTOUCHED, sizeof of);                                                                              \
+        of.size = sizeof of;                                                                                            \
+    } while (0)
+
+/* A struct that is larger than the library knows it, one of the first release, and one that is too small. `oldest` is the size of the first
+ * release. */
+#define CHECK_SIZES(type, oldest, call)                                                                                 \
+    do {                                                                                                                \
+        struct {                                                                                                        \
+            type it;                                                                                                    \
+            unsigned char more[32];                                                                                     \
+        } later;                                                                                                        \
+        type *into = &later.it;                                                                                         \
+        memset(&later, UNTOUCHED, sizeof later);                                                                        \
+        into->size = sizeof later;                                                                                      \
+        SAME(call, P2PSHIM_OK);                                                                                         \
+        REQUIRE(into->size == sizeof later);                                                                            \
+        REQUIRE(is_untouched(&later, sizeof(type), sizeof later));                                                      \
+        memset(&later, UNTOUCHED, sizeof later);                                                                        \
+        into->size = (oldest);                                                                                          \
+        SAME(call, P2PSHIM_OK);                                                                                         \
+        REQUIRE(is_untouched(&later, (oldest), sizeof later));                                                          \
+        for (size_t small = 0; small < (oldest); small++) {                                                             \
+            memset(&later, UNTOUCHED, sizeof later);                                                                    \
+            into->size = small;                                                                                         \
+            SAME(call, P2PSHIM_INVALID_ARGUMENT);                                                                       \
+            REQUIRE(is_untouched(&later, sizeof(size_t), sizeof later));                                                \
+        }                                                                                                               \
+        into = NULL;                                                                                                    \
+        SAME(call, P2PSHIM_INVALID_ARGUMENT);                                                                           \
+    } while (0)
+
+static void check_apis(void)
+{
+    p2pshim_api_t api;
+    bool is_known = false;
+    REQUIRE(API(api_count)() > 50);
+    for (size_t i = 0; i < API(api_count)(); i++) {
+        BLANK(api);
+        SAME(API(api_get)(i, &api), P2PSHIM_OK);
+        REQUIRE(*api.name && *api.layer && *api.kind && *api.parameters && api.since >= 2000);
+        REQUIRE(api.calls == 0 && api.failures == 0);
+        is_known = is_known || strcmp(api.name, "cudaMemcpyPeerAsync") == 0;
+    }
+    REQUIRE(is_known);
+    BLANK(api);
+    SAME(API(api_get)(API(api_count)(), &api), P2PSHIM_OUT_OF_RANGE);
+    SAME(API(api_get)((size_t)-1, &api), P2PSHIM_OUT_OF_RANGE);
+    REQUIRE(is_untouched(&api, sizeof api.size, sizeof api));
+    CHECK_SIZES(p2pshim_api_t, 48, API(api_get)(0, into));
+}
+
+static void check_options(void)
+{
+    p2pshim_option_t option;
+    REQUIRE(API(option_count)() > 10);
+    for (size_t i = 0; i < API(option_count)(); i++) {
+        BLANK(option);
+        SAME(API(option_get)(i, &option), P2PSHIM_OK);
+        REQUIRE(strncmp(option.name, "P2PSHIM", 7) == 0 && *option.values && option.default_value && *option.help);
+    }
+    BLANK(option);
+    SAME(API(option_get)(API(option_count)(), &option), P2PSHIM_OUT_OF_RANGE);
+    REQUIRE(is_untouched(&option, sizeof option.size, sizeof option));
+    CHECK_SIZES(p2pshim_option_t, 40, API(option_get)(0, into));
+}
+
+static void check_rules(void)
+{
+    p2pshim_rule_t rule;
+    REQUIRE(API(rule_count)() > 30);
+    for (size_t i = 0; i < API(rule_count)(); i++) {
+        BLANK(rule);
+        SAME(API(rule_get)(i, &rule), P2PSHIM_OK);
+        REQUIRE(strncmp(rule.id, "P2P-", 4) == 0 && *rule.severity && *rule.functions && *rule.remedy && rule.times == 0);
+    }
+    BLANK(rule);
+    SAME(API(rule_get)(API(rule_count)(), &rule), P2PSHIM_OUT_OF_RANGE);
+    REQUIRE(is_untouched(&rule, sizeof rule.size, sizeof rule));
+    CHECK_SIZES(p2pshim_rule_t, 96, API(rule_get)(0, into));
+}
+
+static void check_pairs(void)
+{
+    p2pshim_pair_t pair;
+    BLANK(pair);
+    SAME(API(pair_get)(0, 31, &pair), P2PSHIM_OK);
+    REQUIRE(pair.direct_copies == 0 && pair.direct_bytes == 0 && pair.staged_copies == 0 && pair.staged_bytes == 0);
+    BLANK(pair);
+    static const int wrong[][2] = {{-1, 0}, {0, -1}, {32, 0}, {0, 32}, {1 << 30, 0}, {0, -(1 << 30)}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        SAME(API(pair_get)(wrong[i][0], wrong[i][1], &pair), P2PSHIM_OUT_OF_RANGE);
+    REQUIRE(is_untouched(&pair, sizeof pair.size, sizeof pair));
+    CHECK_SIZES(p2pshim_pair_t, 40, API(pair_get)(0, 1, into));
+}
+
+static void check_states(void)
+{
+    CHECK_SIZES(p2pshim_state_t, 40, API(state_get)(into));
+    CHECK_SIZES(p2pshim_pair_state_t, 48, API(pair_state_get)(0, 1, into));
+    p2pshim_pair_state_t state;
+    BLANK(state);
+    static const int wrong[][2] = {{-1, 0}, {0, -1}, {64, 0}, {0, 64}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        SAME(API(pair_state_get)(wrong[i][0], wrong[i][1], &state), P2PSHIM_OUT_OF_RANGE);
+    REQUIRE(is_untouched(&state, sizeof state.size, sizeof state));
+}
+
+static void check_statuses(void)
+{
+    for (int status = P2PSHIM_OK; status <= P2PSHIM_INTERNAL_ERROR; status++) {
+        REQUIRE(strncmp(API(status_name)(status), "P2PSHIM_", 8) == 0);
+        REQUIRE(strlen(API(status_text)(status)) > 3 && strcmp(API(status_text)(status), "unknown") != 0);
+    }
+    static const int wrong[] = {-1, P2PSHIM_INTERNAL_ERROR + 1, 1 << 30, -(1 << 30)};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        REQUIRE(strcmp(API(status_name)(wrong[i]), "unknown") == 0 && strcmp(API(status_text)(wrong[i]), "unknown") == 0);
+}
+
+static void run(const char *folder)
+{
+    (void)folder;
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", P2PSHIM_VERSION_MAJOR, P2PSHIM_VERSION_MINOR, P2PSHIM_VERSION_PATCH);
+    REQUIRE(strcmp(API(version)(), version) == 0);
+    check_apis();
+    check_options();
+    check_rules();
+    check_pairs();
+    check_states();
+    check_statuses();
+    /* Asking has started nothing. */
+    p2pshim_state_t state = {.size = sizeof state};
+    SAME(API(state_get)(&state), P2PSHIM_OK);
+    REQUIRE(state.activity == P2PSHIM_ACTIVITY_NOT_STARTED && state.calls == 0);
+}
+
+const struct task lists_task = {"lists", run};

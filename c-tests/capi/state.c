@@ -1,0 +1,126 @@
+/* Is the shim active, what does it reach, and what is known of a pair? */
+#include "capi.h"
+
+static p2pshim_pair_state_t pair_state(int device, int peer)
+{
+    p2pshim_pair_state_t state = {.size = sizeof state};
+    SAME(API(pair_state_get)(device, peer, &state), P2PSHIM_OK);
+    return state;
+}
+
+static void check_libraries(bool has_driver)
+{
+    size_t count = API(library_count)();
+    bool is_found = false;
+    p2pshim_library_t library;
+    for (size_t i = 0; i < count; i++) {
+        memset(&library, 0, sizeof library);
+        library.size = sizeof library;
+        SAME(API(library_get)(i, &library), P2PSHIM_OK);
+        REQUIRE(strstr(library.path, "libp2pshim") == NULL);
+        if (strstr(library.path, "libcuda.so")) {
+            is_found = true;
+            REQUIRE(strcmp(library.layer, "driver") == 0);
+            REQUIRE(((library.routes & P2PSHIM_ROUTE_LINKED) != 0) == is_in_front());
+            REQUIRE((*library.bypass == 0) == is_in_front());
+            REQUIRE(((library.routes & P2PSHIM_ROUTE_LOOKED_UP) != 0) == is_in_front());
+        }
+        library.size = sizeof library - 1;
+        SAME(API(library_get)(i, &library), P2PSHIM_INVALID_ARGUMENT);
+        SAME(API(library_get)(i, NULL), P2PSHIM_INVALID_ARGUMENT);
+    }
+    REQUIRE(is_found == has_driver);
+    library.size = sizeof library;
+    SAME(API(library_get)(count, &library), P2PSHIM_OUT_OF_RANGE);
+    SAME(API(library_get)((size_t)-1, NULL), P2PSHIM_OUT_OF_RANGE);
+}
+
+static void copy_by_shim(struct gpus *two, int times)
+{
+    for (int i = 0; i < times; i++)
+        SAME(API(memcpy_peer)((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, BYTES), P2PSHIM_OK);
+}
+
+static void run(const char *folder)
+{
+    (void)folder;
+    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_pair_state_t pair = pair_state(0, 1);
+    SAME(API(state_get)(&state), P2PSHIM_OK);
+    REQUIRE(state.activity == P2PSHIM_ACTIVITY_NOT_STARTED && !state.recording && state.driver_version == 0);
+    REQUIRE(pair.possible == -1 && pair.enabled_by == 0 && pair.proof == P2PSHIM_PROOF_NONE && !pair.denied);
+    REQUIRE(API(library_count)() == 0);
+
+    struct gpus *two = gpus();
+    check_libraries(two != NULL);
+    if (!two)
+        return;
+    SAME(API(state_get)(&state), P2PSHIM_OK);
+    REQUIRE(state.driver_version >= 12000 && state.device_count >= 2);
+    pair = pair_state(0, 1);
+    REQUIRE(pair.possible == 1 && pair.enabled_by == 0 && pair.proof == P2PSHIM_PROOF_NONE);
+    REQUIRE(strcmp(pair.path, "staged") == 0 && *pair.reason);
+    REQUIRE(strcmp(pair_state(1, 1).path, "same-device") == 0 && pair_state(1, 1).possible == 1);
+
+    copy_by_shim(two, ENOUGH);
+    check_libraries(true);
+    pair = pair_state(0, 1);
+    REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_SHIM);
+    REQUIRE(strcmp(pair.path, "direct") == 0 && *pair.reason == 0);
+    REQUIRE(pair.pool_proof == P2PSHIM_PROOF_NONE);
+    SAME(API(state_get)(&state), P2PSHIM_OK);
+    REQUIRE(state.activity == P2PSHIM_ACTIVITY_ON && state.calls >= ENOUGH && state.failures == 0);
+
+    /* What was counted: by pair and by function. */
+    p2pshim_pair_t counted = {.size = sizeof counted};
+    SAME(API(pair_get)(0, 1, &counted), P2PSHIM_OK);
+    REQUIRE(counted.direct_copies + counted.staged_copies == ENOUGH);
+    REQUIRE(counted.direct_bytes + counted.staged_bytes == (uint64_t)ENOUGH * BYTES && counted.direct_copies > 0);
+    for (size_t i = 0; i < API(api_count)(); i++) {
+        p2pshim_api_t api = {.size = sizeof api};
+        SAME(API(api_get)(i, &api), P2PSHIM_OK);
+        if (strcmp(api.name, "cuMemcpyPeer") == 0)
+            REQUIRE(api.calls == ENOUGH && api.failures == 0);
+    }
+
+    /* The program enables it as well: it is seen if its calls reach the shim. */
+    SAME(two->cu.cuCtxEnablePeerAccess(two->contexts[1], 0), is_in_front() ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    pair = pair_state(0, 1);
+    REQUIRE(pair.enabled_by == (unsigned)(is_in_front() ? P2PSHIM_BY_SHIM | P2PSHIM_BY_PROGRAM : P2PSHIM_BY_SHIM));
+}
+
+const struct task state_task = {"state", run};
+
+/* The program denies a pair before it begins. */
+static void run_denied(const char *folder)
+{
+    (void)folder;
+    SAME(API(option_set)("P2PSHIM_DENY", "0>1"), P2PSHIM_OK);
+    struct gpus *two = gpus();
+    if (!two)
+        return;
+    copy_by_shim(two, ENOUGH);
+    p2pshim_pair_state_t pair = pair_state(0, 1), back = pair_state(1, 0);
+    REQUIRE(pair.denied == 1 && pair.possible == 1 && pair.enabled_by == 0);
+    REQUIRE(back.denied == 0 && back.enabled_by == 0);
+    REQUIRE(strcmp(pair.path, "staged") == 0 && strcmp(pair.reason, "denied") == 0);
+}
+
+const struct task denied_task = {"denied", run_denied};
+
+/* The simulated driver loses what is copied directly: P2PSIM_FAULT=drop:0-1. */
+static void run_vetoed(const char *folder)
+{
+    (void)folder;
+    struct gpus *two = gpus();
+    if (!two)
+        return;
+    prepare(two, 3);
+    copy_by_shim(two, ENOUGH);
+    REQUIRE(has_arrived(two, 3));
+    p2pshim_pair_state_t pair = pair_state(0, 1);
+    REQUIRE(pair.proof == P2PSHIM_PROOF_FAILED && pair.enabled_by == 0 && pair.possible == 1);
+    REQUIRE(strcmp(pair.path, "staged") == 0 && strncmp(pair.reason, "vetoed", 6) == 0);
+}
+
+const struct task vetoed_task = {"vetoed", run_vetoed};

@@ -1,0 +1,117 @@
+/* Eight threads that call everything at once, while others hear of it. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "capi.h"
+
+enum { THREADS = 8, ROUNDS = 150 };
+
+static struct gpus *two;
+static const char *traces;
+static atomic_uint_fast64_t told;
+
+static void listen(const p2pshim_event_t *event, void *data)
+{
+    (void)data;
+    atomic_fetch_add(&told, 1);
+    REQUIRE(event->function && event->layer && event->path && event->reason && event->result_name);
+}
+
+static void ask(unsigned round)
+{
+    p2pshim_api_t api = {.size = sizeof api};
+    p2pshim_option_t option = {.size = sizeof option};
+    p2pshim_rule_t rule = {.size = sizeof rule};
+    p2pshim_pair_t pair = {.size = sizeof pair};
+    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_pair_state_t pair_state = {.size = sizeof pair_state};
+    p2pshim_trace_t trace = {.size = sizeof trace};
+    p2pshim_finding_t finding = {.size = sizeof finding};
+    char text[300];
+    SAME(API(api_get)(round % API(api_count)(), &api), P2PSHIM_OK);
+    SAME(API(option_get)(round % API(option_count)(), &option), P2PSHIM_OK);
+    SAME(API(option_value)(option.name, text, sizeof text, NULL), P2PSHIM_OK);
+    SAME(API(rule_get)(round % API(rule_count)(), &rule), P2PSHIM_OK);
+    SAME(API(pair_get)(0, 1, &pair), P2PSHIM_OK);
+    SAME(API(state_get)(&state), P2PSHIM_OK);
+    SAME(API(pair_state_get)(0, 1, &pair_state), P2PSHIM_OK);
+    int status = API(finding_last)(&finding, text, sizeof text);
+    REQUIRE(status == P2PSHIM_OK || status == P2PSHIM_TOO_SMALL || status == P2PSHIM_NOT_FOUND);
+    status = API(trace_get)(&trace);
+    REQUIRE(status == P2PSHIM_OK || status == P2PSHIM_NOT_FOUND);
+    REQUIRE(*API(version)() && *API(status_name)((int)round) && *API(status_text)((int)round));
+    if (round % 16 == 0) {
+        p2pshim_library_t library = {.size = sizeof library};
+        if (API(library_count)() > 0)
+            SAME(API(library_get)(0, &library), P2PSHIM_OK);
+    }
+}
+
+static void change(unsigned number, unsigned round)
+{
+    static const char *const values[] = {"warn", "off", "warn", "strict"};
+    static const char *const logs[] = {"off", "error", "p2pshim::lookup=info", "error"};
+    SAME(API(option_set)("P2PSHIM_VALIDATE", values[(round + number) % 4]), P2PSHIM_OK);
+    SAME(API(option_set)("P2PSHIM_LOG", logs[(round + number) % 4]), P2PSHIM_OK);
+    SAME(API(option_set)("P2PSHIM_ACCESS", round % 2 ? "auto" : "app"), P2PSHIM_OK);
+    SAME(API(trace_start)(traces), P2PSHIM_OK);
+    int status = API(trace_mark)("a mark");
+    REQUIRE(status == P2PSHIM_OK || status == P2PSHIM_NOT_FOUND);
+    if (round % 4 == 3)
+        SAME(API(trace_stop)(), P2PSHIM_OK);
+}
+
+static void copy(unsigned round)
+{
+    if (!two)
+        return;
+    p2pshim_memcpy_3d_t box = {.size = sizeof box, .src = (void *)two->buffers[0], .src_pitch = 64, .src_height = 4,
+                               .dst = (void *)two->buffers[1], .dst_pitch = 64, .dst_height = 4, .dst_device = 1,
+                               .width = 64, .height = 4, .depth = 1};
+    SAME(two->cu.cuCtxSetCurrent(two->contexts[0]), CUDA_SUCCESS);
+    copy_some(two, 1);
+    SAME(API(memcpy_peer)((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, 256), P2PSHIM_OK);
+    SAME(API(memcpy_peer_async)((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, 256, NULL), P2PSHIM_OK);
+    SAME(API(memcpy_3d_peer)(&box), P2PSHIM_OK);
+    SAME(API(memcpy_3d_peer_async)(&box, NULL), P2PSHIM_OK);
+    /* Each thread has its own code. */
+    int expected = round % 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    SAME(API(memcpy_peer)((void *)two->buffers[1], 1, (void *)(round % 2 ? 64 : two->buffers[0]), P2PSHIM_ANY_DEVICE, 16),
+         round % 2 ? P2PSHIM_DRIVER_ERROR : P2PSHIM_OK);
+    SAME(API(driver_code)(), expected);
+}
+
+static void *work(void *number)
+{
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        uint64_t id;
+        SAME(API(listener_add)(listen, NULL, &id), P2PSHIM_OK);
+        ask(round);
+        change((unsigned)(uintptr_t)number, round);
+        copy(round);
+        SAME(API(listener_remove)(id), P2PSHIM_OK);
+    }
+    return NULL;
+}
+
+static void run(const char *folder)
+{
+    pthread_t threads[THREADS];
+    traces = folder;
+    two = gpus();
+    for (size_t i = 0; i < THREADS; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+    for (size_t i = 0; i < THREADS; i++)
+        REQUIRE(pthread_join(threads[i], NULL) == 0);
+    /* Each of a thread's own copies is told to its own listener at least. */
+    if (two)
+        REQUIRE(atomic_load(&told) >= (uint64_t)THREADS * ROUNDS * 5);
+    if (two) {
+        p2pshim_pair_t pair = {.size = sizeof pair};
+        SAME(API(pair_get)(0, 1, &pair), P2PSHIM_OK);
+        uint64_t seen = pair.direct_copies + pair.staged_copies, copies = (uint64_t)THREADS * ROUNDS;
+        REQUIRE(seen == copies * (is_in_front() ? 5 : 4) + copies / 2);
+    }
+}
+
+const struct task threads_task = {"threads", run};

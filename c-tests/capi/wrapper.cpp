@@ -1,0 +1,53 @@
+// The C++ wrapper: scopes, exceptions, listeners. On simulated GPUs or without a driver.
+#include <p2pshim.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#define REQUIRE(cond)                                                                                                  \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            std::fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #cond);                                   \
+            std::exit(1);                                                                                              \
+        }                                                                                                              \
+    } while (0)
+
+template <typename F> static p2pshim_status_t thrown(F call)
+{
+    try {
+        call();
+    } catch (const p2pshim::error &error) {
+        REQUIRE(std::strstr(error.what(), p2pshim_status_name(error.status())));
+        return error.status();
+    }
+    return P2PSHIM_OK;
+}
+
+int main(int argc, char **argv)
+{
+    REQUIRE(argc == 2);
+    REQUIRE(p2pshim::state().activity == P2PSHIM_ACTIVITY_NOT_STARTED);
+    p2pshim::set_option("P2PSHIM_VALIDATE", "off");
+    REQUIRE(p2pshim::option("P2PSHIM_VALIDATE") == "off" && p2pshim::option("P2PSHIM_DENY").empty());
+    REQUIRE(thrown([] { p2pshim::set_option("P2PSHIM_NO", "x"); }) == P2PSHIM_UNKNOWN_NAME);
+    REQUIRE(thrown([] { p2pshim::option("P2PSHIM_NO"); }) == P2PSHIM_UNKNOWN_NAME);
+    REQUIRE(thrown([] { p2pshim::pair_state(-1, 0); }) == P2PSHIM_OUT_OF_RANGE);
+    REQUIRE(thrown([] { p2pshim::trace_scope scope; }) == P2PSHIM_NOT_FOUND);
+    REQUIRE(p2pshim::pair_state(0, 1).enabled_by == 0 && p2pshim::copies(0, 1).direct_copies == 0);
+    REQUIRE(p2pshim::libraries().size() == p2pshim_library_count());
+
+    int heard = 0;
+    {
+        p2pshim::trace_scope scope{std::string(argv[1])};
+        REQUIRE(scope.status() == P2PSHIM_OK && p2pshim::state().recording == 1);
+        REQUIRE(scope.mark("inside") == P2PSHIM_OK);
+        p2pshim::listener listener([&heard](const p2pshim_event_t &event) { heard += event.bytes == 16; });
+        // No memory: the driver refuses it, if there is one.
+        p2pshim_status_t status = p2pshim_memcpy_peer(nullptr, 0, nullptr, 0, 16);
+        REQUIRE(status == P2PSHIM_NO_DRIVER || (status == P2PSHIM_DRIVER_ERROR && heard == 1));
+    }
+    REQUIRE(p2pshim::state().recording == 0);
+    std::puts("done");
+    return 0;
+}

@@ -1,0 +1,217 @@
+/*
+ * p2pshim for C++11 and later: what of p2pshim.h is easier with destructors, exceptions and standard types. Header-only; all else
+ * is in p2pshim.h.
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Without exceptions (-fno-exceptions, or P2PSHIM_NO_EXCEPTIONS defined) nothing throws: ask trace_scope::status() and
+ * listener::status(); what answers a value answers an empty one.
+ */
+
+#ifndef P2PSHIM_HPP
+#define P2PSHIM_HPP
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "p2pshim.h"
+
+#if !defined(P2PSHIM_NO_EXCEPTIONS) && !defined(__cpp_exceptions) && !defined(__EXCEPTIONS)
+#define P2PSHIM_NO_EXCEPTIONS 1
+#endif
+
+#ifndef P2PSHIM_NO_EXCEPTIONS
+#include <stdexcept>
+#endif
+
+/** What of p2pshim.h is easier with destructors, exceptions and standard types. */
+namespace p2pshim {
+
+#ifndef P2PSHIM_NO_EXCEPTIONS
+/** What a function has answered that is not P2PSHIM_OK. */
+class error : public std::runtime_error {
+public:
+    /** With the words of p2pshim_status_text().
+     * @param status What a function has answered. */
+    explicit error(p2pshim_status_t status)
+        : std::runtime_error(std::string(p2pshim_status_name(status)) + ": " + p2pshim_status_text(status)), status_(status)
+    {
+    }
+
+    /** The status.
+     * @return What the function has answered. */
+    p2pshim_status_t status() const noexcept { return status_; }
+
+private:
+    p2pshim_status_t status_;
+};
+#endif
+
+/** Throws p2pshim::error unless the status is P2PSHIM_OK.
+ * @param status What a function has answered.
+ * @return The status. */
+inline p2pshim_status_t check(p2pshim_status_t status)
+{
+#ifndef P2PSHIM_NO_EXCEPTIONS
+    if (status != P2PSHIM_OK)
+        throw error(status);
+#endif
+    return status;
+}
+
+/** Makes a struct of p2pshim.h.
+ * @tparam T Its type.
+ * @return One with its size set and all else zero. */
+template <typename T> T sized()
+{
+    T blank = T();
+    blank.size = sizeof(T);
+    return blank;
+}
+
+/** What is known of a device's access to the memory of another: p2pshim_pair_state_get().
+ * @param device The ordinal of the device that accesses.
+ * @param peer The ordinal of the device whose memory it is.
+ * @return The state. */
+inline p2pshim_pair_state_t pair_state(int device, int peer)
+{
+    p2pshim_pair_state_t state = sized<p2pshim_pair_state_t>();
+    check(p2pshim_pair_state_get(device, peer, &state));
+    return state;
+}
+
+/** What has been copied from a device to another: p2pshim_pair_get().
+ * @param src_device The ordinal of the device that bytes came from.
+ * @param dst_device The ordinal of the device that they went to.
+ * @return The counters. */
+inline p2pshim_pair_t copies(int src_device, int dst_device)
+{
+    p2pshim_pair_t counted = sized<p2pshim_pair_t>();
+    check(p2pshim_pair_get(src_device, dst_device, &counted));
+    return counted;
+}
+
+/** The shim in this process: p2pshim_state_get().
+ * @return The state. */
+inline p2pshim_state_t state()
+{
+    p2pshim_state_t now = sized<p2pshim_state_t>();
+    check(p2pshim_state_get(&now));
+    return now;
+}
+
+/** The runtimes and drivers that are loaded: p2pshim_library_get().
+ * @return All of them. */
+inline std::vector<p2pshim_library_t> libraries()
+{
+    std::vector<p2pshim_library_t> all;
+    p2pshim_library_t library = sized<p2pshim_library_t>();
+    // One that was counted may be gone by the time that it is asked about.
+    for (size_t index = 0; p2pshim_library_get(index, &library) == P2PSHIM_OK; index++)
+        all.push_back(library);
+    return all;
+}
+
+/** The value of an option: p2pshim_option_value().
+ * @param name The option's name.
+ * @return The value. */
+inline std::string option(const std::string &name)
+{
+    size_t length = 0;
+    p2pshim_status_t status = p2pshim_option_value(name.c_str(), nullptr, 0, &length);
+    if (status != P2PSHIM_TOO_SMALL) {
+        check(status);
+        return std::string();
+    }
+    std::string value(length + 1, '\0');
+    // Another thread may make it longer meanwhile: then it is cut off.
+    status = p2pshim_option_value(name.c_str(), &value[0], value.size(), &length);
+    if (status != P2PSHIM_TOO_SMALL)
+        check(status);
+    value.resize(value.find('\0'));
+    return value;
+}
+
+/** Sets an option: p2pshim_option_set().
+ * @param name The option's name.
+ * @param value The value; "" for the default.
+ * @return What that has answered. */
+inline p2pshim_status_t set_option(const std::string &name, const std::string &value)
+{
+    return check(p2pshim_option_set(name.c_str(), value.c_str()));
+}
+
+/** Records calls as long as it lives. Scopes inside each other, and on several threads, end the recording with the first that
+ * ends. */
+class trace_scope {
+public:
+    /** Where P2PSHIM_TRACE says, or in the file that there is. */
+    trace_scope() : status_(check(p2pshim_trace_start(nullptr))) {}
+    /** In a file of this folder.
+     * @param folder Where to make the file. */
+    explicit trace_scope(const std::string &folder) : status_(check(p2pshim_trace_start(folder.c_str()))) {}
+
+    ~trace_scope()
+    {
+        if (status_ == P2PSHIM_OK)
+            p2pshim_trace_stop();
+    }
+
+    trace_scope(const trace_scope &) = delete;
+    trace_scope &operator=(const trace_scope &) = delete;
+
+    /** Leaves a mark: p2pshim_trace_mark(). It never throws: a mark that is not kept is no reason to end a program.
+     * @param text What to say.
+     * @return What that has answered. */
+    p2pshim_status_t mark(const std::string &text) noexcept { return p2pshim_trace_mark(text.c_str()); }
+
+    /** Whether calls are recorded.
+     * @return What p2pshim_trace_start() has answered. */
+    p2pshim_status_t status() const noexcept { return status_; }
+
+private:
+    p2pshim_status_t status_;
+};
+
+/** Hears of calls as long as it lives: p2pshim_listener_add() says when and where the function is called. A thread may be about to call it
+ * when the listener ends; so the function is kept as long as the process, but what it refers to may be gone. */
+class listener {
+public:
+    /** What is called with each event, by any thread. */
+    typedef std::function<void(const p2pshim_event_t &)> function;
+
+    /** Adds it.
+     * @param heard What is called with each event. */
+    explicit listener(function heard) : id_(0)
+    {
+        function *kept = new function(std::move(heard));
+        status_ = p2pshim_listener_add(tell, kept, &id_);
+        if (status_ != P2PSHIM_OK)
+            delete kept;
+        check(status_);
+    }
+
+    ~listener()
+    {
+        if (status_ == P2PSHIM_OK)
+            p2pshim_listener_remove(id_);
+    }
+
+    listener(const listener &) = delete;
+    listener &operator=(const listener &) = delete;
+
+    /** Whether it hears.
+     * @return What p2pshim_listener_add() has answered. */
+    p2pshim_status_t status() const noexcept { return status_; }
+
+private:
+    static void tell(const p2pshim_event_t *event, void *kept) { (*static_cast<function *>(kept))(*event); }
+
+    uint64_t id_;
+    p2pshim_status_t status_;
+};
+
+} // namespace p2pshim
+
+#endif /* P2PSHIM_HPP */

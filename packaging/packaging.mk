@@ -1,0 +1,60 @@
+# Installing, and packages for others to install. docs/INSTALL.md tells users.
+.PHONY: install uninstall dist test-dist
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+# Not where Python looks by itself, since that differs from system to system.
+PYTHONDIR ?= $(PREFIX)/share/p2pshim/python
+DESTDIR ?=
+
+# Seen from the prefix.
+below_prefix = $(or $(patsubst $(PREFIX)/%,%,$(filter $(PREFIX)/%,$1)),$(error $1 is not below PREFIX=$(PREFIX)))
+
+# Under sudo there is often no cargo: then what `make build` has built is installed.
+install: $(if $(shell command -v $(CARGO)),build)
+	stage=$$(mktemp -d) && trap 'rm -rf "$$stage"' EXIT && packaging/stage "$$stage/files" \
+		$(call below_prefix,$(LIBDIR)) $(call below_prefix,$(PYTHONDIR)) $(SHIM) target/release/p2pshim $(SIM_LIB) && \
+		packaging/place install "$$stage/files" "$(DESTDIR)$(PREFIX)"
+	echo "p2pshim is installed in $(DESTDIR)$(PREFIX)"
+
+uninstall:
+	packaging/place uninstall "$(DESTDIR)$(PREFIX)"
+
+# Packages run on machines that are older than the one that builds them: all that is in them is linked for the glibc of 2012.
+GLIBC := 2.17
+DIST := target/dist
+DIST_TARGET := x86_64-unknown-linux-gnu
+DIST_BUILD := target/$(DIST_TARGET)/release
+DIST_SIM := $(DIST)/sim/lib
+TOOLS := $(CURDIR)/target/tools/dist
+ZIG := $(TOOLS)/ziglang/zig
+# Caches of the tools, so that they leave nothing elsewhere.
+ZIG_ENV := CARGO_ZIGBUILD_ZIG_PATH=$(ZIG) CARGO_ZIGBUILD_CACHE_DIR=$(CURDIR)/target/tools/cache \
+	ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/target/tools/cache/zig ZIG_LOCAL_CACHE_DIR=$(CURDIR)/target/tools/cache/zig
+# Packages of the same files are the same, byte by byte.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
+
+.PHONY: dist-build
+dist-build:
+	packaging/get-tools dist
+	$(ZIG_ENV) $(TOOLS)/bin/cargo-zigbuild zigbuild --release --target $(DIST_TARGET).$(GLIBC) \
+		-p p2pshim -p p2pshim-cli -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
+	$(ZIG_ENV) $(MAKE) -s --no-print-directory -f sim/link.mk LIB=$(DIST_SIM) ARCHIVES=$(DIST_BUILD) UNWIND=-lunwind \
+		CC="$(ZIG) cc -target x86_64-linux-gnu.$(GLIBC)" shared
+
+# What is laid out for packages, but for where.
+DIST_FILES := $(DIST_BUILD)/libp2pshim.so $(DIST_BUILD)/p2pshim $(DIST_SIM) $(DIST)/THIRD-PARTY
+
+dist: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
+dist: export GLIBC := $(GLIBC)
+dist: dist-build
+	rm -rf $(DIST)/deb $(DIST)/*.whl $(DIST)/*.deb
+	packaging/third-party $(TOOLS)/ziglang/lib/libunwind/LICENSE.TXT >$(DIST)/THIRD-PARTY
+	packaging/stage $(DIST)/stage lib python $(DIST_FILES)
+	packaging/python/make-wheel $(DIST)/stage $(DIST)
+	packaging/stage $(DIST)/deb/usr lib/x86_64-linux-gnu lib/python3/dist-packages $(DIST_FILES)
+	packaging/debian/make-deb $(DIST)/deb $(DIST)
+
+# The packages in clean places, and the C programs under the library that is in them.
+test-dist: dist shim sim c-tests
+	$(CARGO) test --no-fail-fast --test dist
+	P2PSHIM_LIB=$(DIST)/stage/lib/libp2pshim.so.0 $(CARGO) test --no-fail-fast --test c_programs --test exports -- --skip debug_build

@@ -1,0 +1,261 @@
+"""What the library tells, as Python has it, and how p2pshim.h has it: one class a struct.
+
+To add a struct: write its class, with the fields of the struct in their order (but for its size), and a row in FIELDS. The
+test ``test_structs_are_those_of_the_header`` compares both with the header.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from typing import Any, Callable, Dict, NamedTuple, Tuple
+
+
+class Activity(enum.IntEnum):
+    """What the library does with calls."""
+
+    #: Nothing yet: no function was called or looked up. Options can be set.
+    NOT_STARTED = 0
+    #: It sees the calls that reach it.
+    ON = 1
+    #: It only forwards calls: ``P2PSHIM=off``.
+    OFF = 2
+    #: It only forwards calls: the process is a forked child.
+    FORKED = 3
+
+
+class Proof(enum.IntEnum):
+    """What has been found out about the path between two devices."""
+
+    #: Nothing yet: nothing is verified before a pair has copied enough.
+    NONE = 0
+    #: Data arrives, both ways.
+    PASSED = 1
+    #: The driver says that there is no path.
+    NO_PATH = 2
+    #: Data is lost, or copies hang: the pair is vetoed.
+    FAILED = 3
+    #: Data arrives, but later than by way of the host.
+    SLOWER = 4
+
+
+class Route(enum.IntFlag):
+    """How the calls of a runtime or driver reach the library."""
+
+    #: What is linked with it calls p2pshim, which was preloaded, or linked first.
+    LINKED = 1
+    #: Functions that were looked up by name were handed out as p2pshim's.
+    LOOKED_UP = 2
+    #: Linked calls have gone through p2pshim.
+    CALLED = 4
+
+
+class By(enum.IntFlag):
+    """Who has enabled peer access."""
+
+    #: The program, between any contexts of the two devices.
+    PROGRAM = 1
+    #: p2pshim.
+    SHIM = 2
+
+
+class Api(NamedTuple):
+    """An intercepted function."""
+
+    #: The exported name, such as "cudaMemcpyPeer".
+    name: str
+    #: "runtime" or "driver".
+    layer: str
+    #: "traced", "state" (seen, not shown) or "lookup" (hands out functions).
+    kind: str
+    #: The names of its parameters, separated by ", ".
+    parameters: str
+    #: The CUDA version that introduced it: 1000 times the major plus 10 times the minor.
+    since: int
+    #: How often it was called so far in this process; counted of "traced" functions only.
+    calls: int
+    #: How many of these calls were answered with an error.
+    failures: int
+
+
+class Option(NamedTuple):
+    """An environment variable that the library reads."""
+
+    #: Such as "P2PSHIM_LOG".
+    name: str
+    #: The accepted values.
+    values: str
+    #: What holds when it is not set; empty if nothing.
+    default_value: str
+    #: What it does.
+    help: str
+
+
+class Rule(NamedTuple):
+    """A rule about peer calls: what programs get wrong, and what errors mean."""
+
+    #: The stable id, such as "P2P-enable-twice".
+    id: str
+    #: "error", "hazard" (data may be wrong), "performance" or "note".
+    severity: str
+    #: The functions that it is about.
+    functions: str
+    #: What the documentation of CUDA says, and where.
+    documentation: str
+    #: What real hardware does where it is not that; empty if nothing is known.
+    hardware: str
+    #: Why it matters.
+    why: str
+    #: What to do.
+    remedy: str
+    #: The code that the documentation gives for the runtime's functions; 0 for none.
+    runtime_code: int
+    #: The same for the driver's.
+    driver_code: int
+    #: The names of these codes; empty for none.
+    runtime_code_name: str
+    #: The same for the driver's.
+    driver_code_name: str
+    #: How often the rule has spoken in this process so far.
+    times: int
+
+
+class Finding(NamedTuple):
+    """Something that was found wrong with a call."""
+
+    #: The id of the rule, such as "P2P-enable-twice".
+    rule: str
+    #: The function that was called.
+    function: str
+    #: How many findings this process had by then; tells two of them apart.
+    number: int
+    #: What the function answered; 0 too for what is said before a call.
+    result: int
+    #: The thread that called, as the kernel numbers it.
+    thread: int
+
+
+class Pair(NamedTuple):
+    """The successful peer copies of this process from one device to another, counted when they are submitted."""
+
+    #: Copies that went directly from device to device, or stayed in one.
+    direct_copies: int
+    #: Their bytes.
+    direct_bytes: int
+    #: Copies that went through the host.
+    staged_copies: int
+    #: Their bytes.
+    staged_bytes: int
+
+
+class State(NamedTuple):
+    """The library in this process."""
+
+    #: What it does with calls.
+    activity: Activity
+    #: Whether calls are being recorded.
+    recording: bool
+    #: The version of the driver that is loaded, 1000 times the major plus 10 times the minor; 0 for none.
+    driver_version: int
+    #: How many devices the process sees; 0 if there is no driver, or nobody has initialised it yet.
+    device_count: int
+    #: How many calls of functions whose kind is "traced" were seen.
+    calls: int
+    #: How many of them were answered with an error.
+    failures: int
+
+
+class Library(NamedTuple):
+    """A runtime or driver that is loaded."""
+
+    #: Its file.
+    path: str
+    #: "runtime" or "driver".
+    layer: str
+    #: By which routes its calls reach p2pshim.
+    routes: Route
+    #: Which of its calls go past p2pshim, and what to do about it; empty if none do that are known of.
+    bypass: str
+
+
+class PairState(NamedTuple):
+    """A device's access to the memory of another."""
+
+    #: Whether the hardware allows it, as the driver says: 1, 0, or -1 if it does not say.
+    possible: int
+    #: Who has enabled it.
+    enabled_by: By
+    #: Whether ``P2PSHIM_ACCESS`` or ``P2PSHIM_DENY`` hides it from the program.
+    denied: bool
+    #: What is known of the path between the two.
+    proof: Proof
+    #: The same for memory of pools.
+    pool_proof: Proof
+    #: The way of copies between them, as things stand: "direct", "staged" or "same-device".
+    path: str
+    #: Why it is that one; empty if there is nothing to say.
+    reason: str
+
+
+class Trace(NamedTuple):
+    """The trace of this process."""
+
+    #: The file.
+    path: str
+    #: How many calls have found no room in it, and were only counted.
+    dropped: int
+    #: Whether calls are being recorded.
+    recording: bool
+
+
+#: The type in C, and what makes of it what Python gets.
+Field = Tuple[Any, Callable[[Any], Any]]
+
+
+def _text(value: Any) -> str:
+    return (value or b"").decode()
+
+
+TEXT: Field = (ctypes.c_char_p, _text)
+INT: Field = (ctypes.c_int, int)
+YES_NO: Field = (ctypes.c_int, bool)
+COUNT: Field = (ctypes.c_uint64, int)
+
+#: The fields that are no texts.
+FIELDS: Dict[Any, Dict[str, Field]] = {
+    Api: {"since": INT, "calls": COUNT, "failures": COUNT},
+    Option: {},
+    Rule: {"runtime_code": INT, "driver_code": INT, "times": COUNT},
+    Finding: {"number": COUNT, "result": INT, "thread": INT},
+    Pair: dict.fromkeys(Pair._fields, COUNT),
+    State: {
+        "activity": (ctypes.c_int, Activity), "recording": YES_NO, "driver_version": INT, "device_count": INT,
+        "calls": COUNT, "failures": COUNT,
+    },
+    Library: {"routes": (ctypes.c_uint, Route)},
+    PairState: {
+        "possible": INT, "enabled_by": (ctypes.c_uint, By), "denied": YES_NO, "proof": (ctypes.c_int, Proof),
+        "pool_proof": (ctypes.c_int, Proof),
+    },
+    Trace: {"dropped": COUNT, "recording": YES_NO},
+}  # fmt: skip
+
+
+def field(row: Any, name: str) -> Field:
+    """How a field of a class is had."""
+    return FIELDS[row].get(name, TEXT)
+
+
+def noun(row: Any) -> str:
+    """What p2pshim.h calls the struct of a class: ``pair_state`` for PairState."""
+    name: str = row.__name__
+    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+def _struct(row: Any) -> Any:
+    fields = [("size", ctypes.c_size_t), *((name, field(row, name)[0]) for name in row._fields)]
+    return type(f"p2pshim_{noun(row)}_t", (ctypes.Structure,), {"_fields_": fields})
+
+
+#: The structs by class.
+STRUCTS: Dict[Any, Any] = {row: _struct(row) for row in FIELDS}

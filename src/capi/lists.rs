@@ -1,0 +1,301 @@
+//! What the shim has lists of: functions, options, rules; and what it has counted of each.
+
+use std::ffi::{c_char, c_int};
+use std::mem::size_of;
+
+use super::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
+use super::{give, text};
+use crate::api::{Function, Layer, codes};
+use crate::config::Variable;
+use crate::policy::VALIDATE;
+use crate::policy::validate::Rule;
+use crate::record::counters;
+
+/// The sizes of the structs in the first release that had them.
+const API_SIZE_0_1: usize = 48;
+const OPTION_SIZE_0_1: usize = 40;
+const PAIR_SIZE_0_1: usize = 40;
+const RULE_SIZE_0_1: usize = 96;
+
+/// An intercepted function. The texts live as long as the library.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_api_t {
+    /// Set by the caller: sizeof(p2pshim_api_t).
+    pub size: usize,
+    /// The exported name, such as "cudaMemcpyPeer".
+    pub name: *const c_char,
+    /// "runtime", "driver" or "hip".
+    pub layer: *const c_char,
+    /// "traced", "state" (seen, not shown) or "lookup" (hands out functions).
+    pub kind: *const c_char,
+    /// The names of its parameters, separated by ", ".
+    pub parameters: *const c_char,
+    /// The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor.
+    pub since: c_int,
+    /// How often it was called so far in this process; counted of "traced" functions only.
+    pub calls: u64,
+    /// How many of these calls were answered with an error.
+    pub failures: u64,
+}
+
+/// An environment variable that the shim reads. The texts live as long as the library.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_option_t {
+    /// Set by the caller: sizeof(p2pshim_option_t).
+    pub size: usize,
+    /// The variable's name, such as "P2PSHIM_LOG".
+    pub name: *const c_char,
+    /// The accepted values.
+    pub values: *const c_char,
+    /// What holds when it is not set; empty if nothing.
+    pub default_value: *const c_char,
+    /// What it does.
+    pub help: *const c_char,
+}
+
+/// A rule about peer calls: what programs get wrong, and what errors mean. The texts live as long as the library.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_rule_t {
+    /// Set by the caller: sizeof(p2pshim_rule_t).
+    pub size: usize,
+    /// The stable id, such as "P2P-enable-twice".
+    pub id: *const c_char,
+    /// "error" (the call fails, or would if the library looked), "hazard" (data may be wrong), "performance" or "note".
+    pub severity: *const c_char,
+    /// The functions that it is about.
+    pub functions: *const c_char,
+    /// What the documentation of CUDA says, and where.
+    pub documentation: *const c_char,
+    /// What real hardware does where it is not that; empty if nothing is known.
+    pub hardware: *const c_char,
+    /// Why it matters.
+    pub why: *const c_char,
+    /// What to do.
+    pub remedy: *const c_char,
+    /// The code that the documentation gives for the runtime's functions; 0 for none.
+    pub runtime_code: c_int,
+    /// The same for the driver's.
+    pub driver_code: c_int,
+    /// The names of these codes; empty for none.
+    pub runtime_code_name: *const c_char,
+    /// The same for the driver's.
+    pub driver_code_name: *const c_char,
+    /// How often the rule has spoken in this process so far.
+    pub times: u64,
+}
+
+/// The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_pair_t {
+    /// Set by the caller: sizeof(p2pshim_pair_t).
+    pub size: usize,
+    /// Copies that went directly from device to device, or stayed in one.
+    pub direct_copies: u64,
+    /// Their bytes.
+    pub direct_bytes: u64,
+    /// Copies that went through the host.
+    pub staged_copies: u64,
+    /// Their bytes.
+    pub staged_bytes: u64,
+}
+
+/// How many functions the shim intercepts.
+///
+/// Thread-safety: any thread, at any time, in signal handlers too.
+///
+/// @return The number of indexes that p2pshim_api_get() takes.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_api_count() -> usize {
+    Function::ALL.len()
+}
+
+/// Describes an intercepted function, and tells how often it was called.
+///
+/// Thread-safety: any thread, at any time.
+///
+/// @param index Which one: below p2pshim_api_count().
+/// @param api Where to write; its size is set.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `api` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
+/// no such function: then nothing is written.
+///
+/// # Safety
+/// `api` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) -> p2pshim_status_t {
+    let Some(&function) = Function::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+    let [calls, failures] = counters::calls(function);
+    let described = p2pshim_api_t {
+        size: size_of::<p2pshim_api_t>(),
+        name: function.c_name().as_ptr(),
+        layer: text(function.layer().c_name()),
+        kind: text(function.kind().c_name()),
+        parameters: text(function.c_arguments()),
+        since: function.since(),
+        calls,
+        failures,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, api, API_SIZE_0_1) }
+}
+
+/// How many options the shim has.
+///
+/// Thread-safety: any thread, at any time, in signal handlers too.
+///
+/// @return The number of indexes that p2pshim_option_get() takes.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_option_count() -> usize {
+    Variable::ALL.len()
+}
+
+/// Describes an option. p2pshim_option_value() tells its value, p2pshim_option_set() sets it.
+///
+/// Thread-safety: any thread, at any time.
+///
+/// @param index Which one: below p2pshim_option_count().
+/// @param option Where to write; its size is set.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `option` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there
+/// is no such option: then nothing is written.
+///
+/// # Safety
+/// `option` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_option_t) -> p2pshim_status_t {
+    let Some(&variable) = Variable::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+    let described = p2pshim_option_t {
+        size: size_of::<p2pshim_option_t>(),
+        name: text(variable.c_name()),
+        values: text(variable.c_values()),
+        default_value: text(variable.c_default()),
+        help: text(variable.c_help()),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, option, OPTION_SIZE_0_1) }
+}
+
+/// How many rules there are.
+///
+/// Thread-safety: any thread, at any time, in signal handlers too.
+///
+/// @return The number of indexes that p2pshim_rule_get() takes.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_rule_count() -> usize {
+    Rule::ALL.len()
+}
+
+/// Describes a rule, and tells how often it has spoken.
+///
+/// Thread-safety: any thread, at any time.
+///
+/// @param index Which one: below p2pshim_rule_count().
+/// @param rule Where to write; its size is set.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `rule` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
+/// no such rule: then nothing is written.
+///
+/// # Safety
+/// `rule` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_t) -> p2pshim_status_t {
+    let Some(&found) = Rule::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+    let said = found.text();
+    let name = |layer| text(found.code(layer).and_then(|code| codes::c_name(layer, code)).unwrap_or("\0"));
+    let described = p2pshim_rule_t {
+        size: size_of::<p2pshim_rule_t>(),
+        id: text(said.id),
+        severity: text(said.severity.c_name()),
+        functions: text(said.functions),
+        documentation: text(said.documentation),
+        hardware: text(said.hardware),
+        why: text(said.why),
+        remedy: text(said.remedy),
+        runtime_code: said.code(Layer::Runtime).0,
+        driver_code: said.code(Layer::Driver).0,
+        runtime_code_name: name(Layer::Runtime),
+        driver_code_name: name(Layer::Driver),
+        times: VALIDATE.times(found),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, rule, RULE_SIZE_0_1) }
+}
+
+/// Tells what has been copied from a device to another so far. What other threads copy meanwhile may be counted or not.
+///
+/// Thread-safety: any thread, at any time.
+///
+/// @param src_device The ordinal of the device that bytes came from.
+/// @param dst_device The ordinal of the device that they went to.
+/// @param pair Where to write; its size is set.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
+/// that are negative or above 31, which are not counted: then nothing is written.
+///
+/// # Safety
+/// `pair` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_pair_get(
+    src_device: c_int,
+    dst_device: c_int,
+    pair: *mut p2pshim_pair_t,
+) -> p2pshim_status_t {
+    let ordinals = usize::try_from(src_device).ok().zip(usize::try_from(dst_device).ok());
+    let Some(sums) = ordinals.and_then(|(src, dst)| counters::sums(src, dst)) else { return P2PSHIM_OUT_OF_RANGE };
+    let described = p2pshim_pair_t {
+        size: size_of::<p2pshim_pair_t>(),
+        direct_copies: sums.direct.copies,
+        direct_bytes: sums.direct.bytes,
+        staged_copies: sums.staged.copies,
+        staged_bytes: sums.staged.bytes,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, pair, PAIR_SIZE_0_1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::p2pshim_status_t::{P2PSHIM_INVALID_ARGUMENT, P2PSHIM_OK};
+    use super::*;
+    use std::ffi::CStr;
+
+    fn blank() -> p2pshim_api_t {
+        let null = std::ptr::null();
+        p2pshim_api_t {
+            size: size_of::<p2pshim_api_t>(),
+            name: null,
+            layer: null,
+            kind: null,
+            parameters: null,
+            since: 0,
+            calls: 0,
+            failures: 0,
+        }
+    }
+
+    #[test]
+    fn api_get_every_index_is_described() {
+        for index in 0..p2pshim_api_count() {
+            let mut api = blank();
+            // SAFETY: `api` has the size that it says.
+            assert_eq!(unsafe { p2pshim_api_get(index, &mut api) }, P2PSHIM_OK);
+            for text in [api.name, api.layer, api.kind, api.parameters] {
+                // SAFETY: the texts are C strings.
+                assert!(!unsafe { CStr::from_ptr(text) }.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn api_get_bad_arguments_nothing_is_written() {
+        let mut api = blank();
+        // SAFETY: NULL is allowed, and `api` has at least the size that it says.
+        unsafe {
+            assert_eq!(p2pshim_api_get(0, std::ptr::null_mut()), P2PSHIM_INVALID_ARGUMENT);
+            assert_eq!(p2pshim_api_get(p2pshim_api_count(), &mut api), P2PSHIM_OUT_OF_RANGE);
+            api.size = API_SIZE_0_1 - 1;
+            assert_eq!(p2pshim_api_get(0, &mut api), P2PSHIM_INVALID_ARGUMENT);
+        }
+        assert!(api.name.is_null());
+    }
+}

@@ -1,0 +1,79 @@
+//! Options, got and set while the program runs.
+
+use std::ffi::{OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+
+use super::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_UNKNOWN_NAME};
+use super::{given, put};
+use crate::config::Variable;
+use crate::entry::control;
+
+/// # Safety
+/// `name` is NULL or a C string.
+unsafe fn named(name: *const c_char) -> Result<Variable, p2pshim_status_t> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { given(name) }.ok_or(P2PSHIM_INVALID_ARGUMENT)?;
+    name.to_str().ok().and_then(Variable::named).ok_or(P2PSHIM_UNKNOWN_NAME)
+}
+
+/// Sets an option.
+///
+/// Before the first intercepted call it is as if the environment had had this value, which it goes before. After that
+/// P2PSHIM_ACCESS (between auto and app), P2PSHIM_PROBE, P2PSHIM_POOLS, P2PSHIM_CAPTURE, P2PSHIM_VALIDATE, P2PSHIM_LOG,
+/// P2PSHIM_GPU_TIMING and P2PSHIM_SUMMARY can still change, for calls that begin after the function has returned, and
+/// P2PSHIM_TRACE_LIMIT until there is a trace. What a trace needs else, p2pshim_trace_start() does.
+///
+/// Thread-safety: any thread, also in a listener; not in signal handlers. Of two threads that set the same option one is last.
+///
+/// @param name The option's name, such as "P2PSHIM_VALIDATE".
+/// @param value One of its values; NULL or "" for the default.
+/// @return P2PSHIM_OK, also if it has that value already; P2PSHIM_INVALID_ARGUMENT if `name` is NULL, P2PSHIM_UNKNOWN_NAME,
+/// P2PSHIM_INVALID_VALUE, P2PSHIM_TOO_LATE, P2PSHIM_INACTIVE or P2PSHIM_INTERNAL_ERROR: then nothing has changed.
+///
+/// # Safety
+/// `name` and `value` are NULL or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_option_set(name: *const c_char, value: *const c_char) -> p2pshim_status_t {
+    // SAFETY: the caller's promise.
+    let option = match unsafe { named(name) } {
+        Ok(option) => option,
+        Err(status) => return status,
+    };
+    // SAFETY: the caller's promise.
+    let value = unsafe { given(value) }.unwrap_or_default();
+    control::set_option(option, OsStr::from_bytes(value.to_bytes())).into()
+}
+
+/// Tells the value of an option: that which holds, or before the first intercepted call that which is going to, as far as
+/// the environment says so by now. An option that was given a value that it does not have has its default.
+///
+/// Thread-safety: any thread, also in a listener; not in signal handlers, and not, before the first intercepted call, while
+/// another thread changes the environment.
+///
+/// @param name The option's name, such as "P2PSHIM_VALIDATE".
+/// @param value Where to write the text, with a terminating NUL; may be NULL if `size` is 0.
+/// @param size How many bytes there is room for.
+/// @param length Where to write how long the text is, without the NUL; may be NULL.
+/// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_INVALID_ARGUMENT if `name`, or `value` where there
+/// is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INTERNAL_ERROR.
+///
+/// # Safety
+/// `name` is NULL or a C string, `value` NULL or a place of `size` bytes, `length` NULL or a place for one number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_option_value(
+    name: *const c_char,
+    value: *mut c_char,
+    size: usize,
+    length: *mut usize,
+) -> p2pshim_status_t {
+    // SAFETY: the caller's promise.
+    let option = match unsafe { named(name) } {
+        Ok(option) => option,
+        Err(status) => return status,
+    };
+    match control::option_value(option) {
+        // SAFETY: the caller's promise.
+        Ok(text) => unsafe { put(text.as_bytes(), value, size, length) },
+        Err(failure) => Err(failure).into(),
+    }
+}

@@ -1,0 +1,273 @@
+//! Is the shim active, what does it reach, and what is known of two devices?
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::mem::size_of;
+
+use super::event::path_texts;
+use super::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
+use super::{give, kept, text};
+use crate::api::Function;
+use crate::entry::control::{self, Activity};
+use crate::os;
+use crate::policy::access::Proven;
+use crate::policy::{ACCESS, Driver};
+use crate::real::driver::{self, RealDriver};
+use crate::record::counters;
+
+const STATE_SIZE_0_1: usize = 40;
+const LIBRARY_SIZE_0_1: usize = 40;
+const PAIR_STATE_SIZE_0_1: usize = 48;
+
+/// What the shim does with calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum p2pshim_activity_t {
+    /// Nothing yet: no function was called or looked up. Options can be set.
+    P2PSHIM_ACTIVITY_NOT_STARTED = 0,
+    /// It sees the calls that reach it; p2pshim_library_get() tells which do.
+    P2PSHIM_ACTIVITY_ON = 1,
+    /// It only forwards calls: P2PSHIM=off.
+    P2PSHIM_ACTIVITY_OFF = 2,
+    /// It only forwards calls: the process is a forked child.
+    P2PSHIM_ACTIVITY_FORKED = 3,
+}
+
+/// The shim in this process.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_state_t {
+    /// Set by the caller: sizeof(p2pshim_state_t).
+    pub size: usize,
+    /// What it does with calls.
+    pub activity: p2pshim_activity_t,
+    /// Whether calls are being recorded: 1 or 0.
+    pub recording: c_int,
+    /// The version of the driver that is loaded, 1000 times the major plus 10 times the minor; 0 for none.
+    pub driver_version: c_int,
+    /// How many devices the process sees; 0 if there is no driver, or nobody has initialised it yet.
+    pub device_count: c_int,
+    /// How many calls of functions whose kind is "traced" were seen.
+    pub calls: u64,
+    /// How many of them were answered with an error.
+    pub failures: u64,
+}
+
+/// What is linked with the library calls the shim: it was preloaded, or linked first.
+pub const P2PSHIM_ROUTE_LINKED: c_uint = 1;
+/// Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were handed out as the shim's.
+pub const P2PSHIM_ROUTE_LOOKED_UP: c_uint = 2;
+/// Linked calls have gone through the shim to the library.
+pub const P2PSHIM_ROUTE_CALLED: c_uint = 4;
+
+/// A library that has intercepted functions: a runtime or a driver. The texts live as long as the shim.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_library_t {
+    /// Set by the caller: sizeof(p2pshim_library_t).
+    pub size: usize,
+    /// Its file.
+    pub path: *const c_char,
+    /// "runtime", "driver" or "hip".
+    pub layer: *const c_char,
+    /// By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up.
+    pub routes: c_uint,
+    /// Which of its calls go past the shim, and what to do about it; empty if none do that are known of.
+    pub bypass: *const c_char,
+}
+
+/// What has been found out about the path between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum p2pshim_proof_t {
+    /// Nothing yet: nothing is verified before a pair has copied enough.
+    P2PSHIM_PROOF_NONE = 0,
+    /// Data arrives, both ways.
+    P2PSHIM_PROOF_PASSED = 1,
+    /// The driver says that there is no path.
+    P2PSHIM_PROOF_NO_PATH = 2,
+    /// Data is lost, or copies hang: the pair is vetoed.
+    P2PSHIM_PROOF_FAILED = 3,
+    /// Data arrives, but later than by way of the host.
+    P2PSHIM_PROOF_SLOWER = 4,
+}
+
+/// The program has enabled the access, between any contexts of the two devices.
+pub const P2PSHIM_BY_PROGRAM: c_uint = 1;
+/// The shim has.
+pub const P2PSHIM_BY_SHIM: c_uint = 2;
+
+/// A device's access to the memory of another. The texts live as long as the library.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct p2pshim_pair_state_t {
+    /// Set by the caller: sizeof(p2pshim_pair_state_t).
+    pub size: usize,
+    /// Whether the hardware allows it, as the driver says: 1, 0, or -1 if it does not say.
+    pub possible: c_int,
+    /// Who has enabled it: P2PSHIM_BY_PROGRAM, P2PSHIM_BY_SHIM, both added up, or 0.
+    pub enabled_by: c_uint,
+    /// Whether P2PSHIM_ACCESS or P2PSHIM_DENY hides it from the program: 1 or 0.
+    pub denied: c_int,
+    /// What is known of the path between the two.
+    pub proof: p2pshim_proof_t,
+    /// The same for memory of pools.
+    pub pool_proof: p2pshim_proof_t,
+    /// The way of copies between them, as things stand: "direct", "staged" or "same-device". Of memory that cudaMalloc or
+    /// cuMemAlloc gave; pools and mapped memory have rights of their own.
+    pub path: *const c_char,
+    /// Why it is that one, such as "vetoed: lost data, or hung, when verified"; empty if there is nothing to say.
+    pub reason: *const c_char,
+}
+
+/// Tells whether the shim is active, and what it has seen.
+///
+/// Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver that is loaded for its version
+/// and its devices, which waits for nothing.
+///
+/// @param state Where to write; its size is set.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small: then nothing is written.
+///
+/// # Safety
+/// `state` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2pshim_status_t {
+    let sums = Function::ALL.iter().map(|&function| counters::calls(function));
+    let [calls, failures] = sums.fold([0; 2], |[calls, failures], [more, failed]| [calls + more, failures + failed]);
+    let (driver_version, device_count) =
+        control::quietly(|| (driver::version().unwrap_or(0), RealDriver.device_count()));
+    let described = p2pshim_state_t {
+        size: size_of::<p2pshim_state_t>(),
+        activity: match control::activity() {
+            Activity::Unstarted => p2pshim_activity_t::P2PSHIM_ACTIVITY_NOT_STARTED,
+            Activity::On => p2pshim_activity_t::P2PSHIM_ACTIVITY_ON,
+            Activity::Off => p2pshim_activity_t::P2PSHIM_ACTIVITY_OFF,
+            Activity::Child => p2pshim_activity_t::P2PSHIM_ACTIVITY_FORKED,
+        },
+        recording: control::is_recording().into(),
+        driver_version,
+        device_count,
+        calls,
+        failures,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, state, STATE_SIZE_0_1) }
+}
+
+/// How many runtimes and drivers are loaded now. A runtime that is linked statically is none: its calls are seen where they
+/// reach the driver.
+///
+/// Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
+///
+/// @return The number of indexes that p2pshim_library_get() takes, until the program loads or unloads one.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_library_count() -> usize {
+    control::libraries().len()
+}
+
+/// Describes a runtime or driver that is loaded: by which routes its calls reach the shim, and what goes past it.
+///
+/// Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
+///
+/// @param index Which one: below p2pshim_library_count(), in the order of layers and then of loading.
+/// @param library Where to write; its size is set.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `library` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
+/// no such library (any more): then nothing is written.
+///
+/// # Safety
+/// `library` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_library_get(index: usize, library: *mut p2pshim_library_t) -> p2pshim_status_t {
+    let mut libraries = control::libraries();
+    if index >= libraries.len() {
+        return P2PSHIM_OUT_OF_RANGE;
+    }
+    let found = libraries.swap_remove(index);
+    let bits = [
+        (found.is_shadowed, P2PSHIM_ROUTE_LINKED),
+        (found.is_looked_up, P2PSHIM_ROUTE_LOOKED_UP),
+        (found.is_called, P2PSHIM_ROUTE_CALLED),
+    ];
+    let described = p2pshim_library_t {
+        size: size_of::<p2pshim_library_t>(),
+        layer: text(found.layer.c_name()),
+        routes: bits.into_iter().filter(|&(is_one, _)| is_one).map(|(_, bit)| bit).sum(),
+        bypass: text(bypass(&found)),
+        path: kept(found.object.path),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, library, LIBRARY_SIZE_0_1) }
+}
+
+/// Which of a library's calls go past the shim.
+fn bypass(library: &control::Library) -> &'static str {
+    match control::activity() {
+        Activity::Off => return "all calls: P2PSHIM=off\0",
+        Activity::Child => {
+            return "all calls: the process is a forked child, and has to begin a new program to be seen\0";
+        }
+        Activity::Unstarted | Activity::On => {}
+    }
+    if library.is_shadowed {
+        return "\0";
+    }
+    "calls of what is linked with it, or has looked its functions up: the shim does not come first; start the program with \
+     LD_PRELOAD, or link the shim before it\0"
+}
+
+/// Tells what is known of a device's access to the memory of another: whether it is possible, who has enabled it, whether it
+/// is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first.
+///
+/// Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver whether access is possible, which waits
+/// for nothing.
+///
+/// @param device The ordinal of the device that accesses.
+/// @param peer The ordinal of the device whose memory it is.
+/// @param state Where to write; its size is set.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
+/// that are negative or above 63: then nothing is written.
+///
+/// # Safety
+/// `state` is NULL or points to a struct of the size that its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_pair_state_get(
+    device: c_int,
+    peer: c_int,
+    state: *mut p2pshim_pair_state_t,
+) -> p2pshim_status_t {
+    /// Ordinals that the shim tells apart.
+    const DEVICES: u8 = 64;
+    let ordinal = |ordinal: c_int| u8::try_from(ordinal).ok().filter(|&ordinal| ordinal < DEVICES);
+    let (Some(one), Some(other)) = (ordinal(device), ordinal(peer)) else { return P2PSHIM_OUT_OF_RANGE };
+    let possible = match control::quietly(|| Some(RealDriver.can_access(device, peer))) {
+        _ if one == other => 1,
+        Some(Ok(can)) => can.into(),
+        Some(Err(_)) | None => -1,
+    };
+    let known = os::undisturbed(|| ACCESS.pair_state(one, other));
+    let [path, reason] = path_texts(Some(known.path));
+    let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim, P2PSHIM_BY_SHIM)];
+    let described = p2pshim_pair_state_t {
+        size: size_of::<p2pshim_pair_state_t>(),
+        possible,
+        enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
+        denied: known.is_denied.into(),
+        proof: known.proven.into(),
+        pool_proof: known.pool_proven.into(),
+        path,
+        reason,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }
+}
+
+impl From<Proven> for p2pshim_proof_t {
+    fn from(proven: Proven) -> Self {
+        match proven {
+            Proven::No => Self::P2PSHIM_PROOF_NONE,
+            Proven::Passed => Self::P2PSHIM_PROOF_PASSED,
+            Proven::NoPath => Self::P2PSHIM_PROOF_NO_PATH,
+            Proven::Failed => Self::P2PSHIM_PROOF_FAILED,
+            Proven::Slower => Self::P2PSHIM_PROOF_SLOWER,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The C interface, called by C programs that are built with the sanitizers: linked, preloaded and opened at run time; on
+//! simulated GPUs and without a driver. c-tests/capi/ has what is called and what must come of it.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use p2pshim_trace::{NoteKind, State, Trace};
+use support::{Outcome, Program, scratch, shim};
+
+/// How a program comes by the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Linked,
+    Preloaded,
+    Opened,
+}
+
+use Way::{Linked, Opened, Preloaded};
+
+const WAYS: [Way; 3] = [Linked, Preloaded, Opened];
+
+/// Where the dynamic linker finds the library by its soname.
+fn beside_the_shim() -> String {
+    let folder = shim().parent().unwrap().strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_owned();
+    folder.to_str().unwrap().to_owned()
+}
+
+/// Runs a task of c-tests/capi/main.c, which must succeed; the second path is the folder that it may write to.
+fn run(task: &str, way: Way, has_gpus: bool, env: &[(&str, &str)]) -> (Outcome, PathBuf) {
+    let name = if way == Linked { "capi-linked" } else { "capi-found" };
+    let folder = scratch("capi");
+    let program =
+        Program::new(support::path(&format!("target/c-tests/{name}"))).arg(task).arg(folder.to_string_lossy());
+    let program = program.libraries(&beside_the_shim());
+    let program = if has_gpus { program.libraries("target/sim/lib") } else { program };
+    // Memory that lives as long as the process is no leak; that of the simulated GPUs is not ours.
+    let program = program.env("ASAN_OPTIONS", "detect_leaks=0").findings_apart();
+    let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
+    let program = if way == Opened { program.env("SHIM", shim().to_string_lossy()) } else { program };
+    let outcome = if way == Preloaded { program.preloaded() } else { program.plain() };
+    assert_eq!(
+        (outcome.status.as_str(), outcome.stdout.as_str()),
+        ("exit status: 0", "done\n"),
+        "{task}, {way:?}, {has_gpus}: {:#?}",
+        outcome.lines
+    );
+    (outcome, folder)
+}
+
+fn everywhere(task: &str, env: &[(&str, &str)]) {
+    for way in WAYS {
+        for has_gpus in [true, false] {
+            let (_, folder) = run(task, way, has_gpus, env);
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+#[test]
+fn functions_of_the_header_are_all_called_by_the_c_tests() {
+    let files = fs::read_dir(support::path("c-tests/capi")).unwrap().map(|entry| entry.unwrap().path());
+    let sources: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
+    let functions = support::capi_functions();
+    let is_called = |name: &&String| sources.contains(&format!("API({})(", name.strip_prefix("p2pshim_").unwrap()));
+    let missing: Vec<&String> = functions.iter().filter(|name| !is_called(name)).collect();
+    assert!(missing.is_empty(), "no test in c-tests/capi calls {missing:?}");
+    assert!(functions.len() > 25, "{functions:?}");
+}
+
+#[test]
+fn lists_are_whole_and_bad_arguments_are_answered() {
+    everywhere("lists", &[]);
+}
+
+#[test]
+fn options_change_before_and_after_the_first_call() {
+    let env = [("P2PSHIM_VALIDATE", "off"), ("P2PSHIM_PROBE", "nonsense"), ("P2PSHIM_LOG", "error")];
+    everywhere("settings", &env);
+    let (outcome, _) = run("settings", Linked, true, &env);
+    // Of three calls the log was to show the second.
+    let shown: Vec<_> = outcome.shim.iter().filter(|line| line.contains("cuMemcpyPeer(")).collect();
+    assert!(shown.len() == 1 && shown[0].contains("ByteCount=102"), "{:#?}", outcome.shim);
+}
+
+#[test]
+fn state_says_what_is_reached_and_known() {
+    everywhere("state", &[]);
+    everywhere("denied", &[]);
+    everywhere("vetoed", &[("P2PSIM_FAULT", "drop:0-1")]);
+}
+
+#[test]
+fn forked_child_and_off_are_told_and_nothing_is_changed() {
+    everywhere("forked", &[]);
+    everywhere("off", &[]);
+}
+
+/// The file that a program has left in a folder.
+fn trace_in(folder: &Path) -> Trace {
+    let files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    Trace::open(&files[0]).unwrap()
+}
+
+#[test]
+fn trace_holds_what_happened_between_start_and_stop() {
+    for way in WAYS {
+        for has_gpus in [true, false] {
+            let (_, folder) = run("trace", way, has_gpus, &[]);
+            let trace = trace_in(&folder);
+            assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
+            let mut sizes = Vec::new();
+            let mut buffer = Vec::new();
+            for block in 0..trace.blocks() {
+                let block = trace.block(block, &mut buffer).unwrap().unwrap();
+                sizes.extend(block.calls().filter(|call| call.state == State::Done).map(|call| call.bytes));
+            }
+            assert_eq!(sizes, if has_gpus { vec![202, 204] } else { vec![] }, "{way:?}");
+            let marks: Vec<_> = trace.notes_of(NoteKind::Mark).map(|note| note.string(0).to_owned()).collect();
+            assert_eq!(marks, ["epoch 1".to_owned(), "m".repeat(4096), String::new()]);
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+}
+
+#[test]
+fn listeners_hear_of_each_call_and_may_call_anything() {
+    everywhere("events", &[]);
+    everywhere("runtime_events", &[]);
+    everywhere("leaves", &[]);
+    // They hear of calls that are recorded and shown as well.
+    let folder = scratch("traces");
+    let env = [("P2PSHIM_LOG", "trace"), ("P2PSHIM_TRACE", folder.to_str().unwrap())];
+    for task in ["events", "runtime_events", "leaves"] {
+        run(task, Preloaded, true, &env);
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn wrapper_for_cpp_has_scopes_exceptions_and_listeners() {
+    for has_gpus in [true, false] {
+        let folder = scratch("capi");
+        let program = Program::new(support::path("target/c-tests/capi-wrapper")).arg(folder.to_string_lossy());
+        let program = program.libraries(&beside_the_shim()).env("ASAN_OPTIONS", "detect_leaks=0");
+        let outcome = if has_gpus { program.libraries("target/sim/lib").plain() } else { program.plain() };
+        assert_eq!(
+            (outcome.status.as_str(), outcome.stdout.as_str()),
+            ("exit status: 0", "done\n"),
+            "{:#?}",
+            outcome.lines
+        );
+        assert!(trace_in(&folder).notes_of(NoteKind::Mark).any(|note| note.string(0) == "inside"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn last_finding_is_that_of_the_last_call() {
+    everywhere("findings", &[]);
+}
+
+#[test]
+fn copies_take_the_best_path_and_arrive() {
+    everywhere("copies", &[]);
+    // Documented errors and nothing else is refused.
+    run("copies", Linked, true, &[("P2PSHIM_VALIDATE", "strict")]);
+}
+
+#[test]
+fn threads_eight_call_everything_at_once() {
+    for way in WAYS {
+        for has_gpus in [true, false] {
+            let (_, folder) = run("threads", way, has_gpus, &[("P2PSHIM_LOG", "off")]);
+            let trace = trace_in(&folder);
+            assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
+            assert!(trace.notes_of(NoteKind::Mark).count() > 100);
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+}
