@@ -39,6 +39,7 @@ test-gpu: gpu-bundle
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --test dist -- -D warnings
 
 check: lint test
 
