@@ -36,14 +36,17 @@ test: shim sim c-tests
 test-gpu: gpu-bundle
 	target/gpu-bundle/run.sh
 
+# Documentation twice: as users of the packages see it, and with all that is written for those who read the code.
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --test dist -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace --document-private-items
 
 check: lint test
 
-# Writes include/p2pshim.h, docs/INTERCEPTED.md, docs/MESSAGES.md and docs/CONFORMANCE.md anew.
+# Writes include/p2pshim.h and docs/INTERCEPTED.md, OPTIONS.md, MESSAGES.md and CONFORMANCE.md anew.
 header: shim
 	P2PSHIM_UPDATE=1 $(CARGO) test -q --test generated
 

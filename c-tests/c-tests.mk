@@ -4,6 +4,7 @@
 # Shared flavours link with NVIDIA's own library: at run time LD_LIBRARY_PATH decides whether GPUs are real or simulated.
 C_TESTS := target/c-tests
 NVIDIA := target/nvidia
+AMD := target/amd
 SIM_LIB ?= target/sim/lib
 
 C_TESTS_FLAGS := -Wall -Wextra -Werror -O1 -g -Ic-tests
@@ -14,45 +15,54 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 # Programs of the runtime API: in every flavour.
 C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
   exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
-  sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool
+  sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
+  hip_for_nvidia
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
-C_PLAIN_CASES := dlopen_local lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
+C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread longjmp_out signal_between thrown_through
 # Programs of the driver API alone, found by an adversary.
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
   context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture
+# Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
+C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
+  hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
+  $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
 C_PROGRAMS += $(C_CAPI_PROGRAMS)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
 .PHONY: c-tests
-c-tests: $(C_PROGRAMS) $(C_LIBRARIES)
+c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp
 
 $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 	c-tests/fetch-nvidia
 
+# Only run, not linked with: the simulated ones have the same symbols.
+$(AMD)/stamp: c-tests/fetch-amd c-tests/amd.txt
+	c-tests/fetch-amd
+
 # These are the simulator's business: ask for them, and link again only if they changed.
-$(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1): | sim ;
+$(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;
 
 C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
 $(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 
-vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu
+vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu c-tests/hip
 vpath %.cpp c-tests/cases
 
 CU11 := -isystem $(NVIDIA)/cu11/include
@@ -84,6 +94,16 @@ $(C_TESTS)/%-nvidia12: %.c
 	$(C_TESTS_CC) $(CU12) $< $(NVIDIA)/cu12/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
 $(C_TESTS)/%-nvidia13: %.c
 	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
+
+$(foreach case,hip_dlopened hip_opened,$(addprefix $(C_TESTS)/$(case)-,5 6 7)): HIP_UNLINKED := yes
+$(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_FLAGS := $(CU12)
+$(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_BESIDE := $(CUDART12)
+$(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-5)): $(C_TESTS)/%-5: %.c $(SIM_LIB)/libamdhip64.so.5 $(wildcard c-tests/hip/*.h)
+	$(C_TESTS_CC) -DHIP_MAJOR=5 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.5) $(HIP_BESIDE) -lpthread -ldl -o $@
+$(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-6)): $(C_TESTS)/%-6: %.c $(SIM_LIB)/libamdhip64.so.6 $(wildcard c-tests/hip/*.h)
+	$(C_TESTS_CC) -DHIP_MAJOR=6 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.6) $(HIP_BESIDE) -lpthread -ldl -o $@
+$(addprefix $(C_TESTS)/,$(C_HIP_CASES:%=%-7)): $(C_TESTS)/%-7: %.c $(SIM_LIB)/libamdhip64.so.7 $(wildcard c-tests/hip/*.h)
+	$(C_TESTS_CC) -DHIP_MAJOR=7 $(HIP_FLAGS) $< $(if $(HIP_UNLINKED),,$(SIM_LIB)/libamdhip64.so.7) $(HIP_BESIDE) -lpthread -ldl -o $@
 
 $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES)): $(C_TESTS)/%: %.c
 	$(C_TESTS_CC) $(CU12) $< -ldl $(BESIDE) -o $@
@@ -137,6 +157,10 @@ $(C_TESTS)/libenables_unseen.so: enables_unseen.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/libaudit.so: audit.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
+$(C_TESTS)/libinjection.so: injection.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -lpthread -o $@
 $(C_TESTS)/reusing-driver/libcuda.so.1: reusing_driver.c

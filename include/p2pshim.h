@@ -256,7 +256,7 @@ typedef struct {
    */
   const char *function;
   /**
-   * "runtime" or "driver".
+   * "runtime", "driver" or "hip".
    */
   const char *layer;
   /**
@@ -374,7 +374,7 @@ typedef struct {
    */
   const char *name;
   /**
-   * "runtime" or "driver".
+   * "runtime", "driver" or "hip".
    */
   const char *layer;
   /**
@@ -386,7 +386,7 @@ typedef struct {
    */
   const char *parameters;
   /**
-   * The CUDA version that introduced it: 1000 times the major plus 10 times the minor.
+   * The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor.
    */
   int since;
   /**
@@ -556,7 +556,7 @@ typedef struct {
    */
   const char *path;
   /**
-   * "runtime" or "driver".
+   * "runtime", "driver" or "hip".
    */
   const char *layer;
   /**

@@ -25,19 +25,22 @@
 #include <stdexcept>
 #endif
 
+/** What of p2pshim.h is easier with destructors, exceptions and standard types. */
 namespace p2pshim {
 
 #ifndef P2PSHIM_NO_EXCEPTIONS
 /** What a function has answered that is not P2PSHIM_OK. */
 class error : public std::runtime_error {
 public:
-    /** With the words of p2pshim_status_text(). */
+    /** With the words of p2pshim_status_text().
+     * @param status What a function has answered. */
     explicit error(p2pshim_status_t status)
         : std::runtime_error(std::string(p2pshim_status_name(status)) + ": " + p2pshim_status_text(status)), status_(status)
     {
     }
 
-    /** The status. */
+    /** The status.
+     * @return What the function has answered. */
     p2pshim_status_t status() const noexcept { return status_; }
 
 private:
@@ -45,7 +48,9 @@ private:
 };
 #endif
 
-/** Throws p2pshim::error unless the status is P2PSHIM_OK; without exceptions it answers the status. */
+/** Throws p2pshim::error unless the status is P2PSHIM_OK.
+ * @param status What a function has answered.
+ * @return The status. */
 inline p2pshim_status_t check(p2pshim_status_t status)
 {
 #ifndef P2PSHIM_NO_EXCEPTIONS
@@ -55,7 +60,9 @@ inline p2pshim_status_t check(p2pshim_status_t status)
     return status;
 }
 
-/** A struct of p2pshim.h with its size set and all else zero. */
+/** Makes a struct of p2pshim.h.
+ * @tparam T Its type.
+ * @return One with its size set and all else zero. */
 template <typename T> T sized()
 {
     T blank = T();
@@ -63,7 +70,10 @@ template <typename T> T sized()
     return blank;
 }
 
-/** What is known of a device's access to the memory of another: p2pshim_pair_state_get(). */
+/** What is known of a device's access to the memory of another: p2pshim_pair_state_get().
+ * @param device The ordinal of the device that accesses.
+ * @param peer The ordinal of the device whose memory it is.
+ * @return The state. */
 inline p2pshim_pair_state_t pair_state(int device, int peer)
 {
     p2pshim_pair_state_t state = sized<p2pshim_pair_state_t>();
@@ -71,7 +81,10 @@ inline p2pshim_pair_state_t pair_state(int device, int peer)
     return state;
 }
 
-/** What has been copied from a device to another: p2pshim_pair_get(). */
+/** What has been copied from a device to another: p2pshim_pair_get().
+ * @param src_device The ordinal of the device that bytes came from.
+ * @param dst_device The ordinal of the device that they went to.
+ * @return The counters. */
 inline p2pshim_pair_t copies(int src_device, int dst_device)
 {
     p2pshim_pair_t counted = sized<p2pshim_pair_t>();
@@ -79,7 +92,8 @@ inline p2pshim_pair_t copies(int src_device, int dst_device)
     return counted;
 }
 
-/** The shim in this process: p2pshim_state_get(). */
+/** The shim in this process: p2pshim_state_get().
+ * @return The state. */
 inline p2pshim_state_t state()
 {
     p2pshim_state_t now = sized<p2pshim_state_t>();
@@ -87,7 +101,8 @@ inline p2pshim_state_t state()
     return now;
 }
 
-/** The runtimes and drivers that are loaded: p2pshim_library_get(). */
+/** The runtimes and drivers that are loaded: p2pshim_library_get().
+ * @return All of them. */
 inline std::vector<p2pshim_library_t> libraries()
 {
     std::vector<p2pshim_library_t> all;
@@ -98,7 +113,9 @@ inline std::vector<p2pshim_library_t> libraries()
     return all;
 }
 
-/** The value of an option: p2pshim_option_value(). */
+/** The value of an option: p2pshim_option_value().
+ * @param name The option's name.
+ * @return The value. */
 inline std::string option(const std::string &name)
 {
     size_t length = 0;
@@ -116,7 +133,10 @@ inline std::string option(const std::string &name)
     return value;
 }
 
-/** Sets an option: p2pshim_option_set(). */
+/** Sets an option: p2pshim_option_set().
+ * @param name The option's name.
+ * @param value The value; "" for the default.
+ * @return What that has answered. */
 inline p2pshim_status_t set_option(const std::string &name, const std::string &value)
 {
     return check(p2pshim_option_set(name.c_str(), value.c_str()));
@@ -128,7 +148,8 @@ class trace_scope {
 public:
     /** Where P2PSHIM_TRACE says, or in the file that there is. */
     trace_scope() : status_(check(p2pshim_trace_start(nullptr))) {}
-    /** In a file of this folder. */
+    /** In a file of this folder.
+     * @param folder Where to make the file. */
     explicit trace_scope(const std::string &folder) : status_(check(p2pshim_trace_start(folder.c_str()))) {}
 
     ~trace_scope()
@@ -140,10 +161,13 @@ public:
     trace_scope(const trace_scope &) = delete;
     trace_scope &operator=(const trace_scope &) = delete;
 
-    /** Leaves a mark: p2pshim_trace_mark(). It never throws: a mark that is not kept is no reason to end a program. */
+    /** Leaves a mark: p2pshim_trace_mark(). It never throws: a mark that is not kept is no reason to end a program.
+     * @param text What to say.
+     * @return What that has answered. */
     p2pshim_status_t mark(const std::string &text) noexcept { return p2pshim_trace_mark(text.c_str()); }
 
-    /** What p2pshim_trace_start() has answered. */
+    /** Whether calls are recorded.
+     * @return What p2pshim_trace_start() has answered. */
     p2pshim_status_t status() const noexcept { return status_; }
 
 private:
@@ -157,7 +181,8 @@ public:
     /** What is called with each event, by any thread. */
     typedef std::function<void(const p2pshim_event_t &)> function;
 
-    /** Adds it. */
+    /** Adds it.
+     * @param heard What is called with each event. */
     explicit listener(function heard) : id_(0)
     {
         function *kept = new function(std::move(heard));
@@ -176,7 +201,8 @@ public:
     listener(const listener &) = delete;
     listener &operator=(const listener &) = delete;
 
-    /** What p2pshim_listener_add() has answered. */
+    /** Whether it hears.
+     * @return What p2pshim_listener_add() has answered. */
     p2pshim_status_t status() const noexcept { return status_; }
 
 private:

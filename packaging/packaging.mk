@@ -37,7 +37,7 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
 dist-build:
 	packaging/get-tools dist
 	$(ZIG_ENV) $(TOOLS)/bin/cargo-zigbuild zigbuild --release --target $(DIST_TARGET).$(GLIBC) \
-		-p p2pshim -p p2pshim-cli -p p2psim-cuda -p p2psim-cudart
+		-p p2pshim -p p2pshim-cli -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
 	$(ZIG_ENV) $(MAKE) -s --no-print-directory -f sim/link.mk LIB=$(DIST_SIM) ARCHIVES=$(DIST_BUILD) UNWIND=-lunwind \
 		CC="$(ZIG) cc -target x86_64-linux-gnu.$(GLIBC)" shared
 

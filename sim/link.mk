@@ -5,6 +5,7 @@ UNWIND ?= -lgcc_s
 OBJ := $(LIB)/../obj
 CUDA := $(ARCHIVES)/libp2psim_cuda.a
 CUDART := $(ARCHIVES)/libp2psim_cudart.a
+HIP := $(ARCHIVES)/libp2psim_hip.a
 
 # The runtime's versions: what cudaRuntimeGetVersion says, and which functions are not exported.
 VERSIONS := 11.0 12 13
@@ -18,6 +19,15 @@ ABSENT_12 := cudaDeviceGetP2PAtomicCapabilities; cudaMemGetDefaultMemPool; cudaM
 ABSENT_11.0 := $(NOT_IN_13) $(ABSENT_12) cudaInitDevice; $(call both,cudaGetDriverEntryPointByVersion \
 	cudaStreamBeginCaptureToGraph cudaStreamGetCaptureInfo_v3 cudaGraphInstantiateWithParams,_ptsz)
 
+# The same for HIP: what hipRuntimeGetVersion says, and the first version node that the release does not have.
+HIP_VERSIONS := 5 6 7
+HIP_NUMBER_5 := 50700000
+HIP_NUMBER_6 := 60400000
+HIP_NUMBER_7 := 70100000
+HIP_LATER_5 := hip_6.0
+HIP_LATER_6 := hip_6.5
+HIP_LATER_7 := none
+
 # $1: version script, $2: what to link. Everything goes in, and all but the API is hidden.
 # -Bsymbolic: what the library hands out or calls is its own, whatever is preloaded.
 # nodelete: its threads and thread-local data outlive dlclose.
@@ -27,7 +37,7 @@ link = $(CC) -shared -o $@ -Wl,-soname,$(notdir $@) -Wl,--version-script=$1 -Wl,
 .DELETE_ON_ERROR:
 .PHONY: all shared
 all: shared $(LIB)/libcudart_static.a
-shared: $(LIB)/libcuda.so.1 $(VERSIONS:%=$(LIB)/libcudart.so.%)
+shared: $(LIB)/libcuda.so.1 $(VERSIONS:%=$(LIB)/libcudart.so.%) $(HIP_VERSIONS:%=$(LIB)/libamdhip64.so.%)
 
 $(LIB) $(OBJ):
 	mkdir -p $@
@@ -58,3 +68,17 @@ $(LIB)/libcudart_static.a: $(CUDART) $(OBJ)/version.13.o | $(LIB)
 	objcopy --wildcard --keep-global-symbol='cuda*' $(OBJ)/cudart.o
 	rm -f $@
 	$(AR) rcs $@ $(OBJ)/cudart.o
+
+# Nodes come in the order of releases. Whatever node comes first, p2psim has what only the simulation exports.
+$(HIP_VERSIONS:%=$(OBJ)/hip.%.map): $(OBJ)/hip.%.map: sim/hip/exports.map sim/link.mk | $(OBJ)
+	sed '/^$(HIP_LATER_$*) {/,$$d' $< >$@
+	echo 'p2psim { global: p2psim_hip_copies; p2psim_hip_reaches; };' >>$@
+
+$(HIP_VERSIONS:%=$(OBJ)/hip.%.o): $(OBJ)/hip.%.o: sim/link.mk | $(OBJ)
+	echo 'const int p2psim_hip_version = $(HIP_NUMBER_$*);' | $(CC) -fPIC -x c -c - -o $@
+
+$(HIP_VERSIONS:%=$(LIB)/libamdhip64.so.%): $(LIB)/libamdhip64.so.%: $(HIP) $(OBJ)/hip.%.map $(OBJ)/hip.%.o | $(LIB)
+	$(call link,$(OBJ)/hip.$*.map,$(HIP) $(OBJ)/hip.$*.o)
+	mkdir -p $(LIB)/$*
+	ln -sf ../$(notdir $@) $(LIB)/$*/libamdhip64.so
+	$(if $(filter 6,$*),ln -sf $(notdir $@) $(LIB)/libamdhip64.so)

@@ -24,6 +24,10 @@ fn expected(library: &Path) -> BTreeSet<String> {
         symbols.extend(VERSIONS.split(' ').map(|version| format!("{name}@libcudart.so.{version}")));
         symbols.insert(format!("{name}@@P2PSHIM"));
     }
+    for name in functions(library, "hip") {
+        symbols.extend(["4.2", "4.3", "5.1", "5.3", "6.1", "7.1"].map(|version| format!("{name}@hip_{version}")));
+        symbols.insert(format!("{name}@@P2PSHIM"));
+    }
     symbols.insert("dlsym".to_owned());
     let own = support::capi_functions();
     assert!(own.len() > 20, "the header was not read");

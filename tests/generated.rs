@@ -1,4 +1,4 @@
-//! The committed header, list of functions and table of answers are what their sources generate. With
+//! The committed header, lists of functions, options and findings, and table of answers are what their sources generate. With
 //! `P2PSHIM_UPDATE=1` (`make header`) they are written anew instead.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
@@ -71,6 +71,35 @@ fn header_compiles_alone_and_twice_as_c_and_cpp() {
     }
 }
 
+/// The functions of the header: the comment of each, and its declaration.
+fn declarations(header: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for part in header.split("\n/**\n").skip(1) {
+        let Some((comment, rest)) = part.split_once("*/\n") else { continue };
+        let declaration = rest.split(';').next().unwrap_or_default().to_owned();
+        if declaration.contains("p2pshim_") && declaration.contains('(') && !declaration.starts_with("typedef") {
+            found.push((comment.to_owned(), declaration));
+        }
+    }
+    found
+}
+
+#[test]
+fn functions_of_the_header_say_what_they_take_answer_and_from_which_threads() {
+    let header = fs::read_to_string(in_project("include/p2pshim.h")).unwrap();
+    let declarations = declarations(&header);
+    assert_eq!(declarations.len(), support::capi_functions().len());
+    for (comment, declaration) in declarations {
+        assert!(comment.contains("Thread-safety: any thread") && comment.contains("@return "), "{declaration}");
+        let list = declaration.split_once('(').unwrap().1.trim_end_matches(')');
+        let names =
+            list.split(',').filter_map(|one| one.trim().rsplit([' ', '*']).next()).filter(|name| *name != "void");
+        for name in names {
+            assert!(comment.contains(&format!("@param {name} ")), "{name} of {declaration}");
+        }
+    }
+}
+
 /// What stands between lines of three backticks, with the language behind the first.
 fn examples(markdown: &str) -> impl Iterator<Item = (&str, &str)> {
     markdown.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'))
@@ -104,6 +133,13 @@ fn list_of_functions_is_what_the_table_generates() {
     let output = Command::new(support::command()).args(["apis", "--markdown"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     check("docs/INTERCEPTED.md", &String::from_utf8(output.stdout).unwrap());
+}
+
+#[test]
+fn list_of_options_is_what_the_rows_generate() {
+    let output = Command::new(support::command()).args(["options", "--markdown"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    check("docs/OPTIONS.md", &String::from_utf8(output.stdout).unwrap());
 }
 
 #[test]

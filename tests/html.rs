@@ -8,11 +8,11 @@ mod support;
 mod html;
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{Program, path, scratch};
+use support::{Program, path, say, scratch};
 
 /// Runs tests/html/check.py. What it prints is shown if the test fails; its last line always, past the capture of output.
 fn check(arguments: &[&str]) -> bool {
@@ -23,11 +23,6 @@ fn check(arguments: &[&str]) -> bool {
         say(last);
     }
     output.status.success()
-}
-
-#[allow(clippy::explicit_write, reason = "what eprintln! writes is captured")]
-fn say(line: &str) {
-    writeln!(io::stderr(), "\n{line}").unwrap();
 }
 
 /// The path of a browser, or why there is none.

@@ -126,15 +126,21 @@ const struct task events_task = {"events", run};
 
 /* A call of the runtime: first the driver's inside it, then itself. */
 static char heard[512];
+static uint64_t inner_told;
 
 static void note(const p2pshim_event_t *event, void *data)
 {
     (void)data;
     snprintf(heard + strlen(heard), sizeof heard - strlen(heard), "%d %s %d->%d %d %s\n", event->depth, event->function,
              event->src_device, event->dst_device, (int)event->bytes, event->path);
-    /* The runtime holds no lock of its own by now. */
-    if (event->depth == 1)
+    /* By then the runtime has returned, and holds no lock of its own. */
+    if (event->depth == 1) {
+        inner_told = now();
         copy_some(two, 1);
+    } else {
+        REQUIRE(inner_told == 0 || inner_told >= event->start_ns + event->duration_ns);
+        inner_told = 0;
+    }
 }
 
 static void run_runtime(const char *folder)

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
+import neighbours
 import speed
 from harness import BUILD, HERE, Run, at_once, build, check, judge, report, results
 
@@ -190,6 +191,12 @@ def pointers():
     judge(run.status == 0, "driver hands out what it exports", run.out.strip())
 
 
+def documents():
+    """Commands of documents that need GPUs; documents and what runs them keep their places in the bundle."""
+    done = subprocess.run([sys.executable, HERE / "tests/docs/check.py", "gpu"], capture_output=True, text=True)
+    judge(done.returncode == 0, "documents", (done.stdout + done.stderr).strip()[-1000:])
+
+
 def client(name, module, script, seen, variables):
     try:
         installed = importlib.util.find_spec(module)
@@ -232,6 +239,8 @@ def main():
         ("NCCL all-reduce", "torch", "nccl_all_reduce.py", [], {}),
     ):
         check(name, client, name, module, script, seen, variables)
+    neighbours.check_all()
+    check("documents", documents)
     check("conformance", conformance)
     if len(sys.argv) > 1:
         check("measure", measure)

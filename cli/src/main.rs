@@ -66,7 +66,11 @@ enum Command {
         markdown: bool,
     },
     /// List the environment variables that the shim reads
-    Options,
+    Options {
+        /// Print docs/OPTIONS.md
+        #[arg(long)]
+        markdown: bool,
+    },
     /// Tell the whole story of a finding: what is wrong, what the documentation says, what the hardware does, what to do
     Explain {
         /// The finding's id, such as P2P-enable-twice; none for a list of all
@@ -126,7 +130,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Run(to_run) => return Ok(run::run(to_run, arguments.library.as_deref())),
         Command::Apis { markdown: true } => print_markdown(&mut out, &shim()?.apis()?)?,
         Command::Apis { markdown: false } => print_apis(&mut out, &shim()?.apis()?)?,
-        Command::Options => print_options(&mut out, &shim()?.options()?)?,
+        Command::Options { markdown: true } => run::print_markdown(&mut out)?,
+        Command::Options { markdown: false } => print_options(&mut out, &shim()?.options()?)?,
         Command::Explain { markdown: true, .. } => explain::print_markdown(&mut out, &shim()?.rules()?)?,
         Command::Explain { id: None, .. } => explain::print_list(&mut out, &shim()?.rules()?)?,
         Command::Explain { id: Some(id), .. } => explain::print(&mut out, &shim()?.rules()?, id)?,
@@ -163,7 +168,7 @@ fn print_markdown(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
     writeln!(out)?;
     writeln!(out, "*traced*: forwarded and shown. *state*: seen, never shown. *lookup*: hands out functions.")?;
     writeln!(out)?;
-    writeln!(out, "| function | parameters | layer | kind | since CUDA |")?;
+    writeln!(out, "| function | parameters | layer | kind | since |")?;
     writeln!(out, "| --- | --- | --- | --- | --- |")?;
     for api in apis {
         let Api { name, parameters, layer, kind, since } = api;

@@ -4,6 +4,8 @@ mod options;
 mod program;
 mod signals;
 
+pub(crate) use options::print_markdown;
+
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};

@@ -15,9 +15,14 @@ pub(crate) enum Layer {
     Runtime,
     /// libcuda: where every client of CUDA ends.
     Driver,
+    /// libamdhip64: all of AMD's runtime, with no layer below it that has these functions.
+    Hip,
 }
 
 impl Layer {
+    /// All layers.
+    pub(crate) const ALL: [Self; 3] = [Self::Runtime, Self::Driver, Self::Hip];
+
     /// The layer's name in messages and documents.
     pub(crate) fn name(self) -> &'static str {
         self.c_name().trim_end_matches('\0')
@@ -28,6 +33,7 @@ impl Layer {
         match self {
             Self::Runtime => "runtime\0",
             Self::Driver => "driver\0",
+            Self::Hip => "hip\0",
         }
     }
 }
@@ -73,6 +79,9 @@ macro_rules! layer {
     (driver) => {
         Layer::Driver
     };
+    (hip) => {
+        Layer::Hip
+    };
 }
 
 /// Names separated by ", ", with a terminating NUL; C's word for none.
@@ -97,10 +106,17 @@ macro_rules! define_functions {
             /// All rows, in the order of the table.
             pub(crate) const ALL: &[Self] = &[$(Self::$symbol),*];
 
-            /// By a bit set, since this is asked of each call.
+            /// By bit sets, since this is asked of each call.
             #[inline(always)]
             const fn is_of_runtime(self) -> bool {
                 const SET: u128 = $((matches!(layer!($layer), Layer::Runtime) as u128) << Function::$symbol as u8)|*;
+                SET >> self as u8 & 1 != 0
+            }
+
+            /// The same.
+            #[inline(always)]
+            const fn is_of_hip(self) -> bool {
+                const SET: u128 = $((matches!(layer!($layer), Layer::Hip) as u128) << Function::$symbol as u8)|*;
                 SET >> self as u8 & 1 != 0
             }
 
@@ -157,13 +173,14 @@ impl Function {
     /// The library it belongs to.
     #[inline(always)]
     pub(crate) const fn layer(self) -> Layer {
-        match self.is_of_runtime() {
-            true => Layer::Runtime,
-            false => Layer::Driver,
+        match (self.is_of_runtime(), self.is_of_hip()) {
+            (true, _) => Layer::Runtime,
+            (_, true) => Layer::Hip,
+            _ => Layer::Driver,
         }
     }
 
-    /// The CUDA version that introduced it, as `cuGetProcAddress` counts.
+    /// The version of CUDA or HIP that introduced it, as `cuGetProcAddress` counts.
     pub(crate) fn since(self) -> i32 {
         self.row().since
     }
@@ -196,7 +213,7 @@ impl Function {
     /// The function that is exported under exactly this name.
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
         // Nearly every name looked up in a process is none of ours: leave early.
-        if !name.starts_with(b"cu") {
+        if !matches!(name, [b'c', b'u', ..] | [b'h', b'i', b'p', ..]) {
             return None;
         }
         Self::ALL.iter().copied().find(|function| function.name().as_bytes() == name)
@@ -235,7 +252,17 @@ mod tests {
             assert_eq!(Function::named(function.name().as_bytes()), Some(function));
             assert_eq!(function.c_name().to_str(), Ok(function.name()));
         }
-        for other in ["", "cuda", "cudaMemcpy", "cudaMemcpyPeerAsyncs", "cudaMemcpyPee", "hipMemcpyPeer", "malloc"] {
+        for other in [
+            "",
+            "cuda",
+            "cudaMemcpy",
+            "cudaMemcpyPeerAsyncs",
+            "cudaMemcpyPee",
+            "hipMemcpy",
+            "hipMemcpyPeer_spt",
+            "hip",
+            "malloc",
+        ] {
             assert_eq!(Function::named(other.as_bytes()), None, "{other}");
         }
     }

@@ -7,8 +7,8 @@
 //! | column | says |
 //! | --- | --- |
 //! | kind | `traced`: forwarded and shown; `state`: seen, never shown; `lookup`: hands out functions, its hook is written by hand in `entry/lookup.rs` |
-//! | layer | `runtime` (libcudart) or `driver` (libcuda) |
-//! | since | the CUDA version that introduced it, as `cuGetProcAddress` counts (4.0 is `4000`) |
+//! | layer | `runtime` (libcudart), `driver` (libcuda) or `hip` (libamdhip64) |
+//! | since | the version of CUDA, or of HIP, that introduced it, as `cuGetProcAddress` counts (4.0 is `4000`) |
 //! | symbol | the exported name; less `_v2`, `_ptds` and `_ptsz` it is the name that `cuGetProcAddress` knows |
 //! | arguments | C names and the types of `api/abi.rs`, in order |
 //!
@@ -99,6 +99,34 @@ macro_rules! for_each_function {
 
             lookup driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
             lookup driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);
+
+            traced hip      4020 hipMemcpyPeer(dst: Pointer, dstDeviceId: Ordinal, src: Pointer, srcDeviceId: Ordinal, sizeBytes: Size);
+            traced hip      4020 hipMemcpyPeerAsync(dst: Pointer, dstDeviceId: Ordinal, src: Pointer, srcDevice: Ordinal, sizeBytes: Size, stream: Stream);
+            traced hip      7010 hipMemcpy3DPeer(p: RuntimePeer3D);
+            traced hip      7010 hipMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
+            traced hip      4020 hipDeviceCanAccessPeer(canAccessPeer: OutInt, deviceId: Ordinal, peerDeviceId: Ordinal);
+            traced hip      4020 hipDeviceEnablePeerAccess(peerDeviceId: Ordinal, flags: UInt);
+            traced hip      4020 hipDeviceDisablePeerAccess(peerDeviceId: Ordinal);
+            traced hip      4020 hipDeviceGetP2PAttribute(value: OutInt, attr: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
+            traced hip      4020 hipCtxEnablePeerAccess(peerCtx: Context, flags: UInt);
+            traced hip      4020 hipCtxDisablePeerAccess(peerCtx: Context);
+
+            state  hip      4030 hipStreamBeginCapture(stream: Stream, mode: Int);
+            state  hip      5030 hipStreamBeginCapture_spt(stream: Stream, mode: Int);
+            state  hip      6010 hipStreamBeginCaptureToGraph(stream: Stream, graph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
+            state  hip      4030 hipStreamEndCapture(stream: Stream, pGraph: Pointer);
+            state  hip      5030 hipStreamEndCapture_spt(stream: Stream, pGraph: Pointer);
+            state  hip      4020 hipStreamDestroy(stream: Stream);
+            state  hip      4020 hipDeviceReset();
+            state  hip      4020 hipFree(ptr: Pointer);
+            state  hip      5010 hipFreeAsync(dev_ptr: Pointer, stream: Stream);
+            state  hip      4020 hipHostFree(ptr: Pointer);
+            state  hip      4020 hipFreeHost(ptr: Pointer);
+            state  hip      4020 hipHostUnregister(hostPtr: Pointer);
+            state  hip      5010 hipMemUnmap(ptr: Pointer, size: Size);
+            state  hip      4020 hipIpcCloseMemHandle(devPtr: Pointer);
+
+            lookup hip      6010 hipGetProcAddress(symbol: Text, pfn: Pointer, hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
         }
     };
 }
@@ -114,3 +142,11 @@ macro_rules! with_runtime_versions {
     };
 }
 pub(crate) use with_runtime_versions;
+
+/// The same of libamdhip64: a node for each release that added one of these functions.
+macro_rules! with_hip_versions {
+    ($with:ident $($args:tt)*) => {
+        $with! { $($args)* "hip_4.2" "hip_4.3" "hip_5.1" "hip_5.3" "hip_6.1" "hip_7.1" }
+    };
+}
+pub(crate) use with_hip_versions;

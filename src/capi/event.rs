@@ -26,7 +26,7 @@ pub struct p2pshim_event_t {
     pub size: usize,
     /// The function, such as "cudaMemcpyPeerAsync".
     pub function: *const c_char,
-    /// "runtime" or "driver".
+    /// "runtime", "driver" or "hip".
     pub layer: *const c_char,
     /// The thread that called, as the kernel numbers it.
     pub thread: c_int,

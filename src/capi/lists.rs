@@ -25,13 +25,13 @@ pub struct p2pshim_api_t {
     pub size: usize,
     /// The exported name, such as "cudaMemcpyPeer".
     pub name: *const c_char,
-    /// "runtime" or "driver".
+    /// "runtime", "driver" or "hip".
     pub layer: *const c_char,
     /// "traced", "state" (seen, not shown) or "lookup" (hands out functions).
     pub kind: *const c_char,
     /// The names of its parameters, separated by ", ".
     pub parameters: *const c_char,
-    /// The CUDA version that introduced it: 1000 times the major plus 10 times the minor.
+    /// The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor.
     pub since: c_int,
     /// How often it was called so far in this process; counted of "traced" functions only.
     pub calls: u64,

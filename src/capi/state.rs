@@ -6,7 +6,7 @@ use std::mem::size_of;
 use super::event::path_texts;
 use super::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
 use super::{give, kept, text};
-use crate::api::{Function, Layer};
+use crate::api::Function;
 use crate::entry::control::{self, Activity};
 use crate::os;
 use crate::policy::access::Proven;
@@ -67,7 +67,7 @@ pub struct p2pshim_library_t {
     pub size: usize,
     /// Its file.
     pub path: *const c_char,
-    /// "runtime" or "driver".
+    /// "runtime", "driver" or "hip".
     pub layer: *const c_char,
     /// By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up.
     pub routes: c_uint,
@@ -207,17 +207,11 @@ fn bypass(library: &control::Library) -> &'static str {
         }
         Activity::Unstarted | Activity::On => {}
     }
-    match (library.is_shadowed, library.layer) {
-        (true, _) => "\0",
-        (false, Layer::Driver) => {
-            "calls of what is linked with it, or looked its functions up before the shim was loaded: the shim does not come \
-             first; start the program with LD_PRELOAD, or link the shim before the driver\0"
-        }
-        (false, Layer::Runtime) => {
-            "calls of what is linked with it: the shim does not come first; start the program with LD_PRELOAD, or link the \
-             shim before the runtime. What reaches the driver is seen as far as the driver's calls are\0"
-        }
+    if library.is_shadowed {
+        return "\0";
     }
+    "calls of what is linked with it, or has looked its functions up: the shim does not come first; start the program with \
+     LD_PRELOAD, or link the shim before it\0"
 }
 
 /// Tells what is known of a device's access to the memory of another: whether it is possible, who has enabled it, whether it

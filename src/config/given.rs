@@ -42,9 +42,13 @@ impl Given {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the options, once: what the program has set itself, and of the rest what the environment has. Says what it
-    /// could not use.
-    pub(crate) fn read(&self, environment: impl Iterator<Item = (OsString, OsString)>) -> (Config, Vec<String>) {
+    /// Reads the options, once: what the program has set itself, and of the rest what the environment has. `with` makes them
+    /// take effect, and gets what could not be used of them; until it is done nobody can set any.
+    pub(crate) fn read<T>(
+        &self,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+        with: impl FnOnce(&Config, Vec<String>) -> T,
+    ) -> T {
         let mut state = self.lock();
         let is_set = |name: &OsStr| name.to_str().is_some_and(|name| state.own.contains_key(name));
         let others: Vec<_> = environment.filter(|(name, _)| !is_set(name)).collect();
@@ -56,8 +60,8 @@ impl Given {
             (option.name(), option.holding(given))
         });
         let values = values.collect();
-        state.held = Some(Held { config: config.clone(), values });
-        (config, warnings)
+        let held = state.held.insert(Held { config, values });
+        with(&held.config, warnings)
     }
 
     /// Sets an option; an empty value stands for the default. After the options were read, `apply` makes what holds from
@@ -162,7 +166,7 @@ mod tests {
         set(&given, "P2PSHIM_TRACE", "folder").unwrap();
         assert_eq!(given.value(option("P2PSHIM_VALIDATE"), environment(&there)), "off");
         assert_eq!(given.value(option("P2PSHIM_PROBE"), environment(&there)), "quick", "the default holds");
-        let (config, warnings) = given.read(environment(&there));
+        let (config, warnings) = given.read(environment(&there), |config, warnings| (config.clone(), warnings));
         assert_eq!((config.validate, config.access), (Validate::Off, Access::Auto));
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert_eq!(given.value(option("P2PSHIM_TRACE"), environment(&[])), "folder");
@@ -172,7 +176,7 @@ mod tests {
     #[test]
     fn set_afterwards_only_what_can_change_does() {
         let given = Given::new();
-        given.read(environment(&[("P2PSHIM_DENY", "0-1"), ("P2PSHIM", "on")]));
+        given.read(environment(&[("P2PSHIM_DENY", "0-1"), ("P2PSHIM", "on")]), |_, _| {});
         for (name, value) in [("P2PSHIM_VALIDATE", "strict"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "off")] {
             assert_eq!(set(&given, name, value), Ok(()), "{name}");
             assert_eq!(given.value(option(name), environment(&[])), value);
@@ -200,6 +204,6 @@ mod tests {
         {
             assert_eq!(set(&given, name, value), Err(Refused::Value), "{name}");
         }
-        assert_eq!(given.read(environment(&[])).0, Config::default());
+        given.read(environment(&[]), |config, _| assert_eq!(*config, Config::default()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # How to add an option
 //! Add a row to `OPTIONS` and a field to [`Config`] that [`Config::read`] fills. Names, defaults and
-//! help in `p2pshim options` follow.
+//! help in `p2pshim options`, the arguments of `p2pshim run` and docs/OPTIONS.md (`make header`) follow.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,8 @@ pub(crate) struct Variable {
     default: &'static str,
     /// What it does, in a sentence or two.
     help: &'static str,
+    /// What else docs/OPTIONS.md says of it, in Markdown. Only the command reads it, so there is no NUL.
+    details: &'static str,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,42 +43,49 @@ const OPTIONS: &[Variable] = &[
         values: Values::Words("on|off\0"),
         default: "on\0",
         help: "off: every hook hands out or calls the real function and does nothing else\0",
+        details: "",
     },
     Variable {
         name: "P2PSHIM_ACCESS\0",
         values: Values::Words("auto|app|off\0"),
         default: "auto\0",
         help: "auto: peer access is verified and enabled for pairs that copy; app: only what the program enables itself; off: peer access is hidden from the program, and copies go through the host\0",
+        details: "`off` hides peer access like this: `cudaDeviceCanAccessPeer` says 0, enabling answers 217 and disabling 705, the P2P attributes 2 to 5 say 0; granting a pool or mapped memory to another device answers 101; copies work, through the host. With `app` nothing is verified either.",
     },
     Variable {
         name: "P2PSHIM_DENY\0",
         values: Values::Free("pairs of devices such as 0-1,2>3\0"),
         default: "\0",
         help: "pairs for which P2PSHIM_ACCESS=off holds: 0-1 both ways, 2>3 the access of device 2 to memory of device 3\0",
+        details: "Ordinals are those that the program counts by. In `2>3` device 2 is the one that reaches (quote it: `>` is the shell's). The shim then enables neither direction; a program that enables 3>2 itself still copies directly between the two, so to keep all copies off a pair write `2-3`.",
     },
     Variable {
         name: "P2PSHIM_PROBE\0",
         values: Values::Words("quick|full|off\0"),
         default: "quick\0",
         help: "how a pair is verified before it is trusted; quick: data is copied and compared; full: kernels load and store as well, in a process of its own; off: not at all\0",
+        details: "Some machines lose only what kernels load and store. `full` finds that, by the command `p2pshim` in a child process: the first copy of a pair waits for it (0.9 s on H200, a minute at most); the verdict is kept in `$XDG_CACHE_HOME/p2pshim`, else `~/.cache/p2pshim`, until the next boot, or until its file is removed. The command is looked for beside the library, in `../bin`, and on `PATH`.",
     },
     Variable {
         name: "P2PSHIM_POOLS\0",
         values: Values::Words("auto|app\0"),
         default: "auto\0",
         help: "auto: a memory pool seen in a copy between devices is made accessible to the other device; app: only what the program grants itself\0",
+        details: "A pool is verified by a proof of its own before it is made accessible.",
     },
     Variable {
         name: "P2PSHIM_CAPTURE\0",
         values: Values::Words("rewrite|forward\0"),
         default: "rewrite\0",
         help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, becomes the equal copy that it can capture\0",
+        details: "Copies with arrays or host memory have no equal and are forwarded. Contexts are not looked at, as the pointers decide.",
     },
     Variable {
         name: "P2PSHIM_VALIDATE\0",
         values: Values::Words("warn|strict|off\0"),
         default: "warn\0",
         help: "warn: says what is wrong with peer calls, and what their errors mean (p2pshim explain); strict: also answers documented errors that the real library overlooks; off: neither\0",
+        details: "A finding is said in full once a place in the program, after the call; answers stay as they are. `strict`: where CUDA's documentation defines an error, the program gets it, also where the real library accepts the call in silence or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
     },
     Variable {
         name: "P2PSHIM_LOG\0",
@@ -85,36 +94,42 @@ const OPTIONS: &[Variable] = &[
         ),
         default: "warn\0",
         help: "what is written to standard error; trace is one line for each intercepted call\0",
+        details: "The filter is that of [env_logger](https://docs.rs/env_logger). Targets: `p2pshim::call` (at `trace`: each call), `p2pshim::finding`, `p2pshim::lookup` (at `debug`: what look-ups found), `p2pshim::policy` (at `info`: what was done about a call). How to read the lines: [LOG_LINES.md](LOG_LINES.md).",
     },
     Variable {
         name: "P2PSHIM_LOG_FILE\0",
         values: Values::Free("path\0"),
         default: "\0",
         help: "append the log to this file (created with mode 0600) instead of standard error\0",
+        details: "A file that cannot be opened, or is a symbolic link, is warned of, and standard error is used. A program with more rights than its user ignores the option.",
     },
     Variable {
         name: "P2PSHIM_TRACE\0",
         values: Values::Free("folder\0"),
         default: "\0",
         help: "keep a record of each intercepted call in a file of this folder, one a process, for p2pshim report\0",
+        details: "A record costs [some 50 ns](results/trace-cost-2026-11-21.md) and is in the file when the call returns. What the files hold: [TRACE_FORMAT.md](TRACE_FORMAT.md).",
     },
     Variable {
         name: "P2PSHIM_TRACE_LIMIT\0",
         values: Values::Free("bytes such as 500M, with K, M, G or T for powers of 1024\0"),
         default: "1G\0",
         help: "how large the file of a process may become; further calls are only counted\0",
+        details: "",
     },
     Variable {
         name: "P2PSHIM_GPU_TIMING\0",
         values: Values::Words("sample|all|off\0"),
         default: "sample\0",
         help: "whether a trace tells how long GPUs take for copies on streams; sample: of as many as cost the program less than a twentieth more; all: of each; off: of none\0",
+        details: "Only while a trace is kept. Events are put before and after the copy; copies that are not asynchronous, or on the legacy default stream, have none.",
     },
     Variable {
         name: "P2PSHIM_SUMMARY\0",
         values: Values::Words("off|on\0"),
         default: "off\0",
         help: "on: a table of pairs, functions and findings on standard error when the program ends by returning from main or by exit\0",
+        details: "No trace is needed for it.",
     },
 ];
 
@@ -142,6 +157,12 @@ impl Variable {
     /// The help, as C text.
     pub(crate) fn c_help(self) -> &'static str {
         self.help
+    }
+
+    /// What else there is to say, in Markdown; mostly empty.
+    #[allow(dead_code, reason = "the command reads it, for docs/OPTIONS.md")]
+    pub(crate) fn details(self) -> &'static str {
+        self.details
     }
 
     /// The name.

@@ -27,25 +27,24 @@ pub(crate) enum Due {
 }
 
 impl Call {
+    /// Whether anything may be [due](Self::due). Of a call inside another only its answer may be given.
+    #[inline(always)]
+    pub(crate) fn may_be_due(self) -> bool {
+        // SAFETY: the block is this thread's own; the reference ends with the function.
+        let thread = unsafe { &*thread::current() };
+        VALIDATE.is_on() && (thread.forced != 0 || thread.is_outermost(self.stack()))
+    }
+
     /// What is done instead of a call whose arguments are wrong, in strict mode; and what of them must be said before, since
     /// the library may crash.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn due(self, values: &[Value], room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Due> {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        if thread.is_outermost(self.stack()) {
-            return self.due_outermost(values, room);
+        if !thread.is_outermost(self.stack()) {
+            let is_forced = self.function().layer() == Layer::Driver && thread.forced != 0;
+            return is_forced.then(|| Due::Answer(Code(std::mem::take(&mut thread.forced))));
         }
-        if self.function().layer() == Layer::Runtime || thread.forced == 0 {
-            return None;
-        }
-        Some(Due::Answer(Code(std::mem::take(&mut thread.forced))))
-    }
-
-    #[inline(never)]
-    fn due_outermost(self, values: &[Value], room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Due> {
-        // SAFETY: the block is this thread's own; no other reference to it lives.
-        let thread = unsafe { &mut *thread::current() };
         // A call of the runtime that was to fail may have been left by longjmp.
         thread.forced = 0;
         let is_looked_at = VALIDATE.is_strict() || self.may_crash(values);
@@ -209,7 +208,7 @@ impl Call {
     }
 
     /// Says a finding in full once a place and rule; then only counts, with a word now and then.
-    fn say(self, finding: &Finding, ret: Option<Code>) {
+    pub(super) fn say(self, finding: &Finding, ret: Option<Code>) {
         let site = self.return_address();
         let times = VALIDATE.count(site as usize, finding.rule);
         // SAFETY: the block is this thread's own; the reference ends with the statement.

@@ -227,7 +227,7 @@ pub(crate) struct Library {
 /// All that are loaded now, in the order of loading.
 pub(crate) fn libraries() -> Vec<Library> {
     while_busy(|| {
-        let found = [Layer::Runtime, Layer::Driver].into_iter().flat_map(|layer| {
+        let found = layers().into_iter().flat_map(|layer| {
             let routes = Routes::of(layer);
             let is_shadowed = is_first(layer);
             let objects = loader::loaded_objects().into_iter().filter(move |object| defines(object, layer));
@@ -243,6 +243,17 @@ pub(crate) fn libraries() -> Vec<Library> {
         loader::forget_error();
         found
     })
+}
+
+/// All layers, in the order of the table.
+fn layers() -> Vec<Layer> {
+    let mut layers = Vec::new();
+    for layer in Function::ALL.iter().map(|function| function.layer()) {
+        if !layers.contains(&layer) {
+            layers.push(layer);
+        }
+    }
+    layers
 }
 
 /// The function by which a library of a layer is known.

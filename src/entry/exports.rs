@@ -4,7 +4,7 @@
 //! argument, leaves every argument where it is, and jumps to the function's hook. So hooks keep the real signatures,
 //! whatever their number of arguments.
 //!
-//! Runtime functions are exported under each symbol version that a program may be bound to, and as
+//! Functions of the runtime and of HIP are exported under each symbol version that a program may be bound to, and as
 //! default under P2PSHIM for references without a version: exported without any version, one symbol
 //! would capture the calls of every runtime in the process. The driver's functions have no versions.
 
@@ -13,9 +13,9 @@ use std::ffi::c_void;
 
 use super::hooks;
 use crate::api::Function;
-use crate::api::table::{for_each_function, with_runtime_versions};
+use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
 
-use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, RUNTIME_SLOTS, Slot, UNVERSIONED};
+use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, HIP_SLOTS, RUNTIME_SLOTS, Slot, UNVERSIONED};
 
 /// The room a trampoline takes.
 const STRIDE: usize = 64;
@@ -101,7 +101,7 @@ macro_rules! routes {
 }
 
 #[cfg(not(test))]
-macro_rules! runtime_routes {
+macro_rules! versioned_routes {
     ($symbol:ident $($version:literal)*) => {
         routes!($symbol "@@" "P2PSHIM" $("@" $version)*);
     };
@@ -109,7 +109,7 @@ macro_rules! runtime_routes {
 
 /// A test program must not export what it is about to look up.
 #[cfg(test)]
-macro_rules! runtime_routes {
+macro_rules! versioned_routes {
     ($symbol:ident $($version:literal)*) => {
         routes!($symbol);
     };
@@ -118,7 +118,10 @@ macro_rules! runtime_routes {
 /// A function's trampolines and exported names.
 macro_rules! exports {
     (runtime $symbol:ident) => {
-        with_runtime_versions!(runtime_routes $symbol);
+        with_runtime_versions!(versioned_routes $symbol);
+    };
+    (hip $symbol:ident) => {
+        with_hip_versions!(versioned_routes $symbol);
     };
     // Without a version there is nothing to assign: the name of a Rust function is exported as it is.
     (driver $symbol:ident) => {
@@ -141,11 +144,11 @@ macro_rules! exports {
 
 /// Where the export without a version begins.
 macro_rules! export {
-    (runtime $symbol:ident $trampolines:ident) => {
-        $trampolines.wrapping_add(UNVERSIONED * STRIDE)
-    };
     (driver $symbol:ident $trampolines:ident) => {
         $symbol as *const u8
+    };
+    ($layer:ident $symbol:ident $trampolines:ident) => {
+        $trampolines.wrapping_add(UNVERSIONED * STRIDE)
     };
 }
 
@@ -155,6 +158,9 @@ macro_rules! slot_count {
     };
     (driver) => {
         DRIVER_SLOTS
+    };
+    (hip) => {
+        HIP_SLOTS
     };
 }
 

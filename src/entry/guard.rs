@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::control::{Activity, OPTIONS};
 use super::exports::entrance;
 use super::fence::{caught, fenced, report_panics_to_the_log};
+use super::hip;
 use p2pshim_trace::{Begun, Capture};
 
 use super::read::{self, Subject};
@@ -24,7 +25,7 @@ use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
 use crate::policy::validate::Kind;
-use crate::policy::{self, ACCESS, Driver, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
+use crate::policy::{self, ACCESS, Driver, HIP, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::trace::{self, Trace};
@@ -141,20 +142,21 @@ fn start() -> Mode {
 }
 
 fn configure(warnings: &mut Vec<String>) -> Mode {
-    let (config, unusable) = OPTIONS.read(os::environment(config::PREFIX));
-    if !config.on {
-        return Mode::Forward;
-    }
-    PROCESS.store(os::process_id(), Relaxed);
-    *warnings = unusable;
-    policy::configure(&config);
-    report_panics_to_the_log();
-    LOGS.store(record::log::open(&config, warnings), SeqCst);
-    record::summary::write_at_exit(config.summary);
-    let records = trace::open(&config, warnings);
-    timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
-    RECORDS.store(records, SeqCst);
-    wanted()
+    OPTIONS.read(os::environment(config::PREFIX), |config, unusable| {
+        if !config.on {
+            return Mode::Forward;
+        }
+        PROCESS.store(os::process_id(), Relaxed);
+        *warnings = unusable;
+        policy::configure(config);
+        report_panics_to_the_log();
+        LOGS.store(record::log::open(config, warnings), SeqCst);
+        record::summary::write_at_exit(config.summary);
+        let records = trace::open(config, warnings);
+        timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
+        RECORDS.store(records, SeqCst);
+        wanted()
+    })
 }
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
@@ -765,6 +767,7 @@ impl Call {
                 ACCESS.memory_has_changed();
             }
             Function::cudaGetLastError => self.note_cleared(),
+            function if hip::frees(function) => HIP.memory_has_changed(),
             _ => self.note_more(values, ret),
         }
     }
@@ -922,7 +925,8 @@ impl Call {
             && !trace.is_in_a_child()
             // SAFETY: the block is this thread's own; the reference ends with the statement.
             && let Some(site) = unsafe { &*thread::current() }.known_site(depth, address)
-            && let record @ Some(_) = self.begin_record(trace, depth, site)
+            && let Some(now) = trace.now_at_once()
+            && let record @ Some(_) = self.begin_record(depth, site, now)
         {
             return Running::new(depth, false, record);
         }
@@ -951,7 +955,7 @@ impl Call {
             Some(site) => site,
             None => find_site(trace, depth, address),
         };
-        self.begin_record(trace, depth, site).or_else(|| {
+        self.begin_record(depth, site, trace.now()).or_else(|| {
             if trace.drops() || is_in_a_child() {
                 return None;
             }
@@ -962,7 +966,7 @@ impl Call {
 
     /// Begins a record, if the thread has room for one.
     #[inline(always)]
-    fn begin_record(self, trace: &Trace, depth: usize, site: u16) -> Option<Begun> {
+    fn begin_record(self, depth: usize, site: u16, now: u64) -> Option<Begun> {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         if depth == 0 {
@@ -970,7 +974,7 @@ impl Call {
             thread.timing_cost = 0;
         }
         thread.last = None;
-        thread.segment.begin(depth, self.function as u8, site, trace.now())
+        thread.segment.begin(depth, self.function as u8, site, now)
     }
 
     /// The time, if the call is to be shown: when the real function is called.
@@ -1022,7 +1026,21 @@ impl Call {
     fn complete(self, record: Begun, made: &Made) {
         // A child that was forked inside the call returns from it as well: the record, and all locks, are its parent's.
         let (Some(trace), false) = (trace::file(), only_forwards()) else { return };
-        let end = trace.now();
+        match trace.now_at_once() {
+            Some(end) => self.complete_at(trace, end, record, made),
+            None => self.complete_slowly(trace, record, made),
+        }
+    }
+
+    /// Where reading the clock is a call.
+    #[cold]
+    #[inline(never)]
+    fn complete_slowly(self, trace: &Trace, record: Begun, made: &Made) {
+        self.complete_at(trace, trace.now(), record, made);
+    }
+
+    #[inline(always)]
+    fn complete_at(self, trace: &Trace, end: u64, record: Begun, made: &Made) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let inner = thread.inner.take();
@@ -1065,6 +1083,27 @@ impl Call {
         decision: Decision<'_>,
         path: Option<Path>,
     ) {
+        self.show_call(running, since, values, ret, decision, path);
+        if !running.is_outermost() || is_in_a_child() {
+            return;
+        }
+        if let Some(route) = looked_at {
+            self.look_at(route, values, ret, path);
+        }
+        self.tell();
+    }
+
+    /// The same without what is wrong with it, and keeping what is to be told.
+    #[cold]
+    pub(super) fn show_call(
+        self,
+        running: Running,
+        since: Option<Instant>,
+        values: &[Value],
+        ret: Code,
+        decision: Decision<'_>,
+        path: Option<Path>,
+    ) {
         let elapsed = os::uncancelled(|| since.map(|since| since.elapsed()).unwrap_or_default());
         if is_in_a_child() {
             return;
@@ -1090,13 +1129,6 @@ impl Call {
                 caller: read::call_site(self.return_address()),
             });
         });
-        if !running.is_outermost() {
-            return;
-        }
-        if let Some(route) = looked_at {
-            self.look_at(route, values, ret, path);
-        }
-        self.tell();
     }
 
     /// The way of a copy that succeeded. A copy that the runtime makes is routed at the driver layer, inside this call.
@@ -1111,7 +1143,7 @@ impl Call {
                 thread.set_path(own);
                 own
             }
-            Layer::Driver => own,
+            Layer::Driver | Layer::Hip => own,
         }
     }
 

@@ -9,7 +9,8 @@ use std::mem::{MaybeUninit, transmute};
 
 use super::check::Due;
 use super::guard::{self, Arrival, Call, Decision, Showing, Standing};
-pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2};
+use super::hip::{self, How};
+pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProcAddress};
 use super::timing;
 use crate::api::Function;
 use crate::api::abi::{self, Argument, Code};
@@ -19,12 +20,41 @@ use crate::policy::{self, Concern, VALIDATE};
 
 macro_rules! define_hooks {
     ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
-        $( define_hook!($kind $symbol($($argument: $type),*)); )*
+        $( define_hook!($kind $layer $symbol($($argument: $type),*)); )*
     };
 }
 
 macro_rules! define_hook {
-    (traced $symbol:ident($($argument:ident: $type:ident),*)) => {
+    (traced hip $symbol:ident($($argument:ident: $type:ident),*)) => {
+        /// # Safety
+        /// What the real function asks of its caller; entered from its trampolines only.
+        #[expect(non_snake_case, reason = "the vendor's spelling")]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
+            // SAFETY: a trampoline of this function made the arrival.
+            let (call, route) = unsafe { guard::arrive(Function::$symbol, arrival) };
+            let Some(found) = call.real(route) else { return call.unavailable() };
+            // SAFETY: a function's slots hold nothing but what was looked up under its name.
+            let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(found) };
+            if guard::only_forwards() {
+                // SAFETY: the arguments are the program's own, unchanged.
+                return unsafe { real($($argument),*) };
+            }
+            let decided = call.decide(found, &[$($argument.value()),*]);
+            let running = call.begin();
+            let since = Call::since(running);
+            let ret = match decided.how {
+                // SAFETY: the arguments are the program's own, unchanged.
+                How::AsItCame => unsafe { real($($argument),*) },
+                // SAFETY: arguments that the function refuses before it follows any.
+                How::Failing(how) => unsafe { real($($argument.failing(&how)),*) },
+                How::Succeed(library) => hip::succeed(library),
+            };
+            call.end(running);
+            call.conclude(running, since, &decided, &[$($argument.value()),*], ret);
+            ret
+        }
+    };
+    (traced $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
         /// # Safety
         /// What the real function asks of its caller; entered from its trampolines only.
         #[expect(non_snake_case, reason = "the vendor's spelling")]
@@ -43,7 +73,7 @@ macro_rules! define_hook {
             const IS_CHECKED: bool = !matches!(Kind::of(Function::$symbol), Kind::Other);
             let mut room = MaybeUninit::uninit();
             if IS_CHECKED
-                && VALIDATE.is_on()
+                && call.may_be_due()
                 && let Some(due) = call.due(&[$($argument.value()),*], &mut room)
             {
                 /// Off the way of calls that are made.
@@ -132,7 +162,28 @@ macro_rules! define_hook {
             ret
         }
     };
-    (state $symbol:ident($($argument:ident: $type:ident),*)) => {
+    (state hip hipDeviceReset()) => {
+        /// # Safety
+        /// Entered from its trampolines only.
+        #[expect(non_snake_case, reason = "the vendor's spelling")]
+        pub(crate) unsafe extern "C-unwind" fn hipDeviceReset(arrival: Arrival) -> Code {
+            // SAFETY: a trampoline of this function made the arrival.
+            let (call, route) = unsafe { guard::arrive(Function::hipDeviceReset, arrival) };
+            let Some(found) = call.real(route) else { return call.unavailable() };
+            // SAFETY: a function's slots hold nothing but what was looked up under its name.
+            let real: unsafe extern "C-unwind" fn() -> Code = unsafe { transmute(found) };
+            if guard::only_forwards() {
+                // SAFETY: no arguments.
+                return unsafe { real() };
+            }
+            let library = call.note_resetting(found);
+            // SAFETY: no arguments.
+            let ret = unsafe { real() };
+            call.note_reset(library);
+            ret
+        }
+    };
+    (state $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
         /// # Safety
         /// What the real function asks of its caller; entered from its trampolines only.
         #[expect(non_snake_case, reason = "the vendor's spelling")]

@@ -1,4 +1,4 @@
-//! Functions that the program asks for by name: `dlsym` and `cuGetProcAddress`.
+//! Functions that the program asks for by name: `dlsym`, `cuGetProcAddress` and `hipGetProcAddress`.
 //!
 //! The static runtime, ctypes, JAX and many more reach the driver this way only. A look-up that the
 //! real one answers with a function of the table is answered with a trampoline whose slot holds just
@@ -14,8 +14,8 @@ use std::ptr;
 
 use super::exports::entrance;
 use super::guard::{self, Arrival, unseen, while_busy};
-use crate::api::Function;
 use crate::api::abi::{self, Code};
+use crate::api::{Function, Layer};
 use crate::real::loader::{self, Object, Wanted, next_dlsym};
 use crate::real::slot;
 use crate::record;
@@ -287,4 +287,51 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
         unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) };
     }
     ret
+}
+
+/// `hipGetProcAddress`.
+///
+/// # Safety
+/// What the real function asks of its caller; entered from its trampolines only.
+#[expect(non_snake_case, reason = "the vendor's spelling")]
+pub(crate) unsafe extern "C-unwind" fn hipGetProcAddress(
+    symbol: abi::Text,
+    pfn: abi::Pointer,
+    hipVersion: abi::Int,
+    flags: abi::UInt64,
+    symbolStatus: abi::Pointer,
+    arrival: Arrival,
+) -> Code {
+    type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
+    // SAFETY: a trampoline of this function made the arrival.
+    let (call, route) = unsafe { guard::arrive(Function::hipGetProcAddress, arrival) };
+    let Some(real) = call.real(route) else { return call.unavailable() };
+    // SAFETY: a function's slots hold nothing but what was looked up under its name.
+    let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, hipVersion, flags, symbolStatus) };
+    if ret == Code::SUCCESS {
+        // SAFETY: the real function took these and succeeded.
+        unsafe { replace_hip(symbol.0, pfn.0.cast()) };
+    }
+    ret
+}
+
+/// Replaces what the real `hipGetProcAddress` handed out, if it is a function of the table. Each has one form, and goes by its
+/// exported name. (HIP finds it by `dlsym`, which may have been answered with our trampoline already.)
+///
+/// # Safety
+/// `symbol` and `pfn` are what the real function took, and it succeeded.
+unsafe fn replace_hip(symbol: *const c_char, pfn: *mut *mut c_void) {
+    if symbol.is_null() || pfn.is_null() {
+        return;
+    }
+    // SAFETY: the real function has just read the one and written the other.
+    let (name, found) = unsafe { (CStr::from_ptr(symbol).to_bytes(), *pfn) };
+    if found.is_null() || loader::is_own(found) {
+        return;
+    }
+    let Some(function) = Function::named(name).filter(|function| function.layer() == Layer::Hip) else { return };
+    if let Some(hook) = unseen(|| hook("hipGetProcAddress", function, found)) {
+        // SAFETY: as above.
+        unsafe { *pfn = hook };
+    }
 }

@@ -9,6 +9,7 @@ pub(crate) mod control;
 mod exports;
 mod fence;
 mod guard;
+mod hip;
 mod hooks;
 mod listen;
 mod lookup;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::thread;
 use crate::api::Function;
 use crate::api::abi::is_pointer;
-use crate::api::abi::{Code, Value};
+use crate::api::abi::{Code, Value, cudaMemcpy3DPeerParms};
 use crate::os;
 use crate::policy::validate::{Array, Linear, Parameters};
 use crate::policy::{Copied, Ends, PeerCopy};
@@ -84,6 +84,7 @@ pub(crate) fn subject(values: &[Value]) -> Subject {
             Subject { devices: [device(one), device(other)], ..nothing }
         }
         [Value::Ordinal(peer), ..] => Subject { devices: [None, device(peer)], ..nothing },
+        [Value::RuntimePeer3D(p), ..] => of_runtime_box(p, nothing),
         [Value::DriverPeer3D(_), ..] => of_ends(ends_of_box(values), nothing),
         _ => of_ends(ends(values), nothing),
     }
@@ -95,6 +96,21 @@ fn of_ends(ends: Option<Ends>, nothing: Subject) -> Subject {
         Some(Ends { src, dst, bytes }) => Subject { ends: [src, dst], bytes, ..nothing },
         None => nothing,
     }
+}
+
+/// A box of a runtime, if its parameters were read before: HIP's has no driver's call inside that says more.
+#[inline(never)]
+fn of_runtime_box(p: *const cudaMemcpy3DPeerParms, nothing: Subject) -> Subject {
+    if !is_readable(p) {
+        return nothing;
+    }
+    // SAFETY: the parameters are aligned, made of integers, and where some were read before.
+    let p = unsafe { &*p };
+    let bytes = p.extent.width.saturating_mul(p.extent.height).saturating_mul(p.extent.depth);
+    let ends = [p.srcPtr.ptr, p.dstPtr.ptr].map(|pointer| pointer as u64);
+    let devices =
+        [p.srcDevice, p.dstDevice].map(|ordinal| u8::try_from(ordinal).ok().filter(|&device| device < u8::MAX));
+    Subject { ends, bytes: bytes as u64, devices, ..nothing }
 }
 
 #[inline(never)]
@@ -284,8 +300,12 @@ pub(crate) fn pair(arguments: &[Argument]) -> Option<(i32, i32)> {
             ("src" | "srcDevice", Value::Address(address), _) => src.address = Some(address as u64),
             ("dst" | "dstDevice", Value::Address(address), _) => dst.address = Some(address as u64),
             // Behind the pointer in each signature; without one it is a query.
-            ("srcDevice", Value::Ordinal(ordinal), _) if src.address.is_some() => src.ordinal = Some(ordinal),
-            ("dstDevice", Value::Ordinal(ordinal), _) if dst.address.is_some() => dst.ordinal = Some(ordinal),
+            ("srcDevice" | "srcDeviceId", Value::Ordinal(ordinal), _) if src.address.is_some() => {
+                src.ordinal = Some(ordinal)
+            }
+            ("dstDevice" | "dstDeviceId", Value::Ordinal(ordinal), _) if dst.address.is_some() => {
+                dst.ordinal = Some(ordinal)
+            }
             (_, _, Some(Contents::RuntimePeer3D(p))) => {
                 let end = |array, pointer, device| End {
                     address: (array == 0).then_some(pointer as u64),

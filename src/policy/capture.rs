@@ -98,6 +98,9 @@ pub(crate) const fn is_beginning(function: Function) -> bool {
             | Function::cuStreamBeginCapture_v2_ptsz
             | Function::cuStreamBeginCaptureToGraph
             | Function::cuStreamBeginCaptureToGraph_ptsz
+            | Function::hipStreamBeginCapture
+            | Function::hipStreamBeginCapture_spt
+            | Function::hipStreamBeginCaptureToGraph
     )
 }
 
@@ -126,8 +129,17 @@ pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code, 
             false
         }
         // A capture that was invalidated ends with an error. One that was not begun does not end.
-        Function::cuStreamEndCapture | Function::cuStreamEndCapture_ptsz if ends(ret) => forget(stream, thread),
-        Function::cuStreamDestroy | Function::cuStreamDestroy_v2 if ret == Code::SUCCESS && may_be_under_way() => {
+        Function::cuStreamEndCapture
+        | Function::cuStreamEndCapture_ptsz
+        | Function::hipStreamEndCapture
+        | Function::hipStreamEndCapture_spt
+            if ends(ret) =>
+        {
+            forget(stream, thread)
+        }
+        Function::cuStreamDestroy | Function::cuStreamDestroy_v2 | Function::hipStreamDestroy
+            if ret == Code::SUCCESS && may_be_under_way() =>
+        {
             forget(stream, thread)
         }
         _ => false,

@@ -8,6 +8,7 @@
 pub(crate) mod access;
 pub(crate) mod capture;
 pub(crate) mod full;
+pub(crate) mod hip;
 pub(crate) mod memory;
 pub(crate) mod path;
 pub(crate) mod validate;
@@ -17,6 +18,7 @@ use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, is_pointer};
 use crate::config::Config;
 use access::Access;
+use hip::Peers;
 use path::Path;
 use validate::Validate;
 
@@ -372,6 +374,9 @@ pub(crate) const fn passes_gate(function: Function) -> bool {
 /// All that is known of memory, contexts and peers in this process.
 pub(crate) static ACCESS: Access = Access::new();
 
+/// All that is known of HIP in this process.
+pub(crate) static HIP: Peers = Peers::new();
+
 /// All that is known of what the program gets wrong.
 pub(crate) static VALIDATE: Validate = Validate::new();
 
@@ -379,6 +384,7 @@ pub(crate) static VALIDATE: Validate = Validate::new();
 pub(crate) fn configure(config: &Config) {
     capture::configure(config.rewrites_captured);
     ACCESS.configure(config);
+    HIP.configure(config);
     VALIDATE.configure(config.validate);
 }
 

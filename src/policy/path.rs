@@ -13,6 +13,8 @@ pub(crate) enum Path {
     Host,
     /// Not known: managed memory moves by itself, and of another process's memory the driver does not say where it is.
     Unknown,
+    /// From device to device: HIP maps the memory for the copy on first use, whether access is enabled or not.
+    MappedOnUse,
 }
 
 /// Why a copy is staged.
@@ -65,6 +67,7 @@ const ALL: &[Path] = &[
     Path::Staged(Why::Busy),
     Path::Staged(Why::Unproven),
     Path::Staged(Why::Slower),
+    Path::MappedOnUse,
 ];
 
 impl Path {
@@ -77,6 +80,7 @@ impl Path {
             Self::Host => 3,
             Self::Unknown => 4,
             Self::Staged(why) => 5 + why as u32,
+            Self::MappedOnUse => 6 + Why::Slower as u32,
         }
     }
 
@@ -105,6 +109,7 @@ impl Path {
             Self::Direct => "direct",
             Self::SameDevice => "same-device",
             Self::Host => "host",
+            Self::MappedOnUse => "mapped on first use",
             Self::Unknown => "by a way that is not known (managed or imported memory)",
             Self::Staged(why) => match why {
                 Why::NeverEnabled => "staged (access never enabled)",

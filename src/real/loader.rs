@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
@@ -279,6 +280,30 @@ fn image_base(info: &libc::dl_phdr_info) -> usize {
     (info.dlpi_addr as usize).wrapping_add(first.unwrap_or_default() & !(PAGE - 1))
 }
 
+/// Where the object that holds `address` lies, from its first page to its last byte.
+pub(crate) fn image_of(address: *const c_void) -> Option<Range<usize>> {
+    let mut found = (address as usize, None);
+    // SAFETY: the callback gets the pair that outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(find_image), (&raw mut found).cast()) };
+    found.1
+}
+
+/// # Safety
+/// `info` is the linker's own, `wanted` points to an address, and a place for what is found, that nobody else uses.
+unsafe extern "C" fn find_image(info: *mut libc::dl_phdr_info, _: usize, wanted: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    let (info, wanted) = unsafe { (&*info, &mut *wanted.cast::<(usize, Option<Range<usize>>)>()) };
+    // SAFETY: the linker says how many headers there are.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let end = loaded.map(|header| (header.p_vaddr as usize).wrapping_add(header.p_memsz as usize)).max();
+    let image = image_base(info)..(info.dlpi_addr as usize).wrapping_add(end.unwrap_or_default());
+    if image.contains(&wanted.0) {
+        wanted.1 = Some(image);
+    }
+    c_int::from(wanted.1.is_some())
+}
+
 /// The objects from the one that holds `address` to this library, both left out, in the order of loading; none if it
 /// does not come before us.
 pub(crate) fn objects_between(address: *const c_void) -> Option<Vec<Object>> {
@@ -361,7 +386,7 @@ pub(crate) fn is_own(address: *const c_void) -> bool {
     own_image().contains(&(address as usize))
 }
 
-fn own_image() -> std::ops::Range<usize> {
+fn own_image() -> Range<usize> {
     unsafe extern "C" {
         #[link_name = "__ehdr_start"]
         static START: u8;

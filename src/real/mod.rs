@@ -6,5 +6,6 @@
 //! each get their own calls.
 
 pub(crate) mod driver;
+pub(crate) mod hip;
 pub(crate) mod loader;
 pub(crate) mod slot;

@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use super::loader::{self, Wanted};
-use crate::api::Function;
-use crate::api::table::with_runtime_versions;
+use crate::api::table::{with_hip_versions, with_runtime_versions};
+use crate::api::{Function, Layer};
 
 /// How many definitions of one name a program may look up and have seen: each loaded copy of a
 /// runtime or driver takes one.
 pub(crate) const CLAIMABLE: usize = 8;
 /// The slot of the export that references without a version are bound to.
 pub(crate) const UNVERSIONED: usize = CLAIMABLE;
-/// The slot of the export with the first of the runtime's versions.
+/// The slot of the export with the first of the library's versions.
 pub(crate) const FIRST_VERSION: usize = UNVERSIONED + 1;
 
 macro_rules! c_strings {
@@ -28,11 +28,15 @@ macro_rules! c_strings {
 
 /// The symbol versions under which runtime functions are exported.
 pub(crate) const RUNTIME_VERSIONS: &[&CStr] = with_runtime_versions!(c_strings);
+/// Those under which functions of HIP are.
+pub(crate) const HIP_VERSIONS: &[&CStr] = with_hip_versions!(c_strings);
 
 /// How many slots a function of the driver has.
 pub(crate) const DRIVER_SLOTS: usize = FIRST_VERSION;
 /// How many slots a function of the runtime has.
 pub(crate) const RUNTIME_SLOTS: usize = FIRST_VERSION + RUNTIME_VERSIONS.len();
+/// How many slots a function of HIP has.
+pub(crate) const HIP_SLOTS: usize = FIRST_VERSION + HIP_VERSIONS.len();
 
 /// Where calls by one route go. Once set it never changes, and the library is never unloaded.
 #[derive(Debug)]
@@ -86,8 +90,13 @@ pub(crate) fn exported(function: Function, slots: &[Slot], real: *mut c_void) ->
 
 /// What references to the export at `position` look for.
 fn wanted(function: Function, position: usize) -> Option<Wanted> {
+    let versions = match function.layer() {
+        Layer::Runtime => RUNTIME_VERSIONS,
+        Layer::Driver => &[],
+        Layer::Hip => HIP_VERSIONS,
+    };
     let version = match position.checked_sub(FIRST_VERSION) {
-        Some(index) => Some(*RUNTIME_VERSIONS.get(index)?),
+        Some(index) => Some(*versions.get(index)?),
         None => None,
     };
     Some(Wanted { name: function.c_name(), version })

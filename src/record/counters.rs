@@ -124,7 +124,7 @@ pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
     let [copies, bytes] = match traffic.path {
         Path::Host | Path::Unknown => return,
         Path::Staged(_) => &counter.staged,
-        Path::Direct | Path::SameDevice => &counter.direct,
+        Path::Direct | Path::SameDevice | Path::MappedOnUse => &counter.direct,
     };
     add(*shard, copies, 1);
     add(*shard, bytes, traffic.bytes);

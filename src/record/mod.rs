@@ -4,6 +4,7 @@
 
 pub(crate) mod counters;
 pub(crate) mod finding;
+mod hipify;
 pub(crate) mod log;
 mod modules;
 pub(crate) mod summary;

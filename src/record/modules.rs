@@ -32,10 +32,12 @@ impl Module {
         self.range.contains(&address)
     }
 
-    /// Which version it is, if it is a shared runtime of CUDA: what its file's name has behind `libcudart.so.`.
-    pub(super) fn runtime_version(&self) -> Option<&[u8]> {
+    /// What it is, and which version, if it is a shared runtime: what its file's name has behind `libcudart.so.`, say.
+    pub(super) fn runtime_version(&self) -> Option<(&'static [u8], &[u8])> {
         let name = self.file.rsplit(|&byte| byte == b'/').next()?;
-        name.strip_prefix(b"libcudart.so.").filter(|version| !version.is_empty())
+        let runtimes: [(&[u8], &[u8]); 2] = [(b"runtime", b"libcudart.so."), (b"hip", b"libamdhip64.so.")];
+        let version = |(what, beginning)| Some((what, name.strip_prefix(beginning)?));
+        runtimes.into_iter().find_map(version).filter(|(_, version)| !version.is_empty())
     }
 
     /// Its build id, in hexadecimal; the first time only. None if the file has none, or is another one by now.
@@ -162,7 +164,11 @@ mod tests {
     #[test]
     fn runtime_version_is_in_the_file_s_name() {
         let of = |file: &str| listed(format!("10-20 r-xp 0 fe:00 1 {file}").as_bytes()).remove(0);
-        assert_eq!(of("/usr/local/cuda/lib64/libcudart.so.12.8.90").runtime_version(), Some(&b"12.8.90"[..]));
+        assert_eq!(
+            of("/usr/local/cuda/lib64/libcudart.so.12.8.90").runtime_version(),
+            Some((&b"runtime"[..], &b"12.8.90"[..]))
+        );
+        assert_eq!(of("/opt/rocm/lib/libamdhip64.so.6").runtime_version(), Some((&b"hip"[..], &b"6"[..])));
         assert_eq!(of("/usr/lib/libcuda.so.1").runtime_version(), None);
     }
 

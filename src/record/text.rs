@@ -1,8 +1,10 @@
 //! A call as a line of text, in the manner of strace.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
+use super::hipify::hipify;
 use super::{Argument, CallSite, Contents, Event};
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
@@ -91,7 +93,10 @@ impl Display for Found<'_> {
             }
             (Some(ret), _) => write!(out, "; answered {}", named(ret))?,
         }
-        let shown = |text: &'static str| text.trim_end_matches('\0');
+        let shown = |text: &'static str| match self.function.layer() {
+            Layer::Hip => Cow::Owned(hipify(text.trim_end_matches('\0'))),
+            _ => Cow::Borrowed(text.trim_end_matches('\0')),
+        };
         write!(out, ". {} {} (p2pshim explain {})", shown(text.why), shown(text.remedy), rule.id())
     }
 }
@@ -124,6 +129,8 @@ fn show_stream(out: &mut Formatter<'_>, handle: usize, layer: Layer) -> fmt::Res
         (0, _) => out.write_str("NULL"),
         (1, Layer::Runtime) => out.write_str("cudaStreamLegacy"),
         (2, Layer::Runtime) => out.write_str("cudaStreamPerThread"),
+        (1, Layer::Hip) => out.write_str("hipStreamLegacy"),
+        (2, Layer::Hip) => out.write_str("hipStreamPerThread"),
         (1, Layer::Driver) => out.write_str("CU_STREAM_LEGACY"),
         (2, Layer::Driver) => out.write_str("CU_STREAM_PER_THREAD"),
         _ => write!(out, "{handle:#x}"),
@@ -131,6 +138,15 @@ fn show_stream(out: &mut Formatter<'_>, handle: usize, layer: Layer) -> fmt::Res
 }
 
 fn p2p_attribute(layer: Layer, attribute: i32) -> Option<&'static str> {
+    if layer == Layer::Hip {
+        return match attribute {
+            0 => Some("hipDevP2PAttrPerformanceRank"),
+            1 => Some("hipDevP2PAttrAccessSupported"),
+            2 => Some("hipDevP2PAttrNativeAtomicSupported"),
+            3 => Some("hipDevP2PAttrHipArrayAccessSupported"),
+            _ => None,
+        };
+    }
     let (runtime, driver) = match attribute {
         1 => ("cudaDevP2PAttrPerformanceRank", "CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK"),
         2 => ("cudaDevP2PAttrAccessSupported", "CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED"),
@@ -142,10 +158,7 @@ fn p2p_attribute(layer: Layer, attribute: i32) -> Option<&'static str> {
         ),
         _ => return None,
     };
-    Some(match layer {
-        Layer::Runtime => runtime,
-        Layer::Driver => driver,
-    })
+    Some(if layer == Layer::Runtime { runtime } else { driver })
 }
 
 struct Address(usize);

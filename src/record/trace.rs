@@ -186,6 +186,12 @@ impl Trace {
         self.writer.now()
     }
 
+    /// The same, where it takes no call to find out.
+    #[inline(always)]
+    pub(crate) fn now_at_once(&self) -> Option<u64> {
+        self.writer.now_at_once()
+    }
+
     /// Whether this is a child of the process whose file it is, even one that has run no fork handler.
     #[inline(always)]
     pub(crate) fn is_in_a_child(&self) -> bool {
@@ -293,7 +299,7 @@ impl Trace {
         for &rule in Rule::ALL {
             self.note(NoteKind::Rule, rule as u32, &[rule.id().as_bytes(), rule.text().severity.name().as_bytes()]);
         }
-        for layer in [Layer::Runtime, Layer::Driver] {
+        for layer in Layer::ALL {
             for (code, name) in codes::all(layer) {
                 self.note(NoteKind::Code, code.0.cast_unsigned(), &[layer.name().as_bytes(), name.as_bytes()]);
             }
@@ -308,8 +314,8 @@ impl Trace {
         let mut strings = vec![start.as_bytes(), end.as_bytes(), offset.as_bytes(), &module.file];
         strings.extend(build_id.as_ref().map(String::as_bytes));
         self.note(NoteKind::Module, 0, &strings);
-        if let Some(version) = module.runtime_version().filter(|_| build_id.is_none()) {
-            self.note(NoteKind::Version, 0, &[b"runtime", version]);
+        if let Some((what, version)) = module.runtime_version().filter(|_| build_id.is_none()) {
+            self.note(NoteKind::Version, 0, &[what, version]);
         }
     }
 

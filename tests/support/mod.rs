@@ -6,6 +6,7 @@ pub(crate) mod findings;
 pub(crate) mod outside;
 
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,6 +54,12 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}-{name}", std::process::id()))
+}
+
+/// A line past the capture of output, such as that a test is skipped.
+#[allow(clippy::explicit_write, reason = "what eprintln! writes is captured")]
+pub(crate) fn say(line: &str) {
+    writeln!(io::stderr(), "\n{line}").unwrap();
 }
 
 /// A program with what it is run with.
@@ -289,7 +296,10 @@ impl Trace {
             let &["p2pshim", _time, thread, rest] = fields.as_slice() else { panic!("not a line of the log: {line}") };
             let shown = rest.trim_start();
             match shown.split_once('(') {
-                Some((name, _)) if name.starts_with("cu") && name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                Some((name, _))
+                    if ["cu", "hip"].iter().any(|of| name.starts_with(of))
+                        && name.chars().all(|c| c.is_alphanumeric() || c == '_') =>
+                {
                     trace.calls.push(Call {
                         depth: (rest.len() - shown.len()) / 2,
                         name: name.to_owned(),

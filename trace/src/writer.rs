@@ -386,6 +386,16 @@ impl Writer {
         }
     }
 
+    /// The file's clock, where it takes no call to read it.
+    #[inline(always)]
+    pub fn now_at_once(&self) -> Option<u64> {
+        match self.clock {
+            // SAFETY: every x86-64 processor has it.
+            Clock::TimeStampCounter => Some(unsafe { _rdtsc() }),
+            Clock::Monotonic => None,
+        }
+    }
+
     /// Whether this is a child of the process whose file it is, however it was made, and must leave it alone.
     #[inline(always)]
     pub fn is_in_a_child(&self) -> bool {

@@ -215,6 +215,8 @@ pub(super) fn stream(handle: u64, layer: &str) -> String {
         (2, "runtime") => "cudaStreamPerThread".to_owned(),
         (1, "driver") => "CU_STREAM_LEGACY".to_owned(),
         (2, "driver") => "CU_STREAM_PER_THREAD".to_owned(),
+        (1, "hip") => "hipStreamLegacy".to_owned(),
+        (2, "hip") => "hipStreamPerThread".to_owned(),
         _ => format!("{handle:#x}"),
     }
 }

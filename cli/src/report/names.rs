@@ -134,6 +134,7 @@ impl Names {
         name.or_else(|| match (layer, code) {
             ("runtime", 0) => Some("cudaSuccess".to_owned()),
             ("driver", 0) => Some("CUDA_SUCCESS".to_owned()),
+            ("hip", 0) => Some("hipSuccess".to_owned()),
             _ => None,
         })
     }

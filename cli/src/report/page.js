@@ -134,8 +134,9 @@ const PATHS = {
   host: ["H", "from or to the host"],
   unknown: ["?", "by a way that is not known"],
 };
-const kindOf = (path) =>
-  (path === "same-device" ? "same" : ["direct", "staged", "host"].includes(path) ? path : "unknown");
+// HIP maps memory for a copy on first use, whether access is enabled or not: that is direct.
+const KINDS = { "same-device": "same", "mapped on first use": "direct", direct: "direct", staged: "staged", host: "host" };
+const kindOf = (path) => (Object.hasOwn(KINDS, path ?? "") ? KINDS[path] : "unknown");
 const NO_BETTER_WAY = /no (hardware )?path|slower/;
 const BROKEN = /vetoed|lost data/;
 

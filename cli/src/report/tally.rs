@@ -122,7 +122,8 @@ impl Lens {
     pub(super) fn new(timeline: Timeline, names: &Names) -> Self {
         let numbers: [u8; 256] = std::array::from_fn(|number| number as u8);
         let kind = |number| match names.path(number)?.0.as_str() {
-            "direct" => Some(Kind::Direct),
+            // As HIP copies between devices.
+            "direct" | "mapped on first use" => Some(Kind::Direct),
             "staged" => Some(Kind::Staged),
             _ => None,
         };

@@ -203,7 +203,7 @@ impl Text<'_> {
             .collect();
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
-        let versions: Vec<String> = ["p2pshim", "driver", "runtime"]
+        let versions: Vec<String> = ["p2pshim", "driver", "runtime", "hip"]
             .iter()
             .filter_map(|&what| {
                 let mut all: Vec<&str> =

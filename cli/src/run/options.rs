@@ -1,6 +1,7 @@
 //! The shim's options as arguments: made from the shim's own table, so that a row there is an argument here.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::{self, PathBuf};
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
@@ -45,6 +46,49 @@ pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
             Some((name(variable).into(), value.clone()))
         })
         .collect()
+}
+
+/// The table of docs/OPTIONS.md, of this command's own rows: the library has no words for documents.
+///
+/// # Errors
+/// What `out` answers.
+pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "# Options")?;
+    writeln!(out)?;
+    writeln!(out, "Generated from src/config/mod.rs by `make header`; do not edit.")?;
+    writeln!(out)?;
+    writeln!(
+        out,
+        "All are environment variables, read once, when the program first calls or looks up an intercepted function; `p2pshim \
+         run` takes each but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is not listed here, or has \
+         another value, has no effect but a warning that names the nearest valid one (none with `P2PSHIM=off`). An empty value \
+         is the default. Simulated GPUs have variables of their own: [sim/README.md](../sim/README.md)."
+    )?;
+    for &variable in Variable::ALL {
+        let default = match shown(variable.c_default()) {
+            "" => "unset".to_owned(),
+            default => format!("`{default}`"),
+        };
+        writeln!(out, "\n## {}\n", name(variable))?;
+        writeln!(out, "{}; default: {default}.", listed(shown(variable.c_values())))?;
+        if name(variable) != PREFIX {
+            writeln!(out, "`p2pshim run --{}`.", long_name(name(variable)))?;
+        }
+        writeln!(out, "\n{}.", shown(variable.c_help()))?;
+        if !variable.details().is_empty() {
+            writeln!(out, "\n{}", variable.details())?;
+        }
+    }
+    Ok(())
+}
+
+/// The values as Markdown: words as code.
+fn listed(values: &str) -> String {
+    if !are_words(values) {
+        return format!("Value: {values}");
+    }
+    let words: Vec<_> = values.split('|').map(|word| format!("`{word}`")).collect();
+    format!("Values: {}", words.join(", "))
 }
 
 fn variables() -> impl Iterator<Item = Variable> {

@@ -17,6 +17,7 @@ mod error;
 pub mod fault;
 mod fence;
 mod gate;
+mod grants;
 mod graph;
 pub mod machine;
 #[allow(unsafe_code, reason = "the one place that touches raw memory and the operating system")]
@@ -30,7 +31,7 @@ pub use access::{NO_ACCESS, READ_WRITE};
 pub use capture::{CaptureInfo, CaptureMode};
 pub use error::{Error, Result};
 pub use machine::Machine;
-pub use os::at_fork_in_child;
+pub use os::{at_fork_in_child, inject};
 pub use space::{Allocation, DEVICE_MEMORY, GRANULE, Kind, Owner};
 pub use stream::{Role, on_worker};
 pub use work::Extent;

@@ -5,6 +5,7 @@
 //! work that comes to memory which the program has unmapped leaves it alone (`gate`); those of the program's own
 //! memory are the program's promise, as they are with a real GPU.
 
+use std::ffi::CStr;
 use std::ptr;
 use std::time::Duration;
 
@@ -110,6 +111,23 @@ pub(crate) fn pause(time: Duration) {
 pub(crate) fn cancellation_point() {
     // SAFETY: takes and returns nothing.
     unsafe { pthread_testcancel() };
+}
+
+/// Loads a tool's library and lets it set itself up, as drivers do with `CUDA_INJECTION64_PATH`. Answers whether it could.
+pub fn inject(library: &CStr) -> bool {
+    // SAFETY: the name is text that ends; what the library's own constructors do is its business.
+    let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
+    if handle.is_null() {
+        return false;
+    }
+    // SAFETY: the handle is of dlopen, the name text that ends.
+    let entry = unsafe { libc::dlsym(handle, c"InitializeInjection".as_ptr()) };
+    if entry.is_null() {
+        return false;
+    }
+    // SAFETY: by agreement a function of that name has this type. The library stays loaded.
+    let initialise = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> libc::c_int>(entry) };
+    initialise() != 0
 }
 
 /// Has `hook` called in every child of a fork from now on.

@@ -45,6 +45,8 @@ pub enum Owner {
     Pool(PoolHandle),
     /// The program, which maps and unmaps it.
     Mapping,
+    /// Its device; rights are granted allocation by allocation.
+    Device,
 }
 
 impl Owner {

@@ -1,12 +1,14 @@
 //! How a call gets in: the C ABI, the machine, the errors.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use p2psim_core::config::Config;
 use p2psim_core::fault::Failure;
 use p2psim_core::machine::{DefaultStream, StreamHandle, StreamRef};
-use p2psim_core::{Error, Machine, Result, at_fork_in_child, on_worker};
+use p2psim_core::{Error, Machine, Result, at_fork_in_child, inject, on_worker};
 
 use crate::abi::Null;
 use crate::table;
@@ -68,8 +70,9 @@ struct Setup {
 impl Setup {
     fn new() -> Setup {
         let config = Config::from_env();
-        let (known, unknown): (Vec<_>, Vec<_>) =
-            config.faults.failures.iter().cloned().partition(|failure| table::exports(&failure.function));
+        // Functions of HIP are the other simulation's business.
+        let ours = config.faults.failures.iter().filter(|failure| !failure.function.starts_with("hip")).cloned();
+        let (known, unknown): (Vec<_>, Vec<_>) = ours.partition(|failure| table::exports(&failure.function));
         for Failure { function, .. } in unknown {
             eprintln!("p2psim: P2PSIM_FAULT: the simulated driver has no function {function}; ignored");
         }
@@ -106,7 +109,22 @@ pub(crate) fn initialise() -> Result<()> {
         let config = setup().config.clone();
         if config.devices == 0 { Err(Error::NO_DEVICE) } else { Machine::new(config) }
     });
-    machine.as_ref().map(drop).map_err(|error| *error)
+    machine.as_ref().map(drop).map_err(|error| *error)?;
+    inject_once();
+    Ok(())
+}
+
+/// Lets in the tool that the environment names. It may call the driver meanwhile, `cuInit` too.
+fn inject_once() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if IS_DONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let Some(library) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|library| !library.is_empty()) else { return };
+    let name = CString::new(library.into_vec()).unwrap_or_default();
+    if !inject(&name) {
+        eprintln!("p2psim: CUDA_INJECTION64_PATH: {name:?} cannot be loaded, or does not set itself up; ignored");
+    }
 }
 
 /// The machine, where a call may use it.

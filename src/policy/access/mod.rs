@@ -9,7 +9,7 @@
 //!    do with the program's, so that no copy of the program ever takes a path that is not proven.
 //! 3. The two contexts get access to each other, or the pool is granted to the other device.
 //!
-//! What the program sees of peer access is what it asked for itself ([`View`]).
+//! What the program sees of peer access is what it asked for itself ([`view`]).
 
 mod cells;
 mod decide;

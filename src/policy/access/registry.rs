@@ -204,8 +204,8 @@ impl Registry {
 
     /// Keeps the place of a peer that was given up: the program is about to take it.
     pub(super) fn keep_place(&mut self, from: u8) {
-        /// Far more than it takes.
-        const MOST: Duration = Duration::from_millis(100);
+        /// Far more than it takes, on a busy machine too.
+        const MOST: Duration = Duration::from_secs(1);
         self.kept.push((from, Instant::now() + MOST));
     }
 

@@ -111,7 +111,7 @@ fn fails(rule: Rule) -> bool {
 }
 
 /// Whether the code says that CUDA is not there, or not yet.
-fn is_of_the_machine(code: Code) -> bool {
+pub(super) fn is_of_the_machine(code: Code) -> bool {
     /// Not initialised, shutting down, stub library, insufficient driver, unavailable and no device, system not ready, driver
     /// mismatches, MPS.
     const MACHINE: &[i32] = &[3, 4, 34, 35, 46, 100, 802, 803, 804, 805, 806, 807, 808, 809, 810];
@@ -119,14 +119,14 @@ fn is_of_the_machine(code: Code) -> bool {
 }
 
 /// Whether a context answers so for ever: work that it did has failed.
-fn is_sticky(code: Code) -> bool {
+pub(super) fn is_sticky(code: Code) -> bool {
     /// ECC, NVLink and contained errors; illegal address, launch time-out, assertion, hardware stack, illegal instruction,
     /// misaligned address, address space, program counter, launch failure, tensor memory.
     const STICKY: &[i32] = &[214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721];
     STICKY.contains(&code.0)
 }
 
-/// The codes that the documentation of CUDA 13.0 lists for a function, besides success and errors of earlier work.
+/// The codes that the documentation of CUDA 13.0, or of HIP, lists for a function, besides success and errors of earlier work.
 pub(super) fn documented(function: Function) -> &'static [i32] {
     match (function.layer(), function.base()) {
         // What any call of the runtime answers that is the first, and so initialises it: 3, 35, 100.
@@ -143,6 +143,15 @@ pub(super) fn documented(function: Function) -> &'static [i32] {
         (Layer::Driver, "cuCtxDisablePeerAccess") => &[705, 201, 3, 4],
         (Layer::Driver, "cuDeviceCanAccessPeer") => &[101, 3, 4],
         (Layer::Driver, "cuDeviceGetP2PAttribute") => &[101, 1, 3, 4],
+        // Its pages list nothing for a machine without devices (100), which each call answers, or not initialised (3).
+        (Layer::Hip, "hipMemcpyPeer" | "hipMemcpyPeerAsync") => &[1, 101, 3, 100],
+        (Layer::Hip, "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => &[1, 12, 101, 3, 100],
+        // Of NULL its page says nothing.
+        (Layer::Hip, "hipDeviceCanAccessPeer") => &[101, 3, 100],
+        (Layer::Hip, "hipDeviceEnablePeerAccess") => &[101, 1, 704, 3, 100],
+        // Of devices that are none, or no peers, neither.
+        (Layer::Hip, "hipDeviceDisablePeerAccess") => &[705, 3, 100],
+        (Layer::Hip, "hipDeviceGetP2PAttribute") => &[101, 1, 3, 100],
         _ => &[],
     }
 }

@@ -358,7 +358,7 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             match (may_be_host && rule == Rule::CopyHostMemory, layer) {
                 (false, _) => add(finding),
                 (true, Layer::Runtime) => add(finding.without_code()),
-                (true, Layer::Driver) => {}
+                (true, Layer::Driver | Layer::Hip) => {}
             }
         }
         // A box may lie there, however the runtime says it to the driver.
@@ -405,7 +405,7 @@ fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: 
     let has_rows = height > 1 || depth > 1;
     // The fields' names; nothing is formatted for a call that is right.
     let (pitch, rows) = match layer {
-        Layer::Runtime => ("Ptr.pitch", "Ptr.ysize"),
+        Layer::Runtime | Layer::Hip => ("Ptr.pitch", "Ptr.ysize"),
         Layer::Driver => ("Pitch", "Height"),
     };
     let pitch_is_small = has_rows && side.pitch < row;
@@ -471,7 +471,7 @@ fn end_of(driver: &impl Driver, memory: Memory, wanted: u128) -> u64 {
 }
 
 /// How many bytes from the pointer to the end of what is copied.
-fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u128 {
+pub(super) fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u128 {
     let [width, height, depth] = call.extent.map(u128::from);
     let [x, y, z] = side.position.map(u128::from);
     let slices = (z + depth - 1).saturating_mul(u128::from(side.rows));
@@ -483,7 +483,7 @@ fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u128 {
 fn check_array(layer: Layer, call: &PeerCall, side: &Side, array: Array, found: &mut Vec<Finding>) {
     // The driver counts bytes.
     let width = match layer {
-        Layer::Runtime => array.extent[0],
+        Layer::Runtime | Layer::Hip => array.extent[0],
         Layer::Driver => array.extent[0].saturating_mul(array.element),
     };
     let [_, height, depth] = array.extent;

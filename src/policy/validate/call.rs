@@ -33,22 +33,30 @@ impl Kind {
             | Function::cuMemcpyPeer
             | Function::cuMemcpyPeer_ptds
             | Function::cuMemcpy3DPeer
-            | Function::cuMemcpy3DPeer_ptds => Self::Copy,
+            | Function::cuMemcpy3DPeer_ptds
+            | Function::hipMemcpyPeer
+            | Function::hipMemcpy3DPeer => Self::Copy,
             Function::cudaMemcpyPeerAsync
             | Function::cudaMemcpy3DPeerAsync
             | Function::cudaMemcpy3DPeerAsync_ptsz
             | Function::cuMemcpyPeerAsync
             | Function::cuMemcpyPeerAsync_ptsz
             | Function::cuMemcpy3DPeerAsync
-            | Function::cuMemcpy3DPeerAsync_ptsz => Self::AsyncCopy,
+            | Function::cuMemcpy3DPeerAsync_ptsz
+            | Function::hipMemcpyPeerAsync
+            | Function::hipMemcpy3DPeerAsync => Self::AsyncCopy,
             Function::cudaDeviceEnablePeerAccess
             | Function::cudaDeviceDisablePeerAccess
             | Function::cuCtxEnablePeerAccess
-            | Function::cuCtxDisablePeerAccess => Self::Access,
+            | Function::cuCtxDisablePeerAccess
+            | Function::hipDeviceEnablePeerAccess
+            | Function::hipDeviceDisablePeerAccess => Self::Access,
             Function::cudaDeviceCanAccessPeer
             | Function::cudaDeviceGetP2PAttribute
             | Function::cuDeviceCanAccessPeer
-            | Function::cuDeviceGetP2PAttribute => Self::Query,
+            | Function::cuDeviceGetP2PAttribute
+            | Function::hipDeviceCanAccessPeer
+            | Function::hipDeviceGetP2PAttribute => Self::Query,
             _ => Self::Other,
         }
     }

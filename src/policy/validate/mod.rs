@@ -13,6 +13,7 @@ mod call;
 mod facts;
 mod handles;
 mod hazards;
+mod hip;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub(crate) use call::{Kind, Parameters, Seen};
 pub(crate) use facts::Array;
 pub(crate) use handles::Fact;
 pub(crate) use hazards::Run;
+pub(crate) use hip::{HipCall, is_clean as is_clean_hip};
 pub(crate) use rules::Rule;
 
 use std::collections::BTreeMap;
@@ -47,8 +49,8 @@ pub(crate) struct Validate {
     facts: Facts,
     /// How many devices there are, once a copy has succeeded.
     devices: AtomicI32,
-    /// How often the program has enabled access: from device, to device.
-    enabled: Mutex<BTreeMap<(i32, i32), u32>>,
+    /// How often the program has enabled access: whether of HIP, from device, to device.
+    enabled: Mutex<BTreeMap<(bool, i32, i32), u32>>,
     /// How often each rule has spoken of each place in the program.
     found: Mutex<BTreeMap<(usize, Rule), u64>>,
     counts: [AtomicU64; Rule::ALL.len()],
@@ -306,20 +308,25 @@ impl Validate {
 
     /// Whether a program enables access to the same peer again and again. It has succeeded just now.
     fn churn(&self, driver: &impl Driver, seen: &Seen<'_>) -> Option<Finding> {
-        /// So often is not by chance.
-        const OFTEN: u32 = 4;
         let peer = match (seen.function, seen.values) {
             (Function::cudaDeviceEnablePeerAccess, &[Value::Ordinal(peer), ..]) => peer,
             (Function::cuCtxEnablePeerAccess, &[Value::Address(context), ..]) => driver.device_of_context(context)?,
             _ => return None,
         };
         let device = driver.device_of_context(driver.current_context()?)?;
+        self.enabled_again(seen.layer(), device, peer)
+    }
+
+    /// Counts how often a device's access to another was enabled.
+    fn enabled_again(&self, layer: Layer, device: i32, peer: i32) -> Option<Finding> {
+        /// So often is not by chance.
+        const OFTEN: u32 = 4;
         let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = enabled.entry((device, peer)).or_default();
+        let times = enabled.entry((layer == Layer::Hip, device, peer)).or_default();
         *times = times.saturating_add(1);
         (*times >= OFTEN).then(|| {
             let what = format!("access of device {device} to device {peer} was enabled {times} times");
-            Finding::new(Rule::SlowEnableChurn, seen.layer(), what)
+            Finding::new(Rule::SlowEnableChurn, layer, what)
         })
     }
 
@@ -361,6 +368,11 @@ fn crashes(rule: Rule, layer: Layer) -> bool {
         Rule::Copy3dNullParameters => layer == Layer::Driver,
         _ => false,
     }
+}
+
+/// Whether HIP may not survive it.
+fn crashes_hip(rule: Rule) -> bool {
+    rule == Rule::CopyUnknownPointer
 }
 
 /// The contexts that a 3D copy names; 0 for a side that has none: memory of the host and arrays.

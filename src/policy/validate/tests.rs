@@ -479,3 +479,15 @@ fn peer_call_memory_of_the_host_and_arrays_have_no_context() {
     let call = call::PeerCall::new(&[Value::DriverPeer3D(&peer)], &Parameters::Driver(peer)).unwrap();
     assert!(call.sides.iter().all(|side: &Side| side.context.is_none()));
 }
+
+#[test]
+fn configure_on_again_what_was_known_before_is_forgotten() {
+    let validate = Validate::new();
+    validate.configure(config::Validate::Warn);
+    validate.facts().stream_is_gone(0x500);
+    validate.configure(config::Validate::Strict);
+    assert!(validate.is_destroyed(0x500));
+    validate.configure(config::Validate::Off);
+    validate.configure(config::Validate::Warn);
+    assert!(!validate.is_destroyed(0x500), "it may have been made anew while nobody looked");
+}

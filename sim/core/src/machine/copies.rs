@@ -98,9 +98,9 @@ impl Piece {
 }
 
 #[derive(Clone, Copy)]
-struct Side {
-    layout: Layout,
-    memory: Memory,
+pub(super) struct Side {
+    pub(super) layout: Layout,
+    pub(super) memory: Memory,
 }
 
 /// A copy that has been checked, but not yet sent on its way.
@@ -109,6 +109,13 @@ pub(crate) struct Transfer {
     dst: Side,
     src: Side,
     extent: Extent,
+}
+
+impl Transfer {
+    /// What source and destination are.
+    pub(super) fn memories(&self) -> [Memory; 2] {
+        [self.src.memory, self.dst.memory]
+    }
 }
 
 impl Machine {
@@ -226,7 +233,7 @@ impl Machine {
 }
 
 /// What happens to the host after a copy was submitted.
-fn finish(fence: &Fence, must_wait: bool, path: Path, extent: Extent) {
+pub(super) fn finish(fence: &Fence, must_wait: bool, path: Path, extent: Extent) {
     if must_wait {
         fence.wait();
     } else if path == Path::Staged {
@@ -237,7 +244,7 @@ fn finish(fence: &Fence, must_wait: bool, path: Path, extent: Extent) {
 }
 
 impl State {
-    fn transfer(&self, request: &Request) -> Result<Transfer> {
+    pub(super) fn transfer(&self, request: &Request) -> Result<Transfer> {
         let Request { dst, src, extent } = request;
         let transfer = Transfer { dst: self.side(dst, *extent)?, src: self.side(src, *extent)?, extent: *extent };
         if self.may_write(transfer.dst.memory) { Ok(transfer) } else { Err(Error::INVALID_VALUE) }
@@ -256,7 +263,7 @@ impl State {
     }
 
     /// Checks one side against the memory that it names.
-    fn side(&self, place: &Place, extent: Extent) -> Result<Side> {
+    pub(super) fn side(&self, place: &Place, extent: Extent) -> Result<Side> {
         match place.at {
             Locus::Array(handle) => self.array_side(handle, place, extent),
             Locus::Any(address) | Locus::Host(address) | Locus::Device(address) => {
@@ -313,6 +320,7 @@ impl State {
 
     /// Chooses the way, counts it and lets go wrong what is to. Says what the copy relies on.
     pub(super) fn plan(&mut self, Transfer { dst, src, extent }: Transfer) -> (Copy, Vec<Arc<Gate>>) {
+        self.open_for_copy(dst.memory, src.memory);
         let (path, access) = self.path(dst.memory, src.memory);
         let gates = self.mapped_at([dst.layout.address, src.layout.address]).chain(access).collect();
         let mut defect = None;
@@ -328,6 +336,17 @@ impl State {
             }
         }
         (Copy { dst: dst.layout, src: src.layout, extent, path, defect, snapshot: None }, gates)
+    }
+
+    /// A copy between two devices opens those allocations that are opened one by one.
+    fn open_for_copy(&mut self, dst: Memory, src: Memory) {
+        let (Memory::Device(to), Memory::Device(from)) = (dst, src) else { return };
+        if from.device != to.device {
+            [from, to]
+                .iter()
+                .filter(|piece| piece.owner == Owner::Device)
+                .for_each(|piece| self.grants.open(piece.base));
+        }
     }
 
     /// What work relies on that touches these addresses.
@@ -367,6 +386,7 @@ impl State {
             }
             Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
             Owner::Mapping => self.mappings.rights(to.base),
+            Owner::Device => self.grants.rights(to.base),
         };
         rights?.gate(from.device)
     }
@@ -376,7 +396,7 @@ impl State {
         let device = self.contexts.get(&context).map(|context| context.device);
         match piece.owner {
             Owner::Context(owner) => device == Some(piece.device) || self.peers.reaches(context, owner),
-            Owner::Pool(_) | Owner::Mapping => true,
+            Owner::Pool(_) | Owner::Mapping | Owner::Device => true,
         }
     }
 
@@ -388,7 +408,7 @@ impl State {
 
     /// The context whose default streams a side of a copy is ordered on; for memory of none the current one, or else
     /// one of its device.
-    fn home(&self, memory: Memory) -> Result<ContextId> {
+    pub(super) fn home(&self, memory: Memory) -> Result<ContextId> {
         let current = self.current()?;
         let device = match memory {
             Memory::Pinned { context } | Memory::Device(Piece { owner: Owner::Context(context), .. }) => {

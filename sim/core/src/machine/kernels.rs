@@ -136,6 +136,7 @@ impl State {
             Owner::Context(owner) => own == piece.device || self.peers.reaches(context, owner),
             Owner::Pool(pool) => self.pools.get(&pool).is_some_and(|pool| pool.rights.get(own) != NO_ACCESS),
             Owner::Mapping => self.mappings.rights(piece.base).is_some_and(|rights| rights.get(own) != NO_ACCESS),
+            Owner::Device => self.grants.gate(own, piece.base).is_some(),
         };
         match reached {
             false => Touch::Illegal,

@@ -171,7 +171,7 @@ impl Machine {
         Ok(match found.owner {
             Owner::Context(_) if found.device == device => READ_WRITE,
             Owner::Context(_) => NO_ACCESS,
-            Owner::Pool(_) | Owner::Mapping => state.rights(found).get(device),
+            Owner::Pool(_) | Owner::Mapping | Owner::Device => state.rights(found).get(device),
         })
     }
 }

@@ -112,7 +112,7 @@ impl Machine {
             Owner::Context(owner) if owner == context || found.device == device => READ_WRITE,
             Owner::Context(owner) if state.peers.reaches(context, owner) => READ_WRITE,
             Owner::Context(_) => NO_ACCESS,
-            Owner::Pool(_) | Owner::Mapping => state.rights(found).get(device),
+            Owner::Pool(_) | Owner::Mapping | Owner::Device => state.rights(found).get(device),
         })
     }
 
@@ -153,6 +153,7 @@ impl State {
             Owner::Context(_) => None,
             Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
             Owner::Mapping => self.mappings.rights(found.base),
+            Owner::Device => self.grants.rights(found.base),
         };
         rights.cloned().unwrap_or_default()
     }

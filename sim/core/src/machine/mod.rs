@@ -6,6 +6,7 @@
 mod captures;
 mod contexts;
 mod copies;
+mod devices;
 mod graphs;
 mod kernels;
 mod mappings;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub use contexts::{ContextInfo, PrimaryState};
 pub(crate) use copies::Transfer;
 pub use copies::{Completion, Locus, Place, Request};
+pub use devices::{Followed, InCapture};
 pub use kernels::COPY_KERNEL;
 pub(crate) use kernels::Launch;
 pub use mappings::MAPPING_GRANULE;
@@ -34,6 +36,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::fault::Faults;
 use crate::fence::{Fence, lock};
+use crate::grants::Grants;
 use crate::graph::{Graph, Step};
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
@@ -172,6 +175,7 @@ struct State {
     retiring: Vec<Retiring>,
     mappings: Mappings,
     peers: Peers,
+    grants: Grants,
     /// Copies between two devices, from and to: direct ones, staged ones.
     copies: HashMap<(usize, usize), (u64, u64)>,
     faults: Faults,
@@ -199,6 +203,7 @@ impl Machine {
             retiring: Vec::new(),
             mappings: Mappings::default(),
             peers: Peers::default(),
+            grants: Grants::new(&config),
             copies: HashMap::new(),
             faults: config.faults.clone(),
             last_number: 0,

@@ -190,8 +190,9 @@ impl State {
         self.captures.refuse_on(|capturing| capturing.id == stream.id)
     }
 
-    /// Takes an allocation that is being freed off its pool's account.
+    /// Takes an allocation that is being freed off its pool's account, and off what was granted.
     pub(super) fn leave(&mut self, gone: &Allocation) {
+        self.grants.forget(gone.base);
         let Owner::Pool(handle) = gone.owner else { return };
         if let Some(pool) = self.pools.get_mut(&handle) {
             pool.used -= gone.size;

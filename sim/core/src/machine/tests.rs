@@ -1,6 +1,7 @@
 //! The machine as a whole: order, ways of copies, ends of contexts.
 
 mod captures;
+mod devices;
 mod faults;
 mod kernels;
 mod lost;

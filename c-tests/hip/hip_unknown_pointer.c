@@ -1,0 +1,16 @@
+/*
+ * A copy from an address at which there is nothing: HIP takes it for memory of the host, and the process ends.
+ */
+#include "hip.h"
+
+#include <stdio.h>
+
+int main(void)
+{
+    void *dst;
+    CHECK(hipMalloc(&dst, 4096));
+    setvbuf(stdout, NULL, _IONBF, 0);
+    SHOW(hipMemcpyPeer(dst, 0, (void *)0x1000, 1, 64));
+    SHOW(hipGetLastError());
+    return 0;
+}

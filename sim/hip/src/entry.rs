@@ -1,0 +1,212 @@
+//! How a call gets in: the C ABI, the machine, the errors, the faults that were asked for.
+
+use std::ffi::CString;
+use std::ops::Deref;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use p2psim_core::config::Config;
+use p2psim_core::fault::Failure;
+use p2psim_core::machine::{ContextHandle, DefaultStream, StreamHandle, StreamRef};
+use p2psim_core::{Error, Machine, at_fork_in_child, current};
+
+use crate::abi::Null;
+use crate::error::NO_ERROR;
+use crate::{flavour, lookup, thread};
+
+/// Defines exported functions. The body is a block that ends in a [`Result`].
+///
+/// `fn name [gpus] (…)` exports one function; `gpus` is [`Gpus`] in its body, which does not run where there is no device.
+/// `fn name (…)` exports one whose body runs in any case. The ABI lets a thread be cancelled while it waits in a call.
+macro_rules! api {
+    () => {};
+    ($(#[$doc:meta])* fn $name:ident [$gpus:ident] ($($arg:ident: $type:ty),* $(,)?) $body:block $($rest:tt)*) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C-unwind" fn $name($($arg: $type),*) -> u32 {
+            $crate::entry::call(stringify!($name), move || {
+                let $gpus = $crate::entry::gpus()?;
+                $body
+            })
+        }
+        $crate::entry::api!($($rest)*);
+    };
+    ($(#[$doc:meta])* fn $name:ident ($($arg:ident: $type:ty),* $(,)?) $body:block $($rest:tt)*) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C-unwind" fn $name($($arg: $type),*) -> u32 {
+            $crate::entry::call(stringify!($name), move || $body)
+        }
+        $crate::entry::api!($($rest)*);
+    };
+}
+pub(crate) use api;
+
+/// A call's code, and whether it becomes the last error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// As almost all do.
+    Recorded(u32),
+    /// Some refusals of the real library go past the place where it is recorded.
+    Silent(u32),
+}
+
+/// The result of a call.
+pub(crate) type Result<T> = std::result::Result<T, Outcome>;
+
+impl From<Error> for Outcome {
+    fn from(error: Error) -> Outcome {
+        Outcome::Recorded(error.0)
+    }
+}
+
+impl From<Null> for Outcome {
+    fn from(_: Null) -> Outcome {
+        Error::INVALID_VALUE.into()
+    }
+}
+
+/// An error that does not become the last one.
+pub(crate) fn silent(error: Error) -> Outcome {
+    Outcome::Silent(error.0)
+}
+
+/// The machine with the contexts of its devices, which are there for ever.
+pub(crate) struct Gpus {
+    machine: Machine,
+    contexts: Vec<ContextHandle>,
+}
+
+impl Deref for Gpus {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
+impl Gpus {
+    fn new(config: Config) -> std::result::Result<Gpus, Error> {
+        let machine = Machine::new(config)?;
+        let contexts = (0..machine.devices()).map(|device| machine.retain_primary(device));
+        let contexts = contexts.collect::<std::result::Result<_, _>>()?;
+        Ok(Gpus { machine, contexts })
+    }
+
+    /// The calling thread's device.
+    pub(crate) fn current(&self) -> Result<usize> {
+        Ok(self.machine.current_context()?.device)
+    }
+
+    /// Makes a device the calling thread's.
+    pub(crate) fn set_current(&self, device: usize) -> Result<()> {
+        current::set(Some(self.context(device)?));
+        Ok(())
+    }
+
+    /// What the program calls a device's context.
+    pub(crate) fn context(&self, device: usize) -> Result<ContextHandle> {
+        Ok(self.contexts.get(device).copied().ok_or(Error::INVALID_DEVICE)?)
+    }
+
+    /// The device whose context a program names; None for anything else.
+    pub(crate) fn device_of(&self, context: u64) -> Option<usize> {
+        self.contexts.iter().position(|known| known.0 == context)
+    }
+
+    /// The stream that a program means by a handle; what names none counts as one that went with its device.
+    pub(crate) fn stream(&self, handle: u64) -> std::result::Result<StreamRef, Error> {
+        let stream = match handle {
+            0 => StreamRef::Default(DefaultStream::Legacy),
+            1 if flavour::major() >= 7 => StreamRef::Default(DefaultStream::Legacy),
+            2 => StreamRef::Default(DefaultStream::PerThread),
+            created => StreamRef::Created(StreamHandle(created)),
+        };
+        self.machine.stream_info(stream).map(|_| stream).map_err(|_| Error::CONTEXT_IS_DESTROYED)
+    }
+}
+
+static GPUS: OnceLock<std::result::Result<Gpus, Error>> = OnceLock::new();
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Runs the body of an exported function, unless that is to fail; remembers how it ended and gives the caller its code.
+pub(crate) fn call(function: &str, body: impl FnOnce() -> Result<()>) -> u32 {
+    let setup = setup();
+    let failure = if setup.failures.is_empty() { None } else { setup.failure(function) };
+    let outcome = failure
+        .map_or_else(|| body().map_or_else(|outcome| outcome, |()| Outcome::Recorded(NO_ERROR)), Outcome::Recorded);
+    thread::remember(outcome);
+    let (Outcome::Recorded(code) | Outcome::Silent(code)) = outcome;
+    code
+}
+
+/// The devices, where a call may use them; the calling thread has one of them from then on.
+///
+/// Without any, 5.2 was measured to answer [`Error::INVALID_DEVICE`], 6.4 and 7.2 [`Error::NO_DEVICE`].
+pub(crate) fn gpus() -> Result<&'static Gpus> {
+    let gpus = all_gpus()?.ok_or(if flavour::major() < 6 { Error::INVALID_DEVICE } else { Error::NO_DEVICE })?;
+    if current::get().is_none() {
+        gpus.set_current(0)?;
+    }
+    Ok(gpus)
+}
+
+/// The devices, if there are any.
+pub(crate) fn all_gpus() -> Result<Option<&'static Gpus>> {
+    // A child of a fork has none of the parent's threads and perhaps a lock that nobody will release.
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Error::NOT_INITIALIZED.into());
+    }
+    let config = &setup().config;
+    if config.devices == 0 {
+        return Ok(None);
+    }
+    let gpus = GPUS.get_or_init(|| {
+        at_fork_in_child(after_fork);
+        Gpus::new(config.clone())
+    });
+    gpus.as_ref().map(Some).map_err(|error| (*error).into())
+}
+
+extern "C" fn after_fork() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// What the environment asks for: read at the first call.
+struct Setup {
+    config: Config,
+    /// Functions that are to fail, with their uses so far.
+    failures: Vec<(Failure, AtomicU64)>,
+}
+
+impl Setup {
+    /// Functions of CUDA are the other simulation's business.
+    fn new() -> Setup {
+        let config = Config::from_env();
+        let ours = config.faults.failures.iter().filter(|failure| failure.function.starts_with("hip")).cloned();
+        let (known, unknown): (Vec<_>, Vec<_>) = ours.partition(|failure| exports(&failure.function));
+        for Failure { function, .. } in unknown {
+            eprintln!("p2psim: P2PSIM_FAULT: the simulated HIP has no function {function}; ignored");
+        }
+        Setup { config, failures: known.into_iter().map(|failure| (failure, AtomicU64::new(0))).collect() }
+    }
+
+    /// Counts a use of a function; returns what it is to fail with now.
+    fn failure(&self, function: &str) -> Option<u32> {
+        let of_it = self.failures.iter().filter(|(failure, _)| failure.function == function);
+        let due = |(failure, uses): &(Failure, AtomicU64)| {
+            (uses.fetch_add(1, Ordering::Relaxed) + 1 >= failure.from_use).then_some(failure.code)
+        };
+        // All rules count, and the last that is due decides.
+        of_it.filter_map(due).last()
+    }
+}
+
+fn exports(function: &str) -> bool {
+    CString::new(function).is_ok_and(|name| lookup::export(&name).is_some())
+}
+
+fn setup() -> &'static Setup {
+    static SETUP: OnceLock<Setup> = OnceLock::new();
+    SETUP.get_or_init(Setup::new)
+}

@@ -1,0 +1,111 @@
+//! Who may access whose memory because of us: from device, to device.
+
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use super::DEVICES;
+
+/// Access from one device to the memory of another, as far as it is our doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Link {
+    /// It is none, or the program's.
+    Idle = 0,
+    /// It is being enabled.
+    Opening = 1,
+    /// It is ours: the program has not asked for it.
+    Ours = 2,
+    /// It is being disabled.
+    Closing = 3,
+}
+
+/// All pairs of devices, each direction by itself.
+pub(super) struct Links {
+    links: [[AtomicU8; DEVICES]; DEVICES],
+    settled: [[AtomicU8; DEVICES]; DEVICES],
+}
+
+/// A link that nobody else changes until it is ended.
+pub(super) struct Changing<'a>(&'a AtomicU8);
+
+impl Changing<'_> {
+    /// Says what has become of it.
+    pub(super) fn end(self, link: Link) {
+        self.0.store(link as u8, Release);
+    }
+}
+
+impl Links {
+    pub(super) const fn new() -> Self {
+        Self {
+            links: [const { [const { AtomicU8::new(Link::Idle as u8) }; DEVICES] }; DEVICES],
+            settled: [const { [const { AtomicU8::new(0) }; DEVICES] }; DEVICES],
+        }
+    }
+
+    fn link(&self, from: u8, to: u8) -> Option<&AtomicU8> {
+        self.links.get(usize::from(from))?.get(usize::from(to))
+    }
+
+    /// Begins to change a link that is not ours; none if it is, or if somebody changes it.
+    pub(super) fn begin(&self, from: u8, to: u8, into: Link) -> Option<Changing<'_>> {
+        let link = self.link(from, to)?;
+        link.compare_exchange(Link::Idle as u8, into as u8, AcqRel, Acquire).ok().map(|_| Changing(link))
+    }
+
+    /// Begins to close a link that is ours; none if it is not.
+    pub(super) fn begin_closing(&self, from: u8, to: u8) -> Option<Changing<'_>> {
+        let link = self.link(from, to)?;
+        wait(link);
+        let began = link.compare_exchange(Link::Ours as u8, Link::Closing as u8, AcqRel, Acquire);
+        began.ok().map(|_| Changing(link))
+    }
+
+    /// Makes a link the program's that was ours. False if it was not.
+    pub(super) fn take(&self, from: u8, to: u8) -> bool {
+        let Some(link) = self.link(from, to) else { return false };
+        wait(link);
+        link.compare_exchange(Link::Ours as u8, Link::Idle as u8, AcqRel, Acquire).is_ok()
+    }
+
+    /// Whether there is nothing more to be done about a pair.
+    #[inline(always)]
+    pub(super) fn are_settled(&self, one: u8, other: u8) -> bool {
+        self.settled
+            .get(usize::from(one))
+            .and_then(|of| of.get(usize::from(other)))
+            .is_some_and(|settled| settled.load(Relaxed) != 0)
+    }
+
+    /// Says that there is nothing more to be done about a pair.
+    pub(super) fn settle(&self, one: u8, other: u8) {
+        self.set(one, other, 1);
+    }
+
+    /// Says that a pair has to be looked at anew.
+    pub(super) fn unsettle(&self, one: u8, other: u8) {
+        self.set(one, other, 0);
+    }
+
+    fn set(&self, one: u8, other: u8, settled: u8) {
+        for (one, other) in [(one, other), (other, one)] {
+            if let Some(place) = self.settled.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
+                place.store(settled, Relaxed);
+            }
+        }
+    }
+}
+
+/// Waits while another thread changes a link; not for ever, since that thread may have been ended.
+fn wait(link: &AtomicU8) {
+    const MOST: Duration = Duration::from_millis(200);
+    let is_changing = || [Link::Opening as u8, Link::Closing as u8].contains(&link.load(Acquire));
+    if !is_changing() {
+        return;
+    }
+    let since = Instant::now();
+    while is_changing() && since.elapsed() < MOST {
+        std::thread::yield_now();
+    }
+}

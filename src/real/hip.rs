@@ -1,0 +1,275 @@
+//! The few calls that the shim itself makes to the real HIP.
+//!
+//! A process may have several copies of it. The library of a call is the one that its real function lies in, and our own
+//! calls about it go there.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::transmute;
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+use super::loader::{self, Wanted};
+use crate::api::abi::Code;
+use crate::os;
+use crate::policy::hip::{Hip, LIBRARIES, Memory};
+
+/// Where a library that calls were forwarded to is in memory.
+struct Image {
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+static IMAGES: [Image; LIBRARIES] =
+    [const { Image { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; LIBRARIES];
+
+/// A copy of the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Library {
+    number: u8,
+    /// A function of it.
+    real: *const c_void,
+}
+
+impl Library {
+    /// The library that a real function lies in, if calls of it were seen before.
+    #[inline(always)]
+    pub(crate) fn seen(real: *const c_void) -> Option<Self> {
+        let holds =
+            |image: &Image| image.start.load(Acquire) <= real as usize && (real as usize) < image.end.load(Relaxed);
+        let number = IMAGES.iter().position(holds)?;
+        Some(Self { number: number as u8, real })
+    }
+
+    /// The library that a real function lies in; none if there are more than are told apart.
+    pub(crate) fn of(real: *const c_void) -> Option<Self> {
+        if let Some(seen) = Self::seen(real) {
+            return Some(seen);
+        }
+        let image = os::undisturbed(|| loader::image_of(real))?;
+        let number = IMAGES.iter().position(|place| {
+            // Its start is written last: nobody takes it for another's.
+            let taken = place.end.compare_exchange(0, image.end, Relaxed, Relaxed);
+            match taken {
+                Ok(_) => place.start.store(image.start, Release),
+                Err(end) if end != image.end => return false,
+                Err(_) => {}
+            }
+            true
+        })?;
+        Some(Self { number: number as u8, real })
+    }
+
+    /// A number below [`LIBRARIES`].
+    #[inline(always)]
+    pub(crate) fn number(self) -> usize {
+        self.number.into()
+    }
+}
+
+/// A function of each copy of the runtime, looked for once.
+struct Entry {
+    name: &'static CStr,
+    found: [AtomicPtr<c_void>; LIBRARIES],
+}
+
+impl Entry {
+    /// In place of the address of a function that the library does not have.
+    const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
+
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, found: [const { AtomicPtr::new(ptr::null_mut()) }; LIBRARIES] }
+    }
+
+    fn get(&self, library: Library) -> Option<*mut c_void> {
+        let place = self.found.get(library.number())?;
+        let mut found = place.load(Relaxed);
+        if found.is_null() {
+            found = os::undisturbed(|| {
+                // As a caller in there would be bound: a library that wraps HIP has it among what it depends on.
+                let wanted = Wanted { name: self.name, version: None };
+                let found = wanted.in_scope_of(library.real).or_else(|| wanted.next_global());
+                let found = found.filter(|&found| loader::pin(found)).unwrap_or(Self::ABSENT);
+                loader::forget_error();
+                found
+            });
+            place.store(found, Relaxed);
+        }
+        (found != Self::ABSENT).then_some(found)
+    }
+}
+
+/// Functions of HIP with their real signatures. A library that lacks one answers 302 for it.
+macro_rules! hip_functions {
+    ($($(#[$doc:meta])* fn $name:ident $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => { $(
+        $(#[$doc])*
+        /// # Safety
+        /// Pointers point to what the function documents.
+        unsafe fn $name(library: Library, $($argument: $type),*) -> Code {
+            static ENTRY: Entry = Entry::new($symbol);
+            let Some(function) = ENTRY.get(library) else { return Code::SHARED_OBJECT_SYMBOL_NOT_FOUND };
+            // SAFETY: the entry holds what was looked up under that name.
+            let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Code>(function) };
+            // SAFETY: the caller's.
+            unsafe { function($($argument),*) }
+        }
+    )* };
+}
+
+hip_functions! {
+    fn peek_at_last_error c"hipPeekAtLastError" ();
+    fn get_last_error c"hipGetLastError" ();
+    fn get_device c"hipGetDevice" (device: *mut c_int);
+    fn set_device c"hipSetDevice" (device: c_int);
+    fn get_device_count c"hipGetDeviceCount" (count: *mut c_int);
+    fn device_can_access_peer c"hipDeviceCanAccessPeer" (can: *mut c_int, device: c_int, peer: c_int);
+    fn device_enable_peer_access c"hipDeviceEnablePeerAccess" (peer: c_int, flags: c_uint);
+    fn device_disable_peer_access c"hipDeviceDisablePeerAccess" (peer: c_int);
+    fn ctx_enable_peer_access c"hipCtxEnablePeerAccess" (context: *mut c_void, flags: c_uint);
+    fn mem_get_address_range c"hipMemGetAddressRange" (start: *mut usize, bytes: *mut usize, address: usize);
+    fn pointer_get_attributes c"hipPointerGetAttributes" (attributes: *mut Attributes, address: usize);
+    fn runtime_get_version c"hipRuntimeGetVersion" (version: *mut c_int);
+    fn device_get_name c"hipDeviceGetName" (text: *mut c_char, length: c_int, device: c_int);
+    fn device_get_uuid c"hipDeviceGetUuid" (uuid: *mut [u8; 16], device: c_int);
+    fn device_get_pci_bus_id c"hipDeviceGetPCIBusId" (text: *mut c_char, length: c_int, device: c_int);
+}
+
+/// `hipPointerAttribute_t`, whose last fields are reserved.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Attributes {
+    kind: c_int,
+    device: c_int,
+    device_pointer: usize,
+    host_pointer: usize,
+    is_managed: c_int,
+    flags: c_uint,
+    reserved: [u64; 8],
+}
+
+/// Succeeds and does nothing, in the place of a call that has nothing to do. HIP knows no access of contexts: its function
+/// for them does that in every release, with what success does to the last error.
+pub(crate) fn succeed(library: Library) -> Code {
+    // SAFETY: the function looks at neither argument.
+    unsafe { ctx_enable_peer_access(library, ptr::null_mut(), 0) }
+}
+
+/// The library's version: ten million times the major, a hundred thousand times the minor, and more.
+fn version(library: Library) -> Option<c_int> {
+    let mut version = 0;
+    // SAFETY: `version` is what the function writes.
+    let code = unsafe { runtime_get_version(library, &mut version) };
+    (code == Code::SUCCESS).then_some(version)
+}
+
+/// What a report calls a device: the product's name, the UUID as `rocm-smi` writes it, and where it is on the PCI bus.
+/// What the library does not tell is empty.
+pub(crate) fn gpu(library: Library, device: i32) -> [String; 3] {
+    type TextOf = unsafe fn(Library, *mut c_char, c_int, c_int) -> Code;
+    let text = |ask: TextOf| {
+        let mut text = [0u8; 256];
+        // SAFETY: the function writes a text with a NUL of at most that length.
+        let code = unsafe { ask(library, text.as_mut_ptr().cast(), text.len() as c_int, device) };
+        let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+        if code == Code::SUCCESS { text.to_string_lossy().into_owned() } else { String::new() }
+    };
+    let mut uuid = [0; 16];
+    // SAFETY: `uuid` is what the function writes.
+    let code = unsafe { device_get_uuid(library, &mut uuid, device) };
+    // AMD's are sixteen digits.
+    let uuid = match str::from_utf8(&uuid) {
+        _ if code != Code::SUCCESS => String::new(),
+        Ok(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => format!("GPU-{digits}"),
+        _ => uuid.iter().fold("GPU-".to_owned(), |text, byte| text + &format!("{byte:02x}")),
+    };
+    [text(device_get_name), uuid, text(device_get_pci_bus_id)]
+}
+
+impl Hip for Library {
+    fn last_error(&self) -> Option<Code> {
+        // SAFETY: no arguments.
+        let code = unsafe { peek_at_last_error(*self) };
+        (code != Code::SHARED_OBJECT_SYMBOL_NOT_FOUND).then_some(code)
+    }
+
+    fn clear_last_error(&self) {
+        // SAFETY: no arguments.
+        unsafe { get_last_error(*self) };
+    }
+
+    fn current_device(&self) -> Option<i32> {
+        let mut device = -1;
+        // SAFETY: `device` is what the function writes.
+        let code = unsafe { get_device(*self, &mut device) };
+        (code == Code::SUCCESS && device >= 0).then_some(device)
+    }
+
+    fn make_current(&self, device: i32) -> Code {
+        // SAFETY: the function takes a value.
+        unsafe { set_device(*self, device) }
+    }
+
+    fn device_count(&self) -> i32 {
+        let mut count = 0;
+        // SAFETY: `count` is what the function writes.
+        let code = unsafe { get_device_count(*self, &mut count) };
+        if code == Code::SUCCESS { count } else { 0 }
+    }
+
+    fn can_access(&self, device: i32, peer: i32) -> bool {
+        let mut can = 0;
+        // SAFETY: `can` is what the function writes.
+        let code = unsafe { device_can_access_peer(*self, &mut can, device, peer) };
+        code == Code::SUCCESS && can != 0
+    }
+
+    fn enable(&self, peer: i32) -> Code {
+        // SAFETY: the function takes values.
+        unsafe { device_enable_peer_access(*self, peer, 0) }
+    }
+
+    fn disable(&self, peer: i32) -> Code {
+        // SAFETY: the function takes a value.
+        unsafe { device_disable_peer_access(*self, peer) }
+    }
+
+    fn memory(&self, address: u64) -> Option<Memory> {
+        let address = address as usize;
+        let (mut start, mut bytes) = (0, 0);
+        // SAFETY: both are what the function writes. The address is looked up, not read.
+        let code = unsafe { mem_get_address_range(*self, &mut start, &mut bytes, address) };
+        if code != Code::SUCCESS || bytes == 0 {
+            return None;
+        }
+        let mut attributes = Attributes {
+            kind: -1,
+            device: -1,
+            device_pointer: 0,
+            host_pointer: 0,
+            is_managed: 0,
+            flags: 0,
+            reserved: [0; 8],
+        };
+        // SAFETY: as above.
+        let code = unsafe { pointer_get_attributes(*self, &mut attributes, address) };
+        if code != Code::SUCCESS {
+            return None;
+        }
+        // `hipMemoryTypeHost`, `hipMemoryTypeDevice`: the numbers are others from 6.0 on.
+        let [host, device] = if version(*self)? < FIRST_OF_6 { [0, 1] } else { [1, 2] };
+        Some(Memory {
+            range: (start as u64, bytes as u64),
+            device: attributes.device,
+            is_host: attributes.kind == host,
+            is_managed: attributes.is_managed != 0 || ![host, device].contains(&attributes.kind),
+        })
+    }
+
+    fn is_readable(&self, address: u64) -> bool {
+        // SAFETY: any byte is a number.
+        unsafe { os::read(address as *const u8) }.is_ok()
+    }
+}
+
+/// HIP 6.0 as `hipRuntimeGetVersion` counts.
+const FIRST_OF_6: c_int = 60_000_000;
