@@ -244,13 +244,14 @@ macro_rules! in_every_release {
 }
 
 in_every_release! {
-    // Together more than ten thousand of each; a sequence of arguments has a hundred calls.
+    // Together more than ten thousand sequences, and more than ten thousand calls with arguments drawn at random, a hundred each.
     random_sequences_same_codes_errors_and_bytes(release): {
-        random("hip_random_sequences", release, 3_500, &UNCHANGED[..1]);
-        random("hip_random_sequences", release, 500, &UNCHANGED[1..]);
+        random("hip_random_sequences", release, 3_400, &UNCHANGED[..1]);
+        random("hip_random_sequences", release, 150, &UNCHANGED[1..]);
     };
     random_arguments_same_codes_errors_and_bytes(release): {
-        random("hip_random_arguments", release, 120, &UNCHANGED);
+        random("hip_random_arguments", release, 40, &UNCHANGED[..1]);
+        random("hip_random_arguments", release, 10, &UNCHANGED[1..]);
     };
 }
 
