@@ -97,15 +97,34 @@ impl Links {
     }
 }
 
-/// Waits while another thread changes a link; not for ever, since that thread may have been ended.
+/// Waits while another thread changes a link: the runtime may have much memory to map. Not for ever, since that thread may
+/// have been ended.
 fn wait(link: &AtomicU8) {
-    const MOST: Duration = Duration::from_millis(200);
+    const MOST: Duration = Duration::from_secs(10);
+    const PAUSE: Duration = Duration::from_micros(20);
     let is_changing = || [Link::Opening as u8, Link::Closing as u8].contains(&link.load(Acquire));
     if !is_changing() {
         return;
     }
     let since = Instant::now();
     while is_changing() && since.elapsed() < MOST {
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn take_of_a_link_that_is_slow_to_open_waits_for_it() {
+        let links = Box::new(Links::new());
+        let changing = links.begin(0, 1, Link::Opening).unwrap();
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| links.take(0, 1));
+            std::thread::sleep(Duration::from_millis(400));
+            changing.end(Link::Ours);
+            assert!(taker.join().unwrap(), "it would be enabled twice, and answer 704");
+        });
     }
 }
