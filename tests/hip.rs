@@ -310,6 +310,28 @@ fn auto_says_what_it_enables() {
     case("hip_for_kernels", "7").preloaded().assert_silent();
 }
 
+/// As if it lacked them: nothing is said of memory that the library tells nothing about, and nothing is refused.
+#[test]
+fn library_that_lacks_what_is_asked_same_answers_and_no_finding() {
+    for function in ["hipMemGetAddressRange", "hipPointerGetAttributes", "hipRuntimeGetVersion", "hipDeviceGetUuid"] {
+        let fault = format!("code:{function}:302@1");
+        for release in RELEASES {
+            let program = case("hip_guide", release).env("P2PSIM_FAULT", &fault);
+            let plain = program.plain();
+            plain.assert_success();
+            for validate in ["warn", "strict"] {
+                let preloaded = program.clone().env("P2PSHIM_VALIDATE", validate).preloaded();
+                preloaded.assert_same_as(&plain, &format!("HIP {release}, {validate}, without {function}"));
+                assert!(preloaded.findings.is_empty(), "without {function}: {:#?}", preloaded.findings);
+            }
+        }
+    }
+    // What succeeds in place of enabling what is enabled.
+    for release in RELEASES {
+        reach(release, &[("P2PSIM_FAULT", "code:hipCtxEnablePeerAccess:302@1")]);
+    }
+}
+
 // ---- counters, trace file and report ----
 
 #[test]
