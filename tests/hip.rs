@@ -373,6 +373,23 @@ fn run_and_report_show_hip_by_its_names() {
     assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["hipMemcpy3DPeerAsync", "hip", "traced", "7.1"]);
 }
 
+/// Both count from 0: a report says so where it cannot tell them apart, and only there.
+#[test]
+fn run_report_of_both_vendors_says_that_ordinals_are_shared() {
+    const SHARED: &str = "each counts its own GPUs from 0";
+    for (program, is_of_both) in [("hip_and_cuda-7", true), ("hip_guide-7", false), ("guide_sample-12", false)] {
+        let output = Command::new(command())
+            .args(["run", "--"])
+            .arg(path(&format!("target/c-tests/{program}")))
+            .env("LD_LIBRARY_PATH", path("target/sim/lib"))
+            .output()
+            .unwrap();
+        let report = String::from_utf8(output.stderr).unwrap();
+        assert!(report.contains("\nGPUs "), "{report}");
+        assert_eq!(report.contains(SHARED), is_of_both, "{program}: {report}");
+    }
+}
+
 /// A pair without a path goes through the host, and the trace says so.
 #[test]
 fn copies_without_a_path_are_staged() {

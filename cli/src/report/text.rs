@@ -203,6 +203,15 @@ impl Text<'_> {
             .collect();
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
+        // Records have ordinals, and names of GPUs belong to the vendor that was asked first.
+        let is_of_both = |of: &&File| {
+            of.versions.contains_key("hip")
+                && ["driver", "runtime"].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
+        };
+        if read.iter().any(|file| is_of_both(&file)) {
+            let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and here they are not told apart";
+            self.line(out, &format!("           {what}"), "           ")?;
+        }
         let versions: Vec<String> = ["p2pshim", "driver", "runtime", "hip"]
             .iter()
             .filter_map(|&what| {
