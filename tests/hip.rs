@@ -432,6 +432,18 @@ fn findings_of_every_row_are_those_of_the_golden_table() {
     assert_eq!(golden, table);
 }
 
+/// All rows in one process: queries are looked at as the first ones are, by what is known from then on.
+#[test]
+fn findings_of_later_queries_are_those_of_first_ones() {
+    let golden = fs::read_to_string(path(FINDINGS)).unwrap();
+    let of_queries = |word: &&str| word.starts_with("P2P-query-");
+    let first: BTreeSet<&str> = golden.split(|c: char| c.is_whitespace() || c == ';').filter(of_queries).collect();
+    assert!(first.len() > 3, "{first:?}");
+    let outcome = conformance("7").preloaded();
+    let later: BTreeSet<&str> = outcome.findings.iter().map(|one| one.rule.as_str()).filter(of_queries).collect();
+    assert_eq!(first, later);
+}
+
 /// Each rule that HIP can break speaks of some row and is silent about others of the same function.
 #[test]
 fn findings_each_rule_of_hip_speaks_and_is_silent() {

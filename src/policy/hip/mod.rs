@@ -315,6 +315,13 @@ impl Peers {
         Before { current, devices, ..Before::NOTHING }
     }
 
+    /// The same without asking: how many devices there are, if that is known.
+    #[inline(always)]
+    pub(crate) fn seen_around(&self, library: usize) -> Option<Before> {
+        let devices = self.libraries.get(library)?.devices()?;
+        Some(Before { devices: Some(devices), ..Before::NOTHING })
+    }
+
     /// What an address is. Asks the library, if it is not known.
     fn look_at(&self, hip: &impl Hip, address: u64) -> Known {
         if let Some((place, end)) = self.known(address) {
