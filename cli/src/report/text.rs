@@ -204,11 +204,11 @@ impl Text<'_> {
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
         // Records have ordinals, and names of GPUs belong to the vendor that was asked first.
-        let is_of_both = |of: &&File| {
+        let is_of_both = |of: &File| {
             of.versions.contains_key("hip")
                 && ["driver", "runtime"].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
         };
-        if read.iter().any(|file| is_of_both(&file)) {
+        if read.iter().any(|file| is_of_both(file)) {
             let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and here they are not told apart";
             self.line(out, &format!("           {what}"), "           ")?;
         }
