@@ -51,8 +51,8 @@ $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 	c-tests/fetch-nvidia
 
 # Only run, not linked with: the simulated ones have the same symbols.
-$(AMD)/stamp: c-tests/fetch-amd c-tests/amd.txt
-	c-tests/fetch-amd
+$(AMD)/stamp: c-tests/fetch-debian c-tests/amd.txt
+	c-tests/fetch-debian amd
 
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;

@@ -13,7 +13,8 @@ static void show_bytes(const char *what, const void *from)
 {
     memset(received, 0, SIZE);
     CHECK(hipMemcpy(received, from, SIZE, hipMemcpyDeviceToHost));
-    printf("%s: %s, %08x\n", what, memcmp(sent, received, SIZE) == 0 ? "the same bytes" : "other bytes", checksum(received, SIZE));
+    printf("%s: %s, %08x\n", what, memcmp(sent, received, SIZE) == 0 ? "the same bytes" : "other bytes",
+           checksum(received, SIZE));
 }
 
 int main(void)

@@ -302,7 +302,11 @@ static void call_copy(struct world *w)
     size_t size = some_size(w, dst, src);
     hipStream_t stream = async ? some_stream(w, &good_stream) : NULL;
     bool good_devices = is_device(dst_device) && is_device(src_device);
-    int right = !good_devices ? (int)hipErrorInvalidDevice : !good_stream ? (int)hipErrorContextIsDestroyed : right_for_copy(w, dst, src, size);
+    int right = right_for_copy(w, dst, src, size);
+    if (!good_devices)
+        right = hipErrorInvalidDevice;
+    else if (!good_stream)
+        right = hipErrorContextIsDestroyed;
     hipError_t code = async ? hipMemcpyPeerAsync(dst.at, dst_device, src.at, src_device, size, stream)
                             : hipMemcpyPeer(dst.at, dst_device, src.at, src_device, size);
     bool done = answered(&w->seen, code, right, good_stream || !good_devices);
@@ -335,7 +339,10 @@ static size_t some_count(struct world *w, const char *name, size_t usual)
 static struct side some_side(struct world *w, const char *name)
 {
     struct side side = {.place = some_place(w, name), .array = draw(&w->seen, 40) == 0};
-    side.pitched = (hipPitchedPtr){side.place.at, some_count(w, "pitch", 64), some_count(w, "xsize", 32), some_count(w, "ysize", 5)};
+    side.pitched.ptr = side.place.at;
+    side.pitched.pitch = some_count(w, "pitch", 64);
+    side.pitched.xsize = some_count(w, "xsize", 32);
+    side.pitched.ysize = some_count(w, "ysize", 5);
     side.position.x = some_count(w, "x", draw(&w->seen, 8));
     side.position.y = some_count(w, "y", draw(&w->seen, 2));
     side.position.z = some_count(w, "z", draw(&w->seen, 2));

@@ -201,7 +201,8 @@ static hipStream_t some_stream(struct world *w)
 
 enum form { PEER, PEER_ASYNC, PLAIN, PLAIN_ASYNC, OF_DEVICES, BOX, BOX_ASYNC };
 
-static hipError_t copy(enum form form, void *dst, int dst_device, const void *src, int src_device, size_t size, hipStream_t stream)
+static hipError_t copy(enum form form, void *dst, int dst_device, const void *src, int src_device, size_t size,
+                       hipStream_t stream)
 {
 #if HIP_MAJOR >= 7
     hipMemcpy3DPeerParms box = {.srcPtr = {(void *)src, size, size, 1}, .srcDevice = src_device};
@@ -280,14 +281,12 @@ static void step_capture(struct world *w)
     note(&w->seen, "captured %s", peer ? "hipMemcpyPeerAsync" : "hipMemcpyAsync");
     CHECK(hipStreamBeginCapture(stream->handle, hipStreamCaptureModeRelaxed));
     settled(&w->seen);
-    if (peer)
-        answered(&w->seen, hipMemcpyPeerAsync(dst->at, dst->device, src->at, src->device, size, stream->handle), hipSuccess, true);
-    else
-        answered(&w->seen, hipMemcpyAsync(dst->at, src->at, size, hipMemcpyDefault, stream->handle), hipSuccess, true);
+    hipError_t code = copy(peer ? PEER_ASYNC : PLAIN_ASYNC, dst->at, dst->device, src->at, src->device, size, stream->handle);
+    answered(&w->seen, code, hipSuccess, true);
     bool refused = HIP_MAJOR >= 7 && draw(&w->seen, 4) == 0;
     if (refused) {
         note(&w->seen, ", hipMemcpyPeer beside it");
-        hipError_t code = hipMemcpyPeer(dst->at, dst->device, src->at, src->device, size);
+        code = hipMemcpyPeer(dst->at, dst->device, src->at, src->device, size);
         answered(&w->seen, code, hipErrorStreamCaptureImplicit, false);
     }
     hipError_t ended = hipStreamEndCapture(stream->handle, &graph);

@@ -6,6 +6,7 @@
 #include "hip.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum { THREADS = 8, TIMES = 100, SIZE = 8192 };
@@ -87,7 +88,8 @@ int main(void)
     printf("last errors of somebody else: %d\n", all.last_wrong);
     printf("other codes: %d\n", all.others);
     printf("as often enabled as disabled: %s\n", all.enabled == all.disabled ? "yes" : "no");
-    printf("every call answered: %s\n", all.enabled + all.already == THREADS * TIMES && all.disabled + all.not_enabled == THREADS * TIMES ? "yes" : "no");
+    bool enabling = all.enabled + all.already == THREADS * TIMES, disabling = all.disabled + all.not_enabled == THREADS * TIMES;
+    printf("every call answered: %s\n", enabling && disabling ? "yes" : "no");
     CHECK(hipSetDevice(0));
     SHOW(hipDeviceDisablePeerAccess(1));
     CHECK(hipSetDevice(1));

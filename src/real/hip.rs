@@ -35,8 +35,11 @@ impl Library {
     /// The library that a real function lies in, if calls of it were seen before.
     #[inline(always)]
     pub(crate) fn seen(real: *const c_void) -> Option<Self> {
-        let holds =
-            |image: &Image| image.start.load(Acquire) <= real as usize && (real as usize) < image.end.load(Relaxed);
+        // The end is written last: until then nothing lies in it.
+        let holds = |image: &Image| {
+            let end = image.end.load(Acquire);
+            (image.start.load(Relaxed)..end).contains(&(real as usize))
+        };
         let number = IMAGES.iter().position(holds)?;
         Some(Self { number: number as u8, real })
     }
@@ -48,11 +51,9 @@ impl Library {
         }
         let image = os::undisturbed(|| loader::image_of(real))?;
         let number = IMAGES.iter().position(|place| {
-            // Its start is written last: nobody takes it for another's.
-            let taken = place.end.compare_exchange(0, image.end, Relaxed, Relaxed);
-            match taken {
-                Ok(_) => place.start.store(image.start, Release),
-                Err(end) if end != image.end => return false,
+            match place.start.compare_exchange(0, image.start, Relaxed, Relaxed) {
+                Ok(_) => place.end.store(image.end, Release),
+                Err(start) if start != image.start => return false,
                 Err(_) => {}
             }
             true

@@ -13,7 +13,7 @@ use crate::flavour;
 use Followed::{ByCaller, ByDestination, ByNobody};
 use InCapture::{Captured, DoneAtOnce};
 
-/// `hipMemcpyKind`: host to host, device to device, whatever the pointers say, and device to device by the copy engines.
+/// `hipMemcpyKind`; `DEFAULT` goes by the pointers, `BY_ENGINES` is device to device without compute units.
 const HOST_TO_HOST: u32 = 0;
 const HOST_TO_DEVICE: u32 = 1;
 const DEVICE_TO_HOST: u32 = 2;
