@@ -40,6 +40,7 @@ test-gpu: gpu-bundle
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --test dist -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace --document-private-items
 

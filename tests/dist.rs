@@ -85,10 +85,23 @@ fn deb_all_programs_and_libraries_run_with_glibc_2_17() {
 }
 
 #[test]
-fn too_new_what_this_machines_compiler_makes_is_found_out() {
-    let library = support::path("target/release/libp2pshim.so");
+fn too_new_libraries_versions_and_functions_are_found_out() {
+    let folder = outside("too-new");
+    let (source, library) = (folder.join("new.c"), folder.join("libnew.so"));
+    fs::write(&source, "int gettid(void); int tomorrow(void); int f(void) { return gettid() + tomorrow(); }").unwrap();
+    // In this machine's C library gettid has a version that is too new; nothing has the other.
+    told(
+        Command::new("cc")
+            .args(["-shared", "-fPIC"])
+            .arg(&source)
+            .arg("-o")
+            .arg(&library)
+            .arg("-Wl,--no-as-needed,-lgcc_s"),
+    );
     let found = too_new(&library);
-    assert!(found.iter().any(|line| line.contains("libgcc_s.so.1")), "{found:#?}");
+    let wrong = |name: &str| found.iter().filter(|line| line.contains(name)).count();
+    assert_eq!((wrong("gettid"), wrong("tomorrow"), wrong("[libgcc_s.so.1]"), found.len()), (1, 1, 1, 3), "{found:#?}");
+    fs::remove_dir_all(folder).unwrap();
 }
 
 /// An environment of Python with nothing in it but the wheel.
