@@ -508,7 +508,7 @@ fn folder_without_traces_says_what_to_do() {
     fs::write(folder.0.join("notes.txt"), "x").unwrap();
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((out.as_str(), status), ("", 1));
-    assert!(error.contains("no trace (*.p2ptrace)") && error.contains("p2pshim options"), "{error}");
+    assert!(error.contains("no trace (*.p2ptrace)") && error.contains("p2pshim run --trace"), "{error}");
     let (_, error, status) = report(&["/nowhere/at/all"]);
     assert!(status == 1 && error.contains("/nowhere/at/all: No such file"), "{error}");
     let (_, error, status) = report(&[folder.0.join("notes.txt").to_str().unwrap()]);

@@ -32,8 +32,8 @@ impl Display for Error {
                 let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
                 write!(
                     out,
-                    "no trace (*{SUFFIX}) in {}: run the program under the shim with tracing turned on (`p2pshim options` \
-                     says how), or name the folder that its traces are in",
+                    "no trace (*{SUFFIX}) in {}: make one with `p2pshim run --trace FOLDER PROGRAM`, or name the folder \
+                     that the traces are in",
                     folders.join(", ")
                 )
             }
