@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn error_says_what_to_do() {
         let text = Error::NoTraces(vec!["/a".into(), "/b".into()]).to_string();
-        assert!(text.contains("/a, /b") && text.contains("p2pshim options"), "{text}");
+        assert!(text.contains("/a, /b") && text.contains("p2pshim run --trace"), "{text}");
         let many = vec![("x".to_owned(), "damaged".to_owned()); 7];
         assert!(Error::Unreadable(many).to_string().ends_with("and 2 more that cannot be read"));
     }
