@@ -88,6 +88,16 @@ impl Links {
         self.set(one, other, 0);
     }
 
+    /// Says that every pair has to be looked at anew.
+    pub(super) fn unsettle_all(&self) {
+        self.settled.iter().flatten().for_each(|settled| settled.store(0, Relaxed));
+    }
+
+    /// Whether a link is ours, for those who ask.
+    pub(super) fn is_ours(&self, from: u8, to: u8) -> bool {
+        self.link(from, to).is_some_and(|link| link.load(Relaxed) == Link::Ours as u8)
+    }
+
     fn set(&self, one: u8, other: u8, settled: u8) {
         for (one, other) in [(one, other), (other, one)] {
             if let Some(place) = self.settled.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {

@@ -207,6 +207,19 @@ impl Peers {
         *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = (is_off, config.denied.clone());
     }
 
+    /// Takes over options that have changed: what was settled is settled anew.
+    pub(crate) fn reconfigure(&self, config: &Config) {
+        self.configure(config);
+        self.libraries.iter().for_each(|library| library.links.unsettle_all());
+    }
+
+    /// What any copy of the runtime knows of two devices: the way of copies, and whether the one reaches the memory of the
+    /// other because of us.
+    pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<(Path, bool)> {
+        let known = |library: &Library| Some((library.path(device, peer)?, library.links.is_ours(device, peer)));
+        self.libraries.iter().filter(|library| library.devices().is_some()).find_map(known)
+    }
+
     /// Whether anything is hidden.
     #[inline(always)]
     pub(crate) fn hides(&self) -> bool {
