@@ -14,10 +14,11 @@ pub mod settings;
 pub mod state;
 pub mod trace;
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::size_of;
-use std::sync::{Mutex, PoisonError};
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use crate::entry::control::Failure;
 
@@ -167,16 +168,31 @@ fn text(text: &'static str) -> *const c_char {
     text.as_ptr().cast()
 }
 
-/// A text that is kept as long as the library, once for all that are equal. Only for texts of which there are few.
+/// A text that is kept as long as the library, once for all that are equal. Only for texts of which there are few. Without a
+/// lock, which another thread might have held when the process was forked.
 fn kept(text: CString) -> *const c_char {
-    static KEPT: Mutex<BTreeSet<CString>> = Mutex::new(BTreeSet::new());
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = kept.get(&text) {
-        return known.as_ptr();
+    struct Kept {
+        text: CString,
+        next: *const Kept,
     }
-    // What it owns stays where it is.
+    static LAST: AtomicPtr<Kept> = AtomicPtr::new(null_mut());
+    let mut last = LAST.load(Acquire);
+    let mut one = last.cast_const();
+    // SAFETY: what is in the list never changes, and is never freed.
+    while let Some(kept) = unsafe { one.as_ref() } {
+        if kept.text == text {
+            return kept.text.as_ptr();
+        }
+        one = kept.next;
+    }
     let address = text.as_ptr();
-    kept.insert(text);
+    let added = Box::into_raw(Box::new(Kept { text, next: last }));
+    // Two threads may keep the same; that is two.
+    while let Err(newer) = LAST.compare_exchange_weak(last, added, AcqRel, Acquire) {
+        last = newer;
+        // SAFETY: nobody else knows it yet.
+        unsafe { (*added).next = newer };
+    }
     address
 }
 
