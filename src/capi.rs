@@ -213,9 +213,9 @@ unsafe fn put(text: &[u8], buffer: *mut c_char, size: usize, length: *mut usize)
     if buffer.is_null() && size > 0 {
         return P2PSHIM_INVALID_ARGUMENT;
     }
-    // SAFETY: the caller's promise.
-    if let Some(length) = unsafe { length.as_mut() } {
-        *length = text.len();
+    if !length.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { length.write_unaligned(text.len()) };
     }
     let Some(room) = size.checked_sub(1) else { return P2PSHIM_TOO_SMALL };
     let fits = text.len().min(room);
@@ -235,8 +235,8 @@ unsafe fn give<T>(from: &T, to: *mut T, oldest: usize) -> p2pshim_status_t {
     if to.is_null() {
         return P2PSHIM_INVALID_ARGUMENT;
     }
-    // SAFETY: the caller's promise; every version of a struct begins with its size.
-    let size = unsafe { *to.cast::<usize>() };
+    // SAFETY: the caller's promise; every version of a struct begins with its size, wherever it lies.
+    let size = unsafe { to.cast::<usize>().read_unaligned() };
     if size < oldest {
         return P2PSHIM_INVALID_ARGUMENT;
     }
@@ -283,6 +283,19 @@ mod tests {
             assert_eq!(length, 6);
             assert_eq!(put(b"", std::ptr::null_mut(), 1, &mut length), P2PSHIM_INVALID_ARGUMENT);
         }
+    }
+
+    #[test]
+    fn give_struct_that_is_not_aligned_is_written() {
+        #[repr(C)]
+        struct Two(usize, u64);
+        #[repr(C, packed)]
+        struct Shifted(u8, Two);
+        let mut shifted = Shifted(7, Two(size_of::<Two>(), 0));
+        // SAFETY: there are as many bytes as is said.
+        assert_eq!(unsafe { give(&Two(0, 5), &raw mut shifted.1, size_of::<Two>()) }, P2PSHIM_OK);
+        let Shifted(before, Two(size, value)) = shifted;
+        assert_eq!((before, size, value), (7, size_of::<Two>(), 5));
     }
 
     #[test]
