@@ -802,6 +802,7 @@ p2pshim_status_t p2pshim_listener_remove(uint64_t id);
  * @param message Where to write the finding in full, as the log has it, with a terminating NUL; may be NULL if `size` is 0.
  * @param size How many bytes there is room for.
  * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding yet;
+ * P2PSHIM_INACTIVE in a forked child;
  * P2PSHIM_INVALID_ARGUMENT if `finding`, or `message` where there is to be room, is NULL, or a size too small: then
  * nothing is written.
  *
@@ -939,7 +940,7 @@ p2pshim_status_t p2pshim_option_set(const char *name,
  * @param size How many bytes there is room for.
  * @param length Where to write how long the text is, without the NUL; may be NULL.
  * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_INVALID_ARGUMENT if `name`, or `value` where there
- * is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INTERNAL_ERROR.
+ * is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child; P2PSHIM_INTERNAL_ERROR.
  *
  * # Safety
  * `name` is NULL or a C string, `value` NULL or a place of `size` bytes, `length` NULL or a place for one number.
@@ -1002,7 +1003,7 @@ p2pshim_status_t p2pshim_library_get(size_t index,
  * @param peer The ordinal of the device whose memory it is.
  * @param state Where to write; its size is set.
  * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
- * that are negative or above 63: then nothing is written.
+ * that are negative or above 63, P2PSHIM_INACTIVE in a forked child: then nothing is written.
  *
  * # Safety
  * `state` is NULL or points to a struct of the size that its first field says.

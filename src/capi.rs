@@ -14,10 +14,11 @@ pub mod settings;
 pub mod state;
 pub mod trace;
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::size_of;
-use std::sync::{Mutex, PoisonError};
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use crate::entry::control::Failure;
 
@@ -167,16 +168,31 @@ fn text(text: &'static str) -> *const c_char {
     text.as_ptr().cast()
 }
 
-/// A text that is kept as long as the library, once for all that are equal. Only for texts of which there are few.
+/// A text that is kept as long as the library, once for all that are equal. Only for texts of which there are few. Without a
+/// lock, which another thread might have held when the process was forked.
 fn kept(text: CString) -> *const c_char {
-    static KEPT: Mutex<BTreeSet<CString>> = Mutex::new(BTreeSet::new());
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = kept.get(&text) {
-        return known.as_ptr();
+    struct Kept {
+        text: CString,
+        next: *const Kept,
     }
-    // What it owns stays where it is.
+    static LAST: AtomicPtr<Kept> = AtomicPtr::new(null_mut());
+    let mut last = LAST.load(Acquire);
+    let mut one = last.cast_const();
+    // SAFETY: what is in the list never changes, and is never freed.
+    while let Some(kept) = unsafe { one.as_ref() } {
+        if kept.text == text {
+            return kept.text.as_ptr();
+        }
+        one = kept.next;
+    }
     let address = text.as_ptr();
-    kept.insert(text);
+    let added = Box::into_raw(Box::new(Kept { text, next: last }));
+    // Two threads may keep the same; that is two.
+    while let Err(newer) = LAST.compare_exchange_weak(last, added, AcqRel, Acquire) {
+        last = newer;
+        // SAFETY: nobody else knows it yet.
+        unsafe { (*added).next = newer };
+    }
     address
 }
 
@@ -197,9 +213,9 @@ unsafe fn put(text: &[u8], buffer: *mut c_char, size: usize, length: *mut usize)
     if buffer.is_null() && size > 0 {
         return P2PSHIM_INVALID_ARGUMENT;
     }
-    // SAFETY: the caller's promise.
-    if let Some(length) = unsafe { length.as_mut() } {
-        *length = text.len();
+    if !length.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { length.write_unaligned(text.len()) };
     }
     let Some(room) = size.checked_sub(1) else { return P2PSHIM_TOO_SMALL };
     let fits = text.len().min(room);
@@ -219,8 +235,8 @@ unsafe fn give<T>(from: &T, to: *mut T, oldest: usize) -> p2pshim_status_t {
     if to.is_null() {
         return P2PSHIM_INVALID_ARGUMENT;
     }
-    // SAFETY: the caller's promise; every version of a struct begins with its size.
-    let size = unsafe { *to.cast::<usize>() };
+    // SAFETY: the caller's promise; every version of a struct begins with its size, wherever it lies.
+    let size = unsafe { to.cast::<usize>().read_unaligned() };
     if size < oldest {
         return P2PSHIM_INVALID_ARGUMENT;
     }
@@ -267,6 +283,19 @@ mod tests {
             assert_eq!(length, 6);
             assert_eq!(put(b"", std::ptr::null_mut(), 1, &mut length), P2PSHIM_INVALID_ARGUMENT);
         }
+    }
+
+    #[test]
+    fn give_struct_that_is_not_aligned_is_written() {
+        #[repr(C)]
+        struct Two(usize, u64);
+        #[repr(C, packed)]
+        struct Shifted(u8, Two);
+        let mut shifted = Shifted(7, Two(size_of::<Two>(), 0));
+        // SAFETY: there are as many bytes as is said.
+        assert_eq!(unsafe { give(&Two(0, 5), &raw mut shifted.1, size_of::<Two>()) }, P2PSHIM_OK);
+        let Shifted(before, Two(size, value)) = shifted;
+        assert_eq!((before, size, value), (7, size_of::<Two>(), 5));
     }
 
     #[test]

@@ -25,6 +25,8 @@ static void listen(const p2pshim_event_t *event, void *data)
         snprintf(findings + strlen(findings), sizeof findings - strlen(findings), "%s ", event->findings[i]);
     copy_some(two, 1);
     SAME(API(memcpy_peer)((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, 7), P2PSHIM_OK);
+    /* What is wrong with its own calls is not with the next of the program's. */
+    SAME(two->cu.cuCtxEnablePeerAccess(two->contexts[1], 1), CUDA_ERROR_INVALID_VALUE);
     p2pshim_state_t state = {.size = sizeof state};
     SAME(API(state_get)(&state), P2PSHIM_OK);
     SAME(API(option_set)("P2PSHIM_CAPTURE", "rewrite"), P2PSHIM_OK);
@@ -181,6 +183,16 @@ static void leave(const p2pshim_event_t *event, void *data)
     longjmp(back, 1);
 }
 
+/* Calls from below where the listener was left. */
+__attribute__((noinline)) static void copy_from_below(volatile int depth)
+{
+    if (depth > 0)
+        copy_from_below(depth - 1);
+    else
+        copy_some(two, 1);
+    depth++;
+}
+
 static void run_leaves(const char *folder)
 {
     (void)folder;
@@ -193,9 +205,13 @@ static void run_leaves(const char *folder)
         if (setjmp(back) == 0)
             copy_some(two, 1);
     REQUIRE(left == 3);
+    for (volatile int i = 0; i < 4; i++)
+        if (setjmp(back) == 0)
+            copy_from_below(i);
+    REQUIRE(left == 7);
     SAME(API(listener_remove)(id), P2PSHIM_OK);
     copy_some(two, 1);
-    REQUIRE(left == 3);
+    REQUIRE(left == 7);
 }
 
 const struct task leaves_task = {"leaves", run_leaves};

@@ -32,6 +32,16 @@ static void run_forked(const char *folder)
     if (child == 0) {
         check_inactive(P2PSHIM_ACTIVITY_FORKED, folder);
         SAME(API(trace_stop)(), P2PSHIM_INACTIVE);
+        /* Other threads of the parent's may have been at it. */
+        char text[64];
+        p2pshim_finding_t finding = {.size = sizeof finding};
+        p2pshim_pair_state_t pair = {.size = sizeof pair};
+        p2pshim_trace_t trace = {.size = sizeof trace};
+        SAME(API(option_value)("P2PSHIM_LOG", text, sizeof text, NULL), P2PSHIM_INACTIVE);
+        SAME(API(finding_last)(&finding, text, sizeof text), P2PSHIM_INACTIVE);
+        SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_INACTIVE);
+        SAME(API(trace_get)(&trace), P2PSHIM_OK);
+        REQUIRE(!trace.recording);
         if (two) {
             p2pshim_library_t library = {.size = sizeof library};
             REQUIRE(API(library_count)() > 0);

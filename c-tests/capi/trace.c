@@ -28,6 +28,8 @@ static void run(const char *folder)
     SAME(API(trace_start)(folder), P2PSHIM_OK);
     SAME(API(trace_start)(folder), P2PSHIM_OK);
     SAME(API(trace_start)(NULL), P2PSHIM_OK);
+    snprintf(path, sizeof path, "%s/.", folder);
+    SAME(API(trace_start)(path), P2PSHIM_OK);
     SAME(API(trace_start)("/tmp"), P2PSHIM_TOO_LATE);
     SAME(API(trace_get)(NULL), P2PSHIM_INVALID_ARGUMENT);
     trace.size = sizeof trace - 1;

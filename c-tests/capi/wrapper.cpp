@@ -1,6 +1,8 @@
 // The C++ wrapper: scopes, exceptions, listeners. On simulated GPUs or without a driver.
 #include <p2pshim.hpp>
 
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +26,13 @@ template <typename F> static p2pshim_status_t thrown(F call)
     return P2PSHIM_OK;
 }
 
+// Of no memory: the driver refuses it, if there is one.
+__attribute__((noinline)) static int refused_copy(int depth)
+{
+    volatile int status = depth > 0 ? refused_copy(depth - 1) : p2pshim_memcpy_peer(nullptr, 0, nullptr, 0, 16);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     REQUIRE(argc == 2);
@@ -37,17 +46,29 @@ int main(int argc, char **argv)
     REQUIRE(p2pshim::pair_state(0, 1).enabled_by == 0 && p2pshim::copies(0, 1).direct_copies == 0);
     REQUIRE(p2pshim::libraries().size() == p2pshim_library_count());
 
+    const bool has_driver = dlopen("libcuda.so.1", RTLD_NOW) != nullptr;
     int heard = 0;
     {
         p2pshim::trace_scope scope{std::string(argv[1])};
         REQUIRE(scope.status() == P2PSHIM_OK && p2pshim::state().recording == 1);
         REQUIRE(scope.mark("inside") == P2PSHIM_OK);
         p2pshim::listener listener([&heard](const p2pshim_event_t &event) { heard += event.bytes == 16; });
-        // No memory: the driver refuses it, if there is one.
-        p2pshim_status_t status = p2pshim_memcpy_peer(nullptr, 0, nullptr, 0, 16);
-        REQUIRE(status == P2PSHIM_NO_DRIVER || (status == P2PSHIM_DRIVER_ERROR && heard == 1));
+        REQUIRE(refused_copy(0) == (has_driver ? P2PSHIM_DRIVER_ERROR : P2PSHIM_NO_DRIVER));
+        REQUIRE(heard == has_driver);
     }
     REQUIRE(p2pshim::state().recording == 0);
+
+    // A listener that throws, out of a call that comes from deeper each time.
+    int thrown_at = 0, caught = 0;
+    p2pshim::listener thrower([&thrown_at](const p2pshim_event_t &) { throw ++thrown_at; });
+    for (int depth = 0; depth < 4; depth++) {
+        try {
+            refused_copy(depth);
+        } catch (int at) {
+            caught += at == depth + 1;
+        }
+    }
+    REQUIRE(caught == (has_driver ? 4 : 0));
     std::puts("done");
     return 0;
 }

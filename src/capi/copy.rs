@@ -220,12 +220,12 @@ unsafe fn taken(copy: *const p2pshim_memcpy_3d_t) -> Result<p2pshim_memcpy_3d_t,
         return Err(P2PSHIM_INVALID_ARGUMENT);
     }
     // SAFETY: the caller's promise; every version of a struct begins with its size.
-    let size = unsafe { *copy.cast::<usize>() };
+    let size = unsafe { copy.cast::<usize>().read_unaligned() };
     if size < MEMCPY_3D_SIZE_0_1 {
         return Err(P2PSHIM_INVALID_ARGUMENT);
     }
     // SAFETY: this is the first version, so that there are as many bytes.
-    Ok(unsafe { *copy })
+    Ok(unsafe { copy.read_unaligned() })
 }
 
 fn parameters(copy: p2pshim_memcpy_3d_t) -> Result<CUDA_MEMCPY3D_PEER, p2pshim_status_t> {

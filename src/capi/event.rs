@@ -199,8 +199,7 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     data: *mut c_void,
     id: *mut u64,
 ) -> p2pshim_status_t {
-    // SAFETY: the caller's promise.
-    let (Some(call), Some(id)) = (listener, unsafe { id.as_mut() }) else { return P2PSHIM_INVALID_ARGUMENT };
+    let Some(call) = listener.filter(|_| !id.is_null()) else { return P2PSHIM_INVALID_ARGUMENT };
     if matches!(control::activity(), Activity::Off | Activity::Child) {
         return P2PSHIM_INACTIVE;
     }
@@ -209,8 +208,11 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     {
         let mut ever = ever();
         let Some(free) = LISTENERS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };
-        *id = ever.len() as u64 + 1;
-        let added = Box::into_raw(Box::new(Listener { id: *id, call, data }));
+        let number = ever.len() as u64 + 1;
+        // First: the listener may be called at once.
+        // SAFETY: the caller's promise.
+        unsafe { id.write_unaligned(number) };
+        let added = Box::into_raw(Box::new(Listener { id: number, call, data }));
         ever.push(added as usize);
         free.store(added, Release);
         COUNT.fetch_add(1, SeqCst);

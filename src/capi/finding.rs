@@ -3,9 +3,10 @@
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
 
-use super::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK};
+use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK};
 use super::{give, put, text};
 use crate::api::abi::Code;
+use crate::entry::control::{self, Activity};
 use crate::record::finding;
 
 const FINDING_SIZE_0_1: usize = 40;
@@ -36,6 +37,7 @@ pub struct p2pshim_finding_t {
 /// @param message Where to write the finding in full, as the log has it, with a terminating NUL; may be NULL if `size` is 0.
 /// @param size How many bytes there is room for.
 /// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding yet;
+/// P2PSHIM_INACTIVE in a forked child;
 /// P2PSHIM_INVALID_ARGUMENT if `finding`, or `message` where there is to be room, is NULL, or a size too small: then
 /// nothing is written.
 ///
@@ -50,6 +52,10 @@ pub unsafe extern "C" fn p2pshim_finding_last(
 ) -> p2pshim_status_t {
     if finding.is_null() || (message.is_null() && size > 0) {
         return P2PSHIM_INVALID_ARGUMENT;
+    }
+    // Another thread may have held the lock when the process was forked.
+    if control::activity() == Activity::Child {
+        return P2PSHIM_INACTIVE;
     }
     let Some(last) = finding::last() else { return P2PSHIM_NOT_FOUND };
     let described = p2pshim_finding_t {

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn p2pshim_option_set(name: *const c_char, value: *const c
 /// @param size How many bytes there is room for.
 /// @param length Where to write how long the text is, without the NUL; may be NULL.
 /// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_INVALID_ARGUMENT if `name`, or `value` where there
-/// is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INTERNAL_ERROR.
+/// is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child; P2PSHIM_INTERNAL_ERROR.
 ///
 /// # Safety
 /// `name` is NULL or a C string, `value` NULL or a place of `size` bytes, `length` NULL or a place for one number.

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::size_of;
 
 use super::event::path_texts;
-use super::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
+use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_OUT_OF_RANGE};
 use super::{give, kept, text};
 use crate::api::Function;
 use crate::entry::control::{self, Activity};
@@ -227,7 +227,7 @@ fn bypass(library: &control::Library) -> &'static str {
 /// @param peer The ordinal of the device whose memory it is.
 /// @param state Where to write; its size is set.
 /// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
-/// that are negative or above 63: then nothing is written.
+/// that are negative or above 63, P2PSHIM_INACTIVE in a forked child: then nothing is written.
 ///
 /// # Safety
 /// `state` is NULL or points to a struct of the size that its first field says.
@@ -241,6 +241,10 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     const DEVICES: u8 = 64;
     let ordinal = |ordinal: c_int| u8::try_from(ordinal).ok().filter(|&ordinal| ordinal < DEVICES);
     let (Some(one), Some(other)) = (ordinal(device), ordinal(peer)) else { return P2PSHIM_OUT_OF_RANGE };
+    // Another thread may have held the lock when the process was forked.
+    if control::activity() == Activity::Child {
+        return P2PSHIM_INACTIVE;
+    }
     let possible = match control::quietly(|| Some(RealDriver.can_access(device, peer))) {
         _ if one == other => 1,
         Some(Ok(can)) => can.into(),

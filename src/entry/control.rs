@@ -95,8 +95,12 @@ fn apply(config: &Config) {
 /// The value that an option has, or will have; empty for none.
 ///
 /// # Errors
-/// A fault of ours.
+/// A forked child, or a fault of ours.
 pub(crate) fn option_value(option: Variable) -> Result<OsString, Failure> {
+    // Another thread may have held the lock when the process was forked.
+    if activity() == Activity::Child {
+        return Err(Failure::Inactive);
+    }
     attempt(|| Ok(OPTIONS.value(option, os::environment(config::PREFIX))))
 }
 

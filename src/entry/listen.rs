@@ -21,12 +21,23 @@ use crate::policy::validate::{Kind, Rule};
 
 impl Thread {
     /// Whether a call that entered with this stack pointer was made by who is being told of another. Who has left its
-    /// listener otherwise than by returning is being told no more: its frame is gone.
+    /// listener otherwise than by returning is being told no more: its frame is gone. That shows in a call from above it; in
+    /// one from below by what lies now where the frame had to return to.
     fn is_telling(&mut self, stack: usize) -> bool {
-        if stack >= self.telling {
+        if self.telling != 0 && (stack >= self.telling || !self.is_frame_there()) {
             self.telling = 0;
         }
         self.telling != 0
+    }
+
+    /// Whether the call of which somebody is being told may still have its frame. The stack may be another by now, and that
+    /// one gone.
+    fn is_frame_there(&self) -> bool {
+        // SAFETY: any bytes are a valid number.
+        match os::keep_errno(|| unsafe { os::read(self.telling as *const usize) }) {
+            Ok(address) => address == self.telling_for,
+            Err(error) => error.raw_os_error() != Some(libc::EFAULT),
+        }
     }
 }
 
@@ -98,6 +109,10 @@ impl Call {
         }
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
+        // Of what a listener calls nobody is told.
+        if thread.is_telling(self.stack()) {
+            return;
+        }
         let number = (rule as u8).saturating_add(1);
         if !thread.said.contains(&number)
             && let Some(free) = thread.said.iter_mut().find(|said| **said == 0)
@@ -123,14 +138,22 @@ impl Call {
         }
         // SAFETY: taken from this thread's block, so that nobody else knows it.
         let all: &[Heard] = unsafe { &*heard };
-        // SAFETY: the block is this thread's own.
-        unsafe { (*thread).telling = self.stack() };
+        let left = {
+            // SAFETY: the block is this thread's own; the reference ends with this block.
+            let thread = unsafe { &mut *thread };
+            (thread.telling, thread.telling_for) = (self.stack(), self.return_address() as usize);
+            std::mem::replace(&mut thread.told, heard)
+        };
+        // What somebody was being told who has not returned.
+        if !left.is_null() {
+            drop_heard(left);
+        }
         for (position, one) in all.iter().enumerate() {
             let is_outermost = position + 1 == all.len();
             event::tell(one, if is_outermost { said } else { Default::default() });
         }
         // SAFETY: as above.
-        unsafe { (*thread).telling = 0 };
+        unsafe { ((*thread).telling, (*thread).told) = (0, null_mut()) };
         drop_heard(heard);
     }
 }

@@ -64,6 +64,10 @@ pub(crate) struct Thread {
     pub(crate) heard: *mut Vec<Heard>,
     /// The stack pointer of the call of which somebody is being told; 0 for none.
     pub(crate) telling: usize,
+    /// Where that call returns to.
+    pub(crate) telling_for: usize,
+    /// What is being told; null for nothing.
+    pub(crate) told: *mut Vec<Heard>,
     /// The rules that have spoken of the call under way: their numbers plus one.
     pub(crate) said: [u8; SAID],
     /// What the driver answered to the last copy that this thread asked the shim for.
@@ -224,6 +228,8 @@ mod tests {
             readable: 0..0,
             heard: std::ptr::null_mut(),
             telling: 0,
+            telling_for: 0,
+            told: std::ptr::null_mut(),
             said: [0; SAID],
             code: 0,
         }

@@ -165,9 +165,12 @@ fn note(kind: NoteKind, number: u32, strings: &[&str]) {
 }
 
 impl Trace {
-    /// Whether it was to lie in that folder, by the same name.
+    /// Whether it lies in that folder, by whichever name; if that cannot be told, by the same name.
     pub(crate) fn is_in(&self, folder: &OsStr) -> bool {
-        self.folder == folder
+        match (fs::canonicalize(folder), self.path.parent().map(fs::canonicalize)) {
+            (Ok(wanted), Some(Ok(there))) => wanted == there,
+            _ => self.folder == folder,
+        }
     }
 
     /// The file.
