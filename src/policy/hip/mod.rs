@@ -15,9 +15,8 @@ mod links;
 #[cfg(test)]
 mod tests;
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
 use self::links::{Link, Links};
 use super::memory::{Cache, Kind, Place};
@@ -190,14 +189,20 @@ impl Library {
     }
 }
 
+/// The bit of a device; none of one that is not told apart.
+fn bit(device: i32) -> u64 {
+    u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or_default()
+}
+
 /// All that is known of HIP in this process.
 pub(crate) struct Peers {
     cache: Cache,
     libraries: [Library; LIBRARIES],
     opens: AtomicBool,
     hides: AtomicBool,
-    /// All, or these. No lock: a signal handler may come between, and a child have no other thread to let go of it.
-    denied: OnceLock<(bool, Vec<Denied>)>,
+    /// Of each device, a bit for each peer that is hidden from it. No lock: a signal handler may come between, and a child
+    /// have no other thread to let go of it.
+    denied: [AtomicU64; DEVICES],
 }
 
 impl Peers {
@@ -207,15 +212,19 @@ impl Peers {
             libraries: [const { Library::new() }; LIBRARIES],
             opens: AtomicBool::new(true),
             hides: AtomicBool::new(false),
-            denied: OnceLock::new(),
+            denied: [const { AtomicU64::new(0) }; DEVICES],
         }
     }
 
-    /// Takes over the options: once, since what a program was told holds for good.
+    /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
         let is_off = config.access == config::Access::Off;
         self.opens.store(config.access == config::Access::Auto, Relaxed);
-        let _ = self.denied.set((is_off, config.denied.clone()));
+        for (device, denied) in (0..).zip(&self.denied) {
+            let of_device = config.denied.iter().filter(|pair| pair.device == device);
+            let bits = of_device.fold(0, |bits, &Denied { peer, .. }| bits | bit(peer));
+            denied.store(if is_off { u64::MAX } else { bits }, Relaxed);
+        }
         self.hides.store(is_off || !config.denied.is_empty(), Relaxed);
     }
 
@@ -240,8 +249,8 @@ impl Peers {
 
     /// Whether a device's access to another is hidden.
     fn is_denied(&self, device: i32, peer: i32) -> bool {
-        let Some((all, denied)) = self.denied.get() else { return false };
-        device != peer && (*all || denied.contains(&Denied { device, peer }))
+        let denied = usize::try_from(device).ok().and_then(|device| self.denied.get(device));
+        device != peer && denied.is_some_and(|denied| denied.load(Relaxed) & bit(peer) != 0)
     }
 
     /// Whether zeros take the place of what a successful query told about a device's access to another.
