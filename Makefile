@@ -2,14 +2,18 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-# `make V=1` shows the commands.
+# `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build shim demo test test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo test test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
 
 build: shim sim
+
+# The table is CONTRIBUTING.md's.
+help:
+	sed -n 's/^| \(`make .*`\) | \(.*\) |$$/\1:\n    \2/p' CONTRIBUTING.md | sed 's/\[\([^]]*\)\]([^)]*)/\1/g' | tr -d '`'
 
 # The library and the command. Cargo knows whether there is anything to do.
 shim:

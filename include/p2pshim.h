@@ -308,7 +308,8 @@ typedef struct {
    */
   uint64_t stream;
   /**
-   * The way of a copy that succeeded: "direct", "staged", "same-device", "host" or "unknown"; empty for other calls.
+   * The way of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or of HIP "mapped on first
+   * use"; empty for other calls.
    */
   const char *path;
   /**
@@ -598,8 +599,8 @@ typedef struct {
    */
   p2pshim_proof_t pool_proof;
   /**
-   * The way of copies between them, as things stand: "direct", "staged" or "same-device". Of memory that cudaMalloc or
-   * cuMemAlloc gave; pools and mapped memory have rights of their own.
+   * The way of copies between them, as things stand: "direct", "staged" or "same-device"; of HIP "mapped on first use"
+   * too. Of memory that cudaMalloc or cuMemAlloc gave; pools and mapped memory have rights of their own.
    */
   const char *path;
   /**
@@ -991,7 +992,9 @@ p2pshim_status_t p2pshim_library_get(size_t index,
 
 /**
  * Tells what is known of a device's access to the memory of another: whether it is possible, who has enabled it, whether it
- * is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first.
+ * is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first. In a
+ * process without CUDA's driver it is about HIP, as far as a copy between the two was seen; HIP verifies nothing, and what the
+ * program has enabled itself is not kept.
  *
  * Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver whether access is possible, which waits
  * for nothing.

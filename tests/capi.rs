@@ -172,6 +172,11 @@ fn copies_take_the_best_path_and_arrive() {
 }
 
 #[test]
+fn hip_is_listed_heard_and_known() {
+    everywhere("hip", &[]);
+}
+
+#[test]
 fn threads_eight_call_everything_at_once() {
     for way in WAYS {
         for has_gpus in [true, false] {

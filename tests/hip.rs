@@ -310,6 +310,28 @@ fn auto_says_what_it_enables() {
     case("hip_for_kernels", "7").preloaded().assert_silent();
 }
 
+/// As if it lacked them: nothing is said of memory that the library tells nothing about, and nothing is refused.
+#[test]
+fn library_that_lacks_what_is_asked_same_answers_and_no_finding() {
+    for function in ["hipMemGetAddressRange", "hipPointerGetAttributes", "hipRuntimeGetVersion", "hipDeviceGetUuid"] {
+        let fault = format!("code:{function}:302@1");
+        for release in RELEASES {
+            let program = case("hip_guide", release).env("P2PSIM_FAULT", &fault);
+            let plain = program.plain();
+            plain.assert_success();
+            for validate in ["warn", "strict"] {
+                let preloaded = program.clone().env("P2PSHIM_VALIDATE", validate).preloaded();
+                preloaded.assert_same_as(&plain, &format!("HIP {release}, {validate}, without {function}"));
+                assert!(preloaded.findings.is_empty(), "without {function}: {:#?}", preloaded.findings);
+            }
+        }
+    }
+    // What succeeds in place of enabling what is enabled.
+    for release in RELEASES {
+        reach(release, &[("P2PSIM_FAULT", "code:hipCtxEnablePeerAccess:302@1")]);
+    }
+}
+
 // ---- counters, trace file and report ----
 
 #[test]
@@ -349,6 +371,23 @@ fn run_and_report_show_hip_by_its_names() {
     let apis = String::from_utf8(apis.stdout).unwrap();
     let row = apis.lines().find(|line| line.starts_with("hipMemcpy3DPeerAsync ")).unwrap();
     assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["hipMemcpy3DPeerAsync", "hip", "traced", "7.1"]);
+}
+
+/// Both count from 0: a report says so where it cannot tell them apart, and only there.
+#[test]
+fn run_report_of_both_vendors_says_that_ordinals_are_shared() {
+    const SHARED: &str = "each counts its own GPUs from 0";
+    for (program, is_of_both) in [("hip_and_cuda-7", true), ("hip_guide-7", false), ("guide_sample-12", false)] {
+        let output = Command::new(command())
+            .args(["run", "--"])
+            .arg(path(&format!("target/c-tests/{program}")))
+            .env("LD_LIBRARY_PATH", path("target/sim/lib"))
+            .output()
+            .unwrap();
+        let report = String::from_utf8(output.stderr).unwrap();
+        assert!(report.contains("\nGPUs "), "{report}");
+        assert_eq!(report.contains(SHARED), is_of_both, "{program}: {report}");
+    }
 }
 
 /// A pair without a path goes through the host, and the trace says so.
@@ -391,6 +430,18 @@ fn findings_of_every_row_are_those_of_the_golden_table() {
         assert_eq!(golden, found, "expected (left) and found (right)");
     }
     assert_eq!(golden, table);
+}
+
+/// All rows in one process: queries are looked at as the first ones are, by what is known from then on.
+#[test]
+fn findings_of_later_queries_are_those_of_first_ones() {
+    let golden = fs::read_to_string(path(FINDINGS)).unwrap();
+    let of_queries = |word: &&str| word.starts_with("P2P-query-");
+    let first: BTreeSet<&str> = golden.split(|c: char| c.is_whitespace() || c == ';').filter(of_queries).collect();
+    assert!(first.len() > 3, "{first:?}");
+    let outcome = conformance("7").preloaded();
+    let later: BTreeSet<&str> = outcome.findings.iter().map(|one| one.rule.as_str()).filter(of_queries).collect();
+    assert_eq!(first, later);
 }
 
 /// Each rule that HIP can break speaks of some row and is silent about others of the same function.

@@ -10,15 +10,18 @@ use crate::shim::Rule;
 #[derive(Debug)]
 struct UnknownId {
     id: String,
-    nearest: String,
+    nearest: Option<String>,
 }
 
 impl Error for UnknownId {}
 
 impl Display for UnknownId {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let Self { id, nearest } = self;
-        write!(out, "no finding has the id {id}; did you mean {nearest}? `p2pshim explain` lists all")
+        write!(out, "no finding has the id {}; ", self.id)?;
+        if let Some(nearest) = &self.nearest {
+            write!(out, "did you mean {nearest}? ")?;
+        }
+        write!(out, "`p2pshim explain` lists all")
     }
 }
 
@@ -34,8 +37,11 @@ pub(crate) fn print_list(out: &mut impl Write, rules: &[Rule]) -> io::Result<()>
 /// The whole story of one rule, whatever the case of its id.
 pub(crate) fn print(out: &mut impl Write, rules: &[Rule], id: &str) -> Result<(), Box<dyn Error>> {
     let Some(rule) = rules.iter().find(|rule| rule.id.eq_ignore_ascii_case(id)) else {
-        let likeness = |rule: &&Rule| likeness(&rule.id.to_ascii_lowercase(), &id.to_ascii_lowercase());
-        let nearest = rules.iter().max_by_key(likeness).map(|rule| rule.id.clone()).unwrap_or_default();
+        /// In thousandths; below, the nearest is a guess that only misleads.
+        const ALIKE: usize = 300;
+        let rated = rules.iter().map(|rule| (likeness(&rule.id.to_ascii_lowercase(), &id.to_ascii_lowercase()), rule));
+        let nearest = rated.filter(|(likeness, _)| *likeness >= ALIKE).max_by_key(|(likeness, _)| *likeness);
+        let nearest = nearest.map(|(_, rule)| rule.id.clone());
         return Err(Box::new(UnknownId { id: id.to_owned(), nearest }));
     };
     writeln!(out, "{} ({})", rule.id, rule.severity)?;
@@ -155,5 +161,10 @@ mod tests {
     fn print_unknown_id_names_the_nearest() {
         let error = printed("P2P-enable-again").unwrap_err();
         assert!(error.contains("P2P-enable-again") && error.contains("did you mean P2P-enable-twice?"), "{error}");
+    }
+
+    #[test]
+    fn print_id_like_no_other_names_none() {
+        assert_eq!(printed("nonsense").unwrap_err(), "no finding has the id nonsense; `p2pshim explain` lists all");
     }
 }

@@ -59,26 +59,6 @@ enum Command {
     /// The program, and what it starts, gets the shim by LD_PRELOAD and its options by the environment. Options that are not
     /// given stay as the environment has them. When it has ended, a report of its copies is printed on standard error.
     Run(RunArguments),
-    /// List the functions that the shim intercepts
-    Apis {
-        /// Print the table of docs/INTERCEPTED.md
-        #[arg(long)]
-        markdown: bool,
-    },
-    /// List the environment variables that the shim reads
-    Options {
-        /// Print docs/OPTIONS.md
-        #[arg(long)]
-        markdown: bool,
-    },
-    /// Tell the whole story of a finding: what is wrong, what the documentation says, what the hardware does, what to do
-    Explain {
-        /// The finding's id, such as P2P-enable-twice; none for a list of all
-        id: Option<String>,
-        /// Print docs/MESSAGES.md
-        #[arg(long, conflicts_with = "id")]
-        markdown: bool,
-    },
     /// Tell whether peer access between GPUs can be trusted on this machine, and what to do if not
     ///
     /// For each pair a process of its own copies known data by the copy engines, has a kernel load from and store to the
@@ -94,6 +74,26 @@ enum Command {
     /// Exit status: 0 all was read, 1 there is no report (no trace, none that can be read, or the output cannot be written),
     /// 2 wrong arguments, 3 there is a report, but files were damaged, cut off, or of a later version.
     Report(Box<ReportArguments>),
+    /// Tell the whole story of a finding: what is wrong, what the documentation says, what the hardware does, what to do
+    Explain {
+        /// The finding's id, such as P2P-enable-twice; none for a list of all
+        id: Option<String>,
+        /// Print docs/MESSAGES.md
+        #[arg(long, conflicts_with = "id")]
+        markdown: bool,
+    },
+    /// List the environment variables that the shim reads
+    Options {
+        /// Print docs/OPTIONS.md
+        #[arg(long)]
+        markdown: bool,
+    },
+    /// List the functions that the shim intercepts
+    Apis {
+        /// Print the table of docs/INTERCEPTED.md
+        #[arg(long)]
+        markdown: bool,
+    },
     /// Print what a shell needs to complete this command's arguments
     #[command(after_long_help = "Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
         p2pshim completions zsh >~/.zfunc/_p2pshim\n  p2pshim completions fish >~/.config/fish/completions/p2pshim.fish")]

@@ -40,7 +40,7 @@ const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                        with a report at the end
   p2pshim run --trace traces ./app         the same, and the traces stay; see p2pshim report
-  p2pshim run --no-report ./app            as LD_PRELOAD=libp2pshim.so ./app
+  p2pshim run --no-report ./app            as LD_PRELOAD=libp2pshim.so.0 ./app
   p2pshim run --log trace --log-file app.log ./app
                                            with each call in a file
   p2pshim run --access off ./app -n 4      peer access is hidden: does the bug go away?

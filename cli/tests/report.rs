@@ -62,7 +62,7 @@ fn one_process(name: &str) -> Folder {
 #[test]
 fn text_of_a_process_reads_like_this() {
     let expected = "\
-1.0 GB were staged that could be direct, about 22.5 ms lost.
+1.0 GB went directly; 1.0 GB were staged that could be direct, about 22.5 ms lost.
 Staged because: never enabled. Lost: time on the device as measured, less what it would be at the rate of direct copies of the same pair.
 
 program    /opt/app/bin/app --steps 3
@@ -508,7 +508,7 @@ fn folder_without_traces_says_what_to_do() {
     fs::write(folder.0.join("notes.txt"), "x").unwrap();
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((out.as_str(), status), ("", 1));
-    assert!(error.contains("no trace (*.p2ptrace)") && error.contains("p2pshim options"), "{error}");
+    assert!(error.contains("no trace (*.p2ptrace)") && error.contains("p2pshim run --trace"), "{error}");
     let (_, error, status) = report(&["/nowhere/at/all"]);
     assert!(status == 1 && error.contains("/nowhere/at/all: No such file"), "{error}");
     let (_, error, status) = report(&[folder.0.join("notes.txt").to_str().unwrap()]);
@@ -696,8 +696,8 @@ fn verdict_of_each_kind_of_trace() {
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
-        "1.0 GB were staged that could be direct.\n\
-         Staged because: never enabled. Time lost is not known: no times on the device; P2PSHIM_GPU_TIMING measures them."
+        "1.0 GB went directly; 1.0 GB were staged that could be direct.\n\
+         Staged because: never enabled. Time lost is not known: no times on the device, which only asynchronous copies have (P2PSHIM_GPU_TIMING)."
     );
     assert_eq!(
         verdict(&[copy(STAGED)], &[]),

@@ -52,7 +52,8 @@ pub struct p2pshim_event_t {
     pub dst: u64,
     /// The handle of the stream; 0 for the default stream, and for functions without one.
     pub stream: u64,
-    /// The way of a copy that succeeded: "direct", "staged", "same-device", "host" or "unknown"; empty for other calls.
+    /// The way of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or of HIP "mapped on first
+    /// use"; empty for other calls.
     pub path: *const c_char,
     /// Why it is that one, such as "no hardware path"; empty if there is nothing to say.
     pub reason: *const c_char,

@@ -10,7 +10,8 @@ use crate::api::Function;
 use crate::entry::control::{self, Activity};
 use crate::os;
 use crate::policy::access::Proven;
-use crate::policy::{ACCESS, Driver};
+use crate::policy::path::{Path, Why};
+use crate::policy::{ACCESS, Driver, HIP};
 use crate::real::driver::{self, RealDriver};
 use crate::record::counters;
 
@@ -112,8 +113,8 @@ pub struct p2pshim_pair_state_t {
     pub proof: p2pshim_proof_t,
     /// The same for memory of pools.
     pub pool_proof: p2pshim_proof_t,
-    /// The way of copies between them, as things stand: "direct", "staged" or "same-device". Of memory that cudaMalloc or
-    /// cuMemAlloc gave; pools and mapped memory have rights of their own.
+    /// The way of copies between them, as things stand: "direct", "staged" or "same-device"; of HIP "mapped on first use"
+    /// too. Of memory that cudaMalloc or cuMemAlloc gave; pools and mapped memory have rights of their own.
     pub path: *const c_char,
     /// Why it is that one, such as "vetoed: lost data, or hung, when verified"; empty if there is nothing to say.
     pub reason: *const c_char,
@@ -215,7 +216,9 @@ fn bypass(library: &control::Library) -> &'static str {
 }
 
 /// Tells what is known of a device's access to the memory of another: whether it is possible, who has enabled it, whether it
-/// is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first.
+/// is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first. In a
+/// process without CUDA's driver it is about HIP, as far as a copy between the two was seen; HIP verifies nothing, and what the
+/// program has enabled itself is not kept.
 ///
 /// Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver whether access is possible, which waits
 /// for nothing.
@@ -248,8 +251,15 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
         Some(Err(_)) | None => -1,
     };
     let known = os::undisturbed(|| ACCESS.pair_state(one, other));
-    let [path, reason] = path_texts(Some(known.path));
-    let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim, P2PSHIM_BY_SHIM)];
+    let of_hip = if control::has_driver() { None } else { HIP.pair_state(one, other) };
+    let (way, by_hip) = of_hip.unwrap_or((known.path, false));
+    let possible = match way {
+        Path::MappedOnUse => 1,
+        Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
+        _ => possible,
+    };
+    let [path, reason] = path_texts(Some(way));
+    let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim || by_hip, P2PSHIM_BY_SHIM)];
     let described = p2pshim_pair_state_t {
         size: size_of::<p2pshim_pair_state_t>(),
         possible,

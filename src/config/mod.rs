@@ -50,7 +50,7 @@ const OPTIONS: &[Variable] = &[
         values: Values::Words("auto|app|off\0"),
         default: "auto\0",
         help: "auto: peer access is verified and enabled for pairs that copy; app: only what the program enables itself; off: peer access is hidden from the program, and copies go through the host\0",
-        details: "`off` hides peer access like this: `cudaDeviceCanAccessPeer` says 0, enabling answers 217 and disabling 705, the P2P attributes 2 to 5 say 0; granting a pool or mapped memory to another device answers 101; copies work, through the host. With `app` nothing is verified either.",
+        details: "`off` hides peer access like this: `cudaDeviceCanAccessPeer` says 0, enabling answers 217 and disabling 705, the P2P attributes 2 to 5 say 0; granting a pool or mapped memory to another device answers 101; copies work, through the host. With `app` nothing is verified either. [HIP](HIP.md) has its own ways.",
     },
     Variable {
         name: "P2PSHIM_DENY\0",

@@ -392,6 +392,7 @@ pub(crate) fn configure(config: &Config) {
 pub(crate) fn reconfigure(config: &Config) {
     capture::configure(config.rewrites_captured);
     ACCESS.reconfigure(config);
+    HIP.reconfigure(config);
     VALIDATE.configure(config.validate);
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use super::loader::{self, Wanted};
 use crate::api::abi::Code;
 use crate::os;
-use crate::policy::hip::{Hip, LIBRARIES, Memory};
+use crate::policy::hip::{Hip, LIBRARIES, Memory, Told};
 
 /// Where a library that calls were forwarded to is in memory.
 struct Image {
@@ -126,7 +126,6 @@ hip_functions! {
     fn device_can_access_peer c"hipDeviceCanAccessPeer" (can: *mut c_int, device: c_int, peer: c_int);
     fn device_enable_peer_access c"hipDeviceEnablePeerAccess" (peer: c_int, flags: c_uint);
     fn device_disable_peer_access c"hipDeviceDisablePeerAccess" (peer: c_int);
-    fn ctx_enable_peer_access c"hipCtxEnablePeerAccess" (context: *mut c_void, flags: c_uint);
     fn mem_get_address_range c"hipMemGetAddressRange" (start: *mut usize, bytes: *mut usize, address: usize);
     fn pointer_get_attributes c"hipPointerGetAttributes" (attributes: *mut Attributes, address: usize);
     fn runtime_get_version c"hipRuntimeGetVersion" (version: *mut c_int);
@@ -148,11 +147,12 @@ struct Attributes {
     reserved: [u64; 8],
 }
 
-/// Succeeds and does nothing, in the place of a call that has nothing to do. HIP knows no access of contexts: its function
-/// for them does that in every release, with what success does to the last error.
+/// Succeeds and does nothing, in the place of a call that has nothing to do, with what success does to the last error. By
+/// the same function it was found out that there is nothing to do, so the library has it.
 pub(crate) fn succeed(library: Library) -> Code {
-    // SAFETY: the function looks at neither argument.
-    unsafe { ctx_enable_peer_access(library, ptr::null_mut(), 0) }
+    let mut device = 0;
+    // SAFETY: `device` is what the function writes.
+    unsafe { get_device(library, &mut device) }
 }
 
 /// The library's version: ten million times the major, a hundred thousand times the minor, and more.
@@ -234,13 +234,16 @@ impl Hip for Library {
         unsafe { device_disable_peer_access(*self, peer) }
     }
 
-    fn memory(&self, address: u64) -> Option<Memory> {
+    fn memory(&self, address: u64) -> Told {
         let address = address as usize;
         let (mut start, mut bytes) = (0, 0);
         // SAFETY: both are what the function writes. The address is looked up, not read.
         let code = unsafe { mem_get_address_range(*self, &mut start, &mut bytes, address) };
-        if code != Code::SUCCESS || bytes == 0 {
-            return None;
+        if NOT_KNOWN.contains(&code) || (code == Code::SUCCESS && bytes == 0) {
+            return Told::Unknown;
+        }
+        if code != Code::SUCCESS {
+            return Told::Nothing;
         }
         let mut attributes = Attributes {
             kind: -1,
@@ -253,12 +256,10 @@ impl Hip for Library {
         };
         // SAFETY: as above.
         let code = unsafe { pointer_get_attributes(*self, &mut attributes, address) };
-        if code != Code::SUCCESS {
-            return None;
-        }
+        let (Code::SUCCESS, Some(version)) = (code, version(*self)) else { return Told::Nothing };
         // `hipMemoryTypeHost`, `hipMemoryTypeDevice`: the numbers are others from 6.0 on.
-        let [host, device] = if version(*self)? < FIRST_OF_6 { [0, 1] } else { [1, 2] };
-        Some(Memory {
+        let [host, device] = if version < FIRST_OF_6 { [0, 1] } else { [1, 2] };
+        Told::Memory(Memory {
             range: (start as u64, bytes as u64),
             device: attributes.device,
             is_host: attributes.kind == host,
@@ -271,6 +272,10 @@ impl Hip for Library {
         unsafe { os::read(address as *const u8) }.is_ok()
     }
 }
+
+/// How `hipMemGetAddressRange` says that it does not know an address: `hipErrorInvalidValue`,
+/// `hipErrorInvalidDevicePointer`, `hipErrorNotFound`, in one release or another.
+const NOT_KNOWN: [Code; 3] = [Code::INVALID_VALUE, Code(17), Code(500)];
 
 /// HIP 6.0 as `hipRuntimeGetVersion` counts.
 const FIRST_OF_6: c_int = 60_000_000;

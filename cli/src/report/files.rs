@@ -32,8 +32,8 @@ impl Display for Error {
                 let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
                 write!(
                     out,
-                    "no trace (*{SUFFIX}) in {}: run the program under the shim with tracing turned on (`p2pshim options` \
-                     says how), or name the folder that its traces are in",
+                    "no trace (*{SUFFIX}) in {}: make one with `p2pshim run --trace FOLDER PROGRAM`, or name the folder \
+                     that the traces are in",
                     folders.join(", ")
                 )
             }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn error_says_what_to_do() {
         let text = Error::NoTraces(vec!["/a".into(), "/b".into()]).to_string();
-        assert!(text.contains("/a, /b") && text.contains("p2pshim options"), "{text}");
+        assert!(text.contains("/a, /b") && text.contains("p2pshim run --trace"), "{text}");
         let many = vec![("x".to_owned(), "damaged".to_owned()); 7];
         assert!(Error::Unreadable(many).to_string().ends_with("and 2 more that cannot be read"));
     }

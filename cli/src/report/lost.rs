@@ -72,7 +72,7 @@ pub(super) fn lost(pairs: &[Pair]) -> Lost {
     } else if no_rate {
         lost.basis = "no direct copy was measured to compare with".to_owned();
     } else {
-        lost.basis = "no times on the device; P2PSHIM_GPU_TIMING measures them".to_owned();
+        lost.basis = "no times on the device, which only asynchronous copies have (P2PSHIM_GPU_TIMING)".to_owned();
     }
     lost
 }

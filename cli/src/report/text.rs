@@ -39,8 +39,16 @@ pub(super) fn verdict(report: &Report) -> (String, Option<String>) {
     if copies == 0 {
         return ("Nothing was copied between GPUs.".to_owned(), None);
     }
+    let of = |path: &str| {
+        let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);
+        paths.map(|it| it.bytes).fold(0, u64::saturating_add)
+    };
     if lost.could_be_direct_bytes > 0 {
-        let staged = bytes(lost.could_be_direct_bytes);
+        // Without what went well, a pair's first copies read as if nothing had been repaired.
+        let staged = match of("direct") {
+            0 => bytes(lost.could_be_direct_bytes),
+            direct => format!("{} went directly; {}", bytes(direct), bytes(lost.could_be_direct_bytes)),
+        };
         let reasons = reasons(report).map(|reasons| format!("Staged because: {reasons}. ")).unwrap_or_default();
         return match lost.seconds {
             Some(seconds) => (
@@ -57,10 +65,6 @@ pub(super) fn verdict(report: &Report) -> (String, Option<String>) {
         return (format!("{} were staged; {}.", bytes(lost.staged_bytes), lost.basis), None);
     }
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
-    let of = |path: &str| {
-        let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);
-        paths.map(|it| it.bytes).fold(0, u64::saturating_add)
-    };
     let verdict = match of("direct") {
         0 if total == 0 => "No copy between GPUs came to its end.".to_owned(),
         0 => format!("{} were copied, none of it known to be staged.", bytes(total)),
@@ -203,6 +207,15 @@ impl Text<'_> {
             .collect();
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
+        // Records have ordinals, and names of GPUs belong to the vendor that was asked first.
+        let is_of_both = |of: &File| {
+            of.versions.contains_key("hip")
+                && ["driver", "runtime"].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
+        };
+        if read.iter().any(|file| is_of_both(file)) {
+            let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and here they are not told apart";
+            self.line(out, &format!("           {what}"), "           ")?;
+        }
         let versions: Vec<String> = ["p2pshim", "driver", "runtime", "hip"]
             .iter()
             .filter_map(|&what| {

@@ -88,6 +88,16 @@ impl Links {
         self.set(one, other, 0);
     }
 
+    /// Says that every pair has to be looked at anew.
+    pub(super) fn unsettle_all(&self) {
+        self.settled.iter().flatten().for_each(|settled| settled.store(0, Relaxed));
+    }
+
+    /// Whether a link is ours, for those who ask.
+    pub(super) fn is_ours(&self, from: u8, to: u8) -> bool {
+        self.link(from, to).is_some_and(|link| link.load(Relaxed) == Link::Ours as u8)
+    }
+
     fn set(&self, one: u8, other: u8, settled: u8) {
         for (one, other) in [(one, other), (other, one)] {
             if let Some(place) = self.settled.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
@@ -97,15 +107,34 @@ impl Links {
     }
 }
 
-/// Waits while another thread changes a link; not for ever, since that thread may have been ended.
+/// Waits while another thread changes a link: the runtime may have much memory to map. Not for ever, since that thread may
+/// have been ended.
 fn wait(link: &AtomicU8) {
-    const MOST: Duration = Duration::from_millis(200);
+    const MOST: Duration = Duration::from_secs(10);
+    const PAUSE: Duration = Duration::from_micros(20);
     let is_changing = || [Link::Opening as u8, Link::Closing as u8].contains(&link.load(Acquire));
     if !is_changing() {
         return;
     }
     let since = Instant::now();
     while is_changing() && since.elapsed() < MOST {
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn take_of_a_link_that_is_slow_to_open_waits_for_it() {
+        let links = Box::new(Links::new());
+        let changing = links.begin(0, 1, Link::Opening).unwrap();
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| links.take(0, 1));
+            std::thread::sleep(Duration::from_millis(400));
+            changing.end(Link::Ours);
+            assert!(taker.join().unwrap(), "it would be enabled twice, and answer 704");
+        });
     }
 }

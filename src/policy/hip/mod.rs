@@ -15,9 +15,9 @@ mod links;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize};
-use std::sync::{Mutex, PoisonError};
 
 use self::links::{Link, Links};
 use super::memory::{Cache, Kind, Place};
@@ -60,14 +60,25 @@ pub(crate) trait Hip {
     /// Undoes [`Hip::enable`].
     fn disable(&self, peer: i32) -> Code;
 
-    /// What an address belongs to; none for memory that HIP does not know.
-    fn memory(&self, address: u64) -> Option<Memory>;
+    /// What an address belongs to.
+    fn memory(&self, address: u64) -> Told;
 
     /// Whether the host can read at an address.
     fn is_readable(&self, address: u64) -> bool;
 }
 
 /// What the library says of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Whose memory it is.
+    Memory(Memory),
+    /// That HIP does not know it.
+    Unknown,
+    /// Nothing: it lacks what is asked, or fails for another reason.
+    Nothing,
+}
+
+/// Memory that HIP knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// The allocation: its first address, and its bytes.
@@ -83,7 +94,7 @@ pub(crate) struct Memory {
 /// What is known of one side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It was not asked for.
+    /// It was not asked for, or the library does not tell.
     NotAsked,
     /// Memory that HIP knows, and where its allocation ends.
     Place(Place, u64),
@@ -185,7 +196,8 @@ pub(crate) struct Peers {
     libraries: [Library; LIBRARIES],
     opens: AtomicBool,
     hides: AtomicBool,
-    denied: Mutex<(bool, Vec<Denied>)>,
+    /// All, or these. No lock: a signal handler may come between, and a child have no other thread to let go of it.
+    denied: OnceLock<(bool, Vec<Denied>)>,
 }
 
 impl Peers {
@@ -195,16 +207,29 @@ impl Peers {
             libraries: [const { Library::new() }; LIBRARIES],
             opens: AtomicBool::new(true),
             hides: AtomicBool::new(false),
-            denied: Mutex::new((false, Vec::new())),
+            denied: OnceLock::new(),
         }
     }
 
-    /// Takes over the options.
+    /// Takes over the options: once, since what a program was told holds for good.
     pub(crate) fn configure(&self, config: &Config) {
         let is_off = config.access == config::Access::Off;
         self.opens.store(config.access == config::Access::Auto, Relaxed);
+        let _ = self.denied.set((is_off, config.denied.clone()));
         self.hides.store(is_off || !config.denied.is_empty(), Relaxed);
-        *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = (is_off, config.denied.clone());
+    }
+
+    /// Takes over options that have changed: what was settled is settled anew.
+    pub(crate) fn reconfigure(&self, config: &Config) {
+        self.configure(config);
+        self.libraries.iter().for_each(|library| library.links.unsettle_all());
+    }
+
+    /// What any copy of the runtime knows of two devices: the way of copies, and whether the one reaches the memory of the
+    /// other because of us.
+    pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<(Path, bool)> {
+        let known = |library: &Library| Some((library.path(device, peer)?, library.links.is_ours(device, peer)));
+        self.libraries.iter().filter(|library| library.devices().is_some()).find_map(known)
     }
 
     /// Whether anything is hidden.
@@ -215,8 +240,8 @@ impl Peers {
 
     /// Whether a device's access to another is hidden.
     fn is_denied(&self, device: i32, peer: i32) -> bool {
-        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        device != peer && (denied.0 || denied.1.contains(&Denied { device, peer }))
+        let Some((all, denied)) = self.denied.get() else { return false };
+        device != peer && (*all || denied.contains(&Denied { device, peer }))
     }
 
     /// Whether zeros take the place of what a successful query told about a device's access to another.
@@ -303,15 +328,24 @@ impl Peers {
         Before { current, devices, ..Before::NOTHING }
     }
 
+    /// The same without asking: how many devices there are, if that is known.
+    #[inline(always)]
+    pub(crate) fn seen_around(&self, library: usize) -> Option<Before> {
+        let devices = self.libraries.get(library)?.devices()?;
+        Some(Before { devices: Some(devices), ..Before::NOTHING })
+    }
+
     /// What an address is. Asks the library, if it is not known.
     fn look_at(&self, hip: &impl Hip, address: u64) -> Known {
         if let Some((place, end)) = self.known(address) {
             return Known::Place(place, end);
         }
         let generation = self.cache.generation();
-        let memory = if address == 0 { None } else { hip.memory(address) };
-        let Some(memory) = memory else {
-            return if hip.is_readable(address) { Known::Unregistered } else { Known::Nothing };
+        let memory = match if address == 0 { Told::Unknown } else { hip.memory(address) } {
+            Told::Memory(memory) => memory,
+            Told::Unknown if hip.is_readable(address) => return Known::Unregistered,
+            Told::Unknown => return Known::Nothing,
+            Told::Nothing => return Known::NotAsked,
         };
         let device = u8::try_from(memory.device).ok().filter(|&device| usize::from(device) < DEVICES);
         let kind = match (memory.is_managed, memory.is_host, device) {
@@ -321,8 +355,13 @@ impl Peers {
         };
         let device = if kind == Kind::Host { 0 } else { device.unwrap_or_default() };
         let place = Place { kind, device, owner: 0, reach: 0 };
+        let end = memory.range.0.saturating_add(memory.range.1);
+        // HIP may know registered memory by another address, or by none: then it does not tell where this one's ends.
+        if !(memory.range.0..end).contains(&address) {
+            return Known::Place(place, u64::MAX);
+        }
         self.cache.insert(address, memory.range, place, generation);
-        Known::Place(place, memory.range.0.saturating_add(memory.range.1))
+        Known::Place(place, end)
     }
 
     /// Finds out whether two devices reach each other, and has them do so if nobody objects.
@@ -434,6 +473,7 @@ impl Peers {
         own.asking.fetch_add(1, SeqCst);
         let Some(current) = hip.current_device() else { return };
         let Ok(device) = u8::try_from(current) else { return };
+        let is_empty = hip.last_error() == Some(Code::SUCCESS);
         for other in 0..DEVICES as u8 {
             for (from, to) in [(device, other), (other, device)] {
                 let Some(link) = own.links.begin_closing(from, to) else { continue };
@@ -445,5 +485,9 @@ impl Peers {
             own.links.unsettle(device, other);
         }
         hip.make_current(current);
+        // Somebody whom we do not see may have closed it: then closing it fails, and the program must not find that.
+        if is_empty && hip.last_error() != Some(Code::SUCCESS) {
+            hip.clear_last_error();
+        }
     }
 }

@@ -21,13 +21,17 @@ struct Fake {
     sticky: bool,
     /// Pairs of devices that cannot reach each other.
     apart: Vec<(i32, i32)>,
+    /// Whether it fails for another reason instead of saying that it does not know an address.
+    is_mute: bool,
+    /// Whether all memory is registered memory of the host.
+    registers: bool,
     state: RefCell<State>,
 }
 
 impl Fake {
     fn new(devices: i32, sticky: bool) -> Self {
         let state = State { devices, current: 0, enabled: Vec::new(), last: Code::SUCCESS, calls: 0 };
-        Self { sticky, apart: Vec::new(), state: RefCell::new(state) }
+        Self { sticky, apart: Vec::new(), is_mute: false, registers: false, state: RefCell::new(state) }
     }
 
     fn answer(&self, ret: Code) -> Code {
@@ -147,16 +151,16 @@ impl Hip for Fake {
         self.answer(Code::SUCCESS)
     }
 
-    fn memory(&self, address: u64) -> Option<Memory> {
-        let device = i32::try_from(address / BASE).ok()? - 1;
+    fn memory(&self, address: u64) -> Told {
+        let device = i32::try_from(address / BASE).unwrap_or_default() - 1;
         if !(0..self.state.borrow().devices).contains(&device) {
             // What it does not know is an error that it leaves behind.
             self.answer(Code::INVALID_VALUE);
-            return None;
+            return if self.is_mute { Told::Nothing } else { Told::Unknown };
         }
         self.answer(Code::SUCCESS);
         let range = (BASE * (device as u64 + 1), 1 << 20);
-        Some(Memory { range, device, is_host: false, is_managed: false })
+        Told::Memory(Memory { range, device, is_host: self.registers, is_managed: false })
     }
 
     fn is_readable(&self, _: u64) -> bool {
@@ -248,6 +252,29 @@ fn consider_memory_that_is_not_known_leaves_no_error() {
 }
 
 #[test]
+fn consider_library_that_cannot_tell_says_nothing_of_the_memory() {
+    let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
+    hip.is_mute = true;
+    let (traffic, before) = peers.consider(0, &hip, Some(&Ends { src: 64, dst: 64, bytes: 16 }));
+    assert_eq!((traffic, before.ends, hip.last()), (None, [Known::NotAsked; 2], Code::SUCCESS));
+}
+
+/// Registered memory that HIP knows by another address: how much is left from this one on is not known.
+#[test]
+fn consider_memory_outside_its_range_has_no_end() {
+    let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
+    hip.registers = true;
+    let beyond = BASE + (2 << 20);
+    let (_, before) = peers.consider(0, &hip, Some(&Ends { src: beyond, dst: BASE, bytes: 16 }));
+    let ends = before.ends.map(|known| match known {
+        Known::Place(Place { kind: Kind::Host, .. }, end) => end,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(ends, [u64::MAX, BASE + (1 << 20)]);
+    assert_eq!(peers.known(beyond), None);
+}
+
+#[test]
 fn consider_app_and_denied_and_apart_open_nothing() {
     let denied = vec![Denied { device: 0, peer: 1 }];
     let app = Config { access: config::Access::App, ..Config::default() };
@@ -288,6 +315,17 @@ fn resetting_closes_what_is_ours_and_opens_it_again_later() {
     hip.program_copies(&peers, 0, 1);
     assert_eq!(hip.enabled(), [(0, 1), (1, 0), (1, 2), (2, 1)]);
     assert_eq!(hip.last(), Code::SUCCESS);
+}
+
+#[test]
+fn resetting_what_somebody_else_has_closed_leaves_no_error() {
+    for sticky in [false, true] {
+        let (hip, peers) = (Fake::new(2, sticky), peers(&Config::default()));
+        hip.program_copies(&peers, 0, 1);
+        hip.state.borrow_mut().enabled.clear();
+        peers.resetting(0, &hip);
+        assert_eq!((hip.current(), hip.last()), (0, Code::SUCCESS));
+    }
 }
 
 #[test]
