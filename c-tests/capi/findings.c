@@ -39,6 +39,17 @@ static void run(const char *folder)
         if (strcmp(rule.id, "P2P-copy-overlap") == 0)
             REQUIRE(rule.times == 1);
     }
+    if (!is_in_front())
+        return;
+    /* What strict mode refuses is a call that failed, though the driver knows nothing of it. */
+    SAME(API(option_set)("P2PSHIM_VALIDATE", "strict"), P2PSHIM_OK);
+    SAME(two->cu.cuCtxEnablePeerAccess(two->contexts[1], 1), CUDA_ERROR_INVALID_VALUE);
+    for (size_t i = 0; i < API(api_count)(); i++) {
+        p2pshim_api_t api = {.size = sizeof api};
+        SAME(API(api_get)(i, &api), P2PSHIM_OK);
+        if (strcmp(api.name, "cuCtxEnablePeerAccess") == 0)
+            REQUIRE(api.calls == 1 && api.failures == 1);
+    }
 }
 
 const struct task findings_task = {"findings", run};

@@ -105,7 +105,7 @@ impl Call {
         })
     }
 
-    /// Shows a call that was refused, if calls are shown.
+    /// Counts a call that was refused, and shows it, if calls are shown.
     #[cold]
     #[inline(never)]
     pub(crate) fn show_refused(self, running: Running, since: Option<Instant>, values: &[Value], ret: Code) {
@@ -113,6 +113,7 @@ impl Call {
             // SAFETY: the block is this thread's own; no other reference to it lives.
             unsafe { &mut *thread::current() }.forced = 0;
         }
+        self.count(ret);
         if running.is_recorded() {
             self.record(running, values, ret, Decision::REFUSED, None);
         }
