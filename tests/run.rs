@@ -305,6 +305,8 @@ fn signals_to_the_command_reach_the_program_once() {
     let script = "\
 import signal, subprocess, sys, time
 names = 'HUP,INT,QUIT,TERM,USR1,USR2,WINCH,TSTP'
+# Whoever runs the tests (nohup, a shell in the background) may have some of them ignored, and that is inherited.
+[signal.signal(getattr(signal, 'SIG' + name), signal.SIG_DFL) for name in names.split(',')]
 arguments = [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], names, '3']
 run = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 assert run.stdout.readline() == 'ready\\n'
