@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::Instant;
 
-use super::guard::{Call, Decision, Route, Running, Showing, hands_out_hooks, is_in_a_child, unseen};
+use super::guard::{Call, Decision, Route, Running, Showing, hands_out_hooks, is_in_a_child, records, unseen};
 use super::read;
 use super::thread;
 use super::timing;
@@ -47,6 +47,7 @@ impl Call {
         }
         // A call of the runtime that was to fail may have been left by longjmp.
         thread.forced = 0;
+        thread.breaks = 0;
         let is_looked_at = VALIDATE.is_strict() || self.may_crash(values);
         if is_looked_at { self.look_before(values, room) } else { None }
     }
@@ -92,7 +93,7 @@ impl Call {
                 validate::Instead::Answer(code) => Some(code),
             };
             if let Some(finding) = finding {
-                self.say(&finding, code);
+                self.say_before(&finding, code);
             }
             let code = code?;
             if self.function().layer() == Layer::Driver {
@@ -209,14 +210,28 @@ impl Call {
         Seen { function: self.function(), values, parameters, ret, path: None, thread: tag() }
     }
 
-    /// Says a finding in full once a place and rule; then only counts, with a word now and then.
+    /// Says a finding of a call that has returned.
     pub(super) fn say(self, finding: &Finding, ret: Option<Code>) {
-        let site = self.return_address();
-        let times = VALIDATE.count(site as usize, finding.rule);
         // SAFETY: the block is this thread's own; the reference ends with the statement.
         if let Some(record) = unsafe { &*thread::current() }.last {
             record.breaks(finding.rule as u8);
         }
+        self.say_once(finding, ret);
+    }
+
+    /// Says one of a call that is about to be made, and has no record yet.
+    fn say_before(self, finding: &Finding, ret: Option<Code>) {
+        if records() {
+            // SAFETY: the block is this thread's own; no other reference to it lives.
+            unsafe { &mut *thread::current() }.breaks = (finding.rule as u8).saturating_add(1);
+        }
+        self.say_once(finding, ret);
+    }
+
+    /// Says a finding in full once a place and rule; then only counts, with a word now and then.
+    fn say_once(self, finding: &Finding, ret: Option<Code>) {
+        let site = self.return_address();
+        let times = VALIDATE.count(site as usize, finding.rule);
         record::finding::keep(self.function(), finding, ret);
         self.note_said(finding.rule);
         record::log::finding(self.function(), finding, ret, times, || read::call_site(site));

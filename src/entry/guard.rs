@@ -100,6 +100,11 @@ pub(super) fn records_only() -> bool {
     mode() == Mode::Record
 }
 
+/// Whether calls are recorded.
+pub(super) fn records() -> bool {
+    matches!(mode(), Mode::Record | Mode::RecordAndShow)
+}
+
 /// What the shim does with calls by now.
 pub(super) fn activity() -> Activity {
     let process = PROCESS.load(Relaxed);
@@ -950,7 +955,10 @@ impl Call {
     #[inline(never)]
     fn begin_seen(self, depth: usize, mode: Mode) -> Running {
         let address = self.return_address() as usize;
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        let breaks = unsafe { &*thread::current() }.breaks;
         if mode == Mode::Record
+            && breaks == 0
             && let Some(trace) = trace::file()
             && !trace.is_in_a_child()
             // SAFETY: the block is this thread's own; the reference ends with the statement.
@@ -972,6 +980,11 @@ impl Call {
         let is_shown = matches!(mode, Mode::Show | Mode::RecordAndShow);
         let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
         let record = trace::file().filter(|_| records).and_then(|trace| self.begin_record_rarely(trace, depth));
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        let breaks = std::mem::take(&mut unsafe { &mut *thread::current() }.breaks);
+        if let (Some(record), Some(rule)) = (record, breaks.checked_sub(1)) {
+            record.breaks(rule);
+        }
         Running::new(depth, is_shown, record)
     }
 

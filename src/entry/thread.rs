@@ -97,6 +97,8 @@ pub(crate) struct Thread {
     sites: [(usize, u16); 2],
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last: Option<Begun>,
+    /// The number, plus one, of the rule that the call breaks which is about to be recorded; 0 for none.
+    pub(crate) breaks: u8,
     /// Whether a right to a pool is being taken away by this thread.
     pub(crate) takes: bool,
     /// Whether a capture that this thread is about to begin is counted already.
@@ -302,6 +304,7 @@ mod tests {
             calibration_due: 0,
             sites: [(0, 0); 2],
             last: None,
+            breaks: 0,
             takes: false,
             begins: false,
             path: 0,
