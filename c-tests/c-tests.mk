@@ -18,7 +18,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
   hip_for_nvidia
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := conformance random_access random_arguments never_enables lists_peers findings
+C_BOTH_CASES := conformance familiar random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
