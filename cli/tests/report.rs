@@ -284,6 +284,106 @@ fn calls_each_filter_shows_what_it_says() {
     assert!(status == 2 && error.contains("0>1 or 0-1"), "{error}");
 }
 
+/// Copies of the runtime: two with a record of the driver's of its own, and three with it in theirs, of which one is measured.
+fn shared(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1234, "nodeA");
+    scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
+    scene.note(0, NoteKind::Module, 0, &["400000", "500000", "0", "/nowhere/app"]);
+    scene.note(10, NoteKind::Site, 1, &["401234"]);
+    scene.calls(&Call::copy(1_000, (0, 1), 4096, DIRECT));
+    scene.calls(&Call::copy(10_000, (0, 1), 4096, DIRECT));
+    for at in [20_000, 30_000] {
+        scene.call(&Call { took: Some(50_000), ..Call::shared(at * 10, (0, 1), 4096, DIRECT) });
+    }
+    let measured = Call::shared(600_000, (0, 1), 4096, DIRECT);
+    scene.call(&Call { device: Some((610_000, 4096)), rules: vec![OVERLAP], ..measured });
+    scene.finish();
+    folder
+}
+
+#[test]
+fn calls_inside_a_shared_record_are_lines_without_a_time() {
+    let folder = shared("shared-calls");
+    let text = report_of(&folder, &["--calls"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 10, "{text}");
+    assert_eq!(
+        lines[4..6],
+        [
+            "0.000200000 [nodeA] 1234/100 cudaMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 4096, \
+             stream=0x5500) = cudaSuccess <50.0us> 0->1 direct at app+0x1234",
+            "0.000200000 [nodeA] 1234/100   cuMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 4096, \
+             stream=0x5500) = CUDA_SUCCESS 0->1 direct",
+        ]
+    );
+    assert!(lines[8].contains("(device 4.1us, 1.0 GB/s) [P2P-copy-overlap] at app+"), "{}", lines[8]);
+    assert!(lines[9].ends_with("= CUDA_SUCCESS 0->1 direct"), "neither measured nor found wrong itself: {}", lines[9]);
+    for (filter, expected) in [("cuMemcpyPeerAsync", 5), ("cudaMemcpyPeerAsync", 5)] {
+        let text = report_of(&folder, &["--calls", "--api", filter]);
+        assert_eq!(text.lines().count(), expected, "{text}");
+    }
+    assert_eq!(report_of(&folder, &["--calls", "--limit", "5"]).lines().count(), 5);
+}
+
+/// What is known of a function's times comes from the calls that have times of their own.
+#[test]
+fn functions_of_a_shared_record_are_counted_and_only_their_own_times_are_added_up() {
+    let folder = shared("shared-functions");
+    let json = json_of(&folder);
+    let of = |name: &str| json["functions"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
+    let (runtime, driver) = (of("cudaMemcpyPeerAsync"), of("cuMemcpyPeerAsync"));
+    assert_eq!((&runtime["calls"], &driver["calls"]), (&5.into(), &5.into()));
+    assert_eq!((&runtime["errors"], &driver["errors"]), (&0.into(), &0.into()));
+    assert_eq!((&runtime["host_ns"]["max"], &runtime["host_ns"]["total"]), (&50_000.into(), &103_900.into()));
+    assert_eq!((&driver["host_ns"]["max"], &driver["host_ns"]["total"]), (&900.into(), &1_800.into()));
+    // Copies are those of the program.
+    let pair = &json["pairs"][0];
+    assert_eq!((&pair["calls"], &pair["bytes"]), (&5.into(), &(5 * 4096).into()));
+    assert_eq!((&pair["paths"][0]["device_calls"], &pair["host_ns"]["max"]), (&1.into(), &50_000.into()));
+    assert_eq!((&json["files"][0]["calls"], &json["findings"][0]["count"]), (&5.into(), &1.into()));
+
+    let text = report_of(&folder, &[]);
+    let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name} "))).unwrap();
+    let words = |name: &str| row(name).split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
+    assert_eq!(words("cudaMemcpyPeerAsync"), "runtime 5 - 103.9us 1.3us 49.7us 50.0us");
+    assert_eq!(words("cuMemcpyPeerAsync"), "driver 5 - 1.8us 900ns 900ns 900ns");
+    let csv = report_of(&folder, &["--csv"]);
+    assert!(csv.lines().nth(1).unwrap().contains(",5,0,direct,,5,20480,1,4096,4096,"), "{csv}");
+    let html = folder.0.join("page.html");
+    report_of(&folder, &["--html", html.to_str().unwrap()]);
+    let html = fs::read_to_string(html).unwrap();
+    assert!(html.contains("cuMemcpyPeerAsync") && html.contains("cudaMemcpyPeerAsync"), "{html}");
+}
+
+#[test]
+fn perfetto_shows_the_call_inside_a_shared_record() {
+    let events = checked_events(&report_of(&shared("shared-events"), &["--perfetto", "-"]));
+    let of = |name: &str| events.iter().filter(|event| event["name"] == name && event["ph"] == "X").collect::<Vec<_>>();
+    let (runtime, driver) = (of("cudaMemcpyPeerAsync"), of("cuMemcpyPeerAsync"));
+    assert_eq!((runtime.len(), driver.len()), (5, 5));
+    for (outer, inner) in runtime.iter().zip(&driver).skip(2) {
+        assert_eq!((&outer["ts"], &outer["dur"]), (&inner["ts"], &inner["dur"]));
+        assert_eq!((&outer["args"]["times"], &inner["args"]["times"]), (&Value::Null, &"of the call around it".into()));
+    }
+    assert!(driver[..2].iter().all(|event| event["args"]["times"] == Value::Null), "{driver:?}");
+    assert_eq!(of("4.1 kB direct").len(), 1, "it is measured once");
+    assert_eq!(events.iter().filter(|event| event["ph"] == "s").count(), 1);
+}
+
+/// Version 1.0 had nothing where the function of the call inside is now.
+#[test]
+fn files_of_the_version_before_are_read_as_ever() {
+    let folder = one_process("version");
+    let path = folder.0.join("app.p2ptrace");
+    let now = ["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option]));
+    let mut bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes[8..12], [1, 0, 1, 0]);
+    bytes[10] = 0;
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option])), now);
+}
+
 /// Two hosts with two ranks each. The ranks of a host see the same two GPUs, each its own as ordinal 0.
 fn job(name: &str) -> Folder {
     let folder = Folder::new(name);
@@ -529,7 +629,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.0",
+        "newer.p2ptrace: written in version 9.1",
         "cut.p2ptrace: 1 of 2 parts",
         "empty.p2ptrace: shorter than a header",
     ];

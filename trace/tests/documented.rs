@@ -27,3 +27,16 @@ fn document_each_kind_of_note_has_its_line() {
         assert!(text.contains(&part), "{part}");
     }
 }
+
+/// A byte with two meanings.
+#[test]
+fn document_says_what_byte_62_of_a_call_of_the_program_is() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/TRACE_FORMAT.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| 62 | 1 |")).collect();
+    assert_eq!(rows.len(), 1);
+    for part in ["how many records of the thread before", "If the program did: the number, plus 1, of the function"] {
+        assert!(rows[0].contains(part), "{part}: {rows:?}");
+    }
+    assert!(text.contains("1.0 had no byte 62 for calls of the program"), "who reads files of both has to know");
+}

@@ -110,6 +110,74 @@ fn calls_are_read_as_they_were_written() {
 }
 
 #[test]
+fn call_inside_that_has_no_record_is_read_after_the_one_around_it() {
+    let folder = Folder::new("shared");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    let mut segment = Segment::default();
+    assert!(!segment.has_room());
+    writer.extend(&mut segment).unwrap();
+    assert!(segment.has_room());
+    // The largest number that has room in the byte, and 0.
+    for function in [254, 0] {
+        let begun = segment.begin(0, 7, 0x1234, writer.now()).unwrap();
+        begun.copies(0x10, 0x20, 4096, 0x30);
+        begun.between(Some(0), Some(3));
+        begun.takes(5);
+        begun.is_made_by(function);
+        begun.done(writer.now(), 0, Capture::None);
+        begun.breaks(2);
+        begun.is_timed();
+    }
+    // One that has not returned, and one that is inside another.
+    segment.begin(0, 7, 1, writer.now()).unwrap().is_made_by(9);
+    let inner = segment.begin(1, 8, 1, writer.now()).unwrap();
+    inner.done(writer.now(), 0, Capture::None);
+
+    let calls = calls(&Trace::open(&folder.file()).unwrap());
+    let calls: Vec<_> = calls.into_iter().map(|(_, call)| call).collect();
+    let told = |call: &Record| (call.function, call.depth, call.parent, call.is_own, call.state);
+    let expected = [
+        (7, 0, 0, true, State::Done),
+        (254, 1, 1, false, State::Done),
+        (7, 0, 0, true, State::Done),
+        (0, 1, 1, false, State::Done),
+        (7, 0, 0, true, State::Begun),
+        (8, 1, 1, true, State::Done),
+    ];
+    assert_eq!(calls.iter().map(told).collect::<Vec<_>>(), expected);
+    let (outer, inner) = (calls[0], calls[1]);
+    assert_eq!(
+        (inner.start, inner.end, inner.result, inner.bytes, inner.stream),
+        (outer.start, outer.end, 0, 4096, 0x30)
+    );
+    assert_eq!((inner.src, inner.dst, inner.path), (0x10, 0x20, 5));
+    assert_eq!((inner.src_device, inner.dst_device), (Some(0), Some(3)));
+    assert_eq!((outer.site, outer.rules().count(), outer.device_time), (0x1234, 1, DeviceTime::Pending));
+    assert_eq!((inner.site, inner.rules().count(), inner.device_time), (0, 0, DeviceTime::None), "that is the outer's");
+    // Byte 62 of each record says so.
+    let bytes = fs::read(folder.file()).unwrap();
+    let records = HEADER_BYTES + 64;
+    let parents: Vec<u8> = (0..4).map(|record| bytes[records + record * 64 + 62]).collect();
+    assert_eq!(parents, [255, 1, 10, 1]);
+}
+
+#[test]
+fn begins_with_has_a_record_begin_when_another_did() {
+    let folder = Folder::new("late");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    let mut segment = Segment::default();
+    writer.extend(&mut segment).unwrap();
+    let outer = segment.begin(0, 7, 1, writer.now()).unwrap();
+    let inner = segment.begin(1, 9, 1, writer.now()).unwrap();
+    inner.begins_with(outer);
+    inner.done(writer.now(), 711, Capture::None);
+    outer.done(writer.now(), 711, Capture::None);
+    let calls = calls(&Trace::open(&folder.file()).unwrap());
+    assert_eq!(calls[0].1.start, calls[1].1.start);
+    assert!(calls[1].1.end <= calls[0].1.end && calls[1].1.is_own);
+}
+
+#[test]
 fn calls_of_a_closed_file_and_of_bytes_are_the_same() {
     let folder = Folder::new("closed-or-bytes");
     let writer = Writer::create(&folder.options(MIB)).unwrap();
@@ -306,7 +374,7 @@ fn open_of_what_is_no_trace_says_so() {
         bytes
     };
     let newer = open(&changed(8, 2)).unwrap_err().to_string();
-    assert!(newer.contains("version 2.0") && newer.contains("release"), "{newer}");
+    assert!(newer.contains("version 2.1") && newer.contains("release"), "{newer}");
     assert!(matches!(open(&changed(16, 1)), Err(Error::Damaged(_))));
     assert!(matches!(open(&changed(28, 9)), Err(Error::Damaged(_))));
     let minor = open(&changed(10, 3)).unwrap();

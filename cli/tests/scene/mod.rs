@@ -50,6 +50,8 @@ pub(crate) struct Call {
     pub(crate) device: Option<(u64, u64)>,
     pub(crate) rules: Vec<u8>,
     pub(crate) capture: Capture,
+    /// The function that it called in turn, if that call is in its record.
+    pub(crate) made_by: Option<u8>,
 }
 
 /// Numbers of functions in a [`Scene`].
@@ -80,7 +82,13 @@ impl Call {
             device: None,
             rules: Vec::new(),
             capture: Capture::None,
+            made_by: None,
         }
+    }
+
+    /// A copy of the runtime with the driver's in its record.
+    pub(crate) fn shared(at: u64, pair: (u8, u8), bytes: u64, path: u8) -> Self {
+        Self { made_by: Some(CU_MEMCPY_PEER_ASYNC), ..Self::copy(at, pair, bytes, path) }
     }
 
     /// The driver's call inside another.
@@ -91,6 +99,7 @@ impl Call {
             at: self.at + 100,
             took: Some(900),
             site: 0,
+            made_by: None,
             ..self.clone()
         }
     }
@@ -182,6 +191,7 @@ impl Scene {
         }
         begun.takes(call.path);
         call.rules.iter().for_each(|&rule| begun.breaks(rule));
+        call.made_by.into_iter().for_each(|function| begun.is_made_by(function));
         if let Some(took) = call.took {
             begun.done(start + took, call.result, call.capture);
         }
