@@ -61,7 +61,9 @@ fn read(trace: &Trace) -> Recorded {
                 assert_eq!(call.parent, 0, "{call:?}");
             } else {
                 let outer = around[&block.thread];
-                assert!(outer.start <= call.start && call.end <= outer.end, "{call:?} inside {outer:?}");
+                // What took more than 2^31 ticks has lost so many of them.
+                let end = outer.end + (1 << 20);
+                assert!(outer.start <= call.start && call.end <= end, "{call:?} inside {outer:?}");
                 assert_eq!((outer.function == call.function, call.parent), (false, 1), "{call:?} inside {outer:?}");
             }
             let mut number = |which: usize, value: u64| {
@@ -229,16 +231,17 @@ fn every_flavour_makes_no_difference() {
     }
 }
 
-/// Where pairs are proven, that takes some of the calls until the first that fails.
+/// No pair is proven here: that takes some of the calls until the first that fails.
 #[test]
 fn faults_are_answered_from_the_first_on() {
-    let fault = ("P2PSIM_FAULT", "code:cuMemcpyPeerAsync:711@100");
-    same_in("fault", "12", &[fault, ("P2PSHIM_ACCESS", "app")]);
-    let recorded = same_both_ways(&scenario("fault", "12", &[fault]).findings_apart());
-    assert!(recorded.shared > 40, "{}", recorded.shared);
-    let failed =
-        recorded.threads.iter().flatten().filter(|call| call.function == "cuMemcpyPeerAsync" && call.result == 711);
-    assert!(failed.count() > 400, "those that fail have records of their own, and are counted");
+    for other in [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "off")] {
+        let env = [("P2PSIM_FAULT", "code:cuMemcpyPeerAsync:711@100"), other];
+        same_in("fault", "12", &env);
+        // Those that fail have records of their own.
+        let (_, recorded) = record(&scenario("fault", "12", &env).findings_apart(), false);
+        let is_failed = |call: &&Call| call.function == "cuMemcpyPeerAsync" && call.result == 711;
+        assert_eq!(recorded.threads.iter().flatten().filter(is_failed).count(), 51 + 3 * 150);
+    }
 }
 
 /// What is kept in mind has four places for each of 16 kinds.
