@@ -6,7 +6,7 @@
 
 #include "capi.h"
 
-enum { LOOP = 64, SIZE = 4096 }; /* a place that has made 16 copies makes copies like those */
+enum { LOOP = 64, SIZE = 4096, UNSEEN = 24 }; /* a place that has made 16 copies makes copies like those */
 
 static struct gpus *two;
 static CUstream stream;
@@ -82,8 +82,11 @@ static void look(int number, size_t bytes)
         overlap(true);
         SAME(API(option_set)("P2PSHIM_VALIDATE", "off"), P2PSHIM_OK);
     } else if (number == 40) {
-        overlap(false);
+        /* Nobody looks: these are like ones before as well. */
+        for (int i = 0; i < UNSEEN; i++)
+            overlap(false);
         SAME(API(option_set)("P2PSHIM_VALIDATE", "strict"), P2PSHIM_OK);
+        overlap(true);
     } else if (number == 60) {
         overlap(true);
         SAME(API(option_set)("P2PSHIM_VALIDATE", "warn"), P2PSHIM_OK);
@@ -157,7 +160,7 @@ static void run(const char *folder)
                 SAME(two->cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
                 /* A call of the runtime's has the driver's inside. */
                 REQUIRE(told == (changes[change] == listen ? 30 * (i == 0 ? 2 : 1) : 0));
-                int mistakes = changes[change] == look ? 4 : 0;
+                int mistakes = changes[change] == look ? UNSEEN + 4 : 0;
                 REQUIRE(counted("cudaMemcpyPeerAsync") - calls[0] == (i == 0 ? LOOP : 0));
                 REQUIRE(counted("cuMemcpyPeerAsync") - calls[1] == (uint64_t)(LOOP + mistakes));
                 SAME(API(pair_get)(0, 1, &after), P2PSHIM_OK);
