@@ -320,6 +320,48 @@ fn assert_right_captures(outcome: &Outcome) {
     assert!(outcome.stdout.contains("beside a capture: 0 wrong\n"), "{}", outcome.stdout);
 }
 
+/// By longjmp, by the end of a cancelled thread, and for a signal handler.
+#[test]
+fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
+    let program = Program::case("familiar_left").libraries("target/c-tests/standin-runtime");
+    let program = program.env("P2PSHIM_VALIDATE", "off");
+    let plain = program.plain();
+    plain.assert_success();
+    assert!(!plain.stdout.contains("NO") && plain.stdout.matches(": 0 refused\n").count() == 12, "{}", plain.stdout);
+    program.preloaded().assert_same_as(&plain, "preloaded");
+    let folder = scratch("traces");
+    let traced = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
+    traced.assert_same_as(&plain, "traced");
+    let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1);
+    let trace = Trace::open(&files[0]).unwrap();
+    assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
+    let mut threads: HashMap<u32, Vec<Record>> = HashMap::new();
+    let mut buffer = Vec::new();
+    for number in 0..trace.blocks() {
+        let block = trace.block(number, &mut buffer).unwrap().unwrap();
+        threads.entry(block.thread).or_default().extend(block.calls());
+    }
+    let main = threads.remove(&trace.process()).unwrap();
+    // 40 before each jump, and the copy that was left; 40 after it, and after each thread.
+    let until_signals = 3 * 41 + 40 + 3 * 40 + 40;
+    for (number, call) in main[..until_signals].iter().chain(&main[main.len() - 40..]).enumerate() {
+        assert_eq!(
+            (call.depth, call.is_own, call.bytes, call.path),
+            (0, true, if call.state == State::Done { 64 } else { 0 }, 0)
+        );
+        let is_left = number < 3 * 41 && number % 41 == 40;
+        assert_eq!(call.state, if is_left { State::Begun } else { State::Done }, "copy {number}");
+    }
+    assert_eq!(threads.len(), 3);
+    for calls in threads.values() {
+        let done = calls.iter().filter(|call| call.state == State::Done).count();
+        assert_eq!((done, calls.len()), (40, 41));
+        assert!(calls.iter().all(|call| call.depth == 0), "{calls:?}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
 /// Programs that are there for something else.
 #[test]
 fn programs_of_all_kinds_are_recorded_the_same() {

@@ -321,6 +321,14 @@ static void mistakes(void)
     loops("with another");
     SHOW(cudaGetLastError());
     SHOW(cudaGetLastError());
+    /* The very next copy, from the same place as those before, is where it shows. */
+    for (int i = 0; i < 2; i++) {
+        loop(STREAM);
+        loop(STREAM);
+        SHOW(i ? cudaDeviceDisablePeerAccess(1) : cudaDeviceEnablePeerAccess(0, 0));
+        loop(STREAM);
+        SHOW(cudaGetLastError());
+    }
 }
 
 /* So many small ones in a row are worth a word. */
@@ -486,24 +494,26 @@ static void contexts(void)
     loops("as before");
 }
 
+/* Nothing of a child may be found in its parent's trace: the last one comes when the parent is done. */
 static void children(void)
 {
     loops("at first");
-    for (int how = 0; how < 2; how++) {
+    for (int how = 0; how < 3; how++) {
         int status;
         fflush(stdout);
         pid_t child = how ? (pid_t)syscall(SYS_fork) : fork();
         REQUIRE(child >= 0);
         if (child == 0) {
             alarm(60);
-            for (enum way way = 0; way < WAYS; way++)
-                printf("in the child: %d\n", copy(way, &pair.places[1], &pair.places[0], 0, SLICE, pair.stream));
+            for (int way = WAYS - 1; way >= 0; way--)
+                printf("in the child: %d\n", copy((enum way)way, &pair.places[1], &pair.places[0], 0, SLICE, pair.stream));
             fflush(stdout);
             _exit(7);
         }
         REQUIRE(waitpid(child, &status, 0) == child);
         printf("the child: %x\n", (unsigned)status);
-        loops("in the parent");
+        if (how < 2)
+            loops("in the parent");
     }
 }
 

@@ -9,5 +9,9 @@
 extern "C"
 #endif
 void standin_on_copy(void (*action)(void)); /* what a copy does from now on; NULL: nothing */
+#ifdef __cplusplus
+extern "C"
+#endif
+void standin_async_answers(int code); /* what cudaMemcpyPeerAsync answers from now on; cudaErrorNotReady at first */
 
 #endif
