@@ -64,9 +64,9 @@ impl Call {
         if self.is_of_driver() && !enter(thread, number) {
             return None;
         }
-        line.count(known);
         thread.enter_at_once(depth, self.stack());
         if depth == 0 {
+            line.count(known);
             thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
             thread.inner = None;
             thread.timing_cost = 0;
