@@ -38,6 +38,8 @@ pub(crate) struct Thread {
     pub(crate) shard: u8,
     /// What tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is looked at.
     tag: u8,
+    /// The rule for which the call under way is refused: its number plus one; 0 for none.
+    pub(crate) refused_for: u8,
     /// The code that the driver call inside this runtime call is to answer; 0 for none.
     pub(crate) forced: i32,
     /// What a call about peer access has left in a runtime's last-error slot; 0 for nothing.
@@ -215,6 +217,7 @@ mod tests {
             path: 0,
             shard: 0,
             tag: 0,
+            refused_for: 0,
             forced: 0,
             left: 0,
             left_by: 0,
