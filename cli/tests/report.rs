@@ -428,9 +428,12 @@ fn perfetto_events_keep_the_rules_of_their_format() {
     let hanging = named("cudaMemcpyPeer")[0];
     assert_eq!(
         (&hanging["args"]["unfinished"], &hanging["dur"]),
-        (&true.into(), &0.1.into()),
-        "to the last that is known"
+        (&true.into(), &0.101.into()),
+        "a nanosecond more than to the last that is known"
     );
+    // For viewers, that of the driver would else not be inside it.
+    let begun_last = named("cuMemcpyPeerAsync").pop().unwrap();
+    assert_eq!((&begun_last["ts"], &begun_last["dur"]), (&33_000.1.into(), &0.001.into()));
     assert_eq!(events.iter().filter(|event| event["ph"] == "s").count(), 2);
     let mark = events.iter().find(|event| event["ph"] == "i").unwrap();
     assert_eq!((&mark["name"], &mark["ts"], &mark["tid"]), (&"epoch 2".into(), &30_500.0.into(), &7.into()));
@@ -475,6 +478,46 @@ fn perfetto_copies_that_overlap_have_tracks_of_their_own() {
     assert!((2..6).contains(&tracks.len()) && tracks[..2] == ["GPU 0 > GPU 1", "GPU 0 > GPU 1 (2)"], "{tracks:?}");
     let text = report_of(&folder, &[]);
     assert!(text.contains("left this call by an exception, a cancellation or a jump"), "{text}");
+}
+
+#[test]
+fn perfetto_tracks_have_numbers_in_the_order_of_pairs() {
+    let folder = Folder::new("tracks");
+    let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", ""), ("GPU-c", "")]);
+    for (number, pair) in [(2, 1), (0, 1), (2, 1), (1, 0), (0, 1)].into_iter().enumerate() {
+        let device = Some((number as u64 * 1_000, 25_000));
+        scene.call(&Call { device, ..Call::copy(number as u64 * 2_000, pair, 4096, DIRECT) });
+    }
+    scene.finish();
+    let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
+    let names = events.iter().filter(|event| event["name"] == "thread_name" && event["pid"].as_u64() > Some(1000));
+    let tracks: BTreeMap<u64, &str> =
+        names.map(|event| (event["tid"].as_u64().unwrap(), event["args"]["name"].as_str().unwrap())).collect();
+    let expected = [
+        (1001, "GPU 0 > GPU 1"),
+        (1002, "GPU 0 > GPU 1 (2)"),
+        (2001, "GPU 1 > GPU 0"),
+        (3001, "GPU 2 > GPU 1"),
+        (3002, "GPU 2 > GPU 1 (2)"),
+    ];
+    assert_eq!(tracks, BTreeMap::from(expected));
+}
+
+#[test]
+fn perfetto_call_inside_one_that_was_left_keeps_its_times() {
+    let folder = Folder::new("left");
+    let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    let left = Call { took: None, ..Call::copy(1_000, (0, 1), 4096, DIRECT) };
+    scene.call(&left);
+    scene.call(&Call { took: Some(900), ..left.inside() });
+    scene.call(&Call::copy(9_000, (0, 1), 4096, DIRECT));
+    scene.finish();
+    let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
+    let slices = events.iter().filter(|event| event["ph"] == "X");
+    let times: Vec<_> = slices.map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap())).collect();
+    assert_eq!(times, [(1.0, 0.0), (1.1, 0.9), (9.0, 1.3)]);
 }
 
 #[test]
