@@ -376,6 +376,8 @@ fn checked_events(text: &str) -> Vec<Value> {
     // Slices by track.
     let mut tracks: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
     let mut flows: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    // Slices that have no end yet, by track.
+    let mut open: BTreeMap<(u64, u64), Vec<&Value>> = BTreeMap::new();
     for event in &events {
         for key in ["name", "ph", "ts", "pid", "tid"] {
             assert!(!event[key].is_null(), "{key} of {event}");
@@ -388,6 +390,15 @@ fn checked_events(text: &str) -> Vec<Value> {
                 let slice = (nanos(&event["ts"]), nanos(&event["ts"]) + nanos(&event["dur"]));
                 tracks.entry((event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap())).or_default().push(slice);
             }
+            "B" => {
+                open.entry((event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap())).or_default().push(event)
+            }
+            "E" => {
+                let track = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+                let begin = open.get_mut(&track).unwrap().pop().unwrap();
+                assert_eq!((&begin["name"], &begin["cat"]), (&event["name"], &event["cat"]));
+                tracks.entry(track).or_default().push((nanos(&begin["ts"]), nanos(&event["ts"])));
+            }
             phase @ ("s" | "f") => {
                 flows.entry(event["id"].as_u64().unwrap()).or_default().push(phase);
                 assert!(phase == "s" || event["bp"] == "e", "{event}");
@@ -396,6 +407,7 @@ fn checked_events(text: &str) -> Vec<Value> {
             other => panic!("{other}"),
         }
     }
+    assert!(open.values().all(Vec::is_empty), "{open:?}");
     for flow in flows.values() {
         assert_eq!(flow, &["s", "f"]);
     }
@@ -505,19 +517,25 @@ fn perfetto_tracks_have_numbers_in_the_order_of_pairs() {
 }
 
 #[test]
-fn perfetto_call_inside_one_that_was_left_keeps_its_times() {
+fn perfetto_call_that_was_left_lasts_until_the_end_of_what_was_inside() {
     let folder = Folder::new("left");
     let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
     scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
     let left = Call { took: None, ..Call::copy(1_000, (0, 1), 4096, DIRECT) };
+    // Left after the driver had returned, in the driver, and with nothing inside.
     scene.call(&left);
     scene.call(&Call { took: Some(900), ..left.inside() });
+    scene.call(&Call { at: 3_000, ..left.clone() });
+    scene.call(&Call { at: 3_100, took: None, ..left.inside() });
+    scene.call(&Call { at: 5_000, ..left.clone() });
     scene.call(&Call::copy(9_000, (0, 1), 4096, DIRECT));
     scene.finish();
     let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
-    let slices = events.iter().filter(|event| event["ph"] == "X");
-    let times: Vec<_> = slices.map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap())).collect();
-    assert_eq!(times, [(1.0, 0.0), (1.1, 0.9), (9.0, 1.3)]);
+    let of = |phase: &str, key: &str| -> Vec<f64> {
+        events.iter().filter(|event| event["ph"] == phase).map(|event| event[key].as_f64().unwrap()).collect()
+    };
+    assert_eq!((of("X", "ts"), of("X", "dur")), (vec![1.1, 9.0], vec![0.9, 1.3]));
+    assert_eq!((of("B", "ts"), of("E", "ts")), (vec![1.0, 3.0, 3.1, 5.0], vec![2.0, 3.101, 3.101, 5.001]));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `--perfetto`: trace events for ui.perfetto.dev and chrome://tracing, written as they are read.
 //!
-//! A file is a process with its threads. The copies of a host's GPUs are a process too, with a track for each pair; where
+//! A file is a process with its threads. A call is one event, or two if it was left: nobody knows when, and it is shown until the
+//! end of what was inside it. The copies of a host's GPUs are a process too, with a track for each pair; where
 //! copies of a pair overlap, it has further tracks, since the slices of a track must not. A flow leads from a call to its
 //! copy.
 
@@ -57,6 +58,11 @@ pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mu
         }
         Ok(true)
     })?;
+    let mut threads: Vec<_> = threads.into_iter().filter(|(_, stack)| !stack.left.is_empty()).collect();
+    threads.sort_unstable_by_key(|(thread, _)| *thread);
+    for (thread, mut stack) in threads {
+        events.leave(thread, &mut stack, 0)?;
+    }
     events.out.write_all(b"\n]}\n")
 }
 
@@ -66,6 +72,23 @@ struct Stack {
     walk: Walk,
     /// When each returned, outermost first.
     ends: Vec<u64>,
+    /// Those of them that were left by an exception, a cancellation or a jump.
+    left: Vec<Left>,
+}
+
+/// A call whose end is still to be written.
+struct Left {
+    depth: usize,
+    name: String,
+    layer: String,
+    end: u64,
+}
+
+/// A call as it is shown.
+struct Span {
+    begins: u64,
+    end: u64,
+    was_left: bool,
 }
 
 struct Events<'a> {
@@ -138,12 +161,10 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// A call on its thread. The answer is where it begins.
-    fn call(&mut self, call: &Call, words: &Words, site: &str, stack: &mut Stack) -> io::Result<u64> {
+    /// From when to when a call is shown, inside those that enclose it.
+    fn span(&self, call: &Call, stack: &Stack) -> Span {
         let Call { source, thread, record, start, .. } = call;
         let file = self.report.files.get(source.file);
-        let depth = usize::from(record.depth);
-        stack.ends.truncate(depth);
         let (mut end, mut was_left) = (call.end, false);
         if record.state == State::Begun {
             let last = file.and_then(|file| file.threads.iter().find(|it| it.id == *thread)).map(|it| it.last_start);
@@ -156,9 +177,32 @@ impl Events<'_> {
         // Long durations lose their end in files, and could end after the call that encloses them.
         let most = stack.ends.iter().copied().min().unwrap_or(u64::MAX);
         let begins = (*start).min(most);
-        let end = end.min(most).max(begins);
-        // Of a call that was left it is not known when; what was inside it keeps its times.
-        stack.ends.push(if was_left { most } else { end });
+        Span { begins, end: end.min(most).max(begins), was_left }
+    }
+
+    /// Writes the ends of a thread's calls that were left before one of this depth began.
+    fn leave(&mut self, (file, thread): (usize, u32), stack: &mut Stack, depth: usize) -> io::Result<()> {
+        stack.ends.truncate(depth);
+        while let Some(left) = stack.left.pop_if(|left| left.depth >= depth) {
+            let (layer, at, process) = (Json(&left.layer), Micros(left.end.saturating_sub(self.start)), file + 1);
+            let members = format_args!("\"cat\":{layer},\"ph\":\"E\",\"ts\":{at},\"pid\":{process},\"tid\":{thread}");
+            self.event(&left.name, members, &Members::default())?;
+        }
+        Ok(())
+    }
+
+    /// A call on its thread. The answer is where it begins.
+    fn call(&mut self, call: &Call, words: &Words, site: &str, stack: &mut Stack) -> io::Result<u64> {
+        let Call { source, thread, record, .. } = call;
+        let file = self.report.files.get(source.file);
+        let depth = usize::from(record.depth);
+        self.leave((source.file, *thread), stack, depth)?;
+        let Span { begins, end, was_left } = self.span(call, stack);
+        // Viewers have no place for an end at the time of its beginning.
+        let seen = end.max(begins.saturating_add(1));
+        stack.left.iter_mut().for_each(|left| left.end = left.end.max(seen));
+        // What was inside a call that was left keeps its times.
+        stack.ends.push(if was_left { u64::MAX } else { end });
         let mut args = Members::default();
         match (record.state, &words.result) {
             (State::Begun, _) => args.add("unfinished", true),
@@ -190,11 +234,14 @@ impl Events<'_> {
         let layer = Json(&words.layer);
         let [at, took] = [begins.saturating_sub(self.start), end.saturating_sub(begins.max(self.start))].map(Micros);
         let process = source.file + 1;
-        self.event(
-            &words.function,
-            format_args!("\"cat\":{layer},\"ph\":\"X\",\"ts\":{at},\"dur\":{took},\"pid\":{process},\"tid\":{thread}"),
-            &args,
-        )?;
+        let place = format_args!("\"ts\":{at},\"pid\":{process},\"tid\":{thread}");
+        if was_left {
+            self.event(&words.function, format_args!("\"cat\":{layer},\"ph\":\"B\",{place}"), &args)?;
+            let (name, layer) = (words.function.clone(), words.layer.clone());
+            stack.left.push(Left { depth, name, layer, end: seen });
+        } else {
+            self.event(&words.function, format_args!("\"cat\":{layer},\"ph\":\"X\",\"dur\":{took},{place}"), &args)?;
+        }
         Ok(begins)
     }
 
