@@ -9,6 +9,36 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+
+/// A page of zeros with a number in it.
+#[repr(C, align(4096))]
+pub(crate) struct Page {
+    word: AtomicU64,
+    rest: [u8; 4096 - size_of::<AtomicU64>()],
+}
+
+impl Page {
+    /// For a static.
+    pub(crate) const fn new() -> Self {
+        Self { word: AtomicU64::new(0), rest: [0; _] }
+    }
+
+    /// The number.
+    #[inline(always)]
+    pub(crate) const fn word(&'static self) -> &'static AtomicU64 {
+        &self.word
+    }
+
+    /// From now on a child that shares no memory finds 0 there, however it is made; as far as the system can do that (Linux
+    /// 4.14, pages of 4096 bytes).
+    pub(crate) fn is_not_inherited(&'static self) {
+        let page = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the page holds nothing but this value, which is made of atomics and of what nobody reads, and stays as it is
+        // in this process.
+        keep_errno(|| unsafe { libc::madvise(page, size_of::<Self>(), libc::MADV_WIPEONFORK) });
+    }
+}
 
 /// Runs `child` in every child that this process forks.
 pub(crate) fn at_fork_in_child(child: extern "C" fn()) {

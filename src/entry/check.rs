@@ -122,12 +122,12 @@ impl Call {
         }
     }
 
-    /// Says what there is to say of an outermost call that has returned.
+    /// Says what there is to say of an outermost call that has returned. Answers whether that is nothing.
     #[inline(never)]
-    pub(crate) fn look_at(self, route: Route, values: &[Value], ret: Code, path: Option<Path>) {
+    pub(crate) fn look_at(self, route: Route, values: &[Value], ret: Code, path: Option<Path>) -> bool {
         let kind = Kind::of(self.function());
         if kind == Kind::Query && ret == Code::SUCCESS {
-            return;
+            return true;
         }
         let site = self.return_address() as usize;
         let (by, left) = {
@@ -148,9 +148,10 @@ impl Call {
             if unsafe { &mut *thread::current() }.run.add(site, linear.bytes, kind == Kind::Copy) {
                 self.say_of_run(values);
             }
-            return;
+            return true;
         }
         self.look_after(route, values, ret, path);
+        false
     }
 
     #[cold]
@@ -232,7 +233,7 @@ impl Call {
             [Value::UInt(start), ..] => start,
             _ => return,
         };
-        let end = ACCESS.known(start).map_or(0, |(_, end)| end);
+        let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
         VALIDATE.facts().memory_is_gone(tag(), start, end);
     }
 

@@ -25,7 +25,9 @@ use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
 use crate::policy::validate::Kind;
-use crate::policy::{self, ACCESS, Driver, HIP, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict};
+use crate::policy::{
+    self, ACCESS, Driver, HIP, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict, changes,
+};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::trace::{self, Trace};
@@ -90,6 +92,12 @@ pub(super) fn refresh() {
         // It fails if calls are only forwarded from now on.
         let _ = MODE.compare_exchange(now, wanted() as u8, SeqCst, SeqCst);
     }
+    changes::happened();
+}
+
+/// Whether calls are recorded, and nobody wants to see them.
+pub(super) fn records_only() -> bool {
+    mode() == Mode::Record
 }
 
 /// What the shim does with calls by now.
@@ -129,10 +137,11 @@ fn start() -> Mode {
         }
         STARTED.call_once(|| {
             let mode = fenced(|| Some(configure(&mut warnings))).unwrap_or(Mode::Forward);
-            if mode == Mode::Forward {
-                VALIDATE.stop();
-            }
             MODE.store(mode as u8, SeqCst);
+            match mode {
+                Mode::Forward => VALIDATE.stop(),
+                _ => changes::begin(),
+            }
             // Who came to listen meanwhile may have seen the mode of before.
             refresh();
         });
@@ -193,6 +202,7 @@ fn note_gpus() {
 
 extern "C" fn forward_only() {
     MODE.store(Mode::Forward as u8, Relaxed);
+    changes::stop();
     VALIDATE.stop();
 }
 
@@ -296,6 +306,12 @@ impl Call {
     pub(super) const fn stack(self) -> usize {
         self.stack
     }
+
+    /// Whether it is a function of the driver.
+    #[inline(always)]
+    pub(super) const fn is_of_driver(self) -> bool {
+        matches!(self.function.layer(), Layer::Driver)
+    }
 }
 
 /// What was decided about a call. It has nothing to drop.
@@ -395,13 +411,13 @@ impl Running {
     const SHOWN: u8 = 1 << 7;
 
     #[inline(always)]
-    const fn new(depth: usize, is_shown: bool, record: Option<Begun>) -> Self {
+    pub(super) const fn new(depth: usize, is_shown: bool, record: Option<Begun>) -> Self {
         Self { depth: depth as u8 | if is_shown { Self::SHOWN } else { 0 }, record }
     }
 
     /// How many calls enclose this one.
     #[inline(always)]
-    fn depth(self) -> usize {
+    pub(super) fn depth(self) -> usize {
         usize::from(self.depth & !Self::SHOWN)
     }
 
@@ -491,6 +507,20 @@ pub(crate) unsafe fn arrive(function: Function, arrival: Arrival) -> (Call, Rout
 }
 
 impl Call {
+    /// The real function, if it is known already.
+    #[inline(always)]
+    pub(super) fn real_at_once(self, Route(slot): Route) -> Option<*mut c_void> {
+        /// By call site, where the caller's own library decided.
+        #[inline(never)]
+        fn routed(call: Call, slot: &Slot) -> Option<*mut c_void> {
+            route(slot, call.return_address())
+        }
+        // SAFETY: the trampoline's slot is one of the function's statics.
+        let slot = unsafe { &*slot };
+        let real = slot.real();
+        if real.is_null() { routed(self, slot) } else { Some(real) }
+    }
+
     /// The real function, or none if no loaded library has it.
     #[inline(always)]
     pub(crate) fn real(self, Route(slot): Route) -> Option<*mut c_void> {
@@ -962,6 +992,17 @@ impl Call {
             // SAFETY: the block is this thread's own; nothing else looks at its segment.
             unseen(|| trace.extend(unsafe { &mut (*thread::current()).segment }, depth, self.function, site))
         })
+    }
+
+    /// Begins the record of a call inside a familiar one that has returned, as if both had begun at once.
+    pub(super) fn begin_record_late(self, depth: usize) -> Option<Begun> {
+        let trace = trace::file().filter(|_| !only_forwards())?;
+        let record = self.begin_record_rarely(trace, depth)?;
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        if let Some(outermost) = unsafe { &*thread::current() }.outermost {
+            record.begins_with(outermost);
+        }
+        Some(record)
     }
 
     /// Begins a record, if the thread has room for one.

@@ -8,6 +8,7 @@
 use std::mem::{MaybeUninit, transmute};
 
 use super::check::Due;
+use super::familiar;
 use super::guard::{self, Arrival, Call, Decision, Showing, Standing};
 use super::hip::{self, How};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProcAddress};
@@ -54,11 +55,54 @@ macro_rules! define_hook {
             ret
         }
     };
-    (traced $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
+    // Copies on a stream, which may be familiar.
+    (traced runtime $symbol:ident(
+        $dst:ident: Pointer, $dst_at:ident: Ordinal, $src:ident: Pointer, $src_at:ident: Ordinal, $count:ident: Size,
+        $stream:ident: Stream
+    )) => {
+        define_hook!(short $symbol(
+            $dst: Pointer, $dst_at: Ordinal, $src: Pointer, $src_at: Ordinal, $count: Size, $stream: Stream
+        ));
+    };
+    (traced driver $symbol:ident(
+        $dst:ident: DevicePointer, $dst_at:ident: Context, $src:ident: DevicePointer, $src_at:ident: Context,
+        $count:ident: Size, $stream:ident: Stream
+    )) => {
+        define_hook!(short $symbol(
+            $dst: DevicePointer, $dst_at: Context, $src: DevicePointer, $src_at: Context, $count: Size, $stream: Stream
+        ));
+    };
+    (short $symbol:ident($($argument:ident: $type:ident),*)) => {
         /// # Safety
         /// What the real function asks of its caller; entered from its trampolines only.
         #[expect(non_snake_case, reason = "the vendor's spelling")]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
+            define_hook!(ordinary $symbol as ordinary($($argument: $type),*), inline(never));
+            // SAFETY: a trampoline of this function made the arrival.
+            let (call, route) = unsafe { guard::arrive(Function::$symbol, arrival) };
+            let Some(familiar) = call.begin_familiar(route, &[$($argument.value()),*]) else {
+                // SAFETY: the caller's.
+                return unsafe { ordinary($($argument,)* arrival) };
+            };
+            // SAFETY: a function's slots hold nothing but what was looked up under its name.
+            let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(familiar.real) };
+            // SAFETY: the arguments are the program's own, unchanged.
+            let ret = unsafe { real($($argument),*) };
+            if !call.end_familiar(familiar, &[$($argument.value()),*], ret) {
+                call.end_unfamiliar(familiar.known, familiar.running, route, &[$($argument.value()),*], ret);
+            }
+            ret
+        }
+    };
+    (traced $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
+        define_hook!(ordinary $symbol as $symbol($($argument: $type),*));
+    };
+    (ordinary $symbol:ident as $name:ident($($argument:ident: $type:ident),*) $(, $attribute:meta)?) => {
+        /// # Safety
+        /// What the real function asks of its caller; entered from its trampolines only.
+        #[expect(non_snake_case, reason = "the vendor's spelling")]
+        $(#[$attribute])?
+        pub(crate) unsafe extern "C-unwind" fn $name($($argument: abi::$type,)* arrival: Arrival) -> Code {
             // SAFETY: a trampoline of this function made the arrival.
             let (call, route) = unsafe { guard::arrive(Function::$symbol, arrival) };
             let Some(real) = call.real(route) else { return call.unavailable() };
@@ -153,11 +197,17 @@ macro_rules! define_hook {
             if IS_TIMED && let Some(measured) = measured {
                 call.end_timing(measured, running.begun(), ret == Code::SUCCESS);
             }
-            if running.is_shown() {
+            let is_fine = if running.is_shown() {
                 let showing = Showing { since, looked_at: is_looked_at.then_some(route) };
                 call.show(running, showing, &[$($argument.value()),*], ret, decision, path);
+                false
             } else if is_looked_at && running.is_outermost() {
-                call.look_at(route, &[$($argument.value()),*], ret, path);
+                call.look_at(route, &[$($argument.value()),*], ret, path)
+            } else {
+                true
+            };
+            if familiar::may_be(Function::$symbol) && is_fine && ret == Code::SUCCESS && decision.instead.is_none() {
+                call.keep_familiar(running, &[$($argument.value()),*]);
             }
             ret
         }

@@ -7,6 +7,7 @@
 mod check;
 pub(crate) mod control;
 mod exports;
+mod familiar;
 mod fence;
 mod guard;
 mod hip;

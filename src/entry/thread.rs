@@ -10,6 +10,7 @@ use std::ops::Range;
 use p2pshim_trace::{Begun, Segment};
 
 use crate::capi::event::Heard;
+use crate::policy::familiar::Known;
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Fact, Run};
 
@@ -17,7 +18,45 @@ use crate::policy::validate::{self, Fact, Run};
 /// of either that calls again.
 const NESTED: usize = 4;
 
-/// The calling thread's block.
+/// The copy of the driver inside a [familiar](super::familiar) one of the runtime.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum InnerCopy {
+    /// There is none, or one that is not familiar itself.
+    None = 0,
+    /// It is still to come, if the call makes one that is seen.
+    Expected,
+    /// It was made; this is what is known of it.
+    Made(Known),
+}
+
+/// How often it is attempted to have the next copy like this be familiar: the more seldom, the more often it came to nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Attempts {
+    /// How many copies go by without one.
+    left: u8,
+    /// How many went by before the last.
+    before: u8,
+}
+
+impl Attempts {
+    /// Whether there is to be one now.
+    #[inline(always)]
+    pub(crate) fn is_one_due(&mut self) -> bool {
+        let is_due = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        is_due
+    }
+
+    /// Takes note of how one went.
+    pub(crate) fn went(&mut self, well: bool) {
+        const MOST: u8 = 63;
+        self.before = if well { 0 } else { (self.before * 2 + 1).min(MOST) };
+        self.left = self.before;
+    }
+}
+
+/// The calling thread's block. What each copy needs comes first.
 #[repr(C)]
 pub(crate) struct Thread {
     /// How many of `calls` are in flight.
@@ -28,12 +67,6 @@ pub(crate) struct Thread {
     busy: bool,
     /// Whether this thread stands in the gate.
     pub(crate) inside: bool,
-    /// Whether a right to a pool is being taken away by this thread.
-    pub(crate) takes: bool,
-    /// Whether a capture that this thread is about to begin is counted already.
-    pub(crate) begins: bool,
-    /// The number of the way that the last driver call inside a runtime call took; 0 for none.
-    path: u8,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: u8,
     /// What tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is looked at.
@@ -42,22 +75,36 @@ pub(crate) struct Thread {
     pub(crate) forced: i32,
     /// What a call about peer access has left in a runtime's last-error slot; 0 for nothing.
     pub(crate) left: i32,
-    /// By which route that runtime was called.
-    pub(crate) left_by: u8,
     /// The last copies from one place.
     pub(crate) run: Run,
-    /// What measuring GPUs has cost this thread, less its part of what its copies have, in ticks of the trace.
-    pub(crate) timing_debt: i64,
-    /// What it has cost inside the call that is under way.
-    pub(crate) timing_cost: u64,
+    /// The copy of the driver inside a familiar one of the runtime.
+    pub(crate) inner_copy: InnerCopy,
+    /// Attempts to make copies familiar.
+    pub(crate) attempts: Attempts,
+    /// The record of the call of the program that is under way, if it is a familiar copy.
+    pub(crate) outermost: Option<Begun>,
     /// Where this thread's calls are recorded.
     pub(crate) segment: Segment,
     /// The record of the last driver call inside a call of the runtime.
     pub(crate) inner: Option<Begun>,
-    /// The record of the last call that has returned, for what is found out about it afterwards.
-    pub(crate) last: Option<Begun>,
+    /// What measuring GPUs has cost inside the call that is under way, in ticks of the trace.
+    pub(crate) timing_cost: u64,
+    /// What it has cost this thread, less its part of what its copies have.
+    pub(crate) timing_debt: i64,
+    /// When the trace's clock is to be compared with others next, as far as this thread knows.
+    pub(crate) calibration_due: u64,
     /// Where the last recorded calls came from that no other enclosed, and that one other did, and the numbers of the places.
     sites: [(usize, u16); 2],
+    /// The record of the last call that has returned, for what is found out about it afterwards.
+    pub(crate) last: Option<Begun>,
+    /// Whether a right to a pool is being taken away by this thread.
+    pub(crate) takes: bool,
+    /// Whether a capture that this thread is about to begin is counted already.
+    pub(crate) begins: bool,
+    /// The number of the way that the last driver call inside a runtime call took; 0 for none.
+    path: u8,
+    /// By which route that runtime was called which `left` is of.
+    pub(crate) left_by: u8,
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
     /// What who listens is to hear once the outermost call has returned; null for nothing.
@@ -119,11 +166,41 @@ impl Thread {
             self.depth -= 1;
         }
         let depth = self.depth;
+        self.inner_copy = InnerCopy::None;
         if let Some(call) = self.calls.get_mut(depth) {
             *call = stack;
             self.depth = depth + 1;
         }
         depth
+    }
+
+    /// How many calls enclose a familiar copy that is about to enter with this stack pointer: none, or, if it is the driver's,
+    /// one of the runtime that expects it. None for all else.
+    #[inline(always)]
+    pub(crate) fn depth_at_once(&self, stack: usize, is_of_driver: bool) -> Option<usize> {
+        let [outermost, ..] = self.calls;
+        let is_expected = matches!(self.inner_copy, InnerCopy::Expected) && stack < outermost;
+        match self.depth {
+            _ if self.busy => None,
+            0 => Some(0),
+            1 if is_of_driver && is_expected => Some(1),
+            _ => None,
+        }
+    }
+
+    /// Notes a call that is enclosed by so many.
+    #[inline(always)]
+    pub(crate) fn enter_at_once(&mut self, depth: usize, stack: usize) {
+        if let Some(call) = self.calls.get_mut(depth) {
+            *call = stack;
+        }
+        self.depth = depth + 1;
+    }
+
+    /// Whether no call has left anything that another has to look at.
+    #[inline(always)]
+    pub(crate) fn owes_nothing(&self) -> bool {
+        self.forced | self.left == 0
     }
 
     /// Whether no call encloses one that is about to enter with this stack pointer. Calls that were left otherwise than by
@@ -210,21 +287,25 @@ mod tests {
             calls: [0; NESTED],
             busy: false,
             inside: false,
-            takes: false,
-            begins: false,
-            path: 0,
             shard: 0,
             tag: 0,
             forced: 0,
             left: 0,
-            left_by: 0,
             run: Run::NONE,
-            timing_debt: 0,
-            timing_cost: 0,
+            inner_copy: InnerCopy::None,
+            attempts: Attempts::default(),
+            outermost: None,
             segment: Segment::default(),
             inner: None,
-            last: None,
+            timing_cost: 0,
+            timing_debt: 0,
+            calibration_due: 0,
             sites: [(0, 0); 2],
+            last: None,
+            takes: false,
+            begins: false,
+            path: 0,
+            left_by: 0,
             readable: 0..0,
             heard: std::ptr::null_mut(),
             telling: 0,
@@ -289,6 +370,24 @@ mod tests {
         }
         thread.leave(0);
         assert_eq!(thread.enter(900), 0);
+    }
+
+    #[test]
+    fn attempts_are_the_more_seldom_the_more_often_they_fail() {
+        let mut attempts = Attempts::default();
+        let mut tries = |well: bool, copies: usize| {
+            let due = |_: &usize| {
+                let is_due = attempts.is_one_due();
+                if is_due {
+                    attempts.went(well);
+                }
+                is_due
+            };
+            (0..copies).filter(due).collect::<Vec<_>>()
+        };
+        assert_eq!(tries(false, 15), [0, 2, 6, 14]);
+        assert_eq!(tries(false, 15 + 32 + 64 * 10), [15, 47, 111, 175, 239, 303, 367, 431, 495, 559, 623]);
+        assert_eq!(tries(true, 10), (0..10).collect::<Vec<_>>());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use p2pshim_trace::Begun;
 
 use super::guard::{Call, only_forwards, unseen};
-use super::thread;
+use super::thread::{self, Thread};
 use crate::api::Function;
 use crate::api::abi::Value;
 use crate::config::GpuTiming;
@@ -20,7 +20,7 @@ use crate::real::driver::{RealDriver, timing as driver};
 use crate::record::trace;
 
 /// Of all the time that copies take the host, measuring may take one part in 2 to the power of this.
-const PART_BITS: u32 = 5;
+const PART_BITS: u32 = 7;
 /// What a thread may spend on measuring before its copies have cost anything, in ticks: a millisecond or two, so that of
 /// a program with few copies all are measured.
 const CREDIT: i64 = 1 << 22;
@@ -100,6 +100,20 @@ fn is_legacy(function: Function, values: &[Value]) -> bool {
     }
 }
 
+/// Which of a function's copies on a stream are measured: none, or what the option says.
+pub(super) fn of(function: Function, values: &[Value]) -> GpuTiming {
+    let mode = MODE.load(Relaxed);
+    let modes = [GpuTiming::Sample, GpuTiming::All];
+    let is_any = is_timed(function) && !is_legacy(function, values);
+    modes.into_iter().find(|&known| is_any && known as u8 == mode).unwrap_or(GpuTiming::Off)
+}
+
+/// Whether a thread's next copy is measured, of those of which some are.
+#[inline(always)]
+pub(super) fn is_due(thread: &Thread) -> bool {
+    thread.timing_debt <= CREDIT
+}
+
 impl Call {
     /// Begins to measure a copy that is about to be made, if it is one to be measured.
     #[inline(always)]
@@ -108,7 +122,7 @@ impl Call {
         const ALL: u8 = GpuTiming::All as u8;
         let mode = MODE.load(Relaxed);
         // SAFETY: the block is this thread's own; the reference ends with the statement.
-        let is_due = mode == ALL || unsafe { &*thread::current() }.timing_debt <= CREDIT;
+        let is_due = mode == ALL || is_due(unsafe { &*thread::current() });
         if mode == OFF || !is_due || is_legacy(self.function(), values) || capture::may_be_under_way() {
             return None;
         }
@@ -166,13 +180,17 @@ impl Call {
 /// is more for large ones.
 #[inline(always)]
 pub(super) fn went_by(ticks: u64, bytes: u64) {
+    if MODE.load(Relaxed) != GpuTiming::Off as u8 {
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        goes_by(unsafe { &mut *thread::current() }, ticks, bytes);
+    }
+}
+
+/// The same for a thread, where copies are measured.
+#[inline(always)]
+pub(super) fn goes_by(thread: &mut Thread, ticks: u64, bytes: u64) {
     /// Nothing copies more than 2 to the power of this in a tick: 1.5 TB/s at 3 GHz.
     const BYTES_BITS: u32 = 9;
-    if MODE.load(Relaxed) == GpuTiming::Off as u8 {
-        return;
-    }
-    // SAFETY: the block is this thread's own; no other reference to it lives.
-    let thread = unsafe { &mut *thread::current() };
     thread.timing_debt = thread.timing_debt.saturating_sub_unsigned(ticks.max(bytes >> BYTES_BITS) >> PART_BITS);
     // Copies that took long are no reason to measure all that come after them.
     thread.timing_debt = thread.timing_debt.max(0);

@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Copied, PeerCopy};
-use super::{Driver, Verdict};
+use super::{Copied, Driver, PeerCopy, Verdict, changes};
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
 
@@ -107,6 +106,7 @@ pub(crate) const fn is_beginning(function: Function) -> bool {
 /// Takes note of a capture that is about to begin: from now on nothing is asked that it might not bear.
 pub(crate) fn begins() {
     UNDER_WAY.fetch_add(1, SeqCst);
+    changes::happened();
 }
 
 fn is_over() {

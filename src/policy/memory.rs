@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+use super::changes;
+
 /// What an address points to, as far as the way of a copy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -186,6 +188,7 @@ impl Cache {
         if self.sizes.load(Relaxed) != 0 {
             self.sizes.store(0, Relaxed);
             self.generation.fetch_add(1, AcqRel);
+            changes::happened();
         }
     }
 

@@ -7,6 +7,8 @@
 
 pub(crate) mod access;
 pub(crate) mod capture;
+pub(crate) mod changes;
+pub(crate) mod familiar;
 pub(crate) mod full;
 pub(crate) mod hip;
 pub(crate) mod memory;

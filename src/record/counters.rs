@@ -30,7 +30,7 @@ pub(crate) struct Sums {
 pub(crate) const DEVICES: usize = 32;
 /// The shards of the first threads that copy, one each. Nobody else writes there, so that adding needs no locked
 /// instruction, which would cost as much as all the rest of a copy on a trusted pair.
-const OWN: u8 = 32;
+pub(crate) const OWN: u8 = 32;
 /// Those of all further threads, in turn.
 const SHARED: u8 = 16;
 
@@ -46,8 +46,9 @@ struct Counter {
 /// How often a function was called, and how often it failed.
 struct Calls([AtomicU64; 2]);
 
+/// The counters of a thread, or of the few that share them.
 #[repr(align(128))]
-struct Shard {
+pub(crate) struct Shard {
     pairs: [[Counter; DEVICES]; DEVICES],
     calls: [Calls; Function::ALL.len()],
 }
@@ -69,11 +70,44 @@ impl Shard {
     }
 }
 
+/// Adds to a counter that nobody else writes to.
+#[inline(always)]
+fn add_own(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
+}
+
+/// The counters of the thread that has them to itself, by the number of its shard.
+#[inline(always)]
+pub(crate) fn own(shard: u8) -> Option<&'static Shard> {
+    let (own, _) = COUNTERS.split_at_checked(OWN.into())?;
+    own.get(usize::from(shard).wrapping_sub(1))
+}
+
+impl Shard {
+    /// Counts a call that has succeeded; for the thread that has the counters to itself.
+    #[inline(always)]
+    pub(crate) fn count_call(&self, function: Function) {
+        if let Some(Calls([calls, _])) = self.calls.get(function as usize) {
+            add_own(calls, 1);
+        }
+    }
+
+    /// The same of a copy. Devices are told apart by as many bits as there are counters for.
+    #[inline(always)]
+    pub(crate) fn count(&self, [src, dst]: [u8; 2], is_staged: bool, moved: u64) {
+        let counter = self.pairs.get(usize::from(src) % DEVICES).and_then(|to| to.get(usize::from(dst) % DEVICES));
+        let Some(Counter { direct, staged }) = counter else { return };
+        let [copies, bytes] = if is_staged { staged } else { direct };
+        add_own(copies, 1);
+        add_own(bytes, moved);
+    }
+}
+
 /// Adds to a counter of a shard.
 #[inline(always)]
 fn add(shard: u8, counter: &AtomicU64, more: u64) {
     if is_own(shard) {
-        counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
+        add_own(counter, more);
     } else {
         counter.fetch_add(more, Relaxed);
     }

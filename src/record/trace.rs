@@ -112,6 +112,12 @@ pub(crate) fn file() -> Option<&'static Trace> {
     TRACE.get()
 }
 
+/// The time, where that takes no call to find out.
+#[inline(always)]
+pub(crate) fn time_stamp() -> u64 {
+    p2pshim_trace::time_stamp()
+}
+
 /// How many ticks so many nanoseconds are.
 pub(crate) fn ticks(nanos: u64) -> u64 {
     TRACE.get().map_or(0, |trace| trace.writer.ticks(nanos))
@@ -205,6 +211,11 @@ impl Trace {
     #[inline(always)]
     pub(crate) fn is_calibration_due(&self, now: u64) -> bool {
         self.writer.is_calibration_due(now)
+    }
+
+    /// When it is time to.
+    pub(crate) fn calibration_due(&self) -> u64 {
+        self.writer.calibration_due()
     }
 
     /// Compares clocks, if it is time to.

@@ -1,7 +1,7 @@
 //! Where what lies in a file.
 
 /// Major and minor version of the layout.
-pub const VERSION: (u16, u16) = (1, 0);
+pub const VERSION: (u16, u16) = (1, 1);
 /// What a file begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"P2PTRACE";
 /// Bytes of the header.
@@ -92,7 +92,8 @@ pub(crate) mod record {
     /// Numbers of the rules that the call breaks, plus 1; 0 for none. 2 bytes.
     pub(crate) const FINDINGS: usize = 60;
     /// How many records of the thread before this one the call is that made it; 0 if the program did, or if they are more
-    /// than 255.
+    /// than 255. For a call of the program: the number, plus 1, of the function that it called in turn, if that call has no
+    /// record of its own.
     pub(crate) const PARENT: usize = 62;
     /// From the lowest bit on, two bits each: a [`super::State`], a [`super::Capture`], a [`super::DeviceTime`], and how
     /// many intercepted calls enclose it, 3 for 3 or more. The last that is written.

@@ -24,7 +24,7 @@ pub use layout::{
     VERSION,
 };
 pub use reader::{Block, Calls, Error, Note, Record, Timeline, Trace};
-pub use writer::{Begun, Options, Segment, Writer};
+pub use writer::{Begun, Options, Segment, Writer, time_stamp};
 
 /// What the names of trace files end in.
 pub const SUFFIX: &str = ".p2ptrace";

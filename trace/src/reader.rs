@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::layout::{
     CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES,
-    MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header,
-    record, unpack,
+    MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, State, VERSION, chunk, header, record,
+    unpack,
 };
 
 /// Why a file cannot be read at all.
@@ -103,8 +103,8 @@ pub struct Record {
     pub device_nanos: u64,
     /// What it answered.
     pub result: i32,
-    /// How many records of the thread before this one the call is that made it; 0 if the program did,
-    /// or if that is not known.
+    /// How many calls of the thread before this one the call is that made it, not counting those without a record of their
+    /// own; 0 if the program did, or if that is not known.
     pub parent: u8,
     /// The function's number.
     pub function: u8,
@@ -122,6 +122,9 @@ pub struct Record {
     pub depth: u8,
     /// What is known of the time that the GPU took.
     pub device_time: DeviceTime,
+    /// Whether it has a record of its own. The one copy of the driver that a copy of the runtime makes may be in that one's
+    /// record: then it copied the same, answered the same, and its times are those of the call around it.
+    pub is_own: bool,
 }
 
 impl Record {
@@ -155,7 +158,25 @@ impl Record {
             findings: [finding(0), finding(1)],
             depth: word >> 6,
             device_time: DeviceTime::numbered(word >> 4 & 3).unwrap_or(DeviceTime::None),
+            is_own: true,
         })
+    }
+
+    /// The call inside it that is in its record, and the record without what tells of that.
+    fn split(self) -> (Self, Option<Self>) {
+        let Some(function) = self.parent.checked_sub(1).filter(|_| self.depth == 0) else { return (self, None) };
+        let outer = Self { parent: 0, ..self };
+        let inner = Self {
+            function,
+            parent: 1,
+            depth: 1,
+            site: 0,
+            findings: [0; 2],
+            device_time: DeviceTime::None,
+            is_own: false,
+            ..self
+        };
+        (outer, Some(inner).filter(|_| self.state == State::Done))
     }
 
     /// The numbers of the rules that it breaks.
@@ -183,7 +204,7 @@ impl<'a> Block<'a> {
 
     /// The calls.
     pub fn calls(&self) -> Calls<'a> {
-        Calls { records: self.records }
+        Calls { records: self.records, inner: None }
     }
 }
 
@@ -191,17 +212,24 @@ impl<'a> Block<'a> {
 #[derive(Clone, Debug)]
 pub struct Calls<'a> {
     records: &'a [u8],
+    /// What is in the record of the last.
+    inner: Option<Record>,
 }
 
 impl Iterator for Calls<'_> {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
+        if let Some(inner) = self.inner.take() {
+            return Some(inner);
+        }
         loop {
             let (bytes, rest) = self.records.split_at_checked(RECORD_BYTES)?;
             self.records = rest;
             // What does not read as a call may have calls behind it: a thread that was killed between two of them.
             if let Some(record) = Record::decode(bytes) {
+                let (record, inner) = record.split();
+                self.inner = inner;
                 return Some(record);
             }
         }
@@ -462,11 +490,6 @@ impl Trace {
     /// How many blocks of calls there are. A thread's come in its order.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
-    }
-
-    /// About how many calls there are: at most so many.
-    pub fn most_calls(&self) -> u64 {
-        self.blocks.len() as u64 * RECORDS as u64
     }
 
     /// The threads of the blocks, in order.

@@ -95,6 +95,12 @@ const DEVICE_TIME: u8 = 3 << 4;
 const DEPTH: u8 = 3 << 6;
 
 impl Segment {
+    /// Whether there is room for one more record.
+    #[inline(always)]
+    pub fn has_room(&self) -> bool {
+        self.rest.is_some_and(|rest| !rest.is_empty())
+    }
+
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
     /// thread's chunk is full: it gets another by [`Writer::extend`].
     #[inline(always)]
@@ -157,6 +163,18 @@ impl Begun {
         cell.result.store(result.clamp(i16::MIN.into(), i16::MAX.into()) as i16, Relaxed);
         let kept = cell.state.load(Relaxed) & (DEPTH | DEVICE_TIME);
         cell.state.store(kept | capture.number() << 2 | State::Done.number(), Release);
+    }
+
+    /// Notes which function the one call inside this one is of, if that has no record of its own: the same copy, with the same
+    /// answer. Of calls only that no other encloses.
+    #[inline(always)]
+    pub fn is_made_by(self, function: u8) {
+        self.0.parent.store(function.saturating_add(1), Relaxed);
+    }
+
+    /// Has the record begin when another did.
+    pub fn begins_with(self, other: Self) {
+        self.0.start.store(other.0.start.load(Relaxed), Relaxed);
     }
 
     /// Takes over from the record of a call inside this one what copies where and how.
@@ -380,8 +398,7 @@ impl Writer {
     #[inline(always)]
     pub fn now(&self) -> u64 {
         match self.clock {
-            // SAFETY: every x86-64 processor has it.
-            Clock::TimeStampCounter => unsafe { _rdtsc() },
+            Clock::TimeStampCounter => time_stamp(),
             Clock::Monotonic => nanos(libc::CLOCK_MONOTONIC),
         }
     }
@@ -390,8 +407,7 @@ impl Writer {
     #[inline(always)]
     pub fn now_at_once(&self) -> Option<u64> {
         match self.clock {
-            // SAFETY: every x86-64 processor has it.
-            Clock::TimeStampCounter => Some(unsafe { _rdtsc() }),
+            Clock::TimeStampCounter => Some(time_stamp()),
             Clock::Monotonic => None,
         }
     }
@@ -524,6 +540,11 @@ impl Writer {
     #[inline(always)]
     pub fn is_calibration_due(&self, now: u64) -> bool {
         now >= self.calibration_due.load(Relaxed)
+    }
+
+    /// When it is time to.
+    pub fn calibration_due(&self) -> u64 {
+        self.calibration_due.load(Relaxed)
     }
 
     /// Compares the clocks, if it is time to.
@@ -721,6 +742,13 @@ fn open(path: &Path, flags: i32) -> io::Result<File> {
         libc::close(low);
         Ok(File::from_raw_fd(high))
     }
+}
+
+/// The processor's time-stamp counter: the clock of a file whose [`Writer::now_at_once`] has an answer.
+#[inline(always)]
+pub fn time_stamp() -> u64 {
+    // SAFETY: every x86-64 processor has it.
+    unsafe { _rdtsc() }
 }
 
 /// The time-stamp counter where it runs at one speed, never stops, and the system relies on it too.

@@ -132,8 +132,10 @@ fn write_line(line: &mut String, report: &Report, call: &Call, after: u64, words
                 Some(name) => write!(line, " = {name}")?,
                 None => write!(line, " = {}", record.result)?,
             }
-            let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));
-            write!(line, " <{}>", term::duration(nanos))?;
+            if record.is_own {
+                let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));
+                write!(line, " <{}>", term::duration(nanos))?;
+            }
         }
     }
     if let (Some(src), Some(dst)) = (gpu(report, call, record.src_device), gpu(report, call, record.dst_device)) {

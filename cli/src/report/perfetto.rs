@@ -209,6 +209,9 @@ impl Events<'_> {
             (State::Done, Some(name)) => args.add("result", Json(name)),
             (State::Done, None) => args.add("result", record.result),
         }
+        if !record.is_own {
+            args.add("times", Json("of the call around it"));
+        }
         for (name, ordinal) in [("from", record.src_device), ("to", record.dst_device)] {
             let gpu = ordinal.and_then(|ordinal| file?.devices.get(&ordinal));
             if let Some(&gpu) = gpu {

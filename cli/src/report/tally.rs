@@ -250,7 +250,10 @@ impl Tally {
         function.calls += 1;
         function.errors += u64::from(is_error);
         if is_done {
-            function.host.add(nanos);
+            // Those of the call around it would be taken for its own.
+            if record.is_own {
+                function.host.add(nanos);
+            }
         } else {
             self.remember(Open { key, thread, root: walk.root.map(|(key, _)| key), record: *record });
         }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::policy::changes;
 use crate::policy::path::Path;
 
 /// How many contexts, pools and the like are told apart. Number 0 is nobody.
@@ -95,15 +96,19 @@ impl Cells {
     /// Keeps a decision that rests on what was true in `epoch`.
     pub(super) fn settle(&self, cell: &Cell, path: Path, epoch: u64) {
         cell.settled.store(epoch << 8 | u64::from(path.number()), Release);
+        changes::happened();
     }
 
     /// Everything is to be decided anew: peers, pools or contexts have changed.
     pub(super) fn unsettle(&self) {
         self.epoch.fetch_add(1, AcqRel);
+        changes::happened();
     }
 
     pub(super) fn tick(&self) {
         self.tick.fetch_add(1, Relaxed);
+        // So that each pair is touched again that is used.
+        changes::happened();
     }
 
     /// Forgets all pairs of an owner, whose number may get another.
@@ -111,6 +116,7 @@ impl Cells {
         for other in 0..OWNERS as u8 {
             [self.get(owner, other), self.get(other, owner)].into_iter().flatten().for_each(Cell::forget);
         }
+        changes::happened();
     }
 }
 

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::os;
+use crate::policy::changes;
 use crate::record::counters;
 
 /// How often a thread that waits looks again.
@@ -31,9 +32,23 @@ const CLOSING: u32 = 2;
 
 /// How many calls stand in the gate of a thread, or of the few that share a place; in a cache line of its own.
 #[repr(align(128))]
-struct Place(AtomicU32);
+pub(crate) struct Place(AtomicU32);
 
 impl Place {
+    /// Enters, for who has the place to itself, and then looks at [`changes::now`], which shutting the gate changes.
+    #[inline(always)]
+    pub(crate) fn enter(&self) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(1), Release);
+        // No more than that: see above.
+        compiler_fence(SeqCst);
+    }
+
+    /// Leaves it again.
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        self.0.store(self.0.load(Relaxed).wrapping_sub(1), Release);
+    }
+
     #[inline(always)]
     fn add(&self, shard: u8, by: i32) {
         if counters::is_own(shard) {
@@ -73,6 +88,17 @@ impl Gate {
         self.state.load(Relaxed) != OPEN
     }
 
+    /// Whether everybody passes.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(SeqCst) == OPEN
+    }
+
+    /// The place of a thread that has one to itself.
+    #[inline(always)]
+    pub(crate) fn own(&self, shard: u8) -> Option<&Place> {
+        self.place(shard).filter(|_| counters::is_own(shard))
+    }
+
     /// Leaves.
     #[inline(always)]
     pub(crate) fn leave(&self, shard: u8) {
@@ -110,9 +136,11 @@ impl Gate {
     }
 
     /// Shuts the gate, and waits until nobody stands in it. It opens when the answer is dropped.
-    pub(super) fn shut(&self, deadline: Instant) -> Option<Shut<'_>> {
+    pub(crate) fn shut(&self, deadline: Instant) -> Option<Shut<'_>> {
         self.state.compare_exchange(OPEN, SHUT, SeqCst, SeqCst).ok()?;
         let shut = Shut(self);
+        // Who copies what is familiar looks there only.
+        changes::happened();
         // From here on everybody has seen it, or can be seen in the gate.
         if !os::pass_barriers() {
             return None;
@@ -128,7 +156,7 @@ impl Gate {
 }
 
 /// A gate that is shut.
-pub(super) struct Shut<'a>(&'a Gate);
+pub(crate) struct Shut<'a>(&'a Gate);
 
 impl Shut<'_> {
     /// Keeps it shut until something is closed, unless somebody has waited too long.

@@ -35,6 +35,7 @@ pub(crate) use hide::Grants;
 pub(crate) use proof::HALF;
 pub(crate) use state::Proven;
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -105,10 +106,10 @@ impl Access {
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
     }
 
-    /// Whose memory an address is, and where its allocation ends, if that is known.
+    /// Whose memory an address is, and its allocation, if that is known.
     #[inline(always)]
-    pub(crate) fn known(&self, address: u64) -> Option<(Place, u64)> {
-        self.cache.find_range(address).map(|(place, range)| (place, range.end))
+    pub(crate) fn known(&self, address: u64) -> Option<(Place, Range<u64>)> {
+        self.cache.find_range(address)
     }
 
     /// Finds out whose memory an address is, for later.

@@ -36,7 +36,7 @@ pub(crate) struct Facts {
     /// Streams.
     pub(crate) streams: Handles,
     /// Contexts.
-    pub(super) contexts: Handles,
+    pub(crate) contexts: Handles,
     /// How many non-blocking streams each device has, by the tag of the thread that made them.
     non_blocking: [[AtomicU16; Fact::TAGS]; DEVICES],
     /// None for one that was destroyed.

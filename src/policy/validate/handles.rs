@@ -6,6 +6,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::policy::changes;
+
 /// What is known of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
@@ -114,6 +116,7 @@ impl Handles {
             // If another thread was quicker, its handle is as good.
             let _ = place.compare_exchange(there, word, Relaxed, Relaxed);
         }
+        changes::happened();
     }
 
     /// Forgets a handle.
@@ -124,6 +127,7 @@ impl Handles {
                 let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
             }
         }
+        changes::happened();
     }
 
     /// Forgets all handles of which this does not hold.
@@ -134,6 +138,7 @@ impl Handles {
                 let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
             }
         }
+        changes::happened();
     }
 
     /// All that is known.

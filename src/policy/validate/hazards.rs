@@ -158,8 +158,7 @@ impl Run {
         if self.site != site {
             *self = Self { site, length: 0, small: 0 };
         }
-        self.length = self.length.saturating_add(1);
-        self.small = if bytes < SMALL { self.small.saturating_add(1) } else { 0 };
+        self.add_plain(bytes);
         self.is_small() || (is_synchronous && self.is_long())
     }
 
@@ -168,6 +167,19 @@ impl Run {
     pub(crate) fn is_looked_at(self, site: usize) -> bool {
         const FIRST: u32 = 16;
         self.site != site || self.length < FIRST || self.length.is_power_of_two()
+    }
+
+    /// Whether the next copy from a place, which does not wait for the device, is not, and is not worth a word either.
+    #[inline(always)]
+    pub(crate) fn is_plain(self, site: usize) -> bool {
+        !self.is_looked_at(site) && self.small != MANY - 1
+    }
+
+    /// One more copy that is [plain](Self::is_plain).
+    #[inline(always)]
+    pub(crate) fn add_plain(&mut self, bytes: u64) {
+        self.length = self.length.saturating_add(1);
+        self.small = if bytes < SMALL { self.small.saturating_add(1) } else { 0 };
     }
 
     #[inline(always)]

@@ -35,6 +35,7 @@ use std::sync::{Mutex, PoisonError};
 use self::facts::Facts;
 use super::Driver;
 use super::access::Access;
+use super::changes;
 use super::memory::{self, Place};
 use super::path::{Path, Why};
 use crate::api::abi::{
@@ -112,6 +113,7 @@ impl Validate {
             self.facts.forget();
         }
         self.mode.store(mode, Relaxed);
+        changes::happened();
     }
 
     /// Looks at nothing any more.
@@ -206,6 +208,7 @@ impl Validate {
                 let has_stream = |device: &u8| self.facts.has_non_blocking(*device, by.thread);
                 return !by.is_looked_at || !devices.iter().any(has_stream);
             }
+            Some(0..=2) if !by.is_looked_at => return true,
             Some(0..=2) => driver.current_context().and_then(|context| self.facts.contexts.find(context)),
             Some(stream) => self.facts.streams.find(stream).filter(|fact| !fact.is_destroyed),
         };

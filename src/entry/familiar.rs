@@ -1,0 +1,248 @@
+//! The short way of copies that are [familiar](crate::policy::familiar): what an ordinary hook does, in so far as it is not
+//! known to come to nothing.
+//!
+//! A familiar copy of the driver inside a familiar one of the runtime has no record of its own: the two are one copy, with the
+//! same answer, and each reading of the clock would cost as much as all of this.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::compiler_fence;
+
+use p2pshim_trace::{Begun, Capture};
+
+use super::guard::{Call, Decision, Route, Running, Standing, records_only};
+use super::thread::{self, InnerCopy, Thread};
+use super::timing;
+use crate::api::Function;
+use crate::api::abi::{Code, Value};
+use crate::config::GpuTiming;
+use crate::policy::familiar::{self, Copy, Habits, Known};
+use crate::policy::{ACCESS, VALIDATE, changes};
+use crate::real::driver::RealDriver;
+use crate::record::{counters, trace};
+
+/// Whether copies by a function may be familiar: linear ones that do not wait for the device.
+#[inline(always)]
+pub(crate) const fn may_be(function: Function) -> bool {
+    matches!(function, Function::cudaMemcpyPeerAsync | Function::cuMemcpyPeerAsync | Function::cuMemcpyPeerAsync_ptsz)
+}
+
+/// A familiar copy that is being made. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Familiar {
+    /// The real function.
+    pub(crate) real: *mut c_void,
+    /// What is known of it.
+    pub(crate) known: Known,
+    /// What has to be put right when the real function has returned.
+    pub(crate) running: Running,
+}
+
+impl Call {
+    /// Begins a copy, if it is familiar. The values are the program's arguments.
+    #[inline(always)]
+    pub(crate) fn begin_familiar(self, route: Route, values: &[Value]) -> Option<Familiar> {
+        let number = changes::now();
+        let copy = Copy::new(self.function(), values)?;
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        let known = familiar::find(thread.shard, &copy, number)?;
+        let real = self.real_at_once(route)?;
+        let depth = thread.depth_at_once(self.stack(), self.is_of_driver())?;
+        let site = self.return_address() as usize;
+        if depth == 0 && !is_unremarkable(thread, known, site) {
+            return None;
+        }
+        if self.is_of_driver() && known.has(Known::SAMPLED) && timing::is_due(thread) {
+            return None;
+        }
+        let place = match depth == 0 && known.has(Known::RECORDED) {
+            true => Some(thread.known_site(0, site).filter(|_| thread.segment.has_room())?),
+            false => None,
+        };
+        if self.is_of_driver() && !enter(thread, number) {
+            return None;
+        }
+        thread.enter_at_once(depth, self.stack());
+        if depth == 0 {
+            thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
+            thread.inner = None;
+            thread.timing_cost = 0;
+        }
+        let record = place.and_then(|place| thread.segment.begin(0, self.function() as u8, place, trace::time_stamp()));
+        if depth == 0 {
+            thread.outermost = record;
+        }
+        Some(Familiar { real, known, running: Running::new(depth, false, record) })
+    }
+
+    /// Completes it, once the real function has returned. False if that is to be done in the ordinary way, because something
+    /// was not as usual.
+    #[inline(always)]
+    pub(crate) fn end_familiar(self, Familiar { known, running, .. }: Familiar, values: &[Value], ret: Code) -> bool {
+        let Some(copy) = Copy::new(self.function(), values) else { return false };
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        let (inner, is_as_expected) = match thread.inner_copy {
+            _ if self.is_of_driver() => (None, true),
+            InnerCopy::Made(inner) => (Some(inner), true),
+            InnerCopy::Expected => (None, true),
+            InnerCopy::None => (None, false),
+        };
+        // A child that was forked inside the call returns from it as well: the record is its parent's.
+        if !is_as_expected || ret != Code::SUCCESS || changes::now() == 0 {
+            return false;
+        }
+        thread.leave(running.depth());
+        // It is the thread's own, else the copy would not be familiar.
+        let counters = counters::own(thread.shard);
+        if let Some(counters) = counters {
+            counters.count_call(self.function());
+        }
+        if self.is_of_driver() {
+            leave(thread);
+            if let Some(counters) = counters {
+                counters.count(known.devices(), known.has(Known::STAGED), copy.bytes);
+            }
+        }
+        if !running.is_outermost() {
+            thread.inner_copy = InnerCopy::Made(known);
+            return true;
+        }
+        if known.has(Known::LOOKED_AT) {
+            thread.run.add_plain(copy.bytes);
+        }
+        if let Some(record) = running.begun() {
+            if let Some(inner) = inner {
+                record.is_made_by(inner.function());
+            }
+            complete(thread, record, &copy, inner.unwrap_or(known));
+        }
+        true
+    }
+
+    /// Completes it in the ordinary way.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end_unfamiliar(self, known: Known, running: Running, route: Route, values: &[Value], ret: Code) {
+        let Some(copy) = Copy::new(self.function(), values) else { return };
+        let decision = Decision { instead: None, traffic: known.traffic(copy.bytes) };
+        let mut running = running;
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        let inner = std::mem::replace(&mut unsafe { &mut *thread::current() }.inner_copy, InnerCopy::None);
+        if self.is_of_driver() {
+            self.leave(Standing::Inside);
+            self.count_copy(decision, ret);
+            if !running.is_outermost() && known.has(Known::RECORDED) {
+                running = Running::new(running.depth(), false, self.begin_record_late(running.depth()));
+            }
+        } else {
+            self.count(ret);
+            if let InnerCopy::Made(inner) = inner {
+                let path = inner.traffic(copy.bytes).map(|traffic| traffic.path);
+                // SAFETY: the block is this thread's own; the reference ends with the statement.
+                unsafe { &mut *thread::current() }.set_path(path);
+            }
+        }
+        self.end(running);
+        let path = self.path(running, decision, ret);
+        self.record(running, values, ret, decision, path);
+        if running.is_outermost() && VALIDATE.is_on() {
+            self.look_at(route, values, ret, path);
+        }
+    }
+
+    /// Has the next copy like this be familiar: one that has succeeded, and of which nothing was to be said.
+    #[inline(never)]
+    pub(crate) fn keep_familiar(self, running: Running, values: &[Value]) {
+        let Some(copy) = Copy::new(self.function(), values) else { return };
+        let is_outermost = running.is_outermost();
+        let is_enough = |known: Known| !is_outermost || known.has(Known::CLEAN);
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        let number = changes::now();
+        let is_known = familiar::find(thread.shard, &copy, number).is_some_and(is_enough);
+        if is_known || !thread.attempts.is_one_due() {
+            return;
+        }
+        let of = (thread.shard, thread.tag());
+        let is_kept = self.habits(values).is_some_and(|habits| {
+            let all = (&RealDriver, &ACCESS, &VALIDATE);
+            familiar::keep(all, number, of, (self.function(), values), is_outermost, habits)
+        });
+        thread.attempts.went(is_kept);
+    }
+
+    /// What is done with copies like this besides; none if that takes the ordinary way.
+    fn habits(self, values: &[Value]) -> Option<Habits> {
+        let records = records_only();
+        // Where reading the clock takes a call, that is most of what a record costs.
+        if records && trace::file()?.now_at_once().is_none() {
+            return None;
+        }
+        let timing = match self.is_of_driver() && records {
+            true => timing::of(self.function(), values),
+            false => GpuTiming::Off,
+        };
+        (timing != GpuTiming::All).then_some(Habits { records, samples: timing == GpuTiming::Sample })
+    }
+}
+
+/// Whether a copy that the program makes is one of many from its place, which was looked at, and nothing is left over from the
+/// call before.
+#[inline(always)]
+fn is_unremarkable(thread: &Thread, known: Known, site: usize) -> bool {
+    let is_looked_at = known.has(Known::LOOKED_AT);
+    known.has(Known::CLEAN) && (!is_looked_at || (thread.owes_nothing() && thread.run.is_plain(site)))
+}
+
+/// Enters the gate, if it is open and nothing has changed since the number was this.
+#[inline(always)]
+fn enter(thread: &mut Thread, number: u64) -> bool {
+    let Some(place) = ACCESS.gate().own(thread.shard).filter(|_| !thread.inside) else { return false };
+    place.enter();
+    // From here on a change that is not seen is one that waits for us.
+    if changes::now() != number {
+        place.leave();
+        return false;
+    }
+    compiler_fence(SeqCst);
+    thread.inside = true;
+    true
+}
+
+/// Leaves the gate.
+#[inline(always)]
+fn leave(thread: &mut Thread) {
+    thread.inside = false;
+    compiler_fence(SeqCst);
+    if let Some(place) = ACCESS.gate().own(thread.shard) {
+        place.leave();
+    }
+}
+
+/// Completes the record of a familiar copy. What is known of it is known by the driver's, if there is one.
+#[inline(always)]
+fn complete(thread: &mut Thread, record: Begun, copy: &Copy, known: Known) {
+    /// Off the way of most calls.
+    #[cold]
+    #[inline(never)]
+    fn calibrate(thread: &mut Thread, now: u64) {
+        if let Some(trace) = trace::file() {
+            trace.calibrate_if_due(now);
+            thread.calibration_due = trace.calibration_due();
+        }
+    }
+    let end = trace::time_stamp();
+    record.copies(copy.src, copy.dst, copy.bytes, copy.stream);
+    let [src, dst] = known.devices();
+    record.between(Some(src), Some(dst));
+    record.takes(known.path());
+    record.done(end, Code::SUCCESS.0, Capture::None);
+    if known.has(Known::SAMPLED) {
+        timing::goes_by(thread, record.took(), copy.bytes);
+    }
+    if end >= thread.calibration_due {
+        calibrate(thread, end);
+    }
+}

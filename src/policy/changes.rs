@@ -1,0 +1,62 @@
+//! One number for all that decisions about copies rest on: it is another as soon as anything of that has changed.
+//!
+//! What was found out while the number was n holds as long as it is n. So whoever kept it compares one word, in place of
+//! asking all those who know: whose memory, which way, whether a stream lives, whether anything is captured, what is recorded.
+//!
+//! Whoever changes something counts here afterwards. In children of the process the number is 0, where the system can do that,
+//! and stays so: nothing of the parent's holds there.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+
+use crate::os;
+
+/// In pages of its own, which a child does not get.
+static NUMBER: os::Page = os::Page::new();
+
+fn number() -> &'static AtomicU64 {
+    NUMBER.word()
+}
+
+/// What the number is. 0 means that nothing may be kept: calls are only forwarded, or not even that has been decided.
+#[inline(always)]
+pub(crate) fn now() -> u64 {
+    NUMBER.word().load(Relaxed)
+}
+
+/// Notes that something has changed.
+pub(crate) fn happened() {
+    let _ = number().fetch_update(AcqRel, Acquire, |number| (number != 0).then(|| number + 1));
+}
+
+/// From now on things may be kept, but not in children.
+pub(crate) fn begin() {
+    NUMBER.is_not_inherited();
+    let _ = number().compare_exchange(0, 1, SeqCst, SeqCst);
+}
+
+/// Nothing may be kept any more.
+pub(crate) fn stop() {
+    number().store(0, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The only one that begins and stops: other tests change what they like, and see no number.
+    #[test]
+    fn now_is_another_after_each_change_and_nothing_once_stopped() {
+        assert_eq!(now(), 0);
+        happened();
+        assert_eq!(now(), 0, "nothing has begun");
+        begin();
+        let before = now();
+        assert_ne!(before, 0);
+        happened();
+        assert!(now() > before);
+        stop();
+        happened();
+        assert_eq!(now(), 0);
+    }
+}

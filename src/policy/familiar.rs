@@ -1,0 +1,480 @@
+//! Copies about which nothing has to be found out any more.
+//!
+//! A program copies again and again between the same allocations, on the same streams. What is known of such a copy, and that
+//! nothing is to be said of it, is kept in one line of the processor's cache, with the [number](super::changes) that tells whether it
+//! still holds. A copy that finds its line asks nobody else.
+//!
+//! Each thread has lines of its own, so that writing them needs no lock. A signal handler may copy while its thread is
+//! writing one; it finds that the line is being written.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::access::Access;
+use super::path::Path;
+use super::validate::{Caller, Linear, Validate};
+use super::{Driver, Ends, Traffic, capture};
+use crate::api::abi::Value;
+use crate::api::{Function, Layer};
+use crate::record::counters;
+
+/// Where a copy's line may be, and how many such sets a thread has, a power of two: some allocations of each pair and stream.
+const WAYS: usize = 4;
+const SETS: usize = 16;
+/// How much of an allocation is known at once: what lies between two multiples of 2 to the power of this.
+const WINDOW_BITS: u32 = 31;
+/// In place of the number, while a line is being written. No number gets that far.
+const BEING_WRITTEN: u64 = u64::MAX;
+
+/// A linear copy on a stream, as the program asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    /// Which function is called.
+    function: Function,
+    /// The source's address.
+    pub(crate) src: u64,
+    /// The destination's address.
+    pub(crate) dst: u64,
+    /// Ordinal or context of the source, then of the destination.
+    at: [u64; 2],
+    /// How many bytes are copied.
+    pub(crate) bytes: u64,
+    /// The stream's handle.
+    pub(crate) stream: u64,
+}
+
+impl Copy {
+    /// None for what is not kept: copies that wait for the device, so that it does not matter what they cost besides, boxes,
+    /// and copies of nothing.
+    #[inline(always)]
+    pub(crate) fn new(function: Function, values: &[Value]) -> Option<Self> {
+        let &[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), Value::Stream(stream)] =
+            values
+        else {
+            return None;
+        };
+        let at = [place(src_at)?, place(dst_at)?];
+        (bytes != 0).then_some(Self { function, src: src as u64, dst: dst as u64, at, bytes, stream: stream as u64 })
+    }
+
+    fn ends(&self) -> Ends {
+        Ends { src: self.src, dst: self.dst, bytes: self.bytes }
+    }
+}
+
+#[inline(always)]
+fn place(at: Value) -> Option<u64> {
+    match at {
+        Value::Ordinal(ordinal) => Some(u64::from(ordinal.cast_unsigned())),
+        Value::Address(context) => Some(context as u64),
+        _ => None,
+    }
+}
+
+/// What is known of a copy, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known(u64);
+
+impl Known {
+    /// There is nothing to say of it, nor to do before it, if the program itself makes it.
+    pub(crate) const CLEAN: u64 = 1 << 8;
+    /// Only as long as it belongs to a run of which that is known: copies are being looked at.
+    pub(crate) const LOOKED_AT: u64 = 1 << 9;
+    /// Calls are being recorded.
+    pub(crate) const RECORDED: u64 = 1 << 10;
+    /// Of some copies like this it is measured how long the GPU takes.
+    pub(crate) const SAMPLED: u64 = 1 << 11;
+
+    #[inline(always)]
+    pub(crate) const fn has(self, what: u64) -> bool {
+        self.0 & what == what
+    }
+
+    /// It goes through the host.
+    pub(crate) const STAGED: u64 = 1 << 12;
+
+    /// The devices of source and destination.
+    #[inline(always)]
+    pub(crate) const fn devices(self) -> [u8; 2] {
+        let [_, _, _, src, dst, ..] = self.0.to_le_bytes();
+        [src, dst]
+    }
+
+    /// The number of its way; of copies of the driver.
+    #[inline(always)]
+    pub(crate) const fn path(self) -> u8 {
+        let [_, _, path, ..] = self.0.to_le_bytes();
+        path
+    }
+
+    /// From where to where so many bytes go and which way, if that is known: of copies of the driver.
+    pub(crate) fn traffic(self, bytes: u64) -> Option<Traffic> {
+        let ([src, dst], path) = (self.devices(), Path::numbered(self.path().into())?);
+        Some(Traffic { src, dst, path, bytes })
+    }
+
+    /// The function that was called.
+    #[inline(always)]
+    pub(crate) const fn function(self) -> u8 {
+        self.0 as u8
+    }
+}
+
+/// See the module.
+#[repr(align(64))]
+struct Line {
+    /// What the number of changes was.
+    number: AtomicU64,
+    /// Where the allocations begin that the copy goes from and to, as far as they are in a window, and how many bytes they have
+    /// in it: the source's in the low half.
+    src: AtomicU64,
+    dst: AtomicU64,
+    bytes: AtomicU64,
+    src_at: AtomicU64,
+    dst_at: AtomicU64,
+    stream: AtomicU64,
+    known: AtomicU64,
+}
+
+impl Line {
+    const fn empty() -> Self {
+        Self {
+            number: AtomicU64::new(0),
+            src: AtomicU64::new(0),
+            dst: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            src_at: AtomicU64::new(0),
+            dst_at: AtomicU64::new(0),
+            stream: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+        }
+    }
+
+    /// What is known of a copy while the number of changes is this.
+    #[inline(always)]
+    fn get(&self, copy: &Copy, number: u64) -> Option<Known> {
+        let known = Known(self.known.load(Relaxed));
+        let bytes = self.bytes.load(Relaxed);
+        let is_it = self.number.load(Relaxed) == number
+            && known.function() == copy.function as u8
+            && self.src_at.load(Relaxed) == copy.at[0]
+            && self.dst_at.load(Relaxed) == copy.at[1]
+            && self.stream.load(Relaxed) == copy.stream
+            && copy.src.wrapping_sub(self.src.load(Relaxed)) < bytes & u64::from(u32::MAX)
+            && copy.dst.wrapping_sub(self.dst.load(Relaxed)) < bytes >> 32;
+        is_it.then_some(known)
+    }
+
+    fn set(&self, copy: &Copy, number: u64, known: Known, [src, dst]: [Range<u64>; 2]) {
+        let window = |address: u64, Range { start, end }: Range<u64>| {
+            let begins = address >> WINDOW_BITS << WINDOW_BITS;
+            let start = start.max(begins);
+            (start, end.min(begins.saturating_add(1 << WINDOW_BITS)).saturating_sub(start))
+        };
+        let ((src, src_bytes), (dst, dst_bytes)) = (window(copy.src, src), window(copy.dst, dst));
+        self.number.store(BEING_WRITTEN, Relaxed);
+        self.src.store(src, Release);
+        self.dst.store(dst, Release);
+        self.bytes.store(src_bytes | dst_bytes << 32, Release);
+        self.src_at.store(copy.at[0], Release);
+        self.dst_at.store(copy.at[1], Release);
+        self.stream.store(copy.stream, Release);
+        self.known.store(known.0, Release);
+        self.number.store(number, Release);
+    }
+}
+
+static SETS_OF: [[[Line; WAYS]; SETS]; counters::OWN as usize] =
+    [const { [const { [const { Line::empty() }; WAYS] }; SETS] }; counters::OWN as usize];
+
+/// Where a thread's lines for a copy are. None for threads that share a shard: they have no lines.
+#[inline(always)]
+fn set(shard: u8, copy: &Copy) -> Option<&'static [Line; WAYS]> {
+    /// Spreads neighbours (Fibonacci hashing).
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let [src_at, dst_at] = copy.at;
+    let mixed = src_at.wrapping_mul(5).wrapping_add(dst_at).wrapping_add(copy.stream) ^ copy.function as u64;
+    let spread = mixed.wrapping_mul(SPREAD) >> (64 - SETS.trailing_zeros());
+    SETS_OF.get(usize::from(shard).wrapping_sub(1))?.get(spread as usize)
+}
+
+/// What is known of a copy that the thread with this shard makes, while the number of changes is this.
+#[inline(always)]
+pub(crate) fn find(shard: u8, copy: &Copy, number: u64) -> Option<Known> {
+    set(shard, copy)?.iter().find_map(|line| line.get(copy, number))
+}
+
+/// What the shim does besides deciding, as far as it is kept with what is known of copies.
+#[derive(Clone, Copy)]
+pub(crate) struct Habits {
+    /// Whether calls are being recorded.
+    pub(crate) records: bool,
+    /// Whether of some copies of this function and stream it is measured how long the GPU takes.
+    pub(crate) samples: bool,
+}
+
+/// Keeps what is known of a copy that has succeeded, for the next that is like it: of one that the program makes itself
+/// (`is_outermost`), or of one of the driver inside one of the runtime. The driver is not asked, and nothing is waited for.
+///
+/// `number` is that of changes, read before anything that this rests on; `shard` and `tag` are those of the thread. Answers whether there was room for it; where there is none, it takes
+/// the place of another, of which what is known still holds.
+#[cold]
+pub(crate) fn keep(
+    (driver, access, validate): (&impl Driver, &Access, &Validate),
+    number: u64,
+    (shard, tag): (u8, u8),
+    (function, values): (Function, &[Value]),
+    is_outermost: bool,
+    habits: Habits,
+) -> bool {
+    // What begins to change from here on raises the number. While the gate is shut, nobody passes it unseen.
+    if number == 0 || capture::may_be_under_way() || !access.gate().is_open() || validate.is_strict() {
+        return false;
+    }
+    let Some(copy) = Copy::new(function, values) else { return false };
+    let is_looked_at = validate.is_on();
+    let known = access.known(copy.src).zip(access.known(copy.dst));
+    // Whether ends overlap that are on one device, is looked at each time.
+    let is_clean = || {
+        let by = Caller { thread: tag, is_looked_at: false };
+        known.as_ref().is_some_and(|((src, _), (dst, _))| src.device != dst.device)
+            && Linear::new(values).is_some_and(|linear| validate.is_clean(driver, access, &linear, by))
+    };
+    if is_outermost && is_looked_at && !is_clean() {
+        return false;
+    }
+    let is_of_driver = function.layer() == Layer::Driver;
+    let (path, devices, ranges) = match (is_of_driver.then(|| access.settled(&copy.ends())), known) {
+        // What is not counted by pair is not familiar either.
+        (Some(Some(Traffic { path, src, dst, .. })), Some(((_, from), (_, to))))
+            if matches!(path, Path::Direct | Path::SameDevice | Path::Staged(_)) =>
+        {
+            (Some(path), [src, dst], [from, to])
+        }
+        (Some(_), _) => return false,
+        (None, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),
+        // By the program's account, and wherever it is: if nobody looks, a call of the runtime is only passed on.
+        (None, None) if !is_looked_at => (None, copy.at.map(|at| at as u8), [0..u64::MAX, 0..u64::MAX]),
+        (None, None) => return false,
+    };
+    let [src_device, dst_device] = devices;
+    if usize::from(src_device.max(dst_device)) >= counters::DEVICES {
+        return false;
+    }
+    let flags = [
+        (matches!(path, Some(Path::Staged(_))), Known::STAGED),
+        (is_outermost, Known::CLEAN),
+        (is_looked_at, Known::LOOKED_AT),
+        (habits.records, Known::RECORDED),
+        (habits.samples, Known::SAMPLED),
+    ];
+    let path = path.map_or(0, |path| path.number() as u8);
+    let word = u64::from_le_bytes([function as u8, 0, path, src_device, dst_device, 0, 0, 0]);
+    let known = flags.into_iter().filter(|&(is, _)| is).fold(word, |word, (_, flag)| word | flag);
+    let Some(set) = set(shard, &copy) else { return false };
+    // One may be being written by what this has interrupted, or what a handler has left.
+    let holds = |line: &&Line| line.number.load(Relaxed) == number;
+    let is_stale = |line: &&Line| !holds(line) && line.number.load(Relaxed) != BEING_WRITTEN;
+    let own = set.iter().find(|line| line.get(&copy, number).is_some());
+    let free = own.or_else(|| set.iter().find(is_stale));
+    let chance = ((copy.src ^ copy.dst) >> 12) as usize % WAYS;
+    if let Some(line) = free.or_else(|| set.get(chance).filter(holds)) {
+        line.set(&copy, number, Known(known), ranges);
+    }
+    free.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::policy::access::Circumstances;
+    use crate::policy::access::fake::{Fake, context, memory_of};
+    use crate::policy::validate::Fact;
+
+    const RUNTIME: Function = Function::cudaMemcpyPeerAsync;
+    const DRIVER: Function = Function::cuMemcpyPeerAsync;
+    const STREAM: usize = 0x5000;
+    const NUMBER: u64 = 7;
+    const PLAIN: Habits = Habits { records: false, samples: false };
+
+    /// All that is known of a pair whose peer access is enabled.
+    struct Process {
+        driver: Fake,
+        access: Box<Access>,
+        validate: Box<Validate>,
+        /// Tests run at the same time.
+        shard: u8,
+    }
+
+    impl Process {
+        fn new(shard: u8) -> Self {
+            let (driver, access, validate) = (Fake::new(), Box::new(Access::new()), Box::new(Validate::new()));
+            access.configure(&Config::default());
+            validate.configure(crate::config::Validate::Warn);
+            let ends = Ends { src: memory_of(0), dst: memory_of(1), bytes: 2 << 20 };
+            (0..20).for_each(|_| _ = access.consider(&driver, &ends, Circumstances::default()));
+            assert_eq!(access.settled(&ends).map(|traffic| traffic.path), Some(Path::Direct));
+            for device in [0, 1] {
+                validate.facts().contexts.set(context(device), Fact::on(device as u8));
+            }
+            validate.facts().streams.set(STREAM, Fact::on(0));
+            Self { driver, access, validate, shard }
+        }
+
+        fn keep(&self, number: u64, function: Function, values: &[Value], is_outermost: bool, habits: Habits) -> bool {
+            let all = (&self.driver, &*self.access, &*self.validate);
+            keep(all, number, (self.shard, 1), (function, values), is_outermost, habits)
+        }
+
+        /// Whether a copy by the program is familiar once it was to be kept.
+        fn is_kept(&self, number: u64, function: Function, values: &[Value]) -> bool {
+            self.keep(number, function, values, true, PLAIN) && self.find(number, function, values).is_some()
+        }
+
+        fn find(&self, number: u64, function: Function, values: &[Value]) -> Option<Known> {
+            find(self.shard, &Copy::new(function, values)?, number)
+        }
+    }
+
+    fn copy(function: Function, offset: u64) -> [Value; 6] {
+        let at = |device: usize| match function.layer() {
+            Layer::Driver => Value::Address(context(device)),
+            _ => Value::Ordinal(device as i32),
+        };
+        let pointer = |device: usize| Value::Address((memory_of(device) + offset) as usize);
+        [pointer(1), at(1), pointer(0), at(0), Value::UInt(4096), Value::Stream(STREAM)]
+    }
+
+    fn with(function: Function, index: usize, value: Value) -> [Value; 6] {
+        let mut values = copy(function, 0);
+        values[index] = value;
+        values
+    }
+
+    #[test]
+    fn find_what_was_kept_until_something_changes_and_nothing_else() {
+        let process = Process::new(1);
+        for function in [RUNTIME, DRIVER] {
+            assert_eq!(process.find(NUMBER, function, &copy(function, 0)), None);
+            assert!(process.is_kept(NUMBER, function, &copy(function, 0)));
+            assert!(process.find(NUMBER, function, &copy(function, (1 << 24) - 1)).is_some(), "the same allocations");
+            assert_eq!(process.find(NUMBER, function, &copy(function, 1 << 24)), None);
+            assert_eq!(process.find(NUMBER + 1, function, &copy(function, 0)), None);
+            for (index, value) in [
+                (0, Value::Address(memory_of(2) as usize)),
+                (1, if function == DRIVER { Value::Address(context(2)) } else { Value::Ordinal(2) }),
+                (2, Value::Address(memory_of(0) as usize - 1)),
+                (3, if function == DRIVER { Value::Address(context(2)) } else { Value::Ordinal(-1) }),
+                (4, Value::UInt(0)),
+                (5, Value::Stream(STREAM + 8)),
+            ] {
+                assert_eq!(process.find(NUMBER, function, &with(function, index, value)), None, "{index}");
+            }
+        }
+        assert_eq!(process.find(NUMBER, Function::cuMemcpyPeerAsync_ptsz, &copy(DRIVER, 0)), None);
+        assert_eq!(find(2, &Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap(), NUMBER), None, "another thread's");
+        assert_eq!(find(counters::OWN + 1, &Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap(), NUMBER), None);
+        assert!(Copy::new(Function::cuMemcpyPeer, &copy(DRIVER, 0)[..5]).is_none(), "it waits");
+    }
+
+    #[test]
+    fn find_says_what_was_known() {
+        let process = Process::new(3);
+        let habits = Habits { records: true, samples: true };
+        assert!(process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), false, habits));
+        let known = process.find(NUMBER, DRIVER, &copy(DRIVER, 0)).unwrap();
+        assert!(known.has(Known::RECORDED) && known.has(Known::SAMPLED) && known.has(Known::LOOKED_AT));
+        assert!(!known.has(Known::CLEAN) && !known.has(Known::STAGED), "inside a call of the runtime");
+        let traffic = Traffic { src: 0, dst: 1, path: Path::Direct, bytes: 5 };
+        assert_eq!((known.traffic(5), known.devices(), known.function()), (Some(traffic), [0, 1], DRIVER as u8));
+        assert!(process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN), "in its own place");
+        let known = process.find(NUMBER, DRIVER, &copy(DRIVER, 0)).unwrap();
+        assert!(known.has(Known::CLEAN) && !known.has(Known::RECORDED));
+        process.keep(NUMBER, RUNTIME, &copy(RUNTIME, 0), true, PLAIN);
+        let known = process.find(NUMBER, RUNTIME, &copy(RUNTIME, 0)).unwrap();
+        assert_eq!((known.traffic(5), known.devices()), (None, [0, 1]), "the driver decides");
+    }
+
+    #[test]
+    fn keep_only_what_holds() {
+        let process = Process::new(4);
+        assert!(!process.is_kept(0, DRIVER, &copy(DRIVER, 0)), "nothing may be kept");
+        assert!(!process.is_kept(NUMBER, RUNTIME, &with(RUNTIME, 1, Value::Ordinal(2))), "an ordinal that is wrong");
+        assert!(!process.is_kept(NUMBER, DRIVER, &with(DRIVER, 3, Value::Address(context(1)))), "a context");
+        assert!(!process.is_kept(NUMBER, DRIVER, &with(DRIVER, 5, Value::Stream(0x7000))), "an unknown stream");
+        assert!(!process.is_kept(NUMBER, DRIVER, &with(DRIVER, 0, Value::Address(memory_of(2) as usize))));
+        let inside = with(RUNTIME, 0, Value::Address(memory_of(0) as usize + 8192));
+        let [dst, _, src, from, bytes, stream] = inside;
+        assert!(!process.is_kept(NUMBER, RUNTIME, &[dst, from, src, from, bytes, stream]), "may overlap");
+        process.validate.facts().stream_is_gone(STREAM);
+        assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "a stream that was destroyed");
+        process.validate.facts().streams.set(STREAM, Fact::on(0));
+        process.validate.configure(crate::config::Validate::Strict);
+        assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "each is looked at before");
+        process.validate.configure(crate::config::Validate::Warn);
+        process.access.memory_has_changed();
+        assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "memory that is not known");
+        [0, 1].iter().for_each(|&device| process.access.learn(&process.driver, memory_of(device)));
+        assert!(process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)));
+    }
+
+    #[test]
+    fn keep_nothing_while_the_gate_is_shut() {
+        use std::time::{Duration, Instant};
+        let process = Process::new(5);
+        let shut = process.access.gate().shut(Instant::now() + Duration::from_secs(10)).unwrap();
+        assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "it would pass");
+        drop(shut);
+        assert!(process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)));
+    }
+
+    #[test]
+    fn keep_runtime_copies_that_nobody_looks_at_are_passed_on_wherever_they_go() {
+        let process = Process::new(6);
+        process.validate.configure(crate::config::Validate::Off);
+        let unknown = with(RUNTIME, 0, Value::Address(0x7777_0000));
+        assert!(process.is_kept(NUMBER, RUNTIME, &unknown));
+        assert!(!process.is_kept(NUMBER, DRIVER, &with(DRIVER, 0, Value::Address(0x7777_0000))), "its way matters");
+        let [dst, _, src, from, bytes, stream] = unknown;
+        assert!(!process.is_kept(NUMBER, RUNTIME, &[dst, Value::Ordinal(-1), src, from, bytes, stream]), "no device");
+    }
+
+    #[test]
+    fn keep_without_room_another_makes_room() {
+        let process = Process::new(7);
+        process.validate.configure(crate::config::Validate::Off);
+        // One set: the same ordinals and stream, in different windows.
+        let value = |number: u64| with(RUNTIME, 0, Value::Address((0x10_0000_0000 + (number << 32)) as usize));
+        let kept: Vec<bool> = (0..6).map(|number| process.keep(NUMBER, RUNTIME, &value(number), true, PLAIN)).collect();
+        assert_eq!(kept, [true, true, true, true, false, false]);
+        assert!(process.find(NUMBER, RUNTIME, &value(5)).is_some());
+        let found = (0..6).filter(|&number| process.find(NUMBER, RUNTIME, &value(number)).is_some()).count();
+        assert!((3..=4).contains(&found), "{found}");
+        assert!(process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN), "what no longer holds makes room first");
+        // What a handler finds that interrupts the writing of a line, or another such handler has left.
+        let lines = set(process.shard, &Copy::new(RUNTIME, &value(0)).unwrap()).unwrap();
+        lines.iter().for_each(|line| line.number.store(BEING_WRITTEN, Relaxed));
+        assert!(!process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN));
+        assert!(lines.iter().all(|line| line.number.load(Relaxed) == BEING_WRITTEN));
+    }
+
+    #[test]
+    fn set_only_what_lies_in_the_window_of_the_address_is_known() {
+        let process = Process::new(8);
+        let line = Line::empty();
+        let large = 0x20_0000_1000..0x23_0000_0000;
+        let at = |address: u64| {
+            let values = with(RUNTIME, 2, Value::Address(address as usize));
+            Copy::new(RUNTIME, &values).unwrap()
+        };
+        line.set(&at(0x21_8000_0000), NUMBER, Known(u64::from(RUNTIME as u8)), [large, 0..u64::MAX]);
+        for (address, expected) in
+            [(0x21_8000_0000, true), (0x21_ffff_ffff, true), (0x22_0000_0000, false), (0x21_7fff_ffff, false)]
+        {
+            assert_eq!(line.get(&at(address), NUMBER).is_some(), expected, "{address:#x}");
+        }
+        assert!(process.find(NUMBER, RUNTIME, &copy(RUNTIME, 0)).is_none());
+    }
+}
