@@ -1,10 +1,10 @@
 //! Looking at calls for what is wrong with them: what is done before, and what is said after.
 
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, take};
 use std::ptr;
 use std::time::Instant;
 
-use super::guard::{Call, Decision, Route, Running, Showing, hands_out_hooks, is_in_a_child, records, unseen};
+use super::guard::{Call, Decision, Route, Running, Showing, hands_out_hooks, is_in_a_child, unseen};
 use super::read;
 use super::thread;
 use super::timing;
@@ -43,11 +43,10 @@ impl Call {
         let thread = unsafe { &mut *thread::current() };
         if !thread.is_outermost(self.stack()) {
             let is_forced = self.function().layer() == Layer::Driver && thread.forced != 0;
-            return is_forced.then(|| Due::Answer(Code(std::mem::take(&mut thread.forced))));
+            return is_forced.then(|| Due::Answer(Code(take(&mut thread.forced))));
         }
         // A call of the runtime that was to fail may have been left by longjmp.
         thread.forced = 0;
-        thread.breaks = 0;
         let is_looked_at = VALIDATE.is_strict() || self.may_crash(values);
         if is_looked_at { self.look_before(values, room) } else { None }
     }
@@ -118,8 +117,33 @@ impl Call {
         if running.is_recorded() {
             self.record(running, values, ret, Decision::REFUSED, None);
         }
+        self.note_refused(running);
         if running.is_shown() {
             self.show(running, Showing { since, looked_at: None }, values, ret, Decision::REFUSED, None);
+        }
+    }
+
+    /// Says what is found before a call is made, which is refused if there is a code. The last record is of another call.
+    pub(super) fn say_before(self, finding: &Finding, code: Option<Code>) {
+        {
+            // SAFETY: the block is this thread's own; the reference ends with this block.
+            let thread = unsafe { &mut *thread::current() };
+            thread.last = None;
+            thread.refused_for = if code.is_some() { finding.rule as u8 + 1 } else { 0 };
+        }
+        self.say(finding, code);
+    }
+
+    /// Notes at the record of a call that was refused by which rule.
+    pub(super) fn note_refused(self, running: Running) {
+        // A call of the driver inside it is refused for the same.
+        if !running.is_outermost() {
+            return;
+        }
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        let rule = take(&mut unsafe { &mut *thread::current() }.refused_for);
+        if let (Some(record), Some(rule)) = (running.begun(), rule.checked_sub(1)) {
+            record.breaks(rule);
         }
     }
 
@@ -134,7 +158,8 @@ impl Call {
         let (by, left) = {
             // SAFETY: the block is this thread's own; the reference ends with this block.
             let thread = unsafe { &mut *thread::current() };
-            (Caller { thread: thread.tag(), is_looked_at: thread.run.is_looked_at(site) }, thread.left)
+            let is_looked_at = std::mem::take(&mut thread.is_look_due) || thread.run.is_looked_at(site);
+            (Caller { thread: thread.tag(), is_looked_at }, thread.left)
         };
         // Only calls of the runtime can speak of what was left.
         let left = if self.function().layer() == Layer::Runtime { left } else { 0 };
@@ -210,28 +235,14 @@ impl Call {
         Seen { function: self.function(), values, parameters, ret, path: None, thread: tag() }
     }
 
-    /// Says a finding of a call that has returned.
+    /// Says a finding in full once a place and rule; then only counts, with a word now and then.
     pub(super) fn say(self, finding: &Finding, ret: Option<Code>) {
+        let site = self.return_address();
+        let times = VALIDATE.count(site as usize, finding.rule);
         // SAFETY: the block is this thread's own; the reference ends with the statement.
         if let Some(record) = unsafe { &*thread::current() }.last {
             record.breaks(finding.rule as u8);
         }
-        self.say_once(finding, ret);
-    }
-
-    /// Says one of a call that is about to be made, and has no record yet.
-    fn say_before(self, finding: &Finding, ret: Option<Code>) {
-        if records() {
-            // SAFETY: the block is this thread's own; no other reference to it lives.
-            unsafe { &mut *thread::current() }.breaks = (finding.rule as u8).saturating_add(1);
-        }
-        self.say_once(finding, ret);
-    }
-
-    /// Says a finding in full once a place and rule; then only counts, with a word now and then.
-    fn say_once(self, finding: &Finding, ret: Option<Code>) {
-        let site = self.return_address();
-        let times = VALIDATE.count(site as usize, finding.rule);
         record::finding::keep(self.function(), finding, ret);
         self.note_said(finding.rule);
         record::log::finding(self.function(), finding, ret, times, || read::call_site(site));

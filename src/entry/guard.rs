@@ -100,11 +100,6 @@ pub(super) fn records_only() -> bool {
     mode() == Mode::Record
 }
 
-/// Whether calls are recorded.
-pub(super) fn records() -> bool {
-    matches!(mode(), Mode::Record | Mode::RecordAndShow)
-}
-
 /// What the shim does with calls by now.
 pub(super) fn activity() -> Activity {
     let process = PROCESS.load(Relaxed);
@@ -516,6 +511,7 @@ impl Call {
     #[inline(always)]
     pub(super) fn real_at_once(self, Route(slot): Route) -> Option<*mut c_void> {
         /// By call site, where the caller's own library decided.
+        #[cold]
         #[inline(never)]
         fn routed(call: Call, slot: &Slot) -> Option<*mut c_void> {
             route(slot, call.return_address())
@@ -955,10 +951,7 @@ impl Call {
     #[inline(never)]
     fn begin_seen(self, depth: usize, mode: Mode) -> Running {
         let address = self.return_address() as usize;
-        // SAFETY: the block is this thread's own; the reference ends with the statement.
-        let breaks = unsafe { &*thread::current() }.breaks;
         if mode == Mode::Record
-            && breaks == 0
             && let Some(trace) = trace::file()
             && !trace.is_in_a_child()
             // SAFETY: the block is this thread's own; the reference ends with the statement.
@@ -980,11 +973,6 @@ impl Call {
         let is_shown = matches!(mode, Mode::Show | Mode::RecordAndShow);
         let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
         let record = trace::file().filter(|_| records).and_then(|trace| self.begin_record_rarely(trace, depth));
-        // SAFETY: the block is this thread's own; the reference ends with the statement.
-        let breaks = std::mem::take(&mut unsafe { &mut *thread::current() }.breaks);
-        if let (Some(record), Some(rule)) = (record, breaks.checked_sub(1)) {
-            record.breaks(rule);
-        }
         Running::new(depth, is_shown, record)
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use p2pshim_trace::{Begun, Segment};
 
 use crate::capi::event::Heard;
-use crate::policy::familiar::Known;
+use crate::policy::familiar::{Finder, Known};
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Fact, Run};
 
@@ -77,8 +77,12 @@ pub(crate) struct Thread {
     pub(crate) left: i32,
     /// The last copies from one place.
     pub(crate) run: Run,
+    /// Whether it is time to look at the copy under way in full.
+    pub(crate) is_look_due: bool,
     /// The copy of the driver inside a familiar one of the runtime.
     pub(crate) inner_copy: InnerCopy,
+    /// How what is known of familiar copies is found.
+    pub(crate) finder: Finder,
     /// Attempts to make copies familiar.
     pub(crate) attempts: Attempts,
     /// The record of the call of the program that is under way, if it is a familiar copy.
@@ -93,12 +97,11 @@ pub(crate) struct Thread {
     pub(crate) timing_debt: i64,
     /// When the trace's clock is to be compared with others next, as far as this thread knows.
     pub(crate) calibration_due: u64,
-    /// Where the last recorded calls came from that no other enclosed, and that one other did, and the numbers of the places.
-    sites: [(usize, u16); 2],
+    /// Where the last recorded calls came from that no other enclosed, each place where its address puts it, and the last that one
+    /// other enclosed; and the numbers of the places.
+    sites: [(usize, u16); SITES + 1],
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last: Option<Begun>,
-    /// The number, plus one, of the rule that the call breaks which is about to be recorded; 0 for none.
-    pub(crate) breaks: u8,
     /// Whether a right to a pool is being taken away by this thread.
     pub(crate) takes: bool,
     /// Whether a capture that this thread is about to begin is counted already.
@@ -107,6 +110,8 @@ pub(crate) struct Thread {
     path: u8,
     /// By which route that runtime was called which `left` is of.
     pub(crate) left_by: u8,
+    /// The rule for which the call under way is refused: its number plus one; 0 for none.
+    pub(crate) refused_for: u8,
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
     /// What who listens is to hear once the outermost call has returned; null for nothing.
@@ -122,6 +127,9 @@ pub(crate) struct Thread {
     /// What the driver answered to the last copy that this thread asked the shim for.
     pub(crate) code: i32,
 }
+
+/// How many of the places are remembered that calls come from which no other encloses; a power of two.
+const SITES: usize = 4;
 
 /// How many rules are told of with a call.
 pub(crate) const SAID: usize = 4;
@@ -235,18 +243,25 @@ impl Thread {
         Path::numbered(u32::from(std::mem::take(&mut self.path)))
     }
 
+    /// Where in `sites` a place is.
+    #[inline(always)]
+    fn at(depth: usize, address: usize) -> usize {
+        // Calls have 5 bytes at least.
+        if depth == 0 { (address ^ address >> 3) % SITES } else { SITES }
+    }
+
     /// The number of the place that a call came from which is recorded, if the last at this depth came from there too.
     #[inline(always)]
     pub(crate) fn known_site(&self, depth: usize, address: usize) -> Option<u16> {
-        let [outermost, inner] = self.sites;
-        let (last, number) = if depth == 0 { outermost } else { inner };
+        let &(last, number) = self.sites.get(Self::at(depth, address))?;
         (last == address).then_some(number)
     }
 
     /// Notes where a recorded call came from.
     pub(crate) fn note_site(&mut self, depth: usize, address: usize, number: u16) {
-        let [outermost, inner] = &mut self.sites;
-        *(if depth == 0 { outermost } else { inner }) = (address, number);
+        if let Some(site) = self.sites.get_mut(Self::at(depth, address)) {
+            *site = (address, number);
+        }
     }
 
     /// Notes that a value could be read which might not have been there.
@@ -294,7 +309,9 @@ mod tests {
             forced: 0,
             left: 0,
             run: Run::NONE,
+            is_look_due: false,
             inner_copy: InnerCopy::None,
+            finder: Finder::default(),
             attempts: Attempts::default(),
             outermost: None,
             segment: Segment::default(),
@@ -302,13 +319,13 @@ mod tests {
             timing_cost: 0,
             timing_debt: 0,
             calibration_due: 0,
-            sites: [(0, 0); 2],
+            sites: [(0, 0); SITES + 1],
             last: None,
-            breaks: 0,
             takes: false,
             begins: false,
             path: 0,
             left_by: 0,
+            refused_for: 0,
             readable: 0..0,
             heard: std::ptr::null_mut(),
             telling: 0,

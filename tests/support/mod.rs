@@ -22,7 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// A file of the repository or of its target folder, which must exist.
 pub(crate) fn path(relative: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(relative);
-    assert!(path.exists(), "{} is missing: run `make test`, which builds what the tests need", path.display());
+    let makes = if relative.contains("dist") { "make test-dist" } else { "make test" };
+    assert!(path.exists(), "{} is missing: run `{makes}`, which builds what the tests need", path.display());
     path
 }
 
@@ -47,6 +48,13 @@ pub(crate) fn capi_functions() -> Vec<String> {
     let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', 't', '}']));
     let name = |line: &str| Some(line.split_once('(')?.0.rsplit([' ', '*']).next()?.to_owned());
     declared.filter_map(name).filter(|name| name.starts_with("p2pshim_")).collect()
+}
+
+/// The path of a browser, or why there is none.
+pub(crate) fn browser() -> Result<String, String> {
+    let output = Command::new(path("tests/get-chromium")).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()) } else { Err(said) }
 }
 
 /// A new path for a file that a test writes.
