@@ -21,8 +21,8 @@
 CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
 
-/* A place in the program has to make more than 16 copies before one is like those before, and 16 make a pair worth enabling. */
-enum { COPIES = 48, SLICE = 4096, BYTES = COPIES * SLICE, MOST_DEVICES = 4 };
+/* After each change 16 copies pass before one is like those before, and 16 make a pair worth enabling. */
+enum { COPIES = 80, SLICE = 4096, BYTES = COPIES * SLICE, MOST_DEVICES = 4 };
 
 enum way { STREAM, DEFAULT, PER_THREAD, DRIVER, DRIVER_PER_THREAD, WAYS };
 static const char *const names[WAYS] = {"cudaMemcpyPeerAsync", "on the default stream", "on cudaStreamPerThread",
