@@ -172,13 +172,15 @@ fn same_both_ways(program: &Program) -> Recorded {
     by_short
 }
 
-fn scenario(name: &str, flavour: &str, env: &[(&str, &str)]) -> Program {
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
+fn scenario(name: &str, flavour: &str, env: Variables) -> Program {
     let program = Program::case(&format!("familiar-{flavour}")).arg(name);
     env.iter().fold(program, |program, (name, value)| program.env(name, *value))
 }
 
 /// Same codes and bytes plain and preloaded; and the short way is taken, and makes no difference.
-fn same_in(name: &str, flavour: &str, env: &[(&str, &str)]) {
+fn same_in(name: &str, flavour: &str, env: Variables) {
     let program = scenario(name, flavour, env);
     let plain = program.plain();
     assert_right(&plain);
@@ -376,7 +378,7 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
 #[test]
 fn programs_of_all_kinds_are_recorded_the_same() {
     let four = [("P2PSIM_DEVICES", "4")];
-    let programs: [(&str, &[&str], &[(&str, &str)]); 12] = [
+    let programs: [(&str, &[&str], Variables); 12] = [
         ("guide_sample-12", &[], &[]),
         ("four_copies_sizes-13", &[], &[]),
         ("per_thread_stream-12", &[], &[]),
