@@ -142,6 +142,11 @@ fn listeners_hear_of_each_call_and_may_call_anything() {
 }
 
 #[test]
+fn listener_added_beside_a_copy_hears_of_the_next() {
+    everywhere("late", &[("P2PSHIM_ACCESS", "app"), ("P2PSHIM_LOG", "off")]);
+}
+
+#[test]
 fn wrapper_for_cpp_has_scopes_exceptions_and_listeners() {
     for has_gpus in [true, false] {
         let folder = scratch("capi");

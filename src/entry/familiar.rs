@@ -10,7 +10,7 @@ use std::sync::atomic::compiler_fence;
 
 use p2pshim_trace::{Begun, Capture};
 
-use super::guard::{Call, Decision, Route, Running, Standing, records_only};
+use super::guard::{Call, Decision, Route, Running, Standing, records_unshown};
 use super::thread::{self, InnerCopy, Thread};
 use super::timing;
 use crate::api::Function;
@@ -173,9 +173,10 @@ impl Call {
         thread.attempts.went(is_kept);
     }
 
-    /// What is done with copies like this besides; none if that takes the ordinary way.
+    /// What is done with copies like this besides; none if that takes the ordinary way. Not what was done with this one: somebody
+    /// may have begun to listen meanwhile.
     fn habits(self, values: &[Value]) -> Option<Habits> {
-        let records = records_only();
+        let records = records_unshown()?;
         // Where reading the clock takes a call, that is most of what a record costs.
         if records && trace::file()?.now_at_once().is_none() {
             return None;
