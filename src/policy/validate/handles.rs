@@ -119,6 +119,13 @@ impl Handles {
         changes::happened();
     }
 
+    /// The same, unless just that is known: then nothing has changed for those who rest on it.
+    pub(crate) fn learn(&self, handle: usize, fact: Fact) {
+        if self.find(handle) != Some(fact) {
+            self.set(handle, fact);
+        }
+    }
+
     /// Forgets a handle.
     pub(crate) fn forget(&self, handle: usize) {
         for place in self.places(handle) {
