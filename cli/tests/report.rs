@@ -529,7 +529,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.0",
+        "newer.p2ptrace: written in version 9.1",
         "cut.p2ptrace: 1 of 2 parts",
         "empty.p2ptrace: shorter than a header",
     ];

@@ -133,7 +133,8 @@ impl Call {
         let (by, left) = {
             // SAFETY: the block is this thread's own; the reference ends with this block.
             let thread = unsafe { &mut *thread::current() };
-            (Caller { thread: thread.tag(), is_looked_at: thread.run.is_looked_at(site) }, thread.left)
+            let is_looked_at = std::mem::take(&mut thread.is_look_due) || thread.run.is_looked_at(site);
+            (Caller { thread: thread.tag(), is_looked_at }, thread.left)
         };
         // Only calls of the runtime can speak of what was left.
         let left = if self.function().layer() == Layer::Runtime { left } else { 0 };

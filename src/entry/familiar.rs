@@ -46,18 +46,19 @@ impl Call {
         let copy = Copy::new(self.function(), values)?;
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        let known = familiar::find(thread.shard, &copy, number)?;
+        let (known, line) = familiar::find(thread.shard, &copy, number)?;
         let real = self.real_at_once(route)?;
         let depth = thread.depth_at_once(self.stack(), self.is_of_driver())?;
         let site = self.return_address() as usize;
         if depth == 0 && !is_unremarkable(thread, known, site) {
+            thread.is_look_due = known.is_look_due();
             return None;
         }
         if self.is_of_driver() && known.has(Known::SAMPLED) && timing::is_due(thread) {
             return None;
         }
         let place = match depth == 0 && known.has(Known::RECORDED) {
-            true => Some(thread.known_site(0, site).filter(|_| thread.segment.has_room())?),
+            true => Some(number_of_site(thread, site).filter(|_| thread.segment.has_room())?),
             false => None,
         };
         if self.is_of_driver() && !enter(thread, number) {
@@ -65,6 +66,7 @@ impl Call {
         }
         thread.enter_at_once(depth, self.stack());
         if depth == 0 {
+            line.count(known);
             thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
             thread.inner = None;
             thread.timing_cost = 0;
@@ -110,7 +112,7 @@ impl Call {
             return true;
         }
         if known.has(Known::LOOKED_AT) {
-            thread.run.add_plain(copy.bytes);
+            thread.run.add_asynchronous(self.return_address() as usize, copy.bytes);
         }
         if let Some(record) = running.begun() {
             if let Some(inner) = inner {
@@ -161,8 +163,12 @@ impl Call {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let number = changes::now();
-        let is_known = familiar::find(thread.shard, &copy, number).is_some_and(is_enough);
-        if is_known || !thread.attempts.is_one_due() {
+        if let Some((known, line)) = familiar::find(thread.shard, &copy, number).filter(|(known, _)| is_enough(*known))
+        {
+            line.count(known);
+            return;
+        }
+        if !thread.attempts.is_one_due() {
             return;
         }
         let of = (thread.shard, thread.tag());
@@ -189,12 +195,26 @@ impl Call {
     }
 }
 
-/// Whether a copy that the program makes is one of many from its place, which was looked at, and nothing is left over from the
-/// call before.
+/// Whether there is nothing to say of a copy that the program makes: it is not to be looked at again, nothing is left over from
+/// the call before, and as one of many it is not worth a word either.
 #[inline(always)]
 fn is_unremarkable(thread: &Thread, known: Known, site: usize) -> bool {
-    let is_looked_at = known.has(Known::LOOKED_AT);
-    known.has(Known::CLEAN) && (!is_looked_at || (thread.owes_nothing() && thread.run.is_plain(site)))
+    let is_plain = || !known.is_look_due() && thread.owes_nothing() && !thread.run.may_become_small(site);
+    known.has(Known::CLEAN) && (!known.has(Known::LOOKED_AT) || is_plain())
+}
+
+/// The number of the place in the code that a copy comes from, if it has one already.
+#[inline(always)]
+fn number_of_site(thread: &mut Thread, site: usize) -> Option<u16> {
+    /// One that the thread's last copies did not come from.
+    #[cold]
+    #[inline(never)]
+    fn find(thread: &mut Thread, site: usize) -> Option<u16> {
+        let number = trace::file()?.known_site(site).filter(|&number| number != 0)?;
+        thread.note_site(0, site, number);
+        Some(number)
+    }
+    thread.known_site(0, site).or_else(|| find(thread, site))
 }
 
 /// Enters the gate, if it is open and nothing has changed since the number was this.

@@ -515,6 +515,7 @@ impl Call {
     #[inline(always)]
     pub(super) fn real_at_once(self, Route(slot): Route) -> Option<*mut c_void> {
         /// By call site, where the caller's own library decided.
+        #[cold]
         #[inline(never)]
         fn routed(call: Call, slot: &Slot) -> Option<*mut c_void> {
             route(slot, call.return_address())

@@ -81,6 +81,7 @@ macro_rules! define_hook {
             // SAFETY: a trampoline of this function made the arrival.
             let (call, route) = unsafe { guard::arrive(Function::$symbol, arrival) };
             let Some(familiar) = call.begin_familiar(route, &[$($argument.value()),*]) else {
+                std::hint::cold_path();
                 // SAFETY: the caller's.
                 return unsafe { ordinary($($argument,)* arrival) };
             };

@@ -77,6 +77,8 @@ pub(crate) struct Thread {
     pub(crate) left: i32,
     /// The last copies from one place.
     pub(crate) run: Run,
+    /// Whether it is time to look at the copy under way in full.
+    pub(crate) is_look_due: bool,
     /// The copy of the driver inside a familiar one of the runtime.
     pub(crate) inner_copy: InnerCopy,
     /// Attempts to make copies familiar.
@@ -93,8 +95,9 @@ pub(crate) struct Thread {
     pub(crate) timing_debt: i64,
     /// When the trace's clock is to be compared with others next, as far as this thread knows.
     pub(crate) calibration_due: u64,
-    /// Where the last recorded calls came from that no other enclosed, and that one other did, and the numbers of the places.
-    sites: [(usize, u16); 2],
+    /// Where the last recorded calls came from that no other enclosed, each place where its address puts it, and the last that one
+    /// other enclosed; and the numbers of the places.
+    sites: [(usize, u16); SITES + 1],
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last: Option<Begun>,
     /// Whether a right to a pool is being taken away by this thread.
@@ -120,6 +123,9 @@ pub(crate) struct Thread {
     /// What the driver answered to the last copy that this thread asked the shim for.
     pub(crate) code: i32,
 }
+
+/// How many of the places are remembered that calls come from which no other encloses; a power of two.
+const SITES: usize = 4;
 
 /// How many rules are told of with a call.
 pub(crate) const SAID: usize = 4;
@@ -233,18 +239,25 @@ impl Thread {
         Path::numbered(u32::from(std::mem::take(&mut self.path)))
     }
 
+    /// Where in `sites` a place is.
+    #[inline(always)]
+    fn at(depth: usize, address: usize) -> usize {
+        // Calls have 5 bytes at least.
+        if depth == 0 { (address ^ address >> 3) % SITES } else { SITES }
+    }
+
     /// The number of the place that a call came from which is recorded, if the last at this depth came from there too.
     #[inline(always)]
     pub(crate) fn known_site(&self, depth: usize, address: usize) -> Option<u16> {
-        let [outermost, inner] = self.sites;
-        let (last, number) = if depth == 0 { outermost } else { inner };
+        let &(last, number) = self.sites.get(Self::at(depth, address))?;
         (last == address).then_some(number)
     }
 
     /// Notes where a recorded call came from.
     pub(crate) fn note_site(&mut self, depth: usize, address: usize, number: u16) {
-        let [outermost, inner] = &mut self.sites;
-        *(if depth == 0 { outermost } else { inner }) = (address, number);
+        if let Some(site) = self.sites.get_mut(Self::at(depth, address)) {
+            *site = (address, number);
+        }
     }
 
     /// Notes that a value could be read which might not have been there.
@@ -292,6 +305,7 @@ mod tests {
             forced: 0,
             left: 0,
             run: Run::NONE,
+            is_look_due: false,
             inner_copy: InnerCopy::None,
             attempts: Attempts::default(),
             outermost: None,
@@ -300,7 +314,7 @@ mod tests {
             timing_cost: 0,
             timing_debt: 0,
             calibration_due: 0,
-            sites: [(0, 0); 2],
+            sites: [(0, 0); SITES + 1],
             last: None,
             takes: false,
             begins: false,

@@ -93,6 +93,17 @@ impl Known {
 
     /// It goes through the host.
     pub(crate) const STAGED: u64 = 1 << 12;
+    /// Above this it is counted how often the line was used; from the end on it begins again.
+    const USES: u32 = 40;
+
+    /// Whether it is time to look at such a copy in full: the first few times, and now and then. What only the driver knows may
+    /// have changed.
+    #[inline(always)]
+    pub(crate) const fn is_look_due(self) -> bool {
+        const FIRST: u64 = 16;
+        let uses = self.0 >> Self::USES;
+        uses < FIRST || uses.is_power_of_two()
+    }
 
     /// The devices of source and destination.
     #[inline(always)]
@@ -123,7 +134,7 @@ impl Known {
 
 /// See the module.
 #[repr(align(64))]
-struct Line {
+pub(crate) struct Line {
     /// What the number of changes was.
     number: AtomicU64,
     /// Where the allocations begin that the copy goes from and to, as far as they are in a window, and how many bytes they have
@@ -166,6 +177,12 @@ impl Line {
         is_it.then_some(known)
     }
 
+    /// Counts a use. `known` is what it has held.
+    #[inline(always)]
+    pub(crate) fn count(&self, known: Known) {
+        self.known.store(known.0.wrapping_add(1 << Known::USES), Relaxed);
+    }
+
     fn set(&self, copy: &Copy, number: u64, known: Known, [src, dst]: [Range<u64>; 2]) {
         let window = |address: u64, Range { start, end }: Range<u64>| {
             let begins = address >> WINDOW_BITS << WINDOW_BITS;
@@ -199,10 +216,10 @@ fn set(shard: u8, copy: &Copy) -> Option<&'static [Line; WAYS]> {
     SETS_OF.get(usize::from(shard).wrapping_sub(1))?.get(spread as usize)
 }
 
-/// What is known of a copy that the thread with this shard makes, while the number of changes is this.
+/// What is known of a copy that the thread with this shard makes, while the number of changes is this; and where it is kept.
 #[inline(always)]
-pub(crate) fn find(shard: u8, copy: &Copy, number: u64) -> Option<Known> {
-    set(shard, copy)?.iter().find_map(|line| line.get(copy, number))
+pub(crate) fn find(shard: u8, copy: &Copy, number: u64) -> Option<(Known, &'static Line)> {
+    set(shard, copy)?.iter().find_map(|line| Some((line.get(copy, number)?, line)))
 }
 
 /// What the shim does besides deciding, as far as it is kept with what is known of copies.
@@ -276,11 +293,14 @@ pub(crate) fn keep(
     // One may be being written by what this has interrupted, or what a handler has left.
     let holds = |line: &&Line| line.number.load(Relaxed) == number;
     let is_stale = |line: &&Line| !holds(line) && line.number.load(Relaxed) != BEING_WRITTEN;
-    let own = set.iter().find(|line| line.get(&copy, number).is_some());
+    let own =
+        set.iter().find(|line| line.get(&copy, line.number.load(Relaxed)).is_some() && (holds(line) || is_stale(line)));
+    // How often it was used counts on.
+    let uses = own.map_or(0, |line| line.known.load(Relaxed) >> Known::USES << Known::USES);
     let free = own.or_else(|| set.iter().find(is_stale));
     let chance = ((copy.src ^ copy.dst) >> 12) as usize % WAYS;
     if let Some(line) = free.or_else(|| set.get(chance).filter(holds)) {
-        line.set(&copy, number, Known(known), ranges);
+        line.set(&copy, number, Known(known | uses), ranges);
     }
     free.is_some()
 }
@@ -334,7 +354,7 @@ mod tests {
         }
 
         fn find(&self, number: u64, function: Function, values: &[Value]) -> Option<Known> {
-            find(self.shard, &Copy::new(function, values)?, number)
+            find(self.shard, &Copy::new(function, values)?, number).map(|(known, _)| known)
         }
     }
 
@@ -374,8 +394,9 @@ mod tests {
             }
         }
         assert_eq!(process.find(NUMBER, Function::cuMemcpyPeerAsync_ptsz, &copy(DRIVER, 0)), None);
-        assert_eq!(find(2, &Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap(), NUMBER), None, "another thread's");
-        assert_eq!(find(counters::OWN + 1, &Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap(), NUMBER), None);
+        let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
+        assert!(find(2, &of_driver, NUMBER).is_none(), "another thread's");
+        assert!(find(counters::OWN + 1, &of_driver, NUMBER).is_none(), "they share");
         assert!(Copy::new(Function::cuMemcpyPeer, &copy(DRIVER, 0)[..5]).is_none(), "it waits");
     }
 
@@ -458,6 +479,27 @@ mod tests {
         lines.iter().for_each(|line| line.number.store(BEING_WRITTEN, Relaxed));
         assert!(!process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN));
         assert!(lines.iter().all(|line| line.number.load(Relaxed) == BEING_WRITTEN));
+    }
+
+    #[test]
+    fn is_look_due_the_first_times_and_now_and_then() {
+        let process = Process::new(9);
+        process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
+        let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
+        let mut use_it = |number: u64| {
+            let (known, line) = find(process.shard, &of_driver, number).unwrap();
+            line.count(known);
+            known.is_look_due()
+        };
+        let due: Vec<usize> = (0..100).filter(|_| use_it(NUMBER)).collect();
+        assert_eq!(due, (0..17).chain([32, 64]).collect::<Vec<_>>());
+        process.keep(NUMBER + 1, DRIVER, &copy(DRIVER, 0), true, PLAIN);
+        let due: Vec<usize> = (100..200).filter(|_| use_it(NUMBER + 1)).collect();
+        assert_eq!(due, [128], "it counts on");
+        let known = Known(u64::MAX >> Known::USES << Known::USES | 0xff_ffff_ffff);
+        let line = Line::empty();
+        line.count(known);
+        assert_eq!(line.known.load(Relaxed), 0xff_ffff_ffff, "nothing else changes when it begins again");
     }
 
     #[test]

@@ -22,7 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// A file of the repository or of its target folder, which must exist.
 pub(crate) fn path(relative: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(relative);
-    assert!(path.exists(), "{} is missing: run `make test`, which builds what the tests need", path.display());
+    let makes = if relative.contains("dist") { "make test-dist" } else { "make test" };
+    assert!(path.exists(), "{} is missing: run `{makes}`, which builds what the tests need", path.display());
     path
 }
 

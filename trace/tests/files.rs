@@ -306,7 +306,7 @@ fn open_of_what_is_no_trace_says_so() {
         bytes
     };
     let newer = open(&changed(8, 2)).unwrap_err().to_string();
-    assert!(newer.contains("version 2.0") && newer.contains("release"), "{newer}");
+    assert!(newer.contains("version 2.1") && newer.contains("release"), "{newer}");
     assert!(matches!(open(&changed(16, 1)), Err(Error::Damaged(_))));
     assert!(matches!(open(&changed(28, 9)), Err(Error::Damaged(_))));
     let minor = open(&changed(10, 3)).unwrap();

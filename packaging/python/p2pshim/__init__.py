@@ -105,6 +105,12 @@ def version() -> str:
     return text.decode()
 
 
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def state() -> State:
     """What the library does in this process, and what it has seen."""
     told: State = _library.ask(State)

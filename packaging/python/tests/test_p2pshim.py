@@ -31,6 +31,8 @@ class Told(unittest.TestCase):
         told = run(str(p2pshim.command_path()), "--version").stdout
         self.assertEqual(told, f"p2pshim {p2pshim.version()}\n")
         self.assertRegex(p2pshim.version(), r"^\d+\.\d+\.\d+$")
+        self.assertEqual(p2pshim.__version__, p2pshim.version())
+        self.assertFalse(hasattr(p2pshim, "__author__"))
 
     def test_apis_are_those_that_the_command_lists(self):
         listed = [line.split()[:3] for line in run(str(p2pshim.command_path()), "apis").stdout.splitlines()]
