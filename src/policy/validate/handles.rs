@@ -182,6 +182,15 @@ mod tests {
     }
 
     #[test]
+    fn learn_what_is_another_takes_the_place_of_what_was_known() {
+        let handles = Handles::new();
+        for fact in [of(1), of(1), of(2), Fact { is_destroyed: true, ..of(2) }] {
+            handles.learn(0x10, fact);
+            assert_eq!(handles.find(0x10), Some(fact));
+        }
+    }
+
+    #[test]
     fn set_handles_that_are_no_addresses_are_left_out() {
         let handles = Handles::new();
         for handle in [0, 1 << 48, usize::MAX] {
