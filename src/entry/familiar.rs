@@ -50,8 +50,9 @@ impl Call {
         let real = self.real_at_once(route)?;
         let depth = thread.depth_at_once(self.stack(), self.is_of_driver())?;
         let site = self.return_address() as usize;
-        if depth == 0 && !is_unremarkable(thread, known, site) {
-            thread.is_look_due = known.is_look_due();
+        let is_look_due = line.is_look_due();
+        if depth == 0 && !is_unremarkable(thread, known, is_look_due, site) {
+            thread.is_look_due = is_look_due;
             return None;
         }
         if self.is_of_driver() && known.has(Known::SAMPLED) && timing::is_due(thread) {
@@ -66,7 +67,7 @@ impl Call {
         }
         thread.enter_at_once(depth, self.stack());
         if depth == 0 {
-            line.count(known);
+            line.count();
             thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
             thread.inner = None;
             thread.timing_cost = 0;
@@ -163,9 +164,8 @@ impl Call {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let number = changes::now();
-        if let Some((known, line)) = familiar::find(thread.shard, &copy, number).filter(|(known, _)| is_enough(*known))
-        {
-            line.count(known);
+        if let Some((_, line)) = familiar::find(thread.shard, &copy, number).filter(|(known, _)| is_enough(*known)) {
+            line.count();
             return;
         }
         if !thread.attempts.is_one_due() {
@@ -198,8 +198,8 @@ impl Call {
 /// Whether there is nothing to say of a copy that the program makes: it is not to be looked at again, nothing is left over from
 /// the call before, and as one of many it is not worth a word either.
 #[inline(always)]
-fn is_unremarkable(thread: &Thread, known: Known, site: usize) -> bool {
-    let is_plain = || !known.is_look_due() && thread.owes_nothing() && !thread.run.may_become_small(site);
+fn is_unremarkable(thread: &Thread, known: Known, is_look_due: bool, site: usize) -> bool {
+    let is_plain = || !is_look_due && thread.owes_nothing() && !thread.run.may_become_small(site);
     known.has(Known::CLEAN) && (!known.has(Known::LOOKED_AT) || is_plain())
 }
 
