@@ -50,7 +50,7 @@ impl Call {
         let real = self.real_at_once(route)?;
         let depth = thread.depth_at_once(self.stack(), self.is_of_driver())?;
         let site = self.return_address() as usize;
-        let is_look_due = line.is_look_due();
+        let is_look_due = line.is_look_due() || thread.is_look_due;
         if depth == 0 && !is_unremarkable(thread, known, is_look_due, site) {
             thread.is_look_due = is_look_due;
             return None;
