@@ -46,13 +46,16 @@ impl Call {
         let copy = Copy::new(self.function(), values)?;
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        let (known, line) = familiar::find(thread.shard, &copy, number)?;
+        let (known, line) = familiar::find(thread.shard, &mut thread.finder, &copy, number)?;
         let real = self.real_at_once(route)?;
         let depth = thread.depth_at_once(self.stack(), self.is_of_driver())?;
         let site = self.return_address() as usize;
         let is_look_due = line.is_look_due() || thread.is_look_due;
         if depth == 0 && !is_unremarkable(thread, known, is_look_due, site) {
             thread.is_look_due = is_look_due;
+            if is_look_due {
+                line.count();
+            }
             return None;
         }
         if self.is_of_driver() && known.has(Known::SAMPLED) && timing::is_due(thread) {
@@ -163,16 +166,17 @@ impl Call {
         let is_enough = |known: Known| !is_outermost || known.has(Known::CLEAN);
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        let number = changes::now();
-        if let Some((_, line)) = familiar::find(thread.shard, &copy, number).filter(|(known, _)| is_enough(*known)) {
-            line.count();
-            return;
-        }
         if !thread.attempts.is_one_due() {
             return;
         }
-        let of = (thread.shard, thread.tag());
-        let is_kept = self.habits(values).is_some_and(|habits| {
+        let number = changes::now();
+        // It was time to look at it, or something else was in the way.
+        if familiar::find(thread.shard, &mut thread.finder, &copy, number).is_some_and(|(known, _)| is_enough(known)) {
+            return;
+        }
+        let habits = self.habits(values);
+        let of = (thread.shard, thread.tag(), &mut thread.finder);
+        let is_kept = habits.is_some_and(|habits| {
             let all = (&RealDriver, &ACCESS, &VALIDATE);
             familiar::keep(all, number, of, (self.function(), values), is_outermost, habits)
         });

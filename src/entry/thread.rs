@@ -10,7 +10,7 @@ use std::ops::Range;
 use p2pshim_trace::{Begun, Segment};
 
 use crate::capi::event::Heard;
-use crate::policy::familiar::Known;
+use crate::policy::familiar::{Finder, Known};
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Fact, Run};
 
@@ -81,6 +81,8 @@ pub(crate) struct Thread {
     pub(crate) is_look_due: bool,
     /// The copy of the driver inside a familiar one of the runtime.
     pub(crate) inner_copy: InnerCopy,
+    /// How what is known of familiar copies is found.
+    pub(crate) finder: Finder,
     /// Attempts to make copies familiar.
     pub(crate) attempts: Attempts,
     /// The record of the call of the program that is under way, if it is a familiar copy.
@@ -307,6 +309,7 @@ mod tests {
             run: Run::NONE,
             is_look_due: false,
             inner_copy: InnerCopy::None,
+            finder: Finder::default(),
             attempts: Attempts::default(),
             outermost: None,
             segment: Segment::default(),

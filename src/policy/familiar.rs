@@ -19,9 +19,12 @@ use crate::api::abi::Value;
 use crate::api::{Function, Layer};
 use crate::record::counters;
 
-/// Where a copy's line may be, and how many such sets a thread has, a power of two: some allocations of each pair and stream.
-const WAYS: usize = 4;
-const SETS: usize = 16;
+/// In how many places a copy's line may be, and how many such sets a thread has, a power of two.
+const WAYS: usize = 2;
+const SETS: usize = 64;
+/// Where a copy is kept depends on the pieces of memory that its ends lie in: those of the largest of these sizes that is not larger than
+/// the allocation, as powers of two. So of a large allocation there are few, and small ones are not mixed up.
+const PIECES: [u8; 4] = [8, 21, 26, 31];
 /// How much of an allocation is known at once: what lies between two multiples of 2 to the power of this.
 const WINDOW_BITS: u32 = 31;
 /// In place of the number, while a line is being written. No number gets that far.
@@ -176,11 +179,11 @@ impl Line {
         let bytes = self.bytes.load(Relaxed);
         let is_it = self.number.load(Relaxed) == number
             && known.function() == copy.function as u8
+            && copy.src.wrapping_sub(self.src.load(Relaxed)) < bytes & u64::from(u32::MAX)
+            && copy.dst.wrapping_sub(self.dst.load(Relaxed)) < bytes >> 32
             && self.src_at.load(Relaxed) == copy.at[0]
             && self.dst_at.load(Relaxed) == copy.at[1]
-            && self.stream.load(Relaxed) == copy.stream
-            && copy.src.wrapping_sub(self.src.load(Relaxed)) < bytes & u64::from(u32::MAX)
-            && copy.dst.wrapping_sub(self.dst.load(Relaxed)) < bytes >> 32;
+            && self.stream.load(Relaxed) == copy.stream;
         is_it.then_some(known)
     }
 
@@ -222,21 +225,84 @@ impl Line {
 static SETS_OF: [[[Line; WAYS]; SETS]; counters::OWN as usize] =
     [const { [const { [const { Line::empty() }; WAYS] }; SETS] }; counters::OWN as usize];
 
-/// Where a thread's lines for a copy are. None for threads that share a shard: they have no lines.
+/// How a thread finds its lines. All zero is none.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Finder {
+    /// The last that was found of the runtime's copies, and of the driver's.
+    last: [Option<&'static Line>; 2],
+    /// By which pairs of [`PIECES`] copies are kept, a bit each: 4 times the source's, plus the destination's.
+    pairs: u32,
+    /// The number of changes when the last pair was added; what was kept before that holds no more.
+    number: u64,
+}
+
+impl Finder {
+    /// The last of copies by functions of the same layer.
+    #[inline(always)]
+    fn last_of(&mut self, function: Function) -> &mut Option<&'static Line> {
+        let [runtime, driver] = &mut self.last;
+        if matches!(function.layer(), Layer::Driver) { driver } else { runtime }
+    }
+
+    fn add(&mut self, pair: u32, number: u64) {
+        if self.number != number {
+            (self.pairs, self.number) = (0, number);
+        }
+        self.pairs |= 1 << pair;
+    }
+
+    /// The pair for two allocations of so many bytes.
+    fn pair([src, dst]: [u64; 2]) -> u32 {
+        let piece = |bytes: u64| PIECES.iter().rposition(|&bits| bytes >> bits != 0).unwrap_or(0) as u32;
+        4 * piece(src) + piece(dst)
+    }
+}
+
+/// The pairs of pieces for which there is a bit, those of the largest first.
+fn each(mut pairs: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let pair = pairs.checked_ilog2()?;
+        pairs ^= 1 << pair;
+        Some(pair)
+    })
+}
+
+/// Where a thread's lines for a copy are that is kept by a pair of pieces. None for threads that share a shard: they have no
+/// lines.
 #[inline(always)]
-fn set(shard: u8, copy: &Copy) -> Option<&'static [Line; WAYS]> {
+fn set(shard: u8, copy: &Copy, pair: u32) -> Option<&'static [Line; WAYS]> {
     /// Spreads neighbours (Fibonacci hashing).
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// In a word, so that they need not be loaded.
+    const BITS: u32 = u32::from_le_bytes(PIECES);
     let [src_at, dst_at] = copy.at;
-    let mixed = src_at.wrapping_mul(5).wrapping_add(dst_at).wrapping_add(copy.stream) ^ copy.function as u64;
-    let spread = mixed.wrapping_mul(SPREAD) >> (64 - SETS.trailing_zeros());
+    let piece = |address: u64, which: u32| address >> (BITS >> (8 * which) & 0xff);
+    let ends = piece(copy.src, pair >> 2 & 3).wrapping_add(piece(copy.dst, pair & 3).wrapping_mul(3));
+    let who = src_at.wrapping_mul(5).wrapping_add(dst_at).wrapping_add(copy.stream) ^ copy.function as u64;
+    let spread = (ends ^ who.rotate_left(32)).wrapping_mul(SPREAD) >> (64 - SETS.trailing_zeros());
     SETS_OF.get(usize::from(shard).wrapping_sub(1))?.get(spread as usize)
 }
 
 /// What is known of a copy that the thread with this shard makes, while the number of changes is this; and where it is kept.
 #[inline(always)]
-pub(crate) fn find(shard: u8, copy: &Copy, number: u64) -> Option<(Known, &'static Line)> {
-    set(shard, copy)?.iter().find_map(|line| Some((line.get(copy, number)?, line)))
+pub(crate) fn find(shard: u8, finder: &mut Finder, copy: &Copy, number: u64) -> Option<(Known, &'static Line)> {
+    /// Where it was not the last time.
+    #[cold]
+    #[inline(never)]
+    fn find_elsewhere(shard: u8, pairs: u32, copy: Copy, number: u64) -> Option<&'static Line> {
+        let mut sets = each(pairs).filter_map(|pair| set(shard, &copy, pair));
+        sets.find_map(|set| set.iter().find(|line| line.get(&copy, number).is_some()))
+    }
+    let last = finder.last_of(copy.function);
+    if let Some(line) = *last
+        && let Some(known) = line.get(copy, number)
+    {
+        return Some((known, line));
+    }
+    let line = find_elsewhere(shard, finder.pairs, *copy, number)?;
+    *finder.last_of(copy.function) = Some(line);
+    Some((line.get(copy, number)?, line))
 }
 
 /// What the shim does besides deciding, as far as it is kept with what is known of copies.
@@ -251,13 +317,13 @@ pub(crate) struct Habits {
 /// Keeps what is known of a copy that has succeeded, for the next that is like it: of one that the program makes itself
 /// (`is_outermost`), or of one of the driver inside one of the runtime. The driver is not asked, and nothing is waited for.
 ///
-/// `number` is that of changes, read before anything that this rests on; `shard` and `tag` are those of the thread. Answers whether there was room for it; where there is none, it takes
+/// `number` is that of changes, read before anything that this rests on; `shard`, `tag` and `finder` are those of the thread. Answers whether there was room for it; where there is none, it takes
 /// the place of another, of which what is known still holds.
 #[cold]
 pub(crate) fn keep(
     (driver, access, validate): (&impl Driver, &Access, &Validate),
     number: u64,
-    (shard, tag): (u8, u8),
+    (shard, tag, finder): (u8, u8, &mut Finder),
     (function, values): (Function, &[Value]),
     is_outermost: bool,
     habits: Habits,
@@ -301,7 +367,9 @@ pub(crate) fn keep(
         (habits.samples, Known::SAMPLED),
     ];
     let known = flags.into_iter().filter(|&(is, _)| is).fold(word, |word, (_, flag)| word | flag);
-    let Some(set) = set(shard, &copy) else { return false };
+    let pair = Finder::pair([&ranges[0], &ranges[1]].map(|range| range.end - range.start));
+    let Some(set) = set(shard, &copy, pair) else { return false };
+    finder.add(pair, number);
     // One may be being written by what this has interrupted, or what a handler has left.
     let holds = |line: &&Line| line.number.load(Relaxed) == number;
     let is_stale = |line: &&Line| !holds(line) && line.number.load(Relaxed) != BEING_WRITTEN;
@@ -319,6 +387,8 @@ pub(crate) fn keep(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::config::Config;
     use crate::policy::access::Circumstances;
@@ -338,6 +408,7 @@ mod tests {
         validate: Box<Validate>,
         /// Tests run at the same time.
         shard: u8,
+        finder: Cell<Finder>,
     }
 
     impl Process {
@@ -352,12 +423,16 @@ mod tests {
                 validate.facts().contexts.set(context(device), Fact::on(device as u8));
             }
             validate.facts().streams.set(STREAM, Fact::on(0));
-            Self { driver, access, validate, shard }
+            Self { driver, access, validate, shard, finder: Cell::default() }
         }
 
         fn keep(&self, number: u64, function: Function, values: &[Value], is_outermost: bool, habits: Habits) -> bool {
             let all = (&self.driver, &*self.access, &*self.validate);
-            keep(all, number, (self.shard, 1), (function, values), is_outermost, habits)
+            let mut finder = self.finder.get();
+            let of = (self.shard, 1, &mut finder);
+            let is_kept = keep(all, number, of, (function, values), is_outermost, habits);
+            self.finder.set(finder);
+            is_kept
         }
 
         /// Whether a copy by the program is familiar once it was to be kept.
@@ -366,7 +441,7 @@ mod tests {
         }
 
         fn find(&self, number: u64, function: Function, values: &[Value]) -> Option<Known> {
-            find(self.shard, &Copy::new(function, values)?, number).map(|(known, _)| known)
+            find(self.shard, &mut self.finder.get(), &Copy::new(function, values)?, number).map(|(known, _)| known)
         }
     }
 
@@ -391,7 +466,7 @@ mod tests {
         for function in [RUNTIME, DRIVER] {
             assert_eq!(process.find(NUMBER, function, &copy(function, 0)), None);
             assert!(process.is_kept(NUMBER, function, &copy(function, 0)));
-            assert!(process.find(NUMBER, function, &copy(function, (1 << 24) - 1)).is_some(), "the same allocations");
+            assert!(process.find(NUMBER, function, &copy(function, (1 << 21) - 1)).is_some(), "the same pieces");
             assert_eq!(process.find(NUMBER, function, &copy(function, 1 << 24)), None);
             assert_eq!(process.find(NUMBER + 1, function, &copy(function, 0)), None);
             for (index, value) in [
@@ -407,8 +482,9 @@ mod tests {
         }
         assert_eq!(process.find(NUMBER, Function::cuMemcpyPeerAsync_ptsz, &copy(DRIVER, 0)), None);
         let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
-        assert!(find(2, &of_driver, NUMBER).is_none(), "another thread's");
-        assert!(find(counters::OWN + 1, &of_driver, NUMBER).is_none(), "they share");
+        let finder = &mut Finder { last: [None; 2], ..process.finder.get() };
+        assert!(find(2, finder, &of_driver, NUMBER).is_none(), "another thread's");
+        assert!(find(counters::OWN + 1, finder, &of_driver, NUMBER).is_none(), "they share");
         assert!(Copy::new(Function::cuMemcpyPeer, &copy(DRIVER, 0)[..5]).is_none(), "it waits");
     }
 
@@ -478,19 +554,61 @@ mod tests {
     fn keep_without_room_another_makes_room() {
         let process = Process::new(7);
         process.validate.configure(crate::config::Validate::Off);
-        // One set: the same ordinals and stream, in different windows.
-        let value = |number: u64| with(RUNTIME, 0, Value::Address((0x10_0000_0000 + (number << 32)) as usize));
-        let kept: Vec<bool> = (0..6).map(|number| process.keep(NUMBER, RUNTIME, &value(number), true, PLAIN)).collect();
-        assert_eq!(kept, [true, true, true, true, false, false]);
-        assert!(process.find(NUMBER, RUNTIME, &value(5)).is_some());
-        let found = (0..6).filter(|&number| process.find(NUMBER, RUNTIME, &value(number)).is_some()).count();
-        assert!((3..=4).contains(&found), "{found}");
+        // Nobody knows where they are, so that all of them could be anywhere.
+        let value = |number: u64| with(RUNTIME, 0, Value::Address((0x10_0000_0000 + (number << 33)) as usize));
+        let many = 4 * (SETS * WAYS) as u64;
+        let kept = (0..many).filter(|&number| process.keep(NUMBER, RUNTIME, &value(number), true, PLAIN)).count();
+        assert!((SETS..=SETS * WAYS).contains(&kept), "{kept}");
+        let found = (0..many).filter(|&number| process.find(NUMBER, RUNTIME, &value(number)).is_some()).count();
+        assert!((SETS..=SETS * WAYS).contains(&found), "{found}");
+        assert!(process.find(NUMBER, RUNTIME, &value(many - 1)).is_some(), "the last");
         assert!(process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN), "what no longer holds makes room first");
         // What a handler finds that interrupts the writing of a line, or another such handler has left.
-        let lines = set(process.shard, &Copy::new(RUNTIME, &value(0)).unwrap()).unwrap();
+        let pair = Finder::pair([u64::MAX; 2]);
+        let lines = set(process.shard, &Copy::new(RUNTIME, &value(0)).unwrap(), pair).unwrap();
         lines.iter().for_each(|line| line.number.store(BEING_WRITTEN, Relaxed));
         assert!(!process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN));
         assert!(lines.iter().all(|line| line.number.load(Relaxed) == BEING_WRITTEN));
+    }
+
+    #[test]
+    fn find_copies_between_allocations_of_all_sizes() {
+        let process = Process::new(10);
+        process.validate.configure(crate::config::Validate::Off);
+        let sizes = [256, 4096, 3 << 20, 100 << 20, 5 << 30];
+        let place = |size: u64, number: u64| 0x7000_0000_0000 + (size << 8) + number * size;
+        let range = |size: u64, number: u64| place(size, number)..place(size, number) + size;
+        let pairs = sizes.iter().flat_map(|&src| sizes.iter().map(move |&dst| (src, dst)));
+        for (src, dst) in pairs {
+            let copy = Copy {
+                function: RUNTIME,
+                src: place(src, 1),
+                dst: place(dst, 2),
+                at: [0, 1],
+                bytes: 16,
+                stream: STREAM as u64,
+            };
+            let pair = Finder::pair([src, dst]);
+            let mut finder = process.finder.get();
+            finder.add(pair, NUMBER);
+            process.finder.set(finder);
+            let line = &set(process.shard, &copy, pair).unwrap()[0];
+            line.set(&copy, NUMBER, (Known(u32::from(RUNTIME as u8)), 0), [range(src, 1), range(dst, 2)]);
+            // The last of the piece, or of the allocation.
+            let end = |size: u64, start: u64| {
+                let piece = PIECES.iter().rev().find(|&&bits| size >> bits != 0).map_or(size, |&bits| 1 << bits);
+                (start + size).min((start / piece + 1) * piece) - 1
+            };
+            let later = Copy { src: end(src, copy.src), dst: end(dst, copy.dst), ..copy };
+            assert!(find(process.shard, &mut finder, &later, NUMBER).is_some(), "{src} to {dst}");
+            let beyond = Copy { src: copy.src - 1, ..copy };
+            assert!(find(process.shard, &mut finder, &beyond, NUMBER).is_none(), "{src} to {dst}");
+            let beyond = Copy { dst: copy.dst + dst, ..copy };
+            assert!(find(process.shard, &mut finder, &beyond, NUMBER).is_none(), "{src} to {dst}");
+        }
+        let mut finder = process.finder.get();
+        finder.add(0, NUMBER + 1);
+        assert_eq!(each(finder.pairs).collect::<Vec<_>>(), [0], "what was kept before holds no more");
     }
 
     #[test]
@@ -499,7 +617,7 @@ mod tests {
         process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
         let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
         let use_it = |number: u64| {
-            let (_, line) = find(process.shard, &of_driver, number).unwrap();
+            let (_, line) = find(process.shard, &mut process.finder.get(), &of_driver, number).unwrap();
             let is_due = line.is_look_due();
             line.count();
             is_due
@@ -513,10 +631,10 @@ mod tests {
 
     #[test]
     fn count_leaves_alone_what_a_signal_handler_has_written() {
-        let process = Process::new(10);
+        let process = Process::new(11);
         process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
         let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
-        let (_, line) = find(process.shard, &of_driver, NUMBER).unwrap();
+        let (_, line) = find(process.shard, &mut process.finder.get(), &of_driver, NUMBER).unwrap();
         // A trace has started, and the handler copies, between that and the counting.
         process.keep(NUMBER + 1, DRIVER, &copy(DRIVER, 0), true, Habits { records: true, ..PLAIN });
         line.count();
