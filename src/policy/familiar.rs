@@ -381,6 +381,8 @@ pub(crate) fn keep(
     let chance = ((copy.src ^ copy.dst) >> 12) as usize % WAYS;
     if let Some(line) = free.or_else(|| set.get(chance).filter(holds)) {
         line.set(&copy, number, (Known(known), uses), ranges);
+        // Another that it lies in as well may say less.
+        *finder.last_of(function) = Some(line);
     }
     free.is_some()
 }
@@ -569,6 +571,25 @@ mod tests {
         lines.iter().for_each(|line| line.number.store(BEING_WRITTEN, Relaxed));
         assert!(!process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN));
         assert!(lines.iter().all(|line| line.number.load(Relaxed) == BEING_WRITTEN));
+    }
+
+    #[test]
+    fn find_what_was_kept_last_though_less_is_known_of_the_whole_allocation() {
+        let process = Process::new(12);
+        let mut finder = process.finder.get();
+        let all = (&process.driver, &*process.access, &*process.validate);
+        let is_clean = |finder: &mut Finder, offset: u64| {
+            let values = copy(DRIVER, offset);
+            let (known, _) = find(process.shard, finder, &Copy::new(DRIVER, &values).unwrap(), NUMBER).unwrap();
+            known.has(Known::CLEAN)
+        };
+        // Inside a call of the runtime; then by the program, in another piece of the same allocations.
+        let offset = 4 << 20;
+        [0, 1].into_iter().for_each(|device| process.access.learn(&process.driver, memory_of(device) + offset));
+        keep(all, NUMBER, (process.shard, 1, &mut finder), (DRIVER, &copy(DRIVER, 0)), false, PLAIN);
+        assert!(!is_clean(&mut finder, 0) && !is_clean(&mut finder, offset));
+        keep(all, NUMBER, (process.shard, 1, &mut finder), (DRIVER, &copy(DRIVER, offset)), true, PLAIN);
+        assert!(is_clean(&mut finder, offset));
     }
 
     #[test]
