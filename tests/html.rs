@@ -10,9 +10,9 @@ mod html;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use support::{Program, path, say, scratch};
+use support::{Program, browser, path, say, scratch};
 
 /// Runs tests/html/check.py. What it prints is shown if the test fails; its last line always, past the capture of output.
 fn check(arguments: &[&str]) -> bool {
@@ -23,13 +23,6 @@ fn check(arguments: &[&str]) -> bool {
         say(last);
     }
     output.status.success()
-}
-
-/// The path of a browser, or why there is none.
-fn browser() -> Result<String, String> {
-    let output = Command::new(path("tests/get-chromium")).stderr(Stdio::piped()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()) } else { Err(said) }
 }
 
 fn make_pages(folder: &Path) {

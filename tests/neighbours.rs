@@ -195,19 +195,73 @@ fn injected_tool_same_output_and_set_up_once() {
     }
 }
 
+/// One of the C programs under a tool of valgrind, which tells findings of its own on standard error.
+fn under_valgrind(case: &str, arguments: &[&str]) -> Program {
+    let valgrind = Program::new("valgrind").libraries("target/sim/lib").findings_apart().arg("-q");
+    let valgrind = arguments.iter().fold(valgrind, |valgrind, argument| valgrind.arg(*argument));
+    valgrind.arg(path(&format!("target/c-tests/{case}")).to_str().unwrap())
+}
+
+/// With a trace in a file, which must have each call.
+fn recorded(program: &Program, preload: &[&Path]) -> Outcome {
+    let folder = scratch("traces");
+    let (outcome, trace) = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced_with(preload);
+    assert!(!trace.calls.is_empty(), "no call was seen");
+    trace.assert_recorded_in(&folder);
+    outcome
+}
+
 #[test]
 fn valgrind_same_output_and_finds_no_error() {
     if !has("valgrind") {
         return;
     }
-    let case = path("target/c-tests/guide_sample-12");
-    let valgrind = Program::new("valgrind").libraries("target/sim/lib").arg("-q").arg("--error-exitcode=9");
-    let valgrind = valgrind.arg(case.to_str().unwrap());
-    let plain = valgrind.plain();
-    plain.assert_success();
-    let (traced, trace) = valgrind.traced();
-    assert_same_and_quiet(&traced, &plain, "under valgrind");
-    assert!(!trace.calls.is_empty(), "no call was seen");
+    // The second makes so many calls that a thread of the shim takes space for its trace.
+    for case in ["guide_sample-12", "multithreaded-12", "fork_child-12"] {
+        let valgrind = under_valgrind(case, &["--error-exitcode=9"]);
+        let plain = valgrind.plain();
+        plain.assert_success();
+        assert_same_and_quiet(&valgrind.traced().0, &plain, &format!("{case} under valgrind"));
+        assert_same_and_quiet(
+            &recorded(&valgrind, &[&shim()]),
+            &plain,
+            &format!("{case} under valgrind, with a trace"),
+        );
+    }
+}
+
+#[test]
+fn valgrind_looking_for_leaks_finds_none() {
+    if !has("valgrind") {
+        return;
+    }
+    let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
+    for case in ["guide_sample-12", "multithreaded-12"] {
+        let valgrind = under_valgrind(case, &[&leaks[..], &["--error-exitcode=9"]].concat());
+        let plain = valgrind.plain();
+        plain.assert_success();
+        assert_same_and_quiet(&recorded(&valgrind, &[&shim()]), &plain, case);
+    }
+}
+
+#[test]
+fn valgrind_with_its_other_tools_same_output() {
+    if !has("valgrind") {
+        return;
+    }
+    let plain = Program::case("guide_sample-12").plain();
+    let tools = [
+        ["--tool=massif", "--massif-out-file=/dev/null"],
+        ["--tool=callgrind", "--callgrind-out-file=/dev/null"],
+        ["--tool=drd", "--error-limit=no"],
+        ["--tool=helgrind", "--history-level=none"],
+    ];
+    for tool in tools {
+        let outcome = recorded(&under_valgrind("guide_sample-12", &tool), &[&shim()]);
+        let did = [(&plain.stdout, &plain.status), (&outcome.stdout, &outcome.status)];
+        assert_eq!(did[0], did[1], "plain (left) and under {}: {}", tool[0], outcome.stderr);
+        assert_eq!(outcome.shim, Vec::<String>::new(), "{}", tool[0]);
+    }
 }
 
 #[test]
@@ -215,22 +269,20 @@ fn strace_same_output() {
     if !has("strace") {
         return;
     }
-    let run = |name: &str, preload: &[String]| {
-        let case = path("target/c-tests/guide_sample-12");
-        let log = scratch(name);
+    let under = |log: &Path, set: &[String]| {
         let strace = Program::new("strace").libraries("target/sim/lib").arg("-f").arg("-o").arg(log.to_str().unwrap());
-        let strace = preload.iter().fold(strace, |strace, set| strace.arg("-E").arg(set));
-        let outcome = strace.arg(case.to_str().unwrap()).plain();
-        let calls = fs::read_to_string(&log).unwrap_or_default();
-        (outcome, calls)
+        let strace = set.iter().fold(strace, |strace, set| strace.arg("-E").arg(set));
+        strace.arg(path("target/c-tests/guide_sample-12").to_str().unwrap())
     };
-    let (plain, _) = run("strace-plain", &[]);
+    let log = scratch("strace");
+    let plain = under(&log, &[]).plain();
     if plain.status != "exit status: 0" {
         return support::say(&format!("skipped: strace may not trace here: {}", plain.stderr));
     }
-    let (with, calls) = run("strace", &[format!("LD_PRELOAD={}", shim().display())]);
-    assert_same_and_quiet(&with, &plain, "under strace");
-    assert!(calls.contains("libp2pshim.so"), "the shim was not preloaded");
+    let strace = under(&log, &[format!("LD_PRELOAD={}", shim().display())]);
+    assert_same_and_quiet(&strace.plain(), &plain, "under strace");
+    assert!(fs::read_to_string(&log).unwrap().contains("libp2pshim.so"), "the shim was not preloaded");
+    assert_same_and_quiet(&recorded(&strace, &[]), &plain, "under strace, with a trace");
 }
 
 #[test]
@@ -238,24 +290,23 @@ fn gdb_stops_in_a_call_and_goes_on_same_output() {
     if !has("gdb") {
         return;
     }
-    let run = |before: &[&str]| {
+    let under = |before: &[&str]| {
         let gdb = Program::new("gdb").libraries("target/sim/lib").arg("-nx").arg("--batch");
         let commands = ["set startup-with-shell off", "set breakpoint pending on", "set style enabled off"];
         let steps = ["break cudaMemcpyPeerAsync", "run", "backtrace", "delete", "continue"];
         let commands = commands.iter().chain(before).chain(&steps);
         let gdb = commands.fold(gdb, |gdb, command| gdb.arg("-ex").arg(*command));
-        gdb.arg(path("target/c-tests/guide_sample-12").to_str().unwrap()).plain()
+        gdb.arg(path("target/c-tests/guide_sample-12").to_str().unwrap())
     };
     let shown = |outcome: &Outcome| {
         let lines = outcome.stdout.lines().filter(|line| line.starts_with("cuda") || line.starts_with("GPU "));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
-    let plain = run(&[]);
+    let plain = under(&[]).plain();
     if !plain.stdout.contains("exited normally") {
         return support::say(&format!("skipped: gdb may not trace here: {}", plain.stderr));
     }
-    let preload = format!("set environment LD_PRELOAD {}", shim().display());
-    let with = run(&[&preload]);
+    let with = recorded(&under(&[&format!("set environment LD_PRELOAD {}", shim().display())]), &[]);
     assert_eq!(shown(&plain), shown(&with));
     for (outcome, how) in [(&plain, "plain"), (&with, "preloaded")] {
         assert!(outcome.stdout.contains("exited normally"), "{how}: {outcome:#?}");

@@ -166,6 +166,40 @@ fn findings_are_noted_in_full_and_at_each_call() {
     assert!(!broken.is_empty() && broken.iter().all(|call| call.depth == 0 && call.result == 704), "{broken:?}");
 }
 
+/// The answers of outermost calls, each with whether a rule has spoken of it.
+fn answers_by_rule(trace: &Trace, rule: &str) -> Vec<(i32, bool)> {
+    let number = trace.notes_of(NoteKind::Rule).find(|note| note.string(0) == rule).unwrap().number;
+    let mut buffer = Vec::new();
+    let mut answers = Vec::new();
+    for block in 0..trace.blocks() {
+        let block = trace.block(block, &mut buffer).unwrap().unwrap();
+        let calls = block.calls().filter(|call| call.depth == 0 && call.state == State::Done);
+        answers.extend(calls.map(|call| (call.result, call.rules().any(|rule| u32::from(rule) == number))));
+    }
+    answers
+}
+
+/// Two threads make copies to a device that there is not, in turn with good ones.
+#[test]
+fn finding_that_is_said_before_a_call_is_noted_at_that_call() {
+    for validate in ["warn", "strict"] {
+        let folder = Folder::new();
+        traced(&Program::case("multithreaded-12").env("P2PSHIM_VALIDATE", validate).findings_apart(), &folder);
+        let answers = answers_by_rule(&folder.one_trace(), "P2P-copy-device-ordinal");
+        assert_eq!(answers.iter().filter(|&&(answer, _)| answer == 101).count(), 80, "{validate}");
+        let wrong: Vec<_> = answers.iter().filter(|&&(answer, is_spoken_of)| (answer == 101) != is_spoken_of).collect();
+        assert!(wrong.is_empty(), "{validate}: answer, and whether the rule has spoken of it: {wrong:?}");
+    }
+}
+
+#[test]
+fn finding_for_which_a_call_of_hip_is_refused_is_noted_at_that_call() {
+    let folder = Folder::new();
+    let program = Program::case("hip_unknown_pointer-6").env("P2PSHIM_VALIDATE", "strict").findings_apart();
+    traced(&program, &folder);
+    assert_eq!(answers_by_rule(&folder.one_trace(), "P2P-copy-unknown-pointer"), [(1, true)]);
+}
+
 #[test]
 fn finding_that_becomes_true_in_a_loop_is_made_soon_and_then_at_each_call() {
     for flavour in ["12", "static"] {

@@ -2,12 +2,14 @@
 
 import glob
 import json
+import os
 import subprocess
 from statistics import median
 
 from harness import BUILD, HERE, Failed, Run, build, judge, report, table
 
 ROUNDS = 5
+PROCESSORS = 4  # that programs to be compared run on
 ROUNDS_OF_COST = 7  # what differs by tens of nanoseconds takes more
 
 LEAST_DIRECT = 0.99  # bandwidth of a program that never enables, preloaded, to that of one that does
@@ -30,11 +32,20 @@ def medians(rounds, keys):
 
 
 def alternate(programs, rounds=ROUNDS):
-    """Runs the programs in turn, round by round: a drift of the machine then meets all of them."""
+    """Runs the programs in turn, round by round: a drift of the machine then meets all of them.
+
+    All run on the same few processors. Far from a GPU a call takes a microsecond longer, whoever makes it, and which program
+    the system puts there is chance.
+    """
     answers = {name: [] for name in programs}
-    for _ in range(rounds):
-        for name, (command, options) in programs.items():
-            answers[name].append(Run(command, trace=False, **options).numbers())
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:PROCESSORS])
+    try:
+        for _ in range(rounds):
+            for name, (command, options) in programs.items():
+                answers[name].append(Run(command, trace=False, **options).numbers())
+    finally:
+        os.sched_setaffinity(0, allowed)
     return answers
 
 

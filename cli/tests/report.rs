@@ -376,6 +376,8 @@ fn checked_events(text: &str) -> Vec<Value> {
     // Slices by track.
     let mut tracks: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
     let mut flows: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    // Slices that have no end yet, by track.
+    let mut open: BTreeMap<(u64, u64), Vec<&Value>> = BTreeMap::new();
     for event in &events {
         for key in ["name", "ph", "ts", "pid", "tid"] {
             assert!(!event[key].is_null(), "{key} of {event}");
@@ -388,6 +390,15 @@ fn checked_events(text: &str) -> Vec<Value> {
                 let slice = (nanos(&event["ts"]), nanos(&event["ts"]) + nanos(&event["dur"]));
                 tracks.entry((event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap())).or_default().push(slice);
             }
+            "B" => {
+                open.entry((event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap())).or_default().push(event)
+            }
+            "E" => {
+                let track = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+                let begin = open.get_mut(&track).unwrap().pop().unwrap();
+                assert_eq!((&begin["name"], &begin["cat"]), (&event["name"], &event["cat"]));
+                tracks.entry(track).or_default().push((nanos(&begin["ts"]), nanos(&event["ts"])));
+            }
             phase @ ("s" | "f") => {
                 flows.entry(event["id"].as_u64().unwrap()).or_default().push(phase);
                 assert!(phase == "s" || event["bp"] == "e", "{event}");
@@ -396,6 +407,7 @@ fn checked_events(text: &str) -> Vec<Value> {
             other => panic!("{other}"),
         }
     }
+    assert!(open.values().all(Vec::is_empty), "{open:?}");
     for flow in flows.values() {
         assert_eq!(flow, &["s", "f"]);
     }
@@ -428,9 +440,12 @@ fn perfetto_events_keep_the_rules_of_their_format() {
     let hanging = named("cudaMemcpyPeer")[0];
     assert_eq!(
         (&hanging["args"]["unfinished"], &hanging["dur"]),
-        (&true.into(), &0.1.into()),
-        "to the last that is known"
+        (&true.into(), &0.101.into()),
+        "a nanosecond more than to the last that is known"
     );
+    // For viewers, that of the driver would else not be inside it.
+    let begun_last = named("cuMemcpyPeerAsync").pop().unwrap();
+    assert_eq!((&begun_last["ts"], &begun_last["dur"]), (&33_000.1.into(), &0.001.into()));
     assert_eq!(events.iter().filter(|event| event["ph"] == "s").count(), 2);
     let mark = events.iter().find(|event| event["ph"] == "i").unwrap();
     assert_eq!((&mark["name"], &mark["ts"], &mark["tid"]), (&"epoch 2".into(), &30_500.0.into(), &7.into()));
@@ -475,6 +490,52 @@ fn perfetto_copies_that_overlap_have_tracks_of_their_own() {
     assert!((2..6).contains(&tracks.len()) && tracks[..2] == ["GPU 0 > GPU 1", "GPU 0 > GPU 1 (2)"], "{tracks:?}");
     let text = report_of(&folder, &[]);
     assert!(text.contains("left this call by an exception, a cancellation or a jump"), "{text}");
+}
+
+#[test]
+fn perfetto_tracks_have_numbers_in_the_order_of_pairs() {
+    let folder = Folder::new("tracks");
+    let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", ""), ("GPU-c", "")]);
+    for (number, pair) in [(2, 1), (0, 1), (2, 1), (1, 0), (0, 1)].into_iter().enumerate() {
+        let device = Some((number as u64 * 1_000, 25_000));
+        scene.call(&Call { device, ..Call::copy(number as u64 * 2_000, pair, 4096, DIRECT) });
+    }
+    scene.finish();
+    let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
+    let names = events.iter().filter(|event| event["name"] == "thread_name" && event["pid"].as_u64() > Some(1000));
+    let tracks: BTreeMap<u64, &str> =
+        names.map(|event| (event["tid"].as_u64().unwrap(), event["args"]["name"].as_str().unwrap())).collect();
+    let expected = [
+        (1001, "GPU 0 > GPU 1"),
+        (1002, "GPU 0 > GPU 1 (2)"),
+        (2001, "GPU 1 > GPU 0"),
+        (3001, "GPU 2 > GPU 1"),
+        (3002, "GPU 2 > GPU 1 (2)"),
+    ];
+    assert_eq!(tracks, BTreeMap::from(expected));
+}
+
+#[test]
+fn perfetto_call_that_was_left_lasts_until_the_end_of_what_was_inside() {
+    let folder = Folder::new("left");
+    let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    let left = Call { took: None, ..Call::copy(1_000, (0, 1), 4096, DIRECT) };
+    // Left after the driver had returned, in the driver, and with nothing inside.
+    scene.call(&left);
+    scene.call(&Call { took: Some(900), ..left.inside() });
+    scene.call(&Call { at: 3_000, ..left.clone() });
+    scene.call(&Call { at: 3_100, took: None, ..left.inside() });
+    scene.call(&Call { at: 5_000, ..left.clone() });
+    scene.call(&Call::copy(9_000, (0, 1), 4096, DIRECT));
+    scene.finish();
+    let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
+    let of = |phase: &str, key: &str| -> Vec<f64> {
+        events.iter().filter(|event| event["ph"] == phase).map(|event| event[key].as_f64().unwrap()).collect()
+    };
+    assert_eq!((of("X", "ts"), of("X", "dur")), (vec![1.1, 9.0], vec![0.9, 1.3]));
+    assert_eq!((of("B", "ts"), of("E", "ts")), (vec![1.0, 3.0, 3.1, 5.0], vec![2.0, 3.101, 3.101, 5.001]));
 }
 
 #[test]

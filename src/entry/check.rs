@@ -1,6 +1,6 @@
 //! Looking at calls for what is wrong with them: what is done before, and what is said after.
 
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, take};
 use std::ptr;
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ impl Call {
         let thread = unsafe { &mut *thread::current() };
         if !thread.is_outermost(self.stack()) {
             let is_forced = self.function().layer() == Layer::Driver && thread.forced != 0;
-            return is_forced.then(|| Due::Answer(Code(std::mem::take(&mut thread.forced))));
+            return is_forced.then(|| Due::Answer(Code(take(&mut thread.forced))));
         }
         // A call of the runtime that was to fail may have been left by longjmp.
         thread.forced = 0;
@@ -92,7 +92,7 @@ impl Call {
                 validate::Instead::Answer(code) => Some(code),
             };
             if let Some(finding) = finding {
-                self.say(&finding, code);
+                self.say_before(&finding, code);
             }
             let code = code?;
             if self.function().layer() == Layer::Driver {
@@ -117,8 +117,33 @@ impl Call {
         if running.is_recorded() {
             self.record(running, values, ret, Decision::REFUSED, None);
         }
+        self.note_refused(running);
         if running.is_shown() {
             self.show(running, Showing { since, looked_at: None }, values, ret, Decision::REFUSED, None);
+        }
+    }
+
+    /// Says what is found before a call is made, which is refused if there is a code. The last record is of another call.
+    pub(super) fn say_before(self, finding: &Finding, code: Option<Code>) {
+        {
+            // SAFETY: the block is this thread's own; the reference ends with this block.
+            let thread = unsafe { &mut *thread::current() };
+            thread.last = None;
+            thread.refused_for = if code.is_some() { finding.rule as u8 + 1 } else { 0 };
+        }
+        self.say(finding, code);
+    }
+
+    /// Notes at the record of a call that was refused by which rule.
+    pub(super) fn note_refused(self, running: Running) {
+        // A call of the driver inside it is refused for the same.
+        if !running.is_outermost() {
+            return;
+        }
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        let rule = take(&mut unsafe { &mut *thread::current() }.refused_for);
+        if let (Some(record), Some(rule)) = (running.begun(), rule.checked_sub(1)) {
+            record.breaks(rule);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The short way of copies that are [familiar](crate::policy::familiar): what an ordinary hook does, in so far as it is not
+//! The short way of copies that are [familiar]: what an ordinary hook does, in so far as it is not
 //! known to come to nothing.
 //!
 //! A familiar copy of the driver inside a familiar one of the runtime has no record of its own: the two are one copy, with the

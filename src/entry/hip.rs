@@ -134,7 +134,7 @@ impl Call {
         };
         // Now, since the library may crash or the call is not made.
         if let Some(finding) = finding {
-            self.say(&finding, code);
+            self.say_before(&finding, code);
         }
         match code {
             None => decided,
@@ -183,6 +183,9 @@ impl Call {
         let path = self.path(running, decision, ret);
         if running.is_recorded() {
             self.record(running, values, ret, decision, path);
+        }
+        if decided.is_refused {
+            self.note_refused(running);
         }
         if running.is_shown() {
             self.show_call(running, since, values, ret, decision, path);

@@ -110,6 +110,8 @@ pub(crate) struct Thread {
     path: u8,
     /// By which route that runtime was called which `left` is of.
     pub(crate) left_by: u8,
+    /// The rule for which the call under way is refused: its number plus one; 0 for none.
+    pub(crate) refused_for: u8,
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
     /// What who listens is to hear once the outermost call has returned; null for nothing.
@@ -323,6 +325,7 @@ mod tests {
             begins: false,
             path: 0,
             left_by: 0,
+            refused_for: 0,
             readable: 0..0,
             heard: std::ptr::null_mut(),
             telling: 0,

@@ -50,6 +50,13 @@ pub(crate) fn capi_functions() -> Vec<String> {
     declared.filter_map(name).filter(|name| name.starts_with("p2pshim_")).collect()
 }
 
+/// The path of a browser, or why there is none.
+pub(crate) fn browser() -> Result<String, String> {
+    let output = Command::new(path("tests/get-chromium")).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()) } else { Err(said) }
+}
+
 /// A new path for a file that a test writes.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);

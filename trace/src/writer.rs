@@ -342,16 +342,8 @@ impl Writer {
         let bytes = HEADER_BYTES as u64 + most * CHUNK_BYTES as u64;
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: a new mapping at an address that the system chooses.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
+        let base =
+            unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -375,6 +367,7 @@ impl Writer {
             calibration: Mutex::new((0, FIRST_CALIBRATION)),
             own: own()?,
         };
+        writer.open_up(0, step)?;
         writer.calibrate(writer.now());
         writer.populate(0, step);
         for (offset, value) in [
@@ -608,6 +601,7 @@ impl Writer {
         let ready = self.ready.load(Relaxed);
         let step = STEP.min(self.most - ready);
         space.grow(ready, step)?;
+        self.open_up(ready, step)?;
         self.populate(ready, step);
         self.ready.store(ready + step, Release);
         Ok(())
@@ -629,14 +623,31 @@ impl Writer {
         })
     }
 
+    /// Makes chunks accessible that the file has by now. Its future is out of reach: valgrind reads all that is within reach
+    /// when it looks for leaks, and each word past the end of a file is a signal.
+    fn open_up(&self, from: u64, count: u64) -> io::Result<()> {
+        let (start, bytes) = self.chunks(from, count);
+        // SAFETY: within the mapping and the file, where nobody has been handed anything yet.
+        if unsafe { libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
     /// Brings chunks into memory, where the system can do that.
     fn populate(&self, from: u64, count: u64) {
         /// Linux 5.14.
         const MADV_POPULATE_WRITE: i32 = 23;
+        let (start, bytes) = self.chunks(from, count);
+        // SAFETY: within the mapping and the file; pages are only touched.
+        unsafe { libc::madvise(start, bytes, MADV_POPULATE_WRITE) };
+    }
+
+    /// Where chunks lie, and how many bytes they are; the header comes with the first.
+    fn chunks(&self, from: u64, count: u64) -> (*mut libc::c_void, usize) {
         let start = if from == 0 { 0 } else { HEADER_BYTES + from as usize * CHUNK_BYTES };
         let end = HEADER_BYTES + (from + count) as usize * CHUNK_BYTES;
-        // SAFETY: within the mapping and the file; pages are only touched.
-        unsafe { libc::madvise(self.base.add(start).cast(), end - start, MADV_POPULATE_WRITE) };
+        (self.base.wrapping_add(start).cast(), end - start)
     }
 
     fn u32_at(&self, offset: usize) -> &AtomicU32 {

@@ -263,6 +263,37 @@ fn growing_survives_closed_descriptors_and_a_folder_that_is_gone() {
     }
 }
 
+/// How many bytes of a file are mapped so that they can be read, and how many so that they cannot.
+fn mapped(file: &Path) -> (u64, u64) {
+    let (mut within_reach, mut beyond) = (0, 0);
+    for line in
+        fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.ends_with(file.to_str().unwrap()))
+    {
+        let (range, rights) = line.split_once(' ').unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).unwrap());
+        *if rights.starts_with('r') { &mut within_reach } else { &mut beyond } += end - start;
+    }
+    (within_reach, beyond)
+}
+
+/// What reads all memory that can be read, such as valgrind, must not get past the end of the file.
+#[test]
+fn growing_no_more_is_within_reach_than_the_file_has() {
+    let folder = Folder::new("reach");
+    let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
+    let mut segment = Segment::default();
+    let mut sizes = Vec::new();
+    for _ in 0..3 {
+        let size = fs::metadata(folder.file()).unwrap().len();
+        let (within_reach, beyond) = mapped(&folder.file());
+        assert!(within_reach == size && beyond > 0, "{within_reach} of {size} bytes, and {beyond}");
+        sizes.push(size);
+        (0..40).for_each(|_| assert_eq!(writer.extend(&mut segment), Ok(true)));
+    }
+    assert!(sizes.is_sorted_by(|before, after| before < after), "{sizes:?}");
+}
+
 #[test]
 fn timeline_real_time_and_durations_are_those_of_the_system() {
     let folder = Folder::new("time");

@@ -1,6 +1,7 @@
 //! `--perfetto`: trace events for ui.perfetto.dev and chrome://tracing, written as they are read.
 //!
-//! A file is a process with its threads. The copies of a host's GPUs are a process too, with a track for each pair; where
+//! A file is a process with its threads. A call is one event, or two if it was left: nobody knows when, and it is shown until the
+//! end of what was inside it. The copies of a host's GPUs are a process too, with a track for each pair; where
 //! copies of a pair overlap, it has further tracks, since the slices of a track must not. A flow leads from a call to its
 //! copy.
 
@@ -19,17 +20,22 @@ use super::term;
 
 /// The first process id for copies of GPUs; below are those of files.
 const GPUS: usize = 1_000_000;
+/// How many tracks a pair has numbers for: Perfetto sorts tracks by their numbers, and shows them behind the names.
+const TRACKS: u64 = 1000;
 
 /// Writes all events.
 pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mut dyn Write) -> io::Result<()> {
+    let mut pairs: Vec<[usize; 2]> = report.pairs.iter().map(|pair| [pair.src, pair.dst]).collect();
+    pairs.sort_unstable();
     let mut events = Events {
         report,
         out,
         is_first: true,
         start: report.start(),
         hosts: report.hosts(),
+        pairs,
         lanes: HashMap::new(),
-        tracks: 0,
+        unsorted: 0,
         named: HashSet::new(),
         flows: 0,
     };
@@ -52,6 +58,11 @@ pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mu
         }
         Ok(true)
     })?;
+    let mut threads: Vec<_> = threads.into_iter().filter(|(_, stack)| !stack.left.is_empty()).collect();
+    threads.sort_unstable_by_key(|(thread, _)| *thread);
+    for (thread, mut stack) in threads {
+        events.leave(thread, &mut stack, 0)?;
+    }
     events.out.write_all(b"\n]}\n")
 }
 
@@ -61,6 +72,23 @@ struct Stack {
     walk: Walk,
     /// When each returned, outermost first.
     ends: Vec<u64>,
+    /// Those of them that were left by an exception, a cancellation or a jump.
+    left: Vec<Left>,
+}
+
+/// A call whose end is still to be written.
+struct Left {
+    depth: usize,
+    name: String,
+    layer: String,
+    end: u64,
+}
+
+/// A call as it is shown.
+struct Span {
+    begins: u64,
+    end: u64,
+    was_left: bool,
 }
 
 struct Events<'a> {
@@ -69,10 +97,12 @@ struct Events<'a> {
     is_first: bool,
     start: u64,
     hosts: Vec<&'a str>,
+    /// Sorted.
+    pairs: Vec<[usize; 2]>,
     /// By process and pair.
     lanes: HashMap<(usize, [usize; 2]), Vec<Lane>>,
-    /// The last track of copies.
-    tracks: u64,
+    /// Tracks that no number of their pair was left for.
+    unsorted: u64,
     /// Processes of copies that have a name.
     named: HashSet<usize>,
     flows: u64,
@@ -131,24 +161,48 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// A call on its thread. The answer is where it begins.
-    fn call(&mut self, call: &Call, words: &Words, site: &str, stack: &mut Stack) -> io::Result<u64> {
+    /// From when to when a call is shown, inside those that enclose it.
+    fn span(&self, call: &Call, stack: &Stack) -> Span {
         let Call { source, thread, record, start, .. } = call;
         let file = self.report.files.get(source.file);
-        let depth = usize::from(record.depth);
-        stack.ends.truncate(depth);
-        let mut end = call.end;
+        let (mut end, mut was_left) = (call.end, false);
         if record.state == State::Begun {
             let last = file.and_then(|file| file.threads.iter().find(|it| it.id == *thread)).map(|it| it.last_start);
-            // Until the process ended, unless the thread went on with something else.
+            // Until the process ended, unless the thread went on with something else. What begins when another ends is not
+            // inside it for viewers, and a call may have begun at the end: so they last a nanosecond more.
             let hangs = last.is_some_and(|last| last <= record.start);
-            end = file.and_then(|file| file.ended).filter(|_| hangs).unwrap_or(*start);
+            end = file.and_then(|file| file.ended).filter(|_| hangs).map_or(*start, |ended| ended.saturating_add(1));
+            was_left = !hangs;
         }
         // Long durations lose their end in files, and could end after the call that encloses them.
         let most = stack.ends.iter().copied().min().unwrap_or(u64::MAX);
         let begins = (*start).min(most);
-        let end = end.min(most).max(begins);
-        stack.ends.push(end);
+        Span { begins, end: end.min(most).max(begins), was_left }
+    }
+
+    /// Writes the ends of a thread's calls that were left before one of this depth began.
+    fn leave(&mut self, (file, thread): (usize, u32), stack: &mut Stack, depth: usize) -> io::Result<()> {
+        stack.ends.truncate(depth);
+        while let Some(left) = stack.left.pop_if(|left| left.depth >= depth) {
+            let (layer, at, process) = (Json(&left.layer), Micros(left.end.saturating_sub(self.start)), file + 1);
+            let members = format_args!("\"cat\":{layer},\"ph\":\"E\",\"ts\":{at},\"pid\":{process},\"tid\":{thread}");
+            self.event(&left.name, members, &Members::default())?;
+        }
+        Ok(())
+    }
+
+    /// A call on its thread. The answer is where it begins.
+    fn call(&mut self, call: &Call, words: &Words, site: &str, stack: &mut Stack) -> io::Result<u64> {
+        let Call { source, thread, record, .. } = call;
+        let file = self.report.files.get(source.file);
+        let depth = usize::from(record.depth);
+        self.leave((source.file, *thread), stack, depth)?;
+        let Span { begins, end, was_left } = self.span(call, stack);
+        // Viewers have no place for an end at the time of its beginning.
+        let seen = end.max(begins.saturating_add(1));
+        stack.left.iter_mut().for_each(|left| left.end = left.end.max(seen));
+        // What was inside a call that was left keeps its times.
+        stack.ends.push(if was_left { u64::MAX } else { end });
         let mut args = Members::default();
         match (record.state, &words.result) {
             (State::Begun, _) => args.add("unfinished", true),
@@ -183,11 +237,14 @@ impl Events<'_> {
         let layer = Json(&words.layer);
         let [at, took] = [begins.saturating_sub(self.start), end.saturating_sub(begins.max(self.start))].map(Micros);
         let process = source.file + 1;
-        self.event(
-            &words.function,
-            format_args!("\"cat\":{layer},\"ph\":\"X\",\"ts\":{at},\"dur\":{took},\"pid\":{process},\"tid\":{thread}"),
-            &args,
-        )?;
+        let place = format_args!("\"ts\":{at},\"pid\":{process},\"tid\":{thread}");
+        if was_left {
+            self.event(&words.function, format_args!("\"cat\":{layer},\"ph\":\"B\",{place}"), &args)?;
+            let (name, layer) = (words.function.clone(), words.layer.clone());
+            stack.left.push(Left { depth, name, layer, end: seen });
+        } else {
+            self.event(&words.function, format_args!("\"cat\":{layer},\"ph\":\"X\",\"dur\":{took},{place}"), &args)?;
+        }
         Ok(begins)
     }
 
@@ -208,20 +265,20 @@ impl Events<'_> {
                 lane.track
             }
             None => {
-                self.tracks += 1;
-                lanes.push(Lane { track: self.tracks, ended: end });
-                self.tracks
+                let track = number(&self.pairs, [src, dst], lanes.len(), &mut self.unsorted);
+                lanes.push(Lane { track, ended: end });
+                track
             }
         };
-        let further = lanes.len();
+        let lane = lanes.len();
         if self.named.insert(process) {
             let host = file.host.as_deref().map(|host| format!(" ({host})")).unwrap_or_default();
             self.name("process_name", process, 0, &format!("GPU copies{host}"))?;
             self.sort("process_sort_index", process, 0, process)?;
         }
         if is_new {
-            let number = if further > 1 { format!(" ({further})") } else { String::new() };
-            let name = format!("{} > {}{number}", self.report.label(src), self.report.label(dst));
+            let which = if lane > 1 { format!(" ({lane})") } else { String::new() };
+            let name = format!("{} > {}{which}", self.report.label(src), self.report.label(dst));
             self.name("thread_name", process, track, &name)?;
             self.sort("thread_sort_index", process, track, src * self.report.gpus.len() + dst)?;
         }
@@ -259,6 +316,18 @@ impl Events<'_> {
             ),
             &none,
         )
+    }
+}
+
+/// The number of a pair's next track, when it has `lanes`: 1001 and so on for the first pair.
+fn number(pairs: &[[usize; 2]], pair: [usize; 2], lanes: usize, unsorted: &mut u64) -> u64 {
+    let lane = lanes as u64 + 1;
+    match pairs.binary_search(&pair) {
+        Ok(place) if lane < TRACKS => (place as u64 + 1) * TRACKS + lane,
+        _ => {
+            *unsorted += 1;
+            (pairs.len() as u64 + 1) * TRACKS + *unsorted
+        }
     }
 }
 
@@ -306,6 +375,14 @@ mod tests {
     fn json_escapes_what_it_has_to() {
         assert_eq!(Json("é a").to_string(), "\"é a\"");
         assert_eq!(Json("a\"b\\c\n").to_string(), "\"a\\\"b\\\\c\\n\"");
+    }
+
+    #[test]
+    fn number_beyond_those_of_a_pair_is_no_other_s() {
+        let (pairs, mut unsorted) = ([[0, 1], [1, 0]], 0);
+        let mut of = |pair, lanes| number(&pairs, pair, lanes, &mut unsorted);
+        assert_eq!([of([0, 1], 0), of([0, 1], 998), of([1, 0], 0)], [1001, 1999, 2001]);
+        assert_eq!([of([0, 1], 999), of([1, 0], 999), of([0, 1], 1000)], [3001, 3002, 3003]);
     }
 
     #[test]
