@@ -189,6 +189,11 @@ fn changes_between_copies_like_ones_before_hold_at_once() {
 }
 
 #[test]
+fn listener_added_beside_a_copy_hears_of_the_next() {
+    everywhere("late", &[("P2PSHIM_ACCESS", "app"), ("P2PSHIM_LOG", "off")]);
+}
+
+#[test]
 fn wrapper_for_cpp_has_scopes_exceptions_and_listeners() {
     for has_gpus in [true, false] {
         let folder = scratch("capi");

@@ -201,6 +201,30 @@ fn finding_for_which_a_call_of_hip_is_refused_is_noted_at_that_call() {
 }
 
 #[test]
+fn finding_that_becomes_true_in_a_loop_is_made_soon_and_then_at_each_call() {
+    for flavour in ["12", "static"] {
+        let folder = Folder::new();
+        let program =
+            Program::case(&format!("copies_on_wrong_stream-{flavour}")).arg("late").env("P2PSIM_DEVICES", "3");
+        traced(&program.findings_apart(), &folder).assert_success();
+        let trace = folder.one_trace();
+        let mut buffer = Vec::new();
+        let mut copies: Vec<Record> = Vec::new();
+        for block in 0..trace.blocks() {
+            let block = trace.block(block, &mut buffer).unwrap().unwrap();
+            copies.extend(block.calls().filter(|call| call.depth == 0));
+        }
+        let found: Vec<usize> = (0..copies.len()).filter(|&copy| copies[copy].rules().next().is_some()).collect();
+        assert_eq!(copies.len(), 200);
+        // Of copies that are alike the first are asked about, and those whose number is a power of two: 128 is one, not counting
+        // those before the pair was verified.
+        let first = found[0];
+        assert!((100..=175).contains(&first), "{found:?}");
+        assert_eq!(found, (first..200).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn forked_children_leave_the_file_alone() {
     for case in ["fork_child-12", "raw_fork-12"] {
         let folder = Folder::new();

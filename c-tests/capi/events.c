@@ -1,6 +1,8 @@
 /* Calls, told as they return. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -215,3 +217,62 @@ static void run_leaves(const char *folder)
 }
 
 const struct task leaves_task = {"leaves", run_leaves};
+
+/* A listener that is added while another thread's copy is under way is told of that thread's next ones, all alike. */
+enum { LARGE = 256 << 20, AGAIN = 15 };
+static atomic_int is_under_way, copies_told;
+
+static void count(const p2pshim_event_t *event, void *data)
+{
+    (void)data;
+    atomic_fetch_add(&copies_told, strcmp(event->function, "cuMemcpyPeerAsync") == 0);
+}
+
+static void *add_late(void *data)
+{
+    while (!is_under_way)
+        ;
+    usleep(1000);
+    SAME(API(listener_add)(count, NULL, data), P2PSHIM_OK);
+    REQUIRE(is_under_way);
+    return NULL;
+}
+
+__attribute__((noinline)) static void copy_on(CUstream stream, const CUdeviceptr *buffers, size_t bytes)
+{
+    is_under_way = 1;
+    SAME(two->cu.cuMemcpyPeerAsync(buffers[1], two->contexts[1], buffers[0], two->contexts[0], bytes, stream), CUDA_SUCCESS);
+    is_under_way = 0;
+}
+
+/* Without peer access: a copy returns when it is over. */
+static void run_late(const char *folder)
+{
+    (void)folder;
+    uint64_t id = 0;
+    two = gpus();
+    if (!two || !is_in_front())
+        return;
+    CUstream stream, another;
+    CUdeviceptr buffers[2];
+    SAME(two->cu.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    for (int device = 1; device >= 0; device--) {
+        SAME(two->cu.cuCtxSetCurrent(two->contexts[device]), CUDA_SUCCESS);
+        SAME(two->cu.cuMemAlloc_v2(&buffers[device], LARGE), CUDA_SUCCESS);
+    }
+    for (int i = 0; i < 3 * AGAIN; i++)
+        copy_on(stream, buffers, 8192);
+    /* What was known of these copies is to be found out again. */
+    SAME(two->cu.cuStreamCreate(&another, 0), CUDA_SUCCESS);
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, add_late, &id) == 0);
+    copy_on(stream, buffers, LARGE);
+    REQUIRE(pthread_join(thread, NULL) == 0);
+    int before = copies_told;
+    for (int i = 0; i < AGAIN; i++)
+        copy_on(stream, buffers, 8192);
+    SAME(copies_told - before, AGAIN);
+    SAME(API(listener_remove)(id), P2PSHIM_OK);
+}
+
+const struct task late_task = {"late", run_late};

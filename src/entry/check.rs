@@ -12,7 +12,7 @@ use crate::api::abi::{Code, Failing, Value, cudaMemcpy3DPeerParms};
 use crate::api::{Function, Layer};
 use crate::policy::capture;
 use crate::policy::path::Path;
-use crate::policy::validate::{self, Array, Caller, Fact, Finding, Kind, Parameters, Seen};
+use crate::policy::validate::{self, Array, Caller, Fact, Finding, Kind, Parameters, Rule, Seen};
 use crate::policy::{ACCESS, Driver, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::record;
@@ -187,8 +187,13 @@ impl Call {
         }
         unseen(|| {
             let seen = Seen { path, ..self.seen(values, Some(ret)) };
-            for finding in VALIDATE.after(&RealDriver, &seen) {
-                self.say(&finding, Some(ret));
+            let found = VALIDATE.after(&RealDriver, &seen);
+            // Only now and then is it asked which device the default stream is of; once it is wrong, of the next copy as well.
+            let is_look_due = found.iter().any(|finding| finding.rule == Rule::OrderDefaultStream);
+            // SAFETY: the block is this thread's own; the reference ends with the statement.
+            unsafe { &mut *thread::current() }.is_look_due = is_look_due;
+            for finding in &found {
+                self.say(finding, Some(ret));
             }
             if self.function().layer() == Layer::Runtime
                 && let Some(finding) = validate::of_left(self.take_left(route, &seen), &seen)

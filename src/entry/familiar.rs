@@ -10,7 +10,7 @@ use std::sync::atomic::compiler_fence;
 
 use p2pshim_trace::{Begun, Capture};
 
-use super::guard::{Call, Decision, Route, Running, Standing, records_only};
+use super::guard::{Call, Decision, Route, Running, Standing, records_unshown};
 use super::thread::{self, InnerCopy, Thread};
 use super::timing;
 use crate::api::Function;
@@ -50,10 +50,11 @@ impl Call {
         let real = self.real_at_once(route)?;
         let depth = thread.depth_at_once(self.stack(), self.is_of_driver())?;
         let site = self.return_address() as usize;
-        if depth == 0 && !is_unremarkable(thread, known, site) {
-            thread.is_look_due = known.is_look_due();
-            if thread.is_look_due {
-                line.count(known);
+        let is_look_due = line.is_look_due() || thread.is_look_due;
+        if depth == 0 && !is_unremarkable(thread, known, is_look_due, site) {
+            thread.is_look_due = is_look_due;
+            if is_look_due {
+                line.count();
             }
             return None;
         }
@@ -69,7 +70,7 @@ impl Call {
         }
         thread.enter_at_once(depth, self.stack());
         if depth == 0 {
-            line.count(known);
+            line.count();
             thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
             thread.inner = None;
             thread.timing_cost = 0;
@@ -182,9 +183,10 @@ impl Call {
         thread.attempts.went(is_kept);
     }
 
-    /// What is done with copies like this besides; none if that takes the ordinary way.
+    /// What is done with copies like this besides; none if that takes the ordinary way. Not what was done with this one: somebody
+    /// may have begun to listen meanwhile.
     fn habits(self, values: &[Value]) -> Option<Habits> {
-        let records = records_only();
+        let records = records_unshown()?;
         // Where reading the clock takes a call, that is most of what a record costs.
         if records && trace::file()?.now_at_once().is_none() {
             return None;
@@ -200,8 +202,8 @@ impl Call {
 /// Whether there is nothing to say of a copy that the program makes: it is not to be looked at again, nothing is left over from
 /// the call before, and as one of many it is not worth a word either.
 #[inline(always)]
-fn is_unremarkable(thread: &Thread, known: Known, site: usize) -> bool {
-    let is_plain = || !known.is_look_due() && thread.owes_nothing() && !thread.run.may_become_small(site);
+fn is_unremarkable(thread: &Thread, known: Known, is_look_due: bool, site: usize) -> bool {
+    let is_plain = || !is_look_due && thread.owes_nothing() && !thread.run.may_become_small(site);
     known.has(Known::CLEAN) && (!known.has(Known::LOOKED_AT) || is_plain())
 }
 

@@ -95,9 +95,13 @@ pub(super) fn refresh() {
     changes::happened();
 }
 
-/// Whether calls are recorded, and nobody wants to see them.
-pub(super) fn records_only() -> bool {
-    mode() == Mode::Record
+/// Whether calls are recorded; none if they are shown too, or only forwarded.
+pub(super) fn records_unshown() -> Option<bool> {
+    match mode() {
+        Mode::Quiet => Some(false),
+        Mode::Record => Some(true),
+        _ => None,
+    }
 }
 
 /// What the shim does with calls by now.

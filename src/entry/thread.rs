@@ -77,7 +77,7 @@ pub(crate) struct Thread {
     pub(crate) left: i32,
     /// The last copies from one place.
     pub(crate) run: Run,
-    /// Whether it is time to look at the copy under way in full.
+    /// Whether it is time to look at the copy in full that is under way, or next.
     pub(crate) is_look_due: bool,
     /// The copy of the driver inside a familiar one of the runtime.
     pub(crate) inner_copy: InnerCopy,

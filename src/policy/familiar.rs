@@ -8,8 +8,8 @@
 //! writing one; it finds that the line is being written.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::access::Access;
 use super::path::Path;
@@ -75,51 +75,55 @@ fn place(at: Value) -> Option<u64> {
     }
 }
 
-/// What is known of a copy, in one word.
+/// What is known of a copy, in one word: the function, flags, the devices of source and destination, the number of the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known(u64);
+pub(crate) struct Known(u32);
 
 impl Known {
     /// There is nothing to say of it, nor to do before it, if the program itself makes it.
-    pub(crate) const CLEAN: u64 = 1 << 8;
+    pub(crate) const CLEAN: u32 = 1 << 8;
     /// Only as long as it belongs to a run of which that is known: copies are being looked at.
-    pub(crate) const LOOKED_AT: u64 = 1 << 9;
+    pub(crate) const LOOKED_AT: u32 = 1 << 9;
     /// Calls are being recorded.
-    pub(crate) const RECORDED: u64 = 1 << 10;
+    pub(crate) const RECORDED: u32 = 1 << 10;
     /// Of some copies like this it is measured how long the GPU takes.
-    pub(crate) const SAMPLED: u64 = 1 << 11;
+    pub(crate) const SAMPLED: u32 = 1 << 11;
+    /// It goes through the host.
+    pub(crate) const STAGED: u32 = 1 << 12;
 
-    #[inline(always)]
-    pub(crate) const fn has(self, what: u64) -> bool {
-        self.0 & what == what
+    /// Where the devices are, and how many bits each has.
+    const SRC: u32 = 13;
+    const DST: u32 = 18;
+    const DEVICE_BITS: u32 = 5;
+    const PATH: u32 = 24;
+
+    /// None where a device has no counters.
+    fn new(function: Function, path: Option<Path>, [src, dst]: [u8; 2]) -> Option<Self> {
+        const { assert!(counters::DEVICES == 1 << Self::DEVICE_BITS) };
+        let path = path.map_or(0, |path| path.number() as u8);
+        let word = u32::from(function as u8)
+            | u32::from(src) << Self::SRC
+            | u32::from(dst) << Self::DST
+            | u32::from(path) << Self::PATH;
+        (usize::from(src.max(dst)) < counters::DEVICES).then_some(Self(word))
     }
 
-    /// It goes through the host.
-    pub(crate) const STAGED: u64 = 1 << 12;
-    /// Above this it is counted how often the line was used; from the end on it begins again.
-    const USES: u32 = 40;
-
-    /// Whether it is time to look at such a copy in full: the first few times, and now and then. What only the driver knows may
-    /// have changed.
     #[inline(always)]
-    pub(crate) const fn is_look_due(self) -> bool {
-        const FIRST: u64 = 16;
-        let uses = self.0 >> Self::USES;
-        uses < FIRST || uses.is_power_of_two()
+    pub(crate) const fn has(self, what: u32) -> bool {
+        self.0 & what == what
     }
 
     /// The devices of source and destination.
     #[inline(always)]
     pub(crate) const fn devices(self) -> [u8; 2] {
-        let [_, _, _, src, dst, ..] = self.0.to_le_bytes();
-        [src, dst]
+        const DEVICE: u32 = (1 << Known::DEVICE_BITS) - 1;
+        [(self.0 >> Self::SRC & DEVICE) as u8, (self.0 >> Self::DST & DEVICE) as u8]
     }
 
     /// The number of its way; of copies of the driver.
     #[inline(always)]
     pub(crate) const fn path(self) -> u8 {
-        let [_, _, path, ..] = self.0.to_le_bytes();
-        path
+        (self.0 >> Self::PATH) as u8
     }
 
     /// From where to where so many bytes go and which way, if that is known: of copies of the driver.
@@ -148,7 +152,9 @@ pub(crate) struct Line {
     src_at: AtomicU64,
     dst_at: AtomicU64,
     stream: AtomicU64,
-    known: AtomicU64,
+    known: AtomicU32,
+    /// How often it was used. By itself, since who counts may be interrupted by a signal handler that writes the line.
+    uses: AtomicU32,
 }
 
 impl Line {
@@ -161,7 +167,8 @@ impl Line {
             src_at: AtomicU64::new(0),
             dst_at: AtomicU64::new(0),
             stream: AtomicU64::new(0),
-            known: AtomicU64::new(0),
+            known: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
         }
     }
 
@@ -180,13 +187,22 @@ impl Line {
         is_it.then_some(known)
     }
 
-    /// Counts a use. `known` is what it has held.
+    /// Counts a use.
     #[inline(always)]
-    pub(crate) fn count(&self, known: Known) {
-        self.known.store(known.0.wrapping_add(1 << Known::USES), Relaxed);
+    pub(crate) fn count(&self) {
+        self.uses.store(self.uses.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    fn set(&self, copy: &Copy, number: u64, known: Known, [src, dst]: [Range<u64>; 2]) {
+    /// Whether it is time to look at such a copy in full: the first few times, and now and then. What only the driver knows may
+    /// have changed.
+    #[inline(always)]
+    pub(crate) fn is_look_due(&self) -> bool {
+        const FIRST: u32 = 16;
+        let uses = self.uses.load(Relaxed);
+        uses < FIRST || uses.is_power_of_two()
+    }
+
+    fn set(&self, copy: &Copy, number: u64, (known, uses): (Known, u32), [src, dst]: [Range<u64>; 2]) {
         let window = |address: u64, Range { start, end }: Range<u64>| {
             let begins = address >> WINDOW_BITS << WINDOW_BITS;
             let start = start.max(begins);
@@ -201,6 +217,7 @@ impl Line {
         self.dst_at.store(copy.at[1], Release);
         self.stream.store(copy.stream, Release);
         self.known.store(known.0, Release);
+        self.uses.store(uses, Release);
         self.number.store(number, Release);
     }
 }
@@ -341,10 +358,7 @@ pub(crate) fn keep(
         (None, None) if !is_looked_at => (None, copy.at.map(|at| at as u8), [0..u64::MAX, 0..u64::MAX]),
         (None, None) => return false,
     };
-    let [src_device, dst_device] = devices;
-    if usize::from(src_device.max(dst_device)) >= counters::DEVICES {
-        return false;
-    }
+    let Some(Known(word)) = Known::new(function, path, devices) else { return false };
     let flags = [
         (matches!(path, Some(Path::Staged(_))), Known::STAGED),
         (is_outermost, Known::CLEAN),
@@ -352,8 +366,6 @@ pub(crate) fn keep(
         (habits.records, Known::RECORDED),
         (habits.samples, Known::SAMPLED),
     ];
-    let path = path.map_or(0, |path| path.number() as u8);
-    let word = u64::from_le_bytes([function as u8, 0, path, src_device, dst_device, 0, 0, 0]);
     let known = flags.into_iter().filter(|&(is, _)| is).fold(word, |word, (_, flag)| word | flag);
     let pair = Finder::pair([&ranges[0], &ranges[1]].map(|range| range.end - range.start));
     let Some(set) = set(shard, &copy, pair) else { return false };
@@ -364,11 +376,13 @@ pub(crate) fn keep(
     let own =
         set.iter().find(|line| line.get(&copy, line.number.load(Relaxed)).is_some() && (holds(line) || is_stale(line)));
     // How often it was used counts on.
-    let uses = own.map_or(0, |line| line.known.load(Relaxed) >> Known::USES << Known::USES);
+    let uses = own.map_or(0, |line| line.uses.load(Relaxed));
     let free = own.or_else(|| set.iter().find(is_stale));
     let chance = ((copy.src ^ copy.dst) >> 12) as usize % WAYS;
     if let Some(line) = free.or_else(|| set.get(chance).filter(holds)) {
-        line.set(&copy, number, Known(known | uses), ranges);
+        line.set(&copy, number, (Known(known), uses), ranges);
+        // Another that it lies in as well may say less.
+        *finder.last_of(function) = Some(line);
     }
     free.is_some()
 }
@@ -560,6 +574,25 @@ mod tests {
     }
 
     #[test]
+    fn find_what_was_kept_last_though_less_is_known_of_the_whole_allocation() {
+        let process = Process::new(12);
+        let mut finder = process.finder.get();
+        let all = (&process.driver, &*process.access, &*process.validate);
+        let is_clean = |finder: &mut Finder, offset: u64| {
+            let values = copy(DRIVER, offset);
+            let (known, _) = find(process.shard, finder, &Copy::new(DRIVER, &values).unwrap(), NUMBER).unwrap();
+            known.has(Known::CLEAN)
+        };
+        // Inside a call of the runtime; then by the program, in another piece of the same allocations.
+        let offset = 4 << 20;
+        [0, 1].into_iter().for_each(|device| process.access.learn(&process.driver, memory_of(device) + offset));
+        keep(all, NUMBER, (process.shard, 1, &mut finder), (DRIVER, &copy(DRIVER, 0)), false, PLAIN);
+        assert!(!is_clean(&mut finder, 0) && !is_clean(&mut finder, offset));
+        keep(all, NUMBER, (process.shard, 1, &mut finder), (DRIVER, &copy(DRIVER, offset)), true, PLAIN);
+        assert!(is_clean(&mut finder, offset));
+    }
+
+    #[test]
     fn find_copies_between_allocations_of_all_sizes() {
         let process = Process::new(10);
         process.validate.configure(crate::config::Validate::Off);
@@ -581,7 +614,7 @@ mod tests {
             finder.add(pair, NUMBER);
             process.finder.set(finder);
             let line = &set(process.shard, &copy, pair).unwrap()[0];
-            line.set(&copy, NUMBER, Known(u64::from(RUNTIME as u8)), [range(src, 1), range(dst, 2)]);
+            line.set(&copy, NUMBER, (Known(u32::from(RUNTIME as u8)), 0), [range(src, 1), range(dst, 2)]);
             // The last of the piece, or of the allocation.
             let end = |size: u64, start: u64| {
                 let piece = PIECES.iter().rev().find(|&&bits| size >> bits != 0).map_or(size, |&bits| 1 << bits);
@@ -605,19 +638,28 @@ mod tests {
         process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
         let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
         let use_it = |number: u64| {
-            let (known, line) = find(process.shard, &mut process.finder.get(), &of_driver, number).unwrap();
-            line.count(known);
-            known.is_look_due()
+            let (_, line) = find(process.shard, &mut process.finder.get(), &of_driver, number).unwrap();
+            let is_due = line.is_look_due();
+            line.count();
+            is_due
         };
         let due: Vec<usize> = (0..100).filter(|_| use_it(NUMBER)).collect();
         assert_eq!(due, (0..17).chain([32, 64]).collect::<Vec<_>>());
         process.keep(NUMBER + 1, DRIVER, &copy(DRIVER, 0), true, PLAIN);
         let due: Vec<usize> = (100..200).filter(|_| use_it(NUMBER + 1)).collect();
         assert_eq!(due, [128], "it counts on");
-        let known = Known(u64::MAX >> Known::USES << Known::USES | 0xff_ffff_ffff);
-        let line = Line::empty();
-        line.count(known);
-        assert_eq!(line.known.load(Relaxed), 0xff_ffff_ffff, "nothing else changes when it begins again");
+    }
+
+    #[test]
+    fn count_leaves_alone_what_a_signal_handler_has_written() {
+        let process = Process::new(11);
+        process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
+        let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
+        let (_, line) = find(process.shard, &mut process.finder.get(), &of_driver, NUMBER).unwrap();
+        // A trace has started, and the handler copies, between that and the counting.
+        process.keep(NUMBER + 1, DRIVER, &copy(DRIVER, 0), true, Habits { records: true, ..PLAIN });
+        line.count();
+        assert!(process.find(NUMBER + 1, DRIVER, &copy(DRIVER, 0)).is_some_and(|known| known.has(Known::RECORDED)));
     }
 
     #[test]
@@ -629,7 +671,7 @@ mod tests {
             let values = with(RUNTIME, 2, Value::Address(address as usize));
             Copy::new(RUNTIME, &values).unwrap()
         };
-        line.set(&at(0x21_8000_0000), NUMBER, Known(u64::from(RUNTIME as u8)), [large, 0..u64::MAX]);
+        line.set(&at(0x21_8000_0000), NUMBER, (Known(u32::from(RUNTIME as u8)), 0), [large, 0..u64::MAX]);
         for (address, expected) in
             [(0x21_8000_0000, true), (0x21_ffff_ffff, true), (0x22_0000_0000, false), (0x21_7fff_ffff, false)]
         {

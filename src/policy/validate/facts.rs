@@ -78,7 +78,7 @@ impl Facts {
     /// Takes note of a stream.
     pub(crate) fn stream_is_made(&self, stream: usize, fact: Fact) {
         let before = self.streams.find(stream);
-        self.streams.set(stream, fact);
+        self.streams.learn(stream, fact);
         self.count(before, -1);
         self.count(Some(fact), 1);
     }

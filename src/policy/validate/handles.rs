@@ -119,6 +119,13 @@ impl Handles {
         changes::happened();
     }
 
+    /// The same, unless just that is known: then nothing has changed for those who rest on it.
+    pub(crate) fn learn(&self, handle: usize, fact: Fact) {
+        if self.find(handle) != Some(fact) {
+            self.set(handle, fact);
+        }
+    }
+
     /// Forgets a handle.
     pub(crate) fn forget(&self, handle: usize) {
         for place in self.places(handle) {
@@ -172,6 +179,15 @@ mod tests {
         assert_eq!(handles.iter().collect::<Vec<_>>(), [(0x10, last)]);
         handles.forget(0x10);
         assert_eq!(handles.find(0x10), None);
+    }
+
+    #[test]
+    fn learn_what_is_another_takes_the_place_of_what_was_known() {
+        let handles = Handles::new();
+        for fact in [of(1), of(1), of(2), Fact { is_destroyed: true, ..of(2) }] {
+            handles.learn(0x10, fact);
+            assert_eq!(handles.find(0x10), Some(fact));
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn check_stream(
     let device = if is_default {
         let Some(context) = driver.current_context() else { return };
         let device = driver.device_of_context(context).and_then(|device| u8::try_from(device).ok());
-        device.inspect(|&device| facts.contexts.set(context, Fact::on(device)))
+        device.inspect(|&device| facts.contexts.learn(context, Fact::on(device)))
     } else {
         // Not to be made current here to be asked: a green context may be current to one thread only.
         let context = driver.stream_context(stream, seen.function.per_thread());
