@@ -255,7 +255,7 @@ fn faults_are_answered_from_the_first_on() {
     }
 }
 
-/// What is kept in mind has four places for each of 16 kinds.
+/// More memory, streams and devices than are kept in mind at a time.
 #[test]
 fn more_than_there_is_room_for_makes_no_difference() {
     for env in [&[("P2PSIM_DEVICES", "4")][..], &[("P2PSIM_DEVICES", "4"), ("P2PSHIM_ACCESS", "app")]] {
@@ -263,7 +263,6 @@ fn more_than_there_is_room_for_makes_no_difference() {
         let plain = program.plain();
         assert_right(&plain);
         program.preloaded().assert_same_as(&plain, "preloaded");
-        // From one place to the next the copies are by another function: few are familiar, and that is no matter here.
         same_both_ways(&program);
     }
 }
