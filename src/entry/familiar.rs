@@ -174,6 +174,7 @@ impl Call {
         if familiar::find(thread.shard, &mut thread.finder, &copy, number).is_some_and(|(known, _)| is_enough(known)) {
             return;
         }
+        let number = changes::about_to_keep();
         let habits = self.habits(values);
         let of = (thread.shard, thread.tag(), &mut thread.finder);
         let is_kept = habits.is_some_and(|habits| {

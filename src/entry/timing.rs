@@ -24,6 +24,9 @@ const PART_BITS: u32 = 7;
 /// What a thread may spend on measuring before its copies have cost anything, in ticks: a millisecond or two, so that of
 /// a program with few copies all are measured.
 const CREDIT: i64 = 1 << 22;
+/// What one step of measuring is taken to cost at most, in ticks: some 100 µs, ten times what it does. A thread that lost its
+/// processor meanwhile would measure nothing for a second otherwise.
+const MOST_COST: u64 = 1 << 18;
 /// Pairs of events of a context, and measurements that are not over, at most.
 const MOST: usize = 512;
 /// Measurements that are looked at after a copy.
@@ -208,7 +211,7 @@ fn paid_for<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     let cost = trace.now().saturating_sub(begun);
     // SAFETY: the block is this thread's own; no other reference to it lives.
     let thread = unsafe { &mut *thread::current() };
-    thread.timing_debt = thread.timing_debt.saturating_add_unsigned(cost);
+    thread.timing_debt = thread.timing_debt.saturating_add_unsigned(cost.min(MOST_COST));
     thread.timing_cost = thread.timing_cost.wrapping_add(cost);
     result
 }

@@ -3,16 +3,20 @@
 //! What was found out while the number was n holds as long as it is n. So whoever kept it compares one word, in place of
 //! asking all those who know: whose memory, which way, whether a stream lives, whether anything is captured, what is recorded.
 //!
-//! Whoever changes something counts here afterwards. In children of the process the number is 0, where the system can do that,
+//! Whoever changes something counts here afterwards; whoever keeps something says so before it looks, since changes of which
+//! nobody has kept anything need not be counted: threads that free memory all the time would wait for each other. In children of the process the number is 0, where the system can do that,
 //! and stays so: nothing of the parent's holds there.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 
 use crate::os;
 
 /// In pages of its own, which a child does not get.
 static NUMBER: os::Page = os::Page::new();
+
+/// What the number was when something was kept last.
+static KEPT: AtomicU64 = AtomicU64::new(0);
 
 fn number() -> &'static AtomicU64 {
     NUMBER.word()
@@ -24,9 +28,29 @@ pub(crate) fn now() -> u64 {
     NUMBER.word().load(Relaxed)
 }
 
+/// What the number is, for who is about to find out something to be kept.
+pub(crate) fn about_to_keep() -> u64 {
+    let number = now();
+    if KEPT.load(Relaxed) < number {
+        // Not back to what the number was when a thread looked that was stopped since.
+        KEPT.fetch_max(number, Relaxed);
+    }
+    // Whoever changes something afterwards sees that; what was changed before is seen by who looks now.
+    fence(SeqCst);
+    number
+}
+
 /// Notes that something has changed.
 pub(crate) fn happened() {
-    let _ = number().fetch_update(AcqRel, Acquire, |number| (number != 0).then(|| number + 1));
+    fence(SeqCst);
+    has_happened();
+}
+
+/// The same for who finds that there is nothing left to be changed: who changed it has not noted it yet, perhaps.
+pub(crate) fn has_happened() {
+    if KEPT.load(Relaxed) == now() {
+        let _ = number().fetch_update(AcqRel, Acquire, |number| (number != 0).then(|| number + 1));
+    }
 }
 
 /// From now on things may be kept, but not in children.
@@ -52,11 +76,14 @@ mod tests {
         happened();
         assert_eq!(now(), 0, "nothing has begun");
         begin();
-        let before = now();
+        let before = about_to_keep();
         assert_ne!(before, 0);
         happened();
         assert!(now() > before);
         let before = now();
+        happened();
+        assert_eq!(now(), before, "nothing was kept");
+        let before = about_to_keep();
         let cache = Box::new(Cache::new());
         cache.forget();
         assert!(now() > before, "another thread may be emptying the cache, and not have said so yet");

@@ -317,8 +317,9 @@ pub(crate) struct Habits {
 /// Keeps what is known of a copy that has succeeded, for the next that is like it: of one that the program makes itself
 /// (`is_outermost`), or of one of the driver inside one of the runtime. The driver is not asked, and nothing is waited for.
 ///
-/// `number` is that of changes, read before anything that this rests on; `shard`, `tag` and `finder` are those of the thread. Answers whether there was room for it; where there is none, it takes
-/// the place of another, of which what is known still holds.
+/// `number` is that of changes, by [`about_to_keep`](super::changes::about_to_keep) before anything else; `shard`, `tag` and
+/// `finder` are those of the thread. Answers whether there was room for it; where there is none, it takes the place of another,
+/// of which what is known still holds.
 #[cold]
 pub(crate) fn keep(
     (driver, access, validate): (&impl Driver, &Access, &Validate),
@@ -355,7 +356,9 @@ pub(crate) fn keep(
         (Some(_), _) => return false,
         (None, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),
         // By the program's account, and wherever it is: if nobody looks, a call of the runtime is only passed on.
-        (None, None) if !is_looked_at => (None, copy.at.map(|at| at as u8), [0..u64::MAX, 0..u64::MAX]),
+        (None, None) if !is_looked_at => {
+            (None, copy.at.map(|at| u8::try_from(at).unwrap_or(u8::MAX)), [0..u64::MAX, 0..u64::MAX])
+        }
         (None, None) => return false,
     };
     let Some(Known(word)) = Known::new(function, path, devices) else { return false };

@@ -188,9 +188,11 @@ impl Cache {
         if self.sizes.load(Relaxed) != 0 {
             self.sizes.store(0, Relaxed);
             self.generation.fetch_add(1, AcqRel);
+            changes::happened();
+        } else {
+            // Another thread may have forgotten what there was, and not have said so yet.
+            changes::has_happened();
         }
-        // Even if there is nothing: another thread may have found what there was, and not have said so yet.
-        changes::happened();
     }
 
     /// Where the piece of 2^`bits` bytes that an address lies in is kept.
