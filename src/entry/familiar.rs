@@ -1,5 +1,4 @@
-//! The short way of copies that are [familiar]: what an ordinary hook does, in so far as it is not
-//! known to come to nothing.
+//! The short way of copies that are [familiar]: what an ordinary hook does, in so far as it is not known to come to nothing.
 //!
 //! A familiar copy of the driver inside a familiar one of the runtime has no record of its own: the two are one copy, with the
 //! same answer, and each reading of the clock would cost as much as all of this.
@@ -16,7 +15,7 @@ use super::timing;
 use crate::api::Function;
 use crate::api::abi::{Code, Value};
 use crate::config::GpuTiming;
-use crate::policy::familiar::{self, Copy, Habits, Known};
+use crate::policy::familiar::{self, Habits, Known, StreamCopy};
 use crate::policy::{ACCESS, VALIDATE, changes};
 use crate::real::driver::RealDriver;
 use crate::record::{counters, trace};
@@ -43,7 +42,7 @@ impl Call {
     #[inline(always)]
     pub(crate) fn begin_familiar(self, route: Route, values: &[Value]) -> Option<Familiar> {
         let number = changes::now();
-        let copy = Copy::new(self.function(), values)?;
+        let copy = StreamCopy::new(self.function(), values)?;
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let (known, line) = familiar::find(thread.shard, &mut thread.finder, &copy, number)?;
@@ -86,12 +85,13 @@ impl Call {
     /// was not as usual.
     #[inline(always)]
     pub(crate) fn end_familiar(self, Familiar { known, running, .. }: Familiar, values: &[Value], ret: Code) -> bool {
-        let Some(copy) = Copy::new(self.function(), values) else { return false };
+        let Some(copy) = StreamCopy::new(self.function(), values) else { return false };
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let (inner, is_as_expected) = match thread.inner_copy {
             _ if self.is_of_driver() => (None, true),
             InnerCopy::Made(inner) => (Some(inner), true),
+            // The runtime reached the driver by a way that is not seen.
             InnerCopy::Expected => (None, true),
             InnerCopy::None => (None, false),
         };
@@ -131,7 +131,7 @@ impl Call {
     #[cold]
     #[inline(never)]
     pub(crate) fn end_unfamiliar(self, known: Known, running: Running, route: Route, values: &[Value], ret: Code) {
-        let Some(copy) = Copy::new(self.function(), values) else { return };
+        let Some(copy) = StreamCopy::new(self.function(), values) else { return };
         let decision = Decision { instead: None, traffic: known.traffic(copy.bytes) };
         let mut running = running;
         // SAFETY: the block is this thread's own; the reference ends with the statement.
@@ -161,7 +161,7 @@ impl Call {
     /// Has the next copy like this be familiar: one that has succeeded, and of which nothing was to be said.
     #[inline(never)]
     pub(crate) fn keep_familiar(self, running: Running, values: &[Value]) {
-        let Some(copy) = Copy::new(self.function(), values) else { return };
+        let Some(copy) = StreamCopy::new(self.function(), values) else { return };
         let is_outermost = running.is_outermost();
         let is_enough = |known: Known| !is_outermost || known.has(Known::CLEAN);
         // SAFETY: the block is this thread's own; no other reference to it lives.
@@ -249,7 +249,7 @@ fn leave(thread: &mut Thread) {
 
 /// Completes the record of a familiar copy. What is known of it is known by the driver's, if there is one.
 #[inline(always)]
-fn complete(thread: &mut Thread, record: Begun, copy: &Copy, known: Known) {
+fn complete(thread: &mut Thread, record: Begun, copy: &StreamCopy, known: Known) {
     /// Off the way of most calls.
     #[cold]
     #[inline(never)]

@@ -1,8 +1,12 @@
 //! Copies about which nothing has to be found out any more.
 //!
-//! A program copies again and again between the same allocations, on the same streams. What is known of such a copy, and that
-//! nothing is to be said of it, is kept in one line of the processor's cache, with the [number](super::changes) that tells whether it
-//! still holds. A copy that finds its line asks nobody else.
+//! A program copies again and again between the same allocations, on the same streams. What is known of such a copy is kept in one
+//! line of the processor's cache: whose memory it goes from and to, which way, that its arguments are right, whether it is
+//! recorded. With it is kept the [number](super::changes) that tells whether all that still holds. A copy that finds its line
+//! asks nobody else.
+//!
+//! What no line holds is what changes without a call that is seen: which context is current, and so whose default stream it is.
+//! That is asked for the first copies of a line, and now and then ([`Line::is_look_due`]).
 //!
 //! Each thread has lines of its own, so that writing them needs no lock. A signal handler may copy while its thread is
 //! writing one; it finds that the line is being written.
@@ -32,7 +36,7 @@ const BEING_WRITTEN: u64 = u64::MAX;
 
 /// A linear copy on a stream, as the program asks for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Copy {
+pub(crate) struct StreamCopy {
     /// Which function is called.
     function: Function,
     /// The source's address.
@@ -47,7 +51,7 @@ pub(crate) struct Copy {
     pub(crate) stream: u64,
 }
 
-impl Copy {
+impl StreamCopy {
     /// None for what is not kept: copies that wait for the device, so that it does not matter what they cost besides, boxes,
     /// and copies of nothing.
     #[inline(always)]
@@ -108,6 +112,7 @@ impl Known {
         (usize::from(src.max(dst)) < counters::DEVICES).then_some(Self(word))
     }
 
+    /// Whether all of these flags are set.
     #[inline(always)]
     pub(crate) const fn has(self, what: u32) -> bool {
         self.0 & what == what
@@ -174,7 +179,7 @@ impl Line {
 
     /// What is known of a copy while the number of changes is this.
     #[inline(always)]
-    fn get(&self, copy: &Copy, number: u64) -> Option<Known> {
+    fn get(&self, copy: &StreamCopy, number: u64) -> Option<Known> {
         let known = Known(self.known.load(Relaxed));
         let bytes = self.bytes.load(Relaxed);
         let is_it = self.number.load(Relaxed) == number
@@ -202,7 +207,7 @@ impl Line {
         uses < FIRST || uses.is_power_of_two()
     }
 
-    fn set(&self, copy: &Copy, number: u64, (known, uses): (Known, u32), [src, dst]: [Range<u64>; 2]) {
+    fn set(&self, copy: &StreamCopy, number: u64, (known, uses): (Known, u32), [src, dst]: [Range<u64>; 2]) {
         let window = |address: u64, Range { start, end }: Range<u64>| {
             let begins = address >> WINDOW_BITS << WINDOW_BITS;
             let start = start.max(begins);
@@ -271,7 +276,7 @@ fn each(mut pairs: u32) -> impl Iterator<Item = u32> {
 /// Where a thread's lines for a copy are that is kept by a pair of pieces. None for threads that share a shard: they have no
 /// lines.
 #[inline(always)]
-fn set(shard: u8, copy: &Copy, pair: u32) -> Option<&'static [Line; WAYS]> {
+fn set(shard: u8, copy: &StreamCopy, pair: u32) -> Option<&'static [Line; WAYS]> {
     /// Spreads neighbours (Fibonacci hashing).
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     /// In a word, so that they need not be loaded.
@@ -286,11 +291,11 @@ fn set(shard: u8, copy: &Copy, pair: u32) -> Option<&'static [Line; WAYS]> {
 
 /// What is known of a copy that the thread with this shard makes, while the number of changes is this; and where it is kept.
 #[inline(always)]
-pub(crate) fn find(shard: u8, finder: &mut Finder, copy: &Copy, number: u64) -> Option<(Known, &'static Line)> {
+pub(crate) fn find(shard: u8, finder: &mut Finder, copy: &StreamCopy, number: u64) -> Option<(Known, &'static Line)> {
     /// Where it was not the last time.
     #[cold]
     #[inline(never)]
-    fn find_elsewhere(shard: u8, pairs: u32, copy: Copy, number: u64) -> Option<&'static Line> {
+    fn find_elsewhere(shard: u8, pairs: u32, copy: StreamCopy, number: u64) -> Option<&'static Line> {
         let mut sets = each(pairs).filter_map(|pair| set(shard, &copy, pair));
         sets.find_map(|set| set.iter().find(|line| line.get(&copy, number).is_some()))
     }
@@ -333,7 +338,7 @@ pub(crate) fn keep(
     if number == 0 || capture::may_be_under_way() || !access.gate().is_open() || validate.is_strict() {
         return false;
     }
-    let Some(copy) = Copy::new(function, values) else { return false };
+    let Some(copy) = StreamCopy::new(function, values) else { return false };
     let is_looked_at = validate.is_on();
     let known = access.known(copy.src).zip(access.known(copy.dst));
     // Whether ends overlap that are on one device, is looked at each time.
@@ -446,7 +451,8 @@ mod tests {
         }
 
         fn find(&self, number: u64, function: Function, values: &[Value]) -> Option<Known> {
-            find(self.shard, &mut self.finder.get(), &Copy::new(function, values)?, number).map(|(known, _)| known)
+            find(self.shard, &mut self.finder.get(), &StreamCopy::new(function, values)?, number)
+                .map(|(known, _)| known)
         }
     }
 
@@ -486,11 +492,11 @@ mod tests {
             }
         }
         assert_eq!(process.find(NUMBER, Function::cuMemcpyPeerAsync_ptsz, &copy(DRIVER, 0)), None);
-        let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
+        let of_driver = StreamCopy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
         let finder = &mut Finder { last: [None; 2], ..process.finder.get() };
         assert!(find(2, finder, &of_driver, NUMBER).is_none(), "another thread's");
         assert!(find(counters::OWN + 1, finder, &of_driver, NUMBER).is_none(), "they share");
-        assert!(Copy::new(Function::cuMemcpyPeer, &copy(DRIVER, 0)[..5]).is_none(), "it waits");
+        assert!(StreamCopy::new(Function::cuMemcpyPeer, &copy(DRIVER, 0)[..5]).is_none(), "it waits");
     }
 
     #[test]
@@ -570,7 +576,7 @@ mod tests {
         assert!(process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN), "what no longer holds makes room first");
         // What a handler finds that interrupts the writing of a line, or another such handler has left.
         let pair = Finder::pair([u64::MAX; 2]);
-        let lines = set(process.shard, &Copy::new(RUNTIME, &value(0)).unwrap(), pair).unwrap();
+        let lines = set(process.shard, &StreamCopy::new(RUNTIME, &value(0)).unwrap(), pair).unwrap();
         lines.iter().for_each(|line| line.number.store(BEING_WRITTEN, Relaxed));
         assert!(!process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN));
         assert!(lines.iter().all(|line| line.number.load(Relaxed) == BEING_WRITTEN));
@@ -583,7 +589,7 @@ mod tests {
         let all = (&process.driver, &*process.access, &*process.validate);
         let is_clean = |finder: &mut Finder, offset: u64| {
             let values = copy(DRIVER, offset);
-            let (known, _) = find(process.shard, finder, &Copy::new(DRIVER, &values).unwrap(), NUMBER).unwrap();
+            let (known, _) = find(process.shard, finder, &StreamCopy::new(DRIVER, &values).unwrap(), NUMBER).unwrap();
             known.has(Known::CLEAN)
         };
         // Inside a call of the runtime; then by the program, in another piece of the same allocations.
@@ -604,7 +610,7 @@ mod tests {
         let range = |size: u64, number: u64| place(size, number)..place(size, number) + size;
         let pairs = sizes.iter().flat_map(|&src| sizes.iter().map(move |&dst| (src, dst)));
         for (src, dst) in pairs {
-            let copy = Copy {
+            let copy = StreamCopy {
                 function: RUNTIME,
                 src: place(src, 1),
                 dst: place(dst, 2),
@@ -623,11 +629,11 @@ mod tests {
                 let piece = PIECES.iter().rev().find(|&&bits| size >> bits != 0).map_or(size, |&bits| 1 << bits);
                 (start + size).min((start / piece + 1) * piece) - 1
             };
-            let later = Copy { src: end(src, copy.src), dst: end(dst, copy.dst), ..copy };
+            let later = StreamCopy { src: end(src, copy.src), dst: end(dst, copy.dst), ..copy };
             assert!(find(process.shard, &mut finder, &later, NUMBER).is_some(), "{src} to {dst}");
-            let beyond = Copy { src: copy.src - 1, ..copy };
+            let beyond = StreamCopy { src: copy.src - 1, ..copy };
             assert!(find(process.shard, &mut finder, &beyond, NUMBER).is_none(), "{src} to {dst}");
-            let beyond = Copy { dst: copy.dst + dst, ..copy };
+            let beyond = StreamCopy { dst: copy.dst + dst, ..copy };
             assert!(find(process.shard, &mut finder, &beyond, NUMBER).is_none(), "{src} to {dst}");
         }
         let mut finder = process.finder.get();
@@ -639,7 +645,7 @@ mod tests {
     fn is_look_due_the_first_times_and_now_and_then() {
         let process = Process::new(9);
         process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
-        let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
+        let of_driver = StreamCopy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
         let use_it = |number: u64| {
             let (_, line) = find(process.shard, &mut process.finder.get(), &of_driver, number).unwrap();
             let is_due = line.is_look_due();
@@ -657,7 +663,7 @@ mod tests {
     fn count_leaves_alone_what_a_signal_handler_has_written() {
         let process = Process::new(11);
         process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
-        let of_driver = Copy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
+        let of_driver = StreamCopy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
         let (_, line) = find(process.shard, &mut process.finder.get(), &of_driver, NUMBER).unwrap();
         // A trace has started, and the handler copies, between that and the counting.
         process.keep(NUMBER + 1, DRIVER, &copy(DRIVER, 0), true, Habits { records: true, ..PLAIN });
@@ -672,7 +678,7 @@ mod tests {
         let large = 0x20_0000_1000..0x23_0000_0000;
         let at = |address: u64| {
             let values = with(RUNTIME, 2, Value::Address(address as usize));
-            Copy::new(RUNTIME, &values).unwrap()
+            StreamCopy::new(RUNTIME, &values).unwrap()
         };
         line.set(&at(0x21_8000_0000), NUMBER, (Known(u32::from(RUNTIME as u8)), 0), [large, 0..u64::MAX]);
         for (address, expected) in
