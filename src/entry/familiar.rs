@@ -15,7 +15,7 @@ use super::timing;
 use crate::api::Function;
 use crate::api::abi::{Code, Value};
 use crate::config::GpuTiming;
-use crate::policy::familiar::{self, Habits, Known, StreamCopy};
+use crate::policy::familiar::{self, Habits, Known, Line, StreamCopy};
 use crate::policy::{ACCESS, VALIDATE, changes};
 use crate::real::driver::RealDriver;
 use crate::record::{counters, trace};
@@ -49,12 +49,11 @@ impl Call {
         let real = self.real_at_once(route)?;
         let depth = thread.depth_at_once(self.stack(), self.is_of_driver())?;
         let site = self.return_address() as usize;
-        let is_look_due = line.is_look_due() || thread.is_look_due;
-        if depth == 0 && !is_unremarkable(thread, known, is_look_due, site) {
-            thread.is_look_due = is_look_due;
-            if is_look_due {
-                line.count();
-            }
+        if depth == 0 && !known.has(Known::CLEAN) {
+            return None;
+        }
+        let is_looked_at = depth == 0 && known.has(Known::LOOKED_AT);
+        if is_looked_at && is_to_be_looked_at(thread, line, site) {
             return None;
         }
         if self.is_of_driver() && known.has(Known::SAMPLED) && timing::is_due(thread) {
@@ -69,13 +68,17 @@ impl Call {
         }
         thread.enter_at_once(depth, self.stack());
         if depth == 0 {
-            line.count();
             thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
+        }
+        if is_looked_at {
+            line.count();
+        }
+        let record = place.and_then(|place| {
             thread.inner = None;
             thread.timing_cost = 0;
-        }
-        let record = place.and_then(|place| thread.segment.begin(0, self.function() as u8, place, trace::time_stamp()));
-        if depth == 0 {
+            thread.segment.begin(0, self.function() as u8, place, trace::time_stamp())
+        });
+        if record.is_some() {
             thread.outermost = record;
         }
         Some(Familiar { real, known, running: Running::new(depth, false, record) })
@@ -200,12 +203,16 @@ impl Call {
     }
 }
 
-/// Whether there is nothing to say of a copy that the program makes: it is not to be looked at again, nothing is left over from
-/// the call before, and as one of many it is not worth a word either.
+/// Whether a copy that the program makes is to be looked at in the ordinary way: because it is time to, because of what the call
+/// before has left, or because it may be one of too many small ones.
 #[inline(always)]
-fn is_unremarkable(thread: &Thread, known: Known, is_look_due: bool, site: usize) -> bool {
-    let is_plain = || !is_look_due && thread.owes_nothing() && !thread.run.may_become_small(site);
-    known.has(Known::CLEAN) && (!known.has(Known::LOOKED_AT) || is_plain())
+fn is_to_be_looked_at(thread: &mut Thread, line: &Line, site: usize) -> bool {
+    let is_due = line.is_look_due() || thread.is_look_due;
+    if is_due {
+        thread.is_look_due = true;
+        line.count();
+    }
+    is_due || !thread.owes_nothing() || thread.run.may_become_small(site)
 }
 
 /// The number of the place in the code that a copy comes from, if it has one already.

@@ -237,7 +237,12 @@ impl Trace {
     /// Begins the record of a call for which the thread has no room left.
     #[cold]
     pub(crate) fn extend(&self, segment: &mut Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
-        match os::without_signals_of_growing(|| self.writer.extend(segment)) {
+        // Only space from the disk can raise a signal.
+        let is_extended = match self.writer.extend_at_once(segment) {
+            true => Ok(true),
+            false => os::without_signals_of_growing(|| self.writer.extend(segment)),
+        };
+        match is_extended {
             Ok(true) => {
                 self.get_help();
                 segment.begin(depth, function as u8, site, self.now())

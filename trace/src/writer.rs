@@ -84,6 +84,11 @@ pub struct Segment {
     begun: u32,
     /// Which of them enclose the next, outermost first.
     open: [u32; NESTED],
+    /// How many chunks it has had.
+    chunks: u32,
+    /// The thread's id and name, as the kernel has told them.
+    thread: u32,
+    name: [u8; 16],
 }
 
 /// The record of a call that has begun.
@@ -461,25 +466,46 @@ impl Writer {
         }
     }
 
+    /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk.
+    #[cold]
+    pub fn extend_at_once(&self, segment: &mut Segment) -> bool {
+        let ready = self.ready.load(Acquire);
+        let chunks = self.u64_at(header::CHUNKS);
+        let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
+        let Ok(number) = taken else { return false };
+        self.wake_helper(number);
+        self.hand_out(self.chunk(number), segment);
+        true
+    }
+
     /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
     #[cold]
     pub fn extend(&self, segment: &mut Segment) -> Result<bool, String> {
         let Some(start) = self.take_chunk()? else { return Ok(false) };
-        let mut name = [0u8; 16];
-        // SAFETY: writes at most 16 bytes there.
-        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-        // SAFETY: gettid has no arguments.
-        let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        self.hand_out(start, segment);
+        Ok(true)
+    }
+
+    fn hand_out(&self, start: *mut u8, segment: &mut Segment) {
+        // A thread keeps its number; its name may change, mostly when it is young.
+        if segment.chunks == 0 {
+            // SAFETY: gettid has no arguments.
+            segment.thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        }
+        if segment.chunks == 0 || segment.chunks.is_power_of_two() {
+            // SAFETY: writes at most 16 bytes there.
+            unsafe { libc::prctl(libc::PR_GET_NAME, segment.name.as_mut_ptr()) };
+        }
+        segment.chunks = segment.chunks.wrapping_add(1);
         // SAFETY: the chunk is this thread's alone, and as large as that.
         unsafe {
-            start.add(chunk::THREAD).cast::<u32>().write(thread);
+            start.add(chunk::THREAD).cast::<u32>().write(segment.thread);
             start.add(chunk::FIRST).cast::<u64>().write(u64::from(segment.begun));
-            start.add(chunk::NAME).cast::<[u8; 16]>().write(name);
+            start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name);
             start.add(chunk::TIME).cast::<u64>().write(self.now());
             (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
             segment.rest = Some(slice::from_raw_parts(start.add(CHUNK_HEADER_BYTES).cast::<Cell>(), RECORDS));
         }
-        Ok(true)
     }
 
     /// Writes a note. Strings hold no zeros; what is too long is cut off. False if there is no room.
@@ -576,9 +602,7 @@ impl Writer {
         // Not added up for ever by calls that find no room.
         let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < self.most).then_some(taken + 1));
         let Ok(number) = taken else { return self.exhausted(Exhausted::Limit) };
-        if self.is_awaited.load(SeqCst) && number + AHEAD >= self.ready.load(Relaxed) {
-            self.taken.notify_one();
-        }
+        self.wake_helper(number);
         while number >= self.ready.load(Acquire) {
             let mut space = lock(&self.space);
             if number < self.ready.load(Relaxed) {
@@ -592,8 +616,20 @@ impl Writer {
                 return self.exhausted(Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
             }
         }
+        Ok(Some(self.chunk(number)))
+    }
+
+    /// Where a chunk is that there is space for.
+    fn chunk(&self, number: u64) -> *mut u8 {
         // SAFETY: the mapping has room for `most` chunks, and the file for `ready`.
-        Ok(Some(unsafe { self.base.add(HEADER_BYTES + number as usize * CHUNK_BYTES) }))
+        unsafe { self.base.add(HEADER_BYTES + number as usize * CHUNK_BYTES) }
+    }
+
+    /// Wakes who takes space before it is needed, if that is soon. The chunk with this number was taken.
+    fn wake_helper(&self, number: u64) {
+        if self.is_awaited.load(SeqCst) && number + AHEAD >= self.ready.load(Relaxed) {
+            self.taken.notify_one();
+        }
     }
 
     /// Takes space for some more chunks.
