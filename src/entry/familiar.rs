@@ -92,7 +92,7 @@ impl Call {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let (inner, is_as_expected) = match thread.inner_copy {
-            _ if self.is_of_driver() => (None, true),
+            _ if self.is_of_driver() || !known.has_any(Known::LOOKED_AT | Known::RECORDED) => (None, true),
             InnerCopy::Made(inner) => (Some(inner), true),
             // The runtime reached the driver by a way that is not seen.
             InnerCopy::Expected => (None, true),

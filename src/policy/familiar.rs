@@ -118,6 +118,12 @@ impl Known {
         self.0 & what == what
     }
 
+    /// Whether any of them is.
+    #[inline(always)]
+    pub(crate) const fn has_any(self, what: u32) -> bool {
+        self.0 & what != 0
+    }
+
     /// The devices of source and destination.
     #[inline(always)]
     pub(crate) const fn devices(self) -> [u8; 2] {
