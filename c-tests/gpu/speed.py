@@ -27,7 +27,7 @@ def quicker(times):
     """The median of the quicker half.
 
     Virtual machines have spells of seconds in which every call takes a microsecond longer, the plain program's too. That is
-    never an advantage, so that the quicker runs are those that were not disturbed.
+    never an advantage, so that the quicker runs are those that were not disturbed. They are shown; all runs are judged.
     """
     return median(sorted(times)[:(len(times) + 1) // 2])
 
@@ -77,7 +77,7 @@ def bandwidth():
         "never, preloaded": ([program, "never"], {"preload": True}),
         "pool, preloaded": ([program, "pool"], {"preload": True}),
     })
-    times = {name: medians(rounds, 2, quicker) for name, rounds in answers.items()}
+    undisturbed = {name: medians(rounds, 2, quicker) for name, rounds in answers.items()}
     answers = {name: medians(rounds, 2) for name, rounds in answers.items()}
     same_pairs(answers.values())
     never, enables, shim, pool = (answers[name] for name in
@@ -88,19 +88,19 @@ def bandwidth():
     table([["pair", *answers, "preloaded/enables", "pool/enables"]] + [
         [f"{pair[0]}>{pair[1]}", *(f"{answer[pair][0]:.1f}" for answer in answers.values()),
          f"{shim[pair][0] / enables[pair][0]:.4f}", f"{pool[pair][0] / enables[pair][0]:.4f}"] for pair in pairs])
-    print("        4 bytes: host time of the call / time until complete / time of each of 100 in a row, us; the quicker runs")
-    ratios = {pair: [mine / theirs for mine, theirs in zip(times["never, preloaded"][pair], times["enables, plain"][pair])]
-              for pair in pairs}
-    table([["pair", *times, "preloaded/enables"]] + [
-        [f"{pair[0]}>{pair[1]}", *(" / ".join(f"{time:.2f}" for time in answer[pair][1:]) for answer in times.values()),
-         " / ".join(f"{ratio:.3f}" for ratio in ratios[pair][1:])] for pair in pairs])
+    print("        4 bytes: host time of the call / time until complete / time of each of 100 in a row, us")
+    for which, times in (("all runs", answers), ("quicker runs", undisturbed)):
+        mine, theirs = times["never, preloaded"], times["enables, plain"]
+        table([[which, *times, "preloaded/enables"]] + [
+            [f"{pair[0]}>{pair[1]}", *(" / ".join(f"{time:.2f}" for time in answer[pair][1:]) for answer in times.values()),
+             " / ".join(f"{one / other:.3f}" for one, other in zip(mine[pair][1:], theirs[pair][1:]))] for pair in pairs])
 
     ratio, pair = extreme({pair: shim[pair][0] / enables[pair][0] for pair in pairs}, min)
     faster, _ = extreme({pair: shim[pair][0] / never[pair][0] for pair in pairs}, min)
     judge(ratio >= LEAST_DIRECT, "bandwidth, program that never enables",
           f"at least {ratio:.4f} of that with access enabled ({pair}), limit {LEAST_DIRECT}; at least {faster:.1f} times as "
           f"fast as plain")
-    ratio, pair = extreme({pair: ratios[pair][2] for pair in pairs}, max)
+    ratio, pair = extreme({pair: shim[pair][2] / enables[pair][2] for pair in pairs}, max)
     judge(ratio <= MOST_SMALL, "bandwidth, small copies",
           f"complete after at most {ratio:.3f} of the time with access enabled ({pair}), limit {MOST_SMALL}")
     ratio, pair = extreme({pair: pool[pair][0] / enables[pair][0] for pair in pairs}, min)
@@ -246,8 +246,10 @@ def trace_cost():
             rows.append([f"{what}, {which}", *(f"{answer[column]:.0f} ({answer[column] / plain:.3f})"
                                                for answer in answers.values())])
     table([["", *measured]] + rows)
-    ratio = ratios["quicker runs", "medians"]
-    judge(ratio <= MOST_TRACED, "trace_cost, cudaMemcpyPeerAsync", f"recorded {ratio:.3f} of plain, limit {MOST_TRACED}")
+    ratio = ratios["all runs", "medians"]
+    judge(ratio <= MOST_TRACED, "trace_cost, cudaMemcpyPeerAsync",
+          f"recorded {ratio:.3f} of plain by medians, {ratios['all runs', 'means']:.3f} by means, limit {MOST_TRACED}; "
+          f"{ratios['quicker runs', 'medians']:.3f} in the quicker runs")
 
 
 def trace_bandwidth():

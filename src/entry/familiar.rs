@@ -26,6 +26,12 @@ pub(crate) const fn may_be(function: Function) -> bool {
     matches!(function, Function::cudaMemcpyPeerAsync | Function::cuMemcpyPeerAsync | Function::cuMemcpyPeerAsync_ptsz)
 }
 
+/// The number of changes, if any copy may be familiar by now: not if calls are only forwarded, or nothing has started.
+#[inline(always)]
+pub(crate) fn may_any_be() -> Option<u64> {
+    Some(changes::now()).filter(|&number| number != 0)
+}
+
 /// A familiar copy that is being made. It has nothing to drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Familiar {
@@ -38,10 +44,9 @@ pub(crate) struct Familiar {
 }
 
 impl Call {
-    /// Begins a copy, if it is familiar. The values are the program's arguments.
+    /// Begins a copy, if it is familiar while the number of changes is this. The values are the program's arguments.
     #[inline(always)]
-    pub(crate) fn begin_familiar(self, route: Route, values: &[Value]) -> Option<Familiar> {
-        let number = changes::now();
+    pub(crate) fn begin_familiar(self, number: u64, route: Route, values: &[Value]) -> Option<Familiar> {
         let copy = StreamCopy::new(self.function(), values)?;
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };

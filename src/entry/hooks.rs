@@ -78,9 +78,14 @@ macro_rules! define_hook {
         #[expect(non_snake_case, reason = "the vendor's spelling")]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
             define_hook!(ordinary $symbol as ordinary($($argument: $type),*), inline(never));
+            const { assert!(familiar::may_be(Function::$symbol)) };
             // SAFETY: a trampoline of this function made the arrival.
             let (call, route) = unsafe { guard::arrive(Function::$symbol, arrival) };
-            let Some(familiar) = call.begin_familiar(route, &[$($argument.value()),*]) else {
+            let Some(number) = familiar::may_any_be() else {
+                // SAFETY: the caller's.
+                return unsafe { ordinary($($argument,)* arrival) };
+            };
+            let Some(familiar) = call.begin_familiar(number, route, &[$($argument.value()),*]) else {
                 std::hint::cold_path();
                 // SAFETY: the caller's.
                 return unsafe { ordinary($($argument,)* arrival) };

@@ -4,8 +4,9 @@
 //! asking all those who know: whose memory, which way, whether a stream lives, whether anything is captured, what is recorded.
 //!
 //! Whoever changes something counts here afterwards; whoever keeps something says so before it looks, since changes of which
-//! nobody has kept anything need not be counted: threads that free memory all the time would wait for each other. In children of the process the number is 0, where the system can do that,
-//! and stays so: nothing of the parent's holds there.
+//! nobody has kept anything need not be counted: threads that free memory all the time would wait for each other.
+//!
+//! In children of the process the number is 0, where the system can do that, and stays so: nothing of the parent's holds there.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
