@@ -65,7 +65,7 @@ impl Call {
             return None;
         }
         let place = match depth == 0 && known.has(Known::RECORDED) {
-            true => Some(number_of_site(thread, site).filter(|_| thread.segment.has_room())?),
+            true => Some(number_of_site(thread, site).filter(|_| thread.segment.has_room() || make_room(thread))?),
             false => None,
         };
         if self.is_of_driver() && !enter(thread, number) {
@@ -232,6 +232,13 @@ fn number_of_site(thread: &mut Thread, site: usize) -> Option<u16> {
         Some(number)
     }
     thread.known_site(0, site).or_else(|| find(thread, site))
+}
+
+/// Gives the thread room for more records, if that takes no more than a few instructions.
+#[cold]
+#[inline(never)]
+fn make_room(thread: &mut Thread) -> bool {
+    trace::file().is_some_and(|trace| trace.make_room(&mut thread.segment))
 }
 
 /// Enters the gate, if it is open and nothing has changed since the number was this.

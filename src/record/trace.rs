@@ -30,6 +30,9 @@ static SITES: Sites = Sites::new();
 /// For so many places it is looked anew which code is where.
 const SITES_READ_ANEW: u64 = 256;
 
+/// How often threads need room before a thread of ours is to take it for them.
+const MANY: u64 = 4;
+
 /// See the module.
 pub(crate) struct Trace {
     writer: Writer,
@@ -234,6 +237,14 @@ impl Trace {
         self.writer.drops()
     }
 
+    /// Gives a thread room for more records, if space was taken before it is needed; nothing that a signal handler must not
+    /// interrupt.
+    #[cold]
+    pub(crate) fn make_room(&self, segment: &mut Segment) -> bool {
+        // Until there is help, somebody has to get it.
+        self.extensions.load(Relaxed) > MANY && os::keep_errno(|| self.writer.extend_at_once(segment))
+    }
+
     /// Begins the record of a call for which the thread has no room left.
     #[cold]
     pub(crate) fn extend(&self, segment: &mut Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
@@ -272,7 +283,6 @@ impl Trace {
     /// A process whose main thread has ended by `pthread_exit` ends with the last of the others, which must not be ours. So
     /// ours ends first. If it comes too late it is the one that calls `exit`, and so has a stack like any other.
     fn get_help(&self) {
-        const MANY: u64 = 4;
         /// As much as the C library gives a thread.
         const STACK_BYTES: usize = 8 << 20;
         if self.extensions.fetch_add(1, Relaxed) == MANY && !os::main_thread_has_ended() {

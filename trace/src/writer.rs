@@ -3,6 +3,7 @@
 //! A file is mapped into memory for good: nothing that was handed out is ever taken back. What is mapped lies in the page
 //! cache from the moment it is written, so that only the end of the system loses it.
 
+use std::arch::asm;
 use std::arch::x86_64::{__cpuid, _MM_HINT_ET0, _mm_prefetch, _rdtsc};
 use std::ffi::CString;
 use std::fs::File;
@@ -12,11 +13,11 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{ptr, slice};
 
 use crate::layout::{
     CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, MAGIC,
@@ -78,8 +79,9 @@ const _: () = {
 /// What a thread writes to: zeros at first. It has nothing to drop.
 #[derive(Debug, Default)]
 pub struct Segment {
-    /// The records that are left of the thread's chunk.
-    rest: Option<&'static [Cell]>,
+    /// Where the thread's next record is, and, in the highest bits, how many are left of its chunk. One word, so that a signal
+    /// handler that copies finds what was before a change, or after it.
+    next: AtomicU64,
     /// How many records it has begun.
     begun: u32,
     /// Which of them enclose the next, outermost first.
@@ -100,22 +102,59 @@ const DEVICE_TIME: u8 = 3 << 4;
 const DEPTH: u8 = 3 << 6;
 
 impl Segment {
+    /// No address of a process has this bit, or a higher one, unless it asked for such addresses.
+    const LEFT: u32 = 48;
+    /// Set as long as there is one left. The bits below it, from [`Segment::LEFT`] on, say how many come after that.
+    const ROOM: u64 = 1 << 63;
+
     /// Whether there is room for one more record.
     #[inline(always)]
     pub fn has_room(&self) -> bool {
-        self.rest.is_some_and(|rest| !rest.is_empty())
+        self.next.load(Relaxed) & Self::ROOM != 0
+    }
+
+    /// Takes the next record, and says how many are left then.
+    #[inline(always)]
+    fn take(&mut self) -> Option<(&'static Cell, u64)> {
+        if !self.has_room() {
+            return None;
+        }
+        let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
+        // One instruction, inside which no signal handler takes it too; other threads have their own, so that it need not be
+        // locked. If a handler has taken the last meanwhile, there is still none left afterwards.
+        // SAFETY: changes the word only.
+        unsafe {
+            asm!(
+                "xadd qword ptr [{next}], {word}",
+                next = in(reg) self.next.as_ptr(),
+                word = inout(reg) word,
+                options(nostack),
+            );
+        }
+        if word & Self::ROOM == 0 {
+            return None;
+        }
+        let cell: *const Cell = ptr::with_exposed_provenance((word & ((1 << Self::LEFT) - 1)) as usize);
+        // SAFETY: a record of this thread's chunk, which stays mapped.
+        Some((unsafe { &*cell }, (word & !Self::ROOM) >> Self::LEFT))
+    }
+
+    /// Has the thread's next records be those of a chunk that nobody else has.
+    fn continue_at(&mut self, first: *mut u8) {
+        const AFTER_IT: u64 = RECORDS as u64 - 1;
+        const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
+        self.next.store(first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM, Release);
     }
 
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
     /// thread's chunk is full: it gets another by [`Writer::extend`].
     #[inline(always)]
     pub fn begin(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
-        let (cell, rest) = self.rest?.split_first()?;
-        self.rest = Some(rest);
+        let (cell, left) = self.take()?;
         // The one after the next is nowhere near yet.
-        if let Some(later) = rest.get(1) {
+        if left > 1 {
             // SAFETY: every x86-64 processor takes it, if only as nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(ptr::from_ref(later).cast()) };
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(ptr::from_ref(cell).wrapping_add(2).cast()) };
         }
         let number = self.begun;
         self.begun = number.wrapping_add(1);
@@ -466,7 +505,8 @@ impl Writer {
         }
     }
 
-    /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk.
+    /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk. A signal handler may get
+    /// between, take one too, and leave by `longjmp`: what is left of one of the two then stays empty.
     #[cold]
     pub fn extend_at_once(&self, segment: &mut Segment) -> bool {
         let ready = self.ready.load(Acquire);
@@ -504,7 +544,7 @@ impl Writer {
             start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name);
             start.add(chunk::TIME).cast::<u64>().write(self.now());
             (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
-            segment.rest = Some(slice::from_raw_parts(start.add(CHUNK_HEADER_BYTES).cast::<Cell>(), RECORDS));
+            segment.continue_at(start.add(CHUNK_HEADER_BYTES));
         }
     }
 

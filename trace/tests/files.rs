@@ -4,6 +4,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 use p2pshim_trace::{
     CHUNK_BYTES, Capture, DeviceTime, Error, HEADER_BYTES, NoteKind, Options, Record, Segment, State, Trace, Writer,
@@ -232,6 +235,77 @@ fn threads_have_chunks_of_their_own() {
         let starts: Vec<u64> = calls.iter().filter(|(of, _)| *of == thread).map(|(_, call)| call.start).collect();
         assert!(starts.is_sorted() && starts.len() == 10_000);
     }
+}
+
+/// What a signal handler records with, and how many records it has completed.
+static INTERRUPTED: (AtomicPtr<Writer>, AtomicPtr<Segment>, AtomicU64) =
+    (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()), AtomicU64::new(0));
+
+#[test]
+fn segment_loses_nothing_if_a_signal_handler_records_too() {
+    const CALLS: u64 = 300_000;
+    /// Records a call, if there is room that takes no lock.
+    fn record(function: u8, number: u64) -> bool {
+        let (writer, segment, _) = &INTERRUPTED;
+        // SAFETY: of one thread, which waits for its handler.
+        let (writer, segment) = unsafe { (&*writer.load(Relaxed), &mut *segment.load(Relaxed)) };
+        if !segment.has_room() && !writer.extend_at_once(segment) {
+            return false;
+        }
+        let Some(begun) = segment.begin(0, function, 1, writer.now()) else { return false };
+        begun.copies(0, 0, number, 0);
+        begun.done(writer.now(), 0, Capture::None);
+        true
+    }
+    extern "C" fn handle(_: i32) {
+        let (_, _, count) = &INTERRUPTED;
+        let number = count.load(Relaxed);
+        if record(9, number) {
+            count.store(number + 1, Relaxed);
+        }
+    }
+    let folder = Folder::new("signals");
+    let mut writer = Writer::create(&folder.options(1024 * MIB)).unwrap();
+    let mut segment = Segment::default();
+    INTERRUPTED.0.store(&mut writer, Relaxed);
+    INTERRUPTED.1.store(&mut segment, Relaxed);
+    let is_over = AtomicBool::new(false);
+    let mut again = 0;
+    std::thread::scope(|scope| {
+        // SAFETY: the handler does nothing that may not happen at any time; the thread outlives the scope.
+        let this = unsafe {
+            libc::signal(libc::SIGUSR1, handle as extern "C" fn(i32) as usize);
+            libc::pthread_self()
+        };
+        scope.spawn(|| writer.stay_ahead(|| is_over.load(Relaxed)));
+        let is_over = &is_over;
+        scope.spawn(move || {
+            while !is_over.load(Relaxed) {
+                // SAFETY: as above.
+                unsafe { libc::pthread_kill(this, libc::SIGUSR1) };
+            }
+        });
+        for number in 0..CALLS {
+            while !record(7, number) {
+                again += 1;
+                std::thread::yield_now();
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
+    let trace = Trace::open(&folder.file()).unwrap();
+    let numbers = |of| {
+        let calls = calls(&trace).into_iter().filter(|(_, call)| call.function == of && call.state == State::Done);
+        let mut numbers: Vec<u64> = calls.map(|(_, call)| call.bytes).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let handled = INTERRUPTED.2.load(Relaxed);
+    println!("{handled} signals; {again} times no room at once");
+    assert!(handled > 1000, "{handled}");
+    assert!(numbers(7).into_iter().eq(0..CALLS), "of {CALLS} calls {} are there", numbers(7).len());
+    assert!(numbers(9).into_iter().eq(0..handled), "of {handled} calls {} are there", numbers(9).len());
+    assert!(trace.problems().is_empty());
 }
 
 #[test]
