@@ -19,8 +19,9 @@ use crate::policy::{Driver, VALIDATE, capture};
 use crate::real::driver::{RealDriver, timing as driver};
 use crate::record::trace;
 
-/// Of all the time that copies take the host, measuring may take one part in 2 to the power of this.
-const PART_BITS: u32 = 7;
+/// Of all the time that copies take the host, measuring may take one part in 2 to the power of this; that such a copy is not
+/// familiar, and what it drives out of the caches, is not counted, and comes to as much again.
+const PART_BITS: u32 = 8;
 /// What a thread may spend on measuring before its copies have cost anything, in ticks: a millisecond or two, so that of
 /// a program with few copies all are measured.
 const CREDIT: i64 = 1 << 22;
