@@ -3,15 +3,49 @@
  *
  *   enqueue small    copies of 4 bytes, peer access enabled, a few hundred in a row before they are waited for: prints 0, 1,
  *                    and the nanoseconds of a call: the median of the rows, and their mean, with tabs
+ *   enqueue small IN OUT CPU
+ *                    the same in turn with other processes on the same processor, so that what disturbs it meets all of them: a
+ *                    few rows whenever there is a byte in the FIFO IN, of which the first only warms caches up; then a byte
+ *                    into OUT
  *   enqueue large    copies of 256 MiB, one after the other: prints 0, 1, and GB/s by events around all of them
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "measure.h"
 
-enum { ROWS = 1000, IN_A_ROW = 200, LARGE_COPIES = 40 };
+enum { ROWS = 1000, IN_A_ROW = 200, ROWS_A_TURN = 5, LARGE_COPIES = 40, MOST_MILLISECONDS = 60000 };
+
+/* The FIFOs by which processes tell each other whose turn it is; -1 if there are no others. */
+static int in = -1, out = -1;
+
+static void take_turns(const char *from, const char *to, int cpu)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+    in = open(from, O_RDWR | O_CLOEXEC);
+    out = open(to, O_RDWR | O_CLOEXEC);
+    REQUIRE(in >= 0 && out >= 0);
+}
+
+static void await_turn(void)
+{
+    struct pollfd turn = {.fd = in, .events = POLLIN};
+    char byte;
+    REQUIRE(in < 0 || (poll(&turn, 1, MOST_MILLISECONDS) == 1 && read(in, &byte, 1) == 1));
+}
+
+static void end_turn(void)
+{
+    REQUIRE(out < 0 || write(out, "", 1) == 1);
+}
 
 int main(int argc, char **argv)
 {
@@ -20,7 +54,7 @@ int main(int argc, char **argv)
     cudaStream_t stream;
     cudaEvent_t begun, ended;
     int large = argc == 2 && strcmp(argv[1], "large") == 0;
-    REQUIRE(large || (argc == 2 && strcmp(argv[1], "small") == 0));
+    REQUIRE(large || ((argc == 2 || argc == 5) && strcmp(argv[1], "small") == 0));
     size_t size = large ? 256 * MIB : 4;
 
     CHECK(cudaSetDevice(1));
@@ -52,17 +86,28 @@ int main(int argc, char **argv)
         return 0;
     }
     double mean = 0;
-    for (int row = -20; row < ROWS; row++) {
+    int rows_measured = 0;
+    if (argc == 5)
+        take_turns(argv[2], argv[3], atoi(argv[4]));
+    for (int row = -4 * ROWS_A_TURN; row < ROWS; row++) {
+        int of_turn = (row + 4 * ROWS_A_TURN) % ROWS_A_TURN;
+        if (of_turn == 0)
+            await_turn();
         double start = host_time();
         for (int i = 0; i < IN_A_ROW; i++)
             CHECK(cudaMemcpyPeerAsync(to, 1, from, 0, size, stream));
         double each = (host_time() - start) * 1e3 / IN_A_ROW;
         CHECK(cudaStreamSynchronize(stream));
-        if (row >= 0) {
-            rows[row] = each;
-            mean += each / ROWS;
+        if (row >= 0 && (in < 0 || of_turn > 0)) {
+            rows[rows_measured++] = each;
+            mean += each;
         }
+        if (of_turn == ROWS_A_TURN - 1)
+            end_turn();
     }
-    printf("0\t1\t%.1f\t%.1f\n", median(rows, ROWS), mean);
+    /* Nobody ends while another measures. */
+    await_turn();
+    end_turn();
+    printf("0\t1\t%.1f\t%.1f\n", median(rows, rows_measured), mean / rows_measured);
     return 0;
 }

@@ -4,13 +4,14 @@ import glob
 import json
 import os
 import subprocess
-from statistics import median
+from statistics import median, quantiles
 
-from harness import BUILD, HERE, Failed, Run, build, judge, report, table
+from harness import BUILD, HERE, Failed, Run, at_once, build, judge, report, table
 
 ROUNDS = 5
 PROCESSORS = 4  # that programs to be compared run on
 ROUNDS_OF_COST = 7  # what differs by tens of nanoseconds takes more
+GENERATIONS = 20  # of programs that take turns
 
 LEAST_DIRECT = 0.99  # bandwidth of a program that never enables, preloaded, to that of one that does
 MOST_SMALL = 1.10  # time until a small copy is complete, likewise; 1.05 is noise
@@ -54,6 +55,34 @@ def alternate(programs, rounds=ROUNDS):
                 answers[name].append(Run(command, trace=False, **options).numbers())
     finally:
         os.sched_setaffinity(0, allowed)
+    return answers
+
+
+def in_turn(programs):
+    """Runs measuring programs side by side on one processor, each for a few rows whenever it is its turn: what disturbs the
+    machine, or that processor, for longer than that meets all of them. Answers the lines of each, generation by generation.
+
+    Another processor each time, and another order: it makes a difference who comes after whom.
+    """
+    answers = {name: [] for name in programs}
+    processors = sorted(os.sched_getaffinity(0))
+    for generation in range(GENERATIONS):
+        names = list(programs)[::-1 if generation % 2 else 1]
+        turns = [BUILD / f"turn-{generation}-{number}" for number in range(len(names))]
+        for turn in turns:
+            os.mkfifo(turn)
+        first = os.open(turns[0], os.O_RDWR)
+        try:
+            os.write(first, b"x")
+            runs = []
+            for name, mine, following in zip(names, turns, turns[1:] + turns[:1]):
+                command, options = programs[name]
+                processor = processors[(generation + 1) % len(processors)]
+                runs.append(([*command, mine, following, processor], {"trace": False, **options}))
+            for name, run in zip(names, at_once(*runs)):
+                answers[name].append(run.numbers())
+        finally:
+            os.close(first)
     return answers
 
 
@@ -232,24 +261,30 @@ def trace_cost():
     else:
         report("skipped", "trace_cost, CUPTI", "there is no cupti.h and libcupti.so under /usr/local/cuda*")
     measured = alternate(programs, ROUNDS_OF_COST)
-    # The two that are judged, again and again: a process is some percent faster or slower than another by where its pages lie.
-    for name, rounds in alternate({name: programs[name] for name in ("plain", "traced")}, 2 * ROUNDS_OF_COST).items():
-        measured[name] += rounds
-    print(f"        cudaMemcpyPeerAsync of 4 bytes, ns a call: medians of rows of 200, and their means; {ROUNDS_OF_COST} runs, "
-          f"{3 * ROUNDS_OF_COST} of plain and traced")
-    ratios, rows = {}, []
+    print(f"        cudaMemcpyPeerAsync of 4 bytes, ns a call: medians of rows of 200, and their means; {ROUNDS_OF_COST} runs")
+    rows = []
     for which, of in (("quicker runs", quicker), ("all runs", median)):
         answers = {name: medians(rounds, 2, of)[0, 1] for name, rounds in measured.items()}
         for column, what in enumerate(("medians", "means")):
             plain = answers["plain"][column]
-            ratios[which, what] = answers["traced"][column] / plain
             rows.append([f"{what}, {which}", *(f"{answer[column]:.0f} ({answer[column] / plain:.3f})"
                                                for answer in answers.values())])
     table([["", *measured]] + rows)
-    ratio = ratios["all runs", "medians"]
+    # Those runs differ by more than what is to be measured.
+    turns = in_turn({name: programs[name] for name in ("plain", "preloaded", "traced")})
+    print(f"        in turn, {GENERATIONS} times: medians and quartiles of the ratios to plain, by medians and by means of rows")
+    ratios, rows = {}, []
+    for name, rounds in turns.items():
+        for column, what in ((2, "medians"), (3, "means")):
+            pairs = zip(rounds, turns["plain"])
+            ratios[name, what] = [mine[column] / theirs[column] for (mine,), (theirs,) in pairs]
+        low, middle, high = zip(*(quantiles(ratios[name, what]) for what in ("medians", "means")))
+        rows.append([name, *(f"{median(round_[0][column] for round_ in rounds):.0f}" for column in (2, 3)),
+                     *(f"{one:.3f} ({less:.3f} to {more:.3f})" for one, less, more in zip(middle, low, high))])
+    table([["", "medians, ns", "means, ns", "medians to plain", "means to plain"]] + rows)
+    ratio = median(ratios["traced", "medians"])
     judge(ratio <= MOST_TRACED, "trace_cost, cudaMemcpyPeerAsync",
-          f"recorded {ratio:.3f} of plain by medians, {ratios['all runs', 'means']:.3f} by means, limit {MOST_TRACED}; "
-          f"{ratios['quicker runs', 'medians']:.3f} in the quicker runs")
+          f"recorded {ratio:.3f} of plain by medians, {median(ratios['traced', 'means']):.3f} by means, limit {MOST_TRACED}")
 
 
 def trace_bandwidth():
