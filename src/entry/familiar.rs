@@ -65,7 +65,7 @@ impl Call {
             return None;
         }
         let place = match depth == 0 && known.has(Known::RECORDED) {
-            true => Some(number_of_site(thread, site).filter(|_| thread.segment.has_room() || make_room(thread))?),
+            true => Some(number_of_site(thread, site).filter(|_| thread.segment.has_room())?),
             false => None,
         };
         if self.is_of_driver() && !enter(thread, number) {
@@ -234,13 +234,6 @@ fn number_of_site(thread: &mut Thread, site: usize) -> Option<u16> {
     thread.known_site(0, site).or_else(|| find(thread, site))
 }
 
-/// Gives the thread room for more records, if that takes no more than a few instructions.
-#[cold]
-#[inline(never)]
-fn make_room(thread: &mut Thread) -> bool {
-    trace::file().is_some_and(|trace| trace.make_room(&mut thread.segment))
-}
-
 /// Enters the gate, if it is open and nothing has changed since the number was this.
 #[inline(always)]
 fn enter(thread: &mut Thread, number: u64) -> bool {
@@ -278,6 +271,14 @@ fn complete(thread: &mut Thread, record: Begun, copy: &StreamCopy, known: Known)
             thread.calibration_due = trace.calibration_due();
         }
     }
+    /// Off the way of most calls.
+    #[cold]
+    #[inline(never)]
+    fn make_room(thread: &mut Thread) {
+        if let Some(trace) = trace::file() {
+            trace.make_room(&mut thread.segment);
+        }
+    }
     let end = trace::time_stamp();
     record.copies(copy.src, copy.dst, copy.bytes, copy.stream);
     let [src, dst] = known.devices();
@@ -286,6 +287,10 @@ fn complete(thread: &mut Thread, record: Begun, copy: &StreamCopy, known: Known)
     record.done(end, Code::SUCCESS.0, Capture::None);
     if known.has(Known::SAMPLED) {
         timing::goes_by(thread, record.took(), copy.bytes);
+    }
+    // Here there is less to be saved for it than before the next.
+    if !thread.segment.has_room() {
+        make_room(thread);
     }
     if end >= thread.calibration_due {
         calibrate(thread, end);

@@ -240,9 +240,11 @@ impl Trace {
     /// Gives a thread room for more records, if space was taken before it is needed; nothing that a signal handler must not
     /// interrupt.
     #[cold]
-    pub(crate) fn make_room(&self, segment: &mut Segment) -> bool {
+    pub(crate) fn make_room(&self, segment: &mut Segment) {
         // Until there is help, somebody has to get it.
-        self.extensions.load(Relaxed) > MANY && os::keep_errno(|| self.writer.extend_at_once(segment))
+        if self.extensions.load(Relaxed) > MANY {
+            os::keep_errno(|| self.writer.extend_at_once(segment));
+        }
     }
 
     /// Begins the record of a call for which the thread has no room left.

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -134,9 +134,11 @@ impl Segment {
         if word & Self::ROOM == 0 {
             return None;
         }
-        let cell: *const Cell = ptr::with_exposed_provenance((word & ((1 << Self::LEFT) - 1)) as usize);
+        let address = word << (u64::BITS - Self::LEFT) >> (u64::BITS - Self::LEFT);
+        let cell: *const Cell = ptr::with_exposed_provenance(address as usize);
+        let left = (word >> Self::LEFT) - (Self::ROOM >> Self::LEFT);
         // SAFETY: a record of this thread's chunk, which stays mapped.
-        Some((unsafe { &*cell }, (word & !Self::ROOM) >> Self::LEFT))
+        Some((unsafe { NonNull::new_unchecked(cell.cast_mut()).as_ref() }, left))
     }
 
     /// Has the thread's next records be those of a chunk that nobody else has.
