@@ -26,8 +26,8 @@ pub(crate) enum InnerCopy {
     None = 0,
     /// It is still to come, if the call makes one that is seen.
     Expected,
-    /// It was made; this is what is known of it.
-    Made(Known),
+    /// It is being made, or was; this is what is known of it. Its thread stands in the gate until the call has returned.
+    Begun(Known),
 }
 
 /// How often it is attempted to have the next copy like this be familiar: the more seldom, the more often it came to nothing.
@@ -85,8 +85,6 @@ pub(crate) struct Thread {
     pub(crate) finder: Finder,
     /// Attempts to make copies familiar.
     pub(crate) attempts: Attempts,
-    /// The record of the call of the program that is under way, if it is a familiar copy.
-    pub(crate) outermost: Option<Begun>,
     /// Where this thread's calls are recorded.
     pub(crate) segment: Segment,
     /// The record of the last driver call inside a call of the runtime.
@@ -176,7 +174,9 @@ impl Thread {
             self.depth -= 1;
         }
         let depth = self.depth;
-        self.inner_copy = InnerCopy::None;
+        if depth == 0 || matches!(self.inner_copy, InnerCopy::Expected) {
+            self.inner_copy = InnerCopy::None;
+        }
         if let Some(call) = self.calls.get_mut(depth) {
             *call = stack;
             self.depth = depth + 1;
@@ -313,7 +313,6 @@ mod tests {
             inner_copy: InnerCopy::None,
             finder: Finder::default(),
             attempts: Attempts::default(),
-            outermost: None,
             segment: Segment::default(),
             inner: None,
             timing_cost: 0,
