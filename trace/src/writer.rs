@@ -218,11 +218,6 @@ impl Begun {
         self.0.parent.store(function.saturating_add(1), Relaxed);
     }
 
-    /// Has the record begin when another did.
-    pub fn begins_with(self, other: Self) {
-        self.0.start.store(other.0.start.load(Relaxed), Relaxed);
-    }
-
     /// Takes over from the record of a call inside this one what copies where and how.
     #[inline(always)]
     pub fn like(self, inner: Self) {
