@@ -4,6 +4,7 @@
 //! same answer, and each reading of the clock would cost as much as all of this.
 
 use std::ffi::c_void;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::compiler_fence;
 
@@ -110,24 +111,21 @@ impl Call {
             InnerCopy::None => (None, self.is_of_driver() || !known.has_any(Known::LOOKED_AT | Known::RECORDED)),
         };
         // A child that was forked inside the call returns from it as well: the record is its parent's.
-        if !is_as_expected || ret != Code::SUCCESS || changes::now() == 0 {
+        let is_as_expected = is_as_expected && ret == Code::SUCCESS && changes::now() != 0;
+        // They are the thread's own, else the copy would not be familiar.
+        let Some(counters) = counters::own(thread.shard).filter(|_| is_as_expected) else {
+            cold_path();
             return false;
-        }
+        };
         thread.leave(running.depth());
-        // It is the thread's own, else the copy would not be familiar.
-        let counters = counters::own(thread.shard);
-        if let Some(counters) = counters {
-            counters.count_call(self.function() as u8);
+        counters.count_call(self.function() as u8);
+        if let Some(inner) = inner {
+            counters.count_call(inner.function());
         }
         let of_driver = if self.is_of_driver() { Some(known) } else { inner };
         if let Some(of_driver) = of_driver {
             leave(thread);
-            if let Some(counters) = counters {
-                counters.count(of_driver.devices(), of_driver.has(Known::STAGED), copy.bytes);
-            }
-        }
-        if let (Some(counters), Some(inner)) = (counters, inner) {
-            counters.count_call(inner.function());
+            counters.count(of_driver.devices(), of_driver.has(Known::STAGED), copy.bytes);
         }
         if known.has(Known::LOOKED_AT) {
             thread.run.add_asynchronous(self.return_address() as usize, copy.bytes);

@@ -7,6 +7,7 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, _MM_HINT_ET0, _mm_prefetch, _rdtsc};
 use std::ffi::CString;
 use std::fs::File;
+use std::hint::cold_path;
 use std::io;
 use std::mem::{ManuallyDrop, offset_of};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -117,6 +118,7 @@ impl Segment {
     #[inline(always)]
     fn take(&mut self) -> Option<(&'static Cell, u64)> {
         if !self.has_room() {
+            cold_path();
             return None;
         }
         let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
@@ -132,6 +134,7 @@ impl Segment {
             );
         }
         if word & Self::ROOM == 0 {
+            cold_path();
             return None;
         }
         let address = word << (u64::BITS - Self::LEFT) >> (u64::BITS - Self::LEFT);
