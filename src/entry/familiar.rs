@@ -84,7 +84,9 @@ impl Call {
             thread.inner_copy = InnerCopy::Begun(known);
             return Some(Familiar { real, known, running: Running::new(depth, false, None) });
         }
-        thread.enter_at_once(depth, self.stack());
+        thread.enter_at_once(self.stack());
+        // What a handler's copy has left there before must not be taken for this one's; after it, one finds a call under way.
+        compiler_fence(SeqCst);
         thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
         if is_looked_at {
             line.count();
@@ -104,11 +106,12 @@ impl Call {
         let Some(copy) = StreamCopy::new(self.function(), values) else { return false };
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        let (inner, is_as_expected) = match thread.inner_copy {
+        let (inner, is_as_expected) = match thread.inner_copy_of(self.stack()) {
+            _ if self.is_of_driver() => (None, true),
             InnerCopy::Begun(inner) => (Some(inner), true),
             // The runtime reached the driver by a way that is not seen.
             InnerCopy::Expected => (None, true),
-            InnerCopy::None => (None, self.is_of_driver() || !known.has_any(Known::LOOKED_AT | Known::RECORDED)),
+            InnerCopy::None => (None, !known.has_any(Known::LOOKED_AT | Known::RECORDED)),
         };
         // A child that was forked inside the call returns from it as well: the record is its parent's.
         let is_as_expected = is_as_expected && ret == Code::SUCCESS && changes::now() != 0;
@@ -117,6 +120,8 @@ impl Call {
             cold_path();
             return false;
         };
+        // From here on a handler's copy may leave something there again.
+        compiler_fence(SeqCst);
         thread.leave(running.depth());
         counters.count_call(self.function() as u8);
         if let Some(inner) = inner {
@@ -145,8 +150,10 @@ impl Call {
     pub(crate) fn end_unfamiliar(self, known: Known, running: Running, route: Route, values: &[Value], ret: Code) {
         let Some(copy) = StreamCopy::new(self.function(), values) else { return };
         // SAFETY: the block is this thread's own; the reference ends with the statement.
-        let inner = std::mem::replace(&mut unsafe { &mut *thread::current() }.inner_copy, InnerCopy::None);
-        let inner = if let InnerCopy::Begun(inner) = inner { Some(inner) } else { None };
+        let inner = match unsafe { &*thread::current() }.inner_copy_of(self.stack()) {
+            InnerCopy::Begun(inner) => Some(inner),
+            InnerCopy::Expected | InnerCopy::None => None,
+        };
         let decision = Decision { instead: None, traffic: inner.unwrap_or(known).traffic(copy.bytes) };
         match inner {
             _ if self.is_of_driver() => {

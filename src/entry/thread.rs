@@ -6,6 +6,8 @@
 
 use std::arch::{asm, global_asm};
 use std::ops::Range;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::compiler_fence;
 
 use p2pshim_trace::{Begun, Segment};
 
@@ -179,6 +181,7 @@ impl Thread {
         }
         if let Some(call) = self.calls.get_mut(depth) {
             *call = stack;
+            compiler_fence(SeqCst);
             self.depth = depth + 1;
         }
         depth
@@ -198,13 +201,21 @@ impl Thread {
         }
     }
 
-    /// Notes a call that is enclosed by so many.
+    /// Notes a call that no other encloses.
     #[inline(always)]
-    pub(crate) fn enter_at_once(&mut self, depth: usize, stack: usize) {
-        if let Some(call) = self.calls.get_mut(depth) {
-            *call = stack;
-        }
-        self.depth = depth + 1;
+    pub(crate) fn enter_at_once(&mut self, stack: usize) {
+        let [outermost, ..] = &mut self.calls;
+        *outermost = stack;
+        compiler_fence(SeqCst);
+        self.depth = 1;
+    }
+
+    /// The copy of the driver inside the call that entered with this stack pointer, which no other encloses.
+    #[inline(always)]
+    pub(crate) fn inner_copy_of(&self, stack: usize) -> InnerCopy {
+        let [outermost, ..] = self.calls;
+        // A signal handler's copy may have come between the notes of when it entered; it has left its own there.
+        if self.depth == 1 && outermost == stack { self.inner_copy } else { InnerCopy::None }
     }
 
     /// Whether no call has left anything that another has to look at.
