@@ -379,7 +379,11 @@ fn copies_that_are_interrupted_are_counted_once() {
     let program = Program::case("familiar_stepped").libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
     let plain = program.plain();
     plain.assert_success();
-    assert!(plain.stdout.matches("counted 0 more").count() == 2 && plain.stdout.contains("refused: 0"), "{}", plain.stdout);
+    assert!(
+        plain.stdout.matches("counted 0 more").count() == 2 && plain.stdout.contains("refused: 0"),
+        "{}",
+        plain.stdout
+    );
     for validate in ["warn", "off"] {
         let program = program.clone().env("P2PSHIM_VALIDATE", validate);
         program.preloaded().assert_same_as(&plain, "preloaded");
