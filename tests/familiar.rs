@@ -376,7 +376,7 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
 /// Both layers' copies; the shim's own account is in the output, and the trace's here.
 #[test]
 fn copies_that_are_interrupted_are_counted_once() {
-    let program = Program::case("familiar_stepped").libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
+    let program = Program::case("familiar_both").libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
     let plain = program.plain();
     plain.assert_success();
     assert!(
