@@ -22,7 +22,7 @@ C_BOTH_CASES := conformance familiar random_access random_arguments never_enable
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
-C_STANDIN_CASES := cancelled_thread familiar_left longjmp_out signal_between thrown_through
+C_STANDIN_CASES := cancelled_thread familiar_left longjmp_out signal_between thrown_through trace_at_limit
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
@@ -123,7 +123,7 @@ $(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcud
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/stub/libcudart.so.12 -o $@
 $(C_TESTS)/missing_function: missing_function.c
 	$(C_TESTS_CC) $(CU12) -Wl,-z,lazy $< $(CUDART12) -o $@
-$(C_TESTS)/cancelled_thread $(C_TESTS)/familiar_left $(C_TESTS)/longjmp_out $(C_TESTS)/signal_between: $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
+$(addprefix $(C_TESTS)/,$(filter-out thrown_through,$(C_STANDIN_CASES))): $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -lpthread -o $@
 $(C_TESTS)/thrown_through: thrown_through.cpp $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CXX) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -o $@

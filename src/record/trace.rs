@@ -260,8 +260,12 @@ impl Trace {
                 self.get_help();
                 segment.begin(depth, function as u8, site, self.now())
             }
-            Ok(false) => None,
+            Ok(false) => {
+                self.drops();
+                None
+            }
             Err(why) => {
+                self.drops();
                 log::untraced(&why);
                 None
             }
