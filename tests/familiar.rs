@@ -248,7 +248,7 @@ fn faults_are_answered_from_the_first_on() {
     for other in [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "off")] {
         let env = [("P2PSIM_FAULT", "code:cuMemcpyPeerAsync:711@100"), other];
         same_in("fault", "12", &env);
-        // Those that fail have records of their own.
+        // Those that fail as well, in records of their own or in those of the calls around them.
         let (_, recorded) = record(&scenario("fault", "12", &env).findings_apart(), false);
         let is_failed = |call: &&Call| call.function == "cuMemcpyPeerAsync" && call.result == 711;
         assert_eq!(recorded.threads.iter().flatten().filter(is_failed).count(), 51 + 3 * 150);

@@ -4,12 +4,13 @@
 //! same answer, and each reading of the clock would cost as much as all of this.
 
 use std::ffi::c_void;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::compiler_fence;
 
 use p2pshim_trace::{Begun, Capture};
 
-use super::guard::{Call, Decision, Route, Running, Standing, records_unshown};
+use super::guard::{Call, Decision, Route, Running, Standing, only_forwards, records_unshown};
 use super::thread::{self, InnerCopy, Thread};
 use super::timing;
 use crate::api::Function;
@@ -43,6 +44,14 @@ pub(crate) struct Familiar {
     pub(crate) running: Running,
 }
 
+impl Familiar {
+    /// Whether nothing has to be done when the real function has returned: the call around it does that.
+    #[inline(always)]
+    pub(crate) fn is_left_to_another(&self) -> bool {
+        !self.running.is_outermost()
+    }
+}
+
 impl Call {
     /// Begins a copy, if it is familiar while the number of changes is this. The values are the program's arguments.
     #[inline(always)]
@@ -71,10 +80,14 @@ impl Call {
         if self.is_of_driver() && !enter(thread, number) {
             return None;
         }
-        thread.enter_at_once(depth, self.stack());
-        if depth == 0 {
-            thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
+        if depth > 0 {
+            thread.inner_copy = InnerCopy::Begun(known);
+            return Some(Familiar { real, known, running: Running::new(depth, false, None) });
         }
+        thread.enter_at_once(self.stack());
+        // What a handler's copy has left there before must not be taken for this one's; after it, one finds a call under way.
+        compiler_fence(SeqCst);
+        thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
         if is_looked_at {
             line.count();
         }
@@ -83,12 +96,9 @@ impl Call {
             thread.timing_cost = 0;
             thread.segment.begin(0, self.function() as u8, place, trace::time_stamp())
         });
-        if place.is_some() {
-            if record.is_none() {
-                self.give_up(thread, depth);
-                return None;
-            }
-            thread.outermost = record;
+        if place.is_some() && record.is_none() {
+            self.give_up(thread);
+            return None;
         }
         Some(Familiar { real, known, running: Running::new(depth, false, record) })
     }
@@ -97,8 +107,8 @@ impl Call {
     /// for.
     #[cold]
     #[inline(never)]
-    fn give_up(self, thread: &mut Thread, depth: usize) {
-        thread.leave(depth);
+    fn give_up(self, thread: &mut Thread) {
+        thread.leave(0);
         if self.is_of_driver() {
             leave(thread);
         }
@@ -111,32 +121,31 @@ impl Call {
         let Some(copy) = StreamCopy::new(self.function(), values) else { return false };
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        let (inner, is_as_expected) = match thread.inner_copy {
-            _ if self.is_of_driver() || !known.has_any(Known::LOOKED_AT | Known::RECORDED) => (None, true),
-            InnerCopy::Made(inner) => (Some(inner), true),
+        let (inner, is_as_expected) = match thread.inner_copy_of(self.stack()) {
+            _ if self.is_of_driver() => (None, true),
+            InnerCopy::Begun(inner) => (Some(inner), true),
             // The runtime reached the driver by a way that is not seen.
             InnerCopy::Expected => (None, true),
-            InnerCopy::None => (None, false),
+            InnerCopy::None => (None, !known.has_any(Known::LOOKED_AT | Known::RECORDED)),
         };
         // A child that was forked inside the call returns from it as well: the record is its parent's.
-        if !is_as_expected || ret != Code::SUCCESS || changes::now() == 0 {
+        let is_as_expected = is_as_expected && ret == Code::SUCCESS && changes::now() != 0;
+        // They are the thread's own, else the copy would not be familiar.
+        let Some(counters) = counters::own(thread.shard).filter(|_| is_as_expected) else {
+            cold_path();
             return false;
-        }
+        };
+        // From here on a handler's copy may leave something there again.
+        compiler_fence(SeqCst);
         thread.leave(running.depth());
-        // It is the thread's own, else the copy would not be familiar.
-        let counters = counters::own(thread.shard);
-        if let Some(counters) = counters {
-            counters.count_call(self.function());
+        counters.count_call(self.function() as u8);
+        if let Some(inner) = inner {
+            counters.count_call(inner.function());
         }
-        if self.is_of_driver() {
+        let of_driver = if self.is_of_driver() { Some(known) } else { inner };
+        if let Some(of_driver) = of_driver {
             leave(thread);
-            if let Some(counters) = counters {
-                counters.count(known.devices(), known.has(Known::STAGED), copy.bytes);
-            }
-        }
-        if !running.is_outermost() {
-            thread.inner_copy = InnerCopy::Made(known);
-            return true;
+            counters.count(of_driver.devices(), of_driver.has(Known::STAGED), copy.bytes);
         }
         if known.has(Known::LOOKED_AT) {
             thread.run.add_asynchronous(self.return_address() as usize, copy.bytes);
@@ -145,7 +154,7 @@ impl Call {
             if let Some(inner) = inner {
                 record.is_made_by(inner.function());
             }
-            complete(thread, record, &copy, inner.unwrap_or(known));
+            complete(thread, record, &copy, of_driver.unwrap_or(known));
         }
         true
     }
@@ -155,29 +164,42 @@ impl Call {
     #[inline(never)]
     pub(crate) fn end_unfamiliar(self, known: Known, running: Running, route: Route, values: &[Value], ret: Code) {
         let Some(copy) = StreamCopy::new(self.function(), values) else { return };
-        let decision = Decision { instead: None, traffic: known.traffic(copy.bytes) };
-        let mut running = running;
         // SAFETY: the block is this thread's own; the reference ends with the statement.
-        let inner = std::mem::replace(&mut unsafe { &mut *thread::current() }.inner_copy, InnerCopy::None);
-        if self.is_of_driver() {
-            self.leave(Standing::Inside);
-            self.count_copy(decision, ret);
-            if !running.is_outermost() && known.has(Known::RECORDED) {
-                running = Running::new(running.depth(), false, self.begin_record_late(running.depth()));
+        let inner = match unsafe { &*thread::current() }.inner_copy_of(self.stack()) {
+            InnerCopy::Begun(inner) => Some(inner),
+            InnerCopy::Expected | InnerCopy::None => None,
+        };
+        let decision = Decision { instead: None, traffic: inner.unwrap_or(known).traffic(copy.bytes) };
+        match inner {
+            _ if self.is_of_driver() => {
+                self.leave(Standing::Inside);
+                self.count_copy(decision, ret);
             }
-        } else {
-            self.count(ret);
-            if let InnerCopy::Made(inner) = inner {
-                let path = inner.traffic(copy.bytes).map(|traffic| traffic.path);
-                // SAFETY: the block is this thread's own; the reference ends with the statement.
-                unsafe { &mut *thread::current() }.set_path(path);
+            Some(inner) => {
+                self.count(ret);
+                self.end_inner(inner, decision, running, ret);
             }
+            None => self.count(ret),
         }
         self.end(running);
         let path = self.path(running, decision, ret);
         self.record(running, values, ret, decision, path);
-        if running.is_outermost() && VALIDATE.is_on() {
+        if VALIDATE.is_on() {
             self.look_at(route, values, ret, path);
+        }
+    }
+
+    /// Completes the driver's copy inside it, which is taken to have been answered the same: nobody has seen that.
+    fn end_inner(self, inner: Known, decision: Decision<'_>, running: Running, ret: Code) {
+        let Some(&function) = Function::ALL.get(usize::from(inner.function())) else { return };
+        let inner = Call::new(function, self.stack());
+        inner.leave(Standing::Inside);
+        inner.count_copy(decision, ret);
+        // SAFETY: the block is this thread's own; the reference ends with the statement.
+        unsafe { &mut *thread::current() }
+            .set_path(decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path));
+        if let Some(record) = running.begun().filter(|_| !only_forwards()) {
+            record.is_made_by(function as u8);
         }
     }
 

@@ -511,6 +511,11 @@ pub(crate) unsafe fn arrive(function: Function, arrival: Arrival) -> (Call, Rout
 }
 
 impl Call {
+    /// A call that was entered with this stack pointer.
+    pub(super) const fn new(function: Function, stack: usize) -> Self {
+        Self { function, stack }
+    }
+
     /// The real function, if it is known already.
     #[inline(always)]
     pub(super) fn real_at_once(self, Route(slot): Route) -> Option<*mut c_void> {
@@ -997,17 +1002,6 @@ impl Call {
             // SAFETY: the block is this thread's own; nothing else looks at its segment.
             unseen(|| trace.extend(unsafe { &mut (*thread::current()).segment }, depth, self.function, site))
         })
-    }
-
-    /// Begins the record of a call inside a familiar one that has returned, as if both had begun at once.
-    pub(super) fn begin_record_late(self, depth: usize) -> Option<Begun> {
-        let trace = trace::file().filter(|_| !only_forwards())?;
-        let record = self.begin_record_rarely(trace, depth)?;
-        // SAFETY: the block is this thread's own; the reference ends with the statement.
-        if let Some(outermost) = unsafe { &*thread::current() }.outermost {
-            record.begins_with(outermost);
-        }
-        Some(record)
     }
 
     /// Begins a record, if the thread has room for one.

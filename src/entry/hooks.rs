@@ -92,6 +92,11 @@ macro_rules! define_hook {
             };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(familiar.real) };
+            if familiar.is_left_to_another() {
+                // A jump, so that nothing has to be saved for it, nor fetched again after it.
+                // SAFETY: the arguments are the caller's own, unchanged.
+                return unsafe { real($($argument),*) };
+            }
             // SAFETY: the arguments are the program's own, unchanged.
             let ret = unsafe { real($($argument),*) };
             if !call.end_familiar(familiar, &[$($argument.value()),*], ret) {

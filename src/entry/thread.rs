@@ -6,6 +6,8 @@
 
 use std::arch::{asm, global_asm};
 use std::ops::Range;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::compiler_fence;
 
 use p2pshim_trace::{Begun, Segment};
 
@@ -26,8 +28,8 @@ pub(crate) enum InnerCopy {
     None = 0,
     /// It is still to come, if the call makes one that is seen.
     Expected,
-    /// It was made; this is what is known of it.
-    Made(Known),
+    /// It is being made, or was; this is what is known of it. Its thread stands in the gate until the call has returned.
+    Begun(Known),
 }
 
 /// How often it is attempted to have the next copy like this be familiar: the more seldom, the more often it came to nothing.
@@ -85,8 +87,6 @@ pub(crate) struct Thread {
     pub(crate) finder: Finder,
     /// Attempts to make copies familiar.
     pub(crate) attempts: Attempts,
-    /// The record of the call of the program that is under way, if it is a familiar copy.
-    pub(crate) outermost: Option<Begun>,
     /// Where this thread's calls are recorded.
     pub(crate) segment: Segment,
     /// The record of the last driver call inside a call of the runtime.
@@ -176,9 +176,12 @@ impl Thread {
             self.depth -= 1;
         }
         let depth = self.depth;
-        self.inner_copy = InnerCopy::None;
+        if depth == 0 || matches!(self.inner_copy, InnerCopy::Expected) {
+            self.inner_copy = InnerCopy::None;
+        }
         if let Some(call) = self.calls.get_mut(depth) {
             *call = stack;
+            compiler_fence(SeqCst);
             self.depth = depth + 1;
         }
         depth
@@ -198,13 +201,21 @@ impl Thread {
         }
     }
 
-    /// Notes a call that is enclosed by so many.
+    /// Notes a call that no other encloses.
     #[inline(always)]
-    pub(crate) fn enter_at_once(&mut self, depth: usize, stack: usize) {
-        if let Some(call) = self.calls.get_mut(depth) {
-            *call = stack;
-        }
-        self.depth = depth + 1;
+    pub(crate) fn enter_at_once(&mut self, stack: usize) {
+        let [outermost, ..] = &mut self.calls;
+        *outermost = stack;
+        compiler_fence(SeqCst);
+        self.depth = 1;
+    }
+
+    /// The copy of the driver inside the call that entered with this stack pointer, which no other encloses.
+    #[inline(always)]
+    pub(crate) fn inner_copy_of(&self, stack: usize) -> InnerCopy {
+        let [outermost, ..] = self.calls;
+        // A signal handler's copy may have come between the notes of when it entered; it has left its own there.
+        if self.depth == 1 && outermost == stack { self.inner_copy } else { InnerCopy::None }
     }
 
     /// Whether no call has left anything that another has to look at.
@@ -313,7 +324,6 @@ mod tests {
             inner_copy: InnerCopy::None,
             finder: Finder::default(),
             attempts: Attempts::default(),
-            outermost: None,
             segment: Segment::default(),
             inner: None,
             timing_cost: 0,

@@ -84,10 +84,10 @@ pub(crate) fn own(shard: u8) -> Option<&'static Shard> {
 }
 
 impl Shard {
-    /// Counts a call that has succeeded; for the thread that has the counters to itself.
+    /// Counts a call that has succeeded, of the function with this number; for the thread that has the counters to itself.
     #[inline(always)]
-    pub(crate) fn count_call(&self, function: Function) {
-        if let Some(Calls([calls, _])) = self.calls.get(function as usize) {
+    pub(crate) fn count_call(&self, function: u8) {
+        if let Some(Calls([calls, _])) = self.calls.get(usize::from(function)) {
             add_own(calls, 1);
         }
     }

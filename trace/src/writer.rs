@@ -8,6 +8,7 @@ use std::arch::x86_64::{__cpuid, _MM_HINT_ET0, _mm_prefetch, _rdtsc};
 use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs::File;
+use std::hint::cold_path;
 use std::io;
 use std::mem::{ManuallyDrop, offset_of};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -118,6 +119,7 @@ impl Segment {
     #[inline(always)]
     fn take(&mut self) -> Option<(&'static Cell, u64)> {
         if !self.has_room() {
+            cold_path();
             return None;
         }
         let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
@@ -133,6 +135,7 @@ impl Segment {
             );
         }
         if word & Self::ROOM == 0 {
+            cold_path();
             return None;
         }
         let address = word << (u64::BITS - Self::LEFT) >> (u64::BITS - Self::LEFT);
@@ -219,11 +222,6 @@ impl Begun {
     #[inline(always)]
     pub fn is_made_by(self, function: u8) {
         self.0.parent.store(function.saturating_add(1), Relaxed);
-    }
-
-    /// Has the record begin when another did.
-    pub fn begins_with(self, other: Self) {
-        self.0.start.store(other.0.start.load(Relaxed), Relaxed);
     }
 
     /// Takes over from the record of a call inside this one what copies where and how.

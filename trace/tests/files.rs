@@ -165,22 +165,6 @@ fn call_inside_that_has_no_record_is_read_after_the_one_around_it() {
 }
 
 #[test]
-fn begins_with_has_a_record_begin_when_another_did() {
-    let folder = Folder::new("late");
-    let writer = Writer::create(&folder.options(MIB)).unwrap();
-    let mut segment = Segment::default();
-    writer.extend(&mut segment).unwrap();
-    let outer = segment.begin(0, 7, 1, writer.now()).unwrap();
-    let inner = segment.begin(1, 9, 1, writer.now()).unwrap();
-    inner.begins_with(outer);
-    inner.done(writer.now(), 711, Capture::None);
-    outer.done(writer.now(), 711, Capture::None);
-    let calls = calls(&Trace::open(&folder.file()).unwrap());
-    assert_eq!(calls[0].1.start, calls[1].1.start);
-    assert!(calls[1].1.end <= calls[0].1.end && calls[1].1.is_own);
-}
-
-#[test]
 fn calls_of_a_closed_file_and_of_bytes_are_the_same() {
     let folder = Folder::new("closed-or-bytes");
     let writer = Writer::create(&folder.options(MIB)).unwrap();
