@@ -385,6 +385,18 @@ fn copies_interrupted_where_a_chunk_ends_have_one_record_each_in_order() {
     });
 }
 
+/// By longjmp, while the clocks of the trace are compared.
+#[test]
+fn copies_that_are_left_while_clocks_are_compared_do_not_stop_them() {
+    let folder = scratch("traces");
+    let program = Program::case("familiar_stepped").libraries("target/c-tests/standin-runtime").arg("clocks");
+    let program = program.env("P2PSHIM_VALIDATE", "off").env("P2PSHIM_TRACE_LIMIT", "64M");
+    let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, "many left, clocks stand still after 0\n");
+    fs::remove_dir_all(folder).unwrap();
+}
+
 fn recorded_once(function: &str, arguments: [&str; 3]) {
     let folder = scratch(&format!("traces-{}", arguments.join("-")));
     let program = Program::case("familiar_stepped").libraries("target/c-tests/standin-runtime").arg(function);

@@ -10,6 +10,10 @@
  *     JUMPS     1 if it then leaves by longjmp, else 0
  *     EVERY     how many instructions further each time
  *
+ *   familiar_stepped clocks
+ *     a process each time makes its first copies, is interrupted in one, which also compares clocks, leaves it by longjmp, and
+ *     sees whether its clocks are compared again
+ *
  * What it is to be run with: P2PSHIM_TRACE, a folder with nothing else in it, and P2PSHIM_TRACE_LIMIT=64M.
  * Prints how often it was interrupted, how many copies there were, and the numbers of those that were left.
  */
@@ -21,6 +25,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -79,7 +85,7 @@ static const char *trace;
 static void open_trace(void)
 {
     char file[4096];
-    FILE *find = popen("echo \"$P2PSHIM_TRACE\"/*", "r");
+    FILE *find = popen("echo \"$P2PSHIM_TRACE\"/*-$PPID-*", "r");
     REQUIRE(find && fscanf(find, "%4095s", file) == 1 && pclose(find) == 0);
     int descriptor = open(file, O_RDONLY);
     trace = mmap(NULL, LIMIT, PROT_READ, MAP_SHARED, descriptor, 0);
@@ -116,16 +122,69 @@ static int interrupt(int record, int instruction)
     return steps >= at;
 }
 
+/* How often clocks have been compared by now, as long as there is room. */
+static int compared(void)
+{
+    int count = 0;
+    for (int slot = 0; slot < 64; slot++)
+        count += number_at(64 + slot * 24) != 0;
+    return count;
+}
+
+/* Whether clocks are compared after a copy that was left at this instruction; -1 if it has not so many. */
+static int is_compared_after(int instruction)
+{
+    enum { FIRST_COPIES = 60 };
+    for (int i = 0; i < FIRST_COPIES; i++)
+        copy();
+    at = instruction;
+    if (sigsetjmp(out, 1) == 0)
+        copy_in_steps();
+    if (steps < at)
+        return -1;
+    open_trace();
+    int before = compared();
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        copy();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (compared() == before && now.tv_sec < start.tv_sec + 2);
+    return compared() > before;
+}
+
+static void leave_comparing(void)
+{
+    enum { EVERY = 20, IS_OVER = 2 };
+    int status = 0, left = 0, stuck = 0;
+    for (int instruction = 1; WEXITSTATUS(status) != IS_OVER; instruction += EVERY) {
+        pid_t child = fork();
+        if (child == 0) {
+            int compared = is_compared_after(instruction);
+            _exit(compared < 0 ? IS_OVER : !compared);
+        }
+        REQUIRE(waitpid(child, &status, 0) == child && WIFEXITED(status));
+        left++;
+        stuck += WEXITSTATUS(status) == 1;
+    }
+    printf("%s, clocks stand still after %d\n", left > 20 ? "many left" : "FEW left", stuck);
+}
+
 int main(int argc, char **argv)
 {
+    struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO}, user = {.sa_handler = on_user};
+    REQUIRE(sigaction(SIGTRAP, &trap, NULL) == 0 && sigaction(SIGUSR1, &user, NULL) == 0);
+    standin_async_answers(cudaSuccess);
+    if (argc == 2 && strcmp(argv[1], "clocks") == 0) {
+        is_async = jumps = 1;
+        leave_comparing();
+        return 0;
+    }
     REQUIRE(argc == 5);
     is_async = strcmp(argv[1], "async") == 0;
     copies_of_handler = atoi(argv[2]);
     jumps = atoi(argv[3]);
     int every = atoi(argv[4]), interrupted = 0;
-    struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO}, user = {.sa_handler = on_user};
-    REQUIRE(sigaction(SIGTRAP, &trap, NULL) == 0 && sigaction(SIGUSR1, &user, NULL) == 0);
-    standin_async_answers(cudaSuccess);
     for (int i = 0; i < CHUNKS_BEFORE * RECORDS; i++)
         copy();
     open_trace();
