@@ -22,7 +22,7 @@ C_BOTH_CASES := conformance familiar random_access random_arguments never_enable
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
-C_STANDIN_CASES := cancelled_thread familiar_left familiar_both longjmp_out signal_between thrown_through
+C_STANDIN_CASES := cancelled_thread familiar_left familiar_stepped longjmp_out signal_between thrown_through trace_at_limit
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
@@ -36,7 +36,7 @@ C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) driver_api moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) familiar_both driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
@@ -123,7 +123,7 @@ $(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcud
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/stub/libcudart.so.12 -o $@
 $(C_TESTS)/missing_function: missing_function.c
 	$(C_TESTS_CC) $(CU12) -Wl,-z,lazy $< $(CUDART12) -o $@
-$(C_TESTS)/cancelled_thread $(C_TESTS)/familiar_left $(C_TESTS)/longjmp_out $(C_TESTS)/signal_between: $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
+$(addprefix $(C_TESTS)/,$(filter-out thrown_through,$(C_STANDIN_CASES))): $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -lpthread -o $@
 # On the benchmarks' driver, which does nothing and so takes no lock.
 $(C_TESTS)/familiar_both: familiar_both.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h

@@ -407,6 +407,70 @@ fn copies_that_are_interrupted_are_counted_once() {
     }
 }
 
+/// By a signal handler, which makes copies, and leaves by longjmp or does not, at one instruction after the other of the copies
+/// before and after which a thread's records go on in another chunk.
+#[test]
+fn copies_interrupted_where_a_chunk_ends_have_one_record_each_in_order() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| recorded_once("async", ["1", "0", "1"]));
+        scope.spawn(|| recorded_once("async", ["1", "1", "2"]));
+        scope.spawn(|| recorded_once("async", ["300", "0", "5"]));
+        scope.spawn(|| recorded_once("sync", ["1", "0", "11"]));
+    });
+}
+
+/// By longjmp, while the clocks of the trace are compared.
+#[test]
+fn copies_that_are_left_while_clocks_are_compared_do_not_stop_them() {
+    let folder = scratch("traces");
+    let program = Program::case("familiar_stepped").libraries("target/c-tests/standin-runtime").arg("clocks");
+    let program = program.env("P2PSHIM_VALIDATE", "off").env("P2PSHIM_TRACE_LIMIT", "64M");
+    let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, "many left, clocks stand still after 0\n");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+fn recorded_once(function: &str, arguments: [&str; 3]) {
+    let folder = scratch(&format!("traces-{}", arguments.join("-")));
+    let program = Program::case("familiar_stepped").libraries("target/c-tests/standin-runtime").arg(function);
+    let program = arguments.into_iter().fold(program, |program, argument| program.arg(argument));
+    let program = program.env("P2PSHIM_VALIDATE", "off").env("P2PSHIM_TRACE_LIMIT", "64M");
+    let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
+    outcome.assert_success();
+    let lines: Vec<_> = outcome.stdout.lines().collect();
+    let [_, copies, left] = lines[..] else { panic!("{}", outcome.stdout) };
+    let copies: u64 = copies.strip_suffix(" copies").unwrap().parse().unwrap();
+    let left: Vec<u64> = left.split_whitespace().skip(1).map(|number| number.parse().unwrap()).collect();
+    let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let trace = Trace::open(&file).unwrap();
+    assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
+    let (mut done, mut last) = (HashMap::new(), 0);
+    let mut buffer = Vec::new();
+    for number in 0..trace.blocks() {
+        let block = trace.block(number, &mut buffer).unwrap().unwrap();
+        let calls: Vec<Record> = block.calls().collect();
+        calls
+            .iter()
+            .filter(|call| call.state == State::Done)
+            .for_each(|call| *done.entry(call.bytes).or_insert(0) += 1);
+        // A handler got between two, and has taken none, or it has taken the last and the other went on elsewhere.
+        assert!([0, 254, 255].contains(&calls.len()) || number + 1 == trace.blocks(), "{} in {number}", calls.len());
+        if let Some(latest) = calls.iter().map(|call| call.start).max() {
+            assert!(last < latest, "the records of part {number} are older than those before it");
+            last = latest;
+        }
+    }
+    let wrong: Vec<_> = (1..=copies)
+        .filter(|number| {
+            let count = done.get(number).copied().unwrap_or(0);
+            count > 1 || (count == 0 && left.binary_search(number).is_err())
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{function} {arguments:?}: of {copies} copies, not recorded once: {wrong:?}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
 /// Programs that are there for something else.
 #[test]
 fn programs_of_all_kinds_are_recorded_the_same() {

@@ -281,6 +281,21 @@ fn limit_what_is_left_out_is_counted_and_said_once() {
 }
 
 #[test]
+fn limit_each_call_is_recorded_or_counted() {
+    for (threads, copies) in [("1", 20_000), ("8", 3000)] {
+        let folder = Folder::new();
+        let program = Program::case("trace_at_limit").libraries("target/c-tests/standin-runtime");
+        let program = program.arg(threads).arg(copies.to_string()).env("P2PSHIM_VALIDATE", "off");
+        let outcome = traced(&program.env("P2PSHIM_TRACE_LIMIT", "256K"), &folder);
+        assert_eq!(outcome.status, "exit status: 0", "{outcome:#?}");
+        let trace = folder.one_trace();
+        let recorded: u64 = returned_by_thread(&trace, "cudaMemcpyPeerAsync").values().sum();
+        assert!(recorded > 2000 && trace.dropped() > 2000, "{recorded} and {}", trace.dropped());
+        assert_eq!(recorded + trace.dropped(), threads.parse::<u64>().unwrap() * copies);
+    }
+}
+
+#[test]
 fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
     // In both ways the program has room for 32 parts of the file, and needs more.
     let disk = Folder::new();

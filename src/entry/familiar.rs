@@ -96,7 +96,22 @@ impl Call {
             thread.timing_cost = 0;
             thread.segment.begin(0, self.function() as u8, place, trace::time_stamp())
         });
+        if place.is_some() && record.is_none() {
+            self.give_up(thread);
+            return None;
+        }
         Some(Familiar { real, known, running: Running::new(depth, false, record) })
+    }
+
+    /// Has a copy that has begun begin again in the ordinary way: a signal handler has taken the last record that there was room
+    /// for.
+    #[cold]
+    #[inline(never)]
+    fn give_up(self, thread: &mut Thread) {
+        thread.leave(0);
+        if self.is_of_driver() {
+            leave(thread);
+        }
     }
 
     /// Completes it, once the real function has returned. False if that is to be done in the ordinary way, because something

@@ -221,9 +221,11 @@ impl Trace {
         self.writer.calibration_due()
     }
 
-    /// Compares clocks, if it is time to.
+    /// Compares clocks, if it is time to. A signal handler that left by `longjmp` meanwhile would leave the lock locked.
     pub(crate) fn calibrate_if_due(&self, now: u64) {
-        self.writer.calibrate_if_due(now);
+        if self.is_calibration_due(now) {
+            os::undisturbed(|| self.writer.calibrate_if_due(now));
+        }
     }
 
     /// The number of a place in the code, if it has one already.
@@ -260,8 +262,12 @@ impl Trace {
                 self.get_help();
                 segment.begin(depth, function as u8, site, self.now())
             }
-            Ok(false) => None,
+            Ok(false) => {
+                self.drops();
+                None
+            }
             Err(why) => {
+                self.drops();
                 log::untraced(&why);
                 None
             }

@@ -5,6 +5,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, _MM_HINT_ET0, _mm_prefetch, _rdtsc};
+use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs::File;
 use std::hint::cold_path;
@@ -144,11 +145,13 @@ impl Segment {
         Some((unsafe { NonNull::new_unchecked(cell.cast_mut()).as_ref() }, left))
     }
 
-    /// Has the thread's next records be those of a chunk that nobody else has.
-    fn continue_at(&mut self, first: *mut u8) {
+    /// Has the thread's next records be those of a chunk that nobody else has, unless a signal handler has had it go on elsewhere
+    /// since its word was `before`.
+    fn continue_at(&mut self, first: *mut u8, before: u64) {
         const AFTER_IT: u64 = RECORDS as u64 - 1;
         const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
-        self.next.store(first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM, Release);
+        let word = first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM;
+        let _ = self.next.compare_exchange(before, word, Release, Relaxed);
     }
 
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
@@ -506,27 +509,42 @@ impl Writer {
     }
 
     /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk. A signal handler may get
-    /// between, take one too, and leave by `longjmp`: what is left of one of the two then stays empty.
+    /// between, take one too, and go on or leave by `longjmp`: then ours stays empty, so that a thread's chunks are in its order.
     #[cold]
     pub fn extend_at_once(&self, segment: &mut Segment) -> bool {
-        let ready = self.ready.load(Acquire);
-        let chunks = self.u64_at(header::CHUNKS);
-        let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
-        let Ok(number) = taken else { return false };
-        self.wake_helper(number);
-        self.hand_out(self.chunk(number), segment);
-        true
+        let take = || {
+            let ready = self.ready.load(Acquire);
+            let chunks = self.u64_at(header::CHUNKS);
+            let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
+            let Ok(number) = taken else { return Ok::<_, Infallible>(None) };
+            self.wake_helper(number);
+            Ok(Some(self.chunk(number)))
+        };
+        self.hand_out(segment, take).unwrap_or_default()
     }
 
     /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
     #[cold]
     pub fn extend(&self, segment: &mut Segment) -> Result<bool, String> {
-        let Some(start) = self.take_chunk()? else { return Ok(false) };
-        self.hand_out(start, segment);
-        Ok(true)
+        self.hand_out(segment, || self.take_chunk())
     }
 
-    fn hand_out(&self, start: *mut u8, segment: &mut Segment) {
+    /// Gives a thread a chunk that `take` takes, or more, if a signal handler fills one meanwhile.
+    fn hand_out<E>(&self, segment: &mut Segment, take: impl Fn() -> Result<Option<*mut u8>, E>) -> Result<bool, E> {
+        loop {
+            let before = segment.next.load(Relaxed);
+            if before & Segment::ROOM != 0 {
+                return Ok(true);
+            }
+            let Some(start) = take()? else { return Ok(segment.has_room()) };
+            self.describe(start, segment);
+            // SAFETY: the chunk is as large as that.
+            segment.continue_at(unsafe { start.add(CHUNK_HEADER_BYTES) }, before);
+        }
+    }
+
+    /// Notes whose calls a chunk holds.
+    fn describe(&self, start: *mut u8, segment: &mut Segment) {
         // A thread keeps its number; its name may change, mostly when it is young.
         if segment.chunks == 0 {
             // SAFETY: gettid has no arguments.
@@ -544,7 +562,6 @@ impl Writer {
             start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name);
             start.add(chunk::TIME).cast::<u64>().write(self.now());
             (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
-            segment.continue_at(start.add(CHUNK_HEADER_BYTES));
         }
     }
 
