@@ -22,7 +22,7 @@ C_BOTH_CASES := conformance familiar random_access random_arguments never_enable
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
-C_STANDIN_CASES := cancelled_thread familiar_left familiar_stepped longjmp_out signal_between thrown_through trace_at_limit
+C_STANDIN_CASES := cancelled_thread familiar_left familiar_both familiar_stepped longjmp_out signal_between thrown_through trace_at_limit
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
@@ -57,7 +57,7 @@ $(AMD)/stamp: c-tests/fetch-debian c-tests/amd.txt
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;
 
-C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver)
+C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver null-driver)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
 $(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
@@ -123,8 +123,15 @@ $(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcud
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/stub/libcudart.so.12 -o $@
 $(C_TESTS)/missing_function: missing_function.c
 	$(C_TESTS_CC) $(CU12) -Wl,-z,lazy $< $(CUDART12) -o $@
-$(addprefix $(C_TESTS)/,$(filter-out thrown_through,$(C_STANDIN_CASES))): $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
+$(addprefix $(C_TESTS)/,$(filter-out familiar_both thrown_through,$(C_STANDIN_CASES))): $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -lpthread -o $@
+# On the benchmarks' driver, which does nothing and so takes no lock.
+$(C_TESTS)/familiar_both: familiar_both.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h
+	$(C_TESTS_CC) -Ibenches -Iinclude $< $(C_TESTS)/null-driver/libcudart.so.12 -ldl -o $@
+$(C_TESTS)/null-driver/libcudart.so.12: driving_runtime.c benches/null_cuda.h | $(C_TESTS_FOLDERS)
+	$(C_TESTS_CC) $(C_LIBRARY) -Ibenches $< -Wl,-soname,libcudart.so.12 -ldl -o $@
+$(C_TESTS)/null-driver/libcuda.so.1: benches/null_driver.c benches/null_cuda.h | $(C_TESTS_FOLDERS)
+	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@
 $(C_TESTS)/thrown_through: thrown_through.cpp $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CXX) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -o $@
 

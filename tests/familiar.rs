@@ -437,6 +437,40 @@ fn recorded_once(function: &str, arguments: [&str; 3]) {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// Both layers' copies; the shim's own account is in the output, and the trace's here.
+#[test]
+fn copies_that_are_interrupted_are_counted_once() {
+    let program = Program::case("familiar_both").libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
+    let plain = program.plain();
+    plain.assert_success();
+    assert!(
+        plain.stdout.matches("counted 0 more").count() == 2 && plain.stdout.contains("refused: 0"),
+        "{}",
+        plain.stdout
+    );
+    for validate in ["warn", "off"] {
+        let program = program.clone().env("P2PSHIM_VALIDATE", validate);
+        program.preloaded().assert_same_as(&plain, "preloaded");
+        let folder = scratch("traces");
+        let program = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).env("P2PSHIM_GPU_TIMING", "off");
+        program.preloaded().assert_same_as(&plain, "traced");
+        let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let trace = Trace::open(&files[0]).unwrap();
+        let mut calls: BTreeMap<u8, usize> = BTreeMap::new();
+        let mut buffer = Vec::new();
+        for number in 0..trace.blocks() {
+            for call in trace.block(number, &mut buffer).unwrap().unwrap().calls() {
+                assert_eq!((call.state, call.result, call.bytes), (State::Done, 0, 8192), "{call:?}");
+                *calls.entry(call.function).or_default() += 1;
+            }
+        }
+        // What is copied while the shim itself is at work has no records.
+        let [runtime, driver] = calls.into_values().collect::<Vec<_>>()[..] else { panic!() };
+        assert!(runtime > 3000 && driver == runtime, "{runtime} of the runtime, {driver} of the driver");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
 /// Programs that are there for something else.
 #[test]
 fn programs_of_all_kinds_are_recorded_the_same() {

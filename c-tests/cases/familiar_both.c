@@ -1,0 +1,76 @@
+/*
+ * Copies like ones before, interrupted at every single instruction by a signal handler that copies as well, by a runtime that has
+ * the driver copy. All are made, and both layers' calls are counted as often as they were made. On a runtime and a driver without
+ * locks and with nothing behind them: with P2PSHIM_PROBE=off.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check.h"
+#include "null_cuda.h"
+#include "p2pshim.h"
+
+/* Before: enough for whatever the shim does once, threads of its own included. */
+enum { BEFORE = 3000, ROUNDS = 3, BETWEEN = 7, BYTES = 8192 };
+
+static volatile unsigned long long made, wrong, traps;
+
+/* The one place that copies. */
+__attribute__((noinline)) static void copy(void)
+{
+    __atomic_fetch_add(&made, 1, __ATOMIC_RELAXED); /* one instruction: the handler counts too */
+    wrong += cudaMemcpyPeerAsync((void *)LARGE(1), 1, (void *)LARGE(0), 0, BYTES, NULL) != 0;
+}
+
+static void on_trap(int signal)
+{
+    (void)signal;
+    traps++;
+    copy();
+}
+
+static void set_trap(int on)
+{
+    if (on) /* the trap flag of EFLAGS: 256 */
+        __asm__ volatile("pushfq; orq $256, (%%rsp); popfq" ::: "memory", "cc");
+    else
+        __asm__ volatile("pushfq; andq $-257, (%%rsp); popfq" ::: "memory", "cc");
+}
+
+/* How often a function was called, by the shim's account. */
+static unsigned long long calls_of(const char *name)
+{
+    p2pshim_status_t (*get)(size_t, p2pshim_api_t *);
+    *(void **)&get = dlsym(RTLD_DEFAULT, "p2pshim_api_get");
+    if (!get)
+        return made; /* nobody counts */
+    p2pshim_api_t api = {.size = sizeof api};
+    for (size_t i = 0; get(i, &api) == P2PSHIM_OK; i++)
+        if (strcmp(api.name, name) == 0)
+            return api.calls;
+    return 0;
+}
+
+int main(void)
+{
+    REQUIRE(signal(SIGTRAP, on_trap) != SIG_ERR);
+    for (int i = 0; i < BEFORE; i++)
+        copy();
+    for (int round = 0; round < ROUNDS; round++) {
+        set_trap(1);
+        copy();
+        set_trap(0);
+        for (int i = 0; i < BETWEEN; i++)
+            copy();
+    }
+    printf("refused: %llu, the handler ran: %s\n", wrong, traps > 10 ? "yes" : "no");
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "cuMemcpyPeerAsync" : "cudaMemcpyPeerAsync";
+        long long more = (long long)(calls_of(name) - made);
+        printf("%s: counted %lld more than made\n", name, more);
+    }
+    return 0;
+}
