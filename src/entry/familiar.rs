@@ -8,7 +8,7 @@ use std::hint::cold_path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::compiler_fence;
 
-use p2pshim_trace::{Begun, Capture};
+use p2pshim_trace::Begun;
 
 use super::guard::{Call, Decision, Route, Running, Standing, only_forwards, records_unshown};
 use super::thread::{self, InnerCopy, Thread};
@@ -44,74 +44,92 @@ pub(crate) struct Familiar {
     pub(crate) running: Running,
 }
 
-impl Familiar {
-    /// Whether nothing has to be done when the real function has returned: the call around it does that.
-    #[inline(always)]
-    pub(crate) fn is_left_to_another(&self) -> bool {
-        !self.running.is_outermost()
-    }
-}
-
 impl Call {
-    /// Begins a copy, if it is familiar while the number of changes is this. The values are the program's arguments.
+    /// Begins the driver's copy inside a familiar one of the runtime, if it is familiar too: answers the real function. When that
+    /// has returned, nothing is left to be done but by the call around it. The values are the program's arguments; with `AT_ONCE`
+    /// only what the last copy has left is looked at, and nothing is called.
     #[inline(always)]
-    pub(crate) fn begin_familiar(self, number: u64, route: Route, values: &[Value]) -> Option<Familiar> {
+    pub(crate) fn begin_inside<const AT_ONCE: bool>(self, route: Route, values: &[Value]) -> Option<*mut c_void> {
         let copy = StreamCopy::new(self.function(), values)?;
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
-        let (known, line) = familiar::find(thread.shard, &mut thread.finder, &copy, number)?;
-        let real = self.real_at_once(route)?;
-        let depth = thread.depth_at_once(self.stack(), self.is_of_driver())?;
-        let site = self.return_address() as usize;
-        if depth == 0 && !known.has(Known::CLEAN) {
+        if !self.is_of_driver() || !thread.expects(self.stack()) {
             return None;
         }
-        let is_looked_at = depth == 0 && known.has(Known::LOOKED_AT);
-        if is_looked_at && is_to_be_looked_at(thread, line, site) {
+        let (known, line) = match AT_ONCE {
+            true => familiar::last(&mut thread.finder, &copy),
+            false => familiar::find(thread.shard, &mut thread.finder, &copy, changes::now()),
+        }?;
+        let real = self.known_real::<AT_ONCE>(route)?;
+        if known.has(Known::SAMPLED) && timing::is_due(thread) || !enter(thread, line.number()) {
+            return None;
+        }
+        thread.inner_copy = InnerCopy::Begun(known);
+        Some(real)
+    }
+
+    /// Begins a copy that nothing encloses, likewise.
+    #[inline(always)]
+    pub(crate) fn begin_familiar<const AT_ONCE: bool>(
+        self,
+        number: u64,
+        route: Route,
+        values: &[Value],
+    ) -> Option<Familiar> {
+        let copy = StreamCopy::new(self.function(), values)?;
+        // SAFETY: the block is this thread's own; no other reference to it lives.
+        let thread = unsafe { &mut *thread::current() };
+        let (known, line) = find::<AT_ONCE>(thread, &copy, number)?;
+        let real = self.known_real::<AT_ONCE>(route)?;
+        let site = self.return_address() as usize;
+        if !thread.is_outermost_at_once() || !known.has(Known::CLEAN) {
+            return None;
+        }
+        if known.has(Known::LOOKED_AT) && is_to_be_looked_at::<AT_ONCE>(thread, line, site) {
             return None;
         }
         if self.is_of_driver() && known.has(Known::SAMPLED) && timing::is_due(thread) {
             return None;
         }
-        let place = match depth == 0 && known.has(Known::RECORDED) {
-            true => Some(number_of_site(thread, site).filter(|_| thread.segment.has_room())?),
+        let place = match known.has(Known::RECORDED) {
+            true => Some(number_of_site::<AT_ONCE>(thread, site).filter(|_| thread.segment.has_room())?),
             false => None,
         };
         if self.is_of_driver() && !enter(thread, number) {
             return None;
         }
-        if depth > 0 {
-            thread.inner_copy = InnerCopy::Begun(known);
-            return Some(Familiar { real, known, running: Running::new(depth, false, None) });
-        }
         thread.enter_at_once(self.stack());
         // What a handler's copy has left there before must not be taken for this one's; after it, one finds a call under way.
         compiler_fence(SeqCst);
         thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
-        if is_looked_at {
+        if known.has(Known::LOOKED_AT) {
             line.count();
         }
-        let record = place.and_then(|place| {
+        let mut record = None;
+        if let Some(place) = place {
             thread.inner = None;
             thread.timing_cost = 0;
-            thread.segment.begin(0, self.function() as u8, place, trace::time_stamp())
-        });
-        if place.is_some() && record.is_none() {
-            self.give_up(thread);
-            return None;
+            record = thread.segment.begin_next(0, self.function() as u8, place, trace::time_stamp());
+            let Some(begun) = record else {
+                // A signal handler has taken the last that there was room for: it begins again in the ordinary way.
+                cold_path();
+                thread.leave(0);
+                if self.is_of_driver() {
+                    leave(thread);
+                }
+                return None;
+            };
+            // Before it is made: it may never return.
+            begun.copies(copy.src, copy.dst, copy.bytes, copy.stream);
+            is_between(begun, known);
         }
-        Some(Familiar { real, known, running: Running::new(depth, false, record) })
+        Some(Familiar { real, known, running: Running::new(0, false, record) })
     }
 
-    /// Has a copy that has begun begin again in the ordinary way: a signal handler has taken the last record that there was room
-    /// for.
-    #[cold]
-    #[inline(never)]
-    fn give_up(self, thread: &mut Thread) {
-        thread.leave(0);
-        if self.is_of_driver() {
-            leave(thread);
-        }
+    /// The real function, if it is known.
+    #[inline(always)]
+    fn known_real<const AT_ONCE: bool>(self, route: Route) -> Option<*mut c_void> {
+        if AT_ONCE { self.only_real(route) } else { self.real_at_once(route) }
     }
 
     /// Completes it, once the real function has returned. False if that is to be done in the ordinary way, because something
@@ -131,7 +149,7 @@ impl Call {
         // A child that was forked inside the call returns from it as well: the record is its parent's.
         let is_as_expected = is_as_expected && ret == Code::SUCCESS && changes::now() != 0;
         // They are the thread's own, else the copy would not be familiar.
-        let Some(counters) = counters::own(thread.shard).filter(|_| is_as_expected) else {
+        let Some(counters) = thread.counters.filter(|_| is_as_expected) else {
             cold_path();
             return false;
         };
@@ -145,7 +163,7 @@ impl Call {
         let of_driver = if self.is_of_driver() { Some(known) } else { inner };
         if let Some(of_driver) = of_driver {
             leave(thread);
-            counters.count(of_driver.devices(), of_driver.has(Known::STAGED), copy.bytes);
+            counters.count(of_driver.counted(), copy.bytes);
         }
         if known.has(Known::LOOKED_AT) {
             thread.run.add_asynchronous(self.return_address() as usize, copy.bytes);
@@ -153,8 +171,12 @@ impl Call {
         if let Some(record) = running.begun() {
             if let Some(inner) = inner {
                 record.is_made_by(inner.function());
+                if inner.devices() != known.devices() {
+                    cold_path();
+                    is_between(record, inner);
+                }
             }
-            complete(thread, record, &copy, of_driver.unwrap_or(known));
+            complete(thread, record, copy.bytes, of_driver.unwrap_or(known));
         }
         true
     }
@@ -219,6 +241,8 @@ impl Call {
         if familiar::find(thread.shard, &mut thread.finder, &copy, number).is_some_and(|(known, _)| is_enough(known)) {
             return;
         }
+        thread.place = ACCESS.gate().own(thread.shard);
+        thread.counters = counters::own(thread.shard);
         let number = changes::about_to_keep();
         let habits = self.habits(values);
         let of = (thread.shard, thread.tag(), &mut thread.finder);
@@ -246,20 +270,29 @@ impl Call {
 }
 
 /// Whether a copy that the program makes is to be looked at in the ordinary way: because it is time to, because of what the call
-/// before has left, or because it may be one of too many small ones.
+/// before has left, or because it may be one of too many small ones. Who looks at once leaves it to the next to note that.
 #[inline(always)]
-fn is_to_be_looked_at(thread: &mut Thread, line: &Line, site: usize) -> bool {
+fn is_to_be_looked_at<const AT_ONCE: bool>(thread: &mut Thread, line: &Line, site: usize) -> bool {
     let is_due = line.is_look_due() || thread.is_look_due;
-    if is_due {
+    if is_due && !AT_ONCE {
         thread.is_look_due = true;
         line.count();
     }
     is_due || !thread.owes_nothing() || thread.run.may_become_small(site)
 }
 
+/// What is known of a copy that the thread makes, while the number of changes is this; and where it is kept.
+#[inline(always)]
+fn find<const AT_ONCE: bool>(thread: &mut Thread, copy: &StreamCopy, number: u64) -> Option<(Known, &'static Line)> {
+    match AT_ONCE {
+        true => familiar::find_last(&mut thread.finder, copy, number),
+        false => familiar::find(thread.shard, &mut thread.finder, copy, number),
+    }
+}
+
 /// The number of the place in the code that a copy comes from, if it has one already.
 #[inline(always)]
-fn number_of_site(thread: &mut Thread, site: usize) -> Option<u16> {
+fn number_of_site<const AT_ONCE: bool>(thread: &mut Thread, site: usize) -> Option<u16> {
     /// One that the thread's last copies did not come from.
     #[cold]
     #[inline(never)]
@@ -268,13 +301,13 @@ fn number_of_site(thread: &mut Thread, site: usize) -> Option<u16> {
         thread.note_site(0, site, number);
         Some(number)
     }
-    thread.known_site(0, site).or_else(|| find(thread, site))
+    thread.known_site(0, site).or_else(|| if AT_ONCE { None } else { find(thread, site) })
 }
 
 /// Enters the gate, if it is open and nothing has changed since the number was this.
 #[inline(always)]
 fn enter(thread: &mut Thread, number: u64) -> bool {
-    let Some(place) = ACCESS.gate().own(thread.shard).filter(|_| !thread.inside) else { return false };
+    let Some(place) = thread.place.filter(|_| !thread.inside) else { return false };
     place.enter();
     // From here on a change that is not seen is one that waits for us.
     if changes::now() != number {
@@ -291,14 +324,21 @@ fn enter(thread: &mut Thread, number: u64) -> bool {
 fn leave(thread: &mut Thread) {
     thread.inside = false;
     compiler_fence(SeqCst);
-    if let Some(place) = ACCESS.gate().own(thread.shard) {
+    if let Some(place) = thread.place {
         place.leave();
     }
 }
 
+/// Notes the devices of a copy.
+#[inline(always)]
+fn is_between(record: Begun, known: Known) {
+    let [src, dst] = known.devices();
+    record.between(Some(src), Some(dst));
+}
+
 /// Completes the record of a familiar copy. What is known of it is known by the driver's, if there is one.
 #[inline(always)]
-fn complete(thread: &mut Thread, record: Begun, copy: &StreamCopy, known: Known) {
+fn complete(thread: &mut Thread, record: Begun, bytes: u64, known: Known) {
     /// Off the way of most calls.
     #[cold]
     #[inline(never)]
@@ -317,13 +357,10 @@ fn complete(thread: &mut Thread, record: Begun, copy: &StreamCopy, known: Known)
         }
     }
     let end = trace::time_stamp();
-    record.copies(copy.src, copy.dst, copy.bytes, copy.stream);
-    let [src, dst] = known.devices();
-    record.between(Some(src), Some(dst));
     record.takes(known.path());
-    record.done(end, Code::SUCCESS.0, Capture::None);
+    let took = record.copied(end);
     if known.has(Known::SAMPLED) {
-        timing::goes_by(thread, record.took(), copy.bytes);
+        timing::goes_by(thread, took, bytes);
     }
     // Here there is less to be saved for it than before the next.
     if !thread.segment.has_room() {

@@ -531,6 +531,14 @@ impl Call {
         if real.is_null() { routed(self, slot) } else { Some(real) }
     }
 
+    /// The same, if it does not depend on the call site.
+    #[inline(always)]
+    pub(super) fn only_real(self, Route(slot): Route) -> Option<*mut c_void> {
+        // SAFETY: the trampoline's slot is one of the function's statics.
+        let real = unsafe { &*slot }.real();
+        (!real.is_null()).then_some(real)
+    }
+
     /// The real function, or none if no loaded library has it.
     #[inline(always)]
     pub(crate) fn real(self, Route(slot): Route) -> Option<*mut c_void> {

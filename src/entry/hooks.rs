@@ -73,30 +73,49 @@ macro_rules! define_hook {
         ));
     };
     (short $symbol:ident($($argument:ident: $type:ident),*)) => {
+        // Where all is as it was the last time, nothing is called but the real function, so that little has to be saved.
+        define_hook!(familiar $symbol as $symbol($($argument: $type),*), true, otherwise, {
+            define_hook!(familiar $symbol as otherwise($($argument: $type),*), false, ordinary, {
+                define_hook!(ordinary $symbol as ordinary($($argument: $type),*), inline(never));
+            }, inline(never));
+        });
+    };
+    (familiar $symbol:ident as $name:ident($($argument:ident: $type:ident),*), $at_once:literal, $otherwise:ident, {
+        $($item:tt)*
+    } $(, $attribute:meta)?) => {
         /// # Safety
         /// What the real function asks of its caller; entered from its trampolines only.
-        #[expect(non_snake_case, reason = "the vendor's spelling")]
-        pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
-            define_hook!(ordinary $symbol as ordinary($($argument: $type),*), inline(never));
+        #[allow(non_snake_case, reason = "the vendor's spelling")]
+        $(#[$attribute])?
+        pub(crate) unsafe extern "C-unwind" fn $name($($argument: abi::$type,)* arrival: Arrival) -> Code {
+            $($item)*
             const { assert!(familiar::may_be(Function::$symbol)) };
             // SAFETY: a trampoline of this function made the arrival.
             let (call, route) = unsafe { guard::arrive(Function::$symbol, arrival) };
-            let Some(number) = familiar::may_any_be() else {
-                // SAFETY: the caller's.
-                return unsafe { ordinary($($argument,)* arrival) };
-            };
-            let Some(familiar) = call.begin_familiar(number, route, &[$($argument.value()),*]) else {
-                std::hint::cold_path();
-                // SAFETY: the caller's.
-                return unsafe { ordinary($($argument,)* arrival) };
-            };
-            // SAFETY: a function's slots hold nothing but what was looked up under its name.
-            let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(familiar.real) };
-            if familiar.is_left_to_another() {
+            if let Some(real) = call.begin_inside::<$at_once>(route, &[$($argument.value()),*]) {
+                // SAFETY: a function's slots hold nothing but what was looked up under its name.
+                let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
                 // A jump, so that nothing has to be saved for it, nor fetched again after it.
                 // SAFETY: the arguments are the caller's own, unchanged.
                 return unsafe { real($($argument),*) };
             }
+            // The driver's are mostly inside one of the runtime: for those not even room on the stack is made.
+            if $at_once && call.is_of_driver() {
+                // SAFETY: the caller's.
+                return unsafe { $otherwise($($argument,)* arrival) };
+            }
+            let Some(number) = familiar::may_any_be() else {
+                // SAFETY: the caller's.
+                return unsafe { $otherwise($($argument,)* arrival) };
+            };
+            let begun = call.begin_familiar::<$at_once>(number, route, &[$($argument.value()),*]);
+            let Some(familiar) = begun else {
+                std::hint::cold_path();
+                // SAFETY: the caller's.
+                return unsafe { $otherwise($($argument,)* arrival) };
+            };
+            // SAFETY: as above.
+            let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(familiar.real) };
             // SAFETY: the arguments are the program's own, unchanged.
             let ret = unsafe { real($($argument),*) };
             if !call.end_familiar(familiar, &[$($argument.value()),*], ret) {

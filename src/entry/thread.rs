@@ -12,9 +12,11 @@ use std::sync::atomic::compiler_fence;
 use p2pshim_trace::{Begun, Segment};
 
 use crate::capi::event::Heard;
+use crate::policy::access::PlaceInGate;
 use crate::policy::familiar::{Finder, Known};
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Fact, Run};
+use crate::record::counters::Shard;
 
 /// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
 /// of either that calls again.
@@ -85,6 +87,9 @@ pub(crate) struct Thread {
     pub(crate) inner_copy: InnerCopy,
     /// How what is known of familiar copies is found.
     pub(crate) finder: Finder,
+    /// What this thread has to itself of the counters, and of the gate; none until a copy of its is to be familiar.
+    pub(crate) counters: Option<&'static Shard>,
+    pub(crate) place: Option<&'static PlaceInGate>,
     /// Attempts to make copies familiar.
     pub(crate) attempts: Attempts,
     /// Where this thread's calls are recorded.
@@ -187,18 +192,18 @@ impl Thread {
         depth
     }
 
-    /// How many calls enclose a familiar copy that is about to enter with this stack pointer: none, or, if it is the driver's,
-    /// one of the runtime that expects it. None for all else.
+    /// Whether nothing encloses a copy that is about to enter.
     #[inline(always)]
-    pub(crate) fn depth_at_once(&self, stack: usize, is_of_driver: bool) -> Option<usize> {
+    pub(crate) fn is_outermost_at_once(&self) -> bool {
+        self.depth == 0 && !self.busy
+    }
+
+    /// Whether the driver's copy that is about to enter with this stack pointer is one that a familiar copy of the runtime
+    /// expects.
+    #[inline(always)]
+    pub(crate) fn expects(&self, stack: usize) -> bool {
         let [outermost, ..] = self.calls;
-        let is_expected = matches!(self.inner_copy, InnerCopy::Expected) && stack < outermost;
-        match self.depth {
-            _ if self.busy => None,
-            0 => Some(0),
-            1 if is_of_driver && is_expected => Some(1),
-            _ => None,
-        }
+        matches!(self.inner_copy, InnerCopy::Expected) && self.depth == 1 && stack < outermost && !self.busy
     }
 
     /// Notes a call that no other encloses.
@@ -323,6 +328,8 @@ mod tests {
             is_look_due: false,
             inner_copy: InnerCopy::None,
             finder: Finder::default(),
+            counters: None,
+            place: None,
             attempts: Attempts::default(),
             segment: Segment::default(),
             inner: None,

@@ -195,9 +195,10 @@ pub(super) fn went_by(ticks: u64, bytes: u64) {
 pub(super) fn goes_by(thread: &mut Thread, ticks: u64, bytes: u64) {
     /// Nothing copies more than 2 to the power of this in a tick: 1.5 TB/s at 3 GHz.
     const BYTES_BITS: u32 = 9;
-    thread.timing_debt = thread.timing_debt.saturating_sub_unsigned(ticks.max(bytes >> BYTES_BITS) >> PART_BITS);
+    // Neither is negative.
+    let left = thread.timing_debt.wrapping_sub((ticks.max(bytes >> BYTES_BITS) >> PART_BITS).cast_signed());
     // Copies that took long are no reason to measure all that come after them.
-    thread.timing_debt = thread.timing_debt.max(0);
+    thread.timing_debt = left.max(0);
 }
 
 /// Does something that is part of measuring, and counts what it costs.

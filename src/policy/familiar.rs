@@ -79,7 +79,8 @@ fn place(at: Value) -> Option<u64> {
     }
 }
 
-/// What is known of a copy, in one word: the function, flags, the devices of source and destination, the number of the way.
+/// What is known of a copy, in one word: the function, flags, the devices of source and destination, the number of the way. Of
+/// the flags the last, with the devices, is the [place](counters::place) where such copies are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known(u32);
 
@@ -129,6 +130,16 @@ impl Known {
     pub(crate) const fn devices(self) -> [u8; 2] {
         const DEVICE: u32 = (1 << Known::DEVICE_BITS) - 1;
         [(self.0 >> Self::SRC & DEVICE) as u8, (self.0 >> Self::DST & DEVICE) as u8]
+    }
+
+    /// Where it is counted; of copies of the driver.
+    #[inline(always)]
+    pub(crate) const fn counted(self) -> usize {
+        const {
+            let word = (Self::STAGED | 7 << Self::SRC | 9 << Self::DST) >> Self::STAGED.trailing_zeros();
+            assert!(matches!(counters::place([7, 9], true), Some(place) if place == word as usize));
+        };
+        (self.0 >> Self::STAGED.trailing_zeros()) as usize
     }
 
     /// The number of its way; of copies of the driver.
@@ -187,15 +198,25 @@ impl Line {
     #[inline(always)]
     fn get(&self, copy: &StreamCopy, number: u64) -> Option<Known> {
         let known = Known(self.known.load(Relaxed));
+        (self.number.load(Relaxed) == number && self.is_of(copy, known)).then_some(known)
+    }
+
+    /// Whether what is known here is known of a copy.
+    #[inline(always)]
+    fn is_of(&self, copy: &StreamCopy, known: Known) -> bool {
         let bytes = self.bytes.load(Relaxed);
-        let is_it = self.number.load(Relaxed) == number
-            && known.function() == copy.function as u8
+        known.function() == copy.function as u8
             && copy.src.wrapping_sub(self.src.load(Relaxed)) < bytes & u64::from(u32::MAX)
             && copy.dst.wrapping_sub(self.dst.load(Relaxed)) < bytes >> 32
             && self.src_at.load(Relaxed) == copy.at[0]
             && self.dst_at.load(Relaxed) == copy.at[1]
-            && self.stream.load(Relaxed) == copy.stream;
-        is_it.then_some(known)
+            && self.stream.load(Relaxed) == copy.stream
+    }
+
+    /// What the number of changes was when it was known.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Relaxed)
     }
 
     /// Counts a use.
@@ -295,6 +316,22 @@ fn set(shard: u8, copy: &StreamCopy, pair: u32) -> Option<&'static [Line; WAYS]>
     SETS_OF.get(usize::from(shard).wrapping_sub(1))?.get(spread as usize)
 }
 
+/// What was known of a copy while the number of changes was [that of the line](Line::number), if it is the last of its layer
+/// that was found.
+#[inline(always)]
+pub(crate) fn last(finder: &mut Finder, copy: &StreamCopy) -> Option<(Known, &'static Line)> {
+    let line = (*finder.last_of(copy.function))?;
+    let known = Known(line.known.load(Relaxed));
+    line.is_of(copy, known).then_some((known, line))
+}
+
+/// The same, while the number is this.
+#[inline(always)]
+pub(crate) fn find_last(finder: &mut Finder, copy: &StreamCopy, number: u64) -> Option<(Known, &'static Line)> {
+    let line = (*finder.last_of(copy.function))?;
+    Some((line.get(copy, number)?, line))
+}
+
 /// What is known of a copy that the thread with this shard makes, while the number of changes is this; and where it is kept.
 #[inline(always)]
 pub(crate) fn find(shard: u8, finder: &mut Finder, copy: &StreamCopy, number: u64) -> Option<(Known, &'static Line)> {
@@ -305,11 +342,8 @@ pub(crate) fn find(shard: u8, finder: &mut Finder, copy: &StreamCopy, number: u6
         let mut sets = each(pairs).filter_map(|pair| set(shard, &copy, pair));
         sets.find_map(|set| set.iter().find(|line| line.get(&copy, number).is_some()))
     }
-    let last = finder.last_of(copy.function);
-    if let Some(line) = *last
-        && let Some(known) = line.get(copy, number)
-    {
-        return Some((known, line));
+    if let Some(found) = find_last(finder, copy, number) {
+        return Some(found);
     }
     let line = find_elsewhere(shard, finder.pairs, *copy, number)?;
     *finder.last_of(copy.function) = Some(line);

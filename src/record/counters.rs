@@ -37,11 +37,19 @@ const SHARED: u8 = 16;
 /// All of them.
 pub(crate) const SHARDS: usize = (OWN + SHARED) as usize;
 
-/// The counters of a pair: by way, copies and their bytes.
-struct Counter {
-    direct: [AtomicU64; 2],
-    staged: [AtomicU64; 2],
+/// How many copies are counted in how many places: for each pair of devices those that went through the host, and all others.
+const PLACES: usize = DEVICES * DEVICES * 2;
+/// Functions are counted by number; there is room for any that has as many bits.
+const FUNCTIONS: usize = Function::ALL.len().next_power_of_two();
+
+/// In which place copies are counted; in bits next to each other, so that who has them has the place.
+pub(crate) const fn place([src, dst]: [u8; 2], is_staged: bool) -> Option<usize> {
+    let (src, dst) = (src as usize, dst as usize);
+    if src < DEVICES && dst < DEVICES { Some((dst * DEVICES + src) * 2 + is_staged as usize) } else { None }
 }
+
+/// Copies, and their bytes.
+struct Copies([AtomicU64; 2]);
 
 /// How often a function was called, and how often it failed.
 struct Calls([AtomicU64; 2]);
@@ -49,14 +57,8 @@ struct Calls([AtomicU64; 2]);
 /// The counters of a thread, or of the few that share them.
 #[repr(align(128))]
 pub(crate) struct Shard {
-    pairs: [[Counter; DEVICES]; DEVICES],
-    calls: [Calls; Function::ALL.len()],
-}
-
-impl Counter {
-    const fn new() -> Self {
-        Self { direct: [const { AtomicU64::new(0) }; 2], staged: [const { AtomicU64::new(0) }; 2] }
-    }
+    copies: [Copies; PLACES],
+    calls: [Calls; FUNCTIONS],
 }
 
 static COUNTERS: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
@@ -64,8 +66,8 @@ static COUNTERS: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
 impl Shard {
     const fn new() -> Self {
         Self {
-            pairs: [const { [const { Counter::new() }; DEVICES] }; DEVICES],
-            calls: [const { Calls([const { AtomicU64::new(0) }; 2]) }; Function::ALL.len()],
+            copies: [const { Copies([const { AtomicU64::new(0) }; 2]) }; PLACES],
+            calls: [const { Calls([const { AtomicU64::new(0) }; 2]) }; FUNCTIONS],
         }
     }
 }
@@ -87,19 +89,18 @@ impl Shard {
     /// Counts a call that has succeeded, of the function with this number; for the thread that has the counters to itself.
     #[inline(always)]
     pub(crate) fn count_call(&self, function: u8) {
-        if let Some(Calls([calls, _])) = self.calls.get(usize::from(function)) {
+        if let Some(Calls([calls, _])) = self.calls.get(usize::from(function) % FUNCTIONS) {
             add_own(calls, 1);
         }
     }
 
-    /// The same of a copy. Devices are told apart by as many bits as there are counters for.
+    /// The same of a copy, by its [`place`].
     #[inline(always)]
-    pub(crate) fn count(&self, [src, dst]: [u8; 2], is_staged: bool, moved: u64) {
-        let counter = self.pairs.get(usize::from(src) % DEVICES).and_then(|to| to.get(usize::from(dst) % DEVICES));
-        let Some(Counter { direct, staged }) = counter else { return };
-        let [copies, bytes] = if is_staged { staged } else { direct };
-        add_own(copies, 1);
-        add_own(bytes, moved);
+    pub(crate) fn count(&self, place: usize, moved: u64) {
+        if let Some(Copies([copies, bytes])) = self.copies.get(place % PLACES) {
+            add_own(copies, 1);
+            add_own(bytes, moved);
+        }
     }
 }
 
@@ -151,15 +152,14 @@ pub(crate) fn is_own(shard: u8) -> bool {
 #[inline(always)]
 pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
     assign(shard);
-    let counter = COUNTERS
-        .get(usize::from(*shard) - 1)
-        .and_then(|Shard { pairs, .. }| pairs.get(usize::from(traffic.src))?.get(usize::from(traffic.dst)));
-    let Some(counter) = counter else { return };
-    let [copies, bytes] = match traffic.path {
+    let is_staged = match traffic.path {
         Path::Host | Path::Unknown => return,
-        Path::Staged(_) => &counter.staged,
-        Path::Direct | Path::SameDevice | Path::MappedOnUse => &counter.direct,
+        Path::Staged(_) => true,
+        Path::Direct | Path::SameDevice | Path::MappedOnUse => false,
     };
+    let Some(place) = place([traffic.src, traffic.dst], is_staged) else { return };
+    let counted = COUNTERS.get(usize::from(*shard) - 1).and_then(|of| of.copies.get(place));
+    let Some(Copies([copies, bytes])) = counted else { return };
     add(*shard, copies, 1);
     add(*shard, bytes, traffic.bytes);
 }
@@ -174,9 +174,10 @@ fn next_shard() -> u8 {
 /// What has been copied from one device to another so far.
 pub(crate) fn sums(src: usize, dst: usize) -> Option<Sums> {
     let mut sums = Sums::default();
-    for Shard { pairs, .. } in &COUNTERS {
-        let Counter { direct, staged } = pairs.get(src)?.get(dst)?;
-        for (sum, [copies, bytes]) in [(&mut sums.direct, direct), (&mut sums.staged, staged)] {
+    let devices = [u8::try_from(src).ok()?, u8::try_from(dst).ok()?];
+    for (sum, is_staged) in [(&mut sums.direct, false), (&mut sums.staged, true)] {
+        let place = place(devices, is_staged)?;
+        for Copies([copies, bytes]) in COUNTERS.iter().filter_map(|of| of.copies.get(place)) {
             sum.copies += copies.load(Relaxed);
             sum.bytes += bytes.load(Relaxed);
         }

@@ -115,13 +115,9 @@ impl Segment {
         self.next.load(Relaxed) & Self::ROOM != 0
     }
 
-    /// Takes the next record, and says how many are left then.
+    /// Takes the next record. There was room when the caller looked.
     #[inline(always)]
-    fn take(&mut self) -> Option<(&'static Cell, u64)> {
-        if !self.has_room() {
-            cold_path();
-            return None;
-        }
+    fn take(&mut self) -> Option<&'static Cell> {
         let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
         // One instruction, inside which no signal handler takes it too; other threads have their own, so that it need not be
         // locked. If a handler has taken the last meanwhile, there is still none left afterwards.
@@ -140,9 +136,8 @@ impl Segment {
         }
         let address = word << (u64::BITS - Self::LEFT) >> (u64::BITS - Self::LEFT);
         let cell: *const Cell = ptr::with_exposed_provenance(address as usize);
-        let left = (word >> Self::LEFT) - (Self::ROOM >> Self::LEFT);
         // SAFETY: a record of this thread's chunk, which stays mapped.
-        Some((unsafe { NonNull::new_unchecked(cell.cast_mut()).as_ref() }, left))
+        Some(unsafe { NonNull::new_unchecked(cell.cast_mut()).as_ref() })
     }
 
     /// Has the thread's next records be those of a chunk that nobody else has, unless a signal handler has had it go on elsewhere
@@ -151,6 +146,8 @@ impl Segment {
         const AFTER_IT: u64 = RECORDS as u64 - 1;
         const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
         let word = first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM;
+        prefetch(first.cast::<Cell>());
+        prefetch(first.cast::<Cell>().wrapping_add(1));
         let _ = self.next.compare_exchange(before, word, Release, Relaxed);
     }
 
@@ -158,12 +155,19 @@ impl Segment {
     /// thread's chunk is full: it gets another by [`Writer::extend`].
     #[inline(always)]
     pub fn begin(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
-        let (cell, left) = self.take()?;
-        // The one after the next is nowhere near yet.
-        if left > 1 {
-            // SAFETY: every x86-64 processor takes it, if only as nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(ptr::from_ref(cell).wrapping_add(2).cast()) };
+        if !self.has_room() {
+            cold_path();
+            return None;
         }
+        self.begin_next(depth, function, site, start)
+    }
+
+    /// The same, for who has seen that there is room. None if a signal handler has taken the last since.
+    #[inline(always)]
+    pub fn begin_next(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+        let cell = self.take()?;
+        // The one after the next is nowhere near yet. Behind a chunk it may be anything: nothing comes of that.
+        prefetch(ptr::from_ref(cell).wrapping_add(2));
         let number = self.begun;
         self.begun = number.wrapping_add(1);
         let distance = match depth.checked_sub(1).and_then(|outer| self.open.get(outer)) {
@@ -199,6 +203,18 @@ impl Begun {
         let Self(cell) = self;
         cell.src_device.store(src.map_or(0, |device| device.saturating_add(1)), Relaxed);
         cell.dst_device.store(dst.map_or(0, |device| device.saturating_add(1)), Relaxed);
+    }
+
+    /// The same as [`Begun::done`] for a copy that has succeeded, outside every capture, which no call encloses, and of which no
+    /// time of the GPU is asked. Answers how many ticks it took.
+    #[inline(always)]
+    pub fn copied(self, end: u64) -> u64 {
+        let Self(cell) = self;
+        let took = end.saturating_sub(cell.start.load(Relaxed));
+        cell.took.store(pack(took), Relaxed);
+        cell.result.store(0, Relaxed);
+        cell.state.store(Capture::None.number() << 2 | State::Done.number(), Release);
+        took
     }
 
     /// Notes the way of a copy, by its number.
@@ -846,6 +862,13 @@ fn open(path: &Path, flags: i32) -> io::Result<File> {
         libc::close(low);
         Ok(File::from_raw_fd(high))
     }
+}
+
+/// Has the processor fetch a record that is about to be written.
+#[inline(always)]
+fn prefetch(cell: *const Cell) {
+    // SAFETY: every x86-64 processor takes it, if only as nothing, and whatever is there.
+    unsafe { _mm_prefetch::<_MM_HINT_ET0>(cell.cast()) };
 }
 
 /// The processor's time-stamp counter: the clock of a file whose [`Writer::now_at_once`] has an answer.

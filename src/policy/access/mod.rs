@@ -30,7 +30,7 @@ mod tests;
 mod view;
 
 pub(crate) use decide::Circumstances;
-pub(crate) use gate::Gate;
+pub(crate) use gate::{Gate, Place as PlaceInGate};
 pub(crate) use hide::Grants;
 pub(crate) use proof::HALF;
 pub(crate) use state::Proven;
