@@ -77,6 +77,31 @@ pub(crate) fn process_id() -> i32 {
     unsafe { libc::getpid() }
 }
 
+/// Processors that a thread may run on.
+#[derive(Clone, Copy)]
+pub(crate) struct Processors(libc::cpu_set_t);
+
+impl Processors {
+    /// Those of the process's main thread, and so of all that it has begun, unless somebody chose others for them; none on machines
+    /// with more processors than the C library's sets have room for.
+    pub(crate) fn of_process() -> Option<Self> {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: writes a set of that size.
+        match unsafe { libc::sched_getaffinity(process_id(), size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) } {
+            // SAFETY: written.
+            0 => Some(Self(unsafe { set.assume_init() })),
+            _ => None,
+        }
+    }
+
+    /// Has the calling thread run there, as far as it still may.
+    pub(crate) fn take(&self) {
+        let Self(set) = self;
+        // SAFETY: reads the set only. Where that is refused, the thread stays where it is.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) };
+    }
+}
+
 /// The environment variables whose names begin with `prefix`. Only these are copied: another thread may be changing the
 /// environment, which C cannot prevent.
 pub(crate) fn environment(prefix: &str) -> impl Iterator<Item = (OsString, OsString)> {

@@ -44,6 +44,8 @@ pub(crate) struct Trace {
     knows_gpus: AtomicBool,
     /// How often a thread needed room.
     extensions: AtomicU64,
+    /// Where the process was allowed to run at first.
+    processors: Option<os::Processors>,
 }
 
 /// Variables that say which process of a job this is.
@@ -84,6 +86,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
                 modules: Mutex::new(Vec::new()),
                 knows_gpus: AtomicBool::new(false),
                 extensions: AtomicU64::new(0),
+                processors: os::Processors::of_process(),
             };
             trace.describe_process(&host);
             trace.name_numbers();
@@ -290,13 +293,22 @@ impl Trace {
     ///
     /// A process whose main thread has ended by `pthread_exit` ends with the last of the others, which must not be ours. So
     /// ours ends first. If it comes too late it is the one that calls `exit`, and so has a stack like any other.
+    ///
+    /// Whoever begins it may be bound to one processor by now: there it would be in the way of just that thread.
     fn get_help(&self) {
         /// As much as the C library gives a thread.
         const STACK_BYTES: usize = 8 << 20;
         if self.extensions.fetch_add(1, Relaxed) == MANY && !os::main_thread_has_ended() {
             let helper = thread::Builder::new().name("p2pshim-trace".to_owned()).stack_size(STACK_BYTES);
             // Without it those who call do it themselves.
-            let _ = helper.spawn(|| TRACE.get().map(|trace| trace.writer.stay_ahead(os::main_thread_has_ended)));
+            let _ = helper.spawn(|| {
+                if let Some(trace) = TRACE.get() {
+                    if let Some(processors) = &trace.processors {
+                        processors.take();
+                    }
+                    trace.writer.stay_ahead(os::main_thread_has_ended);
+                }
+            });
         }
     }
 
