@@ -146,8 +146,6 @@ impl Segment {
         const AFTER_IT: u64 = RECORDS as u64 - 1;
         const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
         let word = first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM;
-        prefetch(first.cast::<Cell>());
-        prefetch(first.cast::<Cell>().wrapping_add(1));
         let _ = self.next.compare_exchange(before, word, Release, Relaxed);
     }
 
