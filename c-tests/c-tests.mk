@@ -22,7 +22,8 @@ C_BOTH_CASES := conformance familiar random_access random_arguments never_enable
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
-C_STANDIN_CASES := cancelled_thread familiar_left familiar_stepped longjmp_out signal_between thrown_through trace_at_limit
+C_STANDIN_CASES := cancelled_thread familiar_left familiar_stepped longjmp_out signal_between thrown_through trace_at_limit \
+  trace_bound
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
