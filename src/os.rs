@@ -85,20 +85,29 @@ impl Processors {
     /// Those of the process's main thread, and so of all that it has begun, unless somebody chose others for them; none on machines
     /// with more processors than the C library's sets have room for.
     pub(crate) fn of_process() -> Option<Self> {
+        Self::of(process_id())
+    }
+
+    /// Those of a thread; of the calling one for 0.
+    fn of(thread: i32) -> Option<Self> {
         let mut set = MaybeUninit::uninit();
         // SAFETY: writes a set of that size.
-        match unsafe { libc::sched_getaffinity(process_id(), size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) } {
+        match unsafe { libc::sched_getaffinity(thread, size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) } {
             // SAFETY: written.
             0 => Some(Self(unsafe { set.assume_init() })),
             _ => None,
         }
     }
 
-    /// Has the calling thread run there, as far as it still may.
+    /// Has the calling thread run there, as far as it still may. A filter of system calls that forbids that is met only by programs
+    /// that bind threads.
     pub(crate) fn take(&self) {
         let Self(set) = self;
-        // SAFETY: reads the set only. Where that is refused, the thread stays where it is.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) };
+        // SAFETY: reads the sets only.
+        if Self::of(0).is_some_and(|Self(own)| !unsafe { libc::CPU_EQUAL(&own, set) }) {
+            // SAFETY: reads the set only. Where that is refused, the thread stays where it is.
+            unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) };
+        }
     }
 }
 
