@@ -56,12 +56,16 @@ impl Call {
         if !self.is_of_driver() || !thread.expects(self.stack()) {
             return None;
         }
-        let (known, line) = match AT_ONCE {
-            true => familiar::last(&mut thread.finder, &copy),
-            false => familiar::find(thread.shard, &mut thread.finder, &copy, changes::now()),
-        }?;
+        let (known, number) = match AT_ONCE {
+            true => familiar::last(&mut thread.finder, &copy)?,
+            false => {
+                let number = changes::now();
+                let (known, _) = familiar::find(thread.shard, &mut thread.finder, &copy, number)?;
+                (known, number)
+            }
+        };
         let real = self.known_real::<AT_ONCE>(route)?;
-        if known.has(Known::SAMPLED) && timing::is_due(thread) || !enter(thread, line.number()) {
+        if known.has(Known::SAMPLED) && timing::is_due(thread) || !enter(thread, number) {
             return None;
         }
         thread.inner_copy = InnerCopy::Begun(known);
