@@ -113,6 +113,18 @@ impl Known {
         (usize::from(src.max(dst)) < counters::DEVICES).then_some(Self(word))
     }
 
+    /// In one word; more than the first few numbers where the way is known.
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u32 {
+        self.0
+    }
+
+    /// The reverse.
+    #[inline(always)]
+    pub(crate) const fn of_word(word: u32) -> Self {
+        Self(word)
+    }
+
     /// Whether all of these flags are set.
     #[inline(always)]
     pub(crate) const fn has(self, what: u32) -> bool {
