@@ -405,6 +405,19 @@ fn copies_that_are_interrupted_are_counted_once() {
     }
 }
 
+/// By a signal handler that calls the driver itself, which is to be taken for the runtime's copy only once.
+#[test]
+fn copies_that_are_interrupted_by_copies_of_the_driver_are_counted_once() {
+    let program = Program::case("familiar_both").libraries("target/c-tests/null-driver").arg("driver");
+    let program = program.env("P2PSHIM_PROBE", "off");
+    let plain = program.plain();
+    plain.assert_success();
+    assert_eq!(plain.stdout.matches("counted 0 more").count(), 2, "{}", plain.stdout);
+    for validate in ["warn", "off"] {
+        program.clone().env("P2PSHIM_VALIDATE", validate).preloaded().assert_same_as(&plain, "preloaded");
+    }
+}
+
 /// By a signal handler, which makes copies, and leaves by longjmp or does not, at one instruction after the other of the copies
 /// before and after which a thread's records go on in another chunk.
 #[test]

@@ -56,15 +56,19 @@ impl Call {
         if !self.is_of_driver() || !thread.expects(self.stack()) {
             return None;
         }
-        let (known, line) = match AT_ONCE {
-            true => familiar::last(&mut thread.finder, &copy),
-            false => familiar::find(thread.shard, &mut thread.finder, &copy, changes::now()),
-        }?;
+        let (known, number) = match AT_ONCE {
+            true => familiar::last(&mut thread.finder, &copy)?,
+            false => {
+                let number = changes::now();
+                let (known, _) = familiar::find(thread.shard, &mut thread.finder, &copy, number)?;
+                (known, number)
+            }
+        };
         let real = self.known_real::<AT_ONCE>(route)?;
-        if known.has(Known::SAMPLED) && timing::is_due(thread) || !enter(thread, line.number()) {
+        if known.has(Known::SAMPLED) && timing::is_due(thread) || !enter(thread, number) {
             return None;
         }
-        thread.inner_copy = InnerCopy::Begun(known);
+        thread.set_inner_copy(InnerCopy::Begun(known));
         Some(real)
     }
 
@@ -101,7 +105,7 @@ impl Call {
         thread.enter_at_once(self.stack());
         // What a handler's copy has left there before must not be taken for this one's; after it, one finds a call under way.
         compiler_fence(SeqCst);
-        thread.inner_copy = if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected };
+        thread.set_inner_copy(if self.is_of_driver() { InnerCopy::None } else { InnerCopy::Expected });
         if known.has(Known::LOOKED_AT) {
             line.count();
         }
@@ -309,13 +313,12 @@ fn number_of_site<const AT_ONCE: bool>(thread: &mut Thread, site: usize) -> Opti
 fn enter(thread: &mut Thread, number: u64) -> bool {
     let Some(place) = thread.place.filter(|_| !thread.inside) else { return false };
     place.enter();
-    // From here on a change that is not seen is one that waits for us.
-    if changes::now() != number {
+    // From here on a change that is not seen is one that waits for us. Nor has a signal handler's copy been taken for the one that
+    // the runtime's expects: that stands in the gate until this one has returned.
+    if changes::now() != number || thread.was_inside() {
         place.leave();
         return false;
     }
-    compiler_fence(SeqCst);
-    thread.inside = true;
     true
 }
 

@@ -24,14 +24,28 @@ const NESTED: usize = 4;
 
 /// The copy of the driver inside a [familiar](super::familiar) one of the runtime.
 #[derive(Clone, Copy)]
-#[repr(u8)]
 pub(crate) enum InnerCopy {
     /// There is none, or one that is not familiar itself.
-    None = 0,
+    None,
     /// It is still to come, if the call makes one that is seen.
     Expected,
     /// It is being made, or was; this is what is known of it. Its thread stands in the gate until the call has returned.
     Begun(Known),
+}
+
+impl InnerCopy {
+    const NONE: u32 = 0;
+    const EXPECTED: u32 = 1;
+
+    /// In one word, which is written by one instruction: a signal handler's copy finds what was before, or all of it.
+    #[inline(always)]
+    const fn word(self) -> u32 {
+        match self {
+            Self::None => Self::NONE,
+            Self::Expected => Self::EXPECTED,
+            Self::Begun(known) => known.word(),
+        }
+    }
 }
 
 /// How often it is attempted to have the next copy like this be familiar: the more seldom, the more often it came to nothing.
@@ -83,8 +97,8 @@ pub(crate) struct Thread {
     pub(crate) run: Run,
     /// Whether it is time to look at the copy in full that is under way, or next.
     pub(crate) is_look_due: bool,
-    /// The copy of the driver inside a familiar one of the runtime.
-    pub(crate) inner_copy: InnerCopy,
+    /// The copy of the driver inside a familiar one of the runtime, as a word.
+    inner_copy: u32,
     /// How what is known of familiar copies is found.
     pub(crate) finder: Finder,
     /// What this thread has to itself of the counters, and of the gate; none until a copy of its is to be familiar.
@@ -181,8 +195,8 @@ impl Thread {
             self.depth -= 1;
         }
         let depth = self.depth;
-        if depth == 0 || matches!(self.inner_copy, InnerCopy::Expected) {
-            self.inner_copy = InnerCopy::None;
+        if depth == 0 || self.inner_copy == InnerCopy::EXPECTED {
+            self.set_inner_copy(InnerCopy::None);
         }
         if let Some(call) = self.calls.get_mut(depth) {
             *call = stack;
@@ -203,7 +217,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn expects(&self, stack: usize) -> bool {
         let [outermost, ..] = self.calls;
-        matches!(self.inner_copy, InnerCopy::Expected) && self.depth == 1 && stack < outermost && !self.busy
+        self.inner_copy == InnerCopy::EXPECTED && self.depth == 1 && stack < outermost && !self.busy
     }
 
     /// Notes a call that no other encloses.
@@ -220,7 +234,39 @@ impl Thread {
     pub(crate) fn inner_copy_of(&self, stack: usize) -> InnerCopy {
         let [outermost, ..] = self.calls;
         // A signal handler's copy may have come between the notes of when it entered; it has left its own there.
-        if self.depth == 1 && outermost == stack { self.inner_copy } else { InnerCopy::None }
+        if self.depth != 1 || outermost != stack {
+            return InnerCopy::None;
+        }
+        match self.inner_copy {
+            InnerCopy::NONE => InnerCopy::None,
+            InnerCopy::EXPECTED => InnerCopy::Expected,
+            word => InnerCopy::Begun(Known::of_word(word)),
+        }
+    }
+
+    /// Notes what is known of it.
+    #[inline(always)]
+    pub(crate) fn set_inner_copy(&mut self, copy: InnerCopy) {
+        self.inner_copy = copy.word();
+    }
+
+    /// Notes that this thread stands in the gate, and answers whether it did before: in one instruction, so that of a copy and that
+    /// of a signal handler only one is the first.
+    #[inline(always)]
+    pub(crate) fn was_inside(&mut self) -> bool {
+        let mut was = 0_u8;
+        // Other threads do not look there, so that it need not be locked.
+        // SAFETY: makes a flag true that is not.
+        unsafe {
+            asm!(
+                "cmpxchg byte ptr [{inside}], {is}",
+                inside = in(reg) &raw mut self.inside,
+                is = in(reg_byte) 1_u8,
+                inout("al") was,
+                options(nostack),
+            );
+        }
+        was != 0
     }
 
     /// Whether no call has left anything that another has to look at.
@@ -326,7 +372,7 @@ mod tests {
             left: 0,
             run: Run::NONE,
             is_look_due: false,
-            inner_copy: InnerCopy::None,
+            inner_copy: InnerCopy::NONE,
             finder: Finder::default(),
             counters: None,
             place: None,

@@ -12,7 +12,7 @@
 //! writing one; it finds that the line is being written.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::access::Access;
@@ -113,6 +113,18 @@ impl Known {
         (usize::from(src.max(dst)) < counters::DEVICES).then_some(Self(word))
     }
 
+    /// In one word; more than the first few numbers where the way is known.
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u32 {
+        self.0
+    }
+
+    /// The reverse.
+    #[inline(always)]
+    pub(crate) const fn of_word(word: u32) -> Self {
+        Self(word)
+    }
+
     /// Whether all of these flags are set.
     #[inline(always)]
     pub(crate) const fn has(self, what: u32) -> bool {
@@ -197,26 +209,28 @@ impl Line {
     /// What is known of a copy while the number of changes is this.
     #[inline(always)]
     fn get(&self, copy: &StreamCopy, number: u64) -> Option<Known> {
-        let known = Known(self.known.load(Relaxed));
-        (self.number.load(Relaxed) == number && self.is_of(copy, known)).then_some(known)
+        if self.number() == number { self.known_of(copy) } else { None }
     }
 
-    /// Whether what is known here is known of a copy.
+    /// What is known here, if it is known of a copy; once the number has been read.
     #[inline(always)]
-    fn is_of(&self, copy: &StreamCopy, known: Known) -> bool {
+    fn known_of(&self, copy: &StreamCopy) -> Option<Known> {
+        let known = Known(self.known.load(Relaxed));
         let bytes = self.bytes.load(Relaxed);
-        known.function() == copy.function as u8
+        let is_it = known.function() == copy.function as u8
             && copy.src.wrapping_sub(self.src.load(Relaxed)) < bytes & u64::from(u32::MAX)
             && copy.dst.wrapping_sub(self.dst.load(Relaxed)) < bytes >> 32
             && self.src_at.load(Relaxed) == copy.at[0]
             && self.dst_at.load(Relaxed) == copy.at[1]
-            && self.stream.load(Relaxed) == copy.stream
+            && self.stream.load(Relaxed) == copy.stream;
+        is_it.then_some(known)
     }
 
-    /// What the number of changes was when it was known.
+    /// What the number of changes was when it was known. Before anything else of the line: a signal handler may write it anew,
+    /// and what was read before that must not go with the number that it leaves.
     #[inline(always)]
-    pub(crate) fn number(&self) -> u64 {
-        self.number.load(Relaxed)
+    fn number(&self) -> u64 {
+        self.number.load(Acquire)
     }
 
     /// Counts a use.
@@ -316,16 +330,15 @@ fn set(shard: u8, copy: &StreamCopy, pair: u32) -> Option<&'static [Line; WAYS]>
     SETS_OF.get(usize::from(shard).wrapping_sub(1))?.get(spread as usize)
 }
 
-/// What was known of a copy while the number of changes was [that of the line](Line::number), if it is the last of its layer
-/// that was found.
+/// What was known of a copy, if it is the last of its layer that was found, and what the number of changes was then.
 #[inline(always)]
-pub(crate) fn last(finder: &mut Finder, copy: &StreamCopy) -> Option<(Known, &'static Line)> {
+pub(crate) fn last(finder: &mut Finder, copy: &StreamCopy) -> Option<(Known, u64)> {
     let line = (*finder.last_of(copy.function))?;
-    let known = Known(line.known.load(Relaxed));
-    line.is_of(copy, known).then_some((known, line))
+    let number = line.number();
+    Some((line.known_of(copy)?, number))
 }
 
-/// The same, while the number is this.
+/// What is known of it while the number is this; and where it is kept.
 #[inline(always)]
 pub(crate) fn find_last(finder: &mut Finder, copy: &StreamCopy, number: u64) -> Option<(Known, &'static Line)> {
     let line = (*finder.last_of(copy.function))?;
