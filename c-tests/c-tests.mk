@@ -18,7 +18,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
   hip_for_nvidia
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := conformance familiar random_access random_arguments never_enables lists_peers findings
+C_BOTH_CASES := conformance ends_inside familiar random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
@@ -30,7 +30,7 @@ C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind 
   context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
-  hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer
+  hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu needs nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 

@@ -337,6 +337,71 @@ fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
     }
 }
 
+/// A program that ends inside a copy from device 0 to device 1 that is staged. Answers the calls that had not returned, and which
+/// way they were to go. Of a box of the runtime at which nobody looks only the driver's call inside is known.
+fn ended_inside(program: &Program, how: &str, is_looked_at: bool) -> Vec<(String, Record, String)> {
+    const LARGE: u64 = 256 << 20;
+    let folder = Folder::new();
+    let outcome = traced(&program.clone().arg(how).findings_apart(), &folder);
+    assert_eq!(outcome.status, "exit status: 3", "{how}: {outcome:#?}");
+    let trace = folder.one_trace();
+    assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0), "{how}");
+    let way = |number: u8| trace.notes_of(NoteKind::Path).find(|note| number > 0 && note.number == u32::from(number));
+    let hanging = calls(&trace).into_iter().filter(|(_, call)| call.state == State::Begun).map(|(function, call)| {
+        if is_looked_at || function != "cudaMemcpy3DPeer" {
+            assert_eq!((call.src_device, call.dst_device, call.bytes), (Some(0), Some(1), LARGE), "{how}: {function}");
+            assert!(call.src != 0 && call.dst != 0, "{how}: {function}");
+        }
+        let way = way(call.path).map(|note| note.string(0).to_owned());
+        (function, call, way.unwrap_or_default())
+    });
+    hanging.collect()
+}
+
+#[test]
+fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_way() {
+    let staged = "staged: access never enabled";
+    let runtime = [
+        ("sync", "cudaMemcpyPeer", "cuMemcpyPeer"),
+        ("async", "cudaMemcpyPeerAsync", "cuMemcpyPeerAsync"),
+        ("box", "cudaMemcpy3DPeer", "cuMemcpy3DPeer"),
+    ];
+    let driver = [("driver", "cuMemcpyPeer"), ("driver-async", "cuMemcpyPeerAsync"), ("driver-box", "cuMemcpy3DPeer")];
+    let named = |calls: &[(String, Record, String)]| -> Vec<(String, u8, String)> {
+        calls.iter().map(|(function, call, way)| (function.clone(), call.depth, way.clone())).collect()
+    };
+    let is = |function: &str, depth: u8, way: &str| (function.to_owned(), depth, way.to_owned());
+    for validate in ["warn", "off", "strict"] {
+        let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_VALIDATE", validate);
+        for (how, function, inner) in runtime {
+            let calls = ended_inside(&program, how, validate != "off");
+            assert_eq!(named(&calls), [is(function, 0, ""), is(inner, 1, staged)], "{how}, {validate}");
+        }
+        for (how, function) in driver {
+            assert_eq!(named(&ended_inside(&program, how, true)), [is(function, 0, staged)], "{how}, {validate}");
+        }
+    }
+    // The driver's copy has no record of its own, and the way is known when it has returned.
+    let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app");
+    assert_eq!(named(&ended_inside(&program, "familiar", true)), [is("cudaMemcpyPeerAsync", 0, "")]);
+    let hip = Program::case("hip_ends_inside-7").env("P2PSIM_NO_P2P", "0-1");
+    for (how, function) in [("sync", "hipMemcpyPeer"), ("async", "hipMemcpyPeerAsync"), ("box", "hipMemcpy3DPeer")] {
+        let calls = ended_inside(&hip, how, true);
+        assert_eq!(named(&calls), [is(function, 0, "staged: no hardware path")], "{how}");
+    }
+}
+
+#[test]
+fn copy_that_fails_went_no_way() {
+    let folder = Folder::new();
+    let program = Program::case("guide_sample-12").env("P2PSIM_FAULT", "code:cuMemcpyPeer:711@1").findings_apart();
+    assert_ne!(traced(&program, &folder).status, "exit status: 0");
+    let all = calls(&folder.one_trace());
+    let failed: Vec<_> = all.iter().filter(|(_, call)| call.result == 711).collect();
+    let named: Vec<_> = failed.iter().map(|(function, call)| (function.as_str(), call.path, call.bytes)).collect();
+    assert_eq!(named, [("cudaMemcpyPeer", 0, 1 << 20), ("cuMemcpyPeer", 0, 1 << 20)], "{all:#?}");
+}
+
 /// All calls that returned, with the names of their functions.
 fn calls(trace: &Trace) -> Vec<(String, Record)> {
     let mut buffer = Vec::new();

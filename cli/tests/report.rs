@@ -73,7 +73,7 @@ time       0.033 s from 2027-01-15 08:00:00 UTC on
 calls      6, none dropped
 
 Calls that never returned
-  nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
+  nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
   pair           calls   bytes  path                        GB/s  host p50    p99    max  errors
@@ -171,7 +171,7 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
         (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s path why"),
         (".timeline", "bucket_ns pairs start"),
         (".timeline.pairs", "direct dst src staged"),
-        (".unfinished", "bytes dst file function layer site src started thread"),
+        (".unfinished", "bytes dst file function layer path site src started thread why"),
     ];
     let found = shapes.iter().map(|(name, keys)| (name.as_str(), keys.iter().cloned().collect::<Vec<_>>().join(" ")));
     let expected = expected.map(|(name, keys)| (name, keys.split_whitespace().collect::<Vec<_>>().join(" ")));

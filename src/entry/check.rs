@@ -115,7 +115,7 @@ impl Call {
         }
         self.count(ret);
         if running.is_recorded() {
-            self.record(running, values, ret, Decision::REFUSED, None);
+            self.record(running, ret, Decision::REFUSED, None);
         }
         self.note_refused(running);
         if running.is_shown() {

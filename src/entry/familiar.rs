@@ -209,7 +209,8 @@ impl Call {
         }
         self.end(running);
         let path = self.path(running, decision, ret);
-        self.record(running, values, ret, decision, path);
+        self.note_subject(running, values, decision);
+        self.record(running, ret, decision, path);
         if VALIDATE.is_on() {
             self.look_at(route, values, ret, path);
         }

@@ -450,9 +450,9 @@ impl Running {
     }
 }
 
-/// What a call was, for its record.
+/// What came of a call, for its record.
+#[derive(Clone, Copy)]
 struct Made {
-    subject: Subject,
     ret: Code,
     capture: Capture,
     path: Option<Path>,
@@ -1044,34 +1044,37 @@ impl Call {
         unsafe { &mut *thread::current() }.leave(running.depth());
     }
 
-    /// Completes the record of a call that has returned.
+    /// Notes in the record of a call what it is about, and which way it is to go: it may never return.
     #[inline(always)]
-    pub(crate) fn record(
-        self,
-        running: Running,
-        values: &[Value],
-        ret: Code,
-        decision: Decision<'_>,
-        path: Option<Path>,
-    ) {
+    pub(crate) fn note_subject(self, running: Running, values: &[Value], decision: Decision<'_>) {
+        let Some(record) = running.record else { return };
+        let Subject { ends: [src, dst], bytes, stream, devices: [from, to] } = read::subject(values);
+        record.copies(src, dst, bytes, stream);
+        match decision.traffic {
+            Some(Traffic { src, dst, path, .. }) => {
+                record.between(Some(src), Some(dst));
+                record.takes(path.number() as u8);
+            }
+            None => record.between(from, to),
+        }
+    }
+
+    /// Completes the record of a call that has returned. What it is about is [noted](Self::note_subject).
+    #[inline(always)]
+    pub(crate) fn record(self, running: Running, ret: Code, decision: Decision<'_>, path: Option<Path>) {
         /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
         const CAPTURED: Code = Code(900);
         let Some(record) = running.record else { return };
-        let subject = read::subject(values);
         let capture = match decision.instead {
             Some(Instead::Copy(_)) => Capture::Rewritten,
             _ if ret == CAPTURED => Capture::Forwarded,
             _ => Capture::None,
         };
-        let devices = match decision.traffic {
-            Some(traffic) => [Some(traffic.src), Some(traffic.dst)],
-            None => subject.devices,
-        };
-        self.complete(record, &Made { subject: Subject { devices, ..subject }, ret, capture, path });
+        self.complete(record, Made { ret, capture, path });
     }
 
     #[inline(never)]
-    fn complete(self, record: Begun, made: &Made) {
+    fn complete(self, record: Begun, made: Made) {
         // A child that was forked inside the call returns from it as well: the record, and all locks, are its parent's.
         let (Some(trace), false) = (trace::file(), only_forwards()) else { return };
         match trace.now_at_once() {
@@ -1083,26 +1086,22 @@ impl Call {
     /// Where reading the clock is a call.
     #[cold]
     #[inline(never)]
-    fn complete_slowly(self, trace: &Trace, record: Begun, made: &Made) {
+    fn complete_slowly(self, trace: &Trace, record: Begun, made: Made) {
         self.complete_at(trace, trace.now(), record, made);
     }
 
     #[inline(always)]
-    fn complete_at(self, trace: &Trace, end: u64, record: Begun, made: &Made) {
+    fn complete_at(self, trace: &Trace, end: u64, record: Begun, made: Made) {
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let thread = unsafe { &mut *thread::current() };
         let inner = thread.inner.take();
-        match (self.function.layer(), inner) {
-            (Layer::Runtime, Some(inner)) if Kind::of(self.function).copies() => record.like(inner),
-            _ => {
-                let Subject { ends: [src, dst], bytes, stream, devices: [from, to] } = made.subject;
-                record.copies(src, dst, bytes, stream);
-                record.between(from, to);
-            }
+        if let (Layer::Runtime, Some(inner)) = (self.function.layer(), inner)
+            && Kind::of(self.function).copies()
+        {
+            record.like(inner);
         }
-        if let Some(path) = made.path {
-            record.takes(path.number() as u8);
-        }
+        // One that has failed went nowhere.
+        record.takes(made.path.map_or(0, |path| path.number() as u8));
         // Of measuring inside it the call knows nothing.
         let end = end.saturating_sub(thread.timing_cost);
         record.done(end, made.ret.0, made.capture);

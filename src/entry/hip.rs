@@ -53,7 +53,8 @@ impl Decided {
         is_refused: false,
     };
 
-    fn decision(&self) -> Decision<'static> {
+    /// What the record and the log are told of it.
+    pub(crate) fn decision(&self) -> Decision<'static> {
         Decision { traffic: self.traffic, ..if self.is_refused { Decision::REFUSED } else { Decision::FORWARD } }
     }
 }
@@ -182,7 +183,7 @@ impl Call {
         }
         let path = self.path(running, decision, ret);
         if running.is_recorded() {
-            self.record(running, values, ret, decision, path);
+            self.record(running, ret, decision, path);
         }
         if decided.is_refused {
             self.note_refused(running);

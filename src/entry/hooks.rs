@@ -42,6 +42,9 @@ macro_rules! define_hook {
             }
             let decided = call.decide(found, &[$($argument.value()),*]);
             let running = call.begin();
+            if running.is_recorded() {
+                call.note_subject(running, &[$($argument.value()),*], decided.decision());
+            }
             let since = Call::since(running);
             let ret = match decided.how {
                 // SAFETY: the arguments are the program's own, unchanged.
@@ -161,6 +164,7 @@ macro_rules! define_hook {
                     ($($argument,)*): ($(abi::$type,)*),
                 ) -> Code {
                     let running = call.begin();
+                    call.note_subject(running, &[$($argument.value()),*], Decision::REFUSED);
                     let since = Call::since(running);
                     let ret = match due {
                         Due::Answer(code) => code,
@@ -192,6 +196,9 @@ macro_rules! define_hook {
                 Concern::Nothing => Decision::FORWARD,
             };
             let running = call.begin();
+            if running.is_recorded() {
+                call.note_subject(running, &[$($argument.value()),*], decision);
+            }
             const IS_TIMED: bool = timing::is_timed(Function::$symbol);
             let measured =
                 if IS_TIMED && running.is_recorded() { call.begin_timing(&[$($argument.value()),*]) } else { None };
@@ -222,7 +229,7 @@ macro_rules! define_hook {
             let is_seen = running.is_shown() || running.is_recorded();
             let path = if is_looked_at || is_seen { call.path(running, decision, ret) } else { None };
             if running.is_recorded() {
-                call.record(running, &[$($argument.value()),*], ret, decision, path);
+                call.record(running, ret, decision, path);
             }
             if IS_TIMED && let Some(measured) = measured {
                 call.end_timing(measured, running.begun(), ret == Code::SUCCESS);

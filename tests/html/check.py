@@ -239,7 +239,7 @@ def hang(t):
             ["Never returned", "Data at risk", "Slow", "Slow calls", "Failed calls"])
     t.equal("hang: it names function, pair and bytes", t.text("h1"), "1 call never returned: cudaMemcpyPeer GPU 1 → GPU 0 of 67.1 MB.")
     row = " ".join(t.texts("#unfinished tbody td"))
-    t.check("hang: a table tells where and since when", all(p in row for p in ("halo+0x2c41", "process 4100", "7.100 s", "2.5 s")), row)
+    t.check("hang: a table tells where and since when", all(p in row for p in ("halo+0x2c41", "process 4100", "staged: access never enabled", "7.100 s", "2.5 s")), row)
     t.equal("hang: findings, the gravest first", t.texts(".findings summary .tag"), ["hazard", "performance", "performance", "note"])
     t.picture("hang-light")
 

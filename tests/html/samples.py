@@ -191,7 +191,7 @@ def hang():
     report["findings"] = [*FINDINGS, HAZARD]
     report["unfinished"] = [
         {"file": 0, "thread": 4100, "layer": "runtime", "function": "cudaMemcpyPeer", "started": START + 7_100_000_000, "src": 1, "dst": 0,
-         "bytes": 67_108_864, "site": "halo+0x2c41 exchange_rows (halo.c:212)"}]
+         "bytes": 67_108_864, "path": "staged", "why": "access never enabled", "site": "halo+0x2c41 exchange_rows (halo.c:212)"}]
     return report
 
 
@@ -287,7 +287,7 @@ def nasty():
                           for n in range(len(EVIL))]
     report["decisions"] = [{"file": n, "time": START, "src": n, "dst": None, "text": evil(n)} for n in range(len(EVIL))]
     report["unfinished"] = [{"file": n, "thread": 1, "layer": "driver", "function": evil(n), "started": START, "src": None, "dst": None, "bytes": None,
-                             "site": evil(n)} for n in range(len(EVIL))]
+                             "path": evil(n), "why": evil(n + 1), "site": evil(n)} for n in range(len(EVIL))]
     report["lost"] = {"staged_bytes": 3, "could_be_direct_bytes": 3, "seconds": None, "basis": EVIL[0]}
     report["timeline"] = {"start": START, "bucket_ns": 1, "pairs": [{"src": 0, "dst": 1, "direct": [5], "staged": []}]}
     return report

@@ -171,7 +171,8 @@ fn unfinished(tally: &Tally) -> Vec<Hanging> {
         if let Some(outer) = root.filter(|root| *root != key).and_then(|root| hanging.get_mut(&root)) {
             outer.inner = Some(record.function);
             let ours = &mut outer.record;
-            if ours.src_device.is_none() || ours.dst_device.is_none() || ours.bytes == 0 {
+            // The driver knows whose memory it is.
+            if record.src_device.is_some() && record.dst_device.is_some() && record.bytes > 0 {
                 (ours.src_device, ours.dst_device) = (record.src_device, record.dst_device);
                 (ours.bytes, ours.path) = (record.bytes, record.path);
             }

@@ -196,6 +196,9 @@ pub(crate) struct Unfinished {
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
     pub(crate) bytes: Option<u64>,
+    /// The way that it was to go, and why, as far as that is known.
+    pub(crate) path: Option<String>,
+    pub(crate) why: Option<String>,
     pub(crate) site: String,
     /// The innermost function that has not returned either.
     #[serde(skip)]

@@ -175,9 +175,9 @@ const REMEDIES = [
   [/not yet worth/, "A pair is enabled once it has copied more than 1 MiB or 16 times. Usually nothing has to be done."],
   [/pool/, "The other device cannot access the pool. Run without P2PSHIM_POOLS=app, or call cudaMemPoolSetAccess."],
   [/mapped/, "The program mapped the memory for one device only. It has to call cuMemSetAccess for the other."],
-  [BROKEN, "Data was lost, or hung, when these pairs were verified. `p2pshim probe` names the likely cause, such as an IOMMU."],
+  [BROKEN, "Data was lost, or hung, when these pairs were verified. `p2pshim doctor` names the likely cause, such as an IOMMU."],
   [/denied/, "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Take it away if that is not intended."],
-  [/no (hardware )?path/, "These GPUs cannot access each other. `p2pshim probe` shows which can: place neighbours on those."],
+  [/no (hardware )?path/, "These GPUs cannot access each other. `p2pshim doctor` shows which can: place neighbours on those."],
   [/limit/, "A context can have 8 peers. Copy along a ring or a tree, so that each GPU has fewer."],
   [/busy/, "The devices were busy when the pairs were to be verified. Copy once before the work begins."],
   [/captur|unproven|verif/, "The pairs were not verified at that time; the decisions tell more."],
@@ -703,12 +703,13 @@ function unfinishedCalls() {
       codes("Function", (row) => row.function),
       short("Pair", way),
       figure("Bytes", (row) => row.bytes, bytes),
+      text("Way", (row) => (row.path && row.why ? `${row.path}: ${row.why}` : row.path)),
       short("In", (row) => fileName(row.file)),
       figure("Thread", (row) => row.thread, String),
       figure("Begun at", (row) => row.started, since),
       figure("Before the end", left, duration),
       text("Place", (row) => row.site, (row) => code(row.site), "text"),
-    ], unfinished, { sort: 6 }),
+    ], unfinished, { sort: 7 }),
   ];
 }
 

@@ -89,6 +89,11 @@ fn reasons(report: &Report) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join(", "))
 }
 
+/// A way, and why it was taken.
+fn way(path: &str, why: Option<&String>) -> String {
+    why.map_or_else(|| path.to_owned(), |why| format!("{path}: {why}"))
+}
+
 fn seconds_of(seconds: f64) -> String {
     if seconds < 0.1 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
 }
@@ -262,10 +267,7 @@ impl Text<'_> {
                 let ends =
                     if index == 0 { [time(p50), time(p99), time(max), errors.clone()] } else { Default::default() };
                 let rate = path.gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
-                let way = match &path.why {
-                    Some(why) => format!("{}: {why}", path.path),
-                    None => path.path.clone(),
-                };
+                let way = way(&path.path, path.why.as_ref());
                 let name = if index == 0 { clean(&name) } else { String::new() };
                 let mut row = vec![name, count(path.calls), bytes(path.bytes), clean(&way), rate];
                 row.extend(ends);
@@ -311,6 +313,7 @@ impl Text<'_> {
                 _ => String::new(),
             };
             let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
+            let way = call.path.as_ref().map(|path| format!(", {}", way(path, call.why.as_ref()))).unwrap_or_default();
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
             let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
             let seen = match (call.was_left, is_running) {
@@ -320,7 +323,7 @@ impl Text<'_> {
                 (false, false) => format!(", {} before the last sign of life", duration(last)),
             };
             let text = format!(
-                "  {}, thread {}{name} {what}: {}{inner}{pair}{size}, begun at {since:.3} s{seen}, from {}",
+                "  {}, thread {}{name} {what}: {}{inner}{pair}{size}{way}, begun at {since:.3} s{seen}, from {}",
                 self.process(call.file),
                 call.thread,
                 call.function,

@@ -230,6 +230,7 @@ impl Totals {
         let (layer, function) = names.function(record.function);
         let mut gpu = |ordinal: Option<u8>| Some(self.gpu(file, names, ordinal?, None));
         let (src, dst) = (gpu(record.src_device), gpu(record.dst_device));
+        let (path, why) = names.path(record.path).cloned().unzip();
         self.unfinished.push(Unfinished {
             file: file.index,
             thread,
@@ -239,6 +240,8 @@ impl Totals {
             src,
             dst,
             bytes: (record.bytes > 0).then_some(record.bytes),
+            path,
+            why: why.flatten(),
             site,
             inner: inner.map(|inner| names.function(inner).1),
             was_left,
@@ -321,9 +324,13 @@ impl Totals {
                     };
                 }
                 Identity::Unknown(file, ordinal) => {
-                    let path = self.files.iter().find(|it| it.index == *file).map_or("", |file| file.path.as_str());
                     gpu.number = u32::from(*ordinal);
-                    gpu.label = format!("device {ordinal} of {}", path.rsplit('/').next().unwrap_or_default());
+                    gpu.label = match self.files.iter().find(|it| it.index == *file) {
+                        Some(file) if self.files.len() > 1 => {
+                            format!("device {ordinal} of {}", file.path.rsplit('/').next().unwrap_or_default())
+                        }
+                        _ => format!("device {ordinal}"),
+                    };
                 }
             }
             self.gpus.push((identity, gpu));
