@@ -186,6 +186,26 @@ def doctor():
           if pairs else f"ends with {done.returncode}: {done.stderr}")
 
 
+def unfinished():
+    """A process that ends in a copy, as one that hangs and is ended: what the report says of that copy."""
+    program, traces = build("cases/ends_inside.c", "shared"), BUILD / "unfinished"
+    ways = {"sync": "cudaMemcpyPeer", "async": "cudaMemcpyPeerAsync", "box": "cudaMemcpy3DPeer", "driver": "cuMemcpyPeer",
+            "driver-async": "cuMemcpyPeerAsync", "driver-box": "cuMemcpy3DPeer"}
+    traces.mkdir()
+    runs = at_once(*(([program, way], {"preload": True, "trace": False, "P2PSHIM_TRACE": str(traces / way), **APP}) for way in ways))
+    problems = [run.ended() for run in runs if run.status != 3]
+    for way, function in ways.items():
+        read = subprocess.run([HERE / "p2pshim", "report", "--json", traces / way], capture_output=True, text=True)
+        if read.returncode != 0:
+            problems.append(f"{way}: {read.stderr}")
+            continue
+        calls = json.loads(read.stdout)["unfinished"]
+        found = [[call[key] for key in ("function", "src", "dst", "bytes", "path", "why")] for call in calls]
+        if found != [[function, 0, 1, 256 << 20, "staged", "access never enabled"]]:
+            problems.append(f"{way}: {found}")
+    judge(not problems, "unfinished", "; ".join(problems) or f"{len(ways)} copies that did not return have their pair, bytes and way")
+
+
 def pointers():
     run, = at_once(([build("pointers.c")], {}))
     judge(run.status == 0, "driver hands out what it exports", run.out.strip())
@@ -228,6 +248,7 @@ def main():
     for name in ("guide_sample", "four_copies_sizes", "multithreaded", "entry_point"):
         check(name, case, name)
     check("driver_api", driver_api)
+    check("unfinished", unfinished)
     check("pointers", pointers)
 
     for name, module, script, seen, variables in (
