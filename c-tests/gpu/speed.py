@@ -153,6 +153,25 @@ def spinning():
             print(f"        standard error: {shim.err.strip()}")
 
 
+def held_up():
+    """Whether copies wait in their call for a kernel before them: with the shim none does that would not with access enabled."""
+    program = build("held_up.cu")
+    ways = {"never, plain": (["never"], {}), "enables, plain": (["enables"], {}), "never, preloaded": (["never"], {"preload": True})}
+    taken = {}
+    for way, (words, options) in ways.items():
+        run = Run([program, *words], trace=False, **options)
+        if run.status != 0:
+            raise Failed(run.ended())
+        for line in run.out.splitlines():
+            *which, milliseconds = line.split("\t")
+            taken.setdefault(tuple(which), {})[way] = float(milliseconds)
+    same_pairs([set(answer) for answer in taken.values()])
+    print("        a kernel spins for 150 ms; ms until the call of a copy from GPU 0 to GPU 1 returned")
+    table([["copy", "bytes", *ways]] + [[*which, *(f"{answer[way]:.2f}" for way in ways)] for which, answer in taken.items()])
+    beyond = max(answer["never, preloaded"] - answer["enables, plain"] for answer in taken.values())
+    judge(beyond <= MOST_SPINNING_MS, "held_up", f"no call takes more than {beyond:.2f} ms beyond that with access enabled, limit {MOST_SPINNING_MS}")
+
+
 def first_use_of(kind, words):
     program = build("first_use.c")
     answers = alternate({
