@@ -70,6 +70,15 @@ pub(crate) struct RunArguments {
     command: Vec<OsString>,
 }
 
+impl RunArguments {
+    /// Whether the shim does nothing.
+    fn is_switched_off(&self) -> bool {
+        const SWITCH: &str = "P2PSHIM";
+        let asked = self.settings.iter().find(|(name, _)| name == SWITCH).map(|(_, value)| value.clone());
+        asked.or_else(|| std::env::var_os(SWITCH)).is_some_and(|value| value == "off")
+    }
+}
+
 impl FromArgMatches for RunArguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let command = matches.get_many::<OsString>("command").unwrap_or_default().cloned().collect();
@@ -140,7 +149,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     };
     if arguments.reports
         && let Some(folder) = traces.folder()
-        && let Err(error) = report_at(folder, &before)
+        && let Err(error) = report_at(folder, &before, arguments.is_switched_off(), status.signal().is_some())
     {
         eprintln!("p2pshim: no report: {error}");
     }
@@ -157,13 +166,22 @@ fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
 ///
 /// # Errors
 /// They could not be read, or the report not be written.
-fn report_at(folder: &Path, before: &BTreeSet<PathBuf>) -> Result<(), Box<dyn Error>> {
+fn report_at(
+    folder: &Path,
+    before: &BTreeSet<PathBuf>,
+    is_switched_off: bool,
+    by_signal: bool,
+) -> Result<(), Box<dyn Error>> {
     let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
     if new.is_empty() {
-        eprintln!("p2pshim: nothing to report: no process has called an intercepted function");
+        let why = match is_switched_off {
+            true => "P2PSHIM=off, so that nothing is intercepted",
+            false => "no process has called an intercepted function",
+        };
+        eprintln!("p2pshim: nothing to report: {why}");
         return Ok(());
     }
-    report::print_to_stderr(&new)
+    report::print_to_stderr(&new, by_signal)
 }
 
 /// The traces in a folder, if it is there.

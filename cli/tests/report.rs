@@ -62,6 +62,9 @@ fn one_process(name: &str) -> Folder {
 #[test]
 fn text_of_a_process_reads_like_this() {
     let expected = "\
+A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
+5.0 kB went through the host, since peer access loses data or hangs: GPU 1 > GPU 0.
+What was seen, and the likely cause, is under Decisions; `p2pshim doctor` shows more.
 1.0 GB went directly; 1.0 GB were staged that could be direct, about 22.5 ms lost.
 Staged because: never enabled. Lost: time on the device as measured, less what it would be at the rate of direct copies of the same pair.
 
@@ -147,14 +150,15 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
     shape(&json, "", &mut shapes);
     let expected = [
         ("", "decisions errors files findings functions gpus lost pairs timeline unfinished version"),
-        (".decisions", "dst file src text time"),
+        (".decisions", "dst file src text time verified"),
         (".errors", "code count function layer name sites"),
         (".errors.sites", "count site"),
         (
             ".files",
-            "boot_id calls dropped ended gpus host index limit marks path problems process program rank started threads \
-             variables versions",
+            "boot_id calls dropped ended gpus host index last_copy limit marks path problems process program rank running \
+             started threads variables versions",
         ),
+        (".files.last_copy", "age_ns bytes dst file function layer path site src started thread why"),
         (".files.marks", "text thread time"),
         (".files.threads", "calls id name"),
         (".files.variables", ""),
@@ -171,7 +175,7 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
         (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s path why"),
         (".timeline", "bucket_ns pairs start"),
         (".timeline.pairs", "direct dst src staged"),
-        (".unfinished", "bytes dst file function layer path site src started thread why"),
+        (".unfinished", "age_ns bytes dst file function layer path site src started thread why"),
     ];
     let found = shapes.iter().map(|(name, keys)| (name.as_str(), keys.iter().cloned().collect::<Vec<_>>().join(" ")));
     let expected = expected.map(|(name, keys)| (name, keys.split_whitespace().collect::<Vec<_>>().join(" ")));
@@ -706,22 +710,96 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     assert!(status == 1 && error.contains("use the command of the release that wrote it"), "{error}");
 }
 
+fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+/// Has a scene begin at another time since 1970.
+fn begin_at(path: &std::path::Path, start: u64) {
+    let mut bytes = fs::read(path).unwrap();
+    // Calibrations: ticks, and two times.
+    for calibration in bytes[64..64 + 64 * 24].chunks_mut(24) {
+        let real = u64::from_le_bytes(calibration[16..].try_into().unwrap());
+        if real != 0 {
+            calibration[16..].copy_from_slice(&(real - scene::START + start).to_le_bytes());
+        }
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn last_copy_of_a_process_that_runs_is_told() {
+    let folder = Folder::new("waiting");
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let program = std::env::current_exe().unwrap();
+    for (process, is_running) in [(std::process::id(), true), (u32::MAX, false)] {
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
+        scene.note(0, NoteKind::Host, 0, &["node", boot_id.trim()]);
+        scene.note(0, NoteKind::Program, 0, &[program.to_str().unwrap()]);
+        scene.call(&Call::copy(0, (0, 1), 5, 1));
+        scene.call(&Call { function: MEMCPY_PEER, ..Call::copy(10 * MS, (1, 0), 7, STAGED) });
+        scene.call(&Call { function: ENABLE, ..Call::copy(20 * MS, (0, 1), 0, 0) });
+        let path = scene.finish();
+        begin_at(&path, now() - 5_000 * MS);
+        let text = report_of(&folder, &[]);
+        let last =
+            "and it still runs: cudaMemcpyPeer, device 1 > device 0, 7 B, staged: never enabled, from unknown place";
+        assert_eq!(text.contains(last), is_running, "{text}");
+        assert_eq!(text.contains("\nLast copies that returned\n"), is_running, "{text}");
+        let last = &json_of(&folder)["files"][0]["last_copy"];
+        assert_eq!((&last["function"], &last["bytes"]), (&"cudaMemcpyPeer".into(), &7.into()), "{last}");
+        assert_eq!(last["age_ns"].as_u64().is_some_and(|age| age > 4_900 * MS), is_running, "{last}");
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn pair_that_is_used_though_it_loses_data_comes_first() {
+    let folder = Folder::new("lost");
+    let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    scene.call(&Call::copy(0, (0, 1), 1000, DIRECT));
+    for time in 0..30 {
+        scene.note(time * MS, NoteKind::Decision, 0x100, &[&format!("all is well, {time}"), "verified=right"]);
+    }
+    scene.note(40 * MS, NoteKind::Decision, 1, &["data does not arrive", "verified=in use"]);
+    scene.note(41 * MS, NoteKind::Decision, 1, &["data does not arrive", "verified=in use"]);
+    scene.finish();
+    let text = report_of(&folder, &[]);
+    let first = "Data may be WRONG: when it was verified, GPU 0 > GPU 1 lost data or hung, and the program uses it all the same.\n";
+    assert!(text.starts_with(first), "{text}");
+    assert!(
+        text.contains(
+            "\nDecisions\n  0.040 s  GPU 0 > GPU 1: data does not arrive\n  0.000 s  GPU 1 > GPU 0: all is well, 0\n"
+        ),
+        "{text}"
+    );
+    assert_eq!(text.matches("data does not arrive").count(), 1, "{text}");
+}
+
 #[test]
 fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
     let folder = Folder::new("running");
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let program = std::env::current_exe().unwrap();
-    for (process, expected) in [
-        (std::process::id(), "is in this call, and the process still runs: cudaMemcpyPeerAsync"),
-        (u32::MAX, "was in this call when the process ended: cudaMemcpyPeerAsync"),
+    let never = "A call never returned: cudaMemcpyPeerAsync, device 0 > device 1, 5 B, direct.\n";
+    let (just_now, long_ago) = (0, 20_000 * MS);
+    for (process, ago, is_alarming, expected) in [
+        (std::process::id(), long_ago, true, "is in this call, and the process still runs: cudaMemcpyPeerAsync"),
+        (std::process::id(), just_now, false, "is in this call, and the process still runs: cudaMemcpyPeerAsync"),
+        (u32::MAX, long_ago, true, "was in this call when the process ended: cudaMemcpyPeerAsync"),
     ] {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
         scene.note(0, NoteKind::Host, 0, &["node", boot_id.trim()]);
         scene.note(0, NoteKind::Program, 0, &[program.to_str().unwrap()]);
-        scene.call(&Call { took: None, ..Call::copy(0, (0, 1), 5, 1) });
+        scene.call(&Call { took: None, ..Call::copy(10 * MS, (0, 1), 5, 1) });
         let path = scene.finish();
+        begin_at(&path, now() - 10 * MS - ago);
         let text = report_of(&folder, &[]);
         assert!(text.contains(expected), "{text}");
+        assert_eq!(text.starts_with(never), is_alarming, "{text}");
+        assert_eq!(text.contains("\nCalls that never returned\n"), is_alarming, "{text}");
+        assert_eq!(text.contains("\nCalls under way\n"), !is_alarming, "{text}");
         fs::remove_file(path).unwrap();
     }
 }
@@ -853,7 +931,8 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(verdict(&[copy(DIRECT)], &two), "1.0 GB went directly from GPU to GPU; nothing was staged.");
     assert_eq!(
         verdict(&[copy(VETOED)], &two),
-        "1.0 GB were staged; what was staged had no better way, or was kept off it on purpose."
+        "1.0 GB went through the host, since peer access loses data or hangs: GPU 0 > GPU 1.\n\
+         What was seen, and the likely cause, is under Decisions; `p2pshim doctor` shows more."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),

@@ -472,6 +472,17 @@ fn find_site(trace: &Trace, depth: usize, address: usize) -> u16 {
     site
 }
 
+/// Notes which GPUs there are, if the driver tells: the first copy may never return.
+fn note_gpus_before_a_copy() {
+    if let Some(trace) = trace::file()
+        && trace.wants_gpus()
+        && RealDriver.device_count() > 0
+        && trace.may_note_gpus()
+    {
+        note_gpus();
+    }
+}
+
 /// Notes in the trace what is noted now and then: what time it is by all clocks, and, where the driver can be asked, which
 /// GPUs there are.
 #[cold]
@@ -645,6 +656,7 @@ impl Call {
             return Considered::FORWARD;
         }
         unseen(|| {
+            note_gpus_before_a_copy();
             let copy = read::peer_copy(values)?;
             // Where the driver does not say, nothing is done that a capture could not bear.
             let thread_captures = captured != Some(false) || capture::is_capturing(thread::current() as usize);

@@ -122,20 +122,49 @@ impl fmt::Display for Pair {
     }
 }
 
+/// What came of verifying a pair of devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verified {
+    /// It can be trusted.
+    Right,
+    /// Copies are right, but slower than through the host.
+    Slower,
+    /// It could not be told.
+    Unknown,
+    /// It loses data, or hangs, and is not used.
+    Avoided,
+    /// It loses data, or hangs, and the program goes on using it.
+    InUse,
+}
+
+impl Verified {
+    /// As traces call it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Right => "right",
+            Self::Slower => "slower",
+            Self::Unknown => "unknown",
+            Self::Avoided => "avoided",
+            Self::InUse => "in use",
+        }
+    }
+}
+
 /// Says what was decided about a pair of devices.
 pub(crate) fn pair_info(one: u8, other: u8, what: fmt::Arguments<'_>) {
     if trace::is_open() {
-        trace::decision(one, other, &what.to_string());
+        trace::decision(one, other, &[&what.to_string()]);
     }
     log::info!(target: DECISIONS, "{}: {what}", Pair(one, other));
 }
 
-/// Says what is wrong with a pair of devices.
-pub(crate) fn pair_warning(one: u8, other: u8, what: fmt::Arguments<'_>) {
+/// Says what came of verifying that data goes from one device to another, and back.
+pub(crate) fn pair_verified(from: u8, to: u8, verified: Verified, what: fmt::Arguments<'_>) {
     if trace::is_open() {
-        trace::decision(one, other, &what.to_string());
+        trace::decision(from, to, &[&what.to_string(), &format!("verified={}", verified.name())]);
     }
-    log::warn!(target: DECISIONS, "{}: {what}", Pair(one, other));
+    let level = if verified == Verified::Right { log::Level::Info } else { log::Level::Warn };
+    log::log!(target: DECISIONS, level, "{}: {what}", Pair(from, to));
 }
 
 /// The target of lines on what a program gets wrong.

@@ -144,9 +144,9 @@ pub(crate) fn version(of: &str, version: &str) {
     note(NoteKind::Version, 0, &[of, version]);
 }
 
-/// Notes what was decided about a pair of devices.
-pub(super) fn decision(one: u8, other: u8, text: &str) {
-    note(NoteKind::Decision, u32::from(one) << 8 | u32::from(other), &[text]);
+/// Notes what was decided about a pair of devices, then what else is known as `key=value`.
+pub(super) fn decision(one: u8, other: u8, strings: &[&str]) {
+    note(NoteKind::Decision, u32::from(one) << 8 | u32::from(other), strings);
 }
 
 /// Notes what was found, in full.

@@ -237,11 +237,21 @@ def hang(t):
     t.quiet("hang")
     t.equal("hang: the verdict has its parts, the worst first", t.texts("#verdict .tag"),
             ["Never returned", "Data at risk", "Slow", "Slow calls", "Failed calls"])
-    t.equal("hang: it names function, pair and bytes", t.text("h1"), "1 call never returned: cudaMemcpyPeer GPU 1 → GPU 0 of 67.1 MB.")
+    t.equal("hang: it names function, pair and bytes", t.text("h1"), "1 call never returned: cudaMemcpyPeer GPU 1 → GPU 0 of 67.1 MB, staged: access never enabled.")
     row = " ".join(t.texts("#unfinished tbody td"))
     t.check("hang: a table tells where and since when", all(p in row for p in ("halo+0x2c41", "process 4100", "staged: access never enabled", "7.100 s", "2.5 s")), row)
     t.equal("hang: findings, the gravest first", t.texts(".findings summary .tag"), ["hazard", "performance", "performance", "note"])
     t.picture("hang-light")
+
+
+def wrong(t):
+    t.open("wrong")
+    t.quiet("wrong")
+    t.equal("wrong: data first, and the process that still runs; no alarm about a call that has just begun", t.texts("#verdict .tag"), ["Data wrong", "Still runs"])
+    t.equal("wrong: it names the pair", t.text("h1"), "When it was verified, GPU 0 → GPU 1 lost data or hung, and the program uses it all the same.")
+    t.check("wrong: what it copied last, and when", "cudaMemcpyPeer GPU 0 → GPU 1 of 1.05 MB" in t.text("#verdict .also") and "21.5 s" in t.text("#verdict .also"),
+            t.text("#verdict .also"))
+    t.equal("wrong: the call is listed, not urgent", (t.number("#unfinished tbody tr"), t.number("#unfinished.urgent")), (1, 0))
 
 
 def sixty_four(t):

@@ -195,6 +195,18 @@ def hang():
     return report
 
 
+def wrong():
+    """A program that uses a pair which loses data, and still runs; a call is under way for a moment only."""
+    report = all_direct()
+    last = {"file": 0, "thread": 4100, "layer": "runtime", "function": "cudaMemcpyPeer", "started": START + 9_000_000_000, "age_ns": 21_500_000_000,
+            "src": 0, "dst": 1, "bytes": 1_048_576, "path": "direct", "why": None, "site": "halo+0x2c41 exchange_rows (halo.c:212)"}
+    report["files"][0].update(running=True, last_copy=last)
+    report["unfinished"] = [dict(last, started=START + 9_400_000_000, age_ns=410_000)]
+    report["decisions"] = [{"file": 0, "time": START + 210_000_000, "src": 0, "dst": 1, "verified": "in use",
+                            "text": "data does not arrive: of 266236 bytes copied from device 0 to device 1, 265193 were wrong"}]
+    return report
+
+
 def all_direct():
     """One pair, and nothing wrong."""
     size = 42_949_672_960
@@ -293,4 +305,4 @@ def nasty():
     return report
 
 
-SAMPLES = {function.__name__: function for function in (two, eight, hang, all_direct, not_known, no_better_way, sixty_four, hosts, empty, nasty)}
+SAMPLES = {function.__name__: function for function in (two, eight, hang, wrong, all_direct, not_known, no_better_way, sixty_four, hosts, empty, nasty)}

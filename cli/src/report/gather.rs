@@ -94,19 +94,25 @@ impl Gathering<'_> {
         let names = Names::of(&trace);
         let tally = tally(&trace, &names, by_several);
         let unfinished = unfinished(&tally);
-        let sites = self.sites(&names, &tally, &unfinished);
+        let last_copy = last_copy(&tally);
+        let sites = self.sites(&names, &tally, unfinished.iter().chain(&last_copy));
         let file = file(index, path, &trace, &names, &tally);
-        lock(&self.totals).absorb(file, Found { trace: &trace, names: &names, tally, unfinished, sites });
+        lock(&self.totals).absorb(file, Found { trace: &trace, names: &names, tally, unfinished, last_copy, sites });
     }
 
     /// Describes the places that the report names.
-    fn sites(&self, names: &Names, tally: &Tally, unfinished: &[Hanging]) -> HashMap<u16, String> {
+    fn sites<'a>(
+        &self,
+        names: &Names,
+        tally: &Tally,
+        calls: impl Iterator<Item = &'a Hanging>,
+    ) -> HashMap<u16, String> {
         let errors = tally.errors.keys().map(|&(_, _, site)| site);
         let findings = tally.findings.keys().map(|&(_, site)| site);
-        let unfinished = unfinished.iter().map(|hanging| hanging.record.site);
+        let calls = calls.map(|call| call.record.site);
         let mut symbols = lock(&self.symbols);
         let mut sites = HashMap::new();
-        for site in errors.chain(findings).chain(unfinished) {
+        for site in errors.chain(findings).chain(calls) {
             sites.entry(site).or_insert_with(|| symbols.describe(names.place(site).as_ref(), names.host.as_deref()));
         }
         sites
@@ -149,6 +155,13 @@ fn tally(trace: &Trace, names: &Names, by_several: bool) -> Tally {
         work();
     }
     whole.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program's last copy that has returned, by whichever thread.
+fn last_copy(tally: &Tally) -> Option<Hanging> {
+    let copies = tally.threads.iter().filter_map(|(&thread, it)| Some((thread, it.last_copy?.1)));
+    let (thread, record) = copies.max_by_key(|(_, record)| record.start)?;
+    Some(Hanging { thread, record, inner: None, was_left: false })
 }
 
 /// A call of the program that has not returned, with what is known of it and of those inside it.
@@ -242,7 +255,8 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         gpus: Vec::new(),
         problems,
         is_whole,
-        is_running: is_running(trace.process(), names),
+        running: is_running(trace.process(), names),
+        last_copy: None,
         devices: BTreeMap::new(),
     }
 }

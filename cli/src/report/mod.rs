@@ -30,6 +30,7 @@ mod term;
 mod tests;
 mod text;
 mod totals;
+mod verdict;
 
 use std::error::Error;
 use std::io;
@@ -106,12 +107,18 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     Ok(if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(IN_PART) })
 }
 
-/// Prints the report of these traces on standard error, for a run that has ended.
+/// Prints the report of these traces on standard error, for a run that has ended: just now, maybe by a signal.
 ///
 /// # Errors
 /// None of them can be read, or the report not be written.
-pub(crate) fn print_to_stderr(traces: &[PathBuf]) -> Result<(), Box<dyn Error>> {
-    let report = gather::gather(traces, &Options { symbols: true })?;
+pub(crate) fn print_to_stderr(traces: &[PathBuf], by_signal: bool) -> Result<(), Box<dyn Error>> {
+    let mut report = gather::gather(traces, &Options { symbols: true })?;
+    if by_signal {
+        let now = term::now();
+        for call in report.files.iter_mut().filter_map(|file| file.last_copy.as_mut()) {
+            call.age_ns.get_or_insert(now.saturating_sub(call.started));
+        }
+    }
     let mut out = io::BufWriter::new(io::stderr().lock());
     text::write(&report, Style::of_stderr(), &mut out)?;
     Ok(io::Write::flush(&mut out)?)

@@ -48,15 +48,16 @@ pub(crate) struct File {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) gpus: Vec<usize>,
     pub(crate) problems: Vec<String>,
+    /// Whether the process is still there, as far as this machine can tell.
+    pub(crate) running: bool,
+    /// The program's last copy that has returned.
+    pub(crate) last_copy: Option<Unfinished>,
     /// The path as the system has it.
     #[serde(skip)]
     pub(crate) location: PathBuf,
     /// Whether all of it could be read.
     #[serde(skip)]
     pub(crate) is_whole: bool,
-    /// Whether the process is still there, as far as this machine can tell.
-    #[serde(skip)]
-    pub(crate) is_running: bool,
     /// Which GPU a device of the process is.
     #[serde(skip)]
     pub(crate) devices: BTreeMap<u8, usize>,
@@ -182,10 +183,19 @@ pub(crate) struct Decision {
     pub(crate) time: u64,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
+    /// What came of verifying the pair, if that is what it is about.
+    pub(crate) verified: Option<String>,
     pub(crate) text: String,
 }
 
-/// A call that has begun and never returned.
+impl Decision {
+    /// Whether something is wrong.
+    pub(crate) fn is_bad(&self) -> bool {
+        self.verified.as_deref().is_some_and(|verified| verified != "right")
+    }
+}
+
+/// A call that has begun and never returned, or the last that did.
 #[derive(Debug, Serialize)]
 pub(crate) struct Unfinished {
     pub(crate) file: usize,
@@ -193,6 +203,8 @@ pub(crate) struct Unfinished {
     pub(crate) layer: String,
     pub(crate) function: String,
     pub(crate) started: u64,
+    /// How long before the report was made it began, if the process runs or has only just ended.
+    pub(crate) age_ns: Option<u64>,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
     pub(crate) bytes: Option<u64>,

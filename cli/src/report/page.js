@@ -200,6 +200,15 @@ function reasons() {
   return [...found.values()].sort((a, b) => b.bytes - a.bytes);
 }
 
+/** A call that is under way for less nanoseconds need not hang. */
+const SOON = 1e9;
+
+/** A way, and why it was taken. */
+const wayOf = (row) => (row.path && row.why ? `${row.path}: ${row.why}` : row.path);
+
+/** What a call copies. */
+const copied = (call) => [call.function, way(call) === "–" ? "" : way(call), call.bytes ? `of ${bytes(call.bytes)}` : ""].filter(Boolean).join(" ");
+
 /** What there is to say, the worst first: how bad, a word for it, a sentence, what to do, and where to read on. */
 function verdicts() {
   const said = [];
@@ -208,11 +217,18 @@ function verdicts() {
   const graded = (severity) => findings.filter((finding) => finding.severity === severity);
   const rules = (those) => some(those.map((finding) => `${finding.rule} (${count(finding.count)} ×)`), 3);
 
-  if (unfinished.length > 0) {
-    const [first] = unfinished;
-    const what = [first.function, way(first) === "–" ? "" : way(first), first.bytes ? `of ${bytes(first.bytes)}` : ""].filter(Boolean).join(" ");
-    say("bad", "Never returned", `${several(unfinished.length, "call")} never returned${unfinished.length > 1 ? ", such as" : ":"} ${what}.`,
-      "The program hung there, or was ended while it waited. A kernel that does not end holds up each copy behind it.", "unfinished");
+  const inUse = decisions.filter((decision) => decision.verified === "in use");
+  if (inUse.length > 0) {
+    const pairs = some([...new Set(inUse.map(way))], 3);
+    say("bad", "Data wrong", `When it was verified, ${pairs} lost data or hung, and the program uses it all the same.`,
+      "Run it with `P2PSHIM_ACCESS=off`, or `P2PSHIM_DENY` for the pair: its copies go through the host then.", "decisions");
+  }
+  const hanging = unfinished.filter((call) => !(call.age_ns < SOON));
+  if (hanging.length > 0) {
+    const [first] = hanging;
+    const what = [copied(first), first.path && `, ${wayOf(first)}`, files.length > 1 && `, in ${fileName(first.file)}`].filter(Boolean).join("");
+    say("bad", "Never returned", `${several(hanging.length, "call")} never returned${hanging.length > 1 ? ", such as" : ":"} ${what}.`,
+      "The program hung there, or was ended while it waited. The table tells where in the program; if peer access is what hangs, it does not with `--access off`.", "unfinished");
   }
   const broken = new Set(why.filter((reason) => BROKEN.test(reason.why)).flatMap((reason) => [...reason.pairs]));
   if (broken.size > 0) {
@@ -256,6 +272,12 @@ function verdicts() {
   if (slow.length > 0) {
     say("warn", "Slow calls", `Calls take longer than they have to: ${rules(slow)}.`, "The findings tell what to do instead.", "findings");
   }
+  const running = files.filter((file) => file.running && file.last_copy);
+  if (running.length > 0) {
+    const last = running.map((file) => file.last_copy).sort((a, b) => b.age_ns - a.age_ns)[0];
+    say("note", "Still runs", `${count(running.length)} ${running.length > 1 ? "processes" : "process"} still ran when this page was made. ${running.length > 1
+      ? "The one that has waited longest copied last" : "It copied last"} ${duration(last.age_ns)} before: ${copied(last)}.`, "", "files");
+  }
   const dropped = sum(files, (file) => file.dropped);
   const faulty = files.filter((file) => list(file.problems).length > 0).length;
   if (dropped > 0 || faulty > 0) {
@@ -271,7 +293,7 @@ function verdicts() {
     : total === 0
       ? ["note", "No copies", "No copies between GPUs were recorded.", "The program may not have come so far, or copy by functions that are not intercepted."]
       : ["good", "Fine", `${staged === 0 ? `All ${bytes(total)}` : `${bytes(direct)} of ${bytes(total)}`} between GPUs went directly${
-        staged >= total * 0.01 ? ", and the rest had no better way" : ""}.`, "Nothing has to be done."];
+        staged >= total * 0.01 ? `, and the rest had no better way${why.length > 0 ? `: ${why[0].why}` : ""}` : ""}.`, "Nothing has to be done."];
   return [{ level: first[0], word: first[1], text: first[2], todo: first[3] }, ...said];
 }
 
@@ -703,7 +725,7 @@ function unfinishedCalls() {
       codes("Function", (row) => row.function),
       short("Pair", way),
       figure("Bytes", (row) => row.bytes, bytes),
-      text("Way", (row) => (row.path && row.why ? `${row.path}: ${row.why}` : row.path)),
+      text("Way", wayOf),
       short("In", (row) => fileName(row.file)),
       figure("Thread", (row) => row.thread, String),
       figure("Begun at", (row) => row.started, since),
@@ -886,7 +908,7 @@ const sections = [
   .filter(({ content }) => content);
 fill(main, {}, [
   verdict(),
-  unfinished.length > 0 && el("section", { id: "unfinished", class: "urgent" }, unfinishedCalls()),
+  unfinished.length > 0 && el("section", { id: "unfinished", class: unfinished.some((call) => !(call.age_ns < SOON)) ? "urgent" : "" }, unfinishedCalls()),
   el("section", { class: "first", "aria-label": "Key figures" }, figures()),
   el("nav", { class: "where", "aria-label": "Sections" }, sections.map(({ id, name, number }) =>
     el("a", { href: `#${id}` }, name, number && [" ", el("b", {}, number)]))),

@@ -69,6 +69,8 @@ pub(super) struct ThreadTally {
     pub(super) calls: u64,
     /// The last call of the program, and when it began.
     pub(super) last: (Key, u64),
+    /// Its last copy that has returned.
+    pub(super) last_copy: Option<(Key, Record)>,
 }
 
 /// A call that has not returned.
@@ -230,6 +232,10 @@ impl Tally {
             if record.depth == 0 {
                 thread.calls += 1;
                 thread.last = thread.last.max((key, record.start));
+                let is_later = thread.last_copy.is_none_or(|(last, _)| key > last);
+                if is_later && record.state == State::Done && lens.is_copy(&record) {
+                    thread.last_copy = Some((key, record));
+                }
             }
             self.count(lens, walk, key, block.thread, &record);
             if counts {
@@ -330,6 +336,10 @@ impl Tally {
                 ours.name = theirs.name;
             }
             ours.last = ours.last.max(theirs.last);
+            let key = |last: &Option<(Key, Record)>| last.map(|(key, _)| key);
+            if key(&theirs.last_copy) > key(&ours.last_copy) {
+                ours.last_copy = theirs.last_copy;
+            }
         }
         other.open.into_iter().for_each(|open| self.remember(open));
         self.forgotten += other.forgotten;

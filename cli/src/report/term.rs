@@ -2,6 +2,13 @@
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsRawFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Nanoseconds since 1970.
+pub(super) fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Bytes, in the unit that shows them in at most three digits before the point.
 pub(super) fn bytes(count: u64) -> String {

@@ -1,11 +1,12 @@
 //! The report for a person in a hurry: the verdict first, then what stands out, then the tables.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::lost::could_be_direct;
-use super::model::{Durations, File, Pair, Path, Report, Site};
+use super::model::{Decision, Durations, File, Pair, Path, Report, Site, Unfinished};
 use super::term::{self, Style, bytes, clean, count, counted, duration};
+use super::verdict::{self, Sentence, way};
 
 /// Rows of a list that are shown.
 const SHOWN: usize = 20;
@@ -15,14 +16,13 @@ const SITES: usize = 4;
 /// Writes the report.
 pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let text = Text { report, style };
-    let (verdict, basis) = verdict(report);
-    text.bold(out, &verdict)?;
-    if let Some(basis) = basis {
-        text.line(out, &basis, "")?;
+    for sentence in verdict::sentences(report) {
+        text.sentence(out, &sentence)?;
     }
     writeln!(out)?;
     text.head(out)?;
     text.unfinished(out)?;
+    text.last_copies(out)?;
     text.problems(out)?;
     text.pairs(out)?;
     text.findings(out)?;
@@ -30,78 +30,6 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.decisions(out)?;
     text.marks(out)?;
     text.functions(out)
-}
-
-/// The report in a sentence, and what it rests on.
-pub(super) fn verdict(report: &Report) -> (String, Option<String>) {
-    let lost = &report.lost;
-    let copies: u64 = report.pairs.iter().map(|pair| pair.calls).sum();
-    if copies == 0 {
-        return ("Nothing was copied between GPUs.".to_owned(), None);
-    }
-    let of = |path: &str| {
-        let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);
-        paths.map(|it| it.bytes).fold(0, u64::saturating_add)
-    };
-    if lost.could_be_direct_bytes > 0 {
-        // Without what went well, a pair's first copies read as if nothing had been repaired.
-        let staged = match of("direct") {
-            0 => bytes(lost.could_be_direct_bytes),
-            direct => format!("{} went directly; {}", bytes(direct), bytes(lost.could_be_direct_bytes)),
-        };
-        let reasons = reasons(report).map(|reasons| format!("Staged because: {reasons}. ")).unwrap_or_default();
-        return match lost.seconds {
-            Some(seconds) => (
-                format!("{staged} were staged that could be direct, about {} lost.", seconds_of(seconds)),
-                Some(format!("{reasons}Lost: {}.", lost.basis)),
-            ),
-            None => (
-                format!("{staged} were staged that could be direct."),
-                Some(format!("{reasons}Time lost is not known: {}.", lost.basis)),
-            ),
-        };
-    }
-    if lost.staged_bytes > 0 {
-        return (format!("{} were staged; {}.", bytes(lost.staged_bytes), lost.basis), None);
-    }
-    let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
-    let verdict = match of("direct") {
-        0 if total == 0 => "No copy between GPUs came to its end.".to_owned(),
-        0 => format!("{} were copied, none of it known to be staged.", bytes(total)),
-        direct => format!("{} went directly from GPU to GPU; nothing was staged.", bytes(direct)),
-    };
-    (verdict, None)
-}
-
-/// Why most of it was staged that could be direct.
-fn reasons(report: &Report) -> Option<String> {
-    let mut reasons: Vec<(&str, u64)> = Vec::new();
-    let pairs = report.pairs.iter().filter(|pair| pair.access == Some(true));
-    for path in pairs.flat_map(|pair| &pair.paths).filter(|path| could_be_direct(path)) {
-        let why = path.why.as_deref()?;
-        match reasons.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, bytes)) => *bytes = bytes.saturating_add(path.bytes),
-            None => reasons.push((why, path.bytes)),
-        }
-    }
-    reasons.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
-    let shown: Vec<String> = reasons.iter().take(3).map(|(why, _)| clean(why)).collect();
-    (!shown.is_empty()).then(|| shown.join(", "))
-}
-
-/// A way, and why it was taken.
-fn way(path: &str, why: Option<&String>) -> String {
-    why.map_or_else(|| path.to_owned(), |why| format!("{path}: {why}"))
-}
-
-fn seconds_of(seconds: f64) -> String {
-    if seconds < 0.1 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
-}
-
-/// Nanoseconds since 1970.
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A time since 1970, in UTC.
@@ -126,19 +54,34 @@ enum Side {
     Right,
 }
 
-/// Lines of a table, the first of which are its names.
-fn table(rows: &[Vec<String>], sides: &[Side], width: Option<usize>, flexible: usize) -> Vec<String> {
-    let columns = sides.len();
+/// Lines of a table, the first of which are its names. If it is too wide, columns of `spare` are left out, the first of them
+/// first; then the cells of the column `flexible` lose their ends.
+fn table(
+    rows: &[Vec<String>],
+    sides: &[Side],
+    width: Option<usize>,
+    flexible: usize,
+    mut spare: &[usize],
+) -> Vec<String> {
     let wide = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
-    let mut widths: Vec<usize> = (0..columns).map(wide).collect();
-    let whole = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1) + 2;
+    let mut widths: Vec<usize> = (0..sides.len()).map(wide).collect();
+    let whole = |widths: &[usize]| widths.iter().filter(|&&width| width > 0).map(|width| width + 2).sum::<usize>();
+    while let (Some(width), Some((&first, rest))) = (width, spare.split_first())
+        && whole(&widths) > width
+    {
+        // A column without a width is not there.
+        widths.get_mut(first).into_iter().for_each(|width| *width = 0);
+        spare = rest;
+    }
+    let all = whole(&widths);
     if let (Some(width), Some(flexible)) = (width, widths.get_mut(flexible)) {
-        *flexible = flexible.saturating_sub(whole.saturating_sub(width)).max(8);
+        *flexible = flexible.saturating_sub(all.saturating_sub(width)).max(8);
     }
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(sides.iter().zip(&widths)).map(|(cell, (side, &width))| {
+        let shown = row.iter().zip(sides.iter().zip(&widths)).filter(|(_, (_, width))| **width > 0);
+        let cells = shown.map(|(cell, (side, &width))| {
             let cell = if cell.chars().count() > width {
                 cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
             } else {
@@ -164,11 +107,11 @@ impl Text<'_> {
         writeln!(out, "\n{}", self.style.bold(title))
     }
 
-    fn bold(&self, out: &mut dyn Write, text: &str) -> io::Result<()> {
+    fn sentence(&self, out: &mut dyn Write, Sentence { text, more, is_bad }: &Sentence) -> io::Result<()> {
         for line in term::wrapped(&clean(text), self.style.width, "").lines() {
-            writeln!(out, "{}", self.style.bold(line))?;
+            writeln!(out, "{}", if *is_bad { self.style.red(line) } else { self.style.bold(line) })?;
         }
-        Ok(())
+        more.as_ref().map_or(Ok(()), |more| self.line(out, more, ""))
     }
 
     fn line(&self, out: &mut dyn Write, text: &str, indent: &str) -> io::Result<()> {
@@ -276,7 +219,13 @@ impl Text<'_> {
             }
         }
         use Side::{Left, Right};
-        let lines = table(&rows, &[Left, Right, Right, Left, Right, Right, Right, Right, Right], self.style.width, 3);
+        let lines = table(
+            &rows,
+            &[Left, Right, Right, Left, Right, Right, Right, Right, Right],
+            self.style.width,
+            3,
+            &[6, 5, 7],
+        );
         for (line, is_marked) in lines.iter().zip(marks) {
             writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;
         }
@@ -292,46 +241,78 @@ impl Text<'_> {
     }
 
     fn unfinished(&self, out: &mut dyn Write) -> io::Result<()> {
-        let all = &self.report.unfinished;
-        if all.is_empty() {
-            return Ok(());
+        let (never, now): (Vec<&Unfinished>, Vec<&Unfinished>) =
+            self.report.unfinished.iter().partition(|call| call.was_left || verdict::hangs(call));
+        if !never.is_empty() {
+            writeln!(out, "\n{}", self.style.red("Calls that never returned"))?;
+            self.list_unfinished(out, &never)?;
         }
-        writeln!(out, "\n{}", self.style.red("Calls that never returned"))?;
-        for call in all.iter().take(SHOWN) {
+        if !now.is_empty() {
+            self.title(out, "Calls under way")?;
+            self.list_unfinished(out, &now)?;
+        }
+        Ok(())
+    }
+
+    fn list_unfinished(&self, out: &mut dyn Write, calls: &[&Unfinished]) -> io::Result<()> {
+        for call in calls.iter().take(SHOWN) {
             let file = self.report.files.get(call.file);
-            let thread = file.and_then(|file| file.threads.iter().find(|thread| thread.id == call.thread));
-            let name = thread.filter(|it| !it.name.is_empty()).map(|it| format!(" ({})", it.name)).unwrap_or_default();
-            let is_running = file.is_some_and(|file| file.is_running);
-            let what = match (call.was_left, is_running) {
+            let state = match (call.was_left, call.age_ns) {
                 (true, _) => "left this call by an exception, a cancellation or a jump",
-                (false, true) => "is in this call, and the process still runs",
-                (false, false) => "was in this call when the process ended",
+                (false, Some(_)) => "is in this call, and the process still runs",
+                (false, None) => "was in this call when the process ended",
             };
             let inner = call.inner.as_ref().map(|inner| format!(", inside it {inner}")).unwrap_or_default();
-            let pair = match (call.src, call.dst) {
-                (Some(src), Some(dst)) => format!(", {} > {}", self.report.label(src), self.report.label(dst)),
-                _ => String::new(),
-            };
-            let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
-            let way = call.path.as_ref().map(|path| format!(", {}", way(path, call.why.as_ref()))).unwrap_or_default();
+            let what = verdict::what(self.report, call);
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
             let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
-            let seen = match (call.was_left, is_running) {
+            let seen = match (call.was_left, call.age_ns) {
                 (true, _) => String::new(),
-                (false, true) => format!(", {} ago", duration(now().saturating_sub(call.started))),
-                (false, false) if last == 0 => String::new(),
-                (false, false) => format!(", {} before the last sign of life", duration(last)),
+                (false, Some(age)) => format!(", {} ago", duration(age)),
+                (false, None) if last == 0 => String::new(),
+                (false, None) => format!(", {} before the last sign of life", duration(last)),
             };
             let text = format!(
-                "  {}, thread {}{name} {what}: {}{inner}{pair}{size}{way}, begun at {since:.3} s{seen}, from {}",
+                "  {}, {} {state}: {}{inner}{what}, begun at {since:.3} s{seen}, from {}",
                 self.process(call.file),
-                call.thread,
+                self.thread(call),
                 call.function,
                 call.site
             );
             self.line(out, &text, "    ")?;
         }
-        self.more(out, all.len(), "--json has all")
+        self.more(out, calls.len(), "--json has all")
+    }
+
+    /// What processes have copied last that still run, or were ended by a signal: it may be what they wait for.
+    fn last_copies(&self, out: &mut dyn Write) -> io::Result<()> {
+        let last = |file: &&File| file.last_copy.as_ref().is_some_and(|call| call.age_ns.is_some());
+        let files: Vec<&File> = self.report.files.iter().filter(last).collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.title(out, "Last copies that returned")?;
+        for (file, call) in files.iter().filter_map(|file| Some((file, file.last_copy.as_ref()?))).take(SHOWN) {
+            let until = if file.running { "ago, and it still runs" } else { "before it was ended by a signal" };
+            let age = duration(call.age_ns.unwrap_or_default());
+            let what = verdict::what(self.report, call);
+            let text = format!(
+                "  {}, {}, {age} {until}: {}{what}, from {}",
+                self.process(file.index),
+                self.thread(call),
+                call.function,
+                call.site
+            );
+            self.line(out, &text, "    ")?;
+        }
+        self.more(out, files.len(), "--json has all")
+    }
+
+    fn thread(&self, call: &Unfinished) -> String {
+        let file = self.report.files.get(call.file);
+        let thread = file.and_then(|file| file.threads.iter().find(|thread| thread.id == call.thread));
+        let name = thread.filter(|it| !it.name.is_empty()).map(|it| format!(" ({})", it.name)).unwrap_or_default();
+        format!("thread {}{name}", call.thread)
     }
 
     fn problems(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -404,7 +385,18 @@ impl Text<'_> {
             return Ok(());
         }
         self.title(out, "Decisions")?;
-        for decision in self.report.decisions.iter().take(SHOWN) {
+        // The same of several processes once; what went wrong first.
+        let mut all: Vec<(&Decision, usize)> = Vec::new();
+        let mut known = HashMap::new();
+        for decision in &self.report.decisions {
+            let index = *known.entry((decision.src, decision.dst, &decision.text)).or_insert(all.len());
+            match all.get_mut(index) {
+                Some((_, times)) => *times += 1,
+                None => all.push((decision, 1)),
+            }
+        }
+        all.sort_by_key(|(decision, _)| !decision.is_bad());
+        for (decision, times) in all.iter().take(SHOWN) {
             let at = decision.time.saturating_sub(self.report.start()) as f64 / 1e9;
             let pair = match (decision.src, decision.dst) {
                 (Some(src), Some(dst)) => format!("{} > {}", self.report.label(src), self.report.label(dst)),
@@ -412,11 +404,14 @@ impl Text<'_> {
             };
             let process = match self.report.files.len() {
                 1 => String::new(),
+                _ if *times > 1 => format!(" ({}, and {times} in all)", self.process(decision.file)),
                 _ => format!(" ({})", self.process(decision.file)),
             };
-            self.line(out, &format!("  {at:.3} s  {pair}{process}: {}", decision.text), "      ")?;
+            let text = format!("  {at:.3} s  {pair}{process}: {}", decision.text);
+            let text = term::wrapped(&clean(&text), self.style.width, "      ");
+            writeln!(out, "{}", if decision.is_bad() { self.style.yellow(&text) } else { text })?;
         }
-        self.more(out, self.report.decisions.len(), "--json has all")
+        self.more(out, all.len(), "--json has all")
     }
 
     fn marks(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -457,7 +452,9 @@ impl Text<'_> {
             ]);
         }
         use Side::{Left, Right};
-        for line in table(&rows, &[Left, Left, Right, Right, Right, Right, Right, Right], self.style.width, 0) {
+        for line in
+            table(&rows, &[Left, Left, Right, Right, Right, Right, Right, Right], self.style.width, 0, &[6, 5, 7])
+        {
             writeln!(out, "{line}")?;
         }
         self.more(out, self.report.functions.len(), "--json has all")
@@ -508,8 +505,20 @@ mod tests {
         let row = |text: &[&str]| text.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
         let rows = [row(&["a", "what is long, and can do without its end", "9"]), row(&["bb", "short", "10"])];
         let sides = [Side::Left, Side::Left, Side::Right];
-        let lines = table(&rows, &sides, Some(30), 1);
+        let lines = table(&rows, &sides, Some(30), 1, &[]);
         assert_eq!(lines, ["  a   what is long, and c…   9", "  bb  short                 10"]);
-        assert!(table(&rows, &sides, None, 1)[0].ends_with("its end   9"));
+        assert!(table(&rows, &sides, None, 1, &[2])[0].ends_with("its end   9"));
+    }
+
+    #[test]
+    fn table_that_is_too_wide_loses_what_is_spare_first() {
+        let row = |text: &[&str]| text.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
+        let rows = [row(&["pair", "path", "p50", "p99"]), row(&["0 > 1", "staged: never enabled", "1.0us", "2.0us"])];
+        let sides = [Side::Left, Side::Left, Side::Right, Side::Right];
+        let lines = |width: usize| table(&rows, &sides, Some(width), 1, &[3, 2]);
+        assert_eq!(lines(44)[1], "  0 > 1  staged: never enabled  1.0us  2.0us");
+        assert_eq!(lines(43), ["  pair   path                     p50", "  0 > 1  staged: never enabled  1.0us"]);
+        assert_eq!(lines(30), ["  pair   path", "  0 > 1  staged: never enabled"]);
+        assert_eq!(lines(29)[1], "  0 > 1  staged: never enabl…");
     }
 }

@@ -15,6 +15,7 @@ use super::model::{
 use super::names::{Access, Device, Names};
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, Tally, Way};
+use super::term::now;
 
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
@@ -29,6 +30,7 @@ pub(super) struct Found<'a> {
     pub(super) names: &'a Names,
     pub(super) tally: Tally,
     pub(super) unfinished: Vec<Hanging>,
+    pub(super) last_copy: Option<Hanging>,
     pub(super) sites: HashMap<u16, String>,
 }
 
@@ -93,7 +95,7 @@ impl Totals {
 
     /// Adds what was found in a file.
     pub(super) fn absorb(&mut self, mut file: File, found: Found) {
-        let Found { trace, names, tally, unfinished, sites } = found;
+        let Found { trace, names, tally, unfinished, last_copy, sites } = found;
         for (&ordinal, device) in &names.devices {
             self.gpu(&mut file, names, ordinal, Some(device));
         }
@@ -123,8 +125,12 @@ impl Totals {
         }
         self.add_findings(file.index, trace, names, &tally.findings, site);
         for hanging in unfinished {
-            self.add_unfinished(&mut file, trace, names, &hanging, site(hanging.record.site));
+            if self.unfinished.len() < LISTED {
+                let call = self.call(&mut file, trace, names, &hanging, site(hanging.record.site));
+                self.unfinished.push(call);
+            }
         }
+        file.last_copy = last_copy.map(|last| self.call(&mut file, trace, names, &last, site(last.record.site)));
         for note in trace.notes_of(NoteKind::Decision) {
             if self.decisions.len() >= LISTED {
                 file.problems.push("there are more decisions than are listed".to_owned());
@@ -133,7 +139,9 @@ impl Totals {
             let [src, dst] = [note.number >> 8, note.number & 255]
                 .map(|ordinal| Some(self.gpu(&mut file, names, u8::try_from(ordinal).ok()?, None)));
             let time = trace.timeline().real(note.time);
-            self.decisions.push(Decision { file: file.index, time, src, dst, text: note.string(0).to_owned() });
+            let text = note.string(0).to_owned();
+            let verified = note.value("verified").map(str::to_owned);
+            self.decisions.push(Decision { file: file.index, time, src, dst, verified, text });
         }
         file.gpus = file.devices.values().copied().collect();
         self.files.push(file);
@@ -222,21 +230,20 @@ impl Totals {
         }
     }
 
-    fn add_unfinished(&mut self, file: &mut File, trace: &Trace, names: &Names, hanging: &Hanging, site: String) {
-        if self.unfinished.len() >= LISTED {
-            return;
-        }
+    fn call(&mut self, file: &mut File, trace: &Trace, names: &Names, hanging: &Hanging, site: String) -> Unfinished {
         let Hanging { thread, record, inner, was_left } = *hanging;
         let (layer, function) = names.function(record.function);
         let mut gpu = |ordinal: Option<u8>| Some(self.gpu(file, names, ordinal?, None));
         let (src, dst) = (gpu(record.src_device), gpu(record.dst_device));
         let (path, why) = names.path(record.path).cloned().unzip();
-        self.unfinished.push(Unfinished {
+        let started = trace.timeline().real(record.start);
+        Unfinished {
             file: file.index,
             thread,
             layer,
             function,
-            started: trace.timeline().real(record.start),
+            started,
+            age_ns: file.running.then(|| now().saturating_sub(started)),
             src,
             dst,
             bytes: (record.bytes > 0).then_some(record.bytes),
@@ -245,7 +252,7 @@ impl Totals {
             site,
             inner: inner.map(|inner| names.function(inner).1),
             was_left,
-        });
+        }
     }
 
     /// The report. What threads have found in any order comes in one order.
@@ -258,12 +265,12 @@ impl Totals {
             file.gpus.sort_unstable();
             file.gpus.dedup();
         }
-        for gpu in self
-            .decisions
-            .iter_mut()
-            .flat_map(|it| [&mut it.src, &mut it.dst])
-            .chain(self.unfinished.iter_mut().flat_map(|it| [&mut it.src, &mut it.dst]))
-        {
+        for gpu in self.decisions.iter_mut().flat_map(|it| [&mut it.src, &mut it.dst]).chain(
+            self.unfinished
+                .iter_mut()
+                .chain(self.files.iter_mut().filter_map(|file| file.last_copy.as_mut()))
+                .flat_map(|it| [&mut it.src, &mut it.dst]),
+        ) {
             *gpu = gpu.map(number);
         }
         self.decisions
@@ -293,6 +300,12 @@ impl Totals {
             hosts.sort_unstable();
             hosts.dedup();
             hosts.len() > 1
+        };
+        let names: Vec<String> = self.files.iter().map(|file| process(file, several)).collect();
+        let name_of = |index: usize| {
+            let (file, name) = self.files.iter().zip(&names).find(|(file, _)| file.index == index)?;
+            let is_unique = names.iter().filter(|other| *other == name).count() == 1;
+            Some(if is_unique { name.as_str() } else { file.path.rsplit('/').next().unwrap_or_default() })
         };
         let mut gpus: Vec<(usize, (Identity, Gpu))> = std::mem::take(&mut self.gpus).into_iter().enumerate().collect();
         gpus.sort_by_cached_key(|(_, (identity, gpu))| match identity {
@@ -325,10 +338,8 @@ impl Totals {
                 }
                 Identity::Unknown(file, ordinal) => {
                     gpu.number = u32::from(*ordinal);
-                    gpu.label = match self.files.iter().find(|it| it.index == *file) {
-                        Some(file) if self.files.len() > 1 => {
-                            format!("device {ordinal} of {}", file.path.rsplit('/').next().unwrap_or_default())
-                        }
+                    gpu.label = match name_of(*file) {
+                        Some(name) if names.len() > 1 => format!("device {ordinal} of {name}"),
                         _ => format!("device {ordinal}"),
                     };
                 }
@@ -336,6 +347,16 @@ impl Totals {
             self.gpus.push((identity, gpu));
         }
         numbers
+    }
+}
+
+/// A process, in short.
+fn process(file: &File, several_hosts: bool) -> String {
+    let host = file.host.as_ref().filter(|_| several_hosts).map(|host| format!("{host} ")).unwrap_or_default();
+    match (&file.rank, file.process) {
+        (Some(rank), _) => format!("{host}rank {rank}"),
+        (None, Some(process)) => format!("{host}pid {process}"),
+        (None, None) => file.path.rsplit('/').next().unwrap_or_default().to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@ use super::{Access, Kind, Path, Place, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
 use crate::policy::Driver;
-use crate::record::log;
+use crate::record::log::{self, Verified};
 
 impl Access {
     /// Notes and says that a pair can be trusted.
@@ -18,7 +18,8 @@ impl Access {
         let Plan { src, dst, kind, .. } = plan;
         self.lock().set_proof(*kind, src.device, dst.device, Proof::Passed);
         let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
-        log::pair_info(src.device, dst.device, format_args!("{of}verified: data arrives in both directions"));
+        let what = format_args!("{of}verified: data arrives in both directions");
+        log::pair_verified(src.device, dst.device, Verified::Right, what);
     }
 
     /// Notes and says that a pair cannot be trusted, or that nothing is known of it.
@@ -35,15 +36,17 @@ impl Access {
             Failure::Lost { .. } | Failure::Hung { .. } | Failure::Fully(_) => (Proof::Failed, Why::Vetoed),
         };
         self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, proof);
+        let verified = match proof {
+            Proof::Slower => Verified::Slower,
+            _ if plan.checks_only => Verified::InUse,
+            _ => Verified::Avoided,
+        };
         let advice = match proof {
             Proof::Slower => String::new(),
             _ => format!(". Likely cause: {}. `p2pshim doctor` shows more", likely_cause(driver, plan.devices())),
         };
-        log::pair_warning(
-            plan.src.device,
-            plan.dst.device,
-            format_args!("{}. {}{advice}", story(failure), consequence(plan)),
-        );
+        let [from, to] = direction(failure).unwrap_or([plan.src.device, plan.dst.device]);
+        log::pair_verified(from, to, verified, format_args!("{}. {}{advice}", story(failure), consequence(plan)));
         Path::Staged(why)
     }
 
@@ -57,9 +60,10 @@ impl Access {
         let why = self.put_off(plan.src, plan.dst, Why::Unproven);
         let was_told = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_told, true);
         if !was_told {
-            log::pair_warning(
+            log::pair_verified(
                 plan.src.device,
                 plan.dst.device,
+                Verified::Unknown,
                 format_args!(
                     "could not be verified: {reason}. {}. It is tried again when twice as much has been copied; \
                      P2PSHIM_PROBE=off would trust it untested",
@@ -74,6 +78,16 @@ impl Access {
     pub(super) fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {
         self.lock().attempts_mut(src, dst).put_off(why);
         why
+    }
+}
+
+/// From which device to which it went wrong, if that is known.
+fn direction(failure: &Failure) -> Option<[u8; 2]> {
+    match *failure {
+        Failure::Lost { src, dst, .. } | Failure::Hung { src, dst } | Failure::Slower { src, dst, .. } => {
+            Some([u8::try_from(src).ok()?, u8::try_from(dst).ok()?])
+        }
+        Failure::Fully(_) | Failure::Untested(_) | Failure::Unknown(_) => None,
     }
 }
 

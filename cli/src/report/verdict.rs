@@ -1,0 +1,203 @@
+//! The report in a few sentences, the worst first.
+
+use std::collections::BTreeSet;
+
+use super::lost::could_be_direct;
+use super::model::{Pair, Path, Report, Unfinished};
+use super::term::{bytes, clean, count};
+
+/// As decisions of traces have it.
+pub(super) const IN_USE: &str = "in use";
+/// In the reason for which a copy was kept off peer access that loses data, or hangs.
+const VETOED: &str = "vetoed";
+/// A call that is under way for less than this need not hang.
+const SOON_NANOS: u64 = 1_000_000_000;
+/// Pairs that a sentence names.
+const NAMED: usize = 4;
+
+/// Something that there is to say.
+pub(super) struct Sentence {
+    pub(super) text: String,
+    /// What it rests on, or what to do about it.
+    pub(super) more: Option<String>,
+    /// Whether the program is wrong, or hangs.
+    pub(super) is_bad: bool,
+}
+
+impl Sentence {
+    fn bad(text: String, more: &str) -> Self {
+        Self { text, more: Some(more.to_owned()).filter(|more| !more.is_empty()), is_bad: true }
+    }
+}
+
+/// All that there is to say.
+pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
+    let mut all = Vec::new();
+    all.extend(in_use(report));
+    all.extend(never_returned(report));
+    let vetoed = vetoed_bytes(report.pairs.iter());
+    all.extend(avoided(report, vetoed));
+    all.extend(traffic(report, vetoed));
+    all
+}
+
+/// Whether a call hangs, or did when the process ended; not one that was left, or that has only just begun.
+pub(super) fn hangs(call: &Unfinished) -> bool {
+    !call.was_left && call.age_ns.is_none_or(|age| age >= SOON_NANOS)
+}
+
+/// A way, and why it was taken.
+pub(super) fn way(path: &str, why: Option<&String>) -> String {
+    why.map_or_else(|| path.to_owned(), |why| format!("{path}: {why}"))
+}
+
+/// What a call copies: `, GPU 0 > GPU 1, 1.0 MB, direct`.
+pub(super) fn what(report: &Report, call: &Unfinished) -> String {
+    let pair = match (call.src, call.dst) {
+        (Some(src), Some(dst)) => format!(", {} > {}", report.label(src), report.label(dst)),
+        _ => String::new(),
+    };
+    let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
+    let way = call.path.as_ref().map(|path| format!(", {}", way(path, call.why.as_ref()))).unwrap_or_default();
+    format!("{pair}{size}{way}")
+}
+
+/// Pairs that lose data, or hang, and are used all the same.
+fn in_use(report: &Report) -> Option<Sentence> {
+    let decisions = report.decisions.iter().filter(|it| it.verified.as_deref() == Some(IN_USE));
+    let pairs = named(report, decisions.filter_map(|it| Some((it.src?, it.dst?))))?;
+    Some(Sentence::bad(
+        format!(
+            "Data may be WRONG: when it was verified, {pairs} lost data or hung, and the program uses it all the same."
+        ),
+        "Run it with P2PSHIM_ACCESS=off, or P2PSHIM_DENY for the pair: its copies go through the host then. What was seen is under Decisions.",
+    ))
+}
+
+fn never_returned(report: &Report) -> Option<Sentence> {
+    let mut calls = report.unfinished.iter().filter(|call| hangs(call));
+    let first = calls.next()?;
+    let what = format!("{}{}", first.function, what(report, first));
+    let text = match 1 + calls.count() {
+        1 => format!("A call never returned: {what}."),
+        several => format!("{} calls never returned, such as {what}.", count(several as u64)),
+    };
+    Some(Sentence::bad(text, ""))
+}
+
+/// What was kept off peer access that cannot be trusted.
+fn avoided(report: &Report, vetoed: u64) -> Option<Sentence> {
+    let pairs = report.pairs.iter().filter(|&pair| vetoed_bytes([pair].into_iter()) > 0);
+    let names = named(report, pairs.map(|pair| (pair.src, pair.dst)))?;
+    Some(Sentence {
+        text: format!("{} went through the host, since peer access loses data or hangs: {names}.", bytes(vetoed)),
+        more: Some("What was seen, and the likely cause, is under Decisions; `p2pshim doctor` shows more.".to_owned()),
+        is_bad: false,
+    })
+}
+
+fn vetoed_bytes<'a>(pairs: impl Iterator<Item = &'a Pair>) -> u64 {
+    let is_vetoed = |path: &&Path| path.why.as_ref().is_some_and(|why| why.contains(VETOED));
+    pairs.flat_map(|pair| &pair.paths).filter(is_vetoed).map(|path| path.bytes).fold(0, u64::saturating_add)
+}
+
+/// A few of the pairs, each once; none if there is none.
+fn named(report: &Report, pairs: impl Iterator<Item = (usize, usize)>) -> Option<String> {
+    let pairs: BTreeSet<(usize, usize)> = pairs.collect();
+    let names = pairs.iter().take(NAMED).map(|&(src, dst)| format!("{} > {}", report.label(src), report.label(dst)));
+    let names = names.collect::<Vec<_>>().join(", ");
+    match pairs.len() {
+        0 => None,
+        all if all > NAMED => Some(format!("{names} and {} more", all - NAMED)),
+        _ => Some(names),
+    }
+}
+
+/// Which way what went, and what it rests on.
+fn traffic(report: &Report, vetoed: u64) -> Option<Sentence> {
+    let say = |text: String, more: Option<String>| Some(Sentence { text, more, is_bad: false });
+    let lost = &report.lost;
+    let copies: u64 = report.pairs.iter().map(|pair| pair.calls).sum();
+    if copies == 0 {
+        return say("Nothing was copied between GPUs.".to_owned(), None);
+    }
+    let of = |path: &str| {
+        let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);
+        paths.map(|it| it.bytes).fold(0, u64::saturating_add)
+    };
+    // Without what went well, a pair's first copies read as if nothing had been repaired.
+    let beside = |staged: u64| match of("direct") {
+        0 => bytes(staged),
+        direct => format!("{} went directly; {}", bytes(direct), bytes(staged)),
+    };
+    let could = lost.could_be_direct_bytes;
+    let rest = lost.staged_bytes.saturating_sub(could).saturating_sub(vetoed);
+    let why = |which: Which| reasons(report, which).map(|reasons| format!(" ({reasons})")).unwrap_or_default();
+    if could > 0 {
+        let staged = beside(could);
+        let reasons = reasons(report, Which::Avoidable).map(|it| format!("Staged because: {it}. ")).unwrap_or_default();
+        let rest = match rest {
+            0 => String::new(),
+            _ => format!(" {} more had no better way{}.", bytes(rest), why(Which::Rest)),
+        };
+        return match lost.seconds {
+            Some(seconds) => say(
+                format!("{staged} were staged that could be direct, about {} lost.", seconds_of(seconds)),
+                Some(format!("{reasons}Lost: {}.{rest}", lost.basis)),
+            ),
+            None => say(
+                format!("{staged} were staged that could be direct."),
+                Some(format!("{reasons}Time lost is not known: {}.{rest}", lost.basis)),
+            ),
+        };
+    }
+    if rest > 0 {
+        return say(format!("{} were staged{}; {}.", beside(rest), why(Which::Rest), lost.basis), None);
+    }
+    if vetoed > 0 {
+        return Some(of("direct"))
+            .filter(|&it| it > 0)
+            .and_then(|it| say(format!("{} went directly.", bytes(it)), None));
+    }
+    let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
+    let verdict = match of("direct") {
+        0 if total == 0 => "No copy between GPUs came to its end.".to_owned(),
+        0 => format!("{} were copied, none of it known to be staged.", bytes(total)),
+        direct => format!("{} went directly from GPU to GPU; nothing was staged.", bytes(direct)),
+    };
+    say(verdict, None)
+}
+
+/// Which of what was staged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// What could be direct.
+    Avoidable,
+    /// What could not, where peer access can be trusted.
+    Rest,
+}
+
+/// Why most of it was staged.
+fn reasons(report: &Report, which: Which) -> Option<String> {
+    let mut reasons: Vec<(&str, u64)> = Vec::new();
+    let pairs = report.pairs.iter().filter(|pair| which == Which::Rest || pair.access == Some(true));
+    let is_meant = |path: &&Path| match which {
+        Which::Avoidable => could_be_direct(path),
+        Which::Rest => path.path == "staged" && !could_be_direct(path),
+    };
+    let is_meant = |path: &&Path| is_meant(path) && path.why.as_ref().is_none_or(|why| !why.contains(VETOED));
+    for path in pairs.flat_map(|pair| &pair.paths).filter(is_meant) {
+        let Some(why) = path.why.as_deref() else { continue };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, bytes)) => *bytes = bytes.saturating_add(path.bytes),
+            None => reasons.push((why, path.bytes)),
+        }
+    }
+    reasons.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    let shown: Vec<String> = reasons.iter().take(3).map(|(why, _)| clean(why)).collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
+}
+
+fn seconds_of(seconds: f64) -> String {
+    if seconds < 0.1 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
