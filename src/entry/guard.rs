@@ -849,9 +849,15 @@ impl Call {
                 if ret == Code::SUCCESS =>
             {
                 VALIDATE.facts().contexts_have_changed();
-                unseen(|| ACCESS.contexts_have_changed(&RealDriver, None, Some(context)));
+                unseen(|| {
+                    capture::contexts_have_changed(&RealDriver);
+                    ACCESS.contexts_have_changed(&RealDriver, None, Some(context));
+                });
             }
-            (Function::cuGreenCtxDestroy, _) => unseen(|| ACCESS.contexts_have_changed(&RealDriver, None, None)),
+            (Function::cuGreenCtxDestroy, _) => unseen(|| {
+                capture::contexts_have_changed(&RealDriver);
+                ACCESS.contexts_have_changed(&RealDriver, None, None);
+            }),
             (
                 Function::cuDevicePrimaryCtxReset
                 | Function::cuDevicePrimaryCtxReset_v2
@@ -860,6 +866,7 @@ impl Call {
                 &[Value::Ordinal(device)],
             ) => unseen(|| {
                 let is_gone = !driver::is_primary_active(device);
+                capture::contexts_have_changed(&RealDriver);
                 ACCESS.contexts_have_changed(&RealDriver, is_gone.then_some(device), None);
             }),
             (_, &[Value::Stream(stream), ..]) => {
@@ -892,6 +899,14 @@ impl Call {
             // SAFETY: the block is this thread's own; the reference ends with the statement.
             let is_counted = std::mem::take(unsafe { &mut (*thread::current()).begins });
             let has_ended = capture::note(self.function, stream, thread, ret, is_counted);
+            // SAFETY: as above.
+            let context = std::mem::take(unsafe { &mut (*thread::current()).begins_in });
+            if ret == Code::SUCCESS
+                && context != 0
+                && let Some(id) = RealDriver.context_id(context)
+            {
+                capture::is_in(self.function, stream, thread, (context, id));
+            }
             if has_ended && !capture::is_capturing(thread) && ACCESS.waits() {
                 ACCESS.capture_has_ended(&RealDriver);
             }
