@@ -587,6 +587,14 @@ fn adversary_pool_granted_while_it_is_being_proven() {
     }
 }
 
+/// What the program takes away, and never gave, is needed by copies that are under way.
+#[test]
+fn adversary_rights_to_a_pool_are_taken_away_beside_copies() {
+    for how in ["one", "two", "reset"] {
+        same_preloaded("pool_rights_taken", &[how], &[("P2PSIM_DEVICES", "3")]);
+    }
+}
+
 #[test]
 fn adversary_capture_that_its_thread_does_not_end() {
     for how in ["elsewhere", "destroyed", "reset", "context", "handle", "null"] {

@@ -783,11 +783,14 @@ impl Call {
             }
             // First, since who gives a right says so under the lock and then looks here.
             ACCESS.taking_begins();
-            if let [grant] = grants.as_slice()
-                && let Some(device) = grant.device().filter(|&device| ACCESS.keeps_right(pool, device))
-            {
+            let stays = |grant: &AccessDesc| {
+                grant.takes_away() && grant.device().is_some_and(|device| ACCESS.keeps_right(pool, device))
+            };
+            if grants.iter().any(stays) && grants.len() as u64 == count {
+                let kept = |grant: &AccessDesc| if stays(grant) { grant.giving() } else { *grant };
+                let ret = driver::set_rights(pool, &grants.iter().map(kept).collect::<Vec<_>>());
                 ACCESS.taking_is_over();
-                return Some(driver::keep_right(pool, device));
+                return Some(ret);
             }
             // SAFETY: the block is this thread's own; the reference ends with the statement.
             unsafe { &mut *thread::current() }.takes = true;
