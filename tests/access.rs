@@ -587,12 +587,23 @@ fn adversary_pool_granted_while_it_is_being_proven() {
     }
 }
 
+/// What the program takes away, and never gave, is needed by copies that are under way.
+#[test]
+fn adversary_rights_to_a_pool_are_taken_away_beside_copies() {
+    for how in ["one", "two", "reset"] {
+        same_preloaded("pool_rights_taken", &[how], &[("P2PSIM_DEVICES", "3")]);
+    }
+}
+
 #[test]
 fn adversary_capture_that_its_thread_does_not_end() {
-    for how in ["elsewhere", "destroyed"] {
+    for how in ["elsewhere", "destroyed", "reset", "context", "handle", "null"] {
         let outcome = Program::case("capture_left_behind").arg(how).preloaded();
         outcome.assert_success();
         assert!(!outcome.stdout.contains(" 0 direct"), "{how}: {}", outcome.stdout);
+        if !["elsewhere", "destroyed"].contains(&how) {
+            continue;
+        }
         let few = [("P2PSIM_DEVICES", "3"), ("P2PSIM_MAX_PEERS", "1")];
         same_preloaded("capture_left_behind", &[how, "peers"], &few);
     }

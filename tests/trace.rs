@@ -598,3 +598,16 @@ fn gpu_timing_beside_captures_of_another_thread_they_come_out_whole() {
     let measured = calls(&folder.one_trace()).into_iter().filter(|(_, call)| call.device_time == DeviceTime::Known);
     assert!(measured.count() > 0, "nothing was measured beside them");
 }
+
+/// In a race nobody wins each time: the driver below ends the program at the first use of an event that is gone.
+#[test]
+fn gpu_timing_beside_releases_of_another_context_uses_no_event_that_is_gone() {
+    let folder = Folder::new();
+    let program = Program::new(path("target/c-tests/timing_beside_releases")).findings_apart();
+    let program = program.libraries("target/c-tests/reusing-driver").env("P2PSHIM_ACCESS", "app");
+    let outcome = traced(&program.env("P2PSHIM_GPU_TIMING", "all"), &folder);
+    assert_eq!(outcome.stdout, "0 copies refused\n", "{outcome:#?}");
+    outcome.assert_success();
+    let measured = calls(&folder.one_trace()).into_iter().filter(|(_, call)| call.device_time == DeviceTime::Known);
+    assert!(measured.count() > 0, "nothing was measured");
+}

@@ -1,8 +1,13 @@
 /*
- * A capture that the thread which began it never ends: in relaxed mode another thread may end it, and a stream may be
- * destroyed while it is captured. Later copies of the thread are none of that capture's business. Says how they went.
+ * A capture that the thread which began it never ends: in relaxed mode another thread may end it, and a stream, or its
+ * context, may be destroyed while it is captured. Or it ends by another handle of the same stream. Later copies of the thread
+ * are none of that capture's business. Says how they went.
  *
- *   capture_left_behind elsewhere | destroyed [peers]
+ *   capture_left_behind elsewhere | destroyed | reset | context | handle | null [peers]
+ *       reset    the primary context of the stream is reset
+ *       context  the created context of the stream is destroyed
+ *       handle   of the thread's default stream: begun by CU_STREAM_PER_THREAD, and ended by NULL
+ *       null     the other way round
  *       peers    three devices, P2PSIM_MAX_PEERS=1: then enables another peer than the one that it copied to
  */
 #define _GNU_SOURCE
@@ -16,7 +21,11 @@
 
 enum { SIZE = 2 << 20, COPIES = 40 };
 typedef int counts_fn(int, int, unsigned long long *, unsigned long long *);
+CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
+CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
 static CUcontext contexts[3];
+static CUdeviceptr memory[3];
 static CUstream stream;
 
 static void *end(void *unused)
@@ -28,29 +37,51 @@ static void *end(void *unused)
     return unused;
 }
 
+static void make(int device)
+{
+    CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+    CHECK_CU(cuCtxSetCurrent(contexts[device]));
+    CHECK_CU(cuMemAlloc(&memory[device], SIZE));
+}
+
 int main(int argc, char **argv)
 {
     pthread_t thread;
-    CUdeviceptr memory[3];
+    CUcontext created, popped;
+    CUgraph graph;
     unsigned long long direct, staged;
     int with_peers = argc > 2;
     REQUIRE(argc > 1);
     CHECK_CU(cuInit(0));
-    for (int device = 0; device < 2 + with_peers; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], SIZE));
-    }
+    for (int device = 0; device < 2 + with_peers; device++)
+        make(device);
     counts_fn *counts = (counts_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "p2psim_copies");
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     if (with_peers)
         for (int i = 0; i < COPIES; i++)
             CHECK_CU(cuMemcpyPeer(memory[1], contexts[1], memory[0], contexts[0], SIZE));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CHECK_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (strcmp(argv[1], "context") == 0)
+        CHECK_CU(cuCtxCreate_v2(&created, 0, 0));
+    if (strcmp(argv[1], "null") == 0) {
+        CHECK_CU(cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+    } else {
+        CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        stream = strcmp(argv[1], "handle") == 0 ? CU_STREAM_PER_THREAD : stream;
+        CHECK_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    }
     if (strcmp(argv[1], "elsewhere") == 0) {
         REQUIRE(pthread_create(&thread, NULL, end, NULL) == 0);
         REQUIRE(pthread_join(thread, NULL) == 0);
+    } else if (strcmp(argv[1], "reset") == 0) {
+        CHECK_CU(cuDevicePrimaryCtxReset(0));
+        make(0);
+    } else if (strcmp(argv[1], "context") == 0) {
+        CHECK_CU(cuCtxPopCurrent(&popped));
+        CHECK_CU(cuCtxDestroy(created));
+    } else if (strcmp(argv[1], "handle") == 0) {
+        CHECK_CU(cuStreamEndCapture_ptsz(NULL, &graph));
+    } else if (strcmp(argv[1], "null") == 0) {
+        CHECK_CU(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
     } else {
         CHECK_CU(cuStreamDestroy(stream));
     }

@@ -1,7 +1,8 @@
 /*
  * A stand-in for libcuda.so.1 that gives handles of streams again as soon as they are free, and survives none that is not
- * alive, as a real driver does: a query of one, or a copy on one, ends the program with a word on what it was. It has two
- * devices with memory from MEMORY on; nothing is copied, and streams are never idle.
+ * alive, as a real driver does: a query of one, or a copy on one, ends the program with a word on what it was. So does any use
+ * of an event that was destroyed. It has two devices with memory from MEMORY on; nothing is copied, streams are never idle,
+ * and events have passed as soon as they are recorded.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEVICES = 2, STREAMS = 64, DEPTH = 16, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_READY = 600, LAST_DEFAULT = 2 };
+enum { DEVICES = 2, STREAMS = 64, EVENTS = 1 << 20, DEPTH = 16, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_READY = 600, LAST_DEFAULT = 2 };
 
 static const uint64_t MEMORY = 1ull << 40, OF_A_DEVICE = 1ull << 32;
 
@@ -193,6 +194,73 @@ int cuStreamIsCapturing(const struct stream *stream, unsigned *status)
     return 0;
 }
 
+/* Each is another. */
+static atomic_bool events[EVENTS];
+static atomic_int made;
+
+static void require_event(const atomic_bool *event, const char *what)
+{
+    if (atomic_load(event))
+        return;
+    fprintf(stderr, "a destroyed event is %s\n", what);
+    abort();
+}
+
+int cuEventCreate(atomic_bool **event, unsigned flags)
+{
+    int number = atomic_fetch_add(&made, 1);
+    (void)flags;
+    if (number >= EVENTS)
+        return INVALID_VALUE;
+    *event = &events[number];
+    atomic_store(*event, true);
+    return 0;
+}
+
+int cuEventDestroy_v2(atomic_bool *event)
+{
+    require_event(event, "destroyed");
+    atomic_store(event, false);
+    return 0;
+}
+
+int cuEventRecord(const atomic_bool *event, const struct stream *stream)
+{
+    require_event(event, "recorded");
+    require_alive(stream, "recorded on");
+    return 0;
+}
+
+int cuEventQuery(const atomic_bool *event)
+{
+    require_event(event, "queried");
+    return 0;
+}
+
+int cuEventElapsedTime(float *milliseconds, const atomic_bool *start, const atomic_bool *end)
+{
+    require_event(start, "measured from");
+    require_event(end, "measured to");
+    *milliseconds = 0.5f;
+    return 0;
+}
+
+/* There are others who have retained it. */
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    (void)device;
+    take_a_while();
+    return 0;
+}
+
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active)
+{
+    (void)device;
+    *flags = 0;
+    *is_active = 1;
+    return 0;
+}
+
 int cuMemcpyPeer(uint64_t dst, char *dst_context, uint64_t src, char *src_context, size_t count)
 {
     (void)dst_context, (void)src_context, (void)count;
@@ -202,5 +270,6 @@ int cuMemcpyPeer(uint64_t dst, char *dst_context, uint64_t src, char *src_contex
 int cuMemcpyPeerAsync(uint64_t dst, char *dst_context, uint64_t src, char *src_context, size_t count, struct stream *stream)
 {
     require_alive(stream, "copied on");
+    take_a_while();
     return cuMemcpyPeer(dst, dst_context, src, src_context, count);
 }

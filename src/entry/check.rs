@@ -284,10 +284,18 @@ impl Call {
             // Nobody asks about a stream once it may be captured: that would end the capture.
             (function, _) if capture::is_beginning(function) && hands_out_hooks() && !is_in_a_child() => {
                 unseen(|| {
+                    // While it may still be asked.
+                    let context = match *values {
+                        [Value::Stream(stream), ..] if function.layer() == Layer::Driver => {
+                            RealDriver.stream_context(stream, function.per_thread())
+                        }
+                        _ => None,
+                    };
                     capture::begins();
                     facts.let_askers_finish();
-                    // SAFETY: the block is this thread's own; the reference ends with the statement.
-                    unsafe { &mut *thread::current() }.begins = true;
+                    // SAFETY: the block is this thread's own; the reference ends with the block.
+                    let thread = unsafe { &mut *thread::current() };
+                    (thread.begins, thread.begins_in) = (true, context.unwrap_or(0));
                 });
             }
             (Function::cuStreamDestroy | Function::cuStreamDestroy_v2, &[Value::Stream(stream)]) if self.is_noted() => {

@@ -795,11 +795,14 @@ impl Call {
             }
             // First, since who gives a right says so under the lock and then looks here.
             ACCESS.taking_begins();
-            if let [grant] = grants.as_slice()
-                && let Some(device) = grant.device().filter(|&device| ACCESS.keeps_right(pool, device))
-            {
+            let stays = |grant: &AccessDesc| {
+                grant.takes_away() && grant.device().is_some_and(|device| ACCESS.keeps_right(pool, device))
+            };
+            if grants.iter().any(stays) && grants.len() as u64 == count {
+                let kept = |grant: &AccessDesc| if stays(grant) { grant.giving() } else { *grant };
+                let ret = driver::set_rights(pool, &grants.iter().map(kept).collect::<Vec<_>>());
                 ACCESS.taking_is_over();
-                return Some(driver::keep_right(pool, device));
+                return Some(ret);
             }
             // SAFETY: the block is this thread's own; the reference ends with the statement.
             unsafe { &mut *thread::current() }.takes = true;
@@ -861,9 +864,15 @@ impl Call {
                 if ret == Code::SUCCESS =>
             {
                 VALIDATE.facts().contexts_have_changed();
-                unseen(|| ACCESS.contexts_have_changed(&RealDriver, None, Some(context)));
+                unseen(|| {
+                    capture::contexts_have_changed(&RealDriver);
+                    ACCESS.contexts_have_changed(&RealDriver, None, Some(context));
+                });
             }
-            (Function::cuGreenCtxDestroy, _) => unseen(|| ACCESS.contexts_have_changed(&RealDriver, None, None)),
+            (Function::cuGreenCtxDestroy, _) => unseen(|| {
+                capture::contexts_have_changed(&RealDriver);
+                ACCESS.contexts_have_changed(&RealDriver, None, None);
+            }),
             (
                 Function::cuDevicePrimaryCtxReset
                 | Function::cuDevicePrimaryCtxReset_v2
@@ -872,6 +881,7 @@ impl Call {
                 &[Value::Ordinal(device)],
             ) => unseen(|| {
                 let is_gone = !driver::is_primary_active(device);
+                capture::contexts_have_changed(&RealDriver);
                 ACCESS.contexts_have_changed(&RealDriver, is_gone.then_some(device), None);
             }),
             (_, &[Value::Stream(stream), ..]) => {
@@ -904,6 +914,14 @@ impl Call {
             // SAFETY: the block is this thread's own; the reference ends with the statement.
             let is_counted = std::mem::take(unsafe { &mut (*thread::current()).begins });
             let has_ended = capture::note(self.function, stream, thread, ret, is_counted);
+            // SAFETY: as above.
+            let context = std::mem::take(unsafe { &mut (*thread::current()).begins_in });
+            if ret == Code::SUCCESS
+                && context != 0
+                && let Some(id) = RealDriver.context_id(context)
+            {
+                capture::is_in(self.function, stream, thread, (context, id));
+            }
             if has_ended && !capture::is_capturing(thread) && ACCESS.waits() {
                 ACCESS.capture_has_ended(&RealDriver);
             }

@@ -125,6 +125,8 @@ pub(crate) struct Thread {
     pub(crate) takes: bool,
     /// Whether a capture that this thread is about to begin is counted already.
     pub(crate) begins: bool,
+    /// The context of the stream that it is to be of; 0 if that is not known.
+    pub(crate) begins_in: usize,
     /// The number of the way that the last driver call inside a runtime call took; 0 for none.
     path: u8,
     /// By which route that runtime was called which `left` is of.
@@ -386,6 +388,7 @@ mod tests {
             last: None,
             takes: false,
             begins: false,
+            begins_in: 0,
             path: 0,
             left_by: 0,
             refused_for: 0,

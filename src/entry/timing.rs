@@ -78,11 +78,30 @@ struct Clock {
 struct Clocks {
     clocks: Vec<Clock>,
     pending: VecDeque<Pending>,
-    /// Copies between whose two events the host is; more, if some were left otherwise than by returning.
-    under_way: usize,
+    /// The origins of copies between whose two events the host is; of more, if some were left otherwise than by returning.
+    under_way: Vec<usize>,
 }
 
-static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { clocks: Vec::new(), pending: VecDeque::new(), under_way: 0 });
+static CLOCKS: Mutex<Clocks> =
+    Mutex::new(Clocks { clocks: Vec::new(), pending: VecDeque::new(), under_way: Vec::new() });
+
+impl Clocks {
+    fn of(&mut self, context: (usize, u64)) -> Option<&mut Clock> {
+        self.clocks.iter_mut().find(|clock| clock.context == context)
+    }
+
+    /// Notes that a copy is not under way any more, whose time was counted from this origin.
+    fn is_over(&mut self, Origin { event, .. }: Origin) {
+        if let Some(position) = self.under_way.iter().position(|&under_way| under_way == event) {
+            self.under_way.swap_remove(position);
+        }
+    }
+
+    /// Whether a measurement is under way that began with an origin.
+    fn uses(&self, event: usize) -> bool {
+        self.under_way.contains(&event) || self.pending.iter().any(|pending| pending.timing.origin.event == event)
+    }
+}
 
 /// Whether a function's copies can be measured: those that the stream orders, which CUDA refuses to capture.
 #[inline(always)]
@@ -142,14 +161,16 @@ impl Call {
             let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
             let context = (context, RealDriver.context_id(context)?);
             let origin = origin(context)?;
-            let (before, after) = take_events(context)?;
+            let Some((before, after)) = take_events(context) else {
+                lock().is_over(origin);
+                return None;
+            };
             let timing = Timing { context, stream, before, after, origin };
-            let is_recorded = record_event(before, stream, per_thread);
-            let mut clocks = lock();
-            if is_recorded {
-                clocks.under_way += 1;
+            if record_event(before, stream, per_thread) {
                 return Some(timing);
             }
+            let mut clocks = lock();
+            clocks.is_over(origin);
             give_back(&mut clocks, timing);
             None
         })
@@ -167,7 +188,7 @@ impl Call {
         paid_for(|| {
             let is_measured = has_succeeded && record_event(timing.after, timing.stream, per_thread);
             let mut clocks = lock();
-            clocks.under_way = clocks.under_way.saturating_sub(1);
+            clocks.is_over(timing.origin);
             match record.filter(|_| is_measured && clocks.pending.len() < MOST) {
                 Some(record) => {
                     record.is_timed();
@@ -224,36 +245,29 @@ fn record_event(event: usize, stream: usize, per_thread: bool) -> bool {
     VALIDATE.facts().beside_no_capture(record).is_some()
 }
 
-/// Where a context's times are counted from.
+/// Where a context's times are counted from, for a copy that is under way from here on.
 fn origin(context: (usize, u64)) -> Option<Origin> {
     let trace = trace::file()?;
-    let newest = {
-        let clocks = lock();
-        let clock = clocks.clocks.iter().find(|clock| clock.context == context);
-        clock.and_then(|clock| clock.origins.last().copied())
-    };
     let is_good = |newest: &Origin| trace.now() < newest.ticks.saturating_add(trace::ticks(ORIGIN_NANOS));
-    if newest.as_ref().is_some_and(is_good) {
-        return newest;
+    {
+        let mut clocks = lock();
+        let newest = clocks.of(context).and_then(|clock| clock.origins.last().copied());
+        if let Some(newest) = newest.filter(is_good) {
+            clocks.under_way.push(newest.event);
+            return Some(newest);
+        }
     }
     let event = driver::origin(context.0)?;
     let origin = Origin { event, ticks: trace.now() };
     let mut clocks = lock();
-    let Clocks { clocks, pending, under_way } = &mut *clocks;
-    match clocks.iter_mut().find(|clock| clock.context == context) {
-        Some(clock) => {
-            clock.origins.retain(|old| {
-                // Another thread may have it, and not have said so yet.
-                let may_be_used = *under_way > 0 || newest.is_none_or(|newest| newest.event == old.event);
-                let is_used = may_be_used || pending.iter().any(|pending| pending.timing.origin.event == old.event);
-                if !is_used {
-                    driver::drop_event(old.event);
-                }
-                is_used
-            });
-            clock.origins.push(origin);
-        }
-        None => clocks.push(Clock { context, free: Vec::new(), made: 0, origins: vec![origin] }),
+    clocks.under_way.push(event);
+    let before = clocks.of(context).map(|clock| std::mem::take(&mut clock.origins)).unwrap_or_default();
+    let (mut origins, unused): (Vec<_>, Vec<_>) = before.into_iter().partition(|old| clocks.uses(old.event));
+    unused.iter().for_each(|old| driver::drop_event(old.event));
+    origins.push(origin);
+    match clocks.of(context) {
+        Some(clock) => clock.origins = origins,
+        None => clocks.clocks.push(Clock { context, free: Vec::new(), made: 0, origins }),
     }
     Some(origin)
 }
@@ -262,7 +276,7 @@ fn origin(context: (usize, u64)) -> Option<Origin> {
 fn take_events(context: (usize, u64)) -> Option<(usize, usize)> {
     {
         let mut clocks = lock();
-        let clock = clocks.clocks.iter_mut().find(|clock| clock.context == context)?;
+        let clock = clocks.of(context)?;
         if let Some(free) = clock.free.pop() {
             return Some(free);
         }
@@ -274,10 +288,28 @@ fn take_events(context: (usize, u64)) -> Option<(usize, usize)> {
     driver::events(context.0)
 }
 
-fn give_back(clocks: &mut Clocks, timing: Timing) {
-    if let Some(clock) = clocks.clocks.iter_mut().find(|clock| clock.context == timing.context) {
-        clock.free.push((timing.before, timing.after));
+/// Gives the events of a measurement back that is not under way any more: for the next, or, if what is kept for its context was
+/// forgotten meanwhile, to the driver.
+fn give_back(clocks: &mut Clocks, Timing { context, before, after, origin, .. }: Timing) {
+    let is_known = match clocks.of(context) {
+        Some(clock) => {
+            clock.free.push((before, after));
+            clock.origins.iter().any(|known| known.event == origin.event)
+        }
+        None if lives(context) => {
+            [before, after].into_iter().for_each(driver::drop_event);
+            false
+        }
+        None => return,
+    };
+    if !is_known && !clocks.uses(origin.event) {
+        driver::drop_event(origin.event);
     }
+}
+
+/// Whether a context still exists.
+fn lives((context, id): (usize, u64)) -> bool {
+    RealDriver.context_id(context) == Some(id)
 }
 
 /// Looks at the measurements that have waited longest. No capture begins meanwhile: to ask about an event may end that of
@@ -334,10 +366,12 @@ pub(super) fn contexts_are_going() {
             }
         }
         // Some context may have gone by a way that is not seen.
-        let lives = |clock: &Clock| RealDriver.context_id(clock.context.0) == Some(clock.context.1);
-        for Clock { free, origins, .. } in clocks.clocks.drain(..).filter(lives) {
+        for Clock { free, origins, .. } in std::mem::take(&mut clocks.clocks).into_iter().filter(|it| lives(it.context))
+        {
             let events = free.into_iter().flat_map(|(before, after)| [before, after]);
-            events.chain(origins.iter().map(|origin| origin.event)).for_each(driver::drop_event);
+            // From some a copy counts that is under way, in a context that stays: they are given back with it.
+            let unused = origins.iter().map(|origin| origin.event).filter(|&event| !clocks.uses(event));
+            events.chain(unused).for_each(driver::drop_event);
         }
         Some(())
     });

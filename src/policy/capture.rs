@@ -52,8 +52,18 @@ static REWRITES: AtomicBool = AtomicBool::new(true);
 /// How many captures are under way, or about to begin.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// The captures that have begun and not ended: the stream, and the thread that began. Its lock is held for a moment only.
-static CAPTURES: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+/// A capture that has begun and not ended.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    stream: usize,
+    /// Who began it.
+    thread: usize,
+    /// The stream's context, and what tells it from later ones; none if that is not known.
+    context: Option<(usize, u64)>,
+}
+
+/// All of them. The lock is held for a moment only.
+static CAPTURES: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
 
 pub(super) fn configure(rewrites: bool) {
     REWRITES.store(rewrites, Relaxed);
@@ -84,7 +94,7 @@ pub(crate) fn may_be_under_way() -> bool {
 
 /// Whether a thread has begun a capture that has not ended.
 pub(crate) fn is_capturing(thread: usize) -> bool {
-    may_be_under_way() && captures().iter().any(|&(_, of)| of == thread)
+    may_be_under_way() && captures().iter().any(|begun| begun.thread == thread)
 }
 
 /// Whether the function begins a capture.
@@ -116,6 +126,7 @@ fn is_over() {
 /// Takes note of captures that begin and end. `stream` is the handle that the function was given, `thread` anything that
 /// tells threads apart; `is_counted` if [`begins`] was called. Answers whether one has ended.
 pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code, is_counted: bool) -> bool {
+    let stream = own(function, stream);
     match function {
         _ if is_beginning(function) => {
             match (ret, is_counted) {
@@ -124,7 +135,7 @@ pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code, 
                 (_, true) => is_over(),
             }
             if ret == Code::SUCCESS {
-                captures().push((stream, thread));
+                captures().push(Begun { stream, thread, context: None });
             }
             false
         }
@@ -146,13 +157,47 @@ pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code, 
     }
 }
 
+/// The stream that a handle means: where each thread has a default stream, the null handle means that.
+fn own(function: Function, stream: usize) -> usize {
+    /// `CU_STREAM_PER_THREAD`.
+    const PER_THREAD: usize = 2;
+    if stream == 0 && function.per_thread() { PER_THREAD } else { stream }
+}
+
+/// Notes the context of a capture that a thread has begun just now: it ends with that.
+pub(crate) fn is_in(function: Function, stream: usize, thread: usize, context: (usize, u64)) {
+    let stream = own(function, stream);
+    let mut captures = captures();
+    if let Some(begun) = captures.iter_mut().rev().find(|begun| (begun.stream, begun.thread) == (stream, thread)) {
+        begun.context = Some(context);
+    }
+}
+
+/// Takes note that contexts may be gone: captures end with the context of their stream.
+pub(crate) fn contexts_have_changed(driver: &impl Driver) {
+    if !may_be_under_way() {
+        return;
+    }
+    let begun: Vec<(usize, u64)> = captures().iter().filter_map(|begun| begun.context).collect();
+    let is_gone = |&(context, id): &(usize, u64)| driver.context_id(context) != Some(id);
+    let gone: Vec<(usize, u64)> = begun.into_iter().filter(is_gone).collect();
+    captures().retain(|begun| {
+        let is_gone = begun.context.is_some_and(|context| gone.contains(&context));
+        if is_gone {
+            is_over();
+        }
+        !is_gone
+    });
+}
+
 /// Forgets a stream's capture, whichever thread began it; of the default streams, which threads share handles of, the
 /// thread's own.
 fn forget(stream: usize, thread: usize) -> bool {
     /// `CU_STREAM_PER_THREAD` is the last handle that means no single stream.
     const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
     let mut captures = captures();
-    let is_it = |&(of, by): &(usize, usize)| of == stream && (by == thread || !DEFAULT_STREAMS.contains(&stream));
+    let is_it =
+        |begun: &Begun| begun.stream == stream && (begun.thread == thread || !DEFAULT_STREAMS.contains(&stream));
     let found = captures.iter().position(is_it);
     if let Some(position) = found {
         captures.swap_remove(position);
@@ -161,7 +206,7 @@ fn forget(stream: usize, thread: usize) -> bool {
     found.is_some()
 }
 
-fn captures() -> MutexGuard<'static, Vec<(usize, usize)>> {
+fn captures() -> MutexGuard<'static, Vec<Begun>> {
     CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -191,7 +236,7 @@ pub(super) fn decide(driver: &impl Driver, function: Function, copy: &PeerCopy) 
 mod tests {
     use super::*;
 
-    use crate::policy::access::fake::Fake;
+    use crate::policy::access::fake::{Fake, context};
 
     fn linear() -> PeerCopy {
         PeerCopy { copied: Copied::Linear { dst: 0x20, src: 0x10, bytes: 64 }, stream: 5 }
@@ -287,5 +332,22 @@ mod tests {
         note(BEGIN, 2, there, Code::SUCCESS, false);
         assert!(note(END, 2, there, Code::SUCCESS, false) && is_capturing(here) && !is_capturing(there));
         assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
+        // It has two handles in functions of the one kind.
+        note(Function::cuStreamBeginCapture_v2_ptsz, 0, here, Code::SUCCESS, false);
+        assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
+        note(BEGIN, 2, here, Code::SUCCESS, false);
+        assert!(note(Function::cuStreamEndCapture_ptsz, 0, here, Code::SUCCESS, false) && !is_capturing(here));
+        // With its context each ends, and no other.
+        let driver = Fake::new();
+        for (stream, context) in [(0x52, (context(0), 1)), (0x53, (context(1), 1))] {
+            note(BEGIN, stream, here, Code::SUCCESS, false);
+            is_in(BEGIN, stream, here, context);
+        }
+        contexts_have_changed(&driver);
+        assert!(captures().iter().filter(|begun| begun.thread == here).count() == 2);
+        driver.ids.borrow_mut().insert(context(0), 0);
+        contexts_have_changed(&driver);
+        assert!(!note(END, 0x52, here, Code::SUCCESS, false) && is_capturing(here));
+        assert!(note(END, 0x53, here, Code::SUCCESS, false) && !is_capturing(here));
     }
 }

@@ -169,6 +169,11 @@ impl AccessDesc {
         self.flags == 0
     }
 
+    /// The same device, given access: where it has that, nothing changes.
+    pub(crate) fn giving(&self) -> Self {
+        Self { flags: READ_WRITE, ..*self }
+    }
+
     /// The device whose access is set, if it is a device and the flags are some that there are.
     pub(crate) fn device(&self) -> Option<i32> {
         self.location.device_id().filter(|_| [0, 1, READ_WRITE].contains(&self.flags))
@@ -323,9 +328,10 @@ fn within<T>(context: usize, work: impl FnOnce() -> Result<T, Code>) -> Result<T
     result
 }
 
-/// Sets a pool's right for a device that has it, which changes nothing and answers what there is to answer.
-pub(crate) fn keep_right(pool: usize, device: i32) -> Code {
-    RealDriver.grant(pool, device)
+/// Sets a pool's rights.
+pub(crate) fn set_rights(pool: usize, grants: &[AccessDesc]) -> Code {
+    // SAFETY: so many descriptors are there; the pool is the program's argument.
+    unsafe { mem_pool_set_access(pool, grants.as_ptr(), grants.len()) }
 }
 
 /// The device of a pool that is made with these properties; none for memory of the host.

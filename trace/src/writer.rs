@@ -679,15 +679,24 @@ impl Writer {
             if number < self.ready.load(Relaxed) {
                 break;
             }
-            if space.exhausted.is_some() {
+            // At the limit this is one of the last chunks.
+            if matches!(space.exhausted, Some(Exhausted::System(_))) {
+                self.hand_out_no_more();
                 return Ok(None);
             }
             if let Err(error) = self.grow(&mut space) {
+                self.hand_out_no_more();
                 drop(space);
                 return self.exhausted(Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
             }
         }
         Ok(Some(self.chunk(number)))
+    }
+
+    /// Has the chunks count as handed out that there is space for: others would seem to have been cut off. There will be no more
+    /// space, and whoever calls has its lock.
+    fn hand_out_no_more(&self) {
+        self.u64_at(header::CHUNKS).fetch_min(self.ready.load(Relaxed), Relaxed);
     }
 
     /// Where a chunk is that there is space for.

@@ -390,6 +390,32 @@ fn growing_survives_closed_descriptors_and_a_folder_that_is_gone() {
     }
 }
 
+#[test]
+fn growing_no_more_what_was_written_is_whole() {
+    use std::os::fd::AsRawFd;
+    let folder = Folder::new("whole");
+    let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
+    let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        let entry = entry.ok()?;
+        let is_ours = fs::read_link(entry.path()).ok()? == folder.file();
+        is_ours.then(|| entry.file_name().to_str()?.parse::<i32>().ok()).flatten()
+    });
+    let ours: Vec<i32> = ours.collect();
+    let (other, elsewhere) = (fs::File::create(folder.0.join("other")).unwrap(), folder.0.join("elsewhere"));
+    fs::rename(folder.file(), &elsewhere).unwrap();
+    // SAFETY: a descriptor that nothing but the writer has, which is to bear that.
+    unsafe { assert_eq!(libc::dup2(other.as_raw_fd(), ours[0]), ours[0]) };
+    let written = write_calls(&writer, &mut Segment::default(), 10_000);
+    assert!((1_000..20_000).contains(&written), "{written}");
+    for _ in 0..3 {
+        assert!(!writer.note(NoteKind::Message, 0, &[b"x"]));
+    }
+    let trace = Trace::open(&elsewhere).unwrap();
+    assert_eq!((calls(&trace).len() as u64, trace.problems()), (written, &[] as &[String]));
+    // SAFETY: as above.
+    unsafe { libc::close(ours[0]) };
+}
+
 /// How many bytes of a file are mapped so that they can be read, and how many so that they cannot.
 fn mapped(file: &Path) -> (u64, u64) {
     let (mut within_reach, mut beyond) = (0, 0);

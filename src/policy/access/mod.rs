@@ -181,7 +181,7 @@ impl Access {
             }
             Holder::Pool(pool) => {
                 let mut registry = self.lock();
-                if registry.gone_pools.contains(&pool) {
+                if registry.gone_pools.contains_key(&pool) {
                     Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 }
                 } else {
                     Place { kind: Kind::Pool, device: device?, owner: registry.pool(pool, memory.device)?, reach: 0 }

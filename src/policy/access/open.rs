@@ -172,7 +172,7 @@ impl Access {
                     path = Path::Direct;
                 }
                 // Another thread has destroyed it meanwhile.
-                _ if self.lock().gone_pools.contains(&pool) => path = Path::Unknown,
+                _ if self.lock().gone_pools.contains_key(&pool) => path = Path::Unknown,
                 Code::NOT_READY if path != Path::Direct => {
                     path = Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy));
                 }

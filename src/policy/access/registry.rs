@@ -132,8 +132,8 @@ pub(super) struct Registry {
     pub(super) granted: Vec<(usize, i32)>,
     /// Which device the program has granted access to which pool.
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
-    /// Pools that are gone, by their handles.
-    pub(super) gone_pools: BTreeSet<usize>,
+    /// Pools that are gone, by their handles, and their devices, as far as those are known.
+    pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
     /// Whether a thread is proving or enabling something.
     pub(super) is_acting: bool,
     /// Pairs that wait for the end of a capture.
@@ -159,7 +159,7 @@ impl Registry {
             shared: Vec::new(),
             granted: Vec::new(),
             granted_by_program: BTreeSet::new(),
-            gone_pools: BTreeSet::new(),
+            gone_pools: BTreeMap::new(),
             is_acting: false,
             waiting: Vec::new(),
             told: BTreeSet::new(),
@@ -363,11 +363,16 @@ impl Registry {
         self.drop_scratches(|scratch| scratch.address == dropped.address);
     }
 
-    /// A reset ends the pools of a device.
+    /// A reset ends the pools of a device; and those of which it is not known whose they are, perhaps.
     pub(super) fn forget_pools(&mut self, device: i32) {
-        self.granted.clear();
-        self.granted_by_program.clear();
-        self.gone_pools.clear();
+        let elsewhere = |owner: Owner| match owner {
+            Owner::Pool { handle, device: of } if of != device => Some(handle),
+            _ => None,
+        };
+        let elsewhere: BTreeSet<usize> = self.numbered().filter_map(|(_, owner)| elsewhere(owner)).collect();
+        self.granted.retain(|(pool, _)| elsewhere.contains(pool));
+        self.granted_by_program.retain(|(pool, _)| elsewhere.contains(pool));
+        self.gone_pools.retain(|_, of| of.is_some_and(|of| of != device));
         self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
     }
 

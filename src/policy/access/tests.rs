@@ -426,6 +426,24 @@ fn pools_nothing_is_granted_while_the_program_takes_a_right_away() {
 }
 
 #[test]
+fn pools_of_other_devices_are_known_after_a_reset() {
+    let process = Process::new(Fake::new());
+    let contexts = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
+    process.access.pool_is_new(pool(2), Some(2));
+    process.access.pool_is_new(pool(3), Some(3));
+    [pool(2), pool(3)].into_iter().for_each(|pool| process.access.pool_is_gone(pool));
+    process.access.pool_has_changed(pool(1), [(2, true)].into_iter());
+    assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, contexts), Some(Path::Direct));
+    process.access.contexts_have_changed(&process.driver, Some(3), None);
+    assert!(process.access.keeps_right(pool(0), 1) && process.access.has_granted(pool(1), 0));
+    assert!(!process.access.has_granted(pool(1), 2));
+    let gone = || process.access.lock().gone_pools.keys().copied().collect::<Vec<_>>();
+    assert_eq!(gone(), [pool(2)], "what a reset has ended may be another pool soon");
+    process.access.contexts_have_changed(&process.driver, Some(0), None);
+    assert!(!process.access.keeps_right(pool(0), 1) && process.access.keeps_right(pool(1), 0));
+}
+
+#[test]
 fn pools_broken_path_is_not_granted() {
     let process = Process::new(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
     let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };

@@ -189,12 +189,13 @@ impl Access {
     pub(crate) fn pool_is_gone(&self, pool: usize) {
         let mut registry = self.lock();
         let is_it = |owner: &Owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool);
-        if let Some((number, _)) = registry.find(is_it) {
+        let found = registry.find(is_it);
+        if let Some((number, _)) = found {
             registry.forget(&self.cells, number);
         }
         registry.granted.retain(|&(granted, _)| granted != pool);
         registry.granted_by_program.retain(|&(granted, _)| granted != pool);
-        registry.gone_pools.insert(pool);
+        registry.gone_pools.insert(pool, found.map(|(_, owner)| owner.device()));
         drop(registry);
         self.cache.forget();
         self.cells.unsettle();

@@ -1,0 +1,67 @@
+/*
+ * Copies to memory of a pool, to which the shim grants the other device access; then the program takes that right away, which
+ * it has never given, while copies are under way. That must be as harmless as it is without the shim.
+ *
+ *   pool_rights_taken one | two | reset
+ *       two      together with the right of a third device
+ *       reset    after the reset of a third device, which the pool has nothing to do with
+ */
+#include <cuda.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { DEVICES = 3, SIZE = 16 << 20, COPIES = 40 };
+
+static CUcontext contexts[DEVICES];
+static CUdeviceptr memory[DEVICES];
+
+static CUmemAccessDesc none(int device)
+{
+    CUmemAccessDesc none;
+    memset(&none, 0, sizeof none);
+    none.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    none.location.id = device;
+    return none;
+}
+
+static void copy(void)
+{
+    for (int i = 0; i < COPIES; i++)
+        CHECK_CU(cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], SIZE, NULL));
+}
+
+static void show_right(CUmemoryPool pool)
+{
+    CUmemAccess_flags flags;
+    CUmemLocation location = none(0).location;
+    CHECK_CU(cuMemPoolGetAccess(&flags, pool, &location));
+    printf("flags %d\n", (int)flags);
+}
+
+int main(int argc, char **argv)
+{
+    CUmemoryPool pool;
+    CUmemAccessDesc taken[] = {none(0), none(2)};
+    REQUIRE(argc > 1);
+    CHECK_CU(cuInit(0));
+    for (int device = 0; device < DEVICES; device++) {
+        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuMemAllocAsync(&memory[device], SIZE, NULL));
+        CHECK_CU(cuStreamSynchronize(NULL));
+    }
+    CHECK_CU(cuCtxSetCurrent(contexts[0]));
+    CHECK_CU(cuDeviceGetDefaultMemPool(&pool, 1));
+    copy();
+    show_right(pool);
+    if (strcmp(argv[1], "reset") == 0) {
+        CHECK_CU(cuDevicePrimaryCtxReset(2));
+        show_right(pool);
+        copy();
+    }
+    SHOW_CU(cuMemPoolSetAccess(pool, taken, strcmp(argv[1], "two") == 0 ? 2 : 1));
+    show_right(pool);
+    SHOW_CU(cuStreamSynchronize(NULL));
+    return 0;
+}
