@@ -284,10 +284,10 @@ impl Call {
             // Nobody asks about a stream once it may be captured: that would end the capture.
             (function, _) if capture::is_beginning(function) && hands_out_hooks() && !is_in_a_child() => {
                 unseen(|| {
-                    // While it may still be asked.
+                    // While it may still be asked, and only of a stream that is there: of no other does the driver answer safely.
                     let context = match *values {
-                        [Value::Stream(stream), ..] if function.layer() == Layer::Driver => {
-                            RealDriver.stream_context(stream, function.per_thread())
+                        [Value::Stream(stream), ..] if VALIDATE.is_there(stream) => {
+                            facts.beside_no_capture(|| RealDriver.stream_context(stream, function.per_thread()))
                         }
                         _ => None,
                     };

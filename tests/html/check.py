@@ -308,7 +308,7 @@ def others(t):
     t.check("not_known: what to do is told", "cudaDeviceEnablePeerAccess" in t.text("h1 + p"), t.text("h1 + p"))
     t.open("no_better_way")
     t.equal("no_better_way: it is fine", (t.texts("#verdict .tag"), t.text("h1")),
-            (["Fine", "Staged"], "42.9 GB of 47.2 GB between GPUs went directly, and the rest had no better way."))
+            (["Fine", "Staged"], "42.9 GB of 47.2 GB between GPUs went directly, and the rest had no better way: no hardware path."))
     t.equal("no_better_way: the pair has a letter of its own", t.texts(".heat .used b"), ["D", "N"])
     t.open("empty")
     t.quiet("empty")
@@ -360,7 +360,7 @@ def pages(folder, program, pictures=None):
     with Browser(program) as browser:
         t = Checks(browser, folder, pictures)
         begun = time.monotonic()
-        for part in (two, phone, eight, hang, sixty_four, hosts, others, nasty, real):
+        for part in (two, phone, eight, hang, wrong, sixty_four, hosts, others, nasty, real):
             part(t)
     print(f"html: {t.done - t.failed} of {t.done} checks passed, {time.monotonic() - begun:.0f} s")
     sys.exit(1 if t.failed else 0)

@@ -672,7 +672,7 @@ impl Writer {
         let chunks = self.u64_at(header::CHUNKS);
         // Not added up for ever by calls that find no room.
         let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < self.most).then_some(taken + 1));
-        let Ok(number) = taken else { return self.exhausted(Exhausted::Limit) };
+        let Ok(number) = taken else { return self.exhausted(&mut lock(&self.space), Exhausted::Limit) };
         self.wake_helper(number);
         while number >= self.ready.load(Acquire) {
             let mut space = lock(&self.space);
@@ -685,9 +685,9 @@ impl Writer {
                 return Ok(None);
             }
             if let Err(error) = self.grow(&mut space) {
+                // Before anybody else has the lock: nor may they take space that is there by then.
                 self.hand_out_no_more();
-                drop(space);
-                return self.exhausted(Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
+                return self.exhausted(&mut space, Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
             }
         }
         Ok(Some(self.chunk(number)))
@@ -723,8 +723,7 @@ impl Writer {
         Ok(())
     }
 
-    fn exhausted(&self, why: Exhausted) -> Result<Option<*mut u8>, String> {
-        let mut space = lock(&self.space);
+    fn exhausted(&self, space: &mut Space, why: Exhausted) -> Result<Option<*mut u8>, String> {
         if space.exhausted.is_some() {
             return Ok(None);
         }

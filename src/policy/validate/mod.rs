@@ -144,6 +144,11 @@ impl Validate {
         stream > 2 && self.facts.streams.find(stream).is_some_and(|fact| fact.is_destroyed)
     }
 
+    /// Whether a stream was created in sight, and is not destroyed.
+    pub(crate) fn is_there(&self, stream: usize) -> bool {
+        stream > 2 && self.is_on() && self.facts.streams.find(stream).is_some_and(|fact| !fact.is_destroyed)
+    }
+
     /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking.
     #[inline(always)]
     pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Linear, by: Caller) -> bool {
