@@ -392,6 +392,19 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_way() {
 }
 
 #[test]
+fn child_that_returns_from_its_parents_copy_leaves_the_record_alone() {
+    let folder = Folder::new();
+    let program = Program::case("forked_inside").libraries("target/c-tests/standin-runtime");
+    let program = program.env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "off").findings_apart();
+    assert_eq!(traced(&program, &folder).status, "exit status: 3");
+    let all = calls(&folder.one_trace());
+    let (function, last) = all.iter().rfind(|(_, call)| call.depth == 0).unwrap();
+    // The way of the copies before is known; of this one it would have been when it had returned.
+    assert!(all.iter().any(|(_, call)| call.state == State::Done && call.path != 0), "{all:#?}");
+    assert_eq!((function.as_str(), last.state, last.path), ("cudaMemcpyPeerAsync", State::Begun, 0), "{last:#?}");
+}
+
+#[test]
 fn copy_that_fails_went_no_way() {
     let folder = Folder::new();
     let program = Program::case("guide_sample-12").env("P2PSIM_FAULT", "code:cuMemcpyPeer:711@1").findings_apart();
