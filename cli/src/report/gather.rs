@@ -92,8 +92,12 @@ impl Gathering<'_> {
             }
         };
         let names = Names::of(&trace);
-        let tally = tally(&trace, &names, by_several);
+        let mut tally = tally(&trace, &names, by_several);
         let unfinished = unfinished(&tally);
+        let lens = Lens::new(trace.timeline(), &names);
+        for hanging in &unfinished {
+            tally.count_pair(&lens, &hanging.record);
+        }
         let sites = self.sites(&names, &tally, &unfinished);
         let file = file(index, path, &trace, &names, &tally);
         lock(&self.totals).absorb(file, Found { trace: &trace, names: &names, tally, unfinished, sites });
