@@ -37,7 +37,7 @@ C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) familiar_both driver_api moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) familiar_both forked_inside driver_api moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
@@ -126,6 +126,9 @@ $(C_TESTS)/missing_function: missing_function.c
 	$(C_TESTS_CC) $(CU12) -Wl,-z,lazy $< $(CUDART12) -o $@
 $(addprefix $(C_TESTS)/,$(filter-out thrown_through,$(C_STANDIN_CASES))): $(C_TESTS)/%: %.c $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -lpthread -o $@
+# On the stand-in runtime and the simulated driver.
+$(C_TESTS)/forked_inside: forked_inside.c $(C_TESTS)/standin-runtime/libcudart.so.12 $(SIM_LIB)/libcuda.so.1
+	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 $(SIM_LIB)/libcuda.so.1 -o $@
 # On the benchmarks' driver, which does nothing and so takes no lock.
 $(C_TESTS)/familiar_both: familiar_both.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h
 	$(C_TESTS_CC) -Ibenches -Iinclude $< $(C_TESTS)/null-driver/libcudart.so.12 -ldl -o $@

@@ -381,14 +381,27 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_way() {
             assert_eq!(named(&ended_inside(&program, how, true)), [is(function, 0, staged)], "{how}, {validate}");
         }
     }
-    // The driver's copy has no record of its own, and the way is known when it has returned.
-    let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app");
+    // The driver's copy has no record of its own, unless it is one that is timed, and the way is known when it has returned.
+    let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "off");
     assert_eq!(named(&ended_inside(&program, "familiar", true)), [is("cudaMemcpyPeerAsync", 0, "")]);
     let hip = Program::case("hip_ends_inside-7").env("P2PSIM_NO_P2P", "0-1");
     for (how, function) in [("sync", "hipMemcpyPeer"), ("async", "hipMemcpyPeerAsync"), ("box", "hipMemcpy3DPeer")] {
         let calls = ended_inside(&hip, how, true);
         assert_eq!(named(&calls), [is(function, 0, "staged: no hardware path")], "{how}");
     }
+}
+
+#[test]
+fn child_that_returns_from_its_parents_copy_leaves_the_record_alone() {
+    let folder = Folder::new();
+    let program = Program::case("forked_inside").libraries("target/c-tests/standin-runtime");
+    let program = program.env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "off").findings_apart();
+    assert_eq!(traced(&program, &folder).status, "exit status: 3");
+    let all = calls(&folder.one_trace());
+    let (function, last) = all.iter().rfind(|(_, call)| call.depth == 0).unwrap();
+    // The way of the copies before is known; of this one it would have been when it had returned.
+    assert!(all.iter().any(|(_, call)| call.state == State::Done && call.path != 0), "{all:#?}");
+    assert_eq!((function.as_str(), last.state, last.path), ("cudaMemcpyPeerAsync", State::Begun, 0), "{last:#?}");
 }
 
 #[test]

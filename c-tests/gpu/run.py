@@ -192,7 +192,8 @@ def unfinished():
     ways = {"sync": "cudaMemcpyPeer", "async": "cudaMemcpyPeerAsync", "box": "cudaMemcpy3DPeer", "driver": "cuMemcpyPeer",
             "driver-async": "cuMemcpyPeerAsync", "driver-box": "cuMemcpy3DPeer"}
     traces.mkdir()
-    runs = at_once(*(([program, way], {"preload": True, "trace": False, "P2PSHIM_TRACE": str(traces / way), **APP}) for way in ways))
+    runs = at_once(*(([program, way], {"preload": True, "trace": False, "P2PSHIM_TRACE": str(traces / way),
+                                     "ENDS_BY_TICKS": "1", **APP}) for way in ways))
     problems = [run.ended() for run in runs if run.status != 3]
     for way, function in ways.items():
         read = subprocess.run([HERE / "p2pshim", "report", "--json", traces / way], capture_output=True, text=True)

@@ -219,7 +219,7 @@ fn csv_has_a_line_for_each_way() {
 src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,never enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink
-nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,2,1,staged,\"vetoed, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,\"vetoed, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
 }
@@ -802,6 +802,26 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
         assert_eq!(text.contains("\nCalls under way\n"), !is_alarming, "{text}");
         fs::remove_file(path).unwrap();
     }
+}
+
+#[test]
+fn unfinished_copy_is_of_the_pair_that_the_drivers_call_inside_it_is_of() {
+    let folder = Folder::new("pair");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1234, "nodeA");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", ""), ("GPU-c", "")]);
+    scene.call(&Call::copy(0, (0, 1), GB, STAGED));
+    // The program names a device that the memory is not of.
+    let hanging = Call { took: None, path: 0, ..Call::copy(MS, (2, 1), GB, 0) };
+    scene.call(&hanging);
+    scene.call(&Call { took: None, pair: Some((0, 1)), path: STAGED, ..hanging.inside() });
+    scene.finish();
+    let json = json_of(&folder);
+    let pairs = json["pairs"].as_array().unwrap();
+    let counts = |pair: &Value| ["src", "dst", "calls"].map(|name| pair[name].as_u64().unwrap());
+    assert_eq!(pairs.iter().map(counts).collect::<Vec<_>>(), [[0, 1, 2]]);
+    assert_eq!((&json["unfinished"][0]["src"], &json["unfinished"][0]["dst"]), (&0.into(), &1.into()));
+    let text = report_of(&folder, &[]);
+    assert!(!text.contains("GPU 2 > "), "{text}");
 }
 
 #[test]

@@ -209,7 +209,10 @@ impl Call {
         }
         self.end(running);
         let path = self.path(running, decision, ret);
-        self.note_subject(running, values, decision);
+        // A child that was forked inside the call returns from it as well: the record is its parent's.
+        if !only_forwards() {
+            self.note_subject(running, values, decision);
+        }
         self.record(running, ret, decision, path);
         if VALIDATE.is_on() {
             self.look_at(route, values, ret, path);

@@ -200,6 +200,10 @@ impl Thread {
         if depth == 0 || self.inner_copy == InnerCopy::EXPECTED {
             self.set_inner_copy(InnerCopy::None);
         }
+        if depth == 0 {
+            // One that was left may not have taken its own.
+            self.path = 0;
+        }
         if let Some(call) = self.calls.get_mut(depth) {
             *call = stack;
             compiler_fence(SeqCst);
@@ -446,6 +450,22 @@ mod tests {
         assert_eq!(thread.enter(900), 0, "both frames are gone");
         thread.enter(800);
         assert_eq!(thread.enter(850), 1, "the inner frame is gone");
+    }
+
+    #[test]
+    fn enter_after_a_call_that_never_returned_its_way_is_not_taken_for_the_next_ones() {
+        let mut thread = fresh();
+        thread.enter(900);
+        thread.enter(800);
+        thread.set_path(Path::numbered(1));
+        thread.leave(1);
+        thread.enter(900);
+        assert_eq!(thread.take_path(), None);
+        thread.enter(800);
+        thread.set_path(Path::numbered(1));
+        thread.leave(1);
+        thread.enter(850);
+        assert_eq!(thread.take_path(), Path::numbered(1), "of another inside the same");
     }
 
     #[test]

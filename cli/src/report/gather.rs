@@ -92,9 +92,13 @@ impl Gathering<'_> {
             }
         };
         let names = Names::of(&trace);
-        let tally = tally(&trace, &names, by_several);
+        let mut tally = tally(&trace, &names, by_several);
         let unfinished = unfinished(&tally);
         let last_copy = last_copy(&tally);
+        let lens = Lens::new(trace.timeline(), &names);
+        for hanging in &unfinished {
+            tally.count_pair(&lens, &hanging.record);
+        }
         let sites = self.sites(&names, &tally, unfinished.iter().chain(&last_copy));
         let file = file(index, path, &trace, &names, &tally);
         lock(&self.totals).absorb(file, Found { trace: &trace, names: &names, tally, unfinished, last_copy, sites });

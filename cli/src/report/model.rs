@@ -103,7 +103,7 @@ pub(crate) struct Gpu {
 pub(crate) struct Pair {
     pub(crate) src: usize,
     pub(crate) dst: usize,
-    /// All copies, those that failed too.
+    /// All copies, those that failed or never returned too.
     pub(crate) calls: u64,
     /// Of those that did not fail.
     pub(crate) bytes: u64,

@@ -275,13 +275,12 @@ impl Tally {
         for rule in record.rules() {
             self.uncounted += add(&mut self.findings, (rule, record.site), (rule, 0), 1);
         }
-        let (Some(src), Some(dst), true) = (record.src_device, record.dst_device, lens.is_copy(record)) else { return };
-        let pair = self.pairs.entry([src, dst]).or_default();
-        pair.calls += 1;
-        pair.errors += u64::from(is_error);
+        // What is inside one that has not returned knows better of which pair it is.
         if !is_done {
             return;
         }
+        let Some(pair) = self.count_pair(lens, record) else { return };
+        pair.errors += u64::from(is_error);
         pair.host.add(nanos);
         if !is_error {
             let way = pair.ways.entry(record.path).or_default();
@@ -291,6 +290,14 @@ impl Tally {
                 pair.buckets.add(lens.timeline.real(record.start), bytes);
             }
         }
+    }
+
+    /// Counts a call of the program for its pair, if it copies something.
+    pub(super) fn count_pair(&mut self, lens: &Lens, record: &Record) -> Option<&mut PairTally> {
+        let pair = [record.src_device?, record.dst_device?];
+        let pair = lens.is_copy(record).then(|| self.pairs.entry(pair).or_default())?;
+        pair.calls += 1;
+        Some(pair)
     }
 
     fn count_device(&mut self, walk: &Walk, record: &Record) {
