@@ -270,6 +270,41 @@ fn report_of_a_program_that_copies_nothing_says_so() {
 }
 
 #[test]
+fn report_of_a_run_that_does_nothing_says_why() {
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let temporary = scratch("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let program = Program::new(command()).arg("run").env("TMPDIR", temporary.to_string_lossy()).env("P2PSHIM", "off");
+    let outcome = program.arg("--sim").arg("2").arg(case).plain();
+    fs::remove_dir(temporary).unwrap();
+    outcome.assert_success();
+    assert_eq!(said(&outcome), "p2pshim: nothing to report: P2PSHIM=off, so that nothing is intercepted");
+}
+
+#[test]
+fn report_of_a_run_that_was_ended_names_its_last_copy() {
+    // The copy hangs, and what waits for it.
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let script = "\"$0\" >/dev/null & sleep 2; kill $!; wait $!; kill -TERM $$";
+    let hanging = |arguments: &[&str]| {
+        let temporary = scratch("temporary");
+        fs::create_dir(&temporary).unwrap();
+        let program = Program::new(command()).arg("run").env("TMPDIR", temporary.to_string_lossy());
+        let program = program.env("P2PSIM_FAULT", "hang:0>1").arg("--sim").arg("2").arg("--access").arg("app");
+        let outcome = arguments.iter().fold(program, |program, argument| program.arg(*argument)).plain();
+        fs::remove_dir(temporary).unwrap();
+        outcome
+    };
+    let ended = hanging(&["sh", "-c", script, &case]);
+    assert_eq!(ended.status, "signal: 15 (SIGTERM)");
+    let last =
+        "before it was ended by a signal: cudaMemcpyPeer, GPU 0 > GPU 1, 1.0 MB, direct, from guide_sample-12+0x";
+    assert!(ended.stderr.contains("\nLast copies that returned\n") && ended.stderr.contains(last), "{}", ended.stderr);
+    let went_on = hanging(&["sh", "-c", "\"$0\" >/dev/null & sleep 1; kill $!; wait $!; exit 0", &case]);
+    assert!(!went_on.stderr.contains("Last copies that returned"), "{}", went_on.stderr);
+}
+
+#[test]
 fn report_is_of_this_run_alone_where_traces_stay() {
     let folder = scratch("kept");
     let kept = folder.to_string_lossy().into_owned();

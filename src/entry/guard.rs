@@ -1106,7 +1106,7 @@ impl Call {
     #[inline(never)]
     fn complete(self, record: Begun, made: Made) {
         // A child that was forked inside the call returns from it as well: the record, and all locks, are its parent's.
-        let (Some(trace), false) = (trace::file(), only_forwards()) else { return };
+        let Some(trace) = trace::file().filter(|trace| !only_forwards() && !trace.is_in_a_child()) else { return };
         match trace.now_at_once() {
             Some(end) => self.complete_at(trace, end, record, made),
             None => self.complete_slowly(trace, record, made),

@@ -207,7 +207,7 @@ const SOON = 1e9;
 const wayOf = (row) => (row.path && row.why ? `${row.path}: ${row.why}` : row.path);
 
 /** What a call copies. */
-const copied = (call) => [call.function, way(call) === "–" ? "" : way(call), call.bytes ? `of ${bytes(call.bytes)}` : ""].filter(Boolean).join(" ");
+const copied = (call) => [call.function, Number.isInteger(call.src) && Number.isInteger(call.dst) && way(call), call.bytes && `of ${bytes(call.bytes)}`].filter(Boolean).join(" ");
 
 /** What there is to say, the worst first: how bad, a word for it, a sentence, what to do, and where to read on. */
 function verdicts() {
