@@ -227,7 +227,8 @@ function verdicts() {
   if (hanging.length > 0) {
     const [first] = hanging;
     const what = [copied(first), first.path && `, ${wayOf(first)}`, files.length > 1 && `, in ${fileName(first.file)}`].filter(Boolean).join("");
-    say("bad", "Never returned", `${several(hanging.length, "call")} never returned${hanging.length > 1 ? ", such as" : ":"} ${what}.`,
+    const since = Number.isFinite(first.age_ns) ? ` ${hanging.length > 1 ? "have" : "has"} not returned for ${duration(first.age_ns)}` : " never returned";
+    say("bad", "Never returned", `${several(hanging.length, "call")}${since}${hanging.length > 1 ? ", such as" : ":"} ${what}.`,
       "The program hung there, or was ended while it waited. The table tells where in the program; if peer access is what hangs, it does not with `--access off`.", "unfinished");
   }
   const broken = new Set(why.filter((reason) => BROKEN.test(reason.why)).flatMap((reason) => [...reason.pairs]));

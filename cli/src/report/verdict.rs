@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::lost::could_be_direct;
 use super::model::{Pair, Path, Report, Unfinished};
-use super::term::{bytes, clean, count};
+use super::term::{bytes, clean, count, duration};
 
 /// As decisions of traces have it.
 pub(super) const IN_USE: &str = "in use";
@@ -78,9 +78,13 @@ fn never_returned(report: &Report) -> Option<Sentence> {
     let mut calls = report.unfinished.iter().filter(|call| hangs(call));
     let first = calls.next()?;
     let what = format!("{}{}", first.function, what(report, first));
-    let text = match 1 + calls.count() {
-        1 => format!("A call never returned: {what}."),
-        several => format!("{} calls never returned, such as {what}.", count(several as u64)),
+    let text = match (1 + calls.count(), first.age_ns) {
+        (1, Some(age)) => format!("A call has not returned for {}: {what}.", duration(age)),
+        (1, None) => format!("A call never returned: {what}."),
+        (several, Some(age)) => {
+            format!("{} calls have not returned, such as, for {}, {what}.", count(several as u64), duration(age))
+        }
+        (several, None) => format!("{} calls never returned, such as {what}.", count(several as u64)),
     };
     Some(Sentence::bad(text, ""))
 }
