@@ -472,6 +472,12 @@ fn find_site(trace: &Trace, depth: usize, address: usize) -> u16 {
     site
 }
 
+/// Takes note that contexts may be gone: that of a device, or one by its handle, if it is known which.
+fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
+    capture::contexts_have_changed(&RealDriver);
+    ACCESS.contexts_have_changed(&RealDriver, device, context);
+}
+
 /// Notes which GPUs there are, if the driver tells: the first copy may never return.
 fn note_gpus_before_a_copy() {
     if let Some(trace) = trace::file()
@@ -864,15 +870,9 @@ impl Call {
                 if ret == Code::SUCCESS =>
             {
                 VALIDATE.facts().contexts_have_changed();
-                unseen(|| {
-                    capture::contexts_have_changed(&RealDriver);
-                    ACCESS.contexts_have_changed(&RealDriver, None, Some(context));
-                });
+                unseen(|| contexts_have_changed(None, Some(context)));
             }
-            (Function::cuGreenCtxDestroy, _) => unseen(|| {
-                capture::contexts_have_changed(&RealDriver);
-                ACCESS.contexts_have_changed(&RealDriver, None, None);
-            }),
+            (Function::cuGreenCtxDestroy, _) => unseen(|| contexts_have_changed(None, None)),
             (
                 Function::cuDevicePrimaryCtxReset
                 | Function::cuDevicePrimaryCtxReset_v2
@@ -881,8 +881,7 @@ impl Call {
                 &[Value::Ordinal(device)],
             ) => unseen(|| {
                 let is_gone = !driver::is_primary_active(device);
-                capture::contexts_have_changed(&RealDriver);
-                ACCESS.contexts_have_changed(&RealDriver, is_gone.then_some(device), None);
+                contexts_have_changed(is_gone.then_some(device), None);
             }),
             (_, &[Value::Stream(stream), ..]) => {
                 self.note_kept(values, ret);

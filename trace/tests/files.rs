@@ -359,6 +359,18 @@ fn create_is_for_the_user_only_and_follows_no_link() {
     assert_eq!(Writer::create(&nowhere).unwrap_err().kind(), std::io::ErrorKind::NotFound);
 }
 
+/// By which descriptor the writer has its file.
+fn descriptor(folder: &Folder) -> i32 {
+    let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        let entry = entry.ok()?;
+        let is_ours = fs::read_link(entry.path()).ok()? == folder.file();
+        is_ours.then(|| entry.file_name().to_str()?.parse::<i32>().ok()).flatten()
+    });
+    let ours: Vec<i32> = ours.collect();
+    assert_eq!(ours.len(), 1);
+    ours[0]
+}
+
 #[test]
 fn growing_survives_closed_descriptors_and_a_folder_that_is_gone() {
     use std::os::fd::AsRawFd;
@@ -366,16 +378,10 @@ fn growing_survives_closed_descriptors_and_a_folder_that_is_gone() {
         let folder = Folder::new(name);
         let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
         // As a program does that closes what it has not opened; and then opens a file of its own.
-        let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
-            let entry = entry.ok()?;
-            let is_ours = fs::read_link(entry.path()).ok()? == folder.file();
-            is_ours.then(|| entry.file_name().to_str()?.parse::<i32>().ok()).flatten()
-        });
-        let ours: Vec<i32> = ours.collect();
-        assert_eq!(ours.len(), 1);
+        let ours = descriptor(&folder);
         let other = fs::File::create(folder.0.join("other")).unwrap();
         // SAFETY: a descriptor that nothing but the writer has, which is to bear that.
-        unsafe { assert_eq!(libc::dup2(other.as_raw_fd(), ours[0]), ours[0]) };
+        unsafe { assert_eq!(libc::dup2(other.as_raw_fd(), ours), ours) };
         if !is_there {
             fs::remove_dir_all(&folder.0).unwrap();
         }
@@ -389,7 +395,7 @@ fn growing_survives_closed_descriptors_and_a_folder_that_is_gone() {
             assert_eq!(results.last(), Some(&Ok(false)));
         }
         // SAFETY: as above.
-        unsafe { libc::close(ours[0]) };
+        unsafe { libc::close(ours) };
     }
 }
 
@@ -398,16 +404,11 @@ fn growing_no_more_what_was_written_is_whole() {
     use std::os::fd::AsRawFd;
     let folder = Folder::new("whole");
     let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
-    let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
-        let entry = entry.ok()?;
-        let is_ours = fs::read_link(entry.path()).ok()? == folder.file();
-        is_ours.then(|| entry.file_name().to_str()?.parse::<i32>().ok()).flatten()
-    });
-    let ours: Vec<i32> = ours.collect();
+    let ours = descriptor(&folder);
     let (other, elsewhere) = (fs::File::create(folder.0.join("other")).unwrap(), folder.0.join("elsewhere"));
     fs::rename(folder.file(), &elsewhere).unwrap();
     // SAFETY: a descriptor that nothing but the writer has, which is to bear that.
-    unsafe { assert_eq!(libc::dup2(other.as_raw_fd(), ours[0]), ours[0]) };
+    unsafe { assert_eq!(libc::dup2(other.as_raw_fd(), ours), ours) };
     let written = write_calls(&writer, &mut Segment::default(), 10_000);
     assert!((1_000..20_000).contains(&written), "{written}");
     for _ in 0..3 {
@@ -416,7 +417,7 @@ fn growing_no_more_what_was_written_is_whole() {
     let trace = Trace::open(&elsewhere).unwrap();
     assert_eq!((calls(&trace).len() as u64, trace.problems()), (written, &[] as &[String]));
     // SAFETY: as above.
-    unsafe { libc::close(ours[0]) };
+    unsafe { libc::close(ours) };
 }
 
 /// How many bytes of a file are mapped so that they can be read, and how many so that they cannot.

@@ -258,12 +258,10 @@ impl Text<'_> {
         for call in calls.iter().take(SHOWN) {
             let file = self.report.files.get(call.file);
             let state = match (call.was_left, call.age_ns) {
-                (true, _) => "left this call by an exception, a cancellation or a jump",
-                (false, Some(_)) => "is in this call, and the process still runs",
-                (false, None) => "was in this call when the process ended",
+                (true, _) => " left this call by an exception, a cancellation or a jump",
+                (false, Some(_)) => " is in this call, and the process still runs",
+                (false, None) => " was in this call when the process ended",
             };
-            let inner = call.inner.as_ref().map(|inner| format!(", inside it {inner}")).unwrap_or_default();
-            let what = verdict::what(self.report, call);
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
             let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
             let seen = match (call.was_left, call.age_ns) {
@@ -272,14 +270,7 @@ impl Text<'_> {
                 (false, None) if last == 0 => String::new(),
                 (false, None) => format!(", {} before the last sign of life", duration(last)),
             };
-            let text = format!(
-                "  {}, {} {state}: {}{inner}{what}, begun at {since:.3} s{seen}, from {}",
-                self.process(call.file),
-                self.thread(call),
-                call.function,
-                call.site
-            );
-            self.line(out, &text, "    ")?;
+            self.call(out, call, state, &format!(", begun at {since:.3} s{seen}"))?;
         }
         self.more(out, calls.len(), "--json has all")
     }
@@ -294,25 +285,26 @@ impl Text<'_> {
         self.title(out, "Last copies that returned")?;
         for (file, call) in files.iter().filter_map(|file| Some((file, file.last_copy.as_ref()?))).take(SHOWN) {
             let until = if file.running { "ago, and it still runs" } else { "before it was ended by a signal" };
-            let age = duration(call.age_ns.unwrap_or_default());
-            let what = verdict::what(self.report, call);
-            let text = format!(
-                "  {}, {}, {age} {until}: {}{what}, from {}",
-                self.process(file.index),
-                self.thread(call),
-                call.function,
-                call.site
-            );
-            self.line(out, &text, "    ")?;
+            self.call(out, call, &format!(", {} {until}", duration(call.age_ns.unwrap_or_default())), "")?;
         }
         self.more(out, files.len(), "--json has all")
     }
 
-    fn thread(&self, call: &Unfinished) -> String {
+    /// A call: who is in which state of it, what it is about, and when it was.
+    fn call(&self, out: &mut dyn Write, call: &Unfinished, state: &str, when: &str) -> io::Result<()> {
         let file = self.report.files.get(call.file);
         let thread = file.and_then(|file| file.threads.iter().find(|thread| thread.id == call.thread));
         let name = thread.filter(|it| !it.name.is_empty()).map(|it| format!(" ({})", it.name)).unwrap_or_default();
-        format!("thread {}{name}", call.thread)
+        let inner = call.inner.as_ref().map(|inner| format!(", inside it {inner}")).unwrap_or_default();
+        let what = verdict::what(self.report, call);
+        let text = format!(
+            "  {}, thread {}{name}{state}: {}{inner}{what}{when}, from {}",
+            self.process(call.file),
+            call.thread,
+            call.function,
+            call.site
+        );
+        self.line(out, &text, "    ")
     }
 
     fn problems(&self, out: &mut dyn Write) -> io::Result<()> {

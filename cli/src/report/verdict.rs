@@ -7,7 +7,7 @@ use super::model::{Pair, Path, Report, Unfinished};
 use super::term::{bytes, clean, count, duration};
 
 /// As decisions of traces have it.
-pub(super) const IN_USE: &str = "in use";
+const IN_USE: &str = "in use";
 /// In the reason for which a copy was kept off peer access that loses data, or hangs.
 const VETOED: &str = "vetoed";
 /// A call that is under way for less than this need not hang.
