@@ -368,7 +368,7 @@ fn descriptor(folder: &Folder) -> i32 {
     });
     let ours: Vec<i32> = ours.collect();
     assert_eq!(ours.len(), 1);
-    ours[0]
+    *ours.first().unwrap()
 }
 
 #[test]
