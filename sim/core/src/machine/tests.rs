@@ -208,6 +208,10 @@ fn path_is_direct_once_either_side_reaches_the_other() {
         rig.peer_copy(a, b).unwrap();
         assert_eq!(rig.machine.copies(0, 1), (before.0.0 + 1, before.0.1));
         assert_eq!(rig.machine.copies(1, 0), (before.1.0 + 1, before.1.1));
+        // What is under way by an access ends with it.
+        for device in [to, from] {
+            rig.on(device).synchronize_context().unwrap();
+        }
         rig.on(from).disable_peer(rig.contexts[to]).unwrap();
     }
     rig.peer_copy(b, a).unwrap();
