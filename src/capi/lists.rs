@@ -132,7 +132,7 @@ pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) 
         size: size_of::<p2pshim_api_t>(),
         name: function.c_name().as_ptr(),
         layer: text(function.layer().c_name()),
-        kind: text(function.kind().c_name()),
+        kind: text(function.effect().c_name()),
         parameters: text(function.c_arguments()),
         since: function.since(),
         calls,

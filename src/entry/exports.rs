@@ -165,7 +165,9 @@ macro_rules! slot_count {
 }
 
 macro_rules! define_entrances {
-    ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
+    ($(
+        $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
+    )*) => {
         /// Where the calls of each function go, by route.
         #[expect(non_upper_case_globals, reason = "the vendor's spelling")]
         mod slots {

@@ -15,7 +15,7 @@ use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
 use super::log;
 use super::modules::{self, Module};
-use crate::api::{Function, Kind, Layer, codes};
+use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
 use crate::os;
 use crate::policy::path::Path;
@@ -338,7 +338,7 @@ impl Trace {
 
     /// What numbers in records mean.
     fn name_numbers(&self) {
-        for &function in Function::ALL.iter().filter(|function| function.kind() == Kind::Traced) {
+        for &function in Function::ALL.iter().filter(|function| function.effect().is_traced()) {
             let strings = [function.layer().name().as_bytes(), function.name().as_bytes()];
             self.note(NoteKind::Function, function as u32, &strings);
         }

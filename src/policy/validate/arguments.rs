@@ -7,29 +7,6 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
 use crate::policy::{Driver, Holder, Memory};
 
-/// Something that a rule says of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
-    /// The rule.
-    pub(crate) rule: Rule,
-    /// The code that the documentation gives for it, if it gives one.
-    pub(crate) code: Option<Code>,
-    /// The parameter, its value, and what is wrong with it.
-    pub(crate) what: String,
-}
-
-impl Finding {
-    /// With the code that the rule has for the layer.
-    pub(super) fn new(rule: Rule, layer: Layer, what: String) -> Self {
-        Self { rule, code: rule.code(layer), what }
-    }
-
-    /// The same where the documentation gives no code.
-    pub(super) fn without_code(self) -> Self {
-        Self { code: None, ..self }
-    }
-}
-
 /// What is wrong with a call's arguments. What matters most comes first.
 pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
     if device_count(driver).is_none() {
