@@ -221,24 +221,6 @@ fn release_cancellation(before: c_int) {
     }
 }
 
-/// Whether [`pass_barriers`] works: since Linux 4.14, unless it is forbidden.
-pub(crate) fn has_barriers() -> bool {
-    membarrier(libc::MEMBARRIER_CMD_QUERY) & libc::c_long::from(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) > 0
-}
-
-/// Has all threads of the process pass a memory barrier; false if the system cannot.
-pub(crate) fn pass_barriers() -> bool {
-    has_barriers()
-        && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0
-        && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0
-}
-
-/// -1 if it fails.
-fn membarrier(command: c_int) -> libc::c_long {
-    // SAFETY: the system call takes numbers; `errno` is put back.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }).max(-1)
-}
-
 /// Reads memory that may not be there.
 ///
 /// # Errors

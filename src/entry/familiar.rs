@@ -10,7 +10,7 @@ use std::sync::atomic::compiler_fence;
 
 use p2pshim_trace::Begun;
 
-use super::guard::{Call, Decision, Route, Running, Standing, only_forwards, records_unshown};
+use super::guard::{Call, Decision, Route, Running, only_forwards, records_unshown};
 use super::thread::{self, InnerCopy, Thread};
 use super::timing;
 use crate::api::Function;
@@ -56,20 +56,12 @@ impl Call {
         if !self.is_of_driver() || !thread.expects(self.stack()) {
             return None;
         }
-        let (known, number) = match AT_ONCE {
-            true => familiar::last(&mut thread.finder, &copy)?,
-            false => {
-                let number = changes::now();
-                let (known, _) = familiar::find(thread.shard, &mut thread.finder, &copy, number)?;
-                (known, number)
-            }
-        };
+        let (known, _) = find::<AT_ONCE>(thread, &copy, changes::now())?;
         let real = self.known_real::<AT_ONCE>(route)?;
-        if known.has(Known::SAMPLED) && timing::is_due(thread) || !enter(thread, number) {
+        if known.has(Known::SAMPLED) && timing::is_due(thread) {
             return None;
         }
-        thread.set_inner_copy(InnerCopy::Begun(known));
-        Some(real)
+        thread.begin_inner_copy(known).then_some(real)
     }
 
     /// Begins a copy that nothing encloses, likewise.
@@ -99,9 +91,6 @@ impl Call {
             true => Some(number_of_site::<AT_ONCE>(thread, site).filter(|_| thread.segment.has_room())?),
             false => None,
         };
-        if self.is_of_driver() && !enter(thread, number) {
-            return None;
-        }
         thread.enter_at_once(self.stack());
         // What a handler's copy has left there before must not be taken for this one's; after it, one finds a call under way.
         compiler_fence(SeqCst);
@@ -118,9 +107,6 @@ impl Call {
                 // A signal handler has taken the last that there was room for: it begins again in the ordinary way.
                 cold_path();
                 thread.leave(0);
-                if self.is_of_driver() {
-                    leave(thread);
-                }
                 return None;
             };
             // Before it is made: it may never return.
@@ -147,7 +133,11 @@ impl Call {
             _ if self.is_of_driver() => (None, true),
             InnerCopy::Begun(inner) => (Some(inner), true),
             // The runtime reached the driver by a way that is not seen.
-            InnerCopy::Expected => (None, true),
+            InnerCopy::Expected => {
+                // Or a handler's copy might be taken for it.
+                thread.set_inner_copy(InnerCopy::None);
+                (None, true)
+            }
             InnerCopy::None => (None, !known.has_any(Known::LOOKED_AT | Known::RECORDED)),
         };
         // A child that was forked inside the call returns from it as well: the record is its parent's.
@@ -166,7 +156,6 @@ impl Call {
         }
         let of_driver = if self.is_of_driver() { Some(known) } else { inner };
         if let Some(of_driver) = of_driver {
-            leave(thread);
             counters.count(of_driver.counted(), copy.bytes);
         }
         if known.has(Known::LOOKED_AT) {
@@ -197,10 +186,7 @@ impl Call {
         };
         let decision = Decision { instead: None, traffic: inner.unwrap_or(known).traffic(copy.bytes) };
         match inner {
-            _ if self.is_of_driver() => {
-                self.leave(Standing::Inside);
-                self.count_copy(decision, ret);
-            }
+            _ if self.is_of_driver() => self.count_copy(decision, ret),
             Some(inner) => {
                 self.count(ret);
                 self.end_inner(inner, decision, running, ret);
@@ -223,7 +209,6 @@ impl Call {
     fn end_inner(self, inner: Known, decision: Decision<'_>, running: Running, ret: Code) {
         let Some(&function) = Function::ALL.get(usize::from(inner.function())) else { return };
         let inner = Call::new(function, self.stack());
-        inner.leave(Standing::Inside);
         inner.count_copy(decision, ret);
         // SAFETY: the block is this thread's own; the reference ends with the statement.
         unsafe { &mut *thread::current() }
@@ -249,7 +234,6 @@ impl Call {
         if familiar::find(thread.shard, &mut thread.finder, &copy, number).is_some_and(|(known, _)| is_enough(known)) {
             return;
         }
-        thread.place = ACCESS.gate().own(thread.shard);
         thread.counters = counters::own(thread.shard);
         let number = changes::about_to_keep();
         let habits = self.habits(values);
@@ -310,30 +294,6 @@ fn number_of_site<const AT_ONCE: bool>(thread: &mut Thread, site: usize) -> Opti
         Some(number)
     }
     thread.known_site(0, site).or_else(|| if AT_ONCE { None } else { find(thread, site) })
-}
-
-/// Enters the gate, if it is open and nothing has changed since the number was this.
-#[inline(always)]
-fn enter(thread: &mut Thread, number: u64) -> bool {
-    let Some(place) = thread.place.filter(|_| !thread.inside) else { return false };
-    place.enter();
-    // From here on a change that is not seen is one that waits for us. Nor has a signal handler's copy been taken for the one that
-    // the runtime's expects: that stands in the gate until this one has returned.
-    if changes::now() != number || thread.was_inside() {
-        place.leave();
-        return false;
-    }
-    true
-}
-
-/// Leaves the gate.
-#[inline(always)]
-fn leave(thread: &mut Thread) {
-    thread.inside = false;
-    compiler_fence(SeqCst);
-    if let Some(place) = thread.place {
-        place.leave();
-    }
 }
 
 /// Notes the devices of a copy.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
@@ -25,9 +25,7 @@ use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
 use crate::policy::validate::Kind;
-use crate::policy::{
-    self, ACCESS, Driver, HIP, HarmlessEnable, PeerCopy, Revision, Traffic, VALIDATE, Verdict, changes,
-};
+use crate::policy::{self, ACCESS, Driver, HIP, HarmlessEnable, PeerCopy, Traffic, VALIDATE, Verdict, changes};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, ReadyCopy, RealDriver};
 use crate::real::slot::{Slot, resolve, route};
 use crate::record::trace::{self, Trace};
@@ -264,29 +262,6 @@ pub(crate) struct Call {
     stack: usize,
 }
 
-/// Where a call stands that must not meet the closing of a link.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It is forwarded as it came, or may meet it.
-    Outside,
-    /// In the gate, since a call around it does.
-    Nested,
-    /// In the gate, which it has to [`Call::leave`].
-    Inside,
-}
-
-/// Waits until the gate is open.
-#[cold]
-fn wait_at_the_gate() {
-    // SAFETY: the block is this thread's own; the reference ends with the statement.
-    let shard = unsafe { &*thread::current() }.shard;
-    // Nobody opens it there.
-    if is_in_a_child() {
-        return;
-    }
-    fenced(|| ACCESS.gate().wait(shard));
-}
-
 /// By which route a call came.
 #[derive(Clone, Copy)]
 pub(crate) struct Route(*const Slot);
@@ -390,15 +365,6 @@ impl Instead {
             }
         }
     }
-}
-
-/// What the program gets for an answer.
-#[derive(Clone, Copy)]
-pub(crate) struct Revised {
-    /// The code.
-    pub(crate) ret: Code,
-    /// Whether the function is called once more.
-    pub(crate) again: bool,
 }
 
 /// What has to be put right when the real function has returned. Two fields, which fit into two registers.
@@ -586,42 +552,6 @@ impl Call {
         answer
     }
 
-    /// Enters the gate, unless calls are only forwarded.
-    ///
-    /// A thread that leaves the real function otherwise than by returning stands in the gate for ever: nothing is closed any
-    /// more.
-    #[inline(always)]
-    pub(crate) fn enter(self) -> Standing {
-        const FORWARD: u8 = Mode::Forward as u8;
-        if !policy::passes_gate(self.function) || MODE.load(Relaxed) == FORWARD {
-            return Standing::Outside;
-        }
-        // SAFETY: the block is this thread's own; no other reference to it lives.
-        let thread = unsafe { &mut *thread::current() };
-        if thread.inside {
-            return Standing::Nested;
-        }
-        if ACCESS.gate().enter(&mut thread.shard) {
-            wait_at_the_gate();
-        }
-        // After that, and before it is left again: a signal handler's copies count as well.
-        compiler_fence(SeqCst);
-        thread.inside = true;
-        Standing::Inside
-    }
-
-    /// Leaves the gate, if it was entered.
-    #[inline(always)]
-    pub(crate) fn leave(self, standing: Standing) {
-        if standing == Standing::Inside {
-            // SAFETY: the block is this thread's own; no other reference to it lives.
-            let thread = unsafe { &mut *thread::current() };
-            thread.inside = false;
-            compiler_fence(SeqCst);
-            ACCESS.gate().leave(thread.shard);
-        }
-    }
-
     /// Decides about a copy, if all that it takes is known. The values are the program's arguments.
     #[inline(always)]
     pub(crate) fn settled(self, values: &[Value]) -> Option<Decision<'static>> {
@@ -708,40 +638,23 @@ impl Call {
     }
 
     /// What the program gets for an answer of a function about peer access.
-    pub(crate) fn revise(self, values: &[Value], ret: Code, decision: Decision<'_>) -> Revised {
+    pub(crate) fn revise(self, values: &[Value], ret: Code, decision: Decision<'_>) -> Code {
         let stays = matches!(decision.instead, Some(Instead::Harmless(_)));
-        self.revised(values, ret, stays, true)
-    }
-
-    /// The same when it was called a second time.
-    #[cold]
-    pub(crate) fn revise_again(self, values: &[Value], ret: Code) -> Revised {
-        self.revised(values, ret, false, false)
-    }
-
-    fn revised(self, values: &[Value], ret: Code, stays: bool, is_first: bool) -> Revised {
-        let keep = Revised { ret, again: false };
         if !hands_out_hooks() {
-            return keep;
+            return ret;
         }
         match (self.function, values) {
             (Function::cuCtxEnablePeerAccess, &[Value::Address(peer), Value::UInt(flags)]) if !stays => {
-                let revision = unseen(|| Some(ACCESS.enabled(&RealDriver, peer, flags as u32, ret, is_first)));
-                match revision {
-                    Some(Revision::Answer(ret)) => Revised { ret, again: false },
-                    Some(Revision::Again) => Revised { ret, again: true },
-                    Some(Revision::Keep) | None => keep,
-                }
+                unseen(|| Some(ACCESS.enabled(&RealDriver, peer, flags as u32, ret))).unwrap_or(ret)
             }
             (Function::cuCtxDisablePeerAccess, &[Value::Address(peer)]) => {
-                let ret = unseen(|| Some(ACCESS.disabled(&RealDriver, peer, ret, stays))).unwrap_or(ret);
-                Revised { ret, again: false }
+                unseen(|| Some(ACCESS.disabled(&RealDriver, peer, ret, stays))).unwrap_or(ret)
             }
             _ if ACCESS.hides() && ret == Code::SUCCESS => {
                 self.hide(values);
-                keep
+                ret
             }
-            _ => keep,
+            _ => ret,
         }
     }
 
@@ -857,15 +770,6 @@ impl Call {
                 | Function::cuMemPoolDestroy,
                 _,
             ) if ret == Code::SUCCESS => self.note_pool(values),
-            (
-                Function::cuGraphInstantiate
-                | Function::cuGraphInstantiate_v2
-                | Function::cuGraphInstantiateWithFlags
-                | Function::cuGraphInstantiateWithParams
-                | Function::cuGraphInstantiateWithParams_ptsz,
-                _,
-            ) if ret == Code::SUCCESS => ACCESS.graph_is_made(),
-            (Function::cuGraphExecDestroy, _) if ret == Code::SUCCESS => ACCESS.graph_is_gone(),
             (Function::cuCtxDestroy | Function::cuCtxDestroy_v2, &[Value::Address(context)])
                 if ret == Code::SUCCESS =>
             {
@@ -886,18 +790,6 @@ impl Call {
             (_, &[Value::Stream(stream), ..]) => {
                 self.note_kept(values, ret);
                 self.note_stream(stream, ret);
-            }
-            (
-                Function::cuCtxCreate
-                | Function::cuCtxCreate_v2
-                | Function::cuCtxCreate_v3
-                | Function::cuCtxCreate_v4
-                | Function::cuStreamCreate
-                | Function::cuStreamCreateWithPriority,
-                _,
-            ) if ret == Code::SUCCESS => {
-                unseen(|| ACCESS.sees_context(&RealDriver));
-                self.note_made(values);
             }
             (Function::cuArrayDestroy, _) => self.note_kept(values, ret),
             _ if ret == Code::SUCCESS => self.note_made(values),

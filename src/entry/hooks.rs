@@ -9,7 +9,7 @@ use std::mem::{MaybeUninit, transmute};
 
 use super::check::Due;
 use super::familiar;
-use super::guard::{self, Arrival, Call, Decision, Showing, Standing};
+use super::guard::{self, Arrival, Call, Decision, Showing};
 use super::hip::{self, How};
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProcAddress};
 use super::timing;
@@ -178,10 +178,7 @@ macro_rules! define_hook {
                 // SAFETY: the caller's.
                 return unsafe { refuse(real, call, due, ($($argument,)*)) };
             }
-            // First, so that what is decided stays so until the driver has returned.
-            let standing = call.enter();
             let decision = match policy::concern(Function::$symbol) {
-                Concern::Copy if standing == Standing::Outside => Decision::FORWARD,
                 Concern::Copy => match call.settled(&[$($argument.value()),*]) {
                     Some(decision) => decision,
                     None => {
@@ -210,19 +207,12 @@ macro_rules! define_hook {
                 Some(instead) => unsafe { instead.make() },
             };
             if policy::concern(Function::$symbol) == Concern::Peers {
-                let mut revised = call.revise(&[$($argument.value()),*], ret, decision);
-                if revised.again {
-                    // SAFETY: the arguments are the program's own, unchanged.
-                    ret = unsafe { real($($argument),*) };
-                    revised = call.revise_again(&[$($argument.value()),*], ret);
-                }
-                ret = revised.ret;
+                ret = call.revise(&[$($argument.value()),*], ret, decision);
             }
             call.end(running);
             if policy::concern(Function::$symbol) != Concern::Copy {
                 call.count(ret);
-            } else if standing != Standing::Outside {
-                call.leave(standing);
+            } else {
                 call.count_copy(decision, ret);
             }
             let is_looked_at = IS_CHECKED && VALIDATE.is_on();
@@ -280,7 +270,6 @@ macro_rules! define_hook {
             let Some(real) = call.real(route) else { return call.unavailable() };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute(real) };
-            let standing = call.enter();
             call.note_going(&[$($argument.value()),*]);
             let ret = match call.refused(&[$($argument.value()),*]) {
                 // SAFETY: the arguments are the program's own, unchanged.
@@ -288,7 +277,6 @@ macro_rules! define_hook {
                 Some(refused) => refused,
             };
             call.note(&[$($argument.value()),*], ret);
-            call.leave(standing);
             ret
         }
     };

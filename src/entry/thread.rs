@@ -12,7 +12,6 @@ use std::sync::atomic::compiler_fence;
 use p2pshim_trace::{Begun, Segment};
 
 use crate::capi::event::Heard;
-use crate::policy::access::PlaceInGate;
 use crate::policy::familiar::{Finder, Known};
 use crate::policy::path::Path;
 use crate::policy::validate::{self, Fact, Run};
@@ -29,7 +28,7 @@ pub(crate) enum InnerCopy {
     None,
     /// It is still to come, if the call makes one that is seen.
     Expected,
-    /// It is being made, or was; this is what is known of it. Its thread stands in the gate until the call has returned.
+    /// It is being made, or was; this is what is known of it.
     Begun(Known),
 }
 
@@ -83,8 +82,6 @@ pub(crate) struct Thread {
     calls: [usize; NESTED],
     /// Whether our own code runs: whatever it calls is forwarded unseen.
     busy: bool,
-    /// Whether this thread stands in the gate.
-    pub(crate) inside: bool,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: u8,
     /// What tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is looked at.
@@ -101,9 +98,8 @@ pub(crate) struct Thread {
     inner_copy: u32,
     /// How what is known of familiar copies is found.
     pub(crate) finder: Finder,
-    /// What this thread has to itself of the counters, and of the gate; none until a copy of its is to be familiar.
+    /// What this thread has to itself of the counters; none until a copy of its is to be familiar.
     pub(crate) counters: Option<&'static Shard>,
-    pub(crate) place: Option<&'static PlaceInGate>,
     /// Attempts to make copies familiar.
     pub(crate) attempts: Attempts,
     /// Where this thread's calls are recorded.
@@ -256,23 +252,23 @@ impl Thread {
         self.inner_copy = copy.word();
     }
 
-    /// Notes that this thread stands in the gate, and answers whether it did before: in one instruction, so that of a copy and that
-    /// of a signal handler only one is the first.
+    /// Notes that the copy of the driver is being made that was expected; false if none is expected any more. In one instruction,
+    /// so that of a copy and that of a signal handler only one is the expected one.
     #[inline(always)]
-    pub(crate) fn was_inside(&mut self) -> bool {
-        let mut was = 0_u8;
+    pub(crate) fn begin_inner_copy(&mut self, known: Known) -> bool {
+        let mut was = InnerCopy::EXPECTED;
         // Other threads do not look there, so that it need not be locked.
-        // SAFETY: makes a flag true that is not.
+        // SAFETY: writes the word, if it is what was expected.
         unsafe {
             asm!(
-                "cmpxchg byte ptr [{inside}], {is}",
-                inside = in(reg) &raw mut self.inside,
-                is = in(reg_byte) 1_u8,
-                inout("al") was,
+                "cmpxchg dword ptr [{copy}], {begun:e}",
+                copy = in(reg) &raw mut self.inner_copy,
+                begun = in(reg) InnerCopy::Begun(known).word(),
+                inout("eax") was,
                 options(nostack),
             );
         }
-        was != 0
+        was == InnerCopy::EXPECTED
     }
 
     /// Whether no call has left anything that another has to look at.
@@ -371,7 +367,6 @@ mod tests {
             depth: 0,
             calls: [0; NESTED],
             busy: false,
-            inside: false,
             shard: 0,
             tag: 0,
             forced: 0,
@@ -381,7 +376,6 @@ mod tests {
             inner_copy: InnerCopy::NONE,
             finder: Finder::default(),
             counters: None,
-            place: None,
             attempts: Attempts::default(),
             segment: Segment::default(),
             inner: None,

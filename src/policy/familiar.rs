@@ -330,15 +330,7 @@ fn set(shard: u8, copy: &StreamCopy, pair: u32) -> Option<&'static [Line; WAYS]>
     SETS_OF.get(usize::from(shard).wrapping_sub(1))?.get(spread as usize)
 }
 
-/// What was known of a copy, if it is the last of its layer that was found, and what the number of changes was then.
-#[inline(always)]
-pub(crate) fn last(finder: &mut Finder, copy: &StreamCopy) -> Option<(Known, u64)> {
-    let line = (*finder.last_of(copy.function))?;
-    let number = line.number();
-    Some((line.known_of(copy)?, number))
-}
-
-/// What is known of it while the number is this; and where it is kept.
+/// What is known of a copy while the number is this, if it is the last of its layer that was found; and where it is kept.
 #[inline(always)]
 pub(crate) fn find_last(finder: &mut Finder, copy: &StreamCopy, number: u64) -> Option<(Known, &'static Line)> {
     let line = (*finder.last_of(copy.function))?;
@@ -387,8 +379,8 @@ pub(crate) fn keep(
     is_outermost: bool,
     habits: Habits,
 ) -> bool {
-    // What begins to change from here on raises the number. While the gate is shut, nobody passes it unseen.
-    if number == 0 || capture::may_be_under_way() || !access.gate().is_open() || validate.is_strict() {
+    // What begins to change from here on raises the number.
+    if number == 0 || capture::may_be_under_way() || validate.is_strict() {
         return false;
     }
     let Some(copy) = StreamCopy::new(function, values) else { return false };
@@ -590,16 +582,6 @@ mod tests {
         process.access.memory_has_changed();
         assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "memory that is not known");
         [0, 1].iter().for_each(|&device| process.access.learn(&process.driver, memory_of(device)));
-        assert!(process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)));
-    }
-
-    #[test]
-    fn keep_nothing_while_the_gate_is_shut() {
-        use std::time::{Duration, Instant};
-        let process = Process::new(5);
-        let shut = process.access.gate().shut(Instant::now() + Duration::from_secs(10)).unwrap();
-        assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "it would pass");
-        drop(shut);
         assert!(process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)));
     }
 

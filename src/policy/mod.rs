@@ -49,9 +49,6 @@ pub(crate) trait Driver {
     /// The device of a context that exists.
     fn device_of_context(&self, context: usize) -> Option<i32>;
 
-    /// The primary contexts that exist.
-    fn primary_contexts(&self) -> Vec<usize>;
-
     /// How many devices there are.
     fn device_count(&self) -> i32;
 
@@ -73,23 +70,8 @@ pub(crate) trait Driver {
     /// Lets one context access the memory of another.
     fn enable(&self, context: usize, peer: usize) -> Code;
 
-    /// Undoes [`Driver::enable`].
-    fn disable(&self, context: usize, peer: usize) -> Code;
-
     /// Lets a device access a pool's memory.
     fn grant(&self, pool: usize, device: i32) -> Code;
-
-    /// Whether [`Driver::mark`] can be had.
-    fn has_marks(&self) -> bool;
-
-    /// Marks all that a context has to do by now; none if the driver cannot.
-    fn mark(&self, context: usize) -> Option<Mark>;
-
-    /// Whether all is done that was marked.
-    fn is_passed(&self, mark: &Mark) -> bool;
-
-    /// Gives a mark back.
-    fn drop_mark(&self, mark: Mark);
 
     /// Takes memory for a proof.
     fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code>;
@@ -131,15 +113,6 @@ pub(crate) trait Driver {
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code>;
 }
 
-/// All that a context had to do at some time.
-#[derive(Debug)]
-pub(crate) struct Mark {
-    /// The context.
-    pub(crate) context: usize,
-    /// The event that follows it all.
-    pub(crate) event: usize,
-}
-
 /// What the driver says of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
@@ -171,8 +144,6 @@ pub(crate) enum Holder {
 pub(crate) enum ScratchKind {
     /// Mapped, with rights of its own: nothing of the program's is affected.
     Mapped,
-    /// A context's: reached by what reaches the program's memory in it.
-    Plain,
     /// That of a pool of our own.
     Pool,
     /// A page only, to see whether the device has time: a context's.
@@ -308,17 +279,6 @@ pub(crate) struct HarmlessEnable {
     pub(crate) to: Code,
 }
 
-/// What is done once a function about peer access has returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Revision {
-    /// The program gets the answer.
-    Keep,
-    /// The program gets this code.
-    Answer(Code),
-    /// The function is called once more.
-    Again,
-}
-
 /// What there may be to decide about a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
@@ -349,28 +309,6 @@ pub(crate) const fn concern(function: Function) -> Concern {
         | Function::cuDeviceGetP2PAtomicCapabilities => Concern::Peers,
         _ => Concern::Nothing,
     }
-}
-
-/// Whether a call must not meet the closing of a link; known at compile time.
-#[inline(always)]
-pub(crate) const fn passes_gate(function: Function) -> bool {
-    matches!(concern(function), Concern::Copy)
-        || capture::is_beginning(function)
-        || matches!(
-            function,
-            Function::cuGraphInstantiate
-                | Function::cuGraphInstantiate_v2
-                | Function::cuGraphInstantiateWithFlags
-                | Function::cuGraphInstantiateWithParams
-                | Function::cuGraphInstantiateWithParams_ptsz
-                | Function::cuCtxDestroy
-                | Function::cuCtxDestroy_v2
-                | Function::cuGreenCtxDestroy
-                | Function::cuDevicePrimaryCtxRelease
-                | Function::cuDevicePrimaryCtxRelease_v2
-                | Function::cuDevicePrimaryCtxReset
-                | Function::cuDevicePrimaryCtxReset_v2
-        )
 }
 
 /// All that is known of memory, contexts and peers in this process.

@@ -12,7 +12,7 @@ use crate::os;
 use crate::policy::access::HALF;
 use crate::policy::capture::{self, Replacement};
 use crate::policy::full::{self, Answer, DevicePair};
-use crate::policy::{Copied, Driver, Holder, Mark, Memory, PeerCopy, Scratch, ScratchKind, Span};
+use crate::policy::{Copied, Driver, Holder, Memory, PeerCopy, Scratch, ScratchKind, Span};
 
 /// A function of the driver, looked for once.
 struct Entry {
@@ -92,7 +92,6 @@ driver_functions! {
     fn ctx_push_current c"cuCtxPushCurrent_v2" (context: usize);
     fn ctx_pop_current c"cuCtxPopCurrent_v2" (context: *mut usize);
     fn ctx_enable_peer_access c"cuCtxEnablePeerAccess" (peer: usize, flags: c_uint);
-    fn ctx_disable_peer_access c"cuCtxDisablePeerAccess" (peer: usize);
     fn device_primary_ctx_get_state c"cuDevicePrimaryCtxGetState" (device: c_int, flags: *mut c_uint, is_active: *mut c_int);
     fn device_primary_ctx_retain c"cuDevicePrimaryCtxRetain" (context: *mut usize, device: c_int);
     fn device_primary_ctx_release c"cuDevicePrimaryCtxRelease_v2" (device: c_int);
@@ -106,7 +105,6 @@ driver_functions! {
     fn device_can_access_peer c"cuDeviceCanAccessPeer" (can: *mut c_int, device: c_int, peer: c_int);
     fn device_get_default_mem_pool c"cuDeviceGetDefaultMemPool" (pool: *mut usize, device: c_int);
     fn exchange_capture_mode c"cuThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
-    fn ctx_record_event c"cuCtxRecordEvent" (context: usize, event: usize);
     fn event_create c"cuEventCreate" (event: *mut usize, flags: c_uint);
     fn event_query c"cuEventQuery" (event: usize);
     fn event_destroy c"cuEventDestroy_v2" (event: usize);
@@ -426,10 +424,6 @@ impl Driver for RealDriver {
         .ok()
     }
 
-    fn primary_contexts(&self) -> Vec<usize> {
-        (0..self.device_count()).filter_map(primary_context).collect()
-    }
-
     fn device_count(&self) -> i32 {
         let mut count = 0;
         // SAFETY: `count` is what the function writes.
@@ -485,48 +479,10 @@ impl Driver for RealDriver {
         within(context, || checked(enable_peer_access(peer, 0), ())).err().unwrap_or(Code::SUCCESS)
     }
 
-    fn disable(&self, context: usize, peer: usize) -> Code {
-        // SAFETY: the function takes a handle.
-        within(context, || checked(unsafe { ctx_disable_peer_access(peer) }, ())).err().unwrap_or(Code::SUCCESS)
-    }
-
     fn grant(&self, pool: usize, device: i32) -> Code {
         let desc = AccessDesc { location: Location::device(device), flags: READ_WRITE };
         // SAFETY: `desc` is one descriptor.
         unsafe { mem_pool_set_access(pool, &desc, 1) }
-    }
-
-    fn has_marks(&self) -> bool {
-        // SAFETY: neither is a handle, and the function answers so.
-        !is_missing(unsafe { ctx_record_event(0, 0) })
-    }
-
-    fn mark(&self, context: usize) -> Option<Mark> {
-        /// `CU_EVENT_DISABLE_TIMING`.
-        const NO_TIMING: c_uint = 2;
-        within(context, || {
-            let mut event = 0;
-            // SAFETY: `event` is what the function writes.
-            checked(unsafe { event_create(&mut event, NO_TIMING) }, ())?;
-            // SAFETY: both exist, the event in this context.
-            let code = unsafe { ctx_record_event(context, event) };
-            if code != Code::SUCCESS {
-                // SAFETY: nobody else knows the event.
-                unsafe { event_destroy(event) };
-            }
-            checked(code, Mark { context, event })
-        })
-        .ok()
-    }
-
-    fn is_passed(&self, mark: &Mark) -> bool {
-        // SAFETY: the event was made above, and is destroyed below only.
-        within(mark.context, || checked(unsafe { event_query(mark.event) }, ())).is_ok()
-    }
-
-    fn drop_mark(&self, mark: Mark) {
-        // SAFETY: the caller has no more use for the event. Destroying it does not wait for it.
-        let _ = within(mark.context, || checked(unsafe { event_destroy(mark.event) }, ()));
     }
 
     fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
@@ -539,7 +495,7 @@ impl Driver for RealDriver {
             ScratchKind::Pool => checked(self.grant(scratch.pool, device), ()),
             // SAFETY: `desc` is one descriptor, and the range was mapped as a whole.
             ScratchKind::Mapped => checked(unsafe { mem_set_access(scratch.address, scratch.bytes, &desc, 1) }, ()),
-            ScratchKind::Plain | ScratchKind::Page => Ok(()),
+            ScratchKind::Page => Ok(()),
         }
     }
 
@@ -714,7 +670,7 @@ fn take_scratch(kind: ScratchKind, (context, context_id): (usize, u64), device: 
     };
     match kind {
         // SAFETY: the function writes an address.
-        ScratchKind::Plain | ScratchKind::Page => checked(unsafe { mem_alloc(&mut address, wanted) }, ())?,
+        ScratchKind::Page => checked(unsafe { mem_alloc(&mut address, wanted) }, ())?,
         ScratchKind::Mapped => (address, bytes) = take_mapped(wanted, device)?,
         ScratchKind::Pool => {
             // SAFETY: plain integers, for which zero is a value.

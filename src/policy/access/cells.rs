@@ -13,9 +13,7 @@ pub(super) const OWNERS: usize = 128;
 pub(super) struct Cell {
     /// The epoch in which the way was settled, and its number in the low byte.
     settled: AtomicU64,
-    /// When it was last used, in ticks.
-    used: AtomicU32,
-    /// Copies since the beginning, or since access was given up; until the pair was settled.
+    /// Copies since the beginning, until the pair was settled.
     copies: AtomicU32,
     /// Their bytes.
     bytes: AtomicU64,
@@ -23,12 +21,7 @@ pub(super) struct Cell {
 
 impl Cell {
     const fn new() -> Self {
-        Self {
-            settled: AtomicU64::new(0),
-            used: AtomicU32::new(0),
-            copies: AtomicU32::new(0),
-            bytes: AtomicU64::new(0),
-        }
+        Self { settled: AtomicU64::new(0), copies: AtomicU32::new(0), bytes: AtomicU64::new(0) }
     }
 
     /// Counts a copy, and answers how many there are, and of how many bytes.
@@ -37,12 +30,8 @@ impl Cell {
         (copies, self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes))
     }
 
-    pub(super) fn last_used(&self) -> u32 {
-        self.used.load(Relaxed)
-    }
-
     /// As if nothing had been copied yet.
-    pub(super) fn forget(&self) {
+    fn forget(&self) {
         self.settled.store(0, Relaxed);
         self.copies.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
@@ -54,13 +43,11 @@ pub(super) struct Cells {
     cells: [Cell; OWNERS * OWNERS],
     /// What was settled in an earlier epoch is to be settled anew.
     epoch: AtomicU64,
-    /// Time, as far as the order of uses needs it: one tick for each pair that is enabled.
-    tick: AtomicU32,
 }
 
 impl Cells {
     pub(super) const fn new() -> Self {
-        Self { cells: [const { Cell::new() }; OWNERS * OWNERS], epoch: AtomicU64::new(1), tick: AtomicU32::new(1) }
+        Self { cells: [const { Cell::new() }; OWNERS * OWNERS], epoch: AtomicU64::new(1) }
     }
 
     #[inline(always)]
@@ -68,7 +55,7 @@ impl Cells {
         self.cells.get(usize::from(src) * OWNERS + usize::from(dst))
     }
 
-    /// The way that copies of a pair take, if that is settled. Notes the use.
+    /// The way that copies of a pair take, if that is settled.
     #[inline(always)]
     pub(super) fn settled(&self, src: u8, dst: u8) -> Option<Path> {
         let cell = self.get(src, dst)?;
@@ -76,17 +63,7 @@ impl Cells {
         if word >> 8 != self.epoch.load(Relaxed) {
             return None;
         }
-        self.touch(cell);
         Path::numbered(word as u32 & 0xff)
-    }
-
-    /// Notes that a pair is used.
-    #[inline(always)]
-    pub(super) fn touch(&self, cell: &Cell) {
-        let now = self.tick.load(Relaxed);
-        if cell.used.load(Relaxed) != now {
-            cell.used.store(now, Relaxed);
-        }
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -102,12 +79,6 @@ impl Cells {
     /// Everything is to be decided anew: peers, pools or contexts have changed.
     pub(super) fn unsettle(&self) {
         self.epoch.fetch_add(1, AcqRel);
-        changes::happened();
-    }
-
-    pub(super) fn tick(&self) {
-        self.tick.fetch_add(1, Relaxed);
-        // So that each pair is touched again that is used.
         changes::happened();
     }
 

@@ -71,7 +71,6 @@ impl Access {
         if let Some(traffic) = self.settled(ends) {
             return Some(traffic);
         }
-        self.sees_context(driver);
         let (src, dst) = (self.place(driver, ends.src)?, self.place(driver, ends.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
@@ -83,7 +82,6 @@ impl Access {
     fn weigh(&self, driver: &impl Driver, (src, dst): (Place, Place), bytes: u64, on: Circumstances) -> Option<Path> {
         let cell = self.cells.get(src.owner, dst.owner)?;
         let counted = cell.count(bytes);
-        self.cells.touch(cell);
         let epoch = self.cells.epoch();
         // Asking about a pool would end a capture, whichever thread's.
         let may_ask = !capture::may_be_under_way();
@@ -221,7 +219,7 @@ impl Registry {
         let links = [self.reach(src, dst), self.reach(dst, src)];
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
-            let is_left = self.access != config::Access::Auto || self.probe == Probe::Off;
+            let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);
             if is_ours || is_left || proof.is_some() {
                 return Step::Settled(Path::Direct);
             }
@@ -253,6 +251,11 @@ impl Registry {
         Step::Act { checks_only: false }
     }
 
+    /// Whether a path cannot be verified, whichever it is. Memory of pools has rights of its own in any case.
+    fn is_unverifiable(&self, kind: Kind) -> bool {
+        self.cannot_verify && kind == Kind::Plain
+    }
+
     /// Why nothing will ever be done for a pair, if that is so.
     pub(super) fn never(&self, kind: Kind, proof: Option<Proof>, src: Place, dst: Place) -> Option<Why> {
         if self.is_apart(i32::from(src.device), i32::from(dst.device)) {
@@ -264,6 +267,9 @@ impl Registry {
         match kind {
             Kind::Pool if !self.grants_pools => return Some(Why::Pool),
             Kind::Plain if src.kind == Kind::Mapped || dst.kind == Kind::Mapped => return Some(Why::Mapped),
+            _ if self.probe != Probe::Off && proof.is_none() && self.is_unverifiable(kind) => {
+                return Some(Why::Unproven);
+            }
             _ => {}
         }
         match proof {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::abi::Code;
 use crate::policy::full::Answer;
-use crate::policy::{Driver, Holder, Mark, Memory, Scratch, ScratchKind, Span};
+use crate::policy::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
 
 /// What happens to direct copies from one device to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,6 @@ pub(crate) struct Fake {
     pub(crate) allocating: Cell<Code>,
     pub(crate) busy: Cell<bool>,
     pub(crate) devices: i32,
-    pub(crate) marks: bool,
-    /// Primary contexts that exist.
-    pub(crate) primaries: Vec<usize>,
-    /// Contexts that have something to do.
-    pub(crate) working: RefCell<BTreeSet<usize>>,
     pub(crate) current: Cell<usize>,
     /// By handle; a context that is not here has id 1.
     pub(crate) ids: RefCell<BTreeMap<usize, u64>>,
@@ -86,9 +81,6 @@ impl Fake {
             allocating: Cell::new(Code::SUCCESS),
             busy: Cell::new(false),
             devices: 16,
-            marks: true,
-            primaries: Vec::new(),
-            working: RefCell::default(),
             current: Cell::new(context(0)),
             ids: RefCell::default(),
             enabled: RefCell::default(),
@@ -115,12 +107,15 @@ impl Fake {
         (handle as i32 - 0xc000) % 16
     }
 
+    /// As the program does it.
+    pub(crate) fn disable(&self, context: usize, peer: usize) -> Code {
+        self.disables.set(self.disables.get() + 1);
+        if self.enabled.borrow_mut().remove(&(context, peer)) { Code::SUCCESS } else { Code(705) }
+    }
+
     fn is_direct(&self, from: &Scratch, to: &Scratch) -> bool {
-        let enabled = self.enabled.borrow();
         self.shared.borrow().contains(&(from.address, to.device))
             || self.shared.borrow().contains(&(to.address, from.device))
-            || (from.kind == ScratchKind::Plain
-                && (enabled.contains(&(from.context, to.context)) || enabled.contains(&(to.context, from.context))))
     }
 }
 
@@ -164,10 +159,6 @@ impl Driver for Fake {
         self.context_id(context).map(|_| Self::device(context))
     }
 
-    fn primary_contexts(&self) -> Vec<usize> {
-        self.primaries.clone()
-    }
-
     fn device_count(&self) -> i32 {
         self.devices
     }
@@ -209,30 +200,10 @@ impl Driver for Fake {
         Code::SUCCESS
     }
 
-    fn disable(&self, context: usize, peer: usize) -> Code {
-        assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
-        self.disables.set(self.disables.get() + 1);
-        if self.enabled.borrow_mut().remove(&(context, peer)) { Code::SUCCESS } else { Code(705) }
-    }
-
     fn grant(&self, pool: usize, device: i32) -> Code {
         self.granted.borrow_mut().insert((pool, device));
         Code::SUCCESS
     }
-
-    fn has_marks(&self) -> bool {
-        self.marks
-    }
-
-    fn mark(&self, context: usize) -> Option<Mark> {
-        self.marks.then_some(Mark { context, event: 0 })
-    }
-
-    fn is_passed(&self, mark: &Mark) -> bool {
-        !self.working.borrow().contains(&mark.context)
-    }
-
-    fn drop_mark(&self, _: Mark) {}
 
     fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
         assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");

@@ -15,9 +15,7 @@ mod cells;
 mod decide;
 #[cfg(test)]
 pub(crate) mod fake;
-mod gate;
 mod hide;
-mod limit;
 #[allow(dead_code, reason = "the command shows all of it")]
 mod machine;
 mod open;
@@ -30,7 +28,6 @@ mod tests;
 mod view;
 
 pub(crate) use decide::Circumstances;
-pub(crate) use gate::{Gate, Place as PlaceInGate};
 pub(crate) use hide::Grants;
 pub(crate) use proof::HALF;
 pub(crate) use state::Proven;
@@ -51,14 +48,11 @@ use crate::config::{self, Config};
 pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
-    gate: Gate,
     registry: Mutex<Registry>,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
     /// Whether any pair is denied.
     hides: AtomicBool,
-    /// How many graphs of the program are ready to run.
-    graphs: AtomicUsize,
     /// How many calls of the program are under way that disable a peer, or take a right to a pool away, and close what they
     /// find.
     closings: AtomicUsize,
@@ -69,11 +63,9 @@ impl Access {
         Self {
             cache: Cache::new(),
             cells: Cells::new(),
-            gate: Gate::new(),
             registry: Mutex::new(Registry::new()),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
-            graphs: AtomicUsize::new(0),
             closings: AtomicUsize::new(0),
         }
     }
@@ -126,31 +118,6 @@ impl Access {
     /// Whether a pair waits for the end of a capture.
     pub(crate) fn waits(&self) -> bool {
         self.waits.load(Relaxed)
-    }
-
-    /// What copies, begins captures, makes graphs ready to run or ends contexts passes it.
-    #[inline(always)]
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
-    }
-
-    /// Takes note of the current context, which may have something to do from now on.
-    pub(crate) fn sees_context(&self, driver: &impl Driver) {
-        if let Some(context) = driver.current_context()
-            && let Some(id) = driver.context_id(context)
-        {
-            self.lock().see(context, id);
-        }
-    }
-
-    /// Takes note that the program has one more graph that is ready to run: its copies keep the way that they have now.
-    pub(crate) fn graph_is_made(&self) {
-        self.graphs.fetch_add(1, Relaxed);
-    }
-
-    /// Takes note that such a graph is gone.
-    pub(crate) fn graph_is_gone(&self) {
-        let _ = self.graphs.fetch_update(Relaxed, Relaxed, |graphs| graphs.checked_sub(1));
     }
 
     /// The number of a context that exists.

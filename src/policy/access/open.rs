@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::decide::Plan;
 use super::proof::{self, Failure};
-use super::registry::{Ours, Proof};
+use super::registry::{MOST_PEERS, Ours, Owner, Proof};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
 use crate::policy::{Driver, Scratch, ScratchKind};
 use crate::record::log;
 
-/// On machines with at most so many devices hardly a context reaches the limit of 8 peers.
-const FEW_DEVICES: i32 = 9;
 /// How often a proof is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
 /// takes 0.1 s then, since rights of memory take long to set on busy devices.
 const PATIENCE: u32 = 6;
@@ -28,10 +26,6 @@ impl Access {
             (Ok(forth), Ok(back)) => [forth, back],
             (Err(code), _) | (_, Err(code)) => return self.unproven(plan, code),
         };
-        if driver.device_count() > FEW_DEVICES && !Self::can_give_up(driver) {
-            // What we take might have to be given back to the program, which could not be done safely.
-            return self.limited(plan);
-        }
         if can == [false, false] {
             self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, Proof::NoPath);
             log::pair_info(
@@ -40,6 +34,9 @@ impl Access {
                 format_args!("no hardware path; copies go through the host"),
             );
             return Path::Staged(Why::NoPath);
+        }
+        if self.is_full(driver, plan, can) {
+            return self.limited(plan);
         }
         let is_proven = {
             let registry = self.lock();
@@ -55,20 +52,7 @@ impl Access {
                 self.open(driver, plan, can)
             }
             Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
-            // Only what the program has opened, or we open for it, can be tested.
-            Err(Setback::NotApart) => match self.open(driver, plan, can) {
-                Path::Direct => match self.prove_in_place(driver, plan, can) {
-                    Ok(()) => {
-                        self.passed(plan);
-                        Path::Direct
-                    }
-                    Err(failure) => {
-                        self.close(driver, plan);
-                        self.failed(driver, plan, &failure)
-                    }
-                },
-                path => path,
-            },
+            Err(Setback::NotApart) => self.unverifiable(plan),
             Err(Setback::Busy) => {
                 log::pair_info(plan.src.device, plan.dst.device, format_args!("the devices are busy; verified later"));
                 Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy))
@@ -100,13 +84,6 @@ impl Access {
         }
         self.prove(driver, &src, &dst, !is_busy)?;
         Ok(self.prove_fully(driver, plan, can)?)
-    }
-
-    /// Proves the path by memory like the program's, once it is open.
-    fn prove_in_place(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Failure> {
-        let (src, dst) = self.scratches(driver, plan, ScratchKind::Plain)?;
-        self.prove(driver, &src, &dst, true)?;
-        self.prove_fully(driver, plan, can)
     }
 
     fn prove_fully(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Result<(), Failure> {
@@ -201,7 +178,7 @@ impl Access {
         let codes: Vec<Code> = ways().map(|(_, from, to)| self.open_link(driver, from, to)).collect();
         let opened = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
         let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
-        // One direction is enough for copies. Nobody makes room for them: who was first keeps its place.
+        // One direction is enough for copies. Who was first keeps its place.
         match (opened, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
             (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),
@@ -209,7 +186,6 @@ impl Access {
             (opened, _) => {
                 let ways = if opened == 2 { "both directions" } else { "one direction" };
                 log::pair_info(plan.src.device, plan.dst.device, format_args!("peer access enabled in {ways}"));
-                self.cells.tick();
                 Path::Direct
             }
         }
@@ -221,12 +197,13 @@ impl Access {
         (from, from_context): (u8, usize),
         (to, to_context): (u8, usize),
     ) -> Code {
+        let is_scarce = self.is_scarce(driver, from);
         {
             let mut registry = self.lock();
             if registry.link(from, to).is_some_and(|link| link.is_open()) {
                 return Code::SUCCESS;
             }
-            if registry.keeps_place(from) {
+            if !registry.may_have_more(from, is_scarce) {
                 return Code::TOO_MANY_PEERS;
             }
             registry.link_mut(from, to).ours = Ours::Intended;
@@ -269,28 +246,29 @@ impl Access {
         true
     }
 
-    /// Closes what `open` has opened, for a pair that turned out to be broken.
-    fn close(&self, driver: &impl Driver, plan: &Plan) {
-        let (src, dst) = (plan.src.owner, plan.dst.owner);
-        let [(src_context, _), (dst_context, _)] = plan.contexts;
-        let ways = [((src, src_context), (dst, dst_context)), ((dst, dst_context), (src, src_context))];
-        for ((from, context), (to, peer)) in ways {
-            if self.is_only_ours(from, to) && driver.disable(context, peer) == Code::SUCCESS {
-                self.lock().link_mut(from, to).ours = Ours::No;
-            }
-        }
+    /// Whether neither context may have the other as one more peer.
+    fn is_full(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> bool {
+        let is_of_contexts = plan.kind == Kind::Plain && !plan.checks_only;
+        let may_have_more = |from: u8| {
+            let is_scarce = self.is_scarce(driver, from);
+            self.lock().may_have_more(from, is_scarce)
+        };
+        is_of_contexts && !(forth && may_have_more(plan.src.owner) || back && may_have_more(plan.dst.owner))
     }
 
-    /// Whether a link is one that the program knows nothing of.
-    pub(super) fn is_only_ours(&self, from: u8, to: u8) -> bool {
-        self.lock().link(from, to).is_some_and(|link| link.ours == Ours::Held && !link.program)
+    /// Whether the device of a context has more peers than a context can have.
+    pub(super) fn is_scarce(&self, driver: &impl Driver, context: u8) -> bool {
+        let devices = driver.device_count();
+        let Some(Owner::Context { device, .. }) = self.lock().owner(context) else { return false };
+        let is_peer = |&peer: &i32| peer != device && driver.can_access(device, peer) == Ok(true);
+        devices > MOST_PEERS as i32 && (0..devices).filter(is_peer).count() > MOST_PEERS
     }
 
     fn limited(&self, plan: &Plan) -> Path {
         log::pair_info(
             plan.src.device,
             plan.dst.device,
-            format_args!("the contexts have as many peers as they can have; copies go through the host"),
+            format_args!("the contexts have as many peers as the shim may enable; copies go through the host"),
         );
         Path::Staged(self.put_off(plan.src, plan.dst, Why::Limit))
     }

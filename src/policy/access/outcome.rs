@@ -74,6 +74,24 @@ impl Access {
         Path::Staged(why)
     }
 
+    /// Notes, and says once, that the driver lacks what it takes to verify pairs: nothing is enabled for any.
+    pub(super) fn unverifiable(&self, plan: &Plan) -> Path {
+        let was_known = std::mem::replace(&mut self.lock().cannot_verify, true);
+        if !was_known {
+            log::pair_verified(
+                plan.src.device,
+                plan.dst.device,
+                Verified::Unknown,
+                format_args!(
+                    "could not be verified, nor can any other pair: the driver has no memory with access rights of its own \
+                     (cuMemCreate, cuMemMap). The shim enables no peer access for this reason; \
+                     P2PSHIM_PROBE=off would trust all pairs untested"
+                ),
+            );
+        }
+        Path::Staged(Why::Unproven)
+    }
+
     /// Notes that a pair is looked at again when it has copied twice as much.
     pub(super) fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {
         self.lock().attempts_mut(src, dst).put_off(why);

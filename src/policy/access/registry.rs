@@ -1,7 +1,6 @@
 //! Who holds memory, who may access whose, and what has been proven: all that is kept under the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use super::cells::{Cells, OWNERS};
 use crate::config::{self, Config, Denied, Probe};
@@ -28,6 +27,9 @@ impl Owner {
     }
 }
 
+/// How many peers a context can have, on machines without NVSwitch.
+pub(super) const MOST_PEERS: usize = 8;
+
 /// What we have done about a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
@@ -37,8 +39,6 @@ pub(super) enum Ours {
     Intended,
     /// We hold it.
     Held,
-    /// We are about to close it: who enables it has to wait.
-    Closing,
 }
 
 /// Access of one context to the memory of another.
@@ -103,12 +103,6 @@ impl Attempts {
             _ => Why::NotYetWorth,
         }
     }
-
-    /// Others had to have the place.
-    pub(super) fn limited(&mut self) {
-        self.put_off(Why::Limit);
-        self.put_off(Why::Limit);
-    }
 }
 
 /// What is kept under the lock.
@@ -116,12 +110,10 @@ pub(super) struct Registry {
     pub(super) access: config::Access,
     pub(super) probe: Probe,
     pub(super) grants_pools: bool,
+    /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
+    pub(super) cannot_verify: bool,
     denied: Vec<Denied>,
     owners: Vec<Option<Owner>>,
-    /// Further contexts that may have something to do: handles and ids.
-    seen: BTreeSet<(usize, u64)>,
-    /// Contexts that have given up a peer for one that the program is about to enable, and until when at most.
-    kept: Vec<(u8, Instant)>,
     links: BTreeMap<(u8, u8), Link>,
     attempts: BTreeMap<(u8, u8), Attempts>,
     proofs: BTreeMap<(Kind, u8, u8), Proof>,
@@ -148,10 +140,9 @@ impl Registry {
             access: config::Access::Auto,
             probe: Probe::Quick,
             grants_pools: true,
+            cannot_verify: false,
             denied: Vec::new(),
             owners: Vec::new(),
-            seen: BTreeSet::new(),
-            kept: Vec::new(),
             links: BTreeMap::new(),
             attempts: BTreeMap::new(),
             proofs: BTreeMap::new(),
@@ -183,42 +174,6 @@ impl Registry {
         self.is_denied(one, other) || self.is_denied(other, one)
     }
 
-    /// Takes note of a context that may have something to do.
-    pub(super) fn see(&mut self, handle: usize, id: u64) {
-        self.seen.insert((handle, id));
-    }
-
-    /// Forgets a context that is gone.
-    pub(super) fn lose_sight(&mut self, handle: usize, id: u64) {
-        self.seen.remove(&(handle, id));
-    }
-
-    /// All contexts that may have something to do: handles and ids. Some may be gone.
-    pub(super) fn contexts(&self) -> Vec<(usize, u64)> {
-        let numbered = self.numbered().filter_map(|(_, owner)| match owner {
-            Owner::Context { handle, id, .. } => Some((handle, id)),
-            _ => None,
-        });
-        numbered.chain(self.seen.iter().copied()).collect()
-    }
-
-    /// Keeps the place of a peer that was given up: the program is about to take it.
-    pub(super) fn keep_place(&mut self, from: u8) {
-        /// Far more than it takes, on a busy machine too.
-        const MOST: Duration = Duration::from_secs(1);
-        self.kept.push((from, Instant::now() + MOST));
-    }
-
-    /// Whether a context's last place is another's.
-    pub(super) fn keeps_place(&self, from: u8) -> bool {
-        self.kept.iter().any(|&(context, until)| context == from && Instant::now() < until)
-    }
-
-    /// The program has taken the place.
-    pub(super) fn place_is_taken(&mut self, from: u8) {
-        self.kept.retain(|&(context, _)| context != from);
-    }
-
     /// The number of a context, and whether an earlier one of the same handle was forgotten.
     pub(super) fn context(&mut self, cells: &Cells, handle: usize, id: u64, device: i32) -> (Option<u8>, bool) {
         let known = |owner: &Owner| matches!(owner, Owner::Context { handle: h, .. } if *h == handle);
@@ -227,8 +182,6 @@ impl Registry {
             Some((number, owner)) if owner == (Owner::Context { handle, id, device }) => (Some(number), false),
             _ => {
                 known.into_iter().for_each(|(number, _)| self.forget(cells, number));
-                // It may get no number.
-                self.see(handle, id);
                 (self.add(Owner::Context { handle, id, device }), known.is_some())
             }
         }
@@ -279,7 +232,6 @@ impl Registry {
             self.drop_scratches(|scratch| scratch.context == handle);
         }
         self.links.retain(|&(from, to), _| from != number && to != number);
-        self.kept.retain(|&(context, _)| context != number);
         self.attempts.retain(|&(one, other), _| one != number && other != number);
         self.waiting.retain(|(src, dst)| src.owner != number && dst.owner != number);
         if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {
@@ -301,6 +253,17 @@ impl Registry {
         self.links.values()
     }
 
+    /// How many links from a context are ours, or about to be.
+    fn count_ours(&self, from: u8) -> usize {
+        self.links().filter(|link| link.from == from && link.ours != Ours::No).count()
+    }
+
+    /// Whether we may have one more link from a context. If its device has more peers than a context can have (`is_scarce`),
+    /// half of the places are left to the program.
+    pub(super) fn may_have_more(&self, from: u8, is_scarce: bool) -> bool {
+        !is_scarce || self.count_ours(from) < MOST_PEERS / 2
+    }
+
     /// The open link by which one side reaches the other's memory, if that belongs to a context.
     pub(super) fn reach(&self, by: Place, to: Place) -> Option<Link> {
         if to.kind != Kind::Plain {
@@ -317,11 +280,7 @@ impl Registry {
     }
 
     pub(super) fn attempts_mut(&mut self, src: Place, dst: Place) -> &mut Attempts {
-        self.attempts_of(src.owner, dst.owner)
-    }
-
-    pub(super) fn attempts_of(&mut self, one: u8, other: u8) -> &mut Attempts {
-        self.attempts.entry(ordered(one, other)).or_default()
+        self.attempts.entry(ordered(src.owner, dst.owner)).or_default()
     }
 
     pub(super) fn attempts(&self, src: Place, dst: Place) -> Attempts {

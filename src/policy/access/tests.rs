@@ -4,8 +4,8 @@ use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
 use crate::config::{Denied, Probe};
+use crate::policy::HarmlessEnable;
 use crate::policy::full::Answer;
-use crate::policy::{HarmlessEnable, Revision};
 
 struct Process {
     access: Box<Access>,
@@ -49,16 +49,8 @@ impl Process {
             assert_eq!((harmless.flags, harmless.from), (1, Code(1)), "enables nothing");
             return harmless.to.0;
         }
-        let call = || self.driver.relaxed(|| self.driver.enable(context(from), context(to))).unwrap();
-        let mut ret = call();
-        for is_first in [true, false] {
-            match self.access.enabled(&self.driver, context(to), 0, ret, is_first) {
-                Revision::Keep => break,
-                Revision::Answer(code) => return code.0,
-                Revision::Again => ret = call(),
-            }
-        }
-        ret.0
+        let ret = self.driver.relaxed(|| self.driver.enable(context(from), context(to))).unwrap();
+        self.access.enabled(&self.driver, context(to), 0, ret).0
     }
 
     fn disable(&self, from: usize, to: usize) -> i32 {
@@ -70,7 +62,7 @@ impl Process {
                 assert_eq!(ret, expected);
                 (to, true)
             }
-            _ => (self.driver.relaxed(|| self.driver.disable(context(from), context(to))).unwrap(), false),
+            _ => (self.driver.disable(context(from), context(to)), false),
         };
         self.access.disabled(&self.driver, context(to), ret, stays).0
     }
@@ -140,15 +132,23 @@ fn consider_pair_slower_than_the_host_is_not_enabled() {
 }
 
 #[test]
-fn consider_no_mapped_memory_is_proven_in_place_and_closed_if_broken() {
-    let process = Process::new(Fake::new());
-    process.driver.mapping.set(Code(801));
-    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
-
-    let process = Process::new(Fake { faults: [((1, 0), Fault::Drop)].into(), ..Fake::new() });
-    process.driver.mapping.set(Code(801));
-    process.staged(0, 1, Why::Vetoed);
-    assert!(process.driver.enabled.borrow().is_empty());
+fn consider_no_mapped_memory_nothing_is_enabled() {
+    for code in [Code(801), Code::SHARED_OBJECT_SYMBOL_NOT_FOUND] {
+        let process = Process::new(Fake::new());
+        process.driver.mapping.set(code);
+        (0..3).for_each(|_| process.staged(0, 1, Why::Unproven));
+        let taken = process.driver.next.get();
+        process.staged(2, 3, Why::Unproven);
+        assert_eq!(process.driver.next.get(), taken, "no other pair is tried");
+        assert_eq!(process.driver.enables.get(), 0);
+        assert_eq!(process.enable(0, 1), 0);
+        assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct, "the program's own");
+        assert_eq!(process.disable(0, 1), 0);
+        process.staged(0, 1, Why::Unproven);
+        assert_eq!(process.driver.disables.get(), 1, "nothing stays that is not verified");
+        let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
+        assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Direct), "verified by a pool");
+    }
 }
 
 #[test]
@@ -278,23 +278,6 @@ fn limit_a_pair_beyond_it_stays_staged_and_says_limit() {
 }
 
 #[test]
-fn limit_least_recently_used_pair_is_given_up_for_the_programs_own() {
-    let process = Process::new(Fake { limit: 2, no_path: [(1, 0), (2, 0), (3, 0)].into(), ..Fake::new() });
-    for peer in 1..=2 {
-        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
-    }
-    process.copy(0, 1, 4);
-    assert_eq!(process.enable(0, 3), 0);
-    let enabled = process.driver.enabled.borrow().clone();
-    assert!(
-        !enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))),
-        "{enabled:x?}"
-    );
-    assert_eq!(process.copy(0, 1, 4), Path::Direct);
-    process.staged(0, 2, Why::Limit);
-}
-
-#[test]
 fn limit_of_one_side_the_other_direction_will_do() {
     let process = Process::new(Fake { limit: 1, ..Fake::new() });
     for peer in 1..=5 {
@@ -303,81 +286,64 @@ fn limit_of_one_side_the_other_direction_will_do() {
     assert_eq!(process.driver.disables.get(), 0);
 }
 
-#[test]
-fn limit_the_programs_own_peers_go_first() {
-    let process = Process::new(Fake { limit: 1, ..Fake::new() });
-    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
-    assert_eq!(process.enable(0, 2), 0, "ours is given up");
-    assert_eq!(process.enable(0, 3), 711, "as without us");
-    assert_eq!(process.disable(0, 1), 705);
+/// Of 12 devices all of which reach each other.
+fn many() -> Process {
+    Process::new(Fake { devices: 12, ..Fake::new() })
 }
 
 #[test]
-fn limit_nothing_is_given_up_while_it_may_be_in_use() {
-    let process = Process::new(Fake { limit: 1, no_path: [(1, 0), (3, 0)].into(), ..Fake::new() });
-    process.copy(0, 1, ENOUGH);
-    process.driver.working.borrow_mut().insert(context(1));
-    assert_eq!(process.enable(0, 2), 711);
-    process.driver.working.borrow_mut().clear();
-    process.access.graph_is_made();
-    assert_eq!(process.enable(0, 2), 711);
-    process.staged(0, 3, Why::Limit);
-    assert_eq!(process.driver.disables.get(), 0);
-    process.access.graph_is_gone();
-    assert_eq!(process.enable(0, 2), 0);
-}
-
-#[test]
-fn limit_nothing_is_given_up_while_any_context_works() {
-    let fake = Fake { limit: 1, no_path: [(1, 0)].into(), primaries: vec![context(5)], ..Fake::new() };
-    let process = Process::new(fake);
-    process.copy(0, 1, ENOUGH);
-    process.driver.current.set(context(4));
-    process.access.sees_context(&process.driver);
-    let work = |context| process.driver.working.borrow_mut().insert(context);
-    for third in [context(4), context(5)] {
-        work(third);
-        assert_eq!(process.enable(0, 2), 711, "{third:x}");
-        process.driver.working.borrow_mut().clear();
+fn limit_of_few_devices_program_may_enable_all_peers() {
+    // What the others are does not matter: they reach nobody.
+    let apart = (0..9).flat_map(|one| (9..16).flat_map(move |other| [(one, other), (other, one)])).collect();
+    for driver in [Fake { devices: 9, ..Fake::new() }, Fake { no_path: apart, ..Fake::new() }] {
+        let process = Process::new(driver);
+        (1..9).for_each(|peer| assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct));
+        (1..9).for_each(|peer| assert_eq!(process.enable(0, peer), 0));
+        (1..9).for_each(|peer| assert_eq!(process.enable(peer, 0), 0));
     }
-    assert_eq!(process.driver.disables.get(), 0);
-    work(context(4));
-    process.driver.ids.borrow_mut().insert(context(4), 0);
-    assert_eq!(process.enable(0, 2), 0, "it is gone");
 }
 
 #[test]
-fn limit_nothing_is_given_up_while_a_copy_is_being_made() {
-    let process = Process::new(Fake { limit: 1, no_path: [(1, 0)].into(), ..Fake::new() });
-    process.copy(0, 1, ENOUGH);
-    let mut shard = 0;
-    assert!(!process.access.gate().enter(&mut shard));
-    assert_eq!(process.enable(0, 2), 711);
-    assert_eq!(process.driver.disables.get(), 0);
-    process.access.gate().leave(shard);
-    assert_eq!(process.enable(0, 2), 0);
+fn limit_of_many_devices_half_of_the_places_are_the_programs() {
+    let process = many();
+    (1..5).for_each(|peer| assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct));
+    for peer in [5, 6] {
+        // From the other side there is room.
+        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
+    }
+    let ours = |from| process.driver.enabled.borrow().iter().filter(|link| link.0 == context(from)).count();
+    assert_eq!((ours(0), ours(5)), (4, 1));
+    (8..12).for_each(|peer| assert_eq!(process.enable(0, peer), 0));
+    assert_eq!(process.enable(0, 7), 711, "as the ninth");
+    assert_eq!(process.enable(0, 1), 0, "it has that place");
+    assert_eq!(process.disable(0, 11), 0);
+    assert_eq!(process.enable(0, 7), 0);
 }
 
 #[test]
-fn limit_place_that_was_given_up_is_the_programs() {
-    let process = Process::new(Fake { limit: 1, no_path: [(1, 0), (3, 0)].into(), ..Fake::new() });
-    process.copy(0, 1, ENOUGH);
-    process.driver.current.set(context(0));
-    let enabled = |ret, is_first| process.access.enabled(&process.driver, context(2), 0, Code(ret), is_first);
-    assert_eq!(enabled(711, true), Revision::Again);
-    assert!(process.driver.enabled.borrow().is_empty());
-    process.staged(0, 3, Why::Limit);
-    assert_eq!(process.driver.relaxed(|| process.driver.enable(context(0), context(2))), Some(Code::SUCCESS));
-    assert_eq!(enabled(0, false), Revision::Keep);
-    assert_eq!(process.disable(0, 2), 0);
+fn limit_of_many_devices_pair_that_is_full_on_both_sides_is_staged_unproven() {
+    let process = many();
+    for one in [0, 1] {
+        (2..6).for_each(|peer| assert_eq!(process.copy(one, peer, ENOUGH), Path::Direct));
+    }
+    let taken = process.driver.next.get();
+    for _ in 0..100 {
+        process.staged(0, 1, Why::Limit);
+    }
+    assert_eq!(process.driver.next.get(), taken, "nothing is verified that is not enabled");
+    assert_eq!((process.enable(0, 1), process.copy(0, 1, ENOUGH)), (0, Path::Direct));
 }
 
 #[test]
-fn limit_that_could_not_be_kept_safely_is_not_approached() {
-    let process = Process::new(Fake { marks: false, ..Fake::new() });
-    process.staged(0, 1, Why::Limit);
-    let few = Process::new(Fake { marks: false, devices: 9, ..Fake::new() });
-    assert_eq!(few.copy(0, 1, ENOUGH), Path::Direct);
+fn limit_of_many_devices_no_more_than_half_stays_that_the_program_disables() {
+    let process = many();
+    for peer in 1..9 {
+        assert_eq!(process.enable(0, peer), 0);
+        (0..2).for_each(|_| assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct));
+    }
+    (1..9).for_each(|peer| assert_eq!(process.disable(0, peer), 0));
+    assert_eq!(process.driver.enabled.borrow().len(), 4);
+    (8..12).for_each(|peer| assert_eq!(process.enable(0, peer), 0));
 }
 
 #[test]

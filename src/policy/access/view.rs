@@ -6,14 +6,12 @@
 //! with a direct copy end with an error once the path is closed.
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, HarmlessEnable, Revision};
+use crate::policy::{Driver, HarmlessEnable};
 
 impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
@@ -51,9 +49,11 @@ impl Access {
 
     fn instead_of_disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         let (from, to) = self.numbers(driver, peer)?;
+        let is_scarce = self.is_scarce(driver, from);
         let mut registry = self.lock();
         let &Link { program, ours, .. } = registry.link(from, to)?;
-        let stays = matches!(ours, Ours::Held | Ours::Intended) || (program && registry.wants(from, to));
+        let wanted = program && registry.wants(from, to) && registry.may_have_more(from, is_scarce);
+        let stays = ours != Ours::No || wanted;
         if ours == Ours::Intended {
             // It is open in any case after what is called now: this, or what we are about to call.
             registry.link_mut(from, to).ours = Ours::Held;
@@ -62,53 +62,27 @@ impl Access {
         stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
     }
 
-    /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`. `is_first` unless it was called twice.
-    pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code, is_first: bool) -> Revision {
-        if !is_first && let Some(from) = self.current_number(driver) {
-            self.lock().place_is_taken(from);
-        }
+    /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`.
+    pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code) -> Code {
         match ret {
-            Code::SUCCESS => {
-                self.note_enabled(driver, peer);
-                Revision::Keep
+            Code::SUCCESS => self.note_enabled(driver, peer),
+            Code::PEER_ACCESS_ALREADY_ENABLED if flags == 0 && self.is_new_to_the_program(driver, peer) => {
+                return Code::SUCCESS;
             }
-            Code::PEER_ACCESS_ALREADY_ENABLED if flags == 0 => {
-                let Some((from, to)) = self.numbers(driver, peer) else { return Revision::Keep };
-                self.enabled_again(from, to, is_first)
-            }
-            Code::TOO_MANY_PEERS if is_first => {
-                let from = self.current_number(driver);
-                let is_given_up =
-                    from.is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from)).unwrap_or_default());
-                if is_given_up { Revision::Again } else { Revision::Keep }
-            }
-            _ => Revision::Keep,
+            _ => {}
         }
+        ret
     }
 
-    /// What the program gets for 704: success, if it is the first time for it. If the link is just being closed, it is
-    /// waited for, and the function called again.
-    fn enabled_again(&self, from: u8, to: u8, is_first: bool) -> Revision {
-        /// Far more than closing takes.
-        const MOST: Duration = Duration::from_millis(100);
-        let started = Instant::now();
-        let mut is_late = false;
-        loop {
-            let mut registry = self.lock();
-            let Some(&Link { program, ours, .. }) = registry.link(from, to) else { return Revision::Keep };
-            match ours {
-                Ours::Held | Ours::Intended if !program => {
-                    registry.link_mut(from, to).program = true;
-                    return Revision::Answer(Code::SUCCESS);
-                }
-                Ours::Closing if started.elapsed() < MOST => {}
-                Ours::Closing | Ours::No if is_late && is_first => return Revision::Again,
-                _ => return Revision::Keep,
-            }
-            drop(registry);
-            is_late = true;
-            thread::sleep(Duration::from_micros(50));
+    /// Notes that the program has enabled what is enabled already; false if it had before.
+    fn is_new_to_the_program(&self, driver: &impl Driver, peer: usize) -> bool {
+        let Some((from, to)) = self.numbers(driver, peer) else { return false };
+        let mut registry = self.lock();
+        let is_only_ours = registry.link(from, to).is_some_and(|link| link.ours != Ours::No && !link.program);
+        if is_only_ours {
+            registry.link_mut(from, to).program = true;
         }
+        is_only_ours
     }
 
     /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and answers 704
@@ -157,10 +131,6 @@ impl Access {
     /// For drivers that do not number contexts, all those of `device`, or the one with this handle.
     pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, device: Option<i32>, destroyed: Option<usize>) {
         let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
-        let seen = self.lock().contexts();
-        for (handle, id) in seen.into_iter().filter(|&(handle, id)| driver.context_id(handle) != Some(id)) {
-            self.lock().lose_sight(handle, id);
-        }
         let mut is_any_gone = false;
         for (number, owner) in known {
             let is_gone = match owner {
@@ -249,11 +219,7 @@ impl Access {
 
     /// The numbers of the current context and a peer, if both are known.
     fn numbers(&self, driver: &impl Driver, peer: usize) -> Option<(u8, u8)> {
-        Some((self.current_number(driver)?, self.number(driver, peer)?))
-    }
-
-    fn current_number(&self, driver: &impl Driver) -> Option<u8> {
-        self.number(driver, driver.current_context()?)
+        Some((self.number(driver, driver.current_context()?)?, self.number(driver, peer)?))
     }
 
     fn number(&self, driver: &impl Driver, context: usize) -> Option<u8> {
