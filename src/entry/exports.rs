@@ -15,7 +15,7 @@ use super::hooks;
 use crate::api::Function;
 use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
 
-use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, HIP_SLOTS, RUNTIME_SLOTS, Slot, UNVERSIONED};
+use crate::real::slot::{self, CLAIMABLE, Slot, UNVERSIONED, slots};
 
 /// The room a trampoline takes.
 const STRIDE: usize = 64;
@@ -40,16 +40,11 @@ impl Entrance {
         };
         code.cast_mut().cast()
     }
-
-    /// Which of the routes a slot belongs to.
-    pub(crate) fn position(self, slot: *const Slot) -> usize {
-        (slot as usize).wrapping_sub(self.slots.as_ptr() as usize) / size_of::<Slot>()
-    }
 }
 
 /// A trampoline's instructions; `p2p_offset` is that of its slot.
 ///
-/// They hand the hook its last parameter, an [`Arrival`](super::guard::Arrival), in the registers in which the ABI passes
+/// They hand the hook its last parameter, an [`Arrival`](crate::call::Arrival), in the registers in which the ABI passes
 /// it: the vector registers, since every other argument is an integer or a pointer. r10 is nobody's. So nothing is
 /// stored that a signal handler with calls of its own could overwrite.
 macro_rules! trampoline {
@@ -152,29 +147,10 @@ macro_rules! export {
     };
 }
 
-macro_rules! slot_count {
-    (runtime) => {
-        RUNTIME_SLOTS
-    };
-    (driver) => {
-        DRIVER_SLOTS
-    };
-    (hip) => {
-        HIP_SLOTS
-    };
-}
-
 macro_rules! define_entrances {
     ($(
         $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
     )*) => {
-        /// Where the calls of each function go, by route.
-        #[expect(non_upper_case_globals, reason = "the vendor's spelling")]
-        mod slots {
-            use super::*;
-            $( pub(super) static $symbol: [Slot; slot_count!($layer)] = [const { Slot::empty() }; slot_count!($layer)]; )*
-        }
-
         $( exports!($layer $symbol); )*
 
         /// The routes into a function.
@@ -186,7 +162,7 @@ macro_rules! define_entrances {
                         static TRAMPOLINES: u8;
                     }
                     let trampolines = &raw const TRAMPOLINES;
-                    Entrance { slots: &slots::$symbol, trampolines, export: export!($layer $symbol trampolines) }
+                    Entrance { slots: slot::of(function), trampolines, export: export!($layer $symbol trampolines) }
                 }),*
             }
         }

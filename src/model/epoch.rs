@@ -1,95 +1,104 @@
-//! One number for all that decisions about copies rest on: it is another as soon as anything of that has changed.
+//! The epoch: one number for all that decisions about copies rest on, another as soon as anything of that has changed.
 //!
-//! What was found out while the number was n holds as long as it is n. So whoever kept it compares one word, in place of
-//! asking all those who know: whose memory, which way, whether a stream lives, whether anything is captured, what is recorded.
+//! What was decided in an epoch holds as long as it lasts. So whoever kept a decision compares one word, in place of
+//! asking all those who know: whose memory, which path, whether a stream lives, whether anything is captured, what is recorded.
 //!
-//! Whoever changes something counts here afterwards; whoever keeps something says so before it looks, since changes of which
-//! nobody has kept anything need not be counted: threads that free memory all the time would wait for each other.
+//! Whoever changes something advances the epoch afterwards; whoever keeps something says so before it looks, since an epoch of
+//! which nobody has kept anything need not end: threads that free memory all the time would wait for each other.
 //!
-//! In children of the process the number is 0, where the system can do that, and stays so: nothing of the parent's holds there.
+//! In children of the process the epoch is 0: nothing of the parent's holds there.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, fence};
 
 use crate::os;
 
-/// In pages of its own, which a child does not get.
-static NUMBER: os::Page = os::Page::new();
+/// In a page of its own, which a child does not get.
+static EPOCH: os::Page = os::Page::new();
 
-/// What the number was when something was kept last.
+/// The epoch in which something was kept last.
 static KEPT: AtomicU64 = AtomicU64::new(0);
 
-fn number() -> &'static AtomicU64 {
-    NUMBER.word()
-}
+/// The process that started, and whether it has to be compared: where the system gives children the page.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
-/// What the number is. 0 means that nothing may be kept: calls are only forwarded, or not even that has been decided.
+/// The epoch. 0 means that nothing may be kept: calls are only forwarded, or not even that has been decided.
 #[inline(always)]
 pub(crate) fn now() -> u64 {
-    NUMBER.word().load(Relaxed)
+    EPOCH.word().load(Relaxed)
 }
 
-/// What the number is, for who is about to find out something to be kept.
-pub(crate) fn about_to_keep() -> u64 {
-    let number = now();
-    if KEPT.load(Relaxed) < number {
-        // Not back to what the number was when a thread looked that was stopped since.
-        KEPT.fetch_max(number, Relaxed);
+/// Whether there is an epoch: the shim has started, and this is no child of the process in which it has.
+#[inline(always)]
+pub(crate) fn is_running() -> bool {
+    now() != 0 && (!IS_INHERITED.load(Relaxed) || is_same_process())
+}
+
+/// Before Linux 4.14 a child gets the page.
+#[cold]
+#[inline(never)]
+fn is_same_process() -> bool {
+    PROCESS.load(Relaxed) == os::process_id()
+}
+
+/// The epoch, for who is about to find out something to be kept.
+pub(crate) fn before_keeping() -> u64 {
+    let epoch = now();
+    if KEPT.load(Relaxed) < epoch {
+        // Not back to what the epoch was when a thread looked that was stopped since.
+        KEPT.fetch_max(epoch, Relaxed);
     }
     // Whoever changes something afterwards sees that; what was changed before is seen by who looks now.
     fence(SeqCst);
-    number
+    epoch
 }
 
-/// Notes that something has changed.
-pub(crate) fn happened() {
+/// Ends the epoch: something has changed.
+pub(crate) fn advance() {
     fence(SeqCst);
-    has_happened();
+    advance_too();
 }
 
-/// The same for who finds that there is nothing left to be changed: who changed it has not noted it yet, perhaps.
-pub(crate) fn has_happened() {
+/// The same for who finds that there is nothing left to be changed: who changed it has not ended the epoch yet, perhaps.
+pub(crate) fn advance_too() {
     if KEPT.load(Relaxed) == now() {
-        let _ = number().fetch_update(AcqRel, Acquire, |number| (number != 0).then(|| number + 1));
+        let _ = EPOCH.word().fetch_update(AcqRel, Acquire, |epoch| (epoch != 0).then(|| epoch + 1));
     }
 }
 
-/// From now on things may be kept, but not in children.
-pub(crate) fn begin() {
-    NUMBER.is_not_inherited();
-    let _ = number().compare_exchange(0, 1, SeqCst, SeqCst);
+/// From now on there is an epoch, but not in children.
+pub(crate) fn start() {
+    IS_INHERITED.store(!EPOCH.is_not_inherited(), Relaxed);
+    PROCESS.store(os::process_id(), Relaxed);
+    let _ = EPOCH.word().compare_exchange(0, 1, SeqCst, SeqCst);
 }
 
-/// Nothing may be kept any more.
+/// There is none any more.
 pub(crate) fn stop() {
-    number().store(0, SeqCst);
+    EPOCH.word().store(0, SeqCst);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::memory::Cache;
 
-    /// The only one that begins and stops: other tests change what they like, and see no number.
+    /// The only one that starts and stops: other tests change what they like, and see no epoch.
     #[test]
-    fn now_is_another_after_each_change_and_nothing_once_stopped() {
+    fn advance_each_change_ends_the_epoch_of_which_something_was_kept() {
         assert_eq!(now(), 0);
-        happened();
-        assert_eq!(now(), 0, "nothing has begun");
-        begin();
-        let before = about_to_keep();
+        advance();
+        assert_eq!(now(), 0, "nothing has started");
+        start();
+        let before = before_keeping();
         assert_ne!(before, 0);
-        happened();
+        advance();
         assert!(now() > before);
         let before = now();
-        happened();
+        advance();
         assert_eq!(now(), before, "nothing was kept");
-        let before = about_to_keep();
-        let cache = Box::new(Cache::new());
-        cache.forget();
-        assert!(now() > before, "another thread may be emptying the cache, and not have said so yet");
         stop();
-        happened();
+        advance();
         assert_eq!(now(), 0);
     }
 }

@@ -70,6 +70,20 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The stream that it names.
+    #[inline(always)]
+    pub(crate) fn stream(&self) -> Option<usize> {
+        match self.asks {
+            Asks::Copy(copy) => copy.stream,
+            _ => None,
+        }
+    }
+
+    /// The same call with its copy known better.
+    pub(crate) fn with_copy(&self, copy: Copy) -> Self {
+        Self { asks: Asks::Copy(copy), ..*self }
+    }
+
     /// What it asks for about peer access, if it does.
     #[inline(always)]
     pub(crate) fn access(&self) -> Option<Access> {

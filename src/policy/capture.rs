@@ -8,17 +8,19 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Copied, Driver, PeerCopy, Verdict, changes};
+use parking_lot::Mutex;
+
+use super::Driver;
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
+use crate::model::{Copy, Shape, epoch};
 
 /// A copy that CUDA can capture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Replacement {
     /// What is copied, in which stream, as the program gave it.
-    pub(crate) copy: PeerCopy,
+    pub(crate) copy: Copy,
     /// Whether a null stream means the thread's own.
     pub(crate) per_thread: bool,
 }
@@ -26,11 +28,11 @@ pub(crate) struct Replacement {
 impl Replacement {
     /// What the log says of it.
     pub(crate) fn note(self) -> &'static str {
-        match (self.copy.copied, self.per_thread) {
-            (Copied::Linear { .. }, false) => "captured as cuMemcpyAsync",
-            (Copied::Linear { .. }, true) => "captured as cuMemcpyAsync_ptsz",
-            (Copied::Box(_), false) => "captured as cuMemcpy3DAsync_v2",
-            (Copied::Box(_), true) => "captured as cuMemcpy3DAsync_v2_ptsz",
+        match (self.copy.is_3d(), self.per_thread) {
+            (false, false) => "captured as cuMemcpyAsync",
+            (false, true) => "captured as cuMemcpyAsync_ptsz",
+            (true, false) => "captured as cuMemcpy3DAsync_v2",
+            (true, true) => "captured as cuMemcpy3DAsync_v2_ptsz",
         }
     }
 }
@@ -55,9 +57,8 @@ static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 /// A capture that has begun and not ended.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
-    stream: usize,
-    /// Who began it.
-    thread: usize,
+    /// The stream, and the thread that began it.
+    stream: Stream,
     /// The stream's context, and what tells it from later ones; none if that is not known.
     context: Option<(usize, u64)>,
 }
@@ -74,18 +75,6 @@ pub(super) fn rewrites() -> bool {
     REWRITES.load(Relaxed)
 }
 
-/// Whether CUDA refuses the function on a capturing stream.
-#[inline(always)]
-pub(crate) const fn is_refused_in_captures(function: Function) -> bool {
-    matches!(
-        function,
-        Function::cuMemcpyPeerAsync
-            | Function::cuMemcpyPeerAsync_ptsz
-            | Function::cuMemcpy3DPeerAsync
-            | Function::cuMemcpy3DPeerAsync_ptsz
-    )
-}
-
 /// Whether any capture may be under way in the process.
 #[inline(always)]
 pub(crate) fn may_be_under_way() -> bool {
@@ -94,83 +83,57 @@ pub(crate) fn may_be_under_way() -> bool {
 
 /// Whether a thread has begun a capture that has not ended.
 pub(crate) fn is_capturing(thread: usize) -> bool {
-    may_be_under_way() && captures().iter().any(|begun| begun.thread == thread)
+    may_be_under_way() && CAPTURES.lock().iter().any(|begun| begun.stream.thread == thread)
 }
 
-/// Whether the function begins a capture.
-pub(crate) const fn is_beginning(function: Function) -> bool {
-    matches!(
-        function,
-        Function::cuStreamBeginCapture
-            | Function::cuStreamBeginCapture_ptsz
-            | Function::cuStreamBeginCapture_v2
-            | Function::cuStreamBeginCapture_v2_ptsz
-            | Function::cuStreamBeginCaptureToGraph
-            | Function::cuStreamBeginCaptureToGraph_ptsz
-            | Function::hipStreamBeginCapture
-            | Function::hipStreamBeginCapture_spt
-            | Function::hipStreamBeginCaptureToGraph
-    )
+/// A stream, as a thread names it to a function about captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stream {
+    handle: usize,
+    /// Anything that tells threads apart.
+    thread: usize,
 }
 
-/// Takes note of a capture that is about to begin: from now on nothing is asked that it might not bear.
-pub(crate) fn begins() {
+impl Stream {
+    /// Where each thread has a default stream of its own, the null handle means that.
+    pub(crate) fn new(handle: usize, per_thread: bool, thread: usize) -> Self {
+        /// `CU_STREAM_PER_THREAD`.
+        const PER_THREAD: usize = 2;
+        Self { handle: if handle == 0 && per_thread { PER_THREAD } else { handle }, thread }
+    }
+}
+
+/// A capture is about to begin: from now on nothing is asked that it might not bear.
+pub(crate) fn is_about_to_begin() {
     UNDER_WAY.fetch_add(1, SeqCst);
-    changes::happened();
+    epoch::advance();
 }
 
 fn is_over() {
     let _ = UNDER_WAY.fetch_update(SeqCst, SeqCst, |captures| captures.checked_sub(1));
 }
 
-/// Takes note of captures that begin and end. `stream` is the handle that the function was given, `thread` anything that
-/// tells threads apart; `is_counted` if [`begins`] was called. Answers whether one has ended.
-pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code, is_counted: bool) -> bool {
-    let stream = own(function, stream);
-    match function {
-        _ if is_beginning(function) => {
-            match (ret, is_counted) {
-                (Code::SUCCESS, false) => begins(),
-                (Code::SUCCESS, true) | (_, false) => {}
-                (_, true) => is_over(),
-            }
-            if ret == Code::SUCCESS {
-                captures().push(Begun { stream, thread, context: None });
-            }
-            false
-        }
-        // A capture that was invalidated ends with an error. One that was not begun does not end.
-        Function::cuStreamEndCapture
-        | Function::cuStreamEndCapture_ptsz
-        | Function::hipStreamEndCapture
-        | Function::hipStreamEndCapture_spt
-            if ends(ret) =>
-        {
-            forget(stream, thread)
-        }
-        Function::cuStreamDestroy | Function::cuStreamDestroy_v2 | Function::hipStreamDestroy
-            if ret == Code::SUCCESS && may_be_under_way() =>
-        {
-            forget(stream, thread)
-        }
-        _ => false,
+/// A capture has begun, or was refused; `is_counted` if [`is_about_to_begin`] was called. It ends with its stream's context, if
+/// that is known.
+pub(crate) fn has_begun(stream: Stream, ret: Code, is_counted: bool, context: Option<(usize, u64)>) {
+    match (ret, is_counted) {
+        (Code::SUCCESS, false) => is_about_to_begin(),
+        (Code::SUCCESS, true) | (_, false) => {}
+        (_, true) => is_over(),
+    }
+    if ret == Code::SUCCESS {
+        CAPTURES.lock().push(Begun { stream, context });
     }
 }
 
-/// The stream that a handle means: where each thread has a default stream, the null handle means that.
-fn own(function: Function, stream: usize) -> usize {
-    /// `CU_STREAM_PER_THREAD`.
-    const PER_THREAD: usize = 2;
-    if stream == 0 && function.per_thread() { PER_THREAD } else { stream }
+/// A capture was to end. Whether it has: one that was invalidated ends with an error, one that was not begun does not end.
+pub(crate) fn has_ended(stream: Stream, ret: Code) -> bool {
+    ends(ret) && forget(stream)
 }
 
-/// Notes the context of a capture that a thread has begun just now: it ends with that.
-pub(crate) fn is_in(function: Function, stream: usize, thread: usize, context: (usize, u64)) {
-    let stream = own(function, stream);
-    let mut captures = captures();
-    if let Some(begun) = captures.iter_mut().rev().find(|begun| (begun.stream, begun.thread) == (stream, thread)) {
-        begun.context = Some(context);
-    }
+/// A stream is gone. Whether a capture has ended with it.
+pub(crate) fn stream_is_destroyed(stream: Stream) -> bool {
+    may_be_under_way() && forget(stream)
 }
 
 /// Takes note that contexts may be gone: captures end with the context of their stream.
@@ -178,10 +141,10 @@ pub(crate) fn contexts_have_changed(driver: &impl Driver) {
     if !may_be_under_way() {
         return;
     }
-    let begun: Vec<(usize, u64)> = captures().iter().filter_map(|begun| begun.context).collect();
+    let begun: Vec<(usize, u64)> = CAPTURES.lock().iter().filter_map(|begun| begun.context).collect();
     let is_gone = |&(context, id): &(usize, u64)| driver.context_id(context) != Some(id);
     let gone: Vec<(usize, u64)> = begun.into_iter().filter(is_gone).collect();
-    captures().retain(|begun| {
+    CAPTURES.lock().retain(|begun| {
         let is_gone = begun.context.is_some_and(|context| gone.contains(&context));
         if is_gone {
             is_over();
@@ -192,22 +155,18 @@ pub(crate) fn contexts_have_changed(driver: &impl Driver) {
 
 /// Forgets a stream's capture, whichever thread began it; of the default streams, which threads share handles of, the
 /// thread's own.
-fn forget(stream: usize, thread: usize) -> bool {
+fn forget(stream: Stream) -> bool {
     /// `CU_STREAM_PER_THREAD` is the last handle that means no single stream.
     const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
-    let mut captures = captures();
-    let is_it =
-        |begun: &Begun| begun.stream == stream && (begun.thread == thread || !DEFAULT_STREAMS.contains(&stream));
+    let mut captures = CAPTURES.lock();
+    let is_shared = DEFAULT_STREAMS.contains(&stream.handle);
+    let is_it = |begun: &Begun| begun.stream == stream || (!is_shared && begun.stream.handle == stream.handle);
     let found = captures.iter().position(is_it);
     if let Some(position) = found {
         captures.swap_remove(position);
         is_over();
     }
     found.is_some()
-}
-
-fn captures() -> MutexGuard<'static, Vec<Begun>> {
-    CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether `cuStreamEndCapture` has ended a capture: not if the stream was none, was not being captured, or must be
@@ -218,18 +177,16 @@ fn ends(ret: Code) -> bool {
     ENDED.contains(&ret)
 }
 
-/// Decides about a copy on a stream that is being captured, which would be refused.
-pub(super) fn decide(driver: &impl Driver, function: Function, copy: &PeerCopy) -> Verdict {
-    let copied = match &copy.copied {
-        Copied::Box(peer) => ordinary(peer).map(|copy| (Copied::Box(copy), copy.dstDevice, copy.srcDevice)),
-        &linear @ Copied::Linear { dst, src, .. } => Some((linear, dst as u64, src as u64)),
+/// The equal of a copy on a stream that is being captured, which would be refused; none if CUDA has none.
+pub(super) fn capturable(driver: &impl Driver, function: Function, copy: &Copy) -> Option<Replacement> {
+    let shape = match &copy.shape {
+        Shape::Driver3D(peer) => Shape::Driver3D(ordinary(peer)?),
+        Shape::Linear => Shape::Linear,
+        Shape::Runtime3D(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
     };
-    match copied {
-        Some((copied, dst, src)) if [dst, src].iter().all(|&end| driver.is_device_memory(end)) => {
-            Verdict::Instead(Replacement { copy: PeerCopy { copied, ..*copy }, per_thread: function.per_thread() })
-        }
-        _ => Verdict::Forward,
-    }
+    let is_on_devices = [copy.dst, copy.src].iter().all(|&end| driver.is_device_memory(end));
+    let copy = Copy { shape, ..*copy };
+    is_on_devices.then(|| Replacement { copy, per_thread: function.per_thread() })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use super::loader::{self, Wanted};
-use crate::api::table::{with_hip_versions, with_runtime_versions};
+use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
 use crate::api::{Function, Layer};
 
 /// How many definitions of one name a program may look up and have seen: each loaded copy of a
@@ -62,6 +62,45 @@ impl Slot {
             Err(holder) => holder == real,
         }
     }
+}
+
+macro_rules! slot_count {
+    (runtime) => {
+        RUNTIME_SLOTS
+    };
+    (driver) => {
+        DRIVER_SLOTS
+    };
+    (hip) => {
+        HIP_SLOTS
+    };
+}
+
+macro_rules! define_slots {
+    ($(
+        $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
+    )*) => {
+        /// The slots of each function; trampolines refer to them by name.
+        #[expect(non_upper_case_globals, reason = "the vendor's spelling")]
+        pub(crate) mod slots {
+            use super::*;
+            $( pub(crate) static $symbol: [Slot; slot_count!($layer)] = [const { Slot::empty() }; slot_count!($layer)]; )*
+        }
+
+        /// Where the calls of a function go, by route.
+        pub(crate) fn of(function: Function) -> &'static [Slot] {
+            match function {
+                $(Function::$symbol => &slots::$symbol),*
+            }
+        }
+    };
+}
+
+for_each_function!(define_slots);
+
+/// Which of a function's routes a slot belongs to. Those of one runtime have the same number, whichever the function.
+pub(crate) fn position(function: Function, slot: &Slot) -> usize {
+    (ptr::from_ref(slot) as usize).wrapping_sub(of(function).as_ptr() as usize) / size_of::<Slot>()
 }
 
 /// The slot through which calls reach `real` already; its position. An export's counts before the others.

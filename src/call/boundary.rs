@@ -1,12 +1,12 @@
-//! The panic fence: a fault of our own must never end the program.
+//! The panic boundary: a fault of our own must never end the program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::os;
 
-/// Runs our own work; if it panics the answer is the default one, which every caller takes for
+/// Runs our own work; if it panics the result is the default one, which every caller takes for
 /// "forward the call as it came". The thread notices nothing of it, see [`os::undisturbed`].
-pub(crate) fn fenced<T: Default>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn contained<T: Default>(work: impl FnOnce() -> T) -> T {
     os::undisturbed(|| caught(work))
 }
 
@@ -27,8 +27,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fenced_panic_gives_the_default() {
-        assert_eq!(fenced(|| Some(3)), Some(3));
-        assert_eq!(fenced::<Option<i32>>(|| panic!("on purpose")), None);
+    fn contained_panic_gives_the_default() {
+        assert_eq!(contained(|| Some(3)), Some(3));
+        assert_eq!(contained::<Option<i32>>(|| panic!("on purpose")), None);
     }
 }

@@ -1,98 +1,47 @@
-//! Copies about which nothing has to be found out any more.
+//! Cached decisions: copies about which nothing has to be found out any more.
 //!
-//! A program copies again and again between the same allocations, on the same streams. What is known of such a copy is kept in one
-//! line of the processor's cache: whose memory it goes from and to, which way, that its arguments are right, whether it is
-//! recorded. With it is kept the [number](super::changes) that tells whether all that still holds. A copy that finds its line
+//! A program copies again and again between the same allocations, on the same streams. What was decided about such a copy is
+//! kept in one line of the processor's cache: whose memory it goes from and to, which path, that its arguments are right,
+//! whether it is recorded. With it is kept the [epoch](crate::model::epoch) in which all that holds. A copy that finds its line
 //! asks nobody else.
 //!
 //! What no line holds is what changes without a call that is seen: which context is current, and so whose default stream it is.
-//! That is asked for the first copies of a line, and now and then ([`Line::is_look_due`]).
+//! That is asked for the first copies of a line, and now and then ([`Line::is_check_due`]).
 //!
-//! Each thread has lines of its own, so that writing them needs no lock. A signal handler may copy while its thread is
-//! writing one; it finds that the line is being written.
+//! Each thread has a few lines of its own, for its last copies, so that writing them needs no lock. A signal handler may copy
+//! while its thread is writing one; it finds that the line is being written.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use super::access::Access;
-use super::path::Path;
-use super::validate::{Caller, Linear, Validate};
-use super::{Driver, Ends, Traffic, capture};
-use crate::api::abi::Value;
+use super::validate::{Caller, Validate};
+use super::{Driver, capture};
 use crate::api::{Function, Layer};
-use crate::record::counters;
+use crate::model::{Copy, Named, Path, Shape, Traffic, counters};
 
-/// In how many places a copy's line may be, and how many such sets a thread has, a power of two.
-const WAYS: usize = 2;
-const SETS: usize = 64;
-/// Where a copy is kept depends on the pieces of memory that its ends lie in: those of the largest of these sizes that is not larger than
-/// the allocation, as powers of two. So of a large allocation there are few, and small ones are not mixed up.
-const PIECES: [u8; 4] = [8, 21, 26, 31];
+/// How many copies of each layer a thread has decisions about.
+const LINES: usize = 4;
 /// How much of an allocation is known at once: what lies between two multiples of 2 to the power of this.
 const WINDOW_BITS: u32 = 31;
-/// In place of the number, while a line is being written. No number gets that far.
+/// In place of the epoch, while a line is being written. No epoch gets that far.
 const BEING_WRITTEN: u64 = u64::MAX;
 
-/// A linear copy on a stream, as the program asks for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StreamCopy {
-    /// Which function is called.
-    function: Function,
-    /// The source's address.
-    pub(crate) src: u64,
-    /// The destination's address.
-    pub(crate) dst: u64,
-    /// Ordinal or context of the source, then of the destination.
-    at: [u64; 2],
-    /// How many bytes are copied.
-    pub(crate) bytes: u64,
-    /// The stream's handle.
-    pub(crate) stream: u64,
-}
-
-impl StreamCopy {
-    /// None for what is not kept: copies that wait for the device, so that it does not matter what they cost besides, boxes,
-    /// and copies of nothing.
-    #[inline(always)]
-    pub(crate) fn new(function: Function, values: &[Value]) -> Option<Self> {
-        let &[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), Value::Stream(stream)] =
-            values
-        else {
-            return None;
-        };
-        let at = [place(src_at)?, place(dst_at)?];
-        (bytes != 0).then_some(Self { function, src: src as u64, dst: dst as u64, at, bytes, stream: stream as u64 })
-    }
-
-    fn ends(&self) -> Ends {
-        Ends { src: self.src, dst: self.dst, bytes: self.bytes }
-    }
-}
-
-#[inline(always)]
-fn place(at: Value) -> Option<u64> {
-    match at {
-        Value::Ordinal(ordinal) => Some(u64::from(ordinal.cast_unsigned())),
-        Value::Address(context) => Some(context as u64),
-        _ => None,
-    }
-}
-
-/// What is known of a copy, in one word: the function, flags, the devices of source and destination, the number of the way. Of
-/// the flags the last, with the devices, is the [place](counters::place) where such copies are counted.
+/// What is known of a copy, in one word: the function, flags, the devices of source and destination, the number of the path.
+/// Of the flags the last, with the devices, is the [place](counters::place) where such copies are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known(u32);
 
 impl Known {
     /// There is nothing to say of it, nor to do before it, if the program itself makes it.
     pub(crate) const CLEAN: u32 = 1 << 8;
-    /// Only as long as it belongs to a run of which that is known: copies are being looked at.
-    pub(crate) const LOOKED_AT: u32 = 1 << 9;
+    /// Only as long as it belongs to a run of which that is known: copies are being checked.
+    pub(crate) const CHECKED: u32 = 1 << 9;
     /// Calls are being recorded.
     pub(crate) const RECORDED: u32 = 1 << 10;
-    /// Of some copies like this it is measured how long the GPU takes.
-    pub(crate) const SAMPLED: u32 = 1 << 11;
+    /// Of some copies like this the GPU time is measured.
+    pub(crate) const TIMED: u32 = 1 << 11;
     /// It goes through the host.
     pub(crate) const STAGED: u32 = 1 << 12;
 
@@ -113,7 +62,11 @@ impl Known {
         (usize::from(src.max(dst)) < counters::DEVICES).then_some(Self(word))
     }
 
-    /// In one word; more than the first few numbers where the way is known.
+    fn with(self, flags: &[(bool, u32)]) -> Self {
+        Self(flags.iter().filter(|(is, _)| *is).fold(self.0, |word, (_, flag)| word | flag))
+    }
+
+    /// In one word; more than the first few numbers where the path is known.
     #[inline(always)]
     pub(crate) const fn word(self) -> u32 {
         self.0
@@ -146,7 +99,7 @@ impl Known {
 
     /// Where it is counted; of copies of the driver.
     #[inline(always)]
-    pub(crate) const fn counted(self) -> usize {
+    pub(crate) const fn place(self) -> usize {
         const {
             let word = (Self::STAGED | 7 << Self::SRC | 9 << Self::DST) >> Self::STAGED.trailing_zeros();
             assert!(matches!(counters::place([7, 9], true), Some(place) if place == word as usize));
@@ -154,13 +107,13 @@ impl Known {
         (self.0 >> Self::STAGED.trailing_zeros()) as usize
     }
 
-    /// The number of its way; of copies of the driver.
+    /// The number of its path; of copies of the driver.
     #[inline(always)]
     pub(crate) const fn path(self) -> u8 {
         (self.0 >> Self::PATH) as u8
     }
 
-    /// From where to where so many bytes go and which way, if that is known: of copies of the driver.
+    /// From where to where so many bytes go and on which path, if that is known: of copies of the driver.
     pub(crate) fn traffic(self, bytes: u64) -> Option<Traffic> {
         let ([src, dst], path) = (self.devices(), Path::numbered(self.path().into())?);
         Some(Traffic { src, dst, path, bytes })
@@ -173,18 +126,18 @@ impl Known {
     }
 }
 
-/// See the module.
+/// One cached decision: see the module. All zero is none.
 #[repr(align(64))]
 pub(crate) struct Line {
-    /// What the number of changes was.
-    number: AtomicU64,
+    /// The epoch in which it holds.
+    epoch: AtomicU64,
     /// Where the allocations begin that the copy goes from and to, as far as they are in a window, and how many bytes they have
     /// in it: the source's in the low half.
     src: AtomicU64,
     dst: AtomicU64,
     bytes: AtomicU64,
-    src_at: AtomicU64,
-    dst_at: AtomicU64,
+    src_named: AtomicU64,
+    dst_named: AtomicU64,
     stream: AtomicU64,
     known: AtomicU32,
     /// How often it was used. By itself, since who counts may be interrupted by a signal handler that writes the line.
@@ -192,45 +145,23 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    const fn empty() -> Self {
-        Self {
-            number: AtomicU64::new(0),
-            src: AtomicU64::new(0),
-            dst: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            src_at: AtomicU64::new(0),
-            dst_at: AtomicU64::new(0),
-            stream: AtomicU64::new(0),
-            known: AtomicU32::new(0),
-            uses: AtomicU32::new(0),
+    /// What is known of a copy in this epoch.
+    #[inline(always)]
+    fn get(&self, function: Function, copy: &Copy, epoch: u64) -> Option<Known> {
+        // Before anything else of the line: a signal handler may write it anew, and what was read before that must not go with
+        // the epoch that it leaves.
+        if self.epoch.load(Acquire) != epoch {
+            return None;
         }
-    }
-
-    /// What is known of a copy while the number of changes is this.
-    #[inline(always)]
-    fn get(&self, copy: &StreamCopy, number: u64) -> Option<Known> {
-        if self.number() == number { self.known_of(copy) } else { None }
-    }
-
-    /// What is known here, if it is known of a copy; once the number has been read.
-    #[inline(always)]
-    fn known_of(&self, copy: &StreamCopy) -> Option<Known> {
         let known = Known(self.known.load(Relaxed));
         let bytes = self.bytes.load(Relaxed);
-        let is_it = known.function() == copy.function as u8
-            && copy.src.wrapping_sub(self.src.load(Relaxed)) < bytes & u64::from(u32::MAX)
+        let is_it = copy.src.wrapping_sub(self.src.load(Relaxed)) < bytes & u64::from(u32::MAX)
             && copy.dst.wrapping_sub(self.dst.load(Relaxed)) < bytes >> 32
-            && self.src_at.load(Relaxed) == copy.at[0]
-            && self.dst_at.load(Relaxed) == copy.at[1]
-            && self.stream.load(Relaxed) == copy.stream;
+            && known.function() == function as u8
+            && self.src_named.load(Relaxed) == word(copy.src_named)
+            && self.dst_named.load(Relaxed) == word(copy.dst_named)
+            && Some(self.stream.load(Relaxed) as usize) == copy.stream;
         is_it.then_some(known)
-    }
-
-    /// What the number of changes was when it was known. Before anything else of the line: a signal handler may write it anew,
-    /// and what was read before that must not go with the number that it leaves.
-    #[inline(always)]
-    fn number(&self) -> u64 {
-        self.number.load(Acquire)
     }
 
     /// Counts a use.
@@ -239,205 +170,143 @@ impl Line {
         self.uses.store(self.uses.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Whether it is time to look at such a copy in full: the first few times, and now and then. What only the driver knows may
+    /// Whether it is time to check such a copy in full: the first few times, and now and then. What only the driver knows may
     /// have changed.
     #[inline(always)]
-    pub(crate) fn is_look_due(&self) -> bool {
+    pub(crate) fn is_check_due(&self) -> bool {
         const FIRST: u32 = 16;
         let uses = self.uses.load(Relaxed);
         uses < FIRST || uses.is_power_of_two()
     }
 
-    fn set(&self, copy: &StreamCopy, number: u64, (known, uses): (Known, u32), [src, dst]: [Range<u64>; 2]) {
+    fn set(&self, copy: &Copy, epoch: u64, known: Known, [src, dst]: [Range<u64>; 2]) {
         let window = |address: u64, Range { start, end }: Range<u64>| {
             let begins = address >> WINDOW_BITS << WINDOW_BITS;
             let start = start.max(begins);
             (start, end.min(begins.saturating_add(1 << WINDOW_BITS)).saturating_sub(start))
         };
         let ((src, src_bytes), (dst, dst_bytes)) = (window(copy.src, src), window(copy.dst, dst));
-        self.number.store(BEING_WRITTEN, Relaxed);
+        self.epoch.store(BEING_WRITTEN, Relaxed);
         self.src.store(src, Release);
         self.dst.store(dst, Release);
         self.bytes.store(src_bytes | dst_bytes << 32, Release);
-        self.src_at.store(copy.at[0], Release);
-        self.dst_at.store(copy.at[1], Release);
-        self.stream.store(copy.stream, Release);
-        self.known.store(known.0, Release);
-        self.uses.store(uses, Release);
-        self.number.store(number, Release);
+        self.src_named.store(word(copy.src_named), Release);
+        self.dst_named.store(word(copy.dst_named), Release);
+        self.stream.store(copy.stream.unwrap_or_default() as u64, Release);
+        self.known.store(known.word(), Release);
+        self.epoch.store(epoch, Release);
     }
 }
 
-static SETS_OF: [[[Line; WAYS]; SETS]; counters::OWN as usize] =
-    [const { [const { [const { Line::empty() }; WAYS] }; SETS] }; counters::OWN as usize];
+#[inline(always)]
+fn word(named: Named) -> u64 {
+    match named {
+        Named::Ordinal(ordinal) => ordinal.cast_unsigned().into(),
+        Named::Context(context) => context as u64,
+    }
+}
 
-/// How a thread finds its lines. All zero is none.
-#[derive(Clone, Copy, Default)]
+/// The cached decisions about a thread's last copies. All zero is none.
 #[repr(C)]
-pub(crate) struct Finder {
-    /// The last that was found of the runtime's copies, and of the driver's.
-    last: [Option<&'static Line>; 2],
-    /// By which pairs of [`PIECES`] copies are kept, a bit each: 4 times the source's, plus the destination's.
-    pairs: u32,
-    /// The number of changes when the last pair was added; what was kept before that holds no more.
-    number: u64,
+pub(crate) struct Recent {
+    runtime: [Line; LINES],
+    driver: [Line; LINES],
+    /// Which line of each layer is written next.
+    next: [AtomicU8; 2],
 }
 
-impl Finder {
-    /// The last of copies by functions of the same layer.
+impl Recent {
     #[inline(always)]
-    fn last_of(&mut self, function: Function) -> &mut Option<&'static Line> {
-        let [runtime, driver] = &mut self.last;
-        if matches!(function.layer(), Layer::Driver) { driver } else { runtime }
+    fn of(&self, function: Function) -> &[Line; LINES] {
+        if matches!(function.layer(), Layer::Driver) { &self.driver } else { &self.runtime }
     }
 
-    fn add(&mut self, pair: u32, number: u64) {
-        if self.number != number {
-            (self.pairs, self.number) = (0, number);
-        }
-        self.pairs |= 1 << pair;
+    /// What is known of a copy in this epoch, and the line that says so.
+    #[inline(always)]
+    pub(crate) fn find(&self, function: Function, copy: &Copy, epoch: u64) -> Option<(Known, &Line)> {
+        self.of(function).iter().find_map(|line| Some((line.get(function, copy, epoch)?, line)))
     }
 
-    /// The pair for two allocations of so many bytes.
-    fn pair([src, dst]: [u64; 2]) -> u32 {
-        let piece = |bytes: u64| PIECES.iter().rposition(|&bits| bytes >> bits != 0).unwrap_or(0) as u32;
-        4 * piece(src) + piece(dst)
+    /// The line to write for a copy: its own, with how often it was used, else that of the longest ago; none if a signal handler
+    /// has interrupted the writing of that.
+    fn line_for(&self, function: Function, copy: &Copy) -> Option<&Line> {
+        let lines = self.of(function);
+        let own = lines.iter().find(|line| line.get(function, copy, line.epoch.load(Relaxed)).is_some());
+        let line = own.or_else(|| {
+            let [runtime, driver] = &self.next;
+            let next = if matches!(function.layer(), Layer::Driver) { driver } else { runtime };
+            let at = next.load(Relaxed);
+            next.store(at.wrapping_add(1), Relaxed);
+            let line = lines.get(usize::from(at) % LINES)?;
+            line.uses.store(0, Relaxed);
+            Some(line)
+        });
+        line.filter(|line| line.epoch.load(Relaxed) != BEING_WRITTEN)
     }
-}
-
-/// The pairs of pieces for which there is a bit, those of the largest first.
-fn each(mut pairs: u32) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
-        let pair = pairs.checked_ilog2()?;
-        pairs ^= 1 << pair;
-        Some(pair)
-    })
-}
-
-/// Where a thread's lines for a copy are that is kept by a pair of pieces. None for threads that share a shard: they have no
-/// lines.
-#[inline(always)]
-fn set(shard: u8, copy: &StreamCopy, pair: u32) -> Option<&'static [Line; WAYS]> {
-    /// Spreads neighbours (Fibonacci hashing).
-    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-    /// In a word, so that they need not be loaded.
-    const BITS: u32 = u32::from_le_bytes(PIECES);
-    let [src_at, dst_at] = copy.at;
-    let piece = |address: u64, which: u32| address >> (BITS >> (8 * which) & 0xff);
-    let ends = piece(copy.src, pair >> 2 & 3).wrapping_add(piece(copy.dst, pair & 3).wrapping_mul(3));
-    let who = src_at.wrapping_mul(5).wrapping_add(dst_at).wrapping_add(copy.stream) ^ copy.function as u64;
-    let spread = (ends ^ who.rotate_left(32)).wrapping_mul(SPREAD) >> (64 - SETS.trailing_zeros());
-    SETS_OF.get(usize::from(shard).wrapping_sub(1))?.get(spread as usize)
-}
-
-/// What is known of a copy while the number is this, if it is the last of its layer that was found; and where it is kept.
-#[inline(always)]
-pub(crate) fn find_last(finder: &mut Finder, copy: &StreamCopy, number: u64) -> Option<(Known, &'static Line)> {
-    let line = (*finder.last_of(copy.function))?;
-    Some((line.get(copy, number)?, line))
-}
-
-/// What is known of a copy that the thread with this shard makes, while the number of changes is this; and where it is kept.
-#[inline(always)]
-pub(crate) fn find(shard: u8, finder: &mut Finder, copy: &StreamCopy, number: u64) -> Option<(Known, &'static Line)> {
-    /// Where it was not the last time.
-    #[cold]
-    #[inline(never)]
-    fn find_elsewhere(shard: u8, pairs: u32, copy: StreamCopy, number: u64) -> Option<&'static Line> {
-        let mut sets = each(pairs).filter_map(|pair| set(shard, &copy, pair));
-        sets.find_map(|set| set.iter().find(|line| line.get(&copy, number).is_some()))
-    }
-    if let Some(found) = find_last(finder, copy, number) {
-        return Some(found);
-    }
-    let line = find_elsewhere(shard, finder.pairs, *copy, number)?;
-    *finder.last_of(copy.function) = Some(line);
-    Some((line.get(copy, number)?, line))
 }
 
 /// What the shim does besides deciding, as far as it is kept with what is known of copies.
 #[derive(Clone, Copy)]
 pub(crate) struct Habits {
+    /// Whether no call encloses the copy: the program itself makes it.
+    pub(crate) is_outermost: bool,
     /// Whether calls are being recorded.
     pub(crate) records: bool,
-    /// Whether of some copies of this function and stream it is measured how long the GPU takes.
+    /// Whether of some copies of this function and stream the GPU time is measured.
     pub(crate) samples: bool,
 }
 
-/// Keeps what is known of a copy that has succeeded, for the next that is like it: of one that the program makes itself
-/// (`is_outermost`), or of one of the driver inside one of the runtime. The driver is not asked, and nothing is waited for.
+/// Keeps what is known of a copy that has succeeded, for the next that is like it. The driver is not asked, and nothing is
+/// waited for.
 ///
-/// `number` is that of changes, by [`about_to_keep`](super::changes::about_to_keep) before anything else; `shard`, `tag` and
-/// `finder` are those of the thread. Answers whether there was room for it; where there is none, it takes the place of another,
-/// of which what is known still holds.
+/// `epoch` is what [`before_keeping`](crate::model::epoch::before_keeping) returned before anything else; `tag` and `recent` are
+/// those of the thread.
 #[cold]
 pub(crate) fn keep(
     (driver, access, validate): (&impl Driver, &Access, &Validate),
-    number: u64,
-    (shard, tag, finder): (u8, u8, &mut Finder),
-    (function, values): (Function, &[Value]),
-    is_outermost: bool,
+    epoch: u64,
+    (tag, recent): (u8, &Recent),
+    (function, copy): (Function, &Copy),
     habits: Habits,
-) -> bool {
-    // What begins to change from here on raises the number.
-    if number == 0 || capture::may_be_under_way() || validate.is_strict() {
-        return false;
+) -> Option<()> {
+    let is_cacheable = copy.shape == Shape::Linear && copy.bytes != 0 && copy.stream.is_some();
+    // What begins to change from here on is another epoch.
+    if epoch == 0 || !is_cacheable || capture::may_be_under_way() || validate.is_strict() {
+        return None;
     }
-    let Some(copy) = StreamCopy::new(function, values) else { return false };
-    let is_looked_at = validate.is_on();
+    let is_checked = validate.is_on();
     let known = access.known(copy.src).zip(access.known(copy.dst));
-    // Whether ends overlap that are on one device, is looked at each time.
-    let is_clean = || {
-        let by = Caller { thread: tag, is_looked_at: false };
-        known.as_ref().is_some_and(|((src, _), (dst, _))| src.device != dst.device)
-            && Linear::new(values).is_some_and(|linear| validate.is_clean(driver, access, &linear, by))
-    };
-    if is_outermost && is_looked_at && !is_clean() {
-        return false;
+    if habits.is_outermost && is_checked {
+        let by = Caller { thread: tag, is_check_due: false };
+        let ((src, _), (dst, _)) = known.as_ref()?;
+        // Whether ends overlap that are on one device is checked each time.
+        (src.device != dst.device && validate.is_clean(driver, access, copy, by)).then_some(())?;
     }
-    let is_of_driver = function.layer() == Layer::Driver;
-    let (path, devices, ranges) = match (is_of_driver.then(|| access.settled(&copy.ends())), known) {
-        // What is not counted by pair is not familiar either.
-        (Some(Some(Traffic { path, src, dst, .. })), Some(((_, from), (_, to))))
-            if matches!(path, Path::Direct | Path::SameDevice | Path::Staged(_)) =>
-        {
+    let (path, devices, ranges) = match (function.layer(), known) {
+        (Layer::Driver, known) => {
+            let ((_, from), (_, to)) = known?;
+            let Traffic { path, src, dst, .. } = access.decided(copy)?;
+            // What is not counted by pair does not take the fast path either.
+            matches!(path, Path::Direct | Path::SameDevice | Path::Staged(_)).then_some(())?;
             (Some(path), [src, dst], [from, to])
         }
-        (Some(_), _) => return false,
-        (None, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),
-        // By the program's account, and wherever it is: if nobody looks, a call of the runtime is only passed on.
-        (None, None) if !is_looked_at => {
-            (None, copy.at.map(|at| u8::try_from(at).unwrap_or(u8::MAX)), [0..u64::MAX, 0..u64::MAX])
+        (_, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),
+        // By the program's account, and wherever it is: if nobody checks it, a call of the runtime is only passed on.
+        (_, None) if !is_checked => {
+            let device = |named: Named| u8::try_from(word(named)).unwrap_or(u8::MAX);
+            (None, [device(copy.src_named), device(copy.dst_named)], [0..u64::MAX, 0..u64::MAX])
         }
-        (None, None) => return false,
+        (_, None) => return None,
     };
-    let Some(Known(word)) = Known::new(function, path, devices) else { return false };
-    let flags = [
+    let known = Known::new(function, path, devices)?.with(&[
         (matches!(path, Some(Path::Staged(_))), Known::STAGED),
-        (is_outermost, Known::CLEAN),
-        (is_looked_at, Known::LOOKED_AT),
+        (habits.is_outermost, Known::CLEAN),
+        (is_checked, Known::CHECKED),
         (habits.records, Known::RECORDED),
-        (habits.samples, Known::SAMPLED),
-    ];
-    let known = flags.into_iter().filter(|&(is, _)| is).fold(word, |word, (_, flag)| word | flag);
-    let pair = Finder::pair([&ranges[0], &ranges[1]].map(|range| range.end - range.start));
-    let Some(set) = set(shard, &copy, pair) else { return false };
-    finder.add(pair, number);
-    // One may be being written by what this has interrupted, or what a handler has left.
-    let holds = |line: &&Line| line.number.load(Relaxed) == number;
-    let is_stale = |line: &&Line| !holds(line) && line.number.load(Relaxed) != BEING_WRITTEN;
-    let own =
-        set.iter().find(|line| line.get(&copy, line.number.load(Relaxed)).is_some() && (holds(line) || is_stale(line)));
-    // How often it was used counts on.
-    let uses = own.map_or(0, |line| line.uses.load(Relaxed));
-    let free = own.or_else(|| set.iter().find(is_stale));
-    let chance = ((copy.src ^ copy.dst) >> 12) as usize % WAYS;
-    if let Some(line) = free.or_else(|| set.get(chance).filter(holds)) {
-        line.set(&copy, number, (Known(known), uses), ranges);
-        // Another that it lies in as well may say less.
-        *finder.last_of(function) = Some(line);
-    }
-    free.is_some()
+        (habits.samples, Known::TIMED),
+    ]);
+    recent.line_for(function, copy)?.set(copy, epoch, known, ranges);
+    Some(())
 }
 
 #[cfg(test)]

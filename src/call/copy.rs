@@ -1,0 +1,71 @@
+//! Copies of the driver: which path they take, and what is called in place of one that CUDA refuses to capture.
+
+use super::arrival::Call;
+use super::run::{Decision, Instead};
+use super::{mode, recording, thread};
+use crate::api::Effect;
+use crate::model::Copy;
+use crate::policy::access::Circumstances;
+use crate::policy::{self, ACCESS, Driver, capture};
+use crate::real::driver::{self, ReadyCopy, RealDriver};
+use crate::record;
+
+/// Decides about a copy: without a lock and without a question, if its path is decided already.
+#[inline(always)]
+pub(crate) fn decide(call: &Call<'_>) -> Decision {
+    let Some(copy) = call.request.copy() else { return Decision::FORWARD };
+    if !may_be_captured(call)
+        && let traffic @ Some(_) = ACCESS.decided(copy)
+    {
+        return Decision { instead: None, traffic };
+    }
+    consider(call, copy)
+}
+
+/// Whether the copy may be on a stream that is being captured, where CUDA refuses it.
+#[inline(always)]
+fn may_be_captured(call: &Call<'_>) -> bool {
+    let Effect::Copy(kind) = call.function().effect() else { return false };
+    kind.is_refused_in_capture && capture::may_be_under_way()
+}
+
+/// The same for a copy about which something has to be found out.
+#[cold]
+#[inline(never)]
+fn consider(call: &Call<'_>, copy: &Copy) -> Decision {
+    // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
+    let captured = match copy.stream.filter(|_| may_be_captured(call)) {
+        Some(stream) => RealDriver.is_capturing(stream, call.function().per_thread()),
+        None => Some(false),
+    };
+    let is_captured = captured == Some(true);
+    if !is_captured && let traffic @ Some(_) = ACCESS.decided(copy) {
+        return Decision { instead: None, traffic };
+    }
+    let considered = mode::unseen(|| {
+        recording::note_gpus_before_a_copy();
+        // Where the driver does not say, nothing is done that a capture could not bear.
+        let thread_captures = captured != Some(false) || capture::is_capturing(thread::id());
+        let contexts = [copy.src_named.context(), copy.dst_named.context()];
+        let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
+        let traffic = ACCESS.consider(&RealDriver, copy, on);
+        let instead = if is_captured { capturable(call, copy) } else { None };
+        Some(Decision { instead: instead.map(Instead::Copy), traffic })
+    });
+    considered.unwrap_or(Decision::FORWARD)
+}
+
+/// What is called in place of a copy on a stream that is being captured.
+fn capturable(call: &Call<'_>, copy: &Copy) -> Option<ReadyCopy> {
+    match policy::capturable(&RealDriver, call.function(), copy) {
+        None => {
+            record::log::decided(call.function(), policy::why_refused());
+            None
+        }
+        Some(replacement) => {
+            let ready = driver::ready(&replacement)?;
+            record::log::decided(call.function(), ready.note);
+            Some(ready)
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Whether the shim does anything, and what: decided at the first GPU call.
+//!
+//! The [epoch] says it: 0 as long as nothing has started, where calls are only forwarded, and in every child that does not share
+//! this process's memory, since locks and threads are the parent's there. A child that shares it (`vfork`) is as good as its
+//! parent. Nothing else is stored that a parent and a child could see differently.
+
+use std::sync::{Mutex, Once, PoisonError};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8};
+
+use super::boundary::{caught, contained, report_panics_to_the_log};
+use super::control::OPTIONS;
+use super::{callbacks, thread, timing};
+use crate::config::{self, GpuTiming};
+use crate::model::epoch;
+use crate::os;
+use crate::policy;
+use crate::record::{self, trace};
+
+/// What the shim does with calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Activity {
+    /// Nothing yet: there was no call.
+    Unstarted = 0,
+    /// It forwards them: `P2PSHIM=off`, or a fault of ours at the start.
+    Off = 1,
+    /// It sees them.
+    On = 2,
+    /// It forwards them: the process is a forked child of one in which they are seen.
+    Child = 3,
+}
+
+/// What was decided at the start, of this process or of the one that it is a copy of.
+static STARTED: AtomicU8 = AtomicU8::new(Activity::Unstarted as u8);
+
+/// What the shim does with calls by now.
+pub(crate) fn activity() -> Activity {
+    match STARTED.load(Relaxed) {
+        0 => Activity::Unstarted,
+        1 => Activity::Off,
+        _ if epoch::is_running() => Activity::On,
+        _ => Activity::Child,
+    }
+}
+
+/// Whether calls are seen; if this is not decided yet, it is now.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    epoch::is_running() || start()
+}
+
+/// Whether calls are seen still: not in a child that was forked inside a call, and returns from it as well.
+#[inline(always)]
+pub(crate) fn is_still_on() -> bool {
+    epoch::is_running()
+}
+
+/// Reads the options and opens the log, once. What is done while others may wait for it calls nothing of the dynamic
+/// linker: another thread may hold its lock and wait for us in a library's constructor.
+#[cold]
+#[inline(never)]
+fn start() -> bool {
+    /// The standard library's, and not parking_lot's: a thread that waits for it must not allocate.
+    static ONCE: Once = Once::new();
+    if STARTED.load(Relaxed) != Activity::Unstarted as u8 {
+        return false;
+    }
+    // What starting calls may come back to us on this thread (an allocator that looks functions up); it is forwarded,
+    // and does not wait for itself.
+    while_busy(|| {
+        let mut warnings = Vec::new();
+        // First, so that a child that another thread forks meanwhile does not wait for us.
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        if !REGISTERED.swap(true, Relaxed) {
+            os::at_fork_in_child(forked);
+        }
+        ONCE.call_once(|| {
+            let is_on = contained(|| configure(&mut warnings));
+            if is_on {
+                epoch::start();
+            }
+            STARTED.store(if is_on { Activity::On } else { Activity::Off } as u8, SeqCst);
+            // Who added a callback meanwhile may have seen the state of before.
+            refresh();
+        });
+        record::log::warnings(&warnings);
+    });
+    epoch::is_running()
+}
+
+extern "C" fn forked() {
+    epoch::stop();
+}
+
+fn configure(warnings: &mut Vec<String>) -> bool {
+    OPTIONS.read(os::environment(config::PREFIX), |config, unusable| {
+        if !config.on {
+            return false;
+        }
+        *warnings = unusable;
+        policy::configure(config);
+        report_panics_to_the_log();
+        LOGS.store(record::log::open(config, warnings), SeqCst);
+        record::summary::write_at_exit(config.summary);
+        let records = trace::open(config, warnings);
+        timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
+        RECORDS.store(records, SeqCst);
+        true
+    })
+}
+
+/// Whether calls are to be recorded, and whether the log shows them. [`refresh`] makes of it what calls look at.
+pub(crate) static RECORDS: AtomicBool = AtomicBool::new(false);
+pub(crate) static LOGS: AtomicBool = AtomicBool::new(false);
+
+/// What each call looks at: whether it is recorded, and whether it is shown, in the log or to callbacks.
+static SEES: AtomicU8 = AtomicU8::new(0);
+
+/// Who sees calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sees(u8);
+
+impl Sees {
+    const RECORDS: u8 = 1;
+    const SHOWS: u8 = 2;
+
+    /// Nobody.
+    #[inline(always)]
+    pub(crate) fn nothing(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Calls are recorded.
+    #[inline(always)]
+    pub(crate) fn records(self) -> bool {
+        self.0 & Self::RECORDS != 0
+    }
+
+    /// Calls are shown.
+    #[inline(always)]
+    pub(crate) fn shows(self) -> bool {
+        self.0 & Self::SHOWS != 0
+    }
+}
+
+/// Who sees calls by now.
+#[inline(always)]
+pub(crate) fn sees() -> Sees {
+    Sees(SEES.load(Relaxed))
+}
+
+/// Has calls be seen by who wants to by now.
+pub(crate) fn refresh() {
+    /// The standard library's as well: it is taken at the start.
+    static CHANGING: Mutex<()> = Mutex::new(());
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let records = if RECORDS.load(SeqCst) { Sees::RECORDS } else { 0 };
+    let shows = if LOGS.load(SeqCst) || callbacks::are_there() { Sees::SHOWS } else { 0 };
+    SEES.store(records | shows, SeqCst);
+    epoch::advance();
+}
+
+/// Runs our own work outside the path of a call: contained, and with all that it calls forwarded unseen.
+/// Where such work is already running on this thread the result is the default one.
+pub(crate) fn unseen<T: Default>(work: impl FnOnce() -> T) -> T {
+    // Not from within: the work may ask whether the shim is on, and the log must be open by then.
+    is_on();
+    while_busy(work)
+}
+
+/// The same before it is known whether the program makes GPU calls: nothing is started.
+pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
+    let thread = thread::current();
+    if thread.is_busy() {
+        return T::default();
+    }
+    // All of it while signals are held back: a handler may leave by longjmp.
+    os::undisturbed(|| {
+        thread.set_busy(true);
+        let result = caught(work);
+        thread.set_busy(false);
+        result
+    })
+}
