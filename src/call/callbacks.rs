@@ -16,7 +16,7 @@ use crate::api::Layer;
 use crate::api::abi::{Code, Value};
 use crate::capi::event::{self, Heard};
 use crate::os;
-use crate::policy::path::Path;
+use crate::model::Path;
 use crate::policy::validate::{Kind, Rule};
 
 impl Thread {

@@ -4,7 +4,7 @@ use super::arrival::Call;
 use super::run::{Decision, Instead};
 use super::{mode, recording, thread};
 use crate::api::Effect;
-use crate::model::Copy;
+use crate::model::Memcpy;
 use crate::policy::access::Circumstances;
 use crate::policy::{self, ACCESS, Driver, capture};
 use crate::real::driver::{self, ReadyCopy, RealDriver};
@@ -32,7 +32,7 @@ fn may_be_captured(call: &Call<'_>) -> bool {
 /// The same for a copy about which something has to be found out.
 #[cold]
 #[inline(never)]
-fn consider(call: &Call<'_>, copy: &Copy) -> Decision {
+fn consider(call: &Call<'_>, copy: &Memcpy) -> Decision {
     // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
     let captured = match copy.stream.filter(|_| may_be_captured(call)) {
         Some(stream) => RealDriver.is_capturing(stream, call.function().per_thread()),
@@ -56,7 +56,7 @@ fn consider(call: &Call<'_>, copy: &Copy) -> Decision {
 }
 
 /// What is called in place of a copy on a stream that is being captured.
-fn capturable(call: &Call<'_>, copy: &Copy) -> Option<ReadyCopy> {
+fn capturable(call: &Call<'_>, copy: &Memcpy) -> Option<ReadyCopy> {
     match policy::capturable(&RealDriver, call.function(), copy) {
         None => {
             record::log::decided(call.function(), policy::why_refused());

@@ -19,7 +19,7 @@ use super::{mode, recording, timing, validate};
 use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function, Layer};
 use crate::config::GpuTiming;
-use crate::model::{Copy, counters, epoch};
+use crate::model::{Memcpy, counters, epoch};
 use crate::policy::cached::{self, Habits, Known, Line};
 use crate::policy::{ACCESS, VALIDATE};
 use crate::real::driver::RealDriver;
@@ -113,7 +113,7 @@ fn is_check_due(thread: &Thread, line: &Line, site: usize) -> bool {
 
 /// Begins the copy's record, with all that is known of it: it may never return.
 #[inline(always)]
-fn begin_record(thread: &Thread, function: Function, copy: &Copy, known: Known, place: u16) -> Option<Begun> {
+fn begin_record(thread: &Thread, function: Function, copy: &Memcpy, known: Known, place: u16) -> Option<Begun> {
     thread.inner_record.set(None);
     thread.timing_cost.set(0);
     let begun = thread.segment.begin_next(0, function as u8, place, trace::time_stamp())?;

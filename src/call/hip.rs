@@ -9,7 +9,7 @@ use super::read;
 use crate::api::Function;
 use crate::api::abi::{Code, Failing, Value};
 use crate::policy::hip::{Ask, Before, Hip};
-use crate::policy::path::Path;
+use crate::model::Path;
 use crate::policy::validate::{self, HipCall, Instead, Kind, Parameters};
 use crate::policy::{Ends, HIP, Traffic, VALIDATE};
 use crate::real::hip::{self, Library};

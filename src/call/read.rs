@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::thread;
 use crate::api::abi::{Code, Value};
-use crate::model::{Copy, Request, Shape};
+use crate::model::{Memcpy, Request, Shape};
 use crate::os;
 use crate::policy::validate::Array;
 use crate::real::driver::{self, AccessDesc, Array3dDescriptor, ArrayDescriptor, Location, PoolProps};
@@ -37,7 +37,7 @@ pub(crate) fn parameters(of: Value) -> Shape {
 pub(crate) fn read_again<'a>(request: &Request<'a>, ret: Code) -> Option<Request<'a>> {
     let Shape::Unread(p) = request.copy()?.shape else { return None };
     // SAFETY: the real function reports success, so it has read the parameters.
-    (ret == Code::SUCCESS).then(|| request.with_copy(Copy::of_runtime(unsafe { &*p }, request.stream())))
+    (ret == Code::SUCCESS).then(|| request.with_copy(Memcpy::of_runtime(unsafe { &*p }, request.stream())))
 }
 
 /// Why an input could not be read.
@@ -49,7 +49,7 @@ enum Unread {
 }
 
 #[inline(always)]
-fn read_input<T: std::marker::Copy>(from: *const T) -> Result<T, Unread> {
+fn read_input<T: Copy>(from: *const T) -> Result<T, Unread> {
     let thread = thread::current();
     if thread.is_readable(from) {
         // SAFETY: aligned, made of integers, and where some were read before.
@@ -113,7 +113,7 @@ fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<Array> {
 ///
 /// # Safety
 /// Any bytes are a valid `T`.
-unsafe fn input<T: std::marker::Copy>(from: *const T) -> Option<T> {
+unsafe fn input<T: Copy>(from: *const T) -> Option<T> {
     // SAFETY: the caller's.
     match unsafe { os::read(from) } {
         Ok(value) => Some(value),

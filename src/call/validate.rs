@@ -10,7 +10,7 @@ use super::run::{self, Decision, Running};
 use super::{callbacks, mode, read, recording, show, thread};
 use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
 use crate::api::{AccessKind, Effect, Function, Layer};
-use crate::model::{Asks, Copy, Finding, Path, Request, Rule, Shape};
+use crate::model::{Asks, Memcpy, Finding, Path, Request, Rule, Shape};
 use crate::policy::validate::{self, Caller, Seen};
 use crate::policy::{ACCESS, VALIDATE};
 use crate::real::driver::RealDriver;
@@ -93,10 +93,10 @@ fn failing(code: Code, request: &Request<'_>, room: &mut MaybeUninit<cudaMemcpy3
     const INVALID_PITCH: Code = Code(12);
     let mut with = |parms| Failing { code, replaces: true, parameters: room.write(parms) };
     match request.asks {
-        Asks::Copy(Copy { shape: Shape::Runtime3D(parms), .. }) if code == INVALID_PITCH => {
+        Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == INVALID_PITCH => {
             with(validate::refused(&parms, 1, parms.srcDevice))
         }
-        Asks::Copy(Copy { shape: Shape::Runtime3D(parms), .. }) if code == Code::INVALID_DEVICE => {
+        Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == Code::INVALID_DEVICE => {
             with(validate::refused(&parms, 4, -1))
         }
         _ => {

@@ -15,8 +15,8 @@ use crate::api::abi::Code;
 use crate::api::{Function, codes};
 use crate::entry::control::{self, Activity};
 use crate::os;
-use crate::policy::path::Path;
-use crate::policy::validate::Rule;
+use crate::model::Path;
+use crate::model::Rule;
 
 /// A call that has returned. The struct lives until the listener returns, its texts as long as the library.
 #[derive(Clone, Copy, Debug)]

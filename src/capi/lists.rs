@@ -8,8 +8,8 @@ use super::{give, text};
 use crate::api::{Function, Layer, codes};
 use crate::config::Variable;
 use crate::policy::VALIDATE;
-use crate::policy::validate::Rule;
-use crate::record::counters;
+use crate::model::Rule;
+use crate::model::counters;
 
 /// The sizes of the structs in the first release that had them.
 const API_SIZE_0_1: usize = 48;

@@ -10,10 +10,10 @@ use crate::api::Function;
 use crate::entry::control::{self, Activity};
 use crate::os;
 use crate::policy::access::Proven;
-use crate::policy::path::{Path, Why};
+use crate::model::{Path, Why};
 use crate::policy::{ACCESS, Driver, HIP};
 use crate::real::driver::{self, RealDriver};
-use crate::record::counters;
+use crate::model::counters;
 
 const STATE_SIZE_0_1: usize = 40;
 const LIBRARY_SIZE_0_1: usize = 40;

@@ -34,7 +34,7 @@ impl Named {
 
 /// A copy, as a call asks for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Copy {
+pub(crate) struct Memcpy {
     /// The address of the source; 0 if it is an array, or not known.
     pub(crate) src: u64,
     /// The address of the destination; 0 if it is an array, or not known.
@@ -66,7 +66,7 @@ pub(crate) enum Shape {
     Unread(*const cudaMemcpy3DPeerParms),
 }
 
-impl Copy {
+impl Memcpy {
     /// A 3D copy of the runtime.
     pub(crate) fn of_runtime(p: &cudaMemcpy3DPeerParms, stream: Option<usize>) -> Self {
         Self {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use crate::api::Function;
 use crate::policy::Traffic;
-use crate::policy::path::Path;
+use crate::model::Path;
 
 /// Copies of one kind, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,7 +188,7 @@ pub(crate) fn sums(src: usize, dst: usize) -> Option<Sums> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::path::Why;
+    use crate::model::Why;
 
     #[test]
     fn count_all_threads_are_summed() {

@@ -11,7 +11,7 @@ pub(crate) mod path;
 pub(crate) mod request;
 pub(crate) mod rules;
 
-pub(crate) use copy::{Copy, Named, Shape, Traffic};
+pub(crate) use copy::{Memcpy, Named, Shape, Traffic};
 pub(crate) use finding::Finding;
 pub(crate) use path::{Path, Why};
 pub(crate) use request::{Access, Asks, Request};

@@ -1,6 +1,6 @@
 //! A call, and what it asks for.
 
-use super::copy::{Copy, Named, Shape};
+use super::copy::{Memcpy, Named, Shape};
 use crate::api::abi::Value;
 use crate::api::{AccessKind, Effect, Function};
 
@@ -20,7 +20,7 @@ pub(crate) struct Request<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asks {
     /// A copy between devices.
-    Copy(Copy),
+    Copy(Memcpy),
     /// Peer access, or an answer about it.
     Access(Access),
     /// Something else.
@@ -63,7 +63,7 @@ impl<'a> Request<'a> {
 
     /// The copy that it asks for, if it does.
     #[inline(always)]
-    pub(crate) fn copy(&self) -> Option<&Copy> {
+    pub(crate) fn copy(&self) -> Option<&Memcpy> {
         match &self.asks {
             Asks::Copy(copy) => Some(copy),
             _ => None,
@@ -80,7 +80,7 @@ impl<'a> Request<'a> {
     }
 
     /// The same call with its copy known better.
-    pub(crate) fn with_copy(&self, copy: Copy) -> Self {
+    pub(crate) fn with_copy(&self, copy: Memcpy) -> Self {
         Self { asks: Asks::Copy(copy), ..*self }
     }
 
@@ -107,7 +107,7 @@ impl<'a> Request<'a> {
 
 /// The copy that the arguments of a function describe.
 #[inline(always)]
-fn copy(arguments: &[Value], read: impl FnOnce(Value) -> Shape) -> Option<Copy> {
+fn copy(arguments: &[Value], read: impl FnOnce(Value) -> Shape) -> Option<Memcpy> {
     let (&parameters, rest) = arguments.split_first()?;
     let stream = match rest.last() {
         Some(&Value::Stream(stream)) => Some(stream),
@@ -115,19 +115,19 @@ fn copy(arguments: &[Value], read: impl FnOnce(Value) -> Shape) -> Option<Copy> 
     };
     let &[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), ..] = arguments else {
         return Some(match read(parameters) {
-            Shape::Runtime3D(p) => Copy::of_runtime(&p, stream),
-            Shape::Driver3D(p) => Copy::of_driver(&p, stream),
+            Shape::Runtime3D(p) => Memcpy::of_runtime(&p, stream),
+            Shape::Driver3D(p) => Memcpy::of_driver(&p, stream),
             shape @ (Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear) => {
                 let named = match parameters {
                     Value::DriverPeer3D(_) => Named::Context(0),
                     _ => Named::Ordinal(-1),
                 };
-                Copy::unknown(shape, named, stream)
+                Memcpy::unknown(shape, named, stream)
             }
         });
     };
     let (src_named, dst_named) = (named(src_at)?, named(dst_at)?);
-    Some(Copy { src: src as u64, dst: dst as u64, src_named, dst_named, bytes, stream, shape: Shape::Linear })
+    Some(Memcpy { src: src as u64, dst: dst as u64, src_named, dst_named, bytes, stream, shape: Shape::Linear })
 }
 
 /// What the arguments of a function say about peer access.

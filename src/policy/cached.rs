@@ -19,7 +19,7 @@ use super::access::Access;
 use super::validate::{Caller, Validate};
 use super::{Driver, capture};
 use crate::api::{Function, Layer};
-use crate::model::{Copy, Named, Path, Shape, Traffic, counters};
+use crate::model::{Memcpy, Named, Path, Shape, Traffic, counters};
 
 /// How many copies of each layer a thread has decisions about.
 const LINES: usize = 4;
@@ -147,7 +147,7 @@ pub(crate) struct Line {
 impl Line {
     /// What is known of a copy in this epoch.
     #[inline(always)]
-    fn get(&self, function: Function, copy: &Copy, epoch: u64) -> Option<Known> {
+    fn get(&self, function: Function, copy: &Memcpy, epoch: u64) -> Option<Known> {
         // Before anything else of the line: a signal handler may write it anew, and what was read before that must not go with
         // the epoch that it leaves.
         if self.epoch.load(Acquire) != epoch {
@@ -179,7 +179,7 @@ impl Line {
         uses < FIRST || uses.is_power_of_two()
     }
 
-    fn set(&self, copy: &Copy, epoch: u64, known: Known, [src, dst]: [Range<u64>; 2]) {
+    fn set(&self, copy: &Memcpy, epoch: u64, known: Known, [src, dst]: [Range<u64>; 2]) {
         let window = |address: u64, Range { start, end }: Range<u64>| {
             let begins = address >> WINDOW_BITS << WINDOW_BITS;
             let start = start.max(begins);
@@ -223,13 +223,13 @@ impl Recent {
 
     /// What is known of a copy in this epoch, and the line that says so.
     #[inline(always)]
-    pub(crate) fn find(&self, function: Function, copy: &Copy, epoch: u64) -> Option<(Known, &Line)> {
+    pub(crate) fn find(&self, function: Function, copy: &Memcpy, epoch: u64) -> Option<(Known, &Line)> {
         self.of(function).iter().find_map(|line| Some((line.get(function, copy, epoch)?, line)))
     }
 
     /// The line to write for a copy: its own, with how often it was used, else that of the longest ago; none if a signal handler
     /// has interrupted the writing of that.
-    fn line_for(&self, function: Function, copy: &Copy) -> Option<&Line> {
+    fn line_for(&self, function: Function, copy: &Memcpy) -> Option<&Line> {
         let lines = self.of(function);
         let own = lines.iter().find(|line| line.get(function, copy, line.epoch.load(Relaxed)).is_some());
         let line = own.or_else(|| {
@@ -266,7 +266,7 @@ pub(crate) fn keep(
     (driver, access, validate): (&impl Driver, &Access, &Validate),
     epoch: u64,
     (tag, recent): (u8, &Recent),
-    (function, copy): (Function, &Copy),
+    (function, copy): (Function, &Memcpy),
     habits: Habits,
 ) -> Option<()> {
     let is_cacheable = copy.shape == Shape::Linear && copy.bytes != 0 && copy.stream.is_some();

@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use super::Driver;
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
-use crate::model::{Copy, Shape, epoch};
+use crate::model::{Memcpy, Shape, epoch};
 
 /// A copy that CUDA can capture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Replacement {
     /// What is copied, in which stream, as the program gave it.
-    pub(crate) copy: Copy,
+    pub(crate) copy: Memcpy,
     /// Whether a null stream means the thread's own.
     pub(crate) per_thread: bool,
 }
@@ -178,14 +178,14 @@ fn ends(ret: Code) -> bool {
 }
 
 /// The equal of a copy on a stream that is being captured, which would be refused; none if CUDA has none.
-pub(super) fn capturable(driver: &impl Driver, function: Function, copy: &Copy) -> Option<Replacement> {
+pub(super) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
     let shape = match &copy.shape {
         Shape::Driver3D(peer) => Shape::Driver3D(ordinary(peer)?),
         Shape::Linear => Shape::Linear,
         Shape::Runtime3D(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
     };
     let is_on_devices = [copy.dst, copy.src].iter().all(|&end| driver.is_device_memory(end));
-    let copy = Copy { shape, ..*copy };
+    let copy = Memcpy { shape, ..*copy };
     is_on_devices.then(|| Replacement { copy, per_thread: function.per_thread() })
 }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use super::changes;
+use crate::model::epoch;
 
 /// What an address points to, as far as the way of a copy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,10 +188,10 @@ impl Cache {
         if self.sizes.load(Relaxed) != 0 {
             self.sizes.store(0, Relaxed);
             self.generation.fetch_add(1, AcqRel);
-            changes::happened();
+            epoch::advance();
         } else {
             // Another thread may have forgotten what there was, and not have said so yet.
-            changes::has_happened();
+            epoch::advance_too();
         }
     }
 

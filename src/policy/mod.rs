@@ -6,22 +6,20 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod access;
+pub(crate) mod cached;
 pub(crate) mod capture;
-pub(crate) mod changes;
-pub(crate) mod familiar;
 pub(crate) mod full;
 pub(crate) mod hip;
 pub(crate) mod memory;
-pub(crate) mod path;
 pub(crate) mod validate;
 mod verdicts;
 
 use crate::api::Function;
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, is_pointer};
+use crate::api::abi::Code;
 use crate::config::Config;
+use crate::model::Memcpy;
 use access::Access;
 use hip::Peers;
-use path::Path;
 use validate::Validate;
 
 /// What decisions ask the real driver, and have it do. Nothing here waits for a device.
@@ -190,81 +188,6 @@ pub(crate) struct Span {
     pub(crate) bytes: usize,
 }
 
-/// A peer copy, as the driver is asked for it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct PeerCopy {
-    /// What is copied.
-    pub(crate) copied: Copied,
-    /// The stream's handle; the default stream for a synchronous copy.
-    pub(crate) stream: usize,
-}
-
-/// What a copy copies.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Copied {
-    /// A number of bytes.
-    Linear { dst: usize, src: usize, bytes: usize },
-    /// A box of bytes.
-    Box(CUDA_MEMCPY3D_PEER),
-}
-
-/// From where to where, and how much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ends {
-    /// The source's address.
-    pub(crate) src: u64,
-    /// The destination's address.
-    pub(crate) dst: u64,
-    /// How many bytes.
-    pub(crate) bytes: u64,
-}
-
-impl Ends {
-    /// Those of a 3D copy. None for arrays and memory of the host, which have no address here.
-    #[inline(always)]
-    pub(crate) fn of_box(peer: &CUDA_MEMCPY3D_PEER) -> Option<Self> {
-        let bytes = peer.WidthInBytes.saturating_mul(peer.Height).saturating_mul(peer.Depth);
-        (is_pointer(peer.srcMemoryType) && is_pointer(peer.dstMemoryType)).then_some(Self {
-            src: peer.srcDevice,
-            dst: peer.dstDevice,
-            bytes: bytes as u64,
-        })
-    }
-}
-
-impl PeerCopy {
-    /// None for arrays and memory of the host, which have no address here.
-    pub(crate) fn ends(&self) -> Option<Ends> {
-        match &self.copied {
-            &Copied::Linear { dst, src, bytes } => Some(Ends { src: src as u64, dst: dst as u64, bytes: bytes as u64 }),
-            Copied::Box(peer) => Ends::of_box(peer),
-        }
-    }
-}
-
-/// A copy as it is counted and shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Traffic {
-    /// The device that the bytes come from.
-    pub(crate) src: u8,
-    /// The device that they go to.
-    pub(crate) dst: u8,
-    /// The way that they take.
-    pub(crate) path: Path,
-    /// How many there are.
-    pub(crate) bytes: u64,
-}
-
-/// What becomes of a copy.
-#[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Verdict {
-    /// The real function gets it as it came.
-    Forward,
-    /// Another function of the driver does the same in its place.
-    Instead(capture::Replacement),
-}
-
 /// What is called in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
 /// nothing that was not enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,38 +200,6 @@ pub(crate) struct HarmlessEnable {
     pub(crate) from: Code,
     /// What the program gets for it.
     pub(crate) to: Code,
-}
-
-/// What there may be to decide about a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Concern {
-    /// Nothing.
-    Nothing,
-    /// It copies between devices.
-    Copy,
-    /// It asks for peer access, or about it.
-    Peers,
-}
-
-/// What there may be to decide about a function; known at compile time.
-#[inline(always)]
-pub(crate) const fn concern(function: Function) -> Concern {
-    match function {
-        Function::cuMemcpyPeer
-        | Function::cuMemcpyPeer_ptds
-        | Function::cuMemcpyPeerAsync
-        | Function::cuMemcpyPeerAsync_ptsz
-        | Function::cuMemcpy3DPeer
-        | Function::cuMemcpy3DPeer_ptds
-        | Function::cuMemcpy3DPeerAsync
-        | Function::cuMemcpy3DPeerAsync_ptsz => Concern::Copy,
-        Function::cuCtxEnablePeerAccess
-        | Function::cuCtxDisablePeerAccess
-        | Function::cuDeviceCanAccessPeer
-        | Function::cuDeviceGetP2PAttribute
-        | Function::cuDeviceGetP2PAtomicCapabilities => Concern::Peers,
-        _ => Concern::Nothing,
-    }
 }
 
 /// All that is known of memory, contexts and peers in this process.
@@ -337,7 +228,7 @@ pub(crate) fn reconfigure(config: &Config) {
 }
 
 /// Why a copy on a stream that is being captured is left to be refused.
-pub(crate) fn why_forwarded() -> &'static str {
+pub(crate) fn why_refused() -> &'static str {
     if capture::rewrites() {
         "refused by CUDA: no capturable copy is its equal"
     } else {
@@ -345,7 +236,7 @@ pub(crate) fn why_forwarded() -> &'static str {
     }
 }
 
-/// Decides about a copy on a stream that is being captured.
-pub(crate) fn decide(driver: &impl Driver, function: Function, copy: &PeerCopy) -> Verdict {
-    if capture::rewrites() { capture::decide(driver, function, copy) } else { Verdict::Forward }
+/// What is called in place of a copy on a stream that is being captured, if anything is.
+pub(crate) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<capture::Replacement> {
+    if capture::rewrites() { capture::capturable(driver, function, copy) } else { None }
 }

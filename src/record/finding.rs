@@ -6,7 +6,7 @@ use super::text::Found;
 use crate::api::Function;
 use crate::api::abi::Code;
 use crate::os;
-use crate::policy::validate::{Finding, Rule};
+use crate::model::{Finding, Rule};
 
 static LAST: Mutex<Last> = Mutex::new(Last { count: 0, found: None });
 

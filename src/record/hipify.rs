@@ -27,7 +27,7 @@ pub(super) fn hipify(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::validate::Rule;
+    use crate::model::Rule;
 
     #[test]
     fn hipify_nothing_of_cuda_is_left_in_rules_about_hip() {

@@ -15,7 +15,7 @@ use crate::api::abi::Code;
 use crate::api::{Function, codes};
 use crate::config::Config;
 use crate::os::{self, Descriptor};
-use crate::policy::validate::Finding;
+use crate::model::Finding;
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
 const CALLS: &str = "p2pshim::call";

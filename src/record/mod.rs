@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
-use crate::policy::path::Path;
+use crate::model::Path;
 
 /// A call that has returned.
 pub(crate) struct Event<'a> {

@@ -8,7 +8,7 @@ use super::counters::{self, DEVICES, Sum};
 use crate::api::Function;
 use crate::os::{self, Descriptor};
 use crate::policy::VALIDATE;
-use crate::policy::validate::Rule;
+use crate::model::Rule;
 
 /// Has the table written to standard error when the program ends by returning from `main` or by `exit`, or not after all.
 pub(crate) fn write_at_exit(is_wanted: bool) {

@@ -246,7 +246,7 @@ impl Display for Elapsed {
 mod tests {
     use super::*;
     use crate::api::abi::cudaExtent;
-    use crate::policy::path::Path;
+    use crate::model::Path;
 
     fn argument(name: &'static str, value: Value, contents: Option<Contents>) -> Argument {
         Argument { name, value, contents }

@@ -18,8 +18,8 @@ use super::modules::{self, Module};
 use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
 use crate::os;
-use crate::policy::path::Path;
-use crate::policy::validate::Rule;
+use crate::model::Path;
+use crate::model::Rule;
 
 /// The file of this process, if there is one.
 static TRACE: OnceLock<Trace> = OnceLock::new();

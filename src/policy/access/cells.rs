@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::policy::changes;
-use crate::policy::path::Path;
+use crate::model::epoch;
+use crate::model::Path;
 
 /// How many contexts, pools and the like are told apart. Number 0 is nobody.
 pub(super) const OWNERS: usize = 128;
@@ -73,13 +73,13 @@ impl Cells {
     /// Keeps a decision that rests on what was true in `epoch`.
     pub(super) fn settle(&self, cell: &Cell, path: Path, epoch: u64) {
         cell.settled.store(epoch << 8 | u64::from(path.number()), Release);
-        changes::happened();
+        epoch::advance();
     }
 
     /// Everything is to be decided anew: peers, pools or contexts have changed.
     pub(super) fn unsettle(&self) {
         self.epoch.fetch_add(1, AcqRel);
-        changes::happened();
+        epoch::advance();
     }
 
     /// Forgets all pairs of an owner, whose number may get another.
@@ -87,7 +87,7 @@ impl Cells {
         for other in 0..OWNERS as u8 {
             [self.get(owner, other), self.get(other, owner)].into_iter().flatten().for_each(Cell::forget);
         }
-        changes::happened();
+        epoch::advance();
     }
 }
 

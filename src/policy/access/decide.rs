@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::registry::{Ours, Owner, Proof, Registry};
-use super::{Access, Kind, Path, Place, Traffic, Why, evident, left_alone};
+use super::{Access, Kind, Place, evident, left_alone};
 use crate::config::{self, Probe};
-use crate::policy::{Driver, Ends, capture};
+use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::policy::{Driver, capture};
 use crate::record::log;
 
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
@@ -66,17 +67,16 @@ impl Drop for Acting<'_> {
 
 impl Access {
     /// Finds the way of a copy, and opens a better one, if it is worth it.
-    pub(crate) fn consider(&self, driver: &impl Driver, ends: &Ends, on: Circumstances) -> Option<Traffic> {
-        // As it may be all the same, if it took this to find out where the copy begins and ends.
-        if let Some(traffic) = self.settled(ends) {
-            return Some(traffic);
+    pub(crate) fn consider(&self, driver: &impl Driver, copy: &Memcpy, on: Circumstances) -> Option<Traffic> {
+        if !copy.has_addresses() {
+            return None;
         }
-        let (src, dst) = (self.place(driver, ends.src)?, self.place(driver, ends.dst)?);
+        let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
-            None => self.weigh(driver, (src, dst), ends.bytes, on)?,
+            None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
+        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
     fn weigh(&self, driver: &impl Driver, (src, dst): (Place, Place), bytes: u64, on: Circumstances) -> Option<Path> {

@@ -40,9 +40,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use self::cells::Cells;
 use self::registry::Registry;
 use super::memory::{Cache, Kind, Place};
-use super::path::{Path, Why};
-use super::{Driver, Ends, Holder, Traffic};
+use super::{Driver, Holder};
 use crate::config::{self, Config};
+use crate::model::{Memcpy, Path, Traffic, Why};
 
 /// All that is known of memory, contexts and peers.
 pub(crate) struct Access {
@@ -87,15 +87,15 @@ impl Access {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The way that a copy takes, if that is settled.
+    /// From where to where a copy goes, and on which path, if that is decided.
     #[inline(always)]
-    pub(crate) fn settled(&self, ends: &Ends) -> Option<Traffic> {
-        let (src, dst) = (self.cache.find(ends.src)?, self.cache.find(ends.dst)?);
+    pub(crate) fn decided(&self, copy: &Memcpy) -> Option<Traffic> {
+        let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
             None => self.cells.settled(src.owner, dst.owner)?,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
+        copy.has_addresses().then_some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
     /// Whose memory an address is, and its allocation, if that is known.

@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize}
 
 use self::links::{Link, Links};
 use super::memory::{Cache, Kind, Place};
-use super::path::{Path, Why};
-use super::{Ends, Traffic, capture};
+use super::capture;
 use crate::api::abi::Code;
 use crate::config::{self, Config, Denied};
+use crate::model::{Memcpy, Path, Traffic, Why};
 use crate::record;
 
 /// How many copies of the runtime are told apart in a process.
@@ -272,11 +272,11 @@ impl Peers {
         self.cache.forget();
     }
 
-    /// The way that a copy takes, if all about it is settled.
+    /// From where to where a copy goes, and on which path, if all about it is decided.
     #[inline(always)]
-    pub(crate) fn settled(&self, library: usize, ends: &Ends) -> Option<Traffic> {
+    pub(crate) fn decided(&self, library: usize, copy: &Memcpy) -> Option<Traffic> {
         let library = self.libraries.get(library)?;
-        let (src, dst) = (self.cache.find(ends.src)?, self.cache.find(ends.dst)?);
+        let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = match (src.kind, dst.kind) {
             (Kind::Host, _) | (_, Kind::Host) => Path::Host,
             (Kind::Foreign, _) | (_, Kind::Foreign) => Path::Unknown,
@@ -285,12 +285,12 @@ impl Peers {
             }
             _ => return None,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
+        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
     /// Finds out what there is to know about a copy that is about to be made, and opens its pair for kernels if it is the
-    /// first of it. `ends` is none for what has no addresses.
-    pub(crate) fn consider(&self, library: usize, hip: &impl Hip, ends: Option<&Ends>) -> (Option<Traffic>, Before) {
+    /// first of it. `copy` is none for what has no addresses.
+    pub(crate) fn consider(&self, library: usize, hip: &impl Hip, copy: Option<&Memcpy>) -> (Option<Traffic>, Before) {
         let mut before = Before::NOTHING;
         let Some(own) = self.libraries.get(library) else { return (None, before) };
         before.devices = own.devices();
@@ -299,10 +299,10 @@ impl Peers {
             return (None, before);
         }
         (before.current, before.devices) = self.whereabouts(own, hip);
-        if let Some(ends) = ends
+        if let Some(copy) = copy
             && before.current.is_some()
         {
-            before.ends = [ends.src, ends.dst].map(|address| self.look_at(hip, address));
+            before.ends = [copy.src, copy.dst].map(|address| self.look_at(hip, address));
             let device = |known| match known {
                 Known::Place(Place { kind: Kind::Plain, device, .. }, _) => Some(device),
                 _ => None,
@@ -316,7 +316,7 @@ impl Peers {
         if hip.last_error() != Some(Code::SUCCESS) {
             hip.clear_last_error();
         }
-        (ends.and_then(|ends| self.settled(library, ends)), before)
+        (copy.and_then(|copy| self.decided(library, copy)), before)
     }
 
     /// The calling thread's device, and how many there are.

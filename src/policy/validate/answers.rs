@@ -1,11 +1,10 @@
 //! What an error that the program gets means.
 
-use super::arguments::Finding;
-use super::call::{Given, Kind, PeerCall, Seen, Side};
-use super::rules::Rule;
-use crate::api::Function;
-use crate::api::Layer;
-use crate::api::abi::{Code, Value};
+use super::call::{Given, Seen, Side, Sides};
+use crate::api::abi::Code;
+use crate::model::finding::documents;
+use crate::model::rules::Severity;
+use crate::model::{Access, Asks, Finding, Rule};
 use crate::policy::{Driver, Holder};
 
 /// `cudaErrorStreamCaptureUnsupported`, `cudaErrorStreamCaptureImplicit`.
@@ -17,7 +16,6 @@ const CONTEXT_IS_DESTROYED: Code = Code(709);
 
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it.
 pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
-    let kind = Kind::of(seen.function);
     let plain = |rule, what: &str| Finding::new(rule, seen.layer(), what.to_owned());
     if is_sticky(ret) {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
@@ -29,23 +27,25 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     if is_of_the_machine(ret) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }
-    match (kind, ret) {
-        (Kind::AsyncCopy, CAPTURE_UNSUPPORTED) => {
+    let changes_access =
+        matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }));
+    match (&seen.request.asks, ret) {
+        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() => {
             return plain(Rule::CaptureCopy, "the stream is being captured");
         }
-        (Kind::Copy | Kind::AsyncCopy, CAPTURE_IMPLICIT) => {
+        (Asks::Copy(_), CAPTURE_IMPLICIT) => {
             return plain(Rule::CaptureDefaultStream, "the copy is one of the legacy default stream");
         }
-        (Kind::Access, CAPTURE_UNSUPPORTED) => {
+        (_, CAPTURE_UNSUPPORTED) if changes_access => {
             return plain(Rule::CaptureAccess, "a stream is being captured");
         }
-        (Kind::Access, Code::PEER_ACCESS_ALREADY_ENABLED) => {
+        (_, Code::PEER_ACCESS_ALREADY_ENABLED) if changes_access => {
             return plain(Rule::EnableTwice, "access to this peer is enabled already");
         }
-        (Kind::Access, Code::PEER_ACCESS_NOT_ENABLED) => {
+        (_, Code::PEER_ACCESS_NOT_ENABLED) if changes_access => {
             return plain(Rule::DisableNotEnabled, "access to this peer is not enabled from the current device");
         }
-        (Kind::Access, Code::TOO_MANY_PEERS) => {
+        (_, Code::TOO_MANY_PEERS) if changes_access => {
             return plain(Rule::EnableLimit, "the context has as many peers as it can have");
         }
         _ => {}
@@ -57,12 +57,12 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     if let Some(finding) = wrong.into_iter().nth(by_code).filter(explains) {
         return finding;
     }
-    if let (INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(&Value::Stream(stream))) = (ret, seen.values.last())
+    if let (INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(stream)) = (ret, seen.request.stream())
         && (ret == INVALID_HANDLE || !is_current_context_gone(driver))
     {
         return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is no stream (any more)"));
     }
-    if (kind, ret) == (Kind::Access, Code::PEER_ACCESS_UNSUPPORTED) {
+    if changes_access && ret == Code::PEER_ACCESS_UNSUPPORTED {
         return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
     }
     if let Some(what) = unreachable_mapping(driver, seen) {
@@ -71,7 +71,7 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     if let Some(what) = short_slice(seen) {
         return plain(Rule::Copy3dHeight, &what).without_code();
     }
-    if documented(seen.function).contains(&ret.0) {
+    if documents(seen.request.function, ret) {
         plain(Rule::ErrorUnexplained, "the arguments look right")
     } else {
         plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
@@ -85,7 +85,7 @@ fn is_current_context_gone(driver: &impl Driver) -> bool {
 
 /// What of a copy was mapped by the program, and is not its own device's to use.
 fn unreachable_mapping(driver: &impl Driver, seen: &Seen<'_>) -> Option<String> {
-    let call = PeerCall::new(seen.values, &seen.parameters).filter(|call| !call.is_empty())?;
+    let call = Sides::of(seen.request).filter(|call| !call.is_empty())?;
     let is_out_of_reach = |side: &&Side| {
         let (Given::Device(address) | Given::Any(address)) = side.given else { return false };
         let memory = driver.memory(address).filter(|memory| memory.holder == Holder::Mapped);
@@ -97,7 +97,7 @@ fn unreachable_mapping(driver: &impl Driver, seen: &Seen<'_>) -> Option<String> 
 
 /// Which side's slices are shorter than the extent. With one slice the documentation does not mind, but the hardware does.
 fn short_slice(seen: &Seen<'_>) -> Option<String> {
-    let call = PeerCall::new(seen.values, &seen.parameters).filter(|call| call.is_box && !call.is_empty())?;
+    let call = Sides::of(seen.request).filter(|call| call.is_3d && !call.is_empty())?;
     let [_, height, _] = call.extent;
     let is_short = |side: &&Side| matches!(side.given, Given::Device(_) | Given::Any(_)) && side.rows < height;
     let side = call.sides.iter().find(is_short)?;
@@ -106,7 +106,6 @@ fn short_slice(seen: &Seen<'_>) -> Option<String> {
 
 /// Whether what the rule is about can be why a call fails.
 fn fails(rule: Rule) -> bool {
-    use super::rules::Severity;
     rule.text().severity == Severity::Error
 }
 

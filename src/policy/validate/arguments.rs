@@ -1,10 +1,10 @@
 //! What a call's arguments show by themselves, and what the driver knows of them.
 
-use super::call::{Given, Kind, Parameters, PeerCall, Seen, Side};
+use super::call::{Given, Seen, Side, Sides};
 use super::facts::{Array, Facts};
-use super::rules::Rule;
-use crate::api::abi::{Code, Value};
-use crate::api::{Function, Layer};
+use crate::api::Layer;
+use crate::api::abi::Code;
+use crate::model::{Access, Asks, Finding, Named, Rule, Shape};
 use crate::policy::{Driver, Holder, Memory};
 
 /// What is wrong with a call's arguments. What matters most comes first.
@@ -12,11 +12,12 @@ pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec
     if device_count(driver).is_none() {
         return Vec::new();
     }
-    match Kind::of(seen.function) {
-        Kind::Copy | Kind::AsyncCopy => check_copy(driver, facts, seen),
-        Kind::Access => check_access(driver, seen),
-        Kind::Query => check_query(driver, seen),
-        Kind::Other => Vec::new(),
+    match seen.request.asks {
+        Asks::Copy(_) => check_copy(driver, facts, seen),
+        Asks::Access(Access::Enable { peer, flags }) => check_access(driver, seen, peer, Some(flags)),
+        Asks::Access(Access::Disable { peer }) => check_access(driver, seen, peer, None),
+        Asks::Access(query @ Access::Query { .. }) => check_query(driver, seen, query),
+        Asks::Other => Vec::new(),
     }
 }
 
@@ -34,15 +35,16 @@ fn bad_ordinal(driver: &impl Driver, name: &str, ordinal: i32) -> Option<String>
 
 // ---- Peer access ----
 
-fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
+/// `flags` are those of enabling; none for disabling.
+fn check_access(driver: &impl Driver, seen: &Seen<'_>, peer: Named, flags: Option<u32>) -> Vec<Finding> {
     let mut found = Vec::new();
     let layer = seen.layer();
     let of = |rule, what| Finding::new(rule, layer, what);
     let current = driver.current_context();
     let device = current.and_then(|context| driver.device_of_context(context));
-    let enables = matches!(seen.function, Function::cudaDeviceEnablePeerAccess | Function::cuCtxEnablePeerAccess);
-    let peer = match *seen.values {
-        [Value::Ordinal(peer), ..] => {
+    let named = peer;
+    let peer = match named {
+        Named::Ordinal(peer) => {
             if let Some(what) = bad_ordinal(driver, "peerDevice", peer) {
                 found.push(of(Rule::EnableDeviceOrdinal, what));
                 None
@@ -50,7 +52,7 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
                 Some(peer)
             }
         }
-        [Value::Address(context), ..] => {
+        Named::Context(context) => {
             match current {
                 None => found.push(of(Rule::AccessNoContext, "no context is current in this thread".to_owned())),
                 Some(current) if driver.context_id(current).is_none() => {
@@ -68,14 +70,11 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
                 driver.device_of_context(context)
             }
         }
-        _ => None,
     };
-    if !enables {
-        return found;
-    }
-    let is_self = match *seen.values {
-        [Value::Address(context), ..] => current == Some(context),
-        _ => device == peer,
+    let Some(flags) = flags else { return found };
+    let is_self = match named {
+        Named::Context(context) => current == Some(context),
+        Named::Ordinal(_) => device == peer,
     };
     match (device, peer) {
         (Some(device), Some(peer)) if device == peer => {
@@ -89,25 +88,18 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
         }
         _ => {}
     }
-    if let [_, Value::UInt(flags)] = *seen.values
-        && flags != 0
-    {
+    if flags != 0 {
         found.push(of(Rule::EnableFlags, format!("flags={flags}")));
     }
     found
 }
 
-fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
+fn check_query(driver: &impl Driver, seen: &Seen<'_>, query: Access) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |rule, what| found.push(Finding::new(rule, seen.layer(), what));
-    let (attribute, pair) = match *seen.values {
-        [Value::OutInt(_), Value::Ordinal(device), Value::Ordinal(peer)] => (None, [device, peer]),
-        [Value::OutInt(_), Value::P2pAttribute(attribute), Value::Ordinal(device), Value::Ordinal(peer)] => {
-            (Some(attribute), [device, peer])
-        }
-        _ => return found,
-    };
-    let names = seen.function.arguments();
+    let Access::Query { output, attribute, device, peer, .. } = query else { return found };
+    let pair = [device, peer];
+    let names = seen.request.function.arguments();
     let names = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
     for (name, ordinal) in names.iter().zip(pair) {
         if let Some(what) = bad_ordinal(driver, name, ordinal) {
@@ -123,10 +115,8 @@ fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
             add(Rule::QueryAttribute, format!("the attribute is {attribute}"));
         }
     }
-    if let [Value::OutInt(output), ..] = *seen.values
-        && output.is_null()
-    {
-        let name = seen.function.arguments().first().copied().unwrap_or_default();
+    if output.is_null() {
+        let name = seen.request.function.arguments().first().copied().unwrap_or_default();
         let finding = Finding::new(Rule::QueryNullOutput, seen.layer(), format!("{name} is NULL"));
         // The page of the other function says nothing of it.
         found.push(if attribute.is_some() { finding } else { finding.without_code() });
@@ -139,20 +129,12 @@ fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
 fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
     let layer = seen.layer();
     let mut found = Vec::new();
-    let pointer = match *seen.values {
-        [Value::RuntimePeer3D(parms), ..] => Some(parms as usize),
-        [Value::DriverPeer3D(parms), ..] => Some(parms as usize),
-        _ => None,
-    };
-    if let Some(pointer) = pointer
-        && seen.parameters == Parameters::Unreadable
-    {
-        let name = seen.function.arguments().first().copied().unwrap_or_default();
+    if let Some(Shape::Unreadable(pointer)) = seen.request.copy().map(|copy| copy.shape) {
+        let name = seen.request.function.arguments().first().copied().unwrap_or_default();
         let what = if pointer == 0 { " is NULL".to_owned() } else { format!("={pointer:#x} cannot be read") };
         found.push(Finding::new(Rule::Copy3dNullParameters, layer, format!("{name}{what}")));
     }
-    let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return found };
-
+    let Some(call) = Sides::of(seen.request) else { return found };
     // What a copy of nothing is not asked for.
     if layer == Layer::Driver && driver.current_context().is_none() {
         found.push(Finding::new(Rule::CopyNoContext, layer, "no context is current in this thread".to_owned()));
@@ -162,13 +144,13 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
     }
     // So NVIDIA's runtimes ask the driver for a box of nothing, whatever they were given.
     let is_of_no_memory = call.sides.iter().all(|side| side.given == Given::Device(0));
-    let is_of_nothing = call.is_empty() && (!call.is_box || layer == Layer::Driver && is_of_no_memory);
+    let is_of_nothing = call.is_empty() && (!call.is_3d || layer == Layer::Driver && is_of_no_memory);
     if !is_of_nothing {
         for side in &call.sides {
             check_given(layer, side, &mut found);
         }
     }
-    if let Some(stream) = call.stream
+    if let Some(stream) = seen.request.stream()
         && facts.streams.find(stream).is_some_and(|fact| fact.is_destroyed)
     {
         found.push(Finding::new(Rule::CopyDestroyedStream, layer, format!("stream={stream:#x} was destroyed")));
@@ -309,7 +291,7 @@ impl Object {
 
 /// A side of a copy.
 struct Part<'a> {
-    call: &'a PeerCall,
+    call: &'a Sides,
     side: &'a Side,
     /// How many bytes the extent's width counts by, if that is known.
     unit: Option<u64>,
@@ -339,12 +321,12 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             }
         }
         // A box may lie there, however the runtime says it to the driver.
-        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_box => {
+        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_3d => {
             let what = format!("{name}={address:#x} is page-locked memory of the host");
             add(Finding::new(Rule::CopyPinnedHost, layer, what));
         }
         Object::Memory { address, memory, .. } => {
-            if call.is_box {
+            if call.is_3d {
                 check_layout(layer, part, found);
             }
             // What has succeeded lies inside: the library looks at that.
@@ -448,7 +430,7 @@ fn end_of(driver: &impl Driver, memory: Memory, wanted: u128) -> u64 {
 }
 
 /// How many bytes from the pointer to the end of what is copied.
-pub(super) fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u128 {
+pub(super) fn bytes_from_address(call: &Sides, side: &Side, unit: u64) -> u128 {
     let [width, height, depth] = call.extent.map(u128::from);
     let [x, y, z] = side.position.map(u128::from);
     let slices = (z + depth - 1).saturating_mul(u128::from(side.rows));
@@ -457,7 +439,7 @@ pub(super) fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u12
 }
 
 /// Whether an array holds the extent.
-fn check_array(layer: Layer, call: &PeerCall, side: &Side, array: Array, found: &mut Vec<Finding>) {
+fn check_array(layer: Layer, call: &Sides, side: &Side, array: Array, found: &mut Vec<Finding>) {
     // The driver counts bytes.
     let width = match layer {
         Layer::Runtime | Layer::Hip => array.extent[0],
@@ -474,7 +456,7 @@ fn check_array(layer: Layer, call: &PeerCall, side: &Side, array: Array, found: 
 }
 
 /// What both sides together show.
-fn check_both(driver: &impl Driver, call: &PeerCall, objects: [&Object; 2], layer: Layer, found: &mut Vec<Finding>) {
+fn check_both(driver: &impl Driver, call: &Sides, objects: [&Object; 2], layer: Layer, found: &mut Vec<Finding>) {
     let [src, dst] = objects;
     if let (Layer::Runtime, Some(one), Some(other)) = (layer, src.element(), dst.element())
         && one != other
@@ -503,7 +485,7 @@ fn check_both(driver: &impl Driver, call: &PeerCall, objects: [&Object; 2], laye
     }
     if let (Object::Memory { address: src, .. }, Object::Memory { address: dst, .. }) = (src, dst) {
         let [bytes, ..] = call.extent;
-        let overlap = match call.is_box {
+        let overlap = match call.is_3d {
             false => src.abs_diff(*dst) < bytes,
             true => {
                 let [one, other] = call.sides;

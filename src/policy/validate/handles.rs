@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::policy::changes;
+use crate::model::epoch;
 
 /// What is known of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Handles {
             // If another thread was quicker, its handle is as good.
             let _ = place.compare_exchange(there, word, Relaxed, Relaxed);
         }
-        changes::happened();
+        epoch::advance();
     }
 
     /// The same, unless just that is known: then nothing has changed for those who rest on it.
@@ -134,7 +134,7 @@ impl Handles {
                 let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
             }
         }
-        changes::happened();
+        epoch::advance();
     }
 
     /// Forgets all handles of which this does not hold.
@@ -145,7 +145,7 @@ impl Handles {
                 let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
             }
         }
-        changes::happened();
+        epoch::advance();
     }
 
     /// All that is known.

@@ -1,13 +1,10 @@
 //! What is dangerous or slow about a copy that succeeds.
 
-use super::arguments::Finding;
-use super::call::{Kind, PeerCall, Seen};
+use super::call::{Given, Seen, Sides};
 use super::facts::{Facts, LAST_DEFAULT_STREAM};
 use super::handles::Fact;
-use super::rules::Rule;
-use crate::policy::path::{Path, Why};
+use crate::model::{Finding, Path, Rule, Why, counters};
 use crate::policy::{Driver, Holder, capture};
-use crate::record::counters;
 
 /// A pair whose copies are staged is spoken of from the copy on that exceeds either.
 const COPIES: u64 = 16;
@@ -15,12 +12,12 @@ const BYTES: u64 = 1 << 20;
 
 /// What is dangerous or slow about a copy that has succeeded.
 pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: &mut Vec<Finding>) {
-    let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return };
+    let Some(call) = Sides::of(seen.request) else { return };
     if call.is_empty() {
         return;
     }
     let Some(devices) = devices(driver, &call) else { return };
-    match call.stream {
+    match seen.request.stream() {
         Some(stream) => check_stream(driver, facts, seen, (stream, devices), found),
         None => check_synchronous(driver, facts, seen, devices, found),
     }
@@ -28,8 +25,7 @@ pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: 
 }
 
 /// The devices of a copy between two pointers: the source's, the destination's.
-fn devices(driver: &impl Driver, call: &PeerCall) -> Option<[i32; 2]> {
-    use super::call::Given;
+fn devices(driver: &impl Driver, call: &Sides) -> Option<[i32; 2]> {
     let device = |index: usize| {
         let (Given::Device(address) | Given::Any(address)) = call.sides.get(index)?.given else { return None };
         let memory = driver.memory(address)?;
@@ -54,7 +50,7 @@ fn check_stream(
         device.inspect(|&device| facts.contexts.learn(context, Fact::on(device)))
     } else {
         // Not to be made current here to be asked: a green context may be current to one thread only.
-        let context = driver.stream_context(stream, seen.function.per_thread());
+        let context = driver.stream_context(stream, seen.request.function.per_thread());
         let device = context.and_then(|context| facts.contexts.find(context)).map(|fact| fact.device);
         let known = facts.streams.find(stream).unwrap_or(Fact::on(Fact::NOWHERE));
         let device = device.unwrap_or(known.device);
@@ -122,7 +118,7 @@ pub(super) fn of_run(seen: &Seen<'_>, run: Run, found: &mut Vec<Finding>) {
         let what = format!("{} copies of less than {SMALL} bytes in a row", run.small);
         found.push(Finding::new(Rule::SlowSmallCopies, seen.layer(), what));
     }
-    if Kind::of(seen.function) == Kind::Copy && run.is_long() {
+    if seen.request.stream().is_none() && run.is_long() {
         let what = format!("{} synchronous copies in a row", run.length);
         found.push(Finding::new(Rule::SlowSynchronousLoop, seen.layer(), what));
     }
@@ -159,9 +155,9 @@ impl Run {
         self.is_small() || (is_synchronous && self.is_long())
     }
 
-    /// Whether the next copy from a place is looked at in full: the first few, and one now and then.
+    /// Whether the next copy from a place is checked in full: the first few, and one now and then.
     #[inline(always)]
-    pub(crate) fn is_looked_at(self, site: usize) -> bool {
+    pub(crate) fn is_check_due(self, site: usize) -> bool {
         const FIRST: u32 = 16;
         self.site != site || self.length < FIRST || self.length.is_power_of_two()
     }

@@ -5,7 +5,7 @@ use super::*;
 use crate::api::abi::cudaExtent;
 use crate::policy::Traffic;
 use crate::policy::access::fake::{Fake, context, mapped, memory_of, pooled};
-use crate::policy::path::Why;
+use crate::model::Why;
 
 /// Bytes of every allocation of the fake driver.
 const ALLOCATION: u64 = 1 << 24;
@@ -201,7 +201,7 @@ fn after_errors_of_no_argument_are_told_apart() {
 
 #[test]
 fn after_detours_are_told_of_by_their_reason() {
-    use crate::record::counters;
+    use crate::model::counters;
     let process = Process::new();
     let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NeverEnabled), bytes: 2 << 20 };
     counters::count(&mut 0, &traffic);
