@@ -1,4 +1,4 @@
-//! Calls, told to the program as they return.
+//! The program's callbacks, and what they get of each call.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::size_of;
@@ -18,7 +18,7 @@ use crate::os;
 use crate::policy::path::Path;
 use crate::policy::validate::Rule;
 
-/// A call that has returned. The struct lives until the listener returns, its texts as long as the library.
+/// A call that has returned. The struct lives until the callback returns, its texts as long as the library.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_event_t {
@@ -64,12 +64,12 @@ pub struct p2pshim_event_t {
     pub finding_count: usize,
 }
 
-/// Who is told of calls: gets the event, and what it was added with.
-pub type p2pshim_listener_t = Option<unsafe extern "C-unwind" fn(event: *const p2pshim_event_t, data: *mut c_void)>;
+/// A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its thread.
+pub type p2pshim_listener_t = Option<unsafe extern "C" fn(event: *const p2pshim_event_t, data: *mut c_void)>;
 
-/// A call, as it was kept for who listens.
+/// A call, as it is kept for callbacks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct CallEvent {
     pub(crate) function: Function,
     pub(crate) depth: usize,
     pub(crate) thread: i32,
@@ -89,7 +89,7 @@ pub(crate) struct Heard {
 /// It is never freed: a thread may be about to call it. It may be anywhere, so it must be one that all threads can call.
 struct Listener {
     id: u64,
-    call: unsafe extern "C-unwind" fn(*const p2pshim_event_t, *mut c_void),
+    call: unsafe extern "C" fn(*const p2pshim_event_t, *mut c_void),
     data: *mut c_void,
 }
 
@@ -104,9 +104,9 @@ fn ever() -> MutexGuard<'static, Vec<usize>> {
     EVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether anybody listens.
+/// Whether there are any callbacks.
 #[inline(always)]
-pub(crate) fn are_heard() -> bool {
+pub(crate) fn has_callbacks() -> bool {
     COUNT.load(SeqCst) != 0
 }
 
@@ -126,38 +126,36 @@ pub(super) fn path_texts(path: Option<Path>) -> [*const c_char; 2] {
     found.map_or([c"".as_ptr(); 2], |(_, texts)| texts.each_ref().map(|text| text.as_ptr()))
 }
 
-/// Tells all who listen. `said` are the numbers plus one of the rules that have spoken of the call.
-///
-/// There is nothing in this frame to drop, since a listener may not return.
-pub(crate) fn tell<const SAID: usize>(heard: &Heard, said: [u8; SAID]) {
-    let mut findings = [null(); SAID];
+/// Calls all callbacks. `found` are the numbers plus one of the rules with a finding about the call.
+pub(crate) fn call_back<const FOUND: usize>(call: &CallEvent, found: [u8; FOUND]) {
+    let mut findings = [null(); FOUND];
     let mut finding_count = 0;
-    for (place, number) in findings.iter_mut().zip(said) {
+    for (place, number) in findings.iter_mut().zip(found) {
         if let Some(rule) = Rule::ALL.iter().find(|&&rule| (rule as u8).saturating_add(1) == number) {
             *place = text(rule.text().id);
             finding_count += 1;
         }
     }
-    let layer = heard.function.layer();
-    let [path, reason] = path_texts(heard.path);
-    let [src_device, dst_device] = heard.devices;
-    let [src, dst] = heard.ends;
+    let layer = call.function.layer();
+    let [path, reason] = path_texts(call.path);
+    let [src_device, dst_device] = call.devices;
+    let [src, dst] = call.ends;
     let event = p2pshim_event_t {
         size: size_of::<p2pshim_event_t>(),
-        function: heard.function.c_name().as_ptr(),
+        function: call.function.c_name().as_ptr(),
         layer: text(layer.c_name()),
-        thread: heard.thread,
-        depth: c_int::try_from(heard.depth).unwrap_or(c_int::MAX),
-        start_ns: heard.start,
-        duration_ns: heard.took,
-        result: heard.ret.0,
-        result_name: text(codes::c_name(layer, heard.ret).unwrap_or("\0")),
+        thread: call.thread,
+        depth: c_int::try_from(call.depth).unwrap_or(c_int::MAX),
+        start_ns: call.start,
+        duration_ns: call.took,
+        result: call.ret.0,
+        result_name: text(codes::c_name(layer, call.ret).unwrap_or("\0")),
         src_device,
         dst_device,
-        bytes: heard.bytes,
+        bytes: call.bytes,
         src,
         dst,
-        stream: heard.stream,
+        stream: call.stream,
         path,
         reason,
         findings: findings.as_ptr(),
@@ -167,19 +165,20 @@ pub(crate) fn tell<const SAID: usize>(heard: &Heard, said: [u8; SAID]) {
         // SAFETY: a listener is never freed.
         if let Some(listener) = unsafe { slot.load(Acquire).as_ref() } {
             // The program may be about to read what its call has left there.
-            // SAFETY: who added it promised that any thread may call it.
+            // SAFETY: who added it promised that any thread may call it, and that it returns.
             os::keep_errno(|| unsafe { (listener.call)(&event, listener.data) });
         }
     }
 }
 
-/// Has a function told of each intercepted call of the list p2pshim_api_get() whose kind is "traced", once it has returned.
+/// Has a function called for each intercepted call of the list p2pshim_api_get() whose kind is "traced", once it has returned.
 ///
 /// It is called by the thread that made the call: when the outermost call has returned, first of those inside it in the order
 /// of their ends, then of itself; with no lock of the shim's held. It may call anything, CUDA and this interface
-/// included; of calls that it makes itself nobody is told. It should return soon, since the program's call waits for it. It may leave
-/// by an exception or longjmp; what was to be told of the same call is lost then. While anybody listens a call costs about two
-/// microseconds more. A call that was under way when the listener was added may not be told of.
+/// included; for calls that it makes itself no callback is called. It should return soon, since the program's call waits for it.
+/// The callback must return: it may not longjmp, throw, or end its thread (pthread_exit, or a cancellation that it
+/// does not hold back). While there is a callback a call costs about two microseconds more. It may not be called for a call that was
+/// under way when it was added.
 ///
 /// Before the first intercepted call it may be added as well. At most 16 can be there at a time.
 ///
@@ -191,7 +190,7 @@ pub(crate) fn tell<const SAID: usize>(heard: &Heard, said: [u8; SAID]) {
 /// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `listener` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
 ///
 /// # Safety
-/// `listener` can be called with `data` by any thread until it is removed, and after that as long as p2pshim_listener_remove() says. `id` is NULL or
+/// `listener` returns, and can be called with `data` by any thread until it is removed, and after that as long as p2pshim_listener_remove() says. `id` is NULL or
 /// a place for one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_listener_add(
@@ -203,7 +202,7 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     if matches!(control::activity(), Activity::Off | Activity::Child) {
         return P2PSHIM_INACTIVE;
     }
-    // Now, so that who is told need not wait for another.
+    // Now, so that no callback has to wait for another.
     path_texts(None);
     {
         let mut ever = ever();
@@ -221,7 +220,7 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     P2PSHIM_OK
 }
 
-/// Has a listener told of no more calls.
+/// Has a callback called for no more calls.
 ///
 /// It waits for nobody: a thread that is about to call the listener may still do so after this has returned, for a call that
 /// had returned from the real function before. So what the listener uses must stay until every thread that calls CUDA has begun

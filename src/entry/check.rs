@@ -249,7 +249,7 @@ impl Call {
             record.breaks(finding.rule as u8);
         }
         record::finding::keep(self.function(), finding, ret);
-        self.note_said(finding.rule);
+        self.keep_rule(finding.rule);
         record::log::finding(self.function(), finding, ret, times, || read::call_site(site));
     }
 

@@ -46,7 +46,7 @@ enum Mode {
     Quiet = 2,
     /// Each call is recorded.
     Record = 3,
-    /// Each call is shown: in the log, or to the program's own listeners.
+    /// Each call is shown: in the log, or to the program's callbacks.
     Show = 4,
     /// Both.
     RecordAndShow = 5,
@@ -80,7 +80,7 @@ pub(super) static RECORDS: AtomicBool = AtomicBool::new(false);
 pub(super) static LOGS: AtomicBool = AtomicBool::new(false);
 
 fn wanted() -> Mode {
-    Mode::of(RECORDS.load(SeqCst), LOGS.load(SeqCst) || event::are_heard())
+    Mode::of(RECORDS.load(SeqCst), LOGS.load(SeqCst) || event::has_callbacks())
 }
 
 /// Has the mode follow what is wanted by now; not before the start, and not where calls are only forwarded.
@@ -146,7 +146,7 @@ fn start() -> Mode {
                 Mode::Forward => VALIDATE.stop(),
                 _ => changes::begin(),
             }
-            // Who came to listen meanwhile may have seen the mode of before.
+            // A callback that was added meanwhile may have seen the mode of before.
             refresh();
         });
         record::log::warnings(&warnings);
@@ -1014,7 +1014,7 @@ impl Call {
     #[inline(never)]
     fn begin_rarely(self, depth: usize, mode: Mode) -> Running {
         if depth == 0 {
-            self.forget_heard();
+            self.drop_events();
         }
         let is_shown = matches!(mode, Mode::Show | Mode::RecordAndShow);
         let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
@@ -1147,7 +1147,7 @@ impl Call {
         }
     }
 
-    /// Shows the call, once the real function has returned: in the log, and to who listens. What is wrong with it is said
+    /// Shows the call, once the real function has returned: in the log, and to callbacks. What is wrong with it is said
     /// between the two.
     #[cold]
     pub(crate) fn show(
@@ -1166,10 +1166,10 @@ impl Call {
         if let Some(route) = looked_at {
             self.look_at(route, values, ret, path);
         }
-        self.tell();
+        self.run_callbacks();
     }
 
-    /// The same without what is wrong with it, and keeping what is to be told.
+    /// The same without what is wrong with it, and keeping the event for callbacks.
     #[cold]
     pub(super) fn show_call(
         self,
@@ -1186,8 +1186,8 @@ impl Call {
         }
         let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
         unseen(|| {
-            if event::are_heard() {
-                self.hear(running.depth(), values, (ret, pair, path), elapsed);
+            if event::has_callbacks() {
+                self.keep_event(running.depth(), values, (ret, pair, path), elapsed);
             }
             if !record::log::shows_calls() {
                 return;

@@ -196,7 +196,7 @@ impl Call {
             self.look_at_hip(decided, values, ret, path);
         }
         if running.is_shown() && running.is_outermost() && !is_in_a_child() {
-            self.tell();
+            self.run_callbacks();
         }
     }
 

@@ -4,6 +4,7 @@
 //! for by name. Both lead to a trampoline, and that to a hook in [`hooks`]. [`control`]: what the program asks of the shim
 //! itself, by the C interface.
 
+mod callbacks;
 mod check;
 pub(crate) mod control;
 mod exports;
@@ -12,7 +13,6 @@ mod fence;
 mod guard;
 mod hip;
 mod hooks;
-mod listen;
 mod lookup;
 mod read;
 mod thread;

@@ -11,7 +11,7 @@ use std::sync::atomic::compiler_fence;
 
 use p2pshim_trace::{Begun, Segment};
 
-use crate::capi::event::Heard;
+use crate::capi::event::CallEvent;
 use crate::policy::access::PlaceInGate;
 use crate::policy::familiar::{Finder, Known};
 use crate::policy::path::Path;
@@ -135,16 +135,13 @@ pub(crate) struct Thread {
     pub(crate) refused_for: u8,
     /// The pages that turned out to be there when memory was last read that might not have been.
     readable: Range<usize>,
-    /// What who listens is to hear once the outermost call has returned; null for nothing.
-    pub(crate) heard: *mut Vec<Heard>,
-    /// The stack pointer of the call of which somebody is being told; 0 for none.
-    pub(crate) telling: usize,
-    /// Where that call returns to.
-    pub(crate) telling_for: usize,
-    /// What is being told; null for nothing.
-    pub(crate) told: *mut Vec<Heard>,
-    /// The rules that have spoken of the call under way: their numbers plus one.
-    pub(crate) said: [u8; SAID],
+    /// The events for callbacks once the outermost call has returned.
+    #[expect(clippy::box_collection, reason = "one word, null for none: the block is zero at first")]
+    pub(crate) events: Option<Box<Vec<CallEvent>>>,
+    /// Whether a callback is running.
+    pub(crate) in_callback: bool,
+    /// The rules with a finding about the call under way: their numbers plus one.
+    pub(crate) found: [u8; FOUND],
     /// What the driver answered to the last copy that this thread asked the shim for.
     pub(crate) code: i32,
 }
@@ -152,8 +149,8 @@ pub(crate) struct Thread {
 /// How many of the places are remembered that calls come from which no other encloses; a power of two.
 const SITES: usize = 4;
 
-/// How many rules are told of with a call.
-pub(crate) const SAID: usize = 4;
+/// How many rules the event of a call names.
+const FOUND: usize = 4;
 
 global_asm!(
     ".section .tbss.p2p_thread,\"awT\",@nobits",
@@ -397,11 +394,9 @@ mod tests {
             left_by: 0,
             refused_for: 0,
             readable: 0..0,
-            heard: std::ptr::null_mut(),
-            telling: 0,
-            telling_for: 0,
-            told: std::ptr::null_mut(),
-            said: [0; SAID],
+            events: None,
+            in_callback: false,
+            found: [0; FOUND],
             code: 0,
         }
     }
