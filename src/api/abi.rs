@@ -61,6 +61,19 @@ pub(crate) enum Value {
     DriverPeer3D(*const CUDA_MEMCPY3D_PEER),
 }
 
+impl Value {
+    /// Whether it is the legacy default stream, as the argument of a function whose default stream is one per thread or not.
+    pub(crate) fn is_legacy_stream(self, per_thread: bool) -> bool {
+        /// `CU_STREAM_LEGACY`.
+        const LEGACY: usize = 1;
+        match self {
+            Self::Stream(0) => !per_thread,
+            Self::Stream(handle) => handle == LEGACY,
+            _ => false,
+        }
+    }
+}
+
 /// What every argument type can say of itself.
 pub(crate) trait Argument: Copy {
     /// The argument as plain data.

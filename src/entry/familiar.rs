@@ -365,10 +365,8 @@ fn complete(thread: &mut Thread, record: Begun, bytes: u64, known: Known) {
     }
     let end = trace::time_stamp();
     record.takes(known.path());
-    let took = record.copied(end);
-    if known.has(Known::SAMPLED) {
-        timing::goes_by(thread, took, bytes);
-    }
+    record.copied(end);
+    timing::count(thread, bytes);
     // Here there is less to be saved for it than before the next.
     if !thread.segment.has_room() {
         make_room(thread);

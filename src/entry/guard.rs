@@ -1135,7 +1135,7 @@ impl Call {
         let end = end.saturating_sub(thread.timing_cost);
         record.done(end, made.ret.0, made.capture);
         if timing::is_timed(self.function) {
-            timing::went_by(record.took(), record.bytes());
+            timing::count(thread, record.bytes());
         }
         thread.last = Some(record);
         let is_of_driver = self.function.layer() == Layer::Driver;

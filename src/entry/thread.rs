@@ -112,8 +112,10 @@ pub(crate) struct Thread {
     pub(crate) inner: Option<Begun>,
     /// What measuring GPUs has cost inside the call that is under way, in ticks of the trace.
     pub(crate) timing_cost: u64,
-    /// What it has cost this thread, less its part of what its copies have.
-    pub(crate) timing_debt: i64,
+    /// How many copies are not measured before the next that is; large ones count more than once.
+    pub(crate) untimed_left: u64,
+    /// How many of this thread's first copies were measured.
+    pub(crate) first_timed: u8,
     /// When the trace's clock is to be compared with others next, as far as this thread knows.
     pub(crate) calibration_due: u64,
     /// Where the last recorded calls came from that no other enclosed, each place where its address puts it, and the last that one
@@ -383,7 +385,8 @@ mod tests {
             segment: Segment::default(),
             inner: None,
             timing_cost: 0,
-            timing_debt: 0,
+            untimed_left: 0,
+            first_timed: 0,
             calibration_due: 0,
             sites: [(0, 0); SITES + 1],
             last: None,

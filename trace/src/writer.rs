@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::layout::{
     CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, MAGIC,
     NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header, pack,
-    record, unpack,
+    record,
 };
 
 /// How many calls enclose each other at most whose records know of each other.
@@ -204,15 +204,14 @@ impl Begun {
     }
 
     /// The same as [`Begun::done`] for a copy that has succeeded, outside every capture, which no call encloses, and of which no
-    /// time of the GPU is asked. Answers how many ticks it took.
+    /// time of the GPU is asked.
     #[inline(always)]
-    pub fn copied(self, end: u64) -> u64 {
+    pub fn copied(self, end: u64) {
         let Self(cell) = self;
         let took = end.saturating_sub(cell.start.load(Relaxed));
         cell.took.store(pack(took), Relaxed);
         cell.result.store(0, Relaxed);
         cell.state.store(Capture::None.number() << 2 | State::Done.number(), Release);
-        took
     }
 
     /// Notes the way of a copy, by its number.
@@ -255,11 +254,6 @@ impl Begun {
         {
             to.store(from.load(Relaxed), Relaxed);
         }
-    }
-
-    /// How many ticks a call took that has returned.
-    pub fn took(self) -> u64 {
-        unpack(self.0.took.load(Relaxed))
     }
 
     /// How many bytes it copies.
