@@ -85,7 +85,7 @@ const OPTIONS: &[Variable] = &[
         values: Values::Words("warn|strict|off\0"),
         default: "warn\0",
         help: "warn: says what is wrong with peer calls, and what their errors mean (p2pshim explain); strict: also answers documented errors that the real library overlooks; off: neither\0",
-        details: "A finding is said in full once a place in the program, after the call; answers stay as they are. `strict`: where CUDA's documentation defines an error, the program gets it, also where the real library accepts the call in silence or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
+        details: "A finding is said in full once a place in the program, after the call, a note from `P2PSHIM_LOG=info` on; answers stay as they are. `strict`: where CUDA's documentation defines an error, the program gets it, also where the real library accepts the call in silence or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
     },
     Variable {
         name: "P2PSHIM_LOG\0",

@@ -25,7 +25,7 @@ pub(crate) use facts::Array;
 pub(crate) use handles::Fact;
 pub(crate) use hazards::Run;
 pub(crate) use hip::{HipCall, is_clean as is_clean_hip};
-pub(crate) use rules::Rule;
+pub(crate) use rules::{Rule, Severity};
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
