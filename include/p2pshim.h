@@ -244,7 +244,7 @@ typedef struct {
 } p2pshim_memcpy_3d_t;
 
 /**
- * A call that has returned. The struct lives until the listener returns, its texts as long as the library.
+ * A call that has returned. The struct lives until the callback returns, its texts as long as the library.
  */
 typedef struct {
   /**
@@ -328,7 +328,7 @@ typedef struct {
 } p2pshim_event_t;
 
 /**
- * Who is told of calls: gets the event, and what it was added with.
+ * A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its thread.
  */
 typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
 
@@ -754,13 +754,14 @@ p2pshim_status_t p2pshim_memcpy_3d_peer(const p2pshim_memcpy_3d_t *copy);
 int p2pshim_driver_code(void);
 
 /**
- * Has a function told of each intercepted call of the list p2pshim_api_get() whose kind is "traced", once it has returned.
+ * Has a function called for each intercepted call of the list p2pshim_api_get() whose kind is "traced", once it has returned.
  *
  * It is called by the thread that made the call: when the outermost call has returned, first of those inside it in the order
  * of their ends, then of itself; with no lock of the shim's held. It may call anything, CUDA and this interface
- * included; of calls that it makes itself nobody is told. It should return soon, since the program's call waits for it. It may leave
- * by an exception or longjmp; what was to be told of the same call is lost then. While anybody listens a call costs about two
- * microseconds more. A call that was under way when the listener was added may not be told of.
+ * included; for calls that it makes itself no callback is called. It should return soon, since the program's call waits for it.
+ * The callback must return: it may not longjmp, throw, or end its thread (pthread_exit, or a cancellation that it
+ * does not hold back). While there is a callback a call costs about two microseconds more. It may not be called for a call that was
+ * under way when it was added.
  *
  * Before the first intercepted call it may be added as well. At most 16 can be there at a time.
  *
@@ -772,7 +773,7 @@ int p2pshim_driver_code(void);
  * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `listener` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
  *
  * # Safety
- * `listener` can be called with `data` by any thread until it is removed, and after that as long as p2pshim_listener_remove() says. `id` is NULL or
+ * `listener` returns, and can be called with `data` by any thread until it is removed, and after that as long as p2pshim_listener_remove() says. `id` is NULL or
  * a place for one number.
  */
 p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t listener,
@@ -780,7 +781,7 @@ p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t listener,
                                       uint64_t *id);
 
 /**
- * Has a listener told of no more calls.
+ * Has a callback called for no more calls.
  *
  * It waits for nobody: a thread that is about to call the listener may still do so after this has returned, for a call that
  * had returned from the real function before. So what the listener uses must stay until every thread that calls CUDA has begun

@@ -174,19 +174,20 @@ private:
     p2pshim_status_t status_;
 };
 
-/** Hears of calls as long as it lives: p2pshim_listener_add() says when and where the function is called. A thread may be about to call it
- * when the listener ends; so the function is kept as long as the process, but what it refers to may be gone. */
+/** Has a function called for each call as long as it lives: p2pshim_listener_add() says when and where. The function must return: it may not
+ * longjmp, throw, or end its thread; an exception that leaves it ends the process (std::terminate). A thread may be about to call it when
+ * the listener ends; so the function is kept as long as the process, but what it refers to may be gone. */
 class listener {
 public:
     /** What is called with each event, by any thread. */
     typedef std::function<void(const p2pshim_event_t &)> function;
 
     /** Adds it.
-     * @param heard What is called with each event. */
-    explicit listener(function heard) : id_(0)
+     * @param callback What is called with each event. */
+    explicit listener(function callback) : id_(0)
     {
-        function *kept = new function(std::move(heard));
-        status_ = p2pshim_listener_add(tell, kept, &id_);
+        function *kept = new function(std::move(callback));
+        status_ = p2pshim_listener_add(call_back, kept, &id_);
         if (status_ != P2PSHIM_OK)
             delete kept;
         check(status_);
@@ -201,12 +202,12 @@ public:
     listener(const listener &) = delete;
     listener &operator=(const listener &) = delete;
 
-    /** Whether it hears.
+    /** Whether it is called.
      * @return What p2pshim_listener_add() has answered. */
     p2pshim_status_t status() const noexcept { return status_; }
 
 private:
-    static void tell(const p2pshim_event_t *event, void *kept) { (*static_cast<function *>(kept))(*event); }
+    static void call_back(const p2pshim_event_t *event, void *kept) noexcept { (*static_cast<function *>(kept))(*event); }
 
     uint64_t id_;
     p2pshim_status_t status_;

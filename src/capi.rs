@@ -20,7 +20,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use crate::entry::control::Failure;
+use crate::call::control::Failure;
 
 /// Major version of this header; p2pshim_version() tells that of the library.
 pub const P2PSHIM_VERSION_MAJOR: c_int = 0;

@@ -132,11 +132,10 @@ fn trace_holds_what_happened_between_start_and_stop() {
 fn listeners_hear_of_each_call_and_may_call_anything() {
     everywhere("events", &[]);
     everywhere("runtime_events", &[]);
-    everywhere("leaves", &[]);
     // They hear of calls that are recorded and shown as well.
     let folder = scratch("traces");
     let env = [("P2PSHIM_LOG", "trace"), ("P2PSHIM_TRACE", folder.to_str().unwrap())];
-    for task in ["events", "runtime_events", "leaves"] {
+    for task in ["events", "runtime_events"] {
         run(task, Preloaded, true, &env);
     }
     fs::remove_dir_all(folder).unwrap();

@@ -406,7 +406,7 @@ fn found_in_rows() -> BTreeMap<String, String> {
     let rows = conformance("7").plain().stdout;
     let mut found = BTreeMap::new();
     for (position, row) in rows.lines().enumerate() {
-        let outcome = conformance("7").arg((position + 1).to_string()).preloaded();
+        let outcome = conformance("7").arg((position + 1).to_string()).with_notes().preloaded();
         assert_eq!(outcome.stdout.trim_end(), row);
         let rules: BTreeSet<_> = outcome.findings.iter().map(|one| format!("{} {}", one.function, one.rule)).collect();
         let row: Vec<&str> = row.split('\t').collect();
@@ -509,7 +509,7 @@ fn finding_unknown_pointer_speaks_before_the_call() {
 
 #[test]
 fn finding_speaks_hip() {
-    let outcome = case("hip_for_kernels", "6").env("P2PSHIM_LOG", "warn").preloaded();
+    let outcome = case("hip_for_kernels", "6").with_notes().preloaded();
     let twice = outcome.findings.iter().find(|finding| finding.rule == "P2P-enable-twice").unwrap();
     for part in
         ["hipDeviceEnablePeerAccess", "answered hipErrorPeerAccessAlreadyEnabled (704)", "call hipGetLastError()"]

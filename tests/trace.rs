@@ -150,6 +150,19 @@ fn file_is_for_the_user_only_and_says_what_it_is_of() {
 }
 
 #[test]
+fn notes_are_in_the_trace_and_on_standard_error_from_info_on_only() {
+    let program = Program::case("treats_704_as_fatal-12").findings_apart();
+    for (level, is_said) in [("", false), ("warn", false), ("info", true)] {
+        let folder = Folder::new();
+        let outcome = traced(&program.clone().env("P2PSHIM_LOG", level), &folder);
+        let lines = outcome.lines.iter().filter(|line| line.contains(" info: P2P-enable-twice (note): "));
+        assert_eq!(lines.count(), usize::from(is_said), "{level}: {outcome:#?}");
+        assert!(is_said || outcome.lines.iter().all(|line| !line.contains("P2P-")), "{level}: {outcome:#?}");
+        assert!(folder.one_trace().notes_of(NoteKind::Finding).any(|note| note.string(0).contains("(note): ")));
+    }
+}
+
+#[test]
 fn findings_are_noted_in_full_and_at_each_call() {
     let folder = Folder::new();
     // Whatever the log leaves out.
@@ -570,6 +583,9 @@ fn gpu_timing_samples_copies_and_measures_some() {
     let of = |time| calls.iter().filter(|(_, call)| call.device_time == time).count();
     let (none, known) = (of(DeviceTime::None), of(DeviceTime::Known));
     assert!(known > 0 && none > 10 * known, "{known} known, {none} without");
+    // The first 64 of a thread, and one in 1021 of the others.
+    let timed = calls.len() - none;
+    assert!((64 + 7..=64 + 8).contains(&timed), "{timed} timed");
 }
 
 /// Functions and lines are shown of the build that ran, wherever its file has been since, and of no other.

@@ -62,7 +62,7 @@ pub(crate) fn print_markdown(out: &mut impl Write, rules: &[Rule]) -> io::Result
         out,
         "What `P2PSHIM_VALIDATE=warn` (the default) and `strict` say about peer calls; `p2pshim explain ID` prints one of \
          them. *error*: the call fails, or would if the library looked. *hazard*: it succeeds, and data may be wrong. \
-         *performance*: it takes longer than it has to. *note*: harmless by itself. Ids are never renamed and never reused. \
+         *performance*: it takes longer than it has to. *note*: harmless by itself, and in the log from `P2PSHIM_LOG=info` on. Ids are never renamed and never reused. \
          The documentation is that of CUDA 13.0; what the hardware does was measured (docs/CONFORMANCE.md).\n"
     )?;
     writeln!(out, "| id | severity | functions |\n| --- | --- | --- |")?;

@@ -1,169 +1,161 @@
-//! What the program's own listeners hear of calls (`p2pshim_listener_add`).
+//! The program's callbacks (`p2pshim_listener_add`), called for each call that has returned.
 //!
-//! A listener may call anything, the functions that it hears of included. So it is called when the outermost call has
-//! returned, with no lock of ours or of the runtime's held, and outside the panic fence; and of what it calls itself
-//! nobody is told.
+//! A callback may call anything, the functions that it is called for included. So callbacks run when the outermost call
+//! has returned, with no lock of ours or of the runtime's held, and outside the panic boundary; and calls that a callback
+//! makes have no callbacks. A callback must return: of a thread that leaves one otherwise no further call has callbacks.
 
-use std::mem::take;
-use std::ptr::null_mut;
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, compiler_fence};
 use std::time::Duration;
 
-use super::fence::fenced;
-use super::guard::Call;
-use super::read::{self, Subject};
+use super::arrival::Call;
+use super::boundary::contained;
+use super::run::Running;
 use super::thread::{self, Thread};
-use crate::api::Layer;
-use crate::api::abi::{Code, Value};
-use crate::capi::event::{self, Heard};
+use crate::api::abi::Code;
+use crate::api::{Effect, Function, Layer};
+use crate::model::{Path, Rule};
 use crate::os;
-use crate::model::Path;
-use crate::policy::validate::{Kind, Rule};
 
-impl Thread {
-    /// Whether a call that entered with this stack pointer was made by who is being told of another. Who has left its
-    /// listener otherwise than by returning is being told no more: its frame is gone. That shows in a call from above it; in
-    /// one from below by what lies now where the frame had to return to.
-    fn is_telling(&mut self, stack: usize) -> bool {
-        if self.telling != 0 && (stack >= self.telling || !self.is_frame_there()) {
-            self.telling = 0;
-        }
-        self.telling != 0
-    }
+/// How many rules the event of a call names.
+pub(crate) const FOUND: usize = 4;
 
-    /// Whether the call of which somebody is being told may still have its frame. The stack may be another by now, and that
-    /// one gone.
-    fn is_frame_there(&self) -> bool {
-        // SAFETY: any bytes are a valid number.
-        match os::keep_errno(|| unsafe { os::read(self.telling as *const usize) }) {
-            Ok(address) => address == self.telling_for,
-            Err(error) => error.raw_os_error() != Some(libc::EFAULT),
-        }
+/// A call, as it is kept for callbacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallEvent {
+    pub(crate) function: Function,
+    pub(crate) depth: usize,
+    pub(crate) thread: i32,
+    /// In nanoseconds.
+    pub(crate) start: u64,
+    pub(crate) took: u64,
+    pub(crate) ret: Code,
+    /// Source and destination; -1 for none.
+    pub(crate) devices: [i32; 2],
+    /// The same as addresses.
+    pub(crate) ends: [u64; 2],
+    pub(crate) bytes: u64,
+    pub(crate) stream: u64,
+    pub(crate) path: Option<Path>,
+}
+
+/// Calls all callbacks for an event; with it come the rules with a finding about the call, their numbers plus one.
+pub(crate) type Runner = fn(&CallEvent, [u8; FOUND]);
+
+static RUNNER: OnceLock<Runner> = OnceLock::new();
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// There is one more callback, which `runner` calls too.
+pub(crate) fn added(runner: Runner) {
+    RUNNER.get_or_init(|| runner);
+    COUNT.fetch_add(1, SeqCst);
+}
+
+/// There is one less.
+pub(crate) fn removed() {
+    COUNT.fetch_sub(1, SeqCst);
+}
+
+/// Whether there are any callbacks.
+#[inline(always)]
+pub(crate) fn are_there() -> bool {
+    COUNT.load(SeqCst) != 0
+}
+
+/// What a thread keeps for callbacks. All zero is nothing.
+pub(crate) struct Pending {
+    /// The events for callbacks once the outermost call has returned.
+    #[expect(clippy::box_collection, reason = "one word, null for none: the block is zero at first")]
+    events: Cell<Option<Box<Vec<CallEvent>>>>,
+    /// Whether a callback is running.
+    in_callback: AtomicBool,
+    /// The rules with a finding about the call under way: their numbers plus one.
+    found: Cell<[u8; FOUND]>,
+}
+
+/// What the calling thread keeps, unless it is inside a callback.
+fn pending() -> Option<&'static Pending> {
+    Some(&thread::current().callbacks).filter(|pending| !pending.in_callback.load(Relaxed))
+}
+
+/// Forgets the events of a call that has not returned.
+pub(crate) fn forget(thread: &Thread) {
+    if !thread.callbacks.in_callback.load(Relaxed)
+        && let Some(events) = thread.callbacks.events.take()
+    {
+        drop_outside_signals(events);
     }
 }
 
-impl Call {
-    /// Forgets what was kept of a call that has not returned.
-    #[inline(always)]
-    pub(super) fn forget_heard(self) {
-        // SAFETY: the block is this thread's own; the reference ends with the statement.
-        let heard = take_heard(unsafe { &mut *thread::current() });
-        if !heard.is_null() {
-            drop_heard(heard);
-        }
-    }
+/// Keeps the event of a call that has returned: its result, and for a copy its devices and path.
+pub(crate) fn keep(
+    call: &Call<'_>,
+    depth: usize,
+    (ret, pair, path): (Code, Option<(i32, i32)>, Option<Path>),
+    took: Duration,
+) {
+    let Some(pending) = pending().filter(|_| are_there()) else { return };
+    let (function, request) = (call.function(), &call.request);
+    let (ends, bytes) = request.copy().map_or(([0; 2], 0), |copy| ([copy.src, copy.dst], copy.bytes));
+    let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    let mut events = pending.events.take().unwrap_or_default();
+    // Where a copy of the runtime goes is known from the driver's inside it.
+    let copies = |function: Function| matches!(function.effect(), Effect::Copy(_));
+    let inner = events.last().filter(|inner| {
+        let is_copy = copies(function) && copies(inner.function);
+        is_copy && function.layer() == Layer::Runtime && inner.function.layer() == Layer::Driver
+    });
+    let devices = match (pair, inner) {
+        (Some((src, dst)), _) => [src, dst],
+        (None, Some(inner)) => inner.devices,
+        (None, None) => request.named_devices().map(|device| device.map_or(-1, i32::from)),
+    };
+    let (ends, bytes) = match inner {
+        Some(inner) if bytes == 0 => (inner.ends, inner.bytes),
+        _ => (ends, bytes),
+    };
+    let start = os::monotonic_nanos().saturating_sub(took);
+    let (thread, stream) = (os::thread_id(), request.stream().unwrap_or_default() as u64);
+    events.push(CallEvent { function, depth, thread, start, took, ret, devices, ends, bytes, stream, path });
+    pending.events.set(Some(events));
+}
 
-    /// Keeps what there is to hear of a call that has returned: its answer, for a copy the devices, and its way.
-    pub(super) fn hear(
-        self,
-        depth: usize,
-        values: &[Value],
-        (ret, pair, path): (Code, Option<(i32, i32)>, Option<Path>),
-        took: Duration,
-    ) {
-        // SAFETY: the block is this thread's own; no other reference to it lives.
-        let thread = unsafe { &mut *thread::current() };
-        if thread.is_telling(self.stack()) {
-            return;
-        }
-        let Subject { ends: [src, dst], bytes, stream, devices: [from, to] } = read::subject(values);
-        let function = self.function();
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        if thread.heard.is_null() {
-            thread.heard = Box::into_raw(Box::default());
-        }
-        // SAFETY: made above by this thread, which alone uses it.
-        let heard = unsafe { &mut *thread.heard };
-        // Where a copy of the runtime goes is known from the driver's inside it.
-        let inner = heard.last().filter(|inner| {
-            let is_copy = Kind::of(function).copies() && Kind::of(inner.function).copies();
-            is_copy && function.layer() == Layer::Runtime && inner.function.layer() == Layer::Driver
-        });
-        let devices = match (pair, inner) {
-            (Some((src, dst)), _) => [src, dst],
-            (None, Some(inner)) => inner.devices,
-            (None, None) => [from, to].map(|device| device.map_or(-1, i32::from)),
-        };
-        let (ends, bytes) = match inner {
-            Some(inner) if bytes == 0 => (inner.ends, inner.bytes),
-            _ => ([src, dst], bytes),
-        };
-        heard.push(Heard {
-            function,
-            depth,
-            thread: os::thread_id(),
-            start: os::monotonic_nanos().saturating_sub(took),
-            took,
-            ret,
-            devices,
-            ends,
-            bytes,
-            stream,
-            path,
-        });
-    }
-
-    /// Notes, for who listens, that a rule has spoken of the call.
-    pub(super) fn note_said(self, rule: Rule) {
-        if !event::are_heard() {
-            return;
-        }
-        // SAFETY: the block is this thread's own; no other reference to it lives.
-        let thread = unsafe { &mut *thread::current() };
-        // Of what a listener calls nobody is told.
-        if thread.is_telling(self.stack()) {
-            return;
-        }
-        let number = (rule as u8).saturating_add(1);
-        if !thread.said.contains(&number)
-            && let Some(free) = thread.said.iter_mut().find(|said| **said == 0)
-        {
-            *free = number;
-        }
-    }
-
-    /// Tells all who listen of an outermost call, and of those inside it, in the order of their ends. There is nothing in
-    /// this frame to drop, since a listener may not return.
-    pub(super) fn tell(self) {
-        let thread = thread::current();
-        let (heard, said) = {
-            // SAFETY: the block is this thread's own; the reference ends with this block.
-            let thread = unsafe { &mut *thread };
-            if thread.is_telling(self.stack()) {
-                return;
-            }
-            (take_heard(thread), take(&mut thread.said))
-        };
-        if heard.is_null() {
-            return;
-        }
-        // SAFETY: taken from this thread's block, so that nobody else knows it.
-        let all: &[Heard] = unsafe { &*heard };
-        let left = {
-            // SAFETY: the block is this thread's own; the reference ends with this block.
-            let thread = unsafe { &mut *thread };
-            (thread.telling, thread.telling_for) = (self.stack(), self.return_address() as usize);
-            std::mem::replace(&mut thread.told, heard)
-        };
-        // What somebody was being told who has not returned.
-        if !left.is_null() {
-            drop_heard(left);
-        }
-        for (position, one) in all.iter().enumerate() {
-            let is_outermost = position + 1 == all.len();
-            event::tell(one, if is_outermost { said } else { Default::default() });
-        }
-        // SAFETY: as above.
-        unsafe { ((*thread).telling, (*thread).told) = (0, null_mut()) };
-        drop_heard(heard);
+/// Keeps, for callbacks, that a rule has a finding about the call.
+pub(crate) fn keep_rule(rule: Rule) {
+    let Some(pending) = pending().filter(|_| are_there()) else { return };
+    let mut found = pending.found.get();
+    let number = (rule as u8).saturating_add(1);
+    if !found.contains(&number)
+        && let Some(free) = found.iter_mut().find(|found| **found == 0)
+    {
+        *free = number;
+        pending.found.set(found);
     }
 }
 
-fn take_heard(thread: &mut Thread) -> *mut Vec<Heard> {
-    std::mem::replace(&mut thread.heard, null_mut())
+/// Calls the callbacks for an outermost call, and for those inside it, in the order of their ends.
+pub(crate) fn run(running: &Running) {
+    let Some(pending) = pending().filter(|_| running.is_outermost()) else { return };
+    // First: a signal handler's call must not take the events as well.
+    pending.in_callback.store(true, Relaxed);
+    compiler_fence(SeqCst);
+    let (events, found) = (pending.events.take(), pending.found.take());
+    if let (Some(events), Some(runner)) = (events, RUNNER.get()) {
+        for (position, event) in events.iter().enumerate() {
+            let is_outermost = position + 1 == events.len();
+            runner(event, if is_outermost { found } else { Default::default() });
+        }
+        drop_outside_signals(events);
+    }
+    compiler_fence(SeqCst);
+    pending.in_callback.store(false, Relaxed);
 }
 
+/// A signal handler may leave by `longjmp`, and the allocator's lock locked.
 #[cold]
-fn drop_heard(heard: *mut Vec<Heard>) {
-    // SAFETY: made by `hear`, and taken from where it was kept.
-    fenced(|| drop(unsafe { Box::from_raw(heard) }));
+#[expect(clippy::box_collection, reason = "one word, null for none")]
+fn drop_outside_signals(events: Box<Vec<CallEvent>>) {
+    contained(|| drop(events));
 }

@@ -1,11 +1,11 @@
-//! What a program asks of the shim, and changes about it, while it runs: all of `entry` that the C interface uses.
+//! What a program asks of the shim, and changes about it, while it runs: what the C interface uses of this room.
 
 use std::ffi::{OsStr, OsString, c_void};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
 
-use super::exports::entrance;
-use super::guard::{self, hands_out_hooks, while_busy};
+use parking_lot::Mutex;
+
+use super::mode::{self, Activity, while_busy};
 use super::{thread, timing};
 use crate::api::abi::Code;
 use crate::api::{Function, Layer};
@@ -15,24 +15,11 @@ use crate::os;
 use crate::policy;
 use crate::real::driver;
 use crate::real::loader::{self, Object};
-use crate::real::slot::{self, CLAIMABLE, Slot, UNVERSIONED};
+use crate::real::slot::{self, CLAIMABLE, Slot};
 use crate::record::{self, trace};
 
 /// The options, as the environment and the program give them.
-pub(super) static OPTIONS: Given = Given::new();
-
-/// What the shim does with calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activity {
-    /// Nothing yet: there was no call.
-    Unstarted,
-    /// It sees them.
-    On,
-    /// It forwards them: `P2PSHIM=off`.
-    Off,
-    /// It forwards them: the process is a forked child.
-    Child,
-}
+pub(crate) static OPTIONS: Given = Given::new();
 
 /// Why something is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +38,9 @@ pub(crate) enum Failure {
     Internal,
 }
 
-/// What the shim does with calls by now.
-pub(crate) fn activity() -> Activity {
-    guard::activity()
-}
-
 /// Whether calls are seen, or will be.
 fn is_active() -> bool {
-    matches!(activity(), Activity::Unstarted | Activity::On)
+    matches!(mode::activity(), Activity::Unstarted | Activity::On)
 }
 
 /// Does work of ours that may fail. None where our own code is running already.
@@ -88,8 +70,8 @@ fn apply(config: &Config) {
     record::log::set_filter(&config.log);
     record::summary::write_at_exit(config.summary);
     timing::configure(if trace::file().is_some() { config.gpu_timing } else { GpuTiming::Off });
-    guard::LOGS.store(record::log::shows_calls(), Relaxed);
-    guard::refresh();
+    mode::LOGS.store(record::log::shows_calls(), Relaxed);
+    mode::refresh();
 }
 
 /// The value that an option has, or will have; empty for none.
@@ -98,7 +80,7 @@ fn apply(config: &Config) {
 /// A forked child, or a fault of ours.
 pub(crate) fn option_value(option: Variable) -> Result<OsString, Failure> {
     // Another thread may have held the lock when the process was forked.
-    if activity() == Activity::Child {
+    if mode::activity() == Activity::Child {
         return Err(Failure::Inactive);
     }
     attempt(|| Ok(OPTIONS.value(option, os::environment(config::PREFIX))))
@@ -110,11 +92,11 @@ pub(crate) fn option_value(option: Variable) -> Result<OsString, Failure> {
 /// Why it does not.
 pub(crate) fn start_trace(folder: Option<&OsStr>) -> Result<(), Failure> {
     static STARTING: Mutex<()> = Mutex::new(());
-    if !hands_out_hooks() || guard::is_in_a_child() {
+    if !mode::is_on() {
         return Err(Failure::Inactive);
     }
     attempt(|| {
-        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _starting = STARTING.lock();
         let mut config = OPTIONS.config().ok_or(Failure::Internal)?;
         if let Some(there) = trace::file() {
             if folder.is_some_and(|folder| !there.is_in(folder)) {
@@ -133,8 +115,8 @@ pub(crate) fn start_trace(folder: Option<&OsStr>) -> Result<(), Failure> {
             }
             timing::configure(config.gpu_timing);
         }
-        guard::RECORDS.store(true, Relaxed);
-        guard::refresh();
+        mode::RECORDS.store(true, Relaxed);
+        mode::refresh();
         Ok(())
     })
 }
@@ -147,19 +129,19 @@ pub(crate) fn stop_trace() -> Result<(), Failure> {
     if trace::file().is_none() {
         return Err(Failure::NoTrace);
     }
-    if activity() != Activity::On {
+    if mode::activity() != Activity::On {
         return Err(Failure::Inactive);
     }
     attempt(|| {
-        guard::RECORDS.store(false, Relaxed);
-        guard::refresh();
+        mode::RECORDS.store(false, Relaxed);
+        mode::refresh();
         Ok(())
     })
 }
 
 /// Whether calls are recorded.
 pub(crate) fn is_recording() -> bool {
-    activity() == Activity::On && guard::RECORDS.load(Relaxed)
+    mode::activity() == Activity::On && mode::RECORDS.load(Relaxed)
 }
 
 /// Leaves a mark in the trace, if calls are recorded.
@@ -176,15 +158,10 @@ pub(crate) fn mark(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Listeners have come or gone.
-pub(crate) fn listeners_have_changed() {
+/// Callbacks were added or removed.
+pub(crate) fn callbacks_have_changed() {
     // Where our own code is running the next change comes to the same.
-    while_busy(guard::refresh);
-}
-
-/// Where a program enters a function of the driver: our own export.
-pub(crate) fn export(function: Function) -> *mut c_void {
-    entrance(function).trampoline(UNVERSIONED)
+    while_busy(mode::refresh);
 }
 
 /// Whether the library of the driver is loaded.
@@ -204,14 +181,12 @@ pub(crate) fn quietly<T: Default>(work: impl FnOnce() -> T) -> T {
 
 /// What the driver answered to the last copy that this thread asked the shim for.
 pub(crate) fn code() -> Code {
-    // SAFETY: the block is this thread's own; the reference ends with the statement.
-    Code(unsafe { &*thread::current() }.code)
+    Code(thread::current().code.get())
 }
 
 /// Notes it.
 pub(crate) fn set_code(code: Code) {
-    // SAFETY: the block is this thread's own; the reference ends with the statement.
-    unsafe { &mut *thread::current() }.code = code.0;
+    thread::current().code.set(code.0);
 }
 
 /// A library that defines intercepted functions of a layer, other than this one.
@@ -290,8 +265,8 @@ impl Routes {
             bases.dedup();
             bases
         };
-        let claimed = of_layer().flat_map(|&function| entrance(function).slots.iter().take(CLAIMABLE));
-        let exported = of_layer().flat_map(|&function| entrance(function).slots.iter().skip(CLAIMABLE));
+        let claimed = of_layer().flat_map(|&function| slot::of(function).iter().take(CLAIMABLE));
+        let exported = of_layer().flat_map(|&function| slot::of(function).iter().skip(CLAIMABLE));
         Self {
             looked_up: bases(&mut claimed.map(Slot::real)),
             called: bases(&mut exported.map(Slot::real).chain(slot::routed())),

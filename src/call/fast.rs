@@ -58,7 +58,8 @@ pub(crate) fn begin(call: &Call<'_>) -> Option<Fast> {
     let (known, line) = find(thread, call, epoch::now())?;
     let real = call.caller.real_of_route()?;
     let site = call.caller.return_address() as usize;
-    if !thread.is_idle() || !known.has(Known::CLEAN) || (known.has(Known::CHECKED) && is_check_due(thread, line, site)) {
+    if !thread.is_idle() || !known.has(Known::CLEAN) || (known.has(Known::CHECKED) && is_check_due(thread, line, site))
+    {
         return None;
     }
     let is_of_driver = matches!(call.function().layer(), Layer::Driver);
@@ -183,6 +184,7 @@ fn end_record(thread: &Thread, record: Begun, known: Known) {
     let end = trace::time_stamp();
     record.takes(known.path());
     record.copied(end);
+    timing::count(thread, record.bytes());
     // Here there is less to be saved for it than before the next.
     if !thread.segment.has_room() {
         cold_path();
@@ -287,10 +289,4 @@ fn habits(call: &Call<'_>, is_outermost: bool) -> Option<Habits> {
     }
     let timing = if records { timing::of(call) } else { GpuTiming::Off };
     (timing != GpuTiming::All).then_some(Habits { is_outermost, records, samples: timing == GpuTiming::Sample })
-}
-
-/// A call of a function whose copies may take the fast path, as its hook sees it before anything else.
-#[inline(always)]
-pub(crate) fn call(function: Function, caller: Caller, arguments: &[Value]) -> Call<'_> {
-    Call::new(function, caller, arguments)
 }

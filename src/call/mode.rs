@@ -4,9 +4,9 @@
 //! this process's memory, since locks and threads are the parent's there. A child that shares it (`vfork`) is as good as its
 //! parent. Nothing else is stored that a parent and a child could see differently.
 
-use std::sync::{Mutex, Once, PoisonError};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::{Mutex, Once, PoisonError};
 
 use super::boundary::{caught, contained, report_panics_to_the_log};
 use super::control::OPTIONS;

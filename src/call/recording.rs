@@ -5,7 +5,7 @@ use p2pshim_trace::{Begun, Capture};
 use super::arrival::Call;
 use super::run::{Decision, Instead};
 use super::thread::{self, Thread};
-use super::mode;
+use super::{mode, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Path, Request, Traffic};
@@ -91,6 +91,9 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision, record: Begun, ret: Code
     };
     // Of measuring inside it the call knows nothing.
     record.done(end.saturating_sub(thread.timing_cost.get()), ret.0, capture);
+    if timing::is_timed(call.function()) {
+        timing::count(thread, record.bytes());
+    }
     thread.last_record.set(Some(record));
     let is_of_driver = layer == Layer::Driver;
     if is_of_driver {

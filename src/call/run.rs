@@ -12,8 +12,8 @@ use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
 use crate::model::{Path, Traffic, counters};
 use crate::os;
-use crate::policy::VALIDATE;
-use crate::real::driver::{self, HarmlessEnable, ReadyCopy};
+use crate::policy::{HarmlessEnable, VALIDATE};
+use crate::real::driver::{self, ReadyCopy};
 use p2pshim_trace::Begun;
 
 /// Makes a call of the CUDA runtime or driver that is traced. `real` calls the real function, with the program's arguments, or
@@ -161,12 +161,17 @@ fn begin_seen(call: &Call<'_>, decision: &Decision, depth: usize, sees: mode::Se
     Running { depth, record, shown_since }
 }
 
+/// Notes that the real function has returned.
+#[inline(always)]
+pub(crate) fn leave(begun: &Running) {
+    thread::current().leave(begun.depth);
+}
+
 /// Does what there is to do when the real function has returned: counts the call, records and shows it, checks it, and caches
 /// what was decided.
 #[inline(always)]
 fn end(call: &Call<'_>, decision: &Decision, begun: Running, timing: Option<timing::Timing>, ret: Code) {
-    let thread = thread::current();
-    thread.leave(begun.depth);
+    leave(&begun);
     // A child that was forked inside the call returns from it as well: records and locks are its parent's.
     if !mode::is_still_on() {
         return;
@@ -181,9 +186,11 @@ fn end(call: &Call<'_>, decision: &Decision, begun: Running, timing: Option<timi
     let is_clean = match begun.shown_since {
         Some(since) => {
             show::call(call, decision, &begun, since.elapsed(), ret, path);
-            let is_clean = !begun.is_outermost() || !is_checked || validate::check(call, ret, path);
-            callbacks::tell(call, &begun);
-            is_clean && false
+            if begun.is_outermost() && is_checked {
+                validate::check(call, ret, path);
+            }
+            callbacks::run(&begun);
+            false
         }
         None => !begun.is_outermost() || !is_checked || validate::check(call, ret, path),
     };

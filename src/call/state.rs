@@ -108,10 +108,11 @@ impl Change<'_> {
             (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
                 on_pool_set_access(pool, grants as *const AccessDesc, count, ret);
             }
-            (
-                State::gets_pool_access,
-                &[Value::Address(flags), Value::Address(pool), Value::Address(location)],
-            ) if has_succeeded => on_pool_get_access(flags as *mut u32, pool, location as *const Location),
+            (State::gets_pool_access, &[Value::Address(flags), Value::Address(pool), Value::Address(location)])
+                if has_succeeded =>
+            {
+                on_pool_get_access(flags as *mut u32, pool, location as *const Location)
+            }
             (State::creates_pool, &[Value::Address(out), Value::Address(properties)]) if has_succeeded => {
                 on_pool_create(out, Some(properties as *const PoolProps));
             }

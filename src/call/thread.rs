@@ -90,8 +90,10 @@ pub(crate) struct Thread {
     pub(crate) segment: Segment,
     /// When the trace's clock is to be compared with others next, as far as this thread knows.
     pub(crate) calibration_due: Cell<u64>,
-    /// How many copies have passed whose GPU time might be measured.
-    pub(crate) timing_turn: Cell<u32>,
+    /// How many copies are not measured before the next that is; large ones count more than once.
+    pub(crate) untimed_left: Cell<u64>,
+    /// How many of this thread's first copies were measured.
+    pub(crate) first_timed: Cell<u8>,
     /// What measuring GPUs has cost inside the call that is under way, in ticks of the trace.
     pub(crate) timing_cost: Cell<u64>,
     /// The record of the last driver call inside a call of the runtime.
@@ -329,4 +331,9 @@ impl Thread {
             tag => tag,
         }
     }
+}
+
+/// Anything that tells the calling thread from others.
+pub(crate) fn id() -> usize {
+    std::ptr::from_ref(current()) as usize
 }

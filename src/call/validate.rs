@@ -10,7 +10,7 @@ use super::run::{self, Decision, Running};
 use super::{callbacks, mode, read, recording, show, thread};
 use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
 use crate::api::{AccessKind, Effect, Function, Layer};
-use crate::model::{Asks, Memcpy, Finding, Path, Request, Rule, Shape};
+use crate::model::{Asks, Finding, Memcpy, Path, Request, Rule, Shape};
 use crate::policy::validate::{self, Caller, Seen};
 use crate::policy::{ACCESS, VALIDATE};
 use crate::real::driver::RealDriver;
@@ -125,7 +125,7 @@ pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     note_refused(&begun);
     if let Some(since) = begun.shown_since {
         show::call(call, &Decision::REFUSED, &begun, since.elapsed(), ret, None);
-        callbacks::tell(call, &begun);
+        callbacks::run(&begun);
     }
     ret
 }
@@ -239,6 +239,6 @@ pub(crate) fn say(call: &Call<'_>, finding: &Finding, ret: Option<Code>) {
         record.breaks(finding.rule as u8);
     }
     record::finding::keep(call.function(), finding, ret);
-    callbacks::note_finding(finding.rule);
+    callbacks::keep_rule(finding.rule);
     record::log::finding(call.function(), finding, ret, times, || read::call_site(site));
 }

@@ -4,14 +4,13 @@
 //! and enabled, captures are borne, findings are said, calls are traced and counted.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{size_of, transmute};
+use std::mem::size_of;
 
 use super::p2pshim_status_t::{
     self, P2PSHIM_DRIVER_ERROR, P2PSHIM_INTERNAL_ERROR, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NO_DRIVER, P2PSHIM_OK,
 };
-use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE};
-use crate::entry::control;
+use crate::call::control;
 
 /// In place of an ordinal: the device is the one that the memory is on.
 pub const P2PSHIM_ANY_DEVICE: c_int = -1;
@@ -60,6 +59,35 @@ pub struct p2pshim_memcpy_3d_t {
     pub dst_device: c_int,
 }
 
+/// Where a program enters a function of the driver: our own exports, under names that nobody else can define.
+mod exports {
+    use super::{CUDA_MEMCPY3D_PEER, Code, c_void};
+
+    unsafe extern "C-unwind" {
+        #[link_name = "p2p_export_cuMemcpyPeerAsync"]
+        pub(super) fn cuMemcpyPeerAsync(
+            dst: usize,
+            dst_context: usize,
+            src: usize,
+            src_context: usize,
+            bytes: usize,
+            stream: *mut c_void,
+        ) -> Code;
+        #[link_name = "p2p_export_cuMemcpyPeer"]
+        pub(super) fn cuMemcpyPeer(
+            dst: usize,
+            dst_context: usize,
+            src: usize,
+            src_context: usize,
+            bytes: usize,
+        ) -> Code;
+        #[link_name = "p2p_export_cuMemcpy3DPeerAsync"]
+        pub(super) fn cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: *mut c_void) -> Code;
+        #[link_name = "p2p_export_cuMemcpy3DPeer"]
+        pub(super) fn cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D_PEER) -> Code;
+    }
+}
+
 /// Copies from the memory of a device to that of another, in the order of a stream, by the best path: what cudaMemcpyPeerAsync
 /// does, with peer access verified and enabled for pairs that copy, and capturable on a stream that is being captured.
 ///
@@ -89,14 +117,12 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer_async(
     bytes: usize,
     stream: *mut c_void,
 ) -> p2pshim_status_t {
-    type Hook = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, *mut c_void) -> Code;
     let [to, from] = match contexts([(dst as usize, dst_device), (src as usize, src_device)]) {
         Ok(contexts) => contexts,
         Err(status) => return status,
     };
-    let hook = control::export(Function::cuMemcpyPeerAsync);
-    // SAFETY: the export has the function's own signature. The rest is the caller's promise.
-    finish(unsafe { transmute::<*mut c_void, Hook>(hook)(dst as usize, to, src as usize, from, bytes, stream) })
+    // SAFETY: the caller's promise.
+    finish(unsafe { exports::cuMemcpyPeerAsync(dst as usize, to, src as usize, from, bytes, stream) })
 }
 
 /// Copies from the memory of a device to that of another, as cudaMemcpyPeer does, by the best path: in the order of the
@@ -121,14 +147,12 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer(
     src_device: c_int,
     bytes: usize,
 ) -> p2pshim_status_t {
-    type Hook = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize) -> Code;
     let [to, from] = match contexts([(dst as usize, dst_device), (src as usize, src_device)]) {
         Ok(contexts) => contexts,
         Err(status) => return status,
     };
-    let hook = control::export(Function::cuMemcpyPeer);
-    // SAFETY: the export has the function's own signature. The rest is the caller's promise.
-    finish(unsafe { transmute::<*mut c_void, Hook>(hook)(dst as usize, to, src as usize, from, bytes) })
+    // SAFETY: the caller's promise.
+    finish(unsafe { exports::cuMemcpyPeer(dst as usize, to, src as usize, from, bytes) })
 }
 
 /// Copies a box from the memory of a device to that of another, in the order of a stream, by the best path.
@@ -146,15 +170,13 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_3d_peer_async(
     copy: *const p2pshim_memcpy_3d_t,
     stream: *mut c_void,
 ) -> p2pshim_status_t {
-    type Hook = unsafe extern "C-unwind" fn(*const CUDA_MEMCPY3D_PEER, *mut c_void) -> Code;
     // SAFETY: the caller's promise.
     let parameters = match unsafe { taken(copy) }.and_then(parameters) {
         Ok(parameters) => parameters,
         Err(status) => return status,
     };
-    let hook = control::export(Function::cuMemcpy3DPeerAsync);
-    // SAFETY: the export has the function's own signature. The rest is the caller's promise.
-    finish(unsafe { transmute::<*mut c_void, Hook>(hook)(&parameters, stream) })
+    // SAFETY: the caller's promise.
+    finish(unsafe { exports::cuMemcpy3DPeerAsync(&parameters, stream) })
 }
 
 /// Copies a box from the memory of a device to that of another, by the best path, in the order of the legacy default
@@ -169,15 +191,13 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_3d_peer_async(
 /// `copy` is NULL or points to a struct of the size that its first field says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn p2pshim_memcpy_3d_peer(copy: *const p2pshim_memcpy_3d_t) -> p2pshim_status_t {
-    type Hook = unsafe extern "C-unwind" fn(*const CUDA_MEMCPY3D_PEER) -> Code;
     // SAFETY: the caller's promise.
     let parameters = match unsafe { taken(copy) }.and_then(parameters) {
         Ok(parameters) => parameters,
         Err(status) => return status,
     };
-    let hook = control::export(Function::cuMemcpy3DPeer);
-    // SAFETY: the export has the function's own signature. The rest is the caller's promise.
-    finish(unsafe { transmute::<*mut c_void, Hook>(hook)(&parameters) })
+    // SAFETY: the caller's promise.
+    finish(unsafe { exports::cuMemcpy3DPeer(&parameters) })
 }
 
 /// What the driver answered to the calling thread's last copy by p2pshim_memcpy_peer() and its relatives.

@@ -6,7 +6,7 @@ use std::mem::size_of;
 use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK};
 use super::{give, put, text};
 use crate::api::abi::Code;
-use crate::entry::control::{self, Activity};
+use crate::call::mode::{self, Activity};
 use crate::record::finding;
 
 const FINDING_SIZE_0_1: usize = 40;
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn p2pshim_finding_last(
         return P2PSHIM_INVALID_ARGUMENT;
     }
     // Another thread may have held the lock when the process was forked.
-    if control::activity() == Activity::Child {
+    if mode::activity() == Activity::Child {
         return P2PSHIM_INACTIVE;
     }
     let Some(last) = finding::last() else { return P2PSHIM_NOT_FOUND };

@@ -7,9 +7,9 @@ use super::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
 use super::{give, text};
 use crate::api::{Function, Layer, codes};
 use crate::config::Variable;
-use crate::policy::VALIDATE;
 use crate::model::Rule;
 use crate::model::counters;
+use crate::policy::VALIDATE;
 
 /// The sizes of the structs in the first release that had them.
 const API_SIZE_0_1: usize = 48;

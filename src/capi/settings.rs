@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_UNKNOWN_NAME};
 use super::{given, put};
+use crate::call::control;
 use crate::config::Variable;
-use crate::entry::control;
 
 /// # Safety
 /// `name` is NULL or a C string.

@@ -7,13 +7,14 @@ use super::event::path_texts;
 use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_OUT_OF_RANGE};
 use super::{give, kept, text};
 use crate::api::Function;
-use crate::entry::control::{self, Activity};
+use crate::call::control;
+use crate::call::mode::{self, Activity};
+use crate::model::counters;
+use crate::model::{Path, Why};
 use crate::os;
 use crate::policy::access::Proven;
-use crate::model::{Path, Why};
 use crate::policy::{ACCESS, Driver, HIP};
 use crate::real::driver::{self, RealDriver};
-use crate::model::counters;
 
 const STATE_SIZE_0_1: usize = 40;
 const LIBRARY_SIZE_0_1: usize = 40;
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2psh
         control::quietly(|| (driver::version().unwrap_or(0), RealDriver.device_count()));
     let described = p2pshim_state_t {
         size: size_of::<p2pshim_state_t>(),
-        activity: match control::activity() {
+        activity: match mode::activity() {
             Activity::Unstarted => p2pshim_activity_t::P2PSHIM_ACTIVITY_NOT_STARTED,
             Activity::On => p2pshim_activity_t::P2PSHIM_ACTIVITY_ON,
             Activity::Off => p2pshim_activity_t::P2PSHIM_ACTIVITY_OFF,
@@ -201,7 +202,7 @@ pub unsafe extern "C" fn p2pshim_library_get(index: usize, library: *mut p2pshim
 
 /// Which of a library's calls go past the shim.
 fn bypass(library: &control::Library) -> &'static str {
-    match control::activity() {
+    match mode::activity() {
         Activity::Off => return "all calls: P2PSHIM=off\0",
         Activity::Child => {
             return "all calls: the process is a forked child, and has to begin a new program to be seen\0";
@@ -242,7 +243,7 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     let ordinal = |ordinal: c_int| u8::try_from(ordinal).ok().filter(|&ordinal| ordinal < DEVICES);
     let (Some(one), Some(other)) = (ordinal(device), ordinal(peer)) else { return P2PSHIM_OUT_OF_RANGE };
     // Another thread may have held the lock when the process was forked.
-    if control::activity() == Activity::Child {
+    if mode::activity() == Activity::Child {
         return P2PSHIM_INACTIVE;
     }
     let possible = match control::quietly(|| Some(RealDriver.can_access(device, peer))) {

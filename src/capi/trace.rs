@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND};
 use super::{give, given, kept};
-use crate::entry::control;
+use crate::call::control;
 use crate::record::trace;
 
 const TRACE_SIZE_0_1: usize = 32;

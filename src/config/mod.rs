@@ -85,7 +85,7 @@ const OPTIONS: &[Variable] = &[
         values: Values::Words("warn|strict|off\0"),
         default: "warn\0",
         help: "warn: says what is wrong with peer calls, and what their errors mean (p2pshim explain); strict: also answers documented errors that the real library overlooks; off: neither\0",
-        details: "A finding is said in full once a place in the program, after the call; answers stay as they are. `strict`: where CUDA's documentation defines an error, the program gets it, also where the real library accepts the call in silence or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
+        details: "A finding is said in full once a place in the program, after the call, a note from `P2PSHIM_LOG=info` on; answers stay as they are. `strict`: where CUDA's documentation defines an error, the program gets it, also where the real library accepts the call in silence or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
     },
     Variable {
         name: "P2PSHIM_LOG\0",
@@ -121,8 +121,8 @@ const OPTIONS: &[Variable] = &[
         name: "P2PSHIM_GPU_TIMING\0",
         values: Values::Words("sample|all|off\0"),
         default: "sample\0",
-        help: "whether a trace tells how long GPUs take for copies on streams; sample: of as many as cost the program less than a twentieth more; all: of each; off: of none\0",
-        details: "Only while a trace is kept. Events are put before and after the copy; copies that are not asynchronous, or on the legacy default stream, have none.",
+        help: "whether a trace tells how long GPUs take for copies on streams; sample: of a thread's first 64 and then of one in 1021, of more where they are large; all: of each; off: of none\0",
+        details: "Only while a trace is kept. Events are put before and after the copy, which takes the host some 10 µs; copies that are not asynchronous, or on the legacy default stream, have none.",
     },
     Variable {
         name: "P2PSHIM_SUMMARY\0",

@@ -127,6 +127,10 @@ macro_rules! exports {
         #[allow(non_snake_case, reason = "the vendor's spelling")]
         unsafe extern "C" fn $symbol() {
             naked_asm!(
+                // A name that nobody else can define, for the C interface.
+                concat!(".globl p2p_export_", stringify!($symbol)),
+                concat!(".hidden p2p_export_", stringify!($symbol)),
+                concat!("p2p_export_", stringify!($symbol), ":"),
                 ".set p2p_offset, {offset}",
                 trampoline!(),
                 offset = const UNVERSIONED * size_of::<Slot>(),

@@ -13,9 +13,10 @@ use std::mem::transmute;
 use std::ptr;
 
 use super::exports::entrance;
-use super::guard::{self, Arrival, unseen, while_busy};
 use crate::api::abi::{self, Code};
 use crate::api::{Function, Layer};
+use crate::call::mode::{self, unseen, while_busy};
+use crate::call::{Arrival, Caller, unavailable};
 use crate::real::loader::{self, Object, Wanted, next_dlsym};
 use crate::real::slot;
 use crate::record;
@@ -165,7 +166,7 @@ fn hook_for(how: &str, function: Function, real: *mut c_void, caller: *const c_v
 }
 
 fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void> {
-    if !guard::hands_out_hooks() || !loader::is_function(real) {
+    if !mode::is_on() || !loader::is_function(real) {
         return None;
     }
     let entrance = entrance(function);
@@ -252,8 +253,8 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
-    let (call, route) = unsafe { guard::arrive(Function::cuGetProcAddress, arrival) };
-    let Some(real) = call.real(route) else { return call.unavailable() };
+    let caller = unsafe { Caller::new(arrival) };
+    let Some(real) = caller.real(Function::cuGetProcAddress) else { return unavailable(Function::cuGetProcAddress) };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags) };
     if ret == Code::SUCCESS {
@@ -278,8 +279,10 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
-    let (call, route) = unsafe { guard::arrive(Function::cuGetProcAddress_v2, arrival) };
-    let Some(real) = call.real(route) else { return call.unavailable() };
+    let caller = unsafe { Caller::new(arrival) };
+    let Some(real) = caller.real(Function::cuGetProcAddress_v2) else {
+        return unavailable(Function::cuGetProcAddress_v2);
+    };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {
@@ -304,8 +307,8 @@ pub(crate) unsafe extern "C-unwind" fn hipGetProcAddress(
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
-    let (call, route) = unsafe { guard::arrive(Function::hipGetProcAddress, arrival) };
-    let Some(real) = call.real(route) else { return call.unavailable() };
+    let caller = unsafe { Caller::new(arrival) };
+    let Some(real) = caller.real(Function::hipGetProcAddress) else { return unavailable(Function::hipGetProcAddress) };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, hipVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {

@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
+use super::copy::Traffic;
+use super::path::Path;
 use crate::api::Function;
-use crate::policy::Traffic;
-use crate::model::Path;
 
 /// Copies of one kind, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,13 +116,19 @@ fn add(shard: u8, counter: &AtomicU64, more: u64) {
 
 /// Counts a call. `shard` is the number of the thread's shard, 0 until its first.
 #[inline(always)]
-pub(crate) fn count_call(shard: &mut u8, function: Function, has_failed: bool) {
-    assign(shard);
-    let counted = COUNTERS.get(usize::from(*shard) - 1).and_then(|of| of.calls.get(function as usize));
+pub(crate) fn count_call(shard: &AtomicU8, function: Function, has_failed: bool) {
+    count_call_numbered(shard, function as u8, has_failed);
+}
+
+/// The same by the function's number.
+#[inline(always)]
+pub(crate) fn count_call_numbered(shard: &AtomicU8, function: u8, has_failed: bool) {
+    let shard = assign(shard);
+    let counted = COUNTERS.get(usize::from(shard) - 1).and_then(|of| of.calls.get(usize::from(function)));
     let Some(Calls([calls, failures])) = counted else { return };
-    add(*shard, calls, 1);
+    add(shard, calls, 1);
     if has_failed {
-        add(*shard, failures, 1);
+        add(shard, failures, 1);
     }
 }
 
@@ -134,34 +140,39 @@ pub(crate) fn calls(function: Function) -> [u64; 2] {
     })
 }
 
-/// Gives a thread its shard, if it has none. `shard` is the number, 0 until then.
+/// The number of a thread's shard, which it gets with its first call.
 #[inline(always)]
-pub(crate) fn assign(shard: &mut u8) {
-    if *shard == 0 {
-        *shard = next_shard();
+fn assign(shard: &AtomicU8) -> u8 {
+    match shard.load(Relaxed) {
+        0 => {
+            let next = next_shard();
+            shard.store(next, Relaxed);
+            next
+        }
+        number => number,
     }
 }
 
 /// Whether a shard is a single thread's.
 #[inline(always)]
-pub(crate) fn is_own(shard: u8) -> bool {
+fn is_own(shard: u8) -> bool {
     shard <= OWN
 }
 
 /// Counts a copy. `shard` is the number of the thread's shard, 0 until its first copy.
 #[inline(always)]
-pub(crate) fn count(shard: &mut u8, traffic: &Traffic) {
-    assign(shard);
+pub(crate) fn count(shard: &AtomicU8, traffic: &Traffic) {
+    let shard = assign(shard);
     let is_staged = match traffic.path {
         Path::Host | Path::Unknown => return,
         Path::Staged(_) => true,
         Path::Direct | Path::SameDevice | Path::MappedOnUse => false,
     };
     let Some(place) = place([traffic.src, traffic.dst], is_staged) else { return };
-    let counted = COUNTERS.get(usize::from(*shard) - 1).and_then(|of| of.copies.get(place));
+    let counted = COUNTERS.get(usize::from(shard) - 1).and_then(|of| of.copies.get(place));
     let Some(Copies([copies, bytes])) = counted else { return };
-    add(*shard, copies, 1);
-    add(*shard, bytes, traffic.bytes);
+    add(shard, copies, 1);
+    add(shard, bytes, traffic.bytes);
 }
 
 #[cold]
@@ -197,11 +208,11 @@ mod tests {
             // So many that some have shards of their own and some share one.
             for _ in 0..OWN + 2 * SHARED {
                 scope.spawn(|| {
-                    let mut shard = 0;
+                    let shard = AtomicU8::new(0);
                     for _ in 0..100 {
-                        count(&mut shard, &traffic(Path::Direct));
-                        count(&mut shard, &traffic(Path::Staged(Why::Limit)));
-                        count(&mut shard, &traffic(Path::Host));
+                        count(&shard, &traffic(Path::Direct));
+                        count(&shard, &traffic(Path::Staged(Why::Limit)));
+                        count(&shard, &traffic(Path::Host));
                     }
                 });
             }
@@ -216,9 +227,9 @@ mod tests {
     #[test]
     fn count_call_failures_are_told_apart() {
         const FUNCTION: Function = Function::cuMemcpy3DPeerAsync_ptsz;
-        let mut shard = 0;
-        (0..5).for_each(|number| count_call(&mut shard, FUNCTION, number == 3));
-        count_call(&mut (OWN + 1), FUNCTION, true);
+        let shard = AtomicU8::new(0);
+        (0..5).for_each(|number| count_call(&shard, FUNCTION, number == 3));
+        count_call(&AtomicU8::new(OWN + 1), FUNCTION, true);
         assert_eq!(calls(FUNCTION), [6, 2]);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) enum Severity {
     Hazard,
     /// It takes longer than it has to.
     Performance,
-    /// Harmless by itself; what programs make of it is often not.
+    /// Harmless by itself; what programs make of it is often not. In the log from `info` on.
     Note,
 }
 

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::loader::{self, Handle};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
+use crate::model::{Memcpy, Shape};
 use crate::os;
 use crate::policy::access::HALF;
 use crate::policy::capture::{self, Replacement};
 use crate::policy::full::{self, Answer, DevicePair};
-use crate::policy::{Copied, Driver, Holder, Memory, PeerCopy, Scratch, ScratchKind, Span};
+use crate::policy::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
 
 /// A function of the driver, looked for once.
 struct Entry {
@@ -731,16 +732,16 @@ fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {
 #[derive(Clone, Copy)]
 pub(crate) struct ReadyCopy {
     function: *mut c_void,
-    copy: PeerCopy,
+    copy: Memcpy,
     /// What the log says of it.
     pub(crate) note: &'static str,
 }
 
 /// Finds the function for a replacement; none if the driver does not have it.
 pub(crate) fn ready(replacement: &Replacement) -> Option<ReadyCopy> {
-    let function = match replacement.copy.copied {
-        Copied::Linear { .. } => MEMCPY_ASYNC.get(replacement.per_thread)?,
-        Copied::Box(_) => MEMCPY_3D_ASYNC.get(replacement.per_thread)?,
+    let function = match replacement.copy.is_3d() {
+        false => MEMCPY_ASYNC.get(replacement.per_thread)?,
+        true => MEMCPY_3D_ASYNC.get(replacement.per_thread)?,
     };
     Some(ReadyCopy { function, copy: replacement.copy, note: replacement.note() })
 }
@@ -753,15 +754,19 @@ impl ReadyCopy {
     pub(crate) unsafe fn make(&self) -> Code {
         type MemcpyAsync = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> Code;
         type Memcpy3DAsync = unsafe extern "C-unwind" fn(*const CUDA_MEMCPY3D_PEER, usize) -> Code;
-        let stream = self.copy.stream;
+        let Memcpy { dst, src, bytes, .. } = self.copy;
+        let stream = self.copy.stream.unwrap_or_default();
         // SAFETY: `ready` looked the function up under the name that goes with the copy. CUDA_MEMCPY3D has the layout
         // of CUDA_MEMCPY3D_PEER, with reserved words for the contexts.
         unsafe {
-            match &self.copy.copied {
-                &Copied::Linear { dst, src, bytes } => {
+            match &self.copy.shape {
+                Shape::Driver3D(parameters) => {
+                    transmute::<*mut c_void, Memcpy3DAsync>(self.function)(parameters, stream)
+                }
+                _ => {
+                    let (dst, src, bytes) = (dst as usize, src as usize, bytes as usize);
                     transmute::<*mut c_void, MemcpyAsync>(self.function)(dst, src, bytes, stream)
                 }
-                Copied::Box(parameters) => transmute::<*mut c_void, Memcpy3DAsync>(self.function)(parameters, stream),
             }
         }
     }
@@ -770,69 +775,91 @@ impl ReadyCopy {
 /// Events that measure how long the GPU takes. None of these waits for it.
 pub(crate) mod timing {
     use super::{
-        Code, EVENT_RECORD, c_int, c_uint, c_void, checked, event_create, event_destroy, event_elapsed_time,
-        event_query, stream_create, stream_destroy, transmute, within,
+        Code, Driver, EVENT_RECORD, RealDriver, c_int, c_uint, c_void, checked, event_create, event_destroy,
+        event_elapsed_time, event_query, stream_create, stream_destroy, transmute, within,
     };
 
-    /// A pair of events of a context.
-    pub(crate) fn events(context: usize) -> Option<(usize, usize)> {
-        within(context, || Ok((event()?, event()?))).ok()
+    /// A context, and its id: another may get the same handle.
+    pub(crate) type Context = (usize, u64);
+
+    /// An event of ours that keeps times. A context that ends takes its events along.
+    pub(crate) struct Event {
+        handle: usize,
+        context: Context,
     }
 
-    /// An event of a context that is recorded now, on a stream with nothing else to do.
-    pub(crate) fn origin(context: usize) -> Option<usize> {
-        /// `CU_STREAM_NON_BLOCKING`.
-        const NON_BLOCKING: c_uint = 1;
-        within(context, || {
-            let (event, mut stream) = (event()?, 0);
-            // SAFETY: `stream` is what the function writes.
-            checked(unsafe { stream_create(&mut stream, NON_BLOCKING) }, ())?;
-            let is_recorded = record(event, stream, false);
-            // SAFETY: the stream is ours. It is not waited for, and the event outlives it.
-            unsafe { stream_destroy(stream) };
-            if is_recorded { Ok(event) } else { Err(Code::INVALID_VALUE) }
-        })
-        .ok()
-    }
+    impl Event {
+        /// Two events of a context.
+        pub(crate) fn pair(context: Context) -> Option<[Self; 2]> {
+            within(context.0, || Ok([Self::new(context)?, Self::new(context)?])).ok()
+        }
 
-    /// Gives an event back, passed or not.
-    pub(crate) fn drop_event(event: usize) {
-        // SAFETY: the event is ours, its context exists, and nobody uses it any more.
-        unsafe { event_destroy(event) };
-    }
+        /// An event of a context that is recorded now, on a stream with nothing else to do.
+        pub(crate) fn recorded(context: Context) -> Option<Self> {
+            /// `CU_STREAM_NON_BLOCKING`.
+            const NON_BLOCKING: c_uint = 1;
+            within(context.0, || {
+                let (event, mut stream) = (Self::new(context)?, 0);
+                // SAFETY: `stream` is what the function writes.
+                checked(unsafe { stream_create(&mut stream, NON_BLOCKING) }, ())?;
+                let is_recorded = event.record(stream, false);
+                // SAFETY: the stream is ours. It is not waited for, and the event outlives it.
+                unsafe { stream_destroy(stream) };
+                if is_recorded { Ok(event) } else { Err(Code::INVALID_VALUE) }
+            })
+            .ok()
+        }
 
-    fn event() -> Result<usize, Code> {
-        let mut event = 0;
-        // SAFETY: `event` is what the function writes; 0 is an event that keeps times.
-        checked(unsafe { event_create(&mut event, 0) }, ())?;
-        Ok(event)
-    }
+        /// One of the current context, which is this.
+        fn new(context: Context) -> Result<Self, Code> {
+            let mut handle = 0;
+            // SAFETY: `handle` is what the function writes; 0 is an event that keeps times.
+            checked(unsafe { event_create(&mut handle, 0) }, ())?;
+            Ok(Self { handle, context })
+        }
 
-    /// Records an event on a stream. Answers whether it was.
-    pub(crate) fn record(event: usize, stream: usize, per_thread: bool) -> bool {
-        type Record = unsafe extern "C" fn(usize, usize) -> c_int;
-        let Some(function) = EVENT_RECORD.get(per_thread) else { return false };
-        // SAFETY: the entry holds what was looked up under that name.
-        let function = unsafe { transmute::<*mut c_void, Record>(function) };
-        // SAFETY: the event is ours, and the stream the program's own argument, or ours.
-        unsafe { function(event, stream) == 0 }
-    }
+        /// Whether it is one of this context.
+        pub(crate) fn is_of(&self, context: Context) -> bool {
+            self.context == context
+        }
 
-    /// Whether an event has passed; none if something has failed.
-    pub(crate) fn has_passed(event: usize) -> Option<bool> {
-        // SAFETY: the event is ours, and its context exists.
-        match unsafe { event_query(event) } {
-            Code::SUCCESS => Some(true),
-            Code::NOT_READY => Some(false),
-            _ => None,
+        /// Records it on a stream. Returns whether it was.
+        pub(crate) fn record(&self, stream: usize, per_thread: bool) -> bool {
+            type Record = unsafe extern "C" fn(usize, usize) -> c_int;
+            let Some(function) = EVENT_RECORD.get(per_thread) else { return false };
+            // SAFETY: the entry holds what was looked up under that name.
+            let function = unsafe { transmute::<*mut c_void, Record>(function) };
+            // SAFETY: the event is ours, and the stream the program's own argument, or ours.
+            unsafe { function(self.handle, stream) == 0 }
+        }
+
+        /// Whether it has passed; none if something has failed.
+        pub(crate) fn has_passed(&self) -> Option<bool> {
+            // SAFETY: the event is ours, and its context exists.
+            match unsafe { event_query(self.handle) } {
+                Code::SUCCESS => Some(true),
+                Code::NOT_READY => Some(false),
+                _ => None,
+            }
+        }
+
+        /// How much later it has passed than another.
+        pub(crate) fn nanos_since(&self, earlier: &Self) -> Option<u64> {
+            let mut milliseconds = 0.0;
+            // SAFETY: the events are ours and have passed; `milliseconds` is what the function writes.
+            checked(unsafe { event_elapsed_time(&mut milliseconds, earlier.handle, self.handle) }, ()).ok()?;
+            (milliseconds >= 0.0).then_some((f64::from(milliseconds) * 1e6).round() as u64)
         }
     }
 
-    /// How much later one event has passed than another.
-    pub(crate) fn nanos_between(start: usize, end: usize) -> Option<u64> {
-        let mut milliseconds = 0.0;
-        // SAFETY: the events are ours and have passed; `milliseconds` is what the function writes.
-        checked(unsafe { event_elapsed_time(&mut milliseconds, start, end) }, ()).ok()?;
-        (milliseconds >= 0.0).then_some((f64::from(milliseconds) * 1e6).round() as u64)
+    impl Drop for Event {
+        /// Gives it back, passed or not.
+        fn drop(&mut self) {
+            let (context, id) = self.context;
+            if RealDriver.context_id(context) == Some(id) {
+                // SAFETY: the event is ours, its context exists, and nobody uses it any more.
+                unsafe { event_destroy(self.handle) };
+            }
+        }
     }
 }

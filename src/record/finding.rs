@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use super::text::Found;
 use crate::api::Function;
 use crate::api::abi::Code;
-use crate::os;
 use crate::model::{Finding, Rule};
+use crate::os;
 
 static LAST: Mutex<Last> = Mutex::new(Last { count: 0, found: None });
 

@@ -14,8 +14,9 @@ use super::{CallSite, Event, trace};
 use crate::api::abi::Code;
 use crate::api::{Function, codes};
 use crate::config::Config;
-use crate::os::{self, Descriptor};
 use crate::model::Finding;
+use crate::model::rules::Severity;
+use crate::os::{self, Descriptor};
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
 const CALLS: &str = "p2pshim::call";
@@ -170,7 +171,8 @@ pub(crate) fn pair_verified(from: u8, to: u8, verified: Verified, what: fmt::Arg
 /// The target of lines on what a program gets wrong.
 const FINDINGS: &str = "p2pshim::finding";
 
-/// Says what is wrong with a call: in full the first time in a place of the program, later only that it was so often. `ret`
+/// Says what is wrong with a call: in full the first time in a place of the program, a note at `info` and all else at `warn`; later
+/// only that it was so often. `ret`
 /// is what the program gets; none before a call that may crash.
 pub(crate) fn finding(
     function: Function,
@@ -185,7 +187,8 @@ pub(crate) fn finding(
         if trace::is_open() {
             trace::finding(finding.rule, &text.to_string());
         }
-        log::warn!(target: FINDINGS, "{text}");
+        let is_note = finding.rule.text().severity == Severity::Note;
+        log::log!(target: FINDINGS, if is_note { Level::Info } else { Level::Warn }, "{text}");
     } else if [100, 10_000, 1_000_000].contains(&times) {
         log::info!(target: FINDINGS, "{id}: {name}: {times} times so far from the same place");
     }

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod counters;
 pub(crate) mod finding;
 mod hipify;
 pub(crate) mod log;

@@ -4,11 +4,11 @@ use std::fmt::{self, Display, Formatter};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
-use super::counters::{self, DEVICES, Sum};
 use crate::api::Function;
+use crate::model::Rule;
+use crate::model::counters::{self, DEVICES, Sum};
 use crate::os::{self, Descriptor};
 use crate::policy::VALIDATE;
-use crate::model::Rule;
 
 /// Has the table written to standard error when the program ends by returning from `main` or by `exit`, or not after all.
 pub(crate) fn write_at_exit(is_wanted: bool) {

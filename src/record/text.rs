@@ -10,7 +10,8 @@ use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
 use crate::api::{Function, Layer, codes};
-use crate::policy::validate::{self, Finding};
+use crate::model::Finding;
+use crate::model::finding::documents;
 
 impl Display for Event<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -82,7 +83,7 @@ impl Display for Found<'_> {
             Some(name) => format!("{name} ({})", code.0),
             None => code.0.to_string(),
         };
-        let code = self.finding.code.filter(|&code| validate::documents(self.function, code));
+        let code = self.finding.code.filter(|&code| documents(self.function, code));
         match (self.ret, code) {
             (None, Some(code)) => write!(out, "; documented: {}; the library may crash now", named(code))?,
             (Some(Code::SUCCESS), Some(code)) => write!(out, "; accepted, but documented: {}", named(code))?,

@@ -17,9 +17,9 @@ use super::log;
 use super::modules::{self, Module};
 use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
-use crate::os;
 use crate::model::Path;
 use crate::model::Rule;
+use crate::os;
 
 /// The file of this process, if there is one.
 static TRACE: OnceLock<Trace> = OnceLock::new();
@@ -207,12 +207,6 @@ impl Trace {
         self.writer.now_at_once()
     }
 
-    /// Whether this is a child of the process whose file it is, even one that has run no fork handler.
-    #[inline(always)]
-    pub(crate) fn is_in_a_child(&self) -> bool {
-        self.writer.is_in_a_child()
-    }
-
     /// Whether it is time to compare clocks.
     #[inline(always)]
     pub(crate) fn is_calibration_due(&self, now: u64) -> bool {
@@ -245,7 +239,7 @@ impl Trace {
     /// Gives a thread room for more records, if space was taken before it is needed; nothing that a signal handler must not
     /// interrupt.
     #[cold]
-    pub(crate) fn make_room(&self, segment: &mut Segment) {
+    pub(crate) fn make_room(&self, segment: &Segment) {
         // Until there is help, somebody has to get it.
         if self.extensions.load(Relaxed) > MANY {
             os::keep_errno(|| self.writer.extend_at_once(segment));
@@ -254,7 +248,7 @@ impl Trace {
 
     /// Begins the record of a call for which the thread has no room left.
     #[cold]
-    pub(crate) fn extend(&self, segment: &mut Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
+    pub(crate) fn extend(&self, segment: &Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
         // Only space from the disk can raise a signal.
         let is_extended = match self.writer.extend_at_once(segment) {
             true => Ok(true),

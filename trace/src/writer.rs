@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::layout::{
     CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, MAGIC,
     NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header, pack,
-    record, unpack,
+    record,
 };
 
 /// How many calls enclose each other at most whose records know of each other.
@@ -85,14 +85,14 @@ pub struct Segment {
     /// handler that copies finds what was before a change, or after it.
     next: AtomicU64,
     /// How many records it has begun.
-    begun: u32,
+    begun: AtomicU32,
     /// Which of them enclose the next, outermost first.
-    open: [u32; NESTED],
+    open: [AtomicU32; NESTED],
     /// How many chunks it has had.
-    chunks: u32,
+    chunks: std::cell::Cell<u32>,
     /// The thread's id and name, as the kernel has told them.
-    thread: u32,
-    name: [u8; 16],
+    thread: std::cell::Cell<u32>,
+    name: std::cell::Cell<[u8; 16]>,
 }
 
 /// The record of a call that has begun.
@@ -117,7 +117,7 @@ impl Segment {
 
     /// Takes the next record. There was room when the caller looked.
     #[inline(always)]
-    fn take(&mut self) -> Option<&'static Cell> {
+    fn take(&self) -> Option<&'static Cell> {
         let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
         // One instruction, inside which no signal handler takes it too; other threads have their own, so that it need not be
         // locked. If a handler has taken the last meanwhile, there is still none left afterwards.
@@ -142,7 +142,7 @@ impl Segment {
 
     /// Has the thread's next records be those of a chunk that nobody else has, unless a signal handler has had it go on elsewhere
     /// since its word was `before`.
-    fn continue_at(&mut self, first: *mut u8, before: u64) {
+    fn continue_at(&self, first: *mut u8, before: u64) {
         const AFTER_IT: u64 = RECORDS as u64 - 1;
         const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
         let word = first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM;
@@ -152,7 +152,7 @@ impl Segment {
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
     /// thread's chunk is full: it gets another by [`Writer::extend`].
     #[inline(always)]
-    pub fn begin(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+    pub fn begin(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
         if !self.has_room() {
             cold_path();
             return None;
@@ -162,18 +162,18 @@ impl Segment {
 
     /// The same, for who has seen that there is room. None if a signal handler has taken the last since.
     #[inline(always)]
-    pub fn begin_next(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+    pub fn begin_next(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
         let cell = self.take()?;
         // The one after the next is nowhere near yet. Behind a chunk it may be anything: nothing comes of that.
         prefetch(ptr::from_ref(cell).wrapping_add(2));
-        let number = self.begun;
-        self.begun = number.wrapping_add(1);
+        let number = self.begun.load(Relaxed);
+        self.begun.store(number.wrapping_add(1), Relaxed);
         let distance = match depth.checked_sub(1).and_then(|outer| self.open.get(outer)) {
-            Some(&outer) => number.wrapping_sub(outer),
+            Some(outer) => number.wrapping_sub(outer.load(Relaxed)),
             None => 0,
         };
-        if let Some(open) = self.open.get_mut(depth) {
-            *open = number;
+        if let Some(open) = self.open.get(depth) {
+            open.store(number, Relaxed);
         }
         cell.start.store(start, Relaxed);
         cell.site.store(site, Relaxed);
@@ -204,15 +204,14 @@ impl Begun {
     }
 
     /// The same as [`Begun::done`] for a copy that has succeeded, outside every capture, which no call encloses, and of which no
-    /// time of the GPU is asked. Answers how many ticks it took.
+    /// time of the GPU is asked.
     #[inline(always)]
-    pub fn copied(self, end: u64) -> u64 {
+    pub fn copied(self, end: u64) {
         let Self(cell) = self;
         let took = end.saturating_sub(cell.start.load(Relaxed));
         cell.took.store(pack(took), Relaxed);
         cell.result.store(0, Relaxed);
         cell.state.store(Capture::None.number() << 2 | State::Done.number(), Release);
-        took
     }
 
     /// Notes the way of a copy, by its number.
@@ -255,11 +254,6 @@ impl Begun {
         {
             to.store(from.load(Relaxed), Relaxed);
         }
-    }
-
-    /// How many ticks a call took that has returned.
-    pub fn took(self) -> u64 {
-        unpack(self.0.took.load(Relaxed))
     }
 
     /// How many bytes it copies.
@@ -525,7 +519,7 @@ impl Writer {
     /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk. A signal handler may get
     /// between, take one too, and go on or leave by `longjmp`: then ours stays empty, so that a thread's chunks are in its order.
     #[cold]
-    pub fn extend_at_once(&self, segment: &mut Segment) -> bool {
+    pub fn extend_at_once(&self, segment: &Segment) -> bool {
         let take = || {
             let ready = self.ready.load(Acquire);
             let chunks = self.u64_at(header::CHUNKS);
@@ -539,12 +533,12 @@ impl Writer {
 
     /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
     #[cold]
-    pub fn extend(&self, segment: &mut Segment) -> Result<bool, String> {
+    pub fn extend(&self, segment: &Segment) -> Result<bool, String> {
         self.hand_out(segment, || self.take_chunk())
     }
 
     /// Gives a thread a chunk that `take` takes, or more, if a signal handler fills one meanwhile.
-    fn hand_out<E>(&self, segment: &mut Segment, take: impl Fn() -> Result<Option<*mut u8>, E>) -> Result<bool, E> {
+    fn hand_out<E>(&self, segment: &Segment, take: impl Fn() -> Result<Option<*mut u8>, E>) -> Result<bool, E> {
         loop {
             let before = segment.next.load(Relaxed);
             if before & Segment::ROOM != 0 {
@@ -558,22 +552,23 @@ impl Writer {
     }
 
     /// Notes whose calls a chunk holds.
-    fn describe(&self, start: *mut u8, segment: &mut Segment) {
+    fn describe(&self, start: *mut u8, segment: &Segment) {
         // A thread keeps its number; its name may change, mostly when it is young.
-        if segment.chunks == 0 {
+        let chunks = segment.chunks.get();
+        if chunks == 0 {
             // SAFETY: gettid has no arguments.
-            segment.thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+            segment.thread.set(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
         }
-        if segment.chunks == 0 || segment.chunks.is_power_of_two() {
+        if chunks == 0 || chunks.is_power_of_two() {
             // SAFETY: writes at most 16 bytes there.
-            unsafe { libc::prctl(libc::PR_GET_NAME, segment.name.as_mut_ptr()) };
+            unsafe { libc::prctl(libc::PR_GET_NAME, segment.name.as_ptr()) };
         }
-        segment.chunks = segment.chunks.wrapping_add(1);
+        segment.chunks.set(chunks.wrapping_add(1));
         // SAFETY: the chunk is this thread's alone, and as large as that.
         unsafe {
-            start.add(chunk::THREAD).cast::<u32>().write(segment.thread);
-            start.add(chunk::FIRST).cast::<u64>().write(u64::from(segment.begun));
-            start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name);
+            start.add(chunk::THREAD).cast::<u32>().write(segment.thread.get());
+            start.add(chunk::FIRST).cast::<u64>().write(u64::from(segment.begun.load(Relaxed)));
+            start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name.get());
             start.add(chunk::TIME).cast::<u64>().write(self.now());
             (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
         }

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::model::epoch;
 use crate::model::Path;
+use crate::model::epoch;
 
 /// How many contexts, pools and the like are told apart. Number 0 is nobody.
 pub(super) const OWNERS: usize = 128;

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
 use self::links::{Link, Links};
-use super::memory::{Cache, Kind, Place};
 use super::capture;
+use super::memory::{Cache, Kind, Place};
 use crate::api::abi::Code;
 use crate::config::{self, Config, Denied};
 use crate::model::{Memcpy, Path, Traffic, Why};

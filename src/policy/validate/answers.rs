@@ -27,8 +27,7 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     if is_of_the_machine(ret) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }
-    let changes_access =
-        matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }));
+    let changes_access = matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }));
     match (&seen.request.asks, ret) {
         (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() => {
             return plain(Rule::CaptureCopy, "the stream is being captured");

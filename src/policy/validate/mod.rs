@@ -38,7 +38,7 @@ use crate::api::abi::{Code, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, c
 use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
 use crate::model::finding::documents;
-use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Shape, Why, epoch};
+use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, epoch};
 
 /// All that is known for the rules.
 pub(crate) struct Validate {
@@ -359,10 +359,8 @@ fn crashes_hip(rule: Rule) -> bool {
 
 /// The pending error that a call of the runtime leaves and that is no failure of its own: a code, or 0.
 pub(crate) fn pending_after(seen: &Seen<'_>) -> i32 {
-    let changes_access = matches!(
-        seen.request.function.effect(),
-        Effect::Access(AccessKind::enable | AccessKind::disable)
-    );
+    let changes_access =
+        matches!(seen.request.function.effect(), Effect::Access(AccessKind::enable | AccessKind::disable));
     match seen.ret {
         Some(code @ (Code::PEER_ACCESS_ALREADY_ENABLED | Code::PEER_ACCESS_NOT_ENABLED)) if changes_access => code.0,
         _ => 0,

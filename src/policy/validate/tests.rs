@@ -3,9 +3,9 @@
 use super::call::Side;
 use super::*;
 use crate::api::abi::cudaExtent;
+use crate::model::Why;
 use crate::policy::Traffic;
 use crate::policy::access::fake::{Fake, context, mapped, memory_of, pooled};
-use crate::model::Why;
 
 /// Bytes of every allocation of the fake driver.
 const ALLOCATION: u64 = 1 << 24;
