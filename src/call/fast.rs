@@ -12,11 +12,11 @@ use std::sync::atomic::compiler_fence;
 
 use p2pshim_trace::Begun;
 
-use super::arrival::{Call, Caller};
+use super::arrival::Call;
 use super::run::{self, Decision, Running};
 use super::thread::{self, Inner, Thread};
 use super::{mode, recording, timing, validate};
-use crate::api::abi::{Code, Value};
+use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
 use crate::config::GpuTiming;
 use crate::model::{Memcpy, counters, epoch};
