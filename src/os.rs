@@ -31,12 +31,12 @@ impl Page {
     }
 
     /// From now on a child that shares no memory finds 0 there, however it is made; as far as the system can do that (Linux
-    /// 4.14, pages of 4096 bytes).
-    pub(crate) fn is_not_inherited(&'static self) {
+    /// 4.14, pages of 4096 bytes). Returns whether it can.
+    pub(crate) fn is_not_inherited(&'static self) -> bool {
         let page = std::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the page holds nothing but this value, which is made of atomics and of what nobody reads, and stays as it is
         // in this process.
-        keep_errno(|| unsafe { libc::madvise(page, size_of::<Self>(), libc::MADV_WIPEONFORK) });
+        keep_errno(|| unsafe { libc::madvise(page, size_of::<Self>(), libc::MADV_WIPEONFORK) == 0 })
     }
 }
 

@@ -224,6 +224,9 @@ impl Call {
     /// Says what a run of copies shows that has become long.
     #[cold]
     fn say_of_run(self, values: &[Value]) {
+        if is_in_a_child() {
+            return;
+        }
         // SAFETY: the block is this thread's own; no other reference to it lives.
         let run = unsafe { &*thread::current() }.run;
         let say = || {

@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, compiler_fence};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, compiler_fence};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
@@ -106,21 +106,18 @@ pub(super) fn records_unshown() -> Option<bool> {
 
 /// What the shim does with calls by now.
 pub(super) fn activity() -> Activity {
-    let process = PROCESS.load(Relaxed);
     match MODE.load(Relaxed) {
-        _ if process != 0 && process != os::process_id() => Activity::Child,
+        _ if is_in_a_child() => Activity::Child,
         0 => Activity::Unstarted,
         1 => Activity::Off,
         _ => Activity::On,
     }
 }
 
-/// The process that started. A child made by `_Fork` or `clone` runs no fork handler.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
-
 fn mode() -> Mode {
-    match MODE.load(Relaxed) {
+    match MODE.load(Acquire) {
         0 => start(),
+        _ if is_in_a_child() => Mode::Forward,
         number => Mode::numbered(number),
     }
 }
@@ -141,11 +138,12 @@ fn start() -> Mode {
         }
         STARTED.call_once(|| {
             let mode = fenced(|| Some(configure(&mut warnings))).unwrap_or(Mode::Forward);
-            MODE.store(mode as u8, SeqCst);
             match mode {
                 Mode::Forward => VALIDATE.stop(),
                 _ => changes::begin(),
             }
+            // Last, so that who sees the mode can tell whether it is in a child.
+            MODE.store(mode as u8, SeqCst);
             // Who came to listen meanwhile may have seen the mode of before.
             refresh();
         });
@@ -159,7 +157,6 @@ fn configure(warnings: &mut Vec<String>) -> Mode {
         if !config.on {
             return Mode::Forward;
         }
-        PROCESS.store(os::process_id(), Relaxed);
         *warnings = unusable;
         policy::configure(config);
         report_panics_to_the_log();
@@ -204,25 +201,23 @@ fn note_gpus() {
     }
 }
 
+/// The fork handler. It may store, since whoever runs it has memory of its own.
 extern "C" fn forward_only() {
     MODE.store(Mode::Forward as u8, Relaxed);
     changes::stop();
     VALIDATE.stop();
 }
 
-/// Whether this is a child of the process that started: then calls are only forwarded from now on.
+/// Whether this is a forked child of the process that started: then calls are only forwarded.
+#[inline(always)]
 pub(super) fn is_in_a_child() -> bool {
-    let is_child = PROCESS.load(Relaxed) != os::process_id();
-    if is_child {
-        forward_only();
-    }
-    is_child
+    changes::is_in_a_child()
 }
 
 /// Whether hooks do nothing but forward.
 #[inline(always)]
 pub(crate) fn only_forwards() -> bool {
-    MODE.load(Relaxed) == Mode::Forward as u8
+    MODE.load(Relaxed) == Mode::Forward as u8 || is_in_a_child()
 }
 
 /// Whether look-ups hand out hooks.
@@ -592,8 +587,7 @@ impl Call {
     /// more.
     #[inline(always)]
     pub(crate) fn enter(self) -> Standing {
-        const FORWARD: u8 = Mode::Forward as u8;
-        if !policy::passes_gate(self.function) || MODE.load(Relaxed) == FORWARD {
+        if !policy::passes_gate(self.function) || only_forwards() {
             return Standing::Outside;
         }
         // SAFETY: the block is this thread's own; no other reference to it lives.
@@ -626,9 +620,8 @@ impl Call {
     #[inline(always)]
     pub(crate) fn settled(self, values: &[Value]) -> Option<Decision<'static>> {
         const UNSTARTED: u8 = Mode::Unstarted as u8;
-        const FORWARD: u8 = Mode::Forward as u8;
         match MODE.load(Relaxed) {
-            FORWARD => Some(Decision::FORWARD),
+            _ if only_forwards() => Some(Decision::FORWARD),
             UNSTARTED => None,
             _ if capture::is_refused_in_captures(self.function) && capture::may_be_under_way() => None,
             _ => Some(Decision { instead: None, traffic: Some(ACCESS.settled(&read::ends(values)?)?) }),

@@ -8,13 +8,20 @@
 //!
 //! In children of the process the number is 0, where the system can do that, and stays so: nothing of the parent's holds there.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicU64, fence};
 
 use crate::os;
 
 /// In pages of its own, which a child does not get.
 static NUMBER: os::Page = os::Page::new();
+
+/// How it is told whether this is a forked child: 0 before [`begin`], [`BY_NUMBER`], or, where the system cannot wipe the page,
+/// the process that began.
+static TOLD_BY: AtomicI32 = AtomicI32::new(0);
+
+/// The number is 0 in forked children, and nowhere else.
+const BY_NUMBER: i32 = -1;
 
 /// What the number was when something was kept last.
 static KEPT: AtomicU64 = AtomicU64::new(0);
@@ -56,11 +63,30 @@ pub(crate) fn has_happened() {
 
 /// From now on things may be kept, but not in children.
 pub(crate) fn begin() {
-    NUMBER.is_not_inherited();
+    let told_by = if NUMBER.is_not_inherited() { BY_NUMBER } else { os::process_id() };
     let _ = number().compare_exchange(0, 1, SeqCst, SeqCst);
+    // Last, so that no thread of this process finds 0 there and takes itself for a child.
+    TOLD_BY.store(told_by, Release);
 }
 
-/// Nothing may be kept any more.
+/// Whether this is a forked child of the process that began, however it was made. A child that shares the memory of the process
+/// (`vfork`, `CLONE_VM`) is none: what it would note of itself would hold for the process too. So nothing is stored here.
+#[inline(always)]
+pub(crate) fn is_in_a_child() -> bool {
+    /// There a child that shares memory is taken for a forked one, at its own calls.
+    #[cold]
+    #[inline(never)]
+    fn is_another(process: i32) -> bool {
+        process != os::process_id()
+    }
+    match TOLD_BY.load(Acquire) {
+        0 => false,
+        BY_NUMBER => now() == 0,
+        process => is_another(process),
+    }
+}
+
+/// Nothing may be kept any more: this is a forked child.
 pub(crate) fn stop() {
     number().store(0, SeqCst);
 }
@@ -76,7 +102,9 @@ mod tests {
         assert_eq!(now(), 0);
         happened();
         assert_eq!(now(), 0, "nothing has begun");
+        assert!(!is_in_a_child(), "nothing has begun");
         begin();
+        assert!(!is_in_a_child());
         let before = about_to_keep();
         assert_ne!(before, 0);
         happened();
@@ -91,5 +119,6 @@ mod tests {
         stop();
         happened();
         assert_eq!(now(), 0);
+        assert!(is_in_a_child());
     }
 }
