@@ -16,14 +16,14 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
   exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
-  hip_for_nvidia
+  hip_for_nvidia children_sharing
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance ends_inside familiar random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread familiar_left familiar_stepped longjmp_out signal_between thrown_through trace_at_limit \
-  trace_bound
+  trace_bound vforked_inside
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
   enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \

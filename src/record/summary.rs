@@ -2,28 +2,28 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::api::Function;
-use crate::model::Rule;
 use crate::model::counters::{self, DEVICES, Sum};
+use crate::model::{Rule, epoch};
 use crate::os::{self, Descriptor};
 use crate::policy::VALIDATE;
 
 /// Has the table written to standard error when the program ends by returning from `main` or by `exit`, or not after all.
 pub(crate) fn write_at_exit(is_wanted: bool) {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
-    PROCESS.store(if is_wanted { os::process_id() } else { 0 }, Relaxed);
+    IS_WANTED.store(is_wanted, Relaxed);
     if is_wanted && !REGISTERED.swap(true, Relaxed) {
         os::at_exit(write);
     }
 }
 
-/// Whose table it is, 0 for nobody's: forked children end in the same way.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn write() {
-    if PROCESS.load(Relaxed) != os::process_id() {
+    // Forked children end in the same way.
+    if !IS_WANTED.load(Relaxed) || !epoch::is_running() {
         return;
     }
     // With signals held back, of which the writing may raise some.

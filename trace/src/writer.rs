@@ -334,7 +334,7 @@ pub struct Writer {
     /// When clocks are to be compared again, in ticks.
     calibration_due: AtomicU64,
     calibration: Mutex<(usize, u64)>,
-    /// Not 0, except in children that share no memory.
+    /// See [`own`].
     own: &'static AtomicU32,
 }
 
@@ -463,7 +463,11 @@ impl Writer {
     /// Whether this is a child of the process whose file it is, however it was made, and must leave it alone.
     #[inline(always)]
     pub fn is_in_a_child(&self) -> bool {
-        self.own.load(Relaxed) == 0
+        match self.own.load(Relaxed) {
+            OWN => false,
+            0 => true,
+            process => is_another(process),
+        }
     }
 
     /// Counts a call that finds no room, if there is no more room for any.
@@ -818,7 +822,11 @@ fn write_zeros(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A number in memory that a child finds to be 0, where the system can do that; elsewhere it is as in the parent.
+/// What [`own`] says in the process whose file it is. No process has this number.
+const OWN: u32 = u32::MAX;
+
+/// A number in memory that a child finds to be 0, unless it shares the process's memory, and so its records too. Where the system
+/// cannot do that it is the process.
 fn own() -> io::Result<&'static AtomicU32> {
     const BYTES: usize = 4096;
     // SAFETY: a new mapping at an address that the system chooses, which is never undone.
@@ -828,11 +836,18 @@ fn own() -> io::Result<&'static AtomicU32> {
         if page == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        libc::madvise(page, BYTES, libc::MADV_WIPEONFORK);
+        let is_wiped = libc::madvise(page, BYTES, libc::MADV_WIPEONFORK) == 0;
         let own: &'static AtomicU32 = &*page.cast();
-        own.store(1, Relaxed);
+        own.store(if is_wiped { OWN } else { std::process::id() }, Relaxed);
         Ok(own)
     }
+}
+
+/// Whether this is another process.
+#[cold]
+#[inline(never)]
+fn is_another(process: u32) -> bool {
+    process != std::process::id()
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
