@@ -94,14 +94,14 @@ const OPTIONS: &[Variable] = &[
         ),
         default: "warn\0",
         help: "what is written to standard error; trace is one line for each intercepted call\0",
-        details: "The filter is that of [env_logger](https://docs.rs/env_logger). Targets: `p2pshim::call` (at `trace`: each call), `p2pshim::finding`, `p2pshim::lookup` (at `debug`: what look-ups found), `p2pshim::policy` (at `info`: what was done about a call). How to read the lines: [LOG_LINES.md](LOG_LINES.md).",
+        details: "The filter is that of [env_logger](https://docs.rs/env_logger). Targets: `p2pshim::call` (at `trace`: each call), `p2pshim::finding`, `p2pshim::lookup` (at `debug`: what look-ups found), `p2pshim::policy` (at `info`: what was done about a call). How to read the lines: [LOG_LINES.md](LOG_LINES.md). A pipe, socket or terminal that nobody reads does not hold the program up: a line waits 200 ms at most, and [those that are lost are counted](LOG_LINES.md#lines-that-are-lost).",
     },
     Variable {
         name: "P2PSHIM_LOG_FILE\0",
         values: Values::Free("path\0"),
         default: "\0",
         help: "append the log to this file (created with mode 0600) instead of standard error\0",
-        details: "A file that cannot be opened, or is a symbolic link, is warned of, and standard error is used. A program with more rights than its user ignores the option.",
+        details: "A file that cannot be opened, or is a symbolic link, is warned of, and standard error is used. A program with more rights than its user ignores the option. A FIFO that nobody reads does not hold the program up (see P2PSHIM_LOG); a regular file does for as long as its file system takes, such as an NFS server that is gone.",
     },
     Variable {
         name: "P2PSHIM_TRACE\0",

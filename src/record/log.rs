@@ -7,6 +7,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_filter::Filter;
+use env_logger::fmt::Formatter;
 use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -34,16 +35,23 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
             warnings.push("P2PSHIM_LOG_FILE is ignored: the program runs with more rights than its user".to_owned());
             Descriptor::stderr()
         }
-        Some(path) => Descriptor::append(path).map(Some).unwrap_or_else(|error| {
+        // For as long as the process lives.
+        Some(path) => Descriptor::append(path).map(|file| Some(&*Box::leak(Box::new(file)))).unwrap_or_else(|error| {
             warnings.push(format!("P2PSHIM_LOG_FILE={}: {error}; logging to standard error", path.display()));
             Descriptor::stderr()
         }),
     };
     let Some(output) = output else { return false };
+    // Written while it is formatted: env_logger's own writing holds a lock, under which others would wait too.
+    let write = |_: &mut Formatter, record: &Record<'_>| {
+        let mut line = Vec::new();
+        write_line(&mut line, record)?;
+        output.write_line(&line)
+    };
     let all = Builder::new()
         .filter_level(LevelFilter::Trace)
-        .target(Target::Pipe(Box::new(output)))
-        .format(write_line)
+        .target(Target::Pipe(Box::new(io::sink())))
+        .format(write)
         .build();
     if log::set_boxed_logger(Box::new(Filtered(all))).is_err() {
         return false;

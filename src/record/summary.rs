@@ -1,7 +1,6 @@
 //! The table of pairs and functions that is written when the program ends. It asks no GPU.
 
 use std::fmt::{self, Display, Formatter};
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::api::Function;
@@ -29,11 +28,11 @@ extern "C" fn write() {
     // With signals held back, of which the writing may raise some.
     os::undisturbed(|| {
         let summary = Summary::so_far();
-        if let Some(mut output) = Descriptor::stderr()
+        if let Some(output) = Descriptor::stderr()
             && !summary.is_empty()
         {
             // Nobody is left to tell that it could not be written.
-            let _ = output.write(summary.to_string().as_bytes());
+            let _ = output.write_line(summary.to_string().as_bytes());
         }
     });
 }
