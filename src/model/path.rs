@@ -38,7 +38,7 @@ pub(crate) enum Why {
     Mapped,
     /// The driver says that the devices cannot access each other.
     NoPath,
-    /// The context has as many peers as it can have.
+    /// The context has as many peers as it can have, or as we take.
     Limit,
     /// The devices are busy, so that verifying would take long; it is tried again later.
     Busy,

@@ -268,7 +268,9 @@ impl Access {
         log::pair_info(
             plan.src.device,
             plan.dst.device,
-            format_args!("the contexts have as many peers as the shim may enable; copies go through the host"),
+            format_args!(
+                "the contexts have as many peers as they can have, or as the shim takes; copies go through the host"
+            ),
         );
         Path::Staged(self.put_off(plan.src, plan.dst, Why::Limit))
     }
