@@ -47,8 +47,7 @@ pub(crate) fn inner(call: &Call<'_>) -> Option<*mut c_void> {
     if known.has(Known::TIMED) && timing::is_due(thread) {
         return None;
     }
-    thread.set_inner(Inner::Begun(known));
-    Some(real)
+    thread.begin_inner(known).then_some(real)
 }
 
 /// Begins a copy that nothing encloses, if it can take the fast path.
@@ -139,7 +138,11 @@ pub(crate) fn end(call: &Call<'_>, fast: Fast, ret: Code) -> Code {
         _ if is_of_driver => (None, true),
         Inner::Begun(inner) => (Some(inner), true),
         // The runtime reached the driver by a way that is not seen.
-        Inner::Expected => (None, true),
+        Inner::Expected => {
+            // Or a handler's copy might be taken for it.
+            thread.set_inner(Inner::None);
+            (None, true)
+        }
         Inner::None => (None, !known.has_any(Known::CHECKED | Known::RECORDED)),
     };
     // In a child that was forked inside the call there is no epoch: the record is its parent's. The counters are the thread's

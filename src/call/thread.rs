@@ -239,6 +239,25 @@ impl Thread {
         }
     }
 
+    /// Notes that the driver's copy is being made that was expected; false if none is expected any more. In one instruction, so
+    /// that of a copy and that of a signal handler only one is the expected one.
+    #[inline(always)]
+    pub(crate) fn begin_inner(&self, known: Known) -> bool {
+        let mut was = Inner::EXPECTED;
+        // Other threads do not look there, so that it need not be locked.
+        // SAFETY: writes the word, if it is what was expected.
+        unsafe {
+            asm!(
+                "cmpxchg dword ptr [{inner}], {begun:e}",
+                inner = in(reg) self.inner.as_ptr(),
+                begun = in(reg) Inner::Begun(known).word(),
+                inout("eax") was,
+                options(nostack),
+            );
+        }
+        was == Inner::EXPECTED
+    }
+
     /// Notes what is known of the driver's copy.
     #[inline(always)]
     pub(crate) fn set_inner(&self, inner: Inner) {
