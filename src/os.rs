@@ -1,8 +1,6 @@
 //! The few services of the operating system that need `unsafe`: descriptors, signals, cancellation, fork, the
 //! environment, memory that may not be there.
 
-pub(crate) mod child;
-
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;

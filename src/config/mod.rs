@@ -63,8 +63,8 @@ const OPTIONS: &[Variable] = &[
         name: "P2PSHIM_PROBE\0",
         values: Values::Words("quick|full|off\0"),
         default: "quick\0",
-        help: "how a pair is verified before it is trusted; quick: data is copied and compared; full: kernels load and store as well, in a process of its own; off: not at all\0",
-        details: "Some machines lose only what kernels load and store. `full` finds that, by the command `p2pshim` in a child process: the first copy of a pair waits for it (0.9 s on H200, a minute at most); the verdict is kept in `$XDG_CACHE_HOME/p2pshim`, else `~/.cache/p2pshim`, until the next boot, or until its file is removed. The command is looked for beside the library, in `../bin`, and on `PATH`.",
+        help: "how a pair is verified before it is trusted; quick: data is copied and compared; full: by the verdict of p2pshim doctor as well, for which kernels load and store; off: not at all\0",
+        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that, and keeps its verdicts in `$XDG_CACHE_HOME/p2pshim`, else `~/.cache/p2pshim`, until the next boot. With `full` a pair that failed there is not used. `p2pshim run` makes the verdicts that are missing before it starts the program (some 0.9 s a direction on H200). Without one, a pair is verified as with `quick`, and a line says so.",
     },
     Variable {
         name: "P2PSHIM_POOLS\0",
@@ -192,7 +192,7 @@ pub(crate) enum Access {
 pub(crate) enum Probe {
     /// By copies.
     Quick,
-    /// By copies, and by loads and stores of kernels in a process of its own.
+    /// By copies, and by the verdict that the command has left.
     Full,
     /// Not at all.
     Off,
