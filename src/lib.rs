@@ -9,9 +9,10 @@ compile_error!("p2pshim supports x86-64 Linux with glibc only: its entry points 
 
 mod api;
 pub mod capi;
-mod config;
 mod entry;
 mod os;
 mod policy;
 mod real;
 mod record;
+
+use p2pshim_host::config;

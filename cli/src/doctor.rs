@@ -8,8 +8,6 @@ mod cuda;
 mod kept;
 mod kernel;
 mod lines;
-#[path = "../../src/policy/access/machine.rs"]
-mod machine;
 mod nvml;
 mod pattern;
 mod place;
@@ -18,8 +16,6 @@ mod proof;
 mod report;
 mod runtimes;
 mod supervisor;
-#[path = "../../src/policy/verdicts.rs"]
-mod verdicts;
 pub(crate) mod worker;
 
 pub(crate) use kept::make_missing;
@@ -32,10 +28,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use p2pshim_host::machine::Machine;
 
 use advice::{Conclusion, Known};
 use lines::{Attributes, Finding, Line, Test, Verdict};
-use machine::Machine;
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Device, Examined, Row};
@@ -349,8 +345,8 @@ fn verdict_of_hanging(test: Option<Test>, time: Duration) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::kept::keep;
-    use super::verdicts::Cache;
     use super::*;
+    use p2pshim_host::verdicts::Cache;
 
     fn inventory(count: usize) -> Inventory {
         let device = |ordinal: usize| Line::Device {

@@ -4,9 +4,6 @@
 //! For all but the last two it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
-#[allow(dead_code, reason = "the shim reads its options; here they become arguments")]
-#[path = "../../src/config/mod.rs"]
-mod config;
 mod doctor;
 mod explain;
 mod pages;

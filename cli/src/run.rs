@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
+use p2pshim_host::config::{Access, Config, Probe};
 
-use crate::config::{Access, Config, Probe};
 use crate::shim::{self, Shim};
 use crate::{doctor, report, sim};
 

@@ -3,10 +3,11 @@
 //! In the program's process nothing of the kind can be tested: loading a kernel may wait for a device, and a kernel of the
 //! program may be waiting for its host.
 
-use super::verdicts::{self, Cache, Question};
+use p2pshim_host::verdicts::{self, Cache, Question};
+
 use crate::os;
 
-pub(crate) use super::verdicts::Answer;
+pub(crate) use p2pshim_host::verdicts::Answer;
 
 /// The device that reaches, and the one that is reached.
 #[derive(Clone, Debug)]

@@ -14,8 +14,6 @@ pub(crate) mod hip;
 pub(crate) mod memory;
 pub(crate) mod path;
 pub(crate) mod validate;
-#[allow(dead_code, reason = "the command writes them")]
-mod verdicts;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, is_pointer};

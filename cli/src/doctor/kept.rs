@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use p2pshim_host::verdicts::{self, Answer, Cache, Key, Question};
+
 use super::lines::{Finding, Verdict};
 use super::supervisor::Job;
-use super::verdicts::{self, Answer, Cache, Key, Question};
 use super::{Inventory, Row, TIMEOUT_S, examine};
 
 /// Where the shim looks for verdicts, if there is a place for them.

@@ -6,8 +6,7 @@ use std::path::{self, PathBuf};
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgMatches};
-
-use crate::config::{PREFIX, Variable};
+use p2pshim_host::config::{PREFIX, Variable};
 
 /// The title that the arguments stand under.
 const TITLE: &str = "Options of the shim";
@@ -55,7 +54,7 @@ pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
 pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "# Options")?;
     writeln!(out)?;
-    writeln!(out, "Generated from src/config/mod.rs by `make header`; do not edit.")?;
+    writeln!(out, "Generated from host/src/config/mod.rs by `make header`; do not edit.")?;
     writeln!(out)?;
     writeln!(
         out,

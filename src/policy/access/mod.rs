@@ -19,7 +19,6 @@ mod gate;
 mod hide;
 mod limit;
 #[allow(dead_code, reason = "the command shows all of it")]
-mod machine;
 mod open;
 mod outcome;
 mod proof;

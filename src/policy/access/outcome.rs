@@ -2,8 +2,9 @@
 
 use std::path::Path as File;
 
+use p2pshim_host::machine::Machine;
+
 use super::decide::Plan;
-use super::machine::Machine;
 use super::proof::{self, Failure};
 use super::registry::Proof;
 use super::{Access, Kind, Path, Place, Why};

@@ -11,7 +11,7 @@ use super::{Access, Config, Variable};
 
 /// Why an option is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// It has no such value.
     Value,
     /// It cannot change any more.
@@ -19,7 +19,7 @@ pub(crate) enum Refused {
 }
 
 /// What holds of the options, and what is to hold of them.
-pub(crate) struct Given(Mutex<State>);
+pub struct Given(Mutex<State>);
 
 struct State {
     /// What the program has set; empty for the default.
@@ -33,8 +33,15 @@ struct Held {
     values: BTreeMap<&'static str, OsString>,
 }
 
+impl Default for Given {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Given {
-    pub(crate) const fn new() -> Self {
+    /// Nothing is given yet.
+    pub const fn new() -> Self {
         Self(Mutex::new(State { own: BTreeMap::new(), held: None }))
     }
 
@@ -44,7 +51,7 @@ impl Given {
 
     /// Reads the options, once: what the program has set itself, and of the rest what the environment has. `with` makes them
     /// take effect, and gets what could not be used of them; until it is done nobody can set any.
-    pub(crate) fn read<T>(
+    pub fn read<T>(
         &self,
         environment: impl Iterator<Item = (OsString, OsString)>,
         with: impl FnOnce(&Config, Vec<String>) -> T,
@@ -69,7 +76,7 @@ impl Given {
     ///
     /// # Errors
     /// Why nothing has changed.
-    pub(crate) fn set(
+    pub fn set(
         &self,
         option: Variable,
         value: &OsStr,
@@ -98,11 +105,7 @@ impl Given {
 
     /// The value that an option has, or will have as far as is known now: `environment` is asked before the options were
     /// read. Empty if it has none.
-    pub(crate) fn value(
-        &self,
-        option: Variable,
-        mut environment: impl Iterator<Item = (OsString, OsString)>,
-    ) -> OsString {
+    pub fn value(&self, option: Variable, mut environment: impl Iterator<Item = (OsString, OsString)>) -> OsString {
         let state = self.lock();
         if let Some(held) = &state.held {
             return held.values.get(option.name()).cloned().unwrap_or_default();
@@ -113,7 +116,7 @@ impl Given {
     }
 
     /// The options that hold, once they were read.
-    pub(crate) fn config(&self) -> Option<Config> {
+    pub fn config(&self) -> Option<Config> {
         self.lock().held.as_ref().map(|held| held.config.clone())
     }
 }

@@ -22,22 +22,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a verdict is on: the device that reaches, and the one that is reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub struct Question {
     /// UUID of the device that reaches, as `CUDA_VISIBLE_DEVICES` takes it.
-    pub(crate) from_uuid: String,
+    pub from_uuid: String,
     /// Where it is on the PCI bus, whatever the case of the digits.
-    pub(crate) from_bus_id: String,
+    pub from_bus_id: String,
     /// UUID of the device that is reached.
-    pub(crate) to_uuid: String,
+    pub to_uuid: String,
     /// Where that one is.
-    pub(crate) to_bus_id: String,
+    pub to_bus_id: String,
     /// What `cuDriverGetVersion` answers.
-    pub(crate) driver_version: i32,
+    pub driver_version: i32,
 }
 
 /// A verdict on a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// Data arrived on every way.
     Passed,
     /// It did not, or never; the text says what was seen.
@@ -62,7 +62,7 @@ fn plain(text: &str) -> String {
 
 /// What a verdict is kept by.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub struct Key {
     /// Name of the file.
     name: String,
     /// What the file has to begin with.
@@ -70,7 +70,7 @@ pub(crate) struct Key {
 }
 
 /// The key of a question on this machine, as it runs now; none if the system does not say when it was started.
-pub(crate) fn key(question: &Question) -> Option<Key> {
+pub fn key(question: &Question) -> Option<Key> {
     let line = |path| Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty());
     let module = line("/sys/module/nvidia/version").unwrap_or_else(|| "-".to_owned());
     Some(key_of(question, &module, &line("/proc/sys/kernel/random/boot_id")?))
@@ -95,7 +95,7 @@ fn file_name(uuid: &str) -> String {
 }
 
 /// Verdicts, a file each, in a folder that only the user can write to.
-pub(crate) struct Cache {
+pub struct Cache {
     /// Where they are.
     folder: PathBuf,
     /// Who the process runs as.
@@ -107,19 +107,19 @@ impl Cache {
     const LARGEST: u64 = 8192;
 
     /// The cache of the user whose folders these are, if there is a place for one.
-    pub(crate) fn of(cache_home: Option<OsString>, home: Option<OsString>, user: u32) -> Option<Self> {
+    pub fn of(cache_home: Option<OsString>, home: Option<OsString>, user: u32) -> Option<Self> {
         let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
         let base = cache_home.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".cache")))?;
         Some(Self { folder: base.join("p2pshim"), user })
     }
 
     /// Where they are kept.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// What was found before.
-    pub(crate) fn get(&self, key: &Key) -> Option<Answer> {
+    pub fn get(&self, key: &Key) -> Option<Answer> {
         if !self.is_ours() {
             return None;
         }
@@ -142,7 +142,7 @@ impl Cache {
     }
 
     /// Keeps a verdict; returns whether it is kept.
-    pub(crate) fn put(&self, key: &Key, answer: &Answer) -> bool {
+    pub fn put(&self, key: &Key, answer: &Answer) -> bool {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !self.exists() || !self.is_ours() {
             return false;

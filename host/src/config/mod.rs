@@ -4,18 +4,16 @@
 //! Add a row to `OPTIONS` and a field to [`Config`] that [`Config::read`] fills. Names, defaults and
 //! help in `p2pshim options`, the arguments of `p2pshim run` and docs/OPTIONS.md (`make header`) follow.
 
-#![forbid(unsafe_code)]
-
-pub(crate) mod given;
+pub mod given;
 
 use std::ffi::{OsStr, OsString};
 
 /// What every option's name begins with.
-pub(crate) const PREFIX: &str = "P2PSHIM";
+pub const PREFIX: &str = "P2PSHIM";
 
 /// One environment variable.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Variable {
+pub struct Variable {
     /// The variable's name, with a terminating NUL for C.
     name: &'static str,
     /// The accepted values, or what kind of value it is.
@@ -135,50 +133,50 @@ const OPTIONS: &[Variable] = &[
 
 impl Variable {
     /// All options, in the order of the documents.
-    pub(crate) const ALL: &[Self] = OPTIONS;
+    pub const ALL: &[Self] = OPTIONS;
 
     /// The name, as C text.
-    pub(crate) fn c_name(self) -> &'static str {
+    pub fn c_name(self) -> &'static str {
         self.name
     }
 
     /// The accepted values, as C text.
-    pub(crate) fn c_values(self) -> &'static str {
+    pub fn c_values(self) -> &'static str {
         match self.values {
             Values::Words(values) | Values::Free(values) => values,
         }
     }
 
     /// The default, as C text; empty if there is none.
-    pub(crate) fn c_default(self) -> &'static str {
+    pub fn c_default(self) -> &'static str {
         self.default
     }
 
     /// The help, as C text.
-    pub(crate) fn c_help(self) -> &'static str {
+    pub fn c_help(self) -> &'static str {
         self.help
     }
 
     /// What else there is to say, in Markdown; mostly empty.
     #[allow(dead_code, reason = "the command reads it, for docs/OPTIONS.md")]
-    pub(crate) fn details(self) -> &'static str {
+    pub fn details(self) -> &'static str {
         self.details
     }
 
     /// The name.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         self.name.trim_end_matches('\0')
     }
 
     /// The option of that name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         OPTIONS.iter().copied().find(|option| option.name.trim_end_matches('\0') == name)
     }
 }
 
 /// Who decides about peer access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// The shim: verified, for pairs that copy.
     Auto,
     /// The program.
@@ -189,7 +187,7 @@ pub(crate) enum Access {
 
 /// How a pair is verified before it is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Probe {
+pub enum Probe {
     /// By copies.
     Quick,
     /// By copies, and by the verdict that the command has left.
@@ -200,7 +198,7 @@ pub(crate) enum Probe {
 
 /// What is done about calls whose arguments are wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Validate {
+pub enum Validate {
     /// It is said.
     Warn,
     /// It is said, and they get the documented error.
@@ -212,7 +210,7 @@ pub(crate) enum Validate {
 /// Of which copies it is measured how long GPUs take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum GpuTiming {
+pub enum GpuTiming {
     /// Of as many as cost little.
     Sample,
     /// Of each.
@@ -223,42 +221,42 @@ pub(crate) enum GpuTiming {
 
 /// One device's access to the memory of another, by ordinals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Denied {
+pub struct Denied {
     /// The device that would reach.
-    pub(crate) device: i32,
+    pub device: i32,
     /// The device whose memory it would be.
-    pub(crate) peer: i32,
+    pub peer: i32,
 }
 
 /// The options as they hold for this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Config {
+pub struct Config {
     /// `P2PSHIM`: whether anything but forwarding happens.
-    pub(crate) on: bool,
+    pub on: bool,
     /// `P2PSHIM_ACCESS`: who decides about peer access.
-    pub(crate) access: Access,
+    pub access: Access,
     /// `P2PSHIM_DENY`: pairs whose peer access is hidden.
-    pub(crate) denied: Vec<Denied>,
+    pub denied: Vec<Denied>,
     /// `P2PSHIM_PROBE`: how a pair is verified.
-    pub(crate) probe: Probe,
+    pub probe: Probe,
     /// `P2PSHIM_POOLS`: whether memory pools are made accessible.
-    pub(crate) grants_pools: bool,
+    pub grants_pools: bool,
     /// `P2PSHIM_CAPTURE`: whether peer copies on capturing streams are replaced.
-    pub(crate) rewrites_captured: bool,
+    pub rewrites_captured: bool,
     /// `P2PSHIM_VALIDATE`: what is done about calls whose arguments are wrong.
-    pub(crate) validate: Validate,
+    pub validate: Validate,
     /// `P2PSHIM_LOG`: an env_logger filter.
-    pub(crate) log: String,
+    pub log: String,
     /// `P2PSHIM_LOG_FILE`.
-    pub(crate) log_file: Option<OsString>,
+    pub log_file: Option<OsString>,
     /// `P2PSHIM_TRACE`: where calls are recorded.
-    pub(crate) trace: Option<OsString>,
+    pub trace: Option<OsString>,
     /// `P2PSHIM_TRACE_LIMIT`: bytes that a file of records may have.
-    pub(crate) trace_limit: u64,
+    pub trace_limit: u64,
     /// `P2PSHIM_GPU_TIMING`: of which copies it is measured how long GPUs take.
-    pub(crate) gpu_timing: GpuTiming,
+    pub gpu_timing: GpuTiming,
     /// `P2PSHIM_SUMMARY`: whether a table is written when the program ends.
-    pub(crate) summary: bool,
+    pub summary: bool,
 }
 
 impl Default for Config {
@@ -286,7 +284,7 @@ impl Config {
     ///
     /// Variables without our prefix are left alone. An unknown name or value has no effect but its
     /// warning; an empty value counts as not set.
-    pub(crate) fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<String>) {
+    pub fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<String>) {
         let mut config = Self::default();
         let mut warnings = Vec::new();
         for (name, value) in environment {
@@ -367,7 +365,7 @@ impl Variable {
 
     /// # Errors
     /// A sentence that names the value and the nearest valid one.
-    pub(crate) fn check(self, value: &str) -> Result<(), String> {
+    pub fn check(self, value: &str) -> Result<(), String> {
         let name = self.name();
         let default = self.shown_default();
         match self.values {
