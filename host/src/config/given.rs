@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Access, Config, Variable};
+use super::{Changes, Config, Variable};
 
 /// Why an option is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,21 +124,17 @@ impl Given {
 impl Variable {
     /// What holds if the option was given this: that, or the default if it is empty or cannot be used.
     fn holding(self, given: Option<OsString>) -> OsString {
-        let is_path = matches!(self.name(), "P2PSHIM_LOG_FILE" | "P2PSHIM_TRACE");
-        let is_good = |value: &OsString| is_path || value.to_str().is_some_and(|value| self.check(value).is_ok());
-        let given = given.filter(|value| !value.is_empty() && is_good(value));
+        let given = given.filter(|value| !value.is_empty() && self.check(value).is_ok());
         given.unwrap_or_else(|| self.shown_default().into())
     }
 
     /// Whether an option can still change once the options were read.
     fn may_change(self, before: &Config, after: &Config, is_traced: impl FnOnce() -> bool) -> bool {
-        match self.name() {
-            // What a program was told of its peers holds for good.
-            "P2PSHIM_ACCESS" => before.access != Access::Off && after.access != Access::Off,
-            "P2PSHIM_PROBE" | "P2PSHIM_POOLS" | "P2PSHIM_CAPTURE" | "P2PSHIM_VALIDATE" | "P2PSHIM_LOG"
-            | "P2PSHIM_GPU_TIMING" | "P2PSHIM_SUMMARY" => true,
-            "P2PSHIM_TRACE_LIMIT" => !is_traced(),
-            _ => false,
+        match self.changes() {
+            Changes::Never => false,
+            Changes::Always => true,
+            Changes::UntilTraced => !is_traced(),
+            Changes::Between(is_between, _) => is_between(before) && is_between(after),
         }
     }
 }
@@ -146,7 +142,7 @@ impl Variable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Validate;
+    use crate::config::{Access, Validate};
 
     fn environment(pairs: &[(&str, &str)]) -> impl Iterator<Item = (OsString, OsString)> {
         pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect::<Vec<_>>().into_iter()
