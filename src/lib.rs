@@ -10,10 +10,11 @@ compile_error!("p2pshim supports x86-64 Linux with glibc only: its entry points 
 mod api;
 mod call;
 pub mod capi;
-mod config;
 mod entry;
 mod model;
 mod os;
 mod policy;
 mod real;
 mod record;
+
+use p2pshim_host::config;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::thread;
 
-use support::{Outcome, Program, path, scratch};
+use support::{Outcome, Program, command, path, scratch};
 
 const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 
@@ -309,27 +309,48 @@ fn faulty_path_is_given_up_and_told_of_once() {
     }
 }
 
-/// Kernels' accesses are lost, copies are not: only the full proof finds it, in a process of its own, and keeps the verdict.
+/// Kernels' accesses are lost, copies are not: only a verdict of the doctor tells.
 #[test]
-fn path_that_loses_accesses_of_kernels_is_found_by_the_full_proof() {
+fn path_that_loses_accesses_of_kernels_is_blocked_by_the_verdict_of_the_doctor() {
     let cache = scratch("cache");
     let program =
-        never_enables("12", &[]).env("P2PSIM_FAULT", "lost:0>1").env("XDG_CACHE_HOME", cache.to_string_lossy());
-    assert!(warnings(&program.preloaded()).is_empty(), "the quick proof sees copies only");
-    for found in ["(launch 1). ", "(launch 1) (found earlier; "] {
-        let outcome = program.clone().env("P2PSHIM_PROBE", "full").preloaded();
-        outcome.assert_success();
-        assert_warned_once(&outcome, "0-1");
-        let warning = warnings(&outcome)[0];
-        assert!(warning.contains("the full proof failed: ") && warning.contains(found), "{warning}");
-    }
-    let right = program.env("P2PSIM_FAULT", "").env("P2PSHIM_PROBE", "full");
-    let _ = std::fs::remove_dir_all(&cache);
-    let outcome = right.preloaded();
+        never_enables("12", &["counts"]).env("P2PSIM_FAULT", "lost:0>1").env("XDG_CACHE_HOME", cache.to_string_lossy());
+    assert!(warnings(&program.preloaded()).is_empty(), "quick sees copies only");
+    let doctor = |fault: &str| {
+        let doctor = Program::new(command()).arg("doctor").libraries("target/sim/lib").env("P2PSIM_FAULT", fault);
+        doctor.env("XDG_CACHE_HOME", cache.to_string_lossy()).plain()
+    };
+    let full = program.env("P2PSHIM_PROBE", "full");
+    assert_eq!(doctor("lost:0>1").status, "exit status: 1");
+    let outcome = full.preloaded();
+    outcome.assert_success();
+    assert_warned_once(&outcome, "0-1");
+    let warning = warnings(&outcome)[0];
+    assert!(warning.contains("the full verification failed: kernel loads: "), "{warning}");
+    assert!(warning.contains("(launch 1) (found earlier; `p2pshim doctor` tests again). "), "{warning}");
+    assert_all_staged(&outcome);
+    doctor("").assert_success();
+    let outcome = full.preloaded();
     outcome.assert_success();
     outcome.assert_silent();
-    assert_eq!(std::fs::read_dir(cache.join("p2pshim")).unwrap().count(), 2, "a verdict for each direction");
     let _ = std::fs::remove_dir_all(&cache);
+}
+
+#[test]
+fn probe_full_without_a_verdict_verifies_quick_and_says_in_one_line_how_to_get_one() {
+    let cache = scratch("cache");
+    let full = |fault: &str| {
+        let program = never_enables("12", &["counts"]).env("P2PSIM_FAULT", fault).env("P2PSHIM_PROBE", "full");
+        program.findings_apart().env("XDG_CACHE_HOME", cache.to_string_lossy()).preloaded()
+    };
+    let outcome = full("");
+    outcome.assert_success();
+    assert_eq!(outcome.shim.len(), 1, "{:#?}", outcome.shim);
+    assert!(outcome.shim[0].contains("`p2pshim doctor` makes verdicts"), "{:#?}", outcome.shim);
+    assert_all_direct(&outcome);
+    assert!(!cache.exists(), "the program's process keeps none");
+    let lost = full("drop:0>1").shim.join("\n");
+    assert!(lost.contains("data does not arrive"), "what quick finds holds: {lost}");
 }
 
 #[test]

@@ -5,10 +5,9 @@
 
 mod advice;
 mod cuda;
+mod kept;
 mod kernel;
 mod lines;
-#[path = "../../src/policy/access/machine.rs"]
-mod machine;
 mod nvml;
 mod pattern;
 mod place;
@@ -17,10 +16,9 @@ mod proof;
 mod report;
 mod runtimes;
 mod supervisor;
-#[allow(dead_code, reason = "the shim reads them, and here they are written")]
-#[path = "../../src/policy/verdicts.rs"]
-mod verdicts;
 pub(crate) mod worker;
+
+pub(crate) use kept::make_missing;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -30,15 +28,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use p2pshim_host::machine::Machine;
 
 use advice::{Conclusion, Known};
 use lines::{Attributes, Finding, Line, Test, Verdict};
-use machine::Machine;
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Device, Examined, Row};
 use supervisor::Job;
-use verdicts::{Answer, Cache, Question};
 
 use crate::sim;
 
@@ -192,7 +189,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     let timeout = Duration::from_secs(arguments.timeout);
     let progress = Progress::new(1);
     progress.show(0, "starting CUDA");
-    let outcome = Job { pair: None, timeout, environment: &environment }.run();
+    let outcome = Job { pair: None, timeout, environment: &environment, with_speed: false }.run();
     progress.clear();
     let inventory = Inventory::new(outcome.lines);
     let wanted = match outcome.verdict {
@@ -219,15 +216,15 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     if !arguments.json {
         report::print_head(out, &examined)?;
     }
-    let cache = verdict_cache().filter(|_| arguments.sim.is_none());
+    let cache = kept::cache().filter(|_| arguments.sim.is_none());
     let progress = Progress::new(pairs.len());
     for (done, pair) in pairs.into_iter().enumerate() {
         let [from, to] = pair;
         progress.show(done, &format!("{from}>{to}"));
-        let row = examine(&examined.inventory, pair, timeout, &environment);
+        let row = examine(&examined.inventory, pair, timeout, &environment, true);
         progress.clear();
         if let Some(cache) = &cache
-            && keep(cache, &examined.inventory, &row, arguments.timeout)
+            && kept::keep(cache, &examined.inventory, &row, arguments.timeout)
         {
             examined.kept_in = Some(cache.folder().to_owned());
         }
@@ -298,11 +295,17 @@ impl Examined {
     }
 }
 
-/// Has a pair proven, if the hardware has a path, and measured.
-fn examine(inventory: &Inventory, pair: [usize; 2], timeout: Duration, environment: &[(OsString, OsString)]) -> Row {
+/// Has a pair verified, if the hardware has a path, and measured, if that is wanted.
+fn examine(
+    inventory: &Inventory,
+    pair: [usize; 2],
+    timeout: Duration,
+    environment: &[(OsString, OsString)],
+    with_speed: bool,
+) -> Row {
     let mut row = Row::new(pair, Verdict::NoPath);
     let Some(uuids) = inventory.uuids(pair) else { return row };
-    let outcome = Job { pair: Some(uuids), timeout, environment }.run();
+    let outcome = Job { pair: Some(uuids), timeout, environment, with_speed }.run();
     for line in outcome.lines {
         match line {
             Line::Found(test, finding) => {
@@ -323,34 +326,6 @@ fn examine(inventory: &Inventory, pair: [usize; 2], timeout: Duration, environme
     row
 }
 
-/// Where `P2PSHIM_PROBE=full` looks for verdicts, if there is a place for them.
-fn verdict_cache() -> Option<Cache> {
-    // SAFETY: geteuid takes and touches nothing.
-    let user = unsafe { libc::geteuid() };
-    Cache::of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"), user, |write| write())
-}
-
-/// Keeps the verdict on a pair for the shim; answers whether it is kept.
-fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64) -> bool {
-    let is_hung = row.findings.iter().any(|finding| matches!(finding, Some(Finding::Hung(_))));
-    let answer = match &row.verdict {
-        Verdict::Passed => Answer::Passed,
-        // A user may be less patient than the shim.
-        Verdict::Failed(why) if !is_hung || timeout >= TIMEOUT_S => Answer::Failed(why.clone()),
-        Verdict::Failed(_) | Verdict::NoPath | Verdict::Unknown(_) => return false,
-    };
-    let [from, to] = row.pair.map(|ordinal| inventory.devices.get(ordinal).cloned());
-    let (Some(from), Some(to), Some(driver_version)) = (from, to, inventory.driver) else { return false };
-    let question = Question {
-        from_uuid: from.uuid,
-        from_bus_id: from.bus_id,
-        to_uuid: to.uuid,
-        to_bus_id: to.bus_id,
-        driver_version,
-    };
-    verdicts::key(&question).is_some_and(|key| cache.put(&key, &answer))
-}
-
 /// What is said of a test that did not end.
 fn hung(time: Duration) -> Finding {
     Finding::Hung(format!("it had not ended after {} s", time.as_secs()))
@@ -369,7 +344,9 @@ fn verdict_of_hanging(test: Option<Test>, time: Duration) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use super::kept::keep;
     use super::*;
+    use p2pshim_host::verdicts::Cache;
 
     fn inventory(count: usize) -> Inventory {
         let device = |ordinal: usize| Line::Device {
@@ -411,7 +388,7 @@ mod tests {
     #[test]
     fn keep_only_what_is_a_verdict_on_the_pair() {
         let folder = std::env::temp_dir().join(format!("p2pshim-doctor-{}", std::process::id()));
-        let cache = Cache::of(Some(folder.clone().into()), None, own_user(), |write| write()).unwrap();
+        let cache = Cache::of(Some(folder.clone().into()), None, own_user()).unwrap();
         let inventory = inventory(2);
         let row = |verdict: Verdict, finding: Option<Finding>| Row {
             findings: [finding, None, None],

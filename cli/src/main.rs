@@ -4,9 +4,6 @@
 //! For all but the last two it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
-#[allow(dead_code, reason = "the shim reads its options; here they become arguments")]
-#[path = "../../src/config/mod.rs"]
-mod config;
 mod doctor;
 mod explain;
 mod pages;
@@ -63,7 +60,7 @@ enum Command {
     ///
     /// For each pair a process of its own copies known data by the copy engines, has a kernel load from and store to the
     /// peer's memory, reads back what arrived, and measures copies that are direct and copies through the host. The shim
-    /// plays no part in it; its P2PSHIM_PROBE=full takes the verdicts over.
+    /// plays no part in it. The verdicts are kept; under P2PSHIM_PROBE=full the shim goes by them.
     #[command(alias = "probe", after_long_help = doctor::AFTER_HELP)]
     Doctor(DoctorArguments),
     /// Report what trace files tell: copies, their paths and costs, findings, errors, calls that never returned
@@ -101,7 +98,7 @@ enum Command {
     /// Write the manual pages
     #[command(after_long_help = "Examples:\n  p2pshim man | man -l -\n  p2pshim man /usr/local/share/man/man1")]
     Man(ManArguments),
-    /// The process that touches the GPUs, for the doctor and the shim
+    /// The process that touches the GPUs, for `doctor` and `run`
     #[command(hide = true)]
     ProbeWorker(WorkerArguments),
 }

@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
+use p2pshim_host::config::{Access, Config, Probe};
 
 use crate::shim::{self, Shim};
-use crate::{report, sim};
+use crate::{doctor, report, sim};
 
 /// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
 const FAILED: u8 = 125;
@@ -71,11 +72,17 @@ pub(crate) struct RunArguments {
 }
 
 impl RunArguments {
-    /// Whether the shim does nothing.
-    fn is_switched_off(&self) -> bool {
-        const SWITCH: &str = "P2PSHIM";
-        let asked = self.settings.iter().find(|(name, _)| name == SWITCH).map(|(_, value)| value.clone());
-        asked.or_else(|| std::env::var_os(SWITCH)).is_some_and(|value| value == "off")
+    /// The shim's options as the program will have them. The shim warns of what cannot be used of them.
+    fn config(&self) -> Config {
+        let given = |name: &OsString| self.settings.iter().any(|(own, _)| own == name);
+        let others = std::env::vars_os().filter(|(name, _)| !given(name));
+        Config::read(others.chain(self.settings.iter().cloned())).0
+    }
+
+    /// Whether the shim goes by verdicts that are kept.
+    fn needs_verdicts(&self) -> bool {
+        let Config { on, access, probe, .. } = self.config();
+        on && access == Access::Auto && probe == Probe::Full
     }
 }
 
@@ -149,7 +156,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     };
     if arguments.reports
         && let Some(folder) = traces.folder()
-        && let Err(error) = report_at(folder, &before, arguments.is_switched_off(), status.signal().is_some())
+        && let Err(error) = report_at(folder, &before, !arguments.config().on, status.signal().is_some())
     {
         eprintln!("p2pshim: no report: {error}");
     }
@@ -202,8 +209,12 @@ fn prepare(
     Shim::load(Some(&shim))?.options()?;
     let mut command = Command::new(name);
     command.args(rest).env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD"))?);
-    if let Some(devices) = arguments.simulated {
-        command.envs(sim::environment(devices)?);
+    let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
+    command.envs(simulation.iter().map(|(name, value)| (name, value)));
+    if arguments.needs_verdicts()
+        && let Err(why) = doctor::make_missing(&simulation, arguments.simulated.is_some())
+    {
+        eprintln!("p2pshim: warning: P2PSHIM_PROBE=full: {why}; pairs without a verdict are verified as with quick");
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));

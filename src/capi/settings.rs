@@ -18,10 +18,9 @@ unsafe fn named(name: *const c_char) -> Result<Variable, p2pshim_status_t> {
 
 /// Sets an option.
 ///
-/// Before the first intercepted call it is as if the environment had had this value, which it goes before. After that
-/// P2PSHIM_ACCESS (between auto and app), P2PSHIM_PROBE, P2PSHIM_POOLS, P2PSHIM_CAPTURE, P2PSHIM_VALIDATE, P2PSHIM_LOG,
-/// P2PSHIM_GPU_TIMING and P2PSHIM_SUMMARY can still change, for calls that begin after the function has returned, and
-/// P2PSHIM_TRACE_LIMIT until there is a trace. What a trace needs else, p2pshim_trace_start() does.
+/// Before the first intercepted call it is as if the environment had had this value, which it goes before. After that some
+/// can still change, for calls that begin after the function has returned: docs/OPTIONS.md says which, and until when. What
+/// a trace needs else, p2pshim_trace_start() does.
 ///
 /// Thread-safety: any thread, also in a listener; not in signal handlers. Of two threads that set the same option one is last.
 ///

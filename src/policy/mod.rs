@@ -12,7 +12,6 @@ pub(crate) mod full;
 pub(crate) mod hip;
 pub(crate) mod memory;
 pub(crate) mod validate;
-mod verdicts;
 
 use crate::api::Function;
 use crate::api::abi::Code;
@@ -95,8 +94,8 @@ pub(crate) trait Driver {
     /// Where a device is on the PCI bus.
     fn bus_id(&self, device: i32) -> Option<String>;
 
-    /// Has another process prove with kernels that a device reaches the memory of another.
-    fn prove_fully(&self, src: i32, dst: i32) -> full::Answer;
+    /// The verdict that is kept on a device's access to the memory of another.
+    fn verdict(&self, src: i32, dst: i32) -> Option<full::Answer>;
 
     /// The context that a stream of the program's belongs to; none if the driver cannot tell.
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize>;

@@ -1,7 +1,8 @@
 //! What it all means, and what to do: words for people, made of plain values.
 
+use p2pshim_host::machine::Machine;
+
 use super::lines::{Finding, Verdict, Way};
-use super::machine::Machine;
 use super::place::Joint;
 use super::report::Row;
 

@@ -1,4 +1,4 @@
-//! What the process that touches the GPUs writes, line by line, and others read: the supervisor, and the shim.
+//! What the process that touches the GPUs writes, line by line, and the supervisor reads.
 //!
 //! ```text
 //! begin copies

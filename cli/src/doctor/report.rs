@@ -5,9 +5,10 @@ use std::io::{self, Write};
 
 use std::path::PathBuf;
 
+use p2pshim_host::machine::{Acs, Gpu, Machine, Translation};
+
 use super::Inventory;
 use super::lines::{Finding, Measure, Test, Verdict, Way};
-use super::machine::{Acs, Gpu, Machine, Translation};
 use super::place::{Joint, Place};
 use crate::explain::wrapped;
 
@@ -305,7 +306,7 @@ pub(super) fn print_json(out: &mut impl Write, examined: &Examined) -> io::Resul
         ])
     };
     let gpu = |(ordinal, gpu): (usize, &Gpu)| {
-        let bridge = |bridge: &super::machine::Bridge| {
+        let bridge = |bridge: &p2pshim_host::machine::Bridge| {
             let acs = match bridge.acs {
                 Acs::Unreadable => "null".to_owned(),
                 Acs::Absent => string("none"),

@@ -24,7 +24,7 @@ pub(crate) struct Fake {
     pub(crate) limit: usize,
     pub(crate) no_path: BTreeSet<(i32, i32)>,
     pub(crate) faults: BTreeMap<(i32, i32), Fault>,
-    pub(crate) full: BTreeMap<(i32, i32), Answer>,
+    pub(crate) verdicts: BTreeMap<(i32, i32), Answer>,
     pub(crate) mapping: Cell<Code>,
     pub(crate) allocating: Cell<Code>,
     pub(crate) busy: Cell<bool>,
@@ -76,7 +76,7 @@ impl Fake {
             limit: 8,
             no_path: BTreeSet::new(),
             faults: BTreeMap::new(),
-            full: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
             mapping: Cell::new(Code::SUCCESS),
             allocating: Cell::new(Code::SUCCESS),
             busy: Cell::new(false),
@@ -269,8 +269,8 @@ impl Driver for Fake {
         None
     }
 
-    fn prove_fully(&self, src: i32, dst: i32) -> Answer {
-        self.full.get(&(src, dst)).cloned().unwrap_or(Answer::Passed)
+    fn verdict(&self, src: i32, dst: i32) -> Option<Answer> {
+        self.verdicts.get(&(src, dst)).cloned()
     }
 
     fn stream_context(&self, stream: usize, _: bool) -> Option<usize> {

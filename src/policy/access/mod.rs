@@ -17,7 +17,6 @@ mod decide;
 pub(crate) mod fake;
 mod hide;
 #[allow(dead_code, reason = "the command shows all of it")]
-mod machine;
 mod open;
 mod outcome;
 mod proof;

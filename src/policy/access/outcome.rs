@@ -2,10 +2,11 @@
 
 use std::path::Path as File;
 
+use p2pshim_host::machine::Machine;
+
 use super::decide::Plan;
-use super::machine::Machine;
 use super::proof::{self, Failure};
-use super::registry::{MOST_SHIFT, Proof};
+use super::registry::Proof;
 use super::{Access, Kind, Path, Place, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
@@ -26,14 +27,8 @@ impl Access {
     pub(super) fn failed(&self, driver: &impl Driver, plan: &Plan, failure: &Failure) -> Path {
         let (proof, why) = match failure {
             Failure::Unknown(code) => return self.unproven(plan, *code),
-            Failure::Untested(reason) => {
-                let path = self.untested(plan, reason);
-                // It took seconds to find out, and will be the same the next time.
-                self.lock().attempts_mut(plan.src, plan.dst).shift = MOST_SHIFT;
-                return path;
-            }
             Failure::Slower { .. } => (Proof::Slower, Why::Slower),
-            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Fully(_) => (Proof::Failed, Why::Vetoed),
+            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Kept(_) => (Proof::Failed, Why::Vetoed),
         };
         self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, proof);
         let verified = match proof {
@@ -53,10 +48,6 @@ impl Access {
     /// Notes and says that a driver's answer has kept a pair from being verified.
     pub(super) fn unproven(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
-        self.untested(plan, &format!("the driver answered {name} ({})", code.0))
-    }
-
-    fn untested(&self, plan: &Plan, reason: &str) -> Path {
         let why = self.put_off(plan.src, plan.dst, Why::Unproven);
         let was_told = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_told, true);
         if !was_told {
@@ -65,8 +56,9 @@ impl Access {
                 plan.dst.device,
                 Verified::Unknown,
                 format_args!(
-                    "could not be verified: {reason}. {}. It is tried again when twice as much has been copied; \
+                    "could not be verified: the driver answered {name} ({}). {}. It is tried again when twice as much has been copied; \
                      P2PSHIM_PROBE=off would trust it untested",
+                    code.0,
                     consequence(plan)
                 ),
             );
@@ -92,6 +84,16 @@ impl Access {
         Path::Staged(Why::Unproven)
     }
 
+    /// Says, once, that there is no verdict where there should be one.
+    pub(super) fn misses_verdict(&self) {
+        if !std::mem::replace(&mut self.lock().is_verdict_missed, true) {
+            log::warnings(&["P2PSHIM_PROBE=full: no verdict on these GPUs is kept since the machine was started, so that \
+                             pairs are verified as with quick; `p2pshim doctor` makes verdicts, and so does `p2pshim run \
+                             --probe full`"
+                .to_owned()]);
+        }
+    }
+
     /// Notes that a pair is looked at again when it has copied twice as much.
     pub(super) fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {
         self.lock().attempts_mut(src, dst).put_off(why);
@@ -105,7 +107,7 @@ fn direction(failure: &Failure) -> Option<[u8; 2]> {
         Failure::Lost { src, dst, .. } | Failure::Hung { src, dst } | Failure::Slower { src, dst, .. } => {
             Some([u8::try_from(src).ok()?, u8::try_from(dst).ok()?])
         }
-        Failure::Fully(_) | Failure::Untested(_) | Failure::Unknown(_) => None,
+        Failure::Kept(_) | Failure::Unknown(_) => None,
     }
 }
 
@@ -123,8 +125,7 @@ fn story(failure: &Failure) -> String {
         Failure::Slower { direct, staged, src, dst } => format!(
             "copying from device {src} to device {dst} directly is slower than through the host ({direct:?}, {staged:?})"
         ),
-        Failure::Fully(what) => format!("the full proof failed: {what}"),
-        Failure::Untested(reason) => reason.clone(),
+        Failure::Kept(what) => format!("the full verification failed: {what}"),
         Failure::Unknown(code) => format!("the driver answered {}", code.0),
     }
 }

@@ -12,7 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::api::abi::Code;
-use crate::policy::full::Answer;
 use crate::policy::{Driver, Scratch, Span};
 
 /// The two sizes that are copied: less than a page, and much more. Where a page ends the larger one begins.
@@ -35,12 +34,10 @@ pub(super) enum Failure {
     Hung { src: i32, dst: i32 },
     /// Copies are right but slower than through the host.
     Slower { direct: Duration, staged: Duration, src: i32, dst: i32 },
-    /// The full proof failed: what was seen.
-    Fully(String),
+    /// The verdict that is kept is that it failed: what was seen.
+    Kept(String),
     /// It could not be tried. Says nothing about the pair.
     Unknown(Code),
-    /// The full proof could not be tried: why.
-    Untested(String),
 }
 
 impl From<Code> for Failure {
@@ -96,18 +93,6 @@ fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) ->
     match count_wrong(SMALL) + count_wrong(LARGE) {
         0 => Ok(()),
         wrong => Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src: src.device, dst: dst.device }),
-    }
-}
-
-/// Has kernels of another process load from a device's memory, and store to it.
-///
-/// # Errors
-/// What went wrong, if anything.
-pub(super) fn full(driver: &impl Driver, by: i32, of: i32) -> Result<(), Failure> {
-    match driver.prove_fully(by, of) {
-        Answer::Passed => Ok(()),
-        Answer::Failed(what) => Err(Failure::Fully(what)),
-        Answer::Unknown(why) => Err(Failure::Untested(why)),
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) struct Attempts {
 }
 
 /// Thresholds stay within their types.
-pub(super) const MOST_SHIFT: u32 = 24;
+const MOST_SHIFT: u32 = 24;
 
 impl Attempts {
     /// One more, in vain.
@@ -126,6 +126,8 @@ pub(super) struct Registry {
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles, and their devices, as far as those are known.
     pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
+    /// Whether it was said that there is no verdict.
+    pub(super) is_verdict_missed: bool,
     /// Whether a thread is proving or enabling something.
     pub(super) is_acting: bool,
     /// Pairs that wait for the end of a capture.
@@ -151,6 +153,7 @@ impl Registry {
             granted: Vec::new(),
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),
+            is_verdict_missed: false,
             is_acting: false,
             waiting: Vec::new(),
             told: BTreeSet::new(),

@@ -455,16 +455,30 @@ fn hidden_pairs_are_seen_by_nobody() {
 }
 
 #[test]
-fn probe_full_pair_has_to_pass_it_as_well() {
-    for (answer, path) in [
-        (Answer::Passed, Path::Direct),
-        (Answer::Failed("stores are lost".to_owned()), Path::Staged(Why::Vetoed)),
-        (Answer::Unknown("no command".to_owned()), Path::Staged(Why::Unproven)),
+fn probe_full_failed_verdict_on_either_direction_keeps_the_pair_blocked() {
+    let failed = || Answer::Failed("stores are lost".to_owned());
+    let blocked = Path::Staged(Why::Vetoed);
+    for (probe, verdicts, path) in [
+        (Probe::Full, vec![((0, 1), Answer::Passed), ((1, 0), Answer::Passed)], Path::Direct),
+        (Probe::Full, vec![((0, 1), Answer::Passed), ((1, 0), failed())], blocked),
+        (Probe::Full, vec![((1, 0), failed())], blocked),
+        (Probe::Full, vec![], Path::Direct),
+        (Probe::Quick, vec![((1, 0), failed())], Path::Direct),
     ] {
-        let driver = Fake { full: [((1, 0), answer)].into(), ..Fake::new() };
-        let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });
+        let driver = Fake { verdicts: verdicts.into_iter().collect(), ..Fake::new() };
+        let process = Process::configured(driver, &Config { probe, ..Config::default() });
         assert_eq!(process.copy(0, 1, ENOUGH), path);
         assert_eq!(process.driver.enables.get() == 0, path != Path::Direct);
+    }
+}
+
+#[test]
+fn probe_full_without_verdicts_what_quick_finds_holds() {
+    for (answer, path) in [(None, Path::Staged(Why::Vetoed)), (Some(Answer::Passed), Path::Staged(Why::Vetoed))] {
+        let verdicts = answer.into_iter().flat_map(|answer| [((0, 1), answer.clone()), ((1, 0), answer)]).collect();
+        let driver = Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
+        let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });
+        assert_eq!(process.copy(0, 1, ENOUGH), path);
     }
 }
 

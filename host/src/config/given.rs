@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Access, Config, Variable};
+use super::{Changes, Config, Variable};
 
 /// Why an option is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// It has no such value.
     Value,
     /// It cannot change any more.
@@ -19,7 +19,7 @@ pub(crate) enum Refused {
 }
 
 /// What holds of the options, and what is to hold of them.
-pub(crate) struct Given(Mutex<State>);
+pub struct Given(Mutex<State>);
 
 struct State {
     /// What the program has set; empty for the default.
@@ -33,8 +33,15 @@ struct Held {
     values: BTreeMap<&'static str, OsString>,
 }
 
+impl Default for Given {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Given {
-    pub(crate) const fn new() -> Self {
+    /// Nothing is given yet.
+    pub const fn new() -> Self {
         Self(Mutex::new(State { own: BTreeMap::new(), held: None }))
     }
 
@@ -44,7 +51,7 @@ impl Given {
 
     /// Reads the options, once: what the program has set itself, and of the rest what the environment has. `with` makes them
     /// take effect, and gets what could not be used of them; until it is done nobody can set any.
-    pub(crate) fn read<T>(
+    pub fn read<T>(
         &self,
         environment: impl Iterator<Item = (OsString, OsString)>,
         with: impl FnOnce(&Config, Vec<String>) -> T,
@@ -69,7 +76,7 @@ impl Given {
     ///
     /// # Errors
     /// Why nothing has changed.
-    pub(crate) fn set(
+    pub fn set(
         &self,
         option: Variable,
         value: &OsStr,
@@ -98,11 +105,7 @@ impl Given {
 
     /// The value that an option has, or will have as far as is known now: `environment` is asked before the options were
     /// read. Empty if it has none.
-    pub(crate) fn value(
-        &self,
-        option: Variable,
-        mut environment: impl Iterator<Item = (OsString, OsString)>,
-    ) -> OsString {
+    pub fn value(&self, option: Variable, mut environment: impl Iterator<Item = (OsString, OsString)>) -> OsString {
         let state = self.lock();
         if let Some(held) = &state.held {
             return held.values.get(option.name()).cloned().unwrap_or_default();
@@ -113,7 +116,7 @@ impl Given {
     }
 
     /// The options that hold, once they were read.
-    pub(crate) fn config(&self) -> Option<Config> {
+    pub fn config(&self) -> Option<Config> {
         self.lock().held.as_ref().map(|held| held.config.clone())
     }
 }
@@ -121,21 +124,17 @@ impl Given {
 impl Variable {
     /// What holds if the option was given this: that, or the default if it is empty or cannot be used.
     fn holding(self, given: Option<OsString>) -> OsString {
-        let is_path = matches!(self.name(), "P2PSHIM_LOG_FILE" | "P2PSHIM_TRACE");
-        let is_good = |value: &OsString| is_path || value.to_str().is_some_and(|value| self.check(value).is_ok());
-        let given = given.filter(|value| !value.is_empty() && is_good(value));
+        let given = given.filter(|value| !value.is_empty() && self.check(value).is_ok());
         given.unwrap_or_else(|| self.shown_default().into())
     }
 
     /// Whether an option can still change once the options were read.
     fn may_change(self, before: &Config, after: &Config, is_traced: impl FnOnce() -> bool) -> bool {
-        match self.name() {
-            // What a program was told of its peers holds for good.
-            "P2PSHIM_ACCESS" => before.access != Access::Off && after.access != Access::Off,
-            "P2PSHIM_PROBE" | "P2PSHIM_POOLS" | "P2PSHIM_CAPTURE" | "P2PSHIM_VALIDATE" | "P2PSHIM_LOG"
-            | "P2PSHIM_GPU_TIMING" | "P2PSHIM_SUMMARY" => true,
-            "P2PSHIM_TRACE_LIMIT" => !is_traced(),
-            _ => false,
+        match self.changes() {
+            Changes::Never => false,
+            Changes::Always => true,
+            Changes::UntilTraced => !is_traced(),
+            Changes::Between(is_between, _) => is_between(before) && is_between(after),
         }
     }
 }
@@ -143,7 +142,7 @@ impl Variable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Validate;
+    use crate::config::{Access, Validate};
 
     fn environment(pairs: &[(&str, &str)]) -> impl Iterator<Item = (OsString, OsString)> {
         pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect::<Vec<_>>().into_iter()

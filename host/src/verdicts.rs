@@ -1,4 +1,4 @@
-//! Verdicts on pairs, kept in files for whoever asks next: the shim, and `p2pshim doctor`, of which this file is a part too.
+//! Verdicts on pairs, kept in files: `p2pshim doctor` and `p2pshim run` write them, and the shim reads them.
 //!
 //! A file a pair, such as
 //!
@@ -22,38 +22,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a verdict is on: the device that reaches, and the one that is reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub struct Question {
     /// UUID of the device that reaches, as `CUDA_VISIBLE_DEVICES` takes it.
-    pub(crate) from_uuid: String,
+    pub from_uuid: String,
     /// Where it is on the PCI bus, whatever the case of the digits.
-    pub(crate) from_bus_id: String,
+    pub from_bus_id: String,
     /// UUID of the device that is reached.
-    pub(crate) to_uuid: String,
+    pub to_uuid: String,
     /// Where that one is.
-    pub(crate) to_bus_id: String,
+    pub to_bus_id: String,
     /// What `cuDriverGetVersion` answers.
-    pub(crate) driver_version: i32,
+    pub driver_version: i32,
 }
 
-/// What is known of a pair.
+/// A verdict on a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// Data arrived on every way.
     Passed,
     /// It did not, or never; the text says what was seen.
     Failed(String),
-    /// It could not be tested; the text says why.
-    Unknown(String),
 }
 
-/// What stands after `verdict`, in the command's output and in the cache.
-pub(crate) fn verdict_of(text: &str) -> Option<Answer> {
+/// What stands after `verdict`.
+fn verdict_of(text: &str) -> Option<Answer> {
     let (word, text) = text.split_once(' ').unwrap_or((text, ""));
     Some(match word {
         "passed" => Answer::Passed,
-        "no-path" => Answer::Unknown("the driver says that there is no path".to_owned()),
         "failed" => Answer::Failed(plain(text)),
-        "unknown" => Answer::Unknown(plain(text)),
         _ => return None,
     })
 }
@@ -66,7 +62,7 @@ fn plain(text: &str) -> String {
 
 /// What a verdict is kept by.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub struct Key {
     /// Name of the file.
     name: String,
     /// What the file has to begin with.
@@ -74,7 +70,7 @@ pub(crate) struct Key {
 }
 
 /// The key of a question on this machine, as it runs now; none if the system does not say when it was started.
-pub(crate) fn key(question: &Question) -> Option<Key> {
+pub fn key(question: &Question) -> Option<Key> {
     let line = |path| Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty());
     let module = line("/sys/module/nvidia/version").unwrap_or_else(|| "-".to_owned());
     Some(key_of(question, &module, &line("/proc/sys/kernel/random/boot_id")?))
@@ -99,13 +95,11 @@ fn file_name(uuid: &str) -> String {
 }
 
 /// Verdicts, a file each, in a folder that only the user can write to.
-pub(crate) struct Cache {
+pub struct Cache {
     /// Where they are.
     folder: PathBuf,
     /// Who the process runs as.
     user: u32,
-    /// How files are written: the signals of writing are not for a program that has asked for nothing.
-    quietly: fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
 }
 
 impl Cache {
@@ -113,25 +107,19 @@ impl Cache {
     const LARGEST: u64 = 8192;
 
     /// The cache of the user whose folders these are, if there is a place for one.
-    pub(crate) fn of(
-        cache_home: Option<OsString>,
-        home: Option<OsString>,
-        user: u32,
-        quietly: fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
-    ) -> Option<Self> {
+    pub fn of(cache_home: Option<OsString>, home: Option<OsString>, user: u32) -> Option<Self> {
         let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
         let base = cache_home.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".cache")))?;
-        Some(Self { folder: base.join("p2pshim"), user, quietly })
+        Some(Self { folder: base.join("p2pshim"), user })
     }
 
     /// Where they are kept.
-    #[allow(dead_code, reason = "it is the doctor that says so")]
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// What was found before.
-    pub(crate) fn get(&self, key: &Key) -> Option<Answer> {
+    pub fn get(&self, key: &Key) -> Option<Answer> {
         if !self.is_ours() {
             return None;
         }
@@ -147,36 +135,35 @@ impl Cache {
         Read::by_ref(&mut file).take(Self::LARGEST).read_to_end(&mut bytes).ok()?;
         match parse(&String::from_utf8(bytes).ok()?, key)? {
             Answer::Failed(text) => {
-                Some(Answer::Failed(format!("{text} (found earlier; to test again, remove {})", path.display())))
+                Some(Answer::Failed(format!("{text} (found earlier; `p2pshim doctor` tests again)")))
             }
-            answer => Some(answer),
+            Answer::Passed => Some(Answer::Passed),
         }
     }
 
-    /// Keeps what was found, if it is a verdict on the pair; answers whether it is kept. That it cannot be is nobody's loss.
-    pub(crate) fn put(&self, key: &Key, answer: &Answer) -> bool {
+    /// Keeps a verdict; returns whether it is kept.
+    pub fn put(&self, key: &Key, answer: &Answer) -> bool {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let Some(text) = text(key, answer) else { return false };
         if !self.exists() || !self.is_ours() {
             return false;
         }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.folder.join(format!(".{}.{number}", std::process::id()));
-        let written =
-            self.write(&unfinished, &text).and_then(|()| fs::rename(&unfinished, self.folder.join(&key.name)));
+        let written = Self::write(&unfinished, &text(key, answer))
+            .and_then(|()| fs::rename(&unfinished, self.folder.join(&key.name)));
         if written.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
         written.is_ok()
     }
 
-    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+    fn write(path: &Path, text: &str) -> io::Result<()> {
         // What a process with that number left behind; numbers are used again.
         let _ = fs::remove_file(path);
         let mut options = OpenOptions::new();
         let mut file: File =
             options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
-        (self.quietly)(&mut || file.write_all(text.as_bytes()))
+        file.write_all(text.as_bytes())
     }
 
     /// Makes the folder, if it is not there, where all belongs to the user: root may be using another's.
@@ -200,19 +187,18 @@ impl Cache {
     }
 }
 
-/// The file for a verdict; none for one that says nothing of the pair.
-fn text(key: &Key, answer: &Answer) -> Option<String> {
+/// The file for a verdict.
+fn text(key: &Key, answer: &Answer) -> String {
     match answer {
-        Answer::Passed => Some(format!("{}verdict passed\n", key.head)),
-        Answer::Failed(text) => Some(format!("{}verdict failed {}\n", key.head, plain(text))),
-        Answer::Unknown(_) => None,
+        Answer::Passed => format!("{}verdict passed\n", key.head),
+        Answer::Failed(text) => format!("{}verdict failed {}\n", key.head, plain(text)),
     }
 }
 
 /// What a file says, if it is whole and of that key.
 fn parse(text: &str, key: &Key) -> Option<Answer> {
     let verdict = text.strip_prefix(&key.head)?.strip_suffix('\n')?.strip_prefix("verdict ")?;
-    verdict_of(verdict).filter(|answer| !verdict.contains('\n') && !matches!(answer, Answer::Unknown(_)))
+    verdict_of(verdict).filter(|_| !verdict.contains('\n'))
 }
 
 #[cfg(test)]
@@ -236,7 +222,7 @@ mod tests {
 
         fn cache(&self) -> Cache {
             let user = fs::metadata(&self.0).unwrap().uid();
-            Cache { folder: self.0.join("cache/p2pshim"), user, quietly: |write| write() }
+            Cache { folder: self.0.join("cache/p2pshim"), user }
         }
     }
 
@@ -260,24 +246,20 @@ mod tests {
         Answer::Failed(text.to_owned())
     }
 
-    fn unknown(text: &str) -> Answer {
-        Answer::Unknown(text.to_owned())
-    }
-
     #[test]
     fn verdict_of_texts_are_fit_to_be_shown() {
         assert_eq!(verdict_of("failed a\u{1b}[31mb\tc"), Some(failed("a[31mbc")));
-        let Some(Answer::Unknown(long)) = verdict_of(&format!("unknown {}", "ä".repeat(5000))) else { panic!() };
+        let Some(Answer::Failed(long)) = verdict_of(&format!("failed {}", "ä".repeat(5000))) else { panic!() };
         assert_eq!(long.chars().count(), 1000);
-        assert_eq!(verdict_of("maybe"), None);
+        assert_eq!((verdict_of("unknown no memory"), verdict_of("maybe")), (None, None));
     }
 
     #[test]
     fn parse_another_key_or_damage_is_no_verdict() {
         let key = key_of(&question(), "580.159.04", "boot");
-        let good = text(&key, &Answer::Passed).unwrap();
+        let good = text(&key, &Answer::Passed);
         assert_eq!(parse(&good, &key), Some(Answer::Passed));
-        let longer = text(&key, &failed("kernel loads: 8 of 8 bytes\nwrong")).unwrap();
+        let longer = text(&key, &failed("kernel loads: 8 of 8 bytes\nwrong"));
         assert_eq!(parse(&longer, &key), Some(failed("kernel loads: 8 of 8 byteswrong")));
         for length in 0..good.len() {
             assert_eq!(parse(&good[..length], &key), None, "cut to {length}");
@@ -293,7 +275,6 @@ mod tests {
         ] {
             assert_eq!(parse(&good, &other), None, "{other:?}");
         }
-        assert_eq!(text(&key, &unknown("no memory")), None);
     }
 
     #[test]
@@ -343,8 +324,7 @@ mod tests {
     #[test]
     fn cache_is_where_the_user_keeps_such() {
         let folder = |cache_home: Option<&str>, home: Option<&str>| {
-            Cache::of(cache_home.map(OsString::from), home.map(OsString::from), 0, |write| write())
-                .map(|cache| cache.folder)
+            Cache::of(cache_home.map(OsString::from), home.map(OsString::from), 0).map(|cache| cache.folder)
         };
         assert_eq!(folder(Some("/c"), Some("/h")), Some("/c/p2pshim".into()));
         for relative in [None, Some(""), Some("c")] {

@@ -6,35 +6,35 @@ use std::path::{Path, PathBuf};
 
 /// What was read; nothing of it is certain to be there.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Machine {
+pub struct Machine {
     /// Version of NVIDIA's kernel module.
-    pub(super) kernel_module: Option<String>,
+    pub kernel_module: Option<String>,
     /// The kernel's parameters that are about the IOMMU or ACS.
-    pub(super) parameters: Vec<String>,
+    pub parameters: Vec<String>,
     /// The IOMMUs that the kernel uses.
-    pub(super) iommus: Vec<String>,
+    pub iommus: Vec<String>,
     /// The virtual machine's name, if this is one.
-    pub(super) hypervisor: Option<String>,
+    pub hypervisor: Option<String>,
     /// The GPUs, in the order asked for.
-    pub(super) gpus: Vec<Gpu>,
+    pub gpus: Vec<Gpu>,
 }
 
 /// A GPU's place.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Gpu {
+pub struct Gpu {
     /// Address on the PCI bus.
-    pub(super) bus_id: String,
+    pub bus_id: String,
     /// Number of its IOMMU group.
-    pub(super) group: Option<String>,
+    pub group: Option<String>,
     /// What the IOMMU does to it.
-    pub(super) translation: Translation,
+    pub translation: Translation,
     /// The bridges above it, the root port first.
-    pub(super) bridges: Vec<Bridge>,
+    pub bridges: Vec<Bridge>,
 }
 
 /// What the IOMMU does to a device's addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Translation {
+pub enum Translation {
     /// sysfs does not show the device.
     #[default]
     Unseen,
@@ -50,16 +50,16 @@ pub(super) enum Translation {
 
 /// A bridge, and what it does to requests from one device below it to another.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Bridge {
+pub struct Bridge {
     /// Address on the PCI bus.
-    pub(super) address: String,
+    pub address: String,
     /// Its access control.
-    pub(super) acs: Acs,
+    pub acs: Acs,
 }
 
 /// Access control of a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Acs {
+pub enum Acs {
     /// Not to be read without root.
     Unreadable,
     /// The bridge has none.
@@ -72,7 +72,7 @@ pub(super) enum Acs {
 
 impl Machine {
     /// Reads what is below `root`, which is `/` but in tests.
-    pub(super) fn read(root: &Path, bus_ids: &[String]) -> Self {
+    pub fn read(root: &Path, bus_ids: &[String]) -> Self {
         let text = |path: &str| read_line(&root.join(path));
         let words = text("proc/cmdline").unwrap_or_default();
         let parameters = words.split_whitespace().filter(|word| is_about_iommu(word)).map(str::to_owned).collect();
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     /// What probably stands between two GPUs that lose data, and what to do about it.
-    pub(super) fn likely_cause(&self, pair: [usize; 2]) -> String {
+    pub fn likely_cause(&self, pair: [usize; 2]) -> String {
         let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
         let redirecting: Vec<&str> = gpus()
             .flat_map(|gpu| &gpu.bridges)

@@ -6,12 +6,20 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use crate::Error;
+
 /// A pointer was NULL that must not be.
-pub(crate) struct Null;
+pub struct Null;
+
+impl From<Null> for Error {
+    fn from(_: Null) -> Error {
+        Error::INVALID_VALUE
+    }
+}
 
 /// Where a caller wants a result.
 #[repr(transparent)]
-pub(crate) struct Out<T>(*mut T);
+pub struct Out<T>(*mut T);
 
 impl<T> Clone for Out<T> {
     fn clone(&self) -> Self {
@@ -23,27 +31,27 @@ impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
     /// An address that the program gave as a number.
-    pub(crate) fn at(address: u64) -> Out<T> {
+    pub fn at(address: u64) -> Out<T> {
         Out(address as *mut T)
     }
 
     /// Refuses NULL.
-    pub(crate) fn required(self) -> Result<Self, Null> {
+    pub fn required(self) -> Result<Self, Null> {
         if self.0.is_null() { Err(Null) } else { Ok(self) }
     }
 
     /// The address as a number.
-    pub(crate) fn address(self) -> u64 {
+    pub fn address(self) -> u64 {
         self.0 as u64
     }
 
     /// Stores a result, unless the caller wants none.
-    pub(crate) fn set(self, value: T) {
+    pub fn set(self, value: T) {
         self.set_nth(0, value);
     }
 
     /// Stores one of several results.
-    pub(crate) fn set_nth(self, index: usize, value: T) {
+    pub fn set_nth(self, index: usize, value: T) {
         if !self.0.is_null() {
             // SAFETY: not NULL, so the caller promises room for as many values as the API stores (module comment).
             unsafe { self.0.add(index).write_unaligned(value) };
@@ -53,7 +61,7 @@ impl<T> Out<T> {
 
 impl<T: Copy + Default> Out<T> {
     /// Reads what the caller has put there, where the API exchanges a value.
-    pub(crate) fn get(self) -> T {
+    pub fn get(self) -> T {
         // SAFETY: an argument that is exchanged is readable, as the caller promises (module comment).
         if self.0.is_null() { T::default() } else { unsafe { self.0.read_unaligned() } }
     }
@@ -61,7 +69,7 @@ impl<T: Copy + Default> Out<T> {
 
 impl Out<c_char> {
     /// Stores as much of a text as fits into `room` bytes with its terminator.
-    pub(crate) fn set_text(self, text: &str, room: usize) {
+    pub fn set_text(self, text: &str, room: usize) {
         let Some(last) = room.checked_sub(1) else { return };
         let bytes = text.bytes().take(last).chain([0]);
         bytes.enumerate().for_each(|(index, byte)| self.set_nth(index, byte as c_char));
@@ -70,7 +78,7 @@ impl Out<c_char> {
 
 /// Where a caller keeps an argument.
 #[repr(transparent)]
-pub(crate) struct In<T>(*const T);
+pub struct In<T>(*const T);
 
 impl<T> Clone for In<T> {
     fn clone(&self) -> Self {
@@ -82,12 +90,12 @@ impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
     /// Reads it; refuses NULL.
-    pub(crate) fn read(self) -> Result<T, Null> {
+    pub fn read(self) -> Result<T, Null> {
         self.read_nth(0)
     }
 
     /// Reads one of several.
-    pub(crate) fn read_nth(self, index: usize) -> Result<T, Null> {
+    pub fn read_nth(self, index: usize) -> Result<T, Null> {
         if self.0.is_null() {
             return Err(Null);
         }
@@ -105,14 +113,14 @@ impl<T> From<Out<T>> for In<T> {
 
 impl<T> In<T> {
     /// The pointer itself, to be handed on.
-    pub(crate) fn pointer(self) -> *const T {
+    pub fn pointer(self) -> *const T {
         self.0
     }
 }
 
 impl In<c_char> {
     /// Reads a text; refuses NULL. What is not UTF-8 becomes a text that names nothing.
-    pub(crate) fn text(&self) -> Result<&str, Null> {
+    pub fn text(&self) -> Result<&str, Null> {
         if self.0.is_null() {
             return Err(Null);
         }
@@ -124,7 +132,7 @@ impl In<c_char> {
 /// A pointer of the program that is only handed on.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Opaque(pub(crate) *mut c_void);
+pub struct Opaque(pub *mut c_void);
 
 // SAFETY: nobody here reads or writes through it; the program decides on which threads it is used.
 unsafe impl Send for Opaque {}
@@ -133,5 +141,5 @@ unsafe impl Sync for Opaque {}
 
 impl Opaque {
     /// NULL.
-    pub(crate) const NULL: Opaque = Opaque(std::ptr::null_mut());
+    pub const NULL: Opaque = Opaque(std::ptr::null_mut());
 }
