@@ -1,6 +1,7 @@
 //! The few services of the operating system that need `unsafe`: descriptors, signals, cancellation, fork, the
-//! environment, memory that may not be there.
+//! environment, memory, and memory that may not be there.
 
+pub(crate) mod alloc;
 pub(crate) mod child;
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
@@ -334,6 +335,7 @@ static REMEMBER_STDERR: extern "C" fn() = {
 /// Programs close descriptor 2, or all of them, and open files that get the same numbers. A line
 /// of ours must not land there. (Between the check and the write another thread may still do so;
 /// holding a duplicate instead would keep a closed pipe's reader waiting for ever.)
+#[derive(Clone, Copy)]
 pub(crate) struct Descriptor {
     number: c_int,
     identity: Identity,

@@ -32,6 +32,8 @@ pub(crate) enum Activity {
     Off,
     /// It forwards them: the process is a forked child.
     Child,
+    /// It forwards and counts them: memory has run out.
+    Exhausted,
 }
 
 /// Why something is not done.

@@ -1,6 +1,7 @@
 //! What surrounds every real call: is the shim on, who called, what encloses it, where does it go.
 
 use std::ffi::c_void;
+use std::ops::RangeInclusive;
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, compiler_fence};
@@ -20,7 +21,7 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer};
 use crate::capi::event;
 use crate::config::{self, GpuTiming};
-use crate::os;
+use crate::os::{self, alloc};
 use crate::policy::access::{Circumstances, Grants};
 use crate::policy::capture;
 use crate::policy::path::Path;
@@ -50,6 +51,9 @@ enum Mode {
     Show = 4,
     /// Both.
     RecordAndShow = 5,
+    /// Memory has run out. What the program is told of its peers stays as it was, and calls are counted; what takes more
+    /// memory is over: pairs are not verified, and calls neither recorded, nor shown, nor looked at.
+    Exhausted = 6,
 }
 
 impl Mode {
@@ -68,10 +72,14 @@ impl Mode {
             3 => Self::Record,
             4 => Self::Show,
             5 => Self::RecordAndShow,
+            6 => Self::Exhausted,
             _ => Self::Forward,
         }
     }
 }
+
+/// The modes that follow from what is wanted.
+const CHOSEN: RangeInclusive<u8> = Mode::Quiet as u8..=Mode::RecordAndShow as u8;
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Unstarted as u8);
 
@@ -83,13 +91,14 @@ fn wanted() -> Mode {
     Mode::of(RECORDS.load(SeqCst), LOGS.load(SeqCst) || event::are_heard())
 }
 
-/// Has the mode follow what is wanted by now; not before the start, and not where calls are only forwarded.
+/// Has the mode follow what is wanted by now; not before the start, and neither where calls are only forwarded nor where
+/// memory has run out.
 pub(super) fn refresh() {
     static CHANGING: Mutex<()> = Mutex::new(());
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     let now = MODE.load(SeqCst);
-    if now != Mode::Unstarted as u8 && now != Mode::Forward as u8 {
-        // It fails if calls are only forwarded from now on.
+    if CHOSEN.contains(&now) {
+        // It fails if calls are only forwarded from now on, or memory has run out.
         let _ = MODE.compare_exchange(now, wanted() as u8, SeqCst, SeqCst);
     }
     changes::happened();
@@ -110,7 +119,9 @@ pub(super) fn activity() -> Activity {
     match MODE.load(Relaxed) {
         _ if process != 0 && process != os::process_id() => Activity::Child,
         0 => Activity::Unstarted,
+        1 if process != 0 && alloc::has_reserve_served() => Activity::Exhausted,
         1 => Activity::Off,
+        6 => Activity::Exhausted,
         _ => Activity::On,
     }
 }
@@ -208,6 +219,23 @@ extern "C" fn forward_only() {
     MODE.store(Mode::Forward as u8, Relaxed);
     changes::stop();
     VALIDATE.stop();
+}
+
+/// Takes note that malloc has failed us and the reserve has helped out. What is under way goes on from the reserve and ends as
+/// it would have; nothing of it depends on the mode in which it ends.
+#[cold]
+pub(super) fn memory_has_run_out() {
+    const EXHAUSTED: u8 = Mode::Exhausted as u8;
+    let becomes = |from, to: Mode| MODE.compare_exchange(from, to as u8, SeqCst, SeqCst).is_ok();
+    let now = MODE.load(SeqCst);
+    if CHOSEN.contains(&now) && becomes(now, Mode::Exhausted) {
+        VALIDATE.stop();
+        changes::happened();
+        record::out_of_memory();
+    } else if now == EXHAUSTED && alloc::is_reserve_half_used() && becomes(EXHAUSTED, Mode::Forward) {
+        // Before the rest is gone, which would end the program. What the program is told of its peers may be another now.
+        changes::stop();
+    }
 }
 
 /// Whether this is a child of the process that started: then calls are only forwarded from now on.
@@ -662,13 +690,17 @@ impl Call {
             return Considered::FORWARD;
         }
         unseen(|| {
-            note_gpus_before_a_copy();
+            let is_exhausted = mode() == Mode::Exhausted;
+            if !is_exhausted {
+                note_gpus_before_a_copy();
+            }
             let copy = read::peer_copy(values)?;
             // Where the driver does not say, nothing is done that a capture could not bear.
             let thread_captures = captured != Some(false) || capture::is_capturing(thread::current() as usize);
             let contexts = read::contexts(values, &copy);
             let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
-            let traffic = copy.ends().and_then(|ends| ACCESS.consider(&RealDriver, &ends, on));
+            let ends = copy.ends().filter(|_| !is_exhausted);
+            let traffic = ends.and_then(|ends| ACCESS.consider(&RealDriver, &ends, on));
             let instead = if is_captured { self.captured(&copy) } else { None };
             Some(Considered { instead: instead.map(Instead::Copy), traffic })
         })
@@ -1019,6 +1051,9 @@ impl Call {
         let is_shown = matches!(mode, Mode::Show | Mode::RecordAndShow);
         let records = matches!(mode, Mode::Record | Mode::RecordAndShow);
         let record = trace::file().filter(|_| records).and_then(|trace| self.begin_record_rarely(trace, depth));
+        if mode == Mode::Exhausted && RECORDS.load(Relaxed) {
+            trace::drop_call();
+        }
         Running::new(depth, is_shown, record)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_filter::Filter;
@@ -39,6 +39,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
         }),
     };
     let Some(output) = output else { return false };
+    let _ = OUTPUT.set(output);
     let all = Builder::new()
         .filter_level(LevelFilter::Trace)
         .target(Target::Pipe(Box::new(output)))
@@ -49,6 +50,25 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     }
     set_filter(&config.log);
     shows_calls()
+}
+
+/// Where it goes.
+static OUTPUT: OnceLock<Descriptor> = OnceLock::new();
+
+/// Says one thing more, without taking memory, and then nothing.
+pub(super) fn last_words(text: &str) {
+    let is_let_through = log::log_enabled!(Level::Warn);
+    log::set_max_level(LevelFilter::Off);
+    let Some(mut output) = OUTPUT.get().copied().filter(|_| is_let_through) else { return };
+    let mut line = [0; 512];
+    let mut rest = line.as_mut_slice();
+    // Too long a line has no end.
+    let _ = write_line(&mut rest, &Record::builder().level(Level::Warn).args(format_args!("{text}")).build());
+    let left = rest.len();
+    if let Some((line, _)) = line.split_at_checked(line.len() - left) {
+        // Nobody is left to tell that it could not be written.
+        let _ = output.write(line);
+    }
 }
 
 /// What is let through; nothing until the log is open.
@@ -244,7 +264,13 @@ fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Resul
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     write!(out, "p2pshim {} {}/{} ", TimeOfDay(time), std::process::id(), os::thread_id())?;
     if record.level() < Level::Trace {
-        write!(out, "{}: ", record.level().as_str().to_ascii_lowercase())?;
+        let level = match record.level() {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug | Level::Trace => "debug",
+        };
+        write!(out, "{level}: ")?;
     }
     writeln!(out, "{}", record.args())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 use super::counters::{self, DEVICES, Sum};
 use crate::api::Function;
-use crate::os::{self, Descriptor};
+use crate::os::{self, Descriptor, alloc};
 use crate::policy::VALIDATE;
 use crate::policy::validate::Rule;
 
@@ -92,6 +92,9 @@ impl Display for Summary {
         writeln!(out, "  {:<34} {:>12} {:>8}", "function", "calls", "errors")?;
         for (function, calls, failures) in &self.functions {
             writeln!(out, "  {:<34} {calls:>12} {failures:>8}", function.name())?;
+        }
+        if alloc::has_reserve_served() {
+            writeln!(out, "  memory ran out: from then on calls were forwarded and counted only")?;
         }
         for (rule, times) in &self.findings {
             writeln!(out, "  {:<34} {times:>12} times found, {}", rule.id(), rule.text().severity.name())?;
