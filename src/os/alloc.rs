@@ -55,15 +55,18 @@ impl<Base> Allocator<Base> {
     }
 }
 
+// None is inlined, since that would add a tenth to the library's code.
 // SAFETY: what is given out is the base's, or a run of the reserve that nobody else has until it is given back; each goes
 // back to where its address says that it is from.
 unsafe impl<Base: GlobalAlloc> GlobalAlloc for Allocator<Base> {
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's.
         let memory = unsafe { self.base.alloc(layout) };
         if memory.is_null() { self.reserve.take(layout) } else { memory }
     }
 
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's.
         let memory = unsafe { self.base.alloc_zeroed(layout) };
@@ -78,6 +81,7 @@ unsafe impl<Base: GlobalAlloc> GlobalAlloc for Allocator<Base> {
         memory
     }
 
+    #[inline(never)]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if !self.reserve.takes_back(memory, layout) {
             // SAFETY: the caller's, of memory that is the base's.
@@ -85,6 +89,7 @@ unsafe impl<Base: GlobalAlloc> GlobalAlloc for Allocator<Base> {
         }
     }
 
+    #[inline(never)]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if !self.reserve.has(memory) {
             // SAFETY: the caller's, of memory that is the base's.
