@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -31,10 +32,15 @@ static uintptr_t code, code_end;        /* the shim's */
 static long fails_at, fails_until;      /* 0 for never */
 static volatile long *seen;             /* how many allocations the shim has asked for; shared with the parent */
 
-static int fails(void *caller)
+static int is_shim(void *caller)
 {
     uintptr_t at = (uintptr_t)caller;
-    if (at < code || at >= code_end || !seen)
+    return at >= code && at < code_end && seen;
+}
+
+static int fails(void *caller)
+{
+    if (!is_shim(caller))
         return 0;
     long number = __atomic_add_fetch(seen, 1, __ATOMIC_RELAXED);
     if (!fails_at || number < fails_at || number > fails_until)
@@ -56,6 +62,15 @@ int posix_memalign(void **to, size_t align, size_t size)
         return ENOMEM;
     *to = memory;
     return 0;
+}
+
+/* The C library takes memory for a thread's destructor, and ends the process if there is none. */
+int __cxa_thread_atexit_impl(void (*function)(void *), void *object, void *library)
+{
+    int (*real)(void (*)(void *), void *, void *) = dlvsym(RTLD_NEXT, "__cxa_thread_atexit_impl", "GLIBC_2.18");
+    if (is_shim(CALLER) && fails_at && fails_until > fails_at && *seen >= fails_at)
+        abort();
+    return real(function, object, library);
 }
 
 static int find_shim(struct dl_phdr_info *object, size_t size, void *data)

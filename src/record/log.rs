@@ -14,7 +14,7 @@ use super::{CallSite, Event, trace};
 use crate::api::abi::Code;
 use crate::api::{Function, codes};
 use crate::config::Config;
-use crate::os::{self, Descriptor};
+use crate::os::{self, Descriptor, alloc};
 use crate::policy::validate::Finding;
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
@@ -88,8 +88,9 @@ impl Log for Filtered {
             let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
             filter.as_ref().is_some_and(|filter| filter.matches(record))
         };
-        // Not under the lock: writing takes time.
-        if is_let_through {
+        // Not under the lock: writing takes time. Nor once memory has run out: a thread's first line registers a destructor, and
+        // glibc ends a process that has no memory for that.
+        if is_let_through && !alloc::has_reserve_served() {
             self.0.log(record);
         }
     }
