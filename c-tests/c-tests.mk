@@ -37,13 +37,13 @@ C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) familiar_both forked_inside driver_api moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) familiar_both forked_inside driver_api every_call moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
 C_PROGRAMS += $(C_CAPI_PROGRAMS)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp
@@ -112,7 +112,7 @@ $(addprefix $(C_TESTS)/,$(C_DRIVER_CASES)): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -lpthread -ldl -o $@
 $(addprefix $(C_TESTS)/,driver_api moving_parameters pools_after_reset): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -ldl -o $@
-$(C_TESTS)/same_pointer: same_pointer.c $(SIM_LIB)/libcuda.so.1
+$(addprefix $(C_TESTS)/,same_pointer every_call): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) $(SIM_LIB)/libcuda.so.1 -ldl -o $@
 $(C_TESTS)/two_majors: two_majors.c
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) -ldl $(BESIDE) -o $@
@@ -168,6 +168,8 @@ $(C_TESTS)/libenables_unseen.so: enables_unseen.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/libfailing_alloc.so: failing_alloc.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
 $(C_TESTS)/libaudit.so: audit.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
 $(C_TESTS)/libinjection.so: injection.c

@@ -137,6 +137,10 @@ typedef enum {
    * It only forwards calls: the process is a forked child.
    */
   P2PSHIM_ACTIVITY_FORKED = 3,
+  /**
+   * It forwards and counts calls, and does nothing else: it has run out of memory.
+   */
+  P2PSHIM_ACTIVITY_EXHAUSTED = 4,
 } p2pshim_activity_t;
 
 /**

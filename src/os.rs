@@ -1,6 +1,7 @@
 //! The few services of the operating system that need `unsafe`: descriptors, signals, cancellation, fork, the
-//! environment, memory that may not be there.
+//! environment, memory, and memory that may not be there.
 
+pub(crate) mod alloc;
 mod descriptor;
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};

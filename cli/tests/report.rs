@@ -833,7 +833,7 @@ fn calls_that_found_no_room_are_told_of() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[40] = 77;
     fs::write(&path, bytes).unwrap();
-    assert!(report_of(&folder, &[]).contains("calls      6, 77 more found no room in the file\n"));
+    assert!(report_of(&folder, &[]).contains("calls      6, 77 more were not recorded\n"));
     assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);
 }
 

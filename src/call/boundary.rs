@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::os;
+use super::mode;
+use crate::os::{self, alloc};
 
 /// Runs our own work; if it panics the result is the default one, which every caller takes for
 /// "forward the call as it came". The thread notices nothing of it, see [`os::undisturbed`].
@@ -10,9 +11,13 @@ pub(crate) fn contained<T: Default>(work: impl FnOnce() -> T) -> T {
     os::undisturbed(|| caught(work))
 }
 
-/// The same without regard for the thread.
+/// The same without regard for the thread. Here our own work ends, so here it shows whether there was memory for it.
 pub(crate) fn caught<T: Default>(work: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_default()
+    let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_default();
+    if alloc::has_reserve_served() {
+        mode::memory_has_run_out();
+    }
+    result
 }
 
 /// Replaces the standard message for a panic, which would be printed whatever descriptor 2 is by now.

@@ -43,12 +43,15 @@ fn consider(call: &Call<'_>, copy: &Memcpy) -> Decision {
         return Decision { instead: None, traffic };
     }
     let considered = mode::unseen(|| {
-        recording::note_gpus_before_a_copy();
+        let is_exhausted = mode::is_exhausted();
+        if !is_exhausted {
+            recording::note_gpus_before_a_copy();
+        }
         // Where the driver does not say, nothing is done that a capture could not bear.
         let thread_captures = captured != Some(false) || capture::is_capturing(thread::id());
         let contexts = [copy.src_named.context(), copy.dst_named.context()];
         let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
-        let traffic = ACCESS.consider(&RealDriver, copy, on);
+        let traffic = if is_exhausted { None } else { ACCESS.consider(&RealDriver, copy, on) };
         let instead = if is_captured { capturable(call, copy) } else { None };
         Some(Decision { instead: instead.map(Instead::Copy), traffic })
     });

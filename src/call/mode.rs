@@ -13,8 +13,8 @@ use super::control::OPTIONS;
 use super::{callbacks, thread, timing};
 use crate::config::{self, GpuTiming};
 use crate::model::epoch;
-use crate::os;
-use crate::policy;
+use crate::os::{self, alloc};
+use crate::policy::{self, VALIDATE};
 use crate::record::{self, trace};
 
 /// What the shim does with calls.
@@ -29,6 +29,8 @@ pub(crate) enum Activity {
     On = 2,
     /// It forwards them: the process is a forked child of one in which they are seen.
     Child = 3,
+    /// It forwards and counts them, and keeps hiding what is hidden: memory has run out.
+    Exhausted = 4,
 }
 
 /// What was decided at the start, of this process or of the one that it is a copy of.
@@ -39,6 +41,7 @@ pub(crate) fn activity() -> Activity {
     match STARTED.load(Relaxed) {
         0 => Activity::Unstarted,
         1 => Activity::Off,
+        _ if EXHAUSTED.load(Relaxed) => Activity::Exhausted,
         _ if epoch::is_running() => Activity::On,
         _ => Activity::Child,
     }
@@ -89,6 +92,31 @@ fn start() -> bool {
     epoch::is_running()
 }
 
+/// Whether memory has run out.
+static EXHAUSTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether memory has run out. What the program is told of its peers stays as it was, and calls are counted; what takes more
+/// memory is over: pairs are not verified, and calls neither recorded, nor shown, nor checked.
+pub(crate) fn is_exhausted() -> bool {
+    EXHAUSTED.load(Relaxed)
+}
+
+/// malloc has failed us, and the reserve has helped out. What is under way goes on from the reserve and ends as it would have.
+#[cold]
+pub(crate) fn memory_has_run_out() {
+    if !epoch::is_running() {
+        return;
+    }
+    if !EXHAUSTED.swap(true, SeqCst) {
+        VALIDATE.stop();
+        refresh();
+        record::out_of_memory();
+    } else if alloc::is_reserve_half_used() {
+        // Before the rest is gone, which would end the program. What the program is told of its peers may be another now.
+        epoch::stop();
+    }
+}
+
 extern "C" fn forked() {
     epoch::stop();
 }
@@ -124,6 +152,7 @@ pub(crate) struct Sees(u8);
 impl Sees {
     const RECORDS: u8 = 1;
     const SHOWS: u8 = 2;
+    const DROPS: u8 = 4;
 
     /// Nobody.
     #[inline(always)]
@@ -135,6 +164,12 @@ impl Sees {
     #[inline(always)]
     pub(crate) fn records(self) -> bool {
         self.0 & Self::RECORDS != 0
+    }
+
+    /// Calls would be recorded, if there were memory.
+    #[inline(always)]
+    pub(crate) fn drops(self) -> bool {
+        self.0 & Self::DROPS != 0
     }
 
     /// Calls are shown.
@@ -157,7 +192,12 @@ pub(crate) fn refresh() {
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     let records = if RECORDS.load(SeqCst) { Sees::RECORDS } else { 0 };
     let shows = if LOGS.load(SeqCst) || callbacks::are_there() { Sees::SHOWS } else { 0 };
-    SEES.store(records | shows, SeqCst);
+    let sees = match is_exhausted() {
+        true if records != 0 => Sees::DROPS,
+        true => 0,
+        false => records | shows,
+    };
+    SEES.store(sees, SeqCst);
     epoch::advance();
 }
 

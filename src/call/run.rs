@@ -14,6 +14,7 @@ use crate::model::{Path, Traffic, counters};
 use crate::os;
 use crate::policy::{HarmlessEnable, VALIDATE};
 use crate::real::driver::{self, ReadyCopy};
+use crate::record::trace;
 use p2pshim_trace::Begun;
 
 /// Makes a call of the CUDA runtime or driver that is traced. `real` calls the real function, with the program's arguments, or
@@ -155,6 +156,9 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision) -> Running {
 fn begin_seen(call: &Call<'_>, decision: &Decision, depth: usize, sees: mode::Sees) -> Running {
     if depth == 0 && sees.shows() {
         callbacks::forget(thread::current());
+    }
+    if sees.drops() {
+        trace::drop_call();
     }
     let record = if sees.records() { recording::begin(call, decision, depth) } else { None };
     let shown_since = sees.shows().then(|| os::uncancelled(Instant::now));

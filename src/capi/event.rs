@@ -174,7 +174,7 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     id: *mut u64,
 ) -> p2pshim_status_t {
     let Some(call) = listener.filter(|_| !id.is_null()) else { return P2PSHIM_INVALID_ARGUMENT };
-    if matches!(mode::activity(), Activity::Off | Activity::Child) {
+    if matches!(mode::activity(), Activity::Off | Activity::Child | Activity::Exhausted) {
         return P2PSHIM_INACTIVE;
     }
     // Now, so that no callback has to wait for another.

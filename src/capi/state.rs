@@ -32,6 +32,8 @@ pub enum p2pshim_activity_t {
     P2PSHIM_ACTIVITY_OFF = 2,
     /// It only forwards calls: the process is a forked child.
     P2PSHIM_ACTIVITY_FORKED = 3,
+    /// It forwards and counts calls, and does nothing else: it has run out of memory.
+    P2PSHIM_ACTIVITY_EXHAUSTED = 4,
 }
 
 /// The shim in this process.
@@ -144,6 +146,7 @@ pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2psh
             Activity::On => p2pshim_activity_t::P2PSHIM_ACTIVITY_ON,
             Activity::Off => p2pshim_activity_t::P2PSHIM_ACTIVITY_OFF,
             Activity::Child => p2pshim_activity_t::P2PSHIM_ACTIVITY_FORKED,
+            Activity::Exhausted => p2pshim_activity_t::P2PSHIM_ACTIVITY_EXHAUSTED,
         },
         recording: control::is_recording().into(),
         driver_version,
@@ -207,6 +210,7 @@ fn bypass(library: &control::Library) -> &'static str {
         Activity::Child => {
             return "all calls: the process is a forked child, and has to begin a new program to be seen\0";
         }
+        Activity::Exhausted => return "all calls: p2pshim has run out of memory, and only counts them\0",
         Activity::Unstarted | Activity::On => {}
     }
     if library.is_shadowed {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_filter::Filter;
@@ -17,7 +17,7 @@ use crate::api::{Function, codes};
 use crate::config::Config;
 use crate::model::Finding;
 use crate::model::rules::Severity;
-use crate::os::{self, Descriptor};
+use crate::os::{self, Descriptor, alloc};
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
 const CALLS: &str = "p2pshim::call";
@@ -42,6 +42,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
         }),
     };
     let Some(output) = output else { return false };
+    let _ = OUTPUT.set(output);
     // Written while it is formatted: env_logger's own writing holds a lock, under which others would wait too.
     let write = |_: &mut Formatter, record: &Record<'_>| {
         let mut line = Vec::new();
@@ -58,6 +59,25 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     }
     set_filter(&config.log);
     shows_calls()
+}
+
+/// Where it goes.
+static OUTPUT: OnceLock<&Descriptor> = OnceLock::new();
+
+/// Says one thing more, without taking memory, and then nothing.
+pub(super) fn last_words(text: &str) {
+    let is_let_through = log::log_enabled!(Level::Warn);
+    log::set_max_level(LevelFilter::Off);
+    let Some(output) = OUTPUT.get().filter(|_| is_let_through) else { return };
+    let mut line = [0; 512];
+    let mut rest = line.as_mut_slice();
+    // Too long a line has no end.
+    let _ = write_line(&mut rest, &Record::builder().level(Level::Warn).args(format_args!("{text}")).build());
+    let left = rest.len();
+    if let Some((line, _)) = line.split_at_checked(line.len() - left) {
+        // Nobody is left to tell that it could not be written.
+        let _ = output.write_line(line);
+    }
 }
 
 /// What is let through; nothing until the log is open.
@@ -77,8 +97,9 @@ impl Log for Filtered {
             let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
             filter.as_ref().is_some_and(|filter| filter.matches(record))
         };
-        // Not under the lock: writing takes time.
-        if is_let_through {
+        // Not under the lock: writing takes time. Nor once memory has run out: a thread's first line registers a destructor, and
+        // glibc ends a process that has no memory for that.
+        if is_let_through && !alloc::has_reserve_served() {
             self.0.log(record);
         }
     }
@@ -255,7 +276,13 @@ fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Resul
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     write!(out, "p2pshim {} {}/{} ", TimeOfDay(time), std::process::id(), os::thread_id())?;
     if record.level() < Level::Trace {
-        write!(out, "{}: ", record.level().as_str().to_ascii_lowercase())?;
+        let level = match record.level() {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug | Level::Trace => "debug",
+        };
+        write!(out, "{level}: ")?;
     }
     writeln!(out, "{}", record.args())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::api::Function;
 use crate::model::counters::{self, DEVICES, Sum};
 use crate::model::{Rule, epoch};
-use crate::os::{self, Descriptor};
+use crate::os::{self, Descriptor, alloc};
 use crate::policy::VALIDATE;
 
 /// Has the table written to standard error when the program ends by returning from `main` or by `exit`, or not after all.
@@ -91,6 +91,9 @@ impl Display for Summary {
         writeln!(out, "  {:<34} {:>12} {:>8}", "function", "calls", "errors")?;
         for (function, calls, failures) in &self.functions {
             writeln!(out, "  {:<34} {calls:>12} {failures:>8}", function.name())?;
+        }
+        if alloc::has_reserve_served() {
+            writeln!(out, "  memory ran out: from then on calls were forwarded and counted only")?;
         }
         for (rule, times) in &self.findings {
             writeln!(out, "  {:<34} {times:>12} times found, {}", rule.id(), rule.text().severity.name())?;

@@ -164,6 +164,13 @@ pub(super) fn message(text: &str) {
     note(NoteKind::Message, 0, &[text]);
 }
 
+/// Counts a call that is not recorded for want of memory.
+pub(crate) fn drop_call() {
+    if let Some(trace) = TRACE.get() {
+        trace.writer.drop_call();
+    }
+}
+
 /// Whether there is a file.
 pub(super) fn is_open() -> bool {
     TRACE.get().is_some()

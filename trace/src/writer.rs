@@ -475,9 +475,15 @@ impl Writer {
     pub fn drops(&self) -> bool {
         let is_full = self.is_full.load(Relaxed);
         if is_full {
-            self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
+            self.drop_call();
         }
         is_full
+    }
+
+    /// Counts a call that is not recorded.
+    #[inline(always)]
+    pub fn drop_call(&self) {
+        self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
     }
 
     /// How many calls have found no room.

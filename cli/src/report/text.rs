@@ -184,7 +184,7 @@ impl Text<'_> {
         let dropped: u64 = read.iter().map(|file| file.dropped).fold(0, u64::saturating_add);
         let dropped = match dropped {
             0 => "none dropped".to_owned(),
-            _ => self.style.yellow(&format!("{} more found no room in the file", count(dropped))),
+            _ => self.style.yellow(&format!("{} more were not recorded", count(dropped))),
         };
         writeln!(out, "calls      {}, {dropped}", count(calls))
     }

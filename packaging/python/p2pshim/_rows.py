@@ -22,6 +22,8 @@ class Activity(enum.IntEnum):
     OFF = 2
     #: It only forwards calls: the process is a forked child.
     FORKED = 3
+    #: It forwards and counts calls, and does nothing else: it has run out of memory.
+    EXHAUSTED = 4
 
 
 class Proof(enum.IntEnum):

@@ -101,7 +101,12 @@ impl Validate {
         epoch::advance();
     }
 
-    /// Whether calls are looked at.
+    /// Checks nothing any more.
+    pub(crate) fn stop(&self) {
+        self.mode.store(OFF, Relaxed);
+    }
+
+    /// Whether calls are checked.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.mode.load(Relaxed) != OFF
