@@ -193,13 +193,15 @@ pub(super) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy
 mod tests {
     use super::*;
 
+    use crate::model::Named;
     use crate::policy::access::fake::{Fake, context};
 
-    fn linear() -> PeerCopy {
-        PeerCopy { copied: Copied::Linear { dst: 0x20, src: 0x10, bytes: 64 }, stream: 5 }
+    fn linear() -> Memcpy {
+        let [src_named, dst_named] = [0xc0, 0xc1].map(Named::Context);
+        Memcpy { src: 0x10, dst: 0x20, src_named, dst_named, bytes: 64, stream: Some(5), shape: Shape::Linear }
     }
 
-    fn boxed(src_memory_type: u32) -> PeerCopy {
+    fn in_3d(src_memory_type: u32) -> Memcpy {
         const DEVICE: u32 = 2;
         let peer = CUDA_MEMCPY3D_PEER {
             srcMemoryType: src_memory_type,
@@ -211,31 +213,23 @@ mod tests {
             WidthInBytes: 8,
             ..CUDA_MEMCPY3D_PEER::ZERO
         };
-        PeerCopy { copied: Copied::Box(peer), stream: 5 }
+        Memcpy::of_driver(&peer, Some(5))
     }
 
     #[test]
-    fn decide_capturing_stream_gets_the_equal_copy() {
+    fn capturable_capturing_stream_gets_the_equal_copy() {
         let replacement = Replacement { copy: linear(), per_thread: false };
-        assert_eq!(
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync, &linear()),
-            Verdict::Instead(replacement)
-        );
+        let driver = Fake::with_memory_below(0x1000);
+        assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync, &linear()), Some(replacement));
         let per_thread = Replacement { per_thread: true, ..replacement };
-        assert_eq!(
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync_ptsz, &linear()),
-            Verdict::Instead(per_thread)
-        );
+        assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync_ptsz, &linear()), Some(per_thread));
     }
 
     #[test]
-    fn decide_3d_loses_its_contexts_and_nothing_else() {
-        let Verdict::Instead(replacement) =
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(2))
+    fn capturable_3d_loses_its_contexts_and_nothing_else() {
+        let replacement = capturable(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &in_3d(2));
+        let (Shape::Driver3D(ordinary), Shape::Driver3D(peer)) = (replacement.unwrap().copy.shape, in_3d(2).shape)
         else {
-            panic!("forwarded")
-        };
-        let (Copied::Box(ordinary), Copied::Box(peer)) = (replacement.copy.copied, boxed(2).copied) else {
             panic!("not in 3D")
         };
         let unified = CUDA_MEMCPY3D_PEER {
@@ -249,62 +243,57 @@ mod tests {
     }
 
     #[test]
-    fn decide_3d_with_an_array_or_host_memory_is_forwarded() {
+    fn capturable_3d_with_an_array_or_host_memory_is_forwarded() {
+        let driver = Fake::with_memory_below(0x1000);
         for memory_type in [0, 1, 3, 5] {
-            assert_eq!(
-                decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(memory_type)),
-                Verdict::Forward
-            );
+            assert_eq!(capturable(&driver, Function::cuMemcpy3DPeerAsync, &in_3d(memory_type)), None);
         }
     }
 
     #[test]
-    fn decide_memory_that_is_on_no_device_is_forwarded() {
+    fn capturable_memory_that_is_on_no_device_is_forwarded() {
         for end in [0x10, 0x20] {
-            assert_eq!(decide(&Fake::with_memory_below(end), Function::cuMemcpyPeerAsync, &linear()), Verdict::Forward);
-            assert_eq!(
-                decide(&Fake::with_memory_below(end), Function::cuMemcpy3DPeerAsync, &boxed(2)),
-                Verdict::Forward
-            );
+            let driver = Fake::with_memory_below(end);
+            assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync, &linear()), None);
+            assert_eq!(capturable(&driver, Function::cuMemcpy3DPeerAsync, &in_3d(2)), None);
         }
     }
 
     #[test]
-    fn note_captures_end_by_their_stream() {
-        const BEGIN: Function = Function::cuStreamBeginCapture_v2;
-        const END: Function = Function::cuStreamEndCapture;
+    fn captures_end_by_their_stream() {
         let (here, there) = (901, 902);
-        assert!(!note(END, 0x50, here, Code::SUCCESS, false), "an end without a beginning");
-        note(BEGIN, 0x50, here, Code(900), false);
+        let stream = |handle, thread| Stream::new(handle, false, thread);
+        let begin = |stream, ret| has_begun(stream, ret, false, None);
+        assert!(!has_ended(stream(0x50, here), Code::SUCCESS), "an end without a beginning");
+        begin(stream(0x50, here), Code(900));
         assert!(!is_capturing(here), "it failed");
-        note(BEGIN, 0x50, here, Code::SUCCESS, false);
+        begin(stream(0x50, here), Code::SUCCESS);
         assert!(is_capturing(here) && !is_capturing(there) && may_be_under_way());
-        assert!(!note(END, 0x50, here, Code(400), false), "400 ends nothing");
-        assert!(note(END, 0x50, there, Code(901), false), "another thread may end it");
+        assert!(!has_ended(stream(0x50, here), Code(400)), "400 ends nothing");
+        assert!(has_ended(stream(0x50, there), Code(901)), "another thread may end it");
         assert!(!is_capturing(here));
-        note(BEGIN, 0x51, here, Code::SUCCESS, false);
-        assert!(note(Function::cuStreamDestroy_v2, 0x51, there, Code::SUCCESS, false) && !is_capturing(here));
+        begin(stream(0x51, here), Code::SUCCESS);
+        assert!(stream_is_destroyed(stream(0x51, there)) && !is_capturing(here));
         // The handle of a thread's own default stream means another stream in each thread.
-        note(BEGIN, 2, here, Code::SUCCESS, false);
-        note(BEGIN, 2, there, Code::SUCCESS, false);
-        assert!(note(END, 2, there, Code::SUCCESS, false) && is_capturing(here) && !is_capturing(there));
-        assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
+        begin(stream(2, here), Code::SUCCESS);
+        begin(stream(2, there), Code::SUCCESS);
+        assert!(has_ended(stream(2, there), Code::SUCCESS) && is_capturing(here) && !is_capturing(there));
+        assert!(has_ended(stream(2, here), Code::SUCCESS) && !is_capturing(here));
         // It has two handles in functions of the one kind.
-        note(Function::cuStreamBeginCapture_v2_ptsz, 0, here, Code::SUCCESS, false);
-        assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
-        note(BEGIN, 2, here, Code::SUCCESS, false);
-        assert!(note(Function::cuStreamEndCapture_ptsz, 0, here, Code::SUCCESS, false) && !is_capturing(here));
+        begin(Stream::new(0, true, here), Code::SUCCESS);
+        assert!(has_ended(stream(2, here), Code::SUCCESS) && !is_capturing(here));
+        begin(stream(2, here), Code::SUCCESS);
+        assert!(has_ended(Stream::new(0, true, here), Code::SUCCESS) && !is_capturing(here));
         // With its context each ends, and no other.
         let driver = Fake::new();
-        for (stream, context) in [(0x52, (context(0), 1)), (0x53, (context(1), 1))] {
-            note(BEGIN, stream, here, Code::SUCCESS, false);
-            is_in(BEGIN, stream, here, context);
+        for (handle, context) in [(0x52, (context(0), 1)), (0x53, (context(1), 1))] {
+            has_begun(stream(handle, here), Code::SUCCESS, false, Some(context));
         }
         contexts_have_changed(&driver);
-        assert!(captures().iter().filter(|begun| begun.thread == here).count() == 2);
+        assert!(CAPTURES.lock().iter().filter(|begun| begun.stream.thread == here).count() == 2);
         driver.ids.borrow_mut().insert(context(0), 0);
         contexts_have_changed(&driver);
-        assert!(!note(END, 0x52, here, Code::SUCCESS, false) && is_capturing(here));
-        assert!(note(END, 0x53, here, Code::SUCCESS, false) && !is_capturing(here));
+        assert!(!has_ended(stream(0x52, here), Code::SUCCESS) && is_capturing(here));
+        assert!(has_ended(stream(0x53, here), Code::SUCCESS) && !is_capturing(here));
     }
 }
