@@ -2,8 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::boundary::contained;
-use super::mode;
+use super::mode::{self, contained};
 use crate::api::Function;
 use crate::api::abi::{Code, Value};
 use crate::model::Request;

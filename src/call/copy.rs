@@ -1,7 +1,7 @@
 //! Copies of the driver: which path they take, and what is called in place of one that CUDA refuses to capture.
 
 use super::arrival::Call;
-use super::run::{Decision, Instead};
+use super::decision::{Decision, Instead};
 use super::{mode, recording, thread};
 use crate::api::Effect;
 use crate::model::Memcpy;

@@ -13,7 +13,7 @@ use std::sync::atomic::compiler_fence;
 use p2pshim_trace::Begun;
 
 use super::arrival::Call;
-use super::run::{self, Decision, Running};
+use super::decision::{self, Decision, Running};
 use super::thread::{self, Inner, Thread};
 use super::{mode, recording, timing, validate};
 use crate::api::abi::Code;
@@ -217,12 +217,12 @@ fn end_otherwise(call: &Call<'_>, Fast { known, record, .. }: Fast, ret: Code) -
     let decision = Decision { instead: None, traffic: inner.unwrap_or(known).traffic(bytes) };
     match inner {
         Some(inner) => {
-            run::count(call, &Decision::FORWARD, ret);
+            decision::count(call, &Decision::FORWARD, ret);
             end_inner(thread, inner, &decision, record, ret);
         }
-        None => run::count(call, &decision, ret),
+        None => decision::count(call, &decision, ret),
     }
-    let path = run::path(call, &decision, &running, ret);
+    let path = decision::path(call, &decision, &running, ret);
     if let Some(record) = record {
         recording::note(&call.request, &decision, record);
         recording::end(call, &decision, record, ret, path);

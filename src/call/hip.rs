@@ -4,7 +4,8 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::arrival::{Call, Caller};
-use super::run::{self, Decision};
+use super::decision::{Decision, Running, count, path};
+use super::run;
 use super::{callbacks, mode, peers, recording, show, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function};
@@ -173,7 +174,7 @@ fn failing(code: Code) -> Failing {
 
 /// What there is to do when the real function has returned.
 #[inline(always)]
-fn end(call: &Call<'_>, decided: &Decided, begun: run::Running, ret: Code) {
+fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     run::leave(&begun);
     if !mode::is_still_on() {
         return;
@@ -188,8 +189,8 @@ fn end(call: &Call<'_>, decided: &Decided, begun: run::Running, ret: Code) {
         peers::hide(query);
     }
     let decision = &decided.decision;
-    run::count(call, decision, ret);
-    let path = run::path(call, decision, &begun, ret);
+    count(call, decision, ret);
+    let path = path(call, decision, &begun, ret);
     if let Some(record) = begun.record {
         recording::end(call, decision, record, ret, path);
     }

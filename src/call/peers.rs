@@ -3,8 +3,8 @@
 use std::ptr;
 
 use super::arrival::Call;
+use super::decision::{Decision, Instead};
 use super::mode;
-use super::run::{Decision, Instead};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Access, Named};

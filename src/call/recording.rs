@@ -3,7 +3,7 @@
 use p2pshim_trace::{Begun, Capture};
 
 use super::arrival::Call;
-use super::run::{Decision, Instead};
+use super::decision::{Decision, Instead};
 use super::thread::{self, Thread};
 use super::{mode, timing};
 use crate::api::abi::Code;

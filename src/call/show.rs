@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::arrival::Call;
-use super::run::{Decision, Running};
+use super::decision::{Decision, Running};
 use super::{callbacks, mode, read};
 use crate::api::abi::Code;
 use crate::model::Path;

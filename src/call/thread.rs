@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, A
 
 use p2pshim_trace::{Begun, Segment};
 
-use super::callbacks::Pending;
 use crate::model::Path;
 use crate::model::counters::Shard;
+use crate::model::event::{CallEvent, FOUND};
 use crate::policy::cached::{Known, Recent};
 use crate::policy::validate::{self, Fact, Run};
 
@@ -53,6 +53,17 @@ impl Inner {
             Self::Begun(known) => known.word(),
         }
     }
+}
+
+/// What a thread keeps for callbacks. All zero is nothing.
+pub(crate) struct Pending {
+    /// The events for callbacks once the outermost call has returned.
+    #[expect(clippy::box_collection, reason = "one word, null for none: the block is zero at first")]
+    pub(crate) events: Cell<Option<Box<Vec<CallEvent>>>>,
+    /// Whether a callback is running.
+    pub(crate) in_callback: AtomicBool,
+    /// The rules with a finding about the call under way: their numbers plus one.
+    pub(crate) found: Cell<[u8; FOUND]>,
 }
 
 /// The calling thread's block. All zero is a valid state. What each copy needs comes first.

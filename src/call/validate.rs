@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Call;
-use super::run::{self, Decision, Running};
+use super::decision::{self, Decision, Running};
 use super::{callbacks, mode, read, recording, show, thread};
 use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
 use crate::api::{AccessKind, Effect, Function, Layer};
@@ -118,7 +118,7 @@ pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     if !mode::is_still_on() {
         return ret;
     }
-    run::count(call, &Decision::REFUSED, ret);
+    decision::count(call, &Decision::REFUSED, ret);
     if let Some(record) = begun.record {
         recording::end(call, &Decision::REFUSED, record, ret, None);
     }
