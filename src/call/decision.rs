@@ -1,5 +1,6 @@
 //! What was decided about a call, and what has to be put right once its real function has returned.
 
+use std::mem::MaybeUninit;
 use std::time::Instant;
 
 use p2pshim_trace::Begun;
@@ -14,28 +15,31 @@ use crate::real::driver::{self, ReadyCopy};
 
 /// What was decided about a call. It has nothing to drop.
 #[derive(Clone, Copy)]
-pub(crate) struct Decision {
+pub(crate) struct Decision<'a> {
     /// What is called in place of the real function.
-    pub(crate) instead: Option<Instead>,
+    pub(crate) instead: Option<&'a Instead>,
     /// For a copy: from where to where, and on which path.
     pub(crate) traffic: Option<Traffic>,
 }
 
-impl Decision {
+impl Decision<'_> {
     /// The real function gets the call as it came.
     pub(crate) const FORWARD: Self = Self { instead: None, traffic: None };
     /// The real function does not get it, or such that it fails.
-    pub(crate) const REFUSED: Self = Self { instead: Some(Instead::Refused), traffic: None };
+    pub(crate) const REFUSED: Self = Self { instead: Some(&Instead::Refused), traffic: None };
 
     /// What the log says of it.
     pub(crate) fn note(&self) -> Option<&'static str> {
-        match &self.instead {
+        match self.instead {
             Some(Instead::Copy(copy)) => Some(copy.note),
             Some(Instead::Refused) => Some("refused by P2PSHIM_VALIDATE=strict"),
             _ => None,
         }
     }
 }
+
+/// Room for what is called in place of a function, in the frame that calls it.
+pub(crate) type Room = MaybeUninit<Instead>;
 
 /// What is called in place of a function.
 #[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
@@ -91,7 +95,7 @@ impl Running {
 
 /// Counts a call, and of a copy that was made its bytes. A runtime's copy is counted as that of the driver inside it.
 #[inline(always)]
-pub(crate) fn count(call: &Call<'_>, decision: &Decision, ret: Code) {
+pub(crate) fn count(call: &Call<'_>, decision: &Decision<'_>, ret: Code) {
     let shard = &thread::current().shard;
     counters::count_call(shard, call.function(), ret != Code::SUCCESS);
     if let Some(traffic) = &decision.traffic
@@ -103,7 +107,7 @@ pub(crate) fn count(call: &Call<'_>, decision: &Decision, ret: Code) {
 
 /// The path of a copy that succeeded. That of a runtime's copy is decided for the driver's inside it.
 #[inline(always)]
-pub(crate) fn path(call: &Call<'_>, decision: &Decision, begun: &Running, ret: Code) -> Option<Path> {
+pub(crate) fn path(call: &Call<'_>, decision: &Decision<'_>, begun: &Running, ret: Code) -> Option<Path> {
     let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);
     match call.function().layer() {
         Layer::Runtime => thread::current().take_path(),

@@ -128,10 +128,10 @@ fn note_devices(record: Begun, known: Known) {
     record.between(Some(src), Some(dst));
 }
 
-/// Completes a copy, once the real function has returned.
+/// Completes a copy, once the real function has returned. False if that is to be done by [`end_otherwise`].
 #[inline(always)]
-pub(crate) fn end(call: &Call<'_>, fast: Fast, ret: Code) -> Code {
-    let Fast { known, record, .. } = fast;
+pub(crate) fn end(call: &Call<'_>, fast: &Fast, ret: Code) -> bool {
+    let &Fast { known, record, .. } = fast;
     let thread = thread::current();
     let is_of_driver = matches!(call.function().layer(), Layer::Driver);
     let (inner, is_as_expected) = match thread.inner_of(call.caller.stack()) {
@@ -150,7 +150,7 @@ pub(crate) fn end(call: &Call<'_>, fast: Fast, ret: Code) -> Code {
     let is_as_expected = is_as_expected && ret == Code::SUCCESS && epoch::now() != 0;
     let (Some(counters), Some(copy)) = (thread.counters.get().filter(|_| is_as_expected), call.request.copy()) else {
         cold_path();
-        return end_otherwise(call, fast, ret);
+        return false;
     };
     // From here on a handler's copy may leave something there again.
     compiler_fence(SeqCst);
@@ -178,7 +178,7 @@ pub(crate) fn end(call: &Call<'_>, fast: Fast, ret: Code) -> Code {
         }
         end_record(thread, record, of_driver.unwrap_or(known));
     }
-    ret
+    true
 }
 
 /// Completes the copy's record. What is known of it is known by the driver's, if there is one.
@@ -202,7 +202,7 @@ fn end_record(thread: &Thread, record: Begun, known: Known) {
 /// Completes a copy as the ordinary path does: it has failed, or what was inside it was not as usual.
 #[cold]
 #[inline(never)]
-fn end_otherwise(call: &Call<'_>, Fast { known, record, .. }: Fast, ret: Code) -> Code {
+pub(crate) fn end_otherwise(call: &Call<'_>, &Fast { known, record, .. }: &Fast, ret: Code) {
     let thread = thread::current();
     let inner = match thread.inner_of(call.caller.stack()) {
         Inner::Begun(inner) => Some(inner),
@@ -211,7 +211,7 @@ fn end_otherwise(call: &Call<'_>, Fast { known, record, .. }: Fast, ret: Code) -
     let running = Running { depth: 0, record, shown_since: None };
     thread.leave(0);
     if !mode::is_still_on() {
-        return ret;
+        return;
     }
     let bytes = call.request.copy().map_or(0, |copy| copy.bytes);
     let decision = Decision { instead: None, traffic: inner.unwrap_or(known).traffic(bytes) };
@@ -230,11 +230,10 @@ fn end_otherwise(call: &Call<'_>, Fast { known, record, .. }: Fast, ret: Code) -
     if VALIDATE.is_on() {
         validate::check(call, ret, path);
     }
-    ret
 }
 
 /// Completes the driver's copy inside, which is taken to have returned the same: nobody has seen that.
-fn end_inner(thread: &Thread, inner: Known, decision: &Decision, record: Option<Begun>, ret: Code) {
+fn end_inner(thread: &Thread, inner: Known, decision: &Decision<'_>, record: Option<Begun>, ret: Code) {
     counters::count_call_numbered(&thread.shard, inner.function(), ret != Code::SUCCESS);
     if let Some(traffic) = decision.traffic.filter(|_| ret == Code::SUCCESS) {
         counters::count(&thread.shard, &traffic);

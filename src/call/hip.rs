@@ -5,6 +5,7 @@ use std::ptr;
 
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running, count, path};
+use super::read::{self, Room};
 use super::run;
 use super::{callbacks, mode, peers, recording, show, validate};
 use crate::api::abi::{Code, Failing, Value};
@@ -29,7 +30,8 @@ pub(crate) fn traced(
     if !mode::is_on() {
         return real(None);
     }
-    let call = Call::new(function, caller, arguments);
+    let mut room = Room::new();
+    let call = Call::new(function, caller, arguments, &mut room);
     let decided = decide(&call, found);
     let begun = run::begin(&call, &decided.decision);
     let ret = match &decided.how {
@@ -57,7 +59,7 @@ enum How {
 struct Decided {
     how: How,
     /// What the record and the log say of it.
-    decision: Decision,
+    decision: Decision<'static>,
     library: Option<Library>,
     before: Before,
     /// Whether there is nothing to say of it if it succeeds.
@@ -225,7 +227,7 @@ fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
         return;
     }
     mode::unseen(|| {
-        let request = super::read::read_again(&call.request, ret).unwrap_or(call.request);
+        let request = read::read_again(&call.request, ret).unwrap_or(call.request);
         for finding in VALIDATE.after_hip(&HipCall { request: &request, before: decided.before }, ret) {
             validate::say(call, &finding, Some(ret));
         }

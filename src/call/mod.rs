@@ -20,3 +20,4 @@ mod timing;
 mod validate;
 
 pub(crate) use arrival::{Arrival, Call, Caller, unavailable};
+pub(crate) use read::Room;

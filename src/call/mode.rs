@@ -50,7 +50,7 @@ pub(crate) fn activity() -> Activity {
 /// Whether calls are seen; if this is not decided yet, it is now.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    epoch::is_running() || start()
+    epoch::is_running() || (STARTED.load(Relaxed) == Activity::Unstarted as u8 && start())
 }
 
 /// Whether calls are seen still: not in a child that was forked inside a call, and returns from it as well.
@@ -66,9 +66,6 @@ pub(crate) fn is_still_on() -> bool {
 fn start() -> bool {
     /// The standard library's, and not parking_lot's: a thread that waits for it must not allocate.
     static ONCE: Once = Once::new();
-    if STARTED.load(Relaxed) != Activity::Unstarted as u8 {
-        return false;
-    }
     // What starting calls may come back to us on this thread (an allocator that looks functions up); it is forwarded,
     // and does not wait for itself.
     while_busy(|| {

@@ -7,7 +7,8 @@ use std::mem::MaybeUninit;
 use std::time::Instant;
 
 use super::arrival::{Call, Caller};
-use super::decision::{Decision, Running, count, path};
+use super::decision::{self, Decision, Running, count, path};
+use super::read::Room;
 use super::{callbacks, copy, fast, mode, peers, recording, show, thread, timing, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
@@ -27,9 +28,9 @@ pub(crate) fn traced(
     if !mode::is_on() {
         return real(None);
     }
-    let call = Call::new(function, caller, arguments);
-    let mut room = MaybeUninit::uninit();
-    if let Some(refusal) = validate::refusal(&call, &mut room) {
+    let (mut parameters, mut others, mut instead) = (Room::new(), MaybeUninit::uninit(), MaybeUninit::uninit());
+    let call = Call::new(function, caller, arguments, &mut parameters);
+    if let Some(refusal) = validate::refusal(&call, &mut others) {
         let begun = begin(&call, &Decision::REFUSED);
         let ret = match refusal {
             validate::Refusal::Return(code) => code,
@@ -37,10 +38,10 @@ pub(crate) fn traced(
         };
         return validate::end_refused(&call, begun, ret);
     }
-    let decision = decide(&call);
+    let decision = decide(&call, &mut instead);
     let begun = begin(&call, &decision);
     let timing = timing::begin(&call, &begun);
-    let ret = match &decision.instead {
+    let ret = match decision.instead {
         None => real(None),
         // SAFETY: made of the program's arguments, in place of the real function.
         Some(instead) => unsafe { instead.call() },
@@ -52,17 +53,17 @@ pub(crate) fn traced(
 
 /// Decides what is done about a call. Decisions are made for calls of the driver, where every client of CUDA ends.
 #[inline(always)]
-fn decide(call: &Call<'_>) -> Decision {
+fn decide<'a>(call: &Call<'_>, room: &'a mut decision::Room) -> Decision<'a> {
     match (call.function().layer(), call.function().effect()) {
-        (Layer::Driver, Effect::Copy(_)) => copy::decide(call),
-        (Layer::Driver, Effect::Access(_)) => peers::decide(call),
+        (Layer::Driver, Effect::Copy(_)) => copy::decide(call, room),
+        (Layer::Driver, Effect::Access(_)) => peers::decide(call, room),
         _ => Decision::FORWARD,
     }
 }
 
 /// Notes that the real function is about to be called.
 #[inline(always)]
-pub(crate) fn begin(call: &Call<'_>, decision: &Decision) -> Running {
+pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>) -> Running {
     let thread = thread::current();
     let depth = thread.enter(call.caller.stack());
     let sees = mode::sees();
@@ -74,7 +75,7 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision) -> Running {
 
 /// The same for a call that is recorded or shown.
 #[inline(never)]
-fn begin_seen(call: &Call<'_>, decision: &Decision, depth: usize, sees: mode::Sees) -> Running {
+fn begin_seen(call: &Call<'_>, decision: &Decision<'_>, depth: usize, sees: mode::Sees) -> Running {
     if depth == 0 && sees.shows() {
         callbacks::forget(thread::current());
     }
@@ -95,7 +96,7 @@ pub(crate) fn leave(begun: &Running) {
 /// Does what there is to do when the real function has returned: counts the call, records and shows it, checks it, and caches
 /// what was decided.
 #[inline(always)]
-fn end(call: &Call<'_>, decision: &Decision, begun: Running, timing: Option<timing::Timing>, ret: Code) {
+fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<timing::Timing>, ret: Code) {
     leave(&begun);
     // A child that was forked inside the call returns from it as well: records and locks are its parent's.
     if !mode::is_still_on() {

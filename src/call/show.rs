@@ -14,7 +14,7 @@ use crate::record::{self, Event};
 #[inline(never)]
 pub(crate) fn call(
     call: &Call<'_>,
-    decision: &Decision,
+    decision: &Decision<'_>,
     running: &Running,
     elapsed: Duration,
     ret: Code,

@@ -62,7 +62,7 @@ fn may_crash(request: &Request<'_>) -> bool {
     let Some(copy) = request.copy() else { return false };
     let is_unknown = |context| context != 0 && !VALIDATE.knows_context(context);
     copy.stream.is_some_and(|stream| VALIDATE.is_destroyed(stream))
-        || match &copy.shape {
+        || match copy.shape {
             Shape::Linear | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
             Shape::Runtime3D(p) => p.srcArray | p.dstArray != 0,
             Shape::Unreadable(_) | Shape::Unread(_) => true,
@@ -94,10 +94,10 @@ fn failing(code: Code, request: &Request<'_>, room: &mut MaybeUninit<cudaMemcpy3
     let mut with = |parms| Failing { code, replaces: true, parameters: room.write(parms) };
     match request.asks {
         Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == INVALID_PITCH => {
-            with(validate::refused(&parms, 1, parms.srcDevice))
+            with(validate::refused(parms, 1, parms.srcDevice))
         }
         Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == Code::INVALID_DEVICE => {
-            with(validate::refused(&parms, 4, -1))
+            with(validate::refused(parms, 4, -1))
         }
         _ => {
             let is_by_arguments = matches!(code, Code::INVALID_VALUE | Code::INVALID_DEVICE);

@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    fn copy(function: Function, offset: u64) -> Memcpy {
+    fn copy(function: Function, offset: u64) -> Memcpy<'static> {
         Memcpy {
             src: memory_of(0) + offset,
             dst: memory_of(1) + offset,

@@ -16,19 +16,23 @@ use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
 use crate::model::{Memcpy, Shape, epoch};
 
-/// A copy that CUDA can capture.
+/// A copy that CUDA can capture, between the addresses and in the stream that the program gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Replacement {
-    /// What is copied, in which stream, as the program gave it.
-    pub(crate) copy: Memcpy,
+    pub(crate) dst: u64,
+    pub(crate) src: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stream: usize,
+    /// The parameters of a 3D copy.
+    pub(crate) parameters: Option<CUDA_MEMCPY3D_PEER>,
     /// Whether a null stream means the thread's own.
     pub(crate) per_thread: bool,
 }
 
 impl Replacement {
     /// What the log says of it.
-    pub(crate) fn note(self) -> &'static str {
-        match (self.copy.is_3d(), self.per_thread) {
+    pub(crate) fn note(&self) -> &'static str {
+        match (self.parameters.is_some(), self.per_thread) {
             (false, false) => "captured as cuMemcpyAsync",
             (false, true) => "captured as cuMemcpyAsync_ptsz",
             (true, false) => "captured as cuMemcpy3DAsync_v2",
@@ -179,14 +183,15 @@ fn ends(ret: Code) -> bool {
 
 /// The equal of a copy on a stream that is being captured, which would be refused; none if CUDA has none.
 pub(super) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
-    let shape = match &copy.shape {
-        Shape::Driver3D(peer) => Shape::Driver3D(ordinary(peer)?),
-        Shape::Linear => Shape::Linear,
+    let parameters = match copy.shape {
+        Shape::Linear => None,
+        Shape::Driver3D(peer) => Some(ordinary(peer)?),
         Shape::Runtime3D(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
     };
-    let is_on_devices = [copy.dst, copy.src].iter().all(|&end| driver.is_device_memory(end));
-    let copy = Memcpy { shape, ..*copy };
-    is_on_devices.then(|| Replacement { copy, per_thread: function.per_thread() })
+    let &Memcpy { dst, src, bytes, stream, .. } = copy;
+    let is_on_devices = [dst, src].iter().all(|&end| driver.is_device_memory(end));
+    let stream = stream.unwrap_or_default();
+    is_on_devices.then(|| Replacement { dst, src, bytes, stream, parameters, per_thread: function.per_thread() })
 }
 
 #[cfg(test)]
@@ -196,14 +201,14 @@ mod tests {
     use crate::model::Named;
     use crate::policy::access::fake::{Fake, context};
 
-    fn linear() -> Memcpy {
+    fn linear() -> Memcpy<'static> {
         let [src_named, dst_named] = [0xc0, 0xc1].map(Named::Context);
         Memcpy { src: 0x10, dst: 0x20, src_named, dst_named, bytes: 64, stream: Some(5), shape: Shape::Linear }
     }
 
-    fn in_3d(src_memory_type: u32) -> Memcpy {
+    fn peer(src_memory_type: u32) -> CUDA_MEMCPY3D_PEER {
         const DEVICE: u32 = 2;
-        let peer = CUDA_MEMCPY3D_PEER {
+        CUDA_MEMCPY3D_PEER {
             srcMemoryType: src_memory_type,
             srcDevice: 0x10,
             srcContext: 0xc0,
@@ -212,13 +217,13 @@ mod tests {
             dstContext: 0xc1,
             WidthInBytes: 8,
             ..CUDA_MEMCPY3D_PEER::ZERO
-        };
-        Memcpy::of_driver(&peer, Some(5))
+        }
     }
 
     #[test]
     fn capturable_capturing_stream_gets_the_equal_copy() {
-        let replacement = Replacement { copy: linear(), per_thread: false };
+        let replacement =
+            Replacement { dst: 0x20, src: 0x10, bytes: 64, stream: 5, parameters: None, per_thread: false };
         let driver = Fake::with_memory_below(0x1000);
         assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync, &linear()), Some(replacement));
         let per_thread = Replacement { per_thread: true, ..replacement };
@@ -227,11 +232,10 @@ mod tests {
 
     #[test]
     fn capturable_3d_loses_its_contexts_and_nothing_else() {
-        let replacement = capturable(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &in_3d(2));
-        let (Shape::Driver3D(ordinary), Shape::Driver3D(peer)) = (replacement.unwrap().copy.shape, in_3d(2).shape)
-        else {
-            panic!("not in 3D")
-        };
+        let peer = peer(2);
+        let copy = Memcpy::of_driver(&peer, Some(5));
+        let replacement = capturable(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &copy);
+        let ordinary = replacement.unwrap().parameters.unwrap();
         let unified = CUDA_MEMCPY3D_PEER {
             srcContext: 0,
             dstContext: 0,
@@ -246,7 +250,10 @@ mod tests {
     fn capturable_3d_with_an_array_or_host_memory_is_forwarded() {
         let driver = Fake::with_memory_below(0x1000);
         for memory_type in [0, 1, 3, 5] {
-            assert_eq!(capturable(&driver, Function::cuMemcpy3DPeerAsync, &in_3d(memory_type)), None);
+            assert_eq!(
+                capturable(&driver, Function::cuMemcpy3DPeerAsync, &Memcpy::of_driver(&peer(memory_type), Some(5))),
+                None
+            );
         }
     }
 
@@ -255,7 +262,7 @@ mod tests {
         for end in [0x10, 0x20] {
             let driver = Fake::with_memory_below(end);
             assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync, &linear()), None);
-            assert_eq!(capturable(&driver, Function::cuMemcpy3DPeerAsync, &in_3d(2)), None);
+            assert_eq!(capturable(&driver, Function::cuMemcpy3DPeerAsync, &Memcpy::of_driver(&peer(2), Some(5))), None);
         }
     }
 

@@ -99,7 +99,7 @@ impl Fake {
     }
 }
 
-fn copy(src: i32, dst: i32) -> Memcpy {
+fn copy(src: i32, dst: i32) -> Memcpy<'static> {
     let at = |device: i32| BASE * (device as u64 + 1) + 256;
     Memcpy {
         src: at(src),
