@@ -160,8 +160,8 @@ pub(crate) fn end(call: &Call<'_>, fast: &Fast, ret: Code) -> bool {
         counters.count_call(inner.function());
     }
     let of_driver = if is_of_driver { Some(known) } else { inner };
-    if let Some(of_driver) = of_driver {
-        counters.count(of_driver.place(), copy.bytes);
+    if let Some(place) = of_driver.and_then(Known::place) {
+        counters.count(place, copy.bytes);
     }
     if known.has(Known::CHECKED) {
         let mut run = thread.run.get();

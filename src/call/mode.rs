@@ -56,7 +56,7 @@ pub(crate) fn is_on() -> bool {
 /// Whether calls are seen still: not in a child that was forked inside a call, and returns from it as well.
 #[inline(always)]
 pub(crate) fn is_still_on() -> bool {
-    epoch::is_running()
+    epoch::now() != 0
 }
 
 /// Reads the options and opens the log, once. What is done while others may wait for it calls nothing of the dynamic

@@ -49,6 +49,8 @@ impl Known {
     const SRC: u32 = 13;
     const DST: u32 = 18;
     const DEVICE_BITS: u32 = 5;
+    /// It is not counted by pair: managed memory, or memory of the host.
+    pub(crate) const UNCOUNTED: u32 = 1 << 23;
     const PATH: u32 = 24;
 
     /// None where a device has no counters.
@@ -97,14 +99,15 @@ impl Known {
         [(self.0 >> Self::SRC & DEVICE) as u8, (self.0 >> Self::DST & DEVICE) as u8]
     }
 
-    /// Where it is counted; of copies of the driver.
+    /// Where it is counted, if it is; of copies of the driver.
     #[inline(always)]
-    pub(crate) const fn place(self) -> usize {
+    pub(crate) const fn place(self) -> Option<usize> {
         const {
             let word = (Self::STAGED | 7 << Self::SRC | 9 << Self::DST) >> Self::STAGED.trailing_zeros();
             assert!(matches!(counters::place([7, 9], true), Some(place) if place == word as usize));
         };
-        (self.0 >> Self::STAGED.trailing_zeros()) as usize
+        let place = (self.0 >> Self::STAGED.trailing_zeros()) as usize;
+        if self.has(Self::UNCOUNTED) { None } else { Some(place) }
     }
 
     /// The number of its path; of copies of the driver.
@@ -286,8 +289,6 @@ pub(crate) fn keep(
         (Layer::Driver, known) => {
             let ((_, from), (_, to)) = known?;
             let Traffic { path, src, dst, .. } = access.decided(copy)?;
-            // What is not counted by pair does not take the fast path either.
-            matches!(path, Path::Direct | Path::SameDevice | Path::Staged(_)).then_some(())?;
             (Some(path), [src, dst], [from, to])
         }
         (_, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),
@@ -300,6 +301,7 @@ pub(crate) fn keep(
     };
     let known = Known::new(function, path, devices)?.with(&[
         (matches!(path, Some(Path::Staged(_))), Known::STAGED),
+        (matches!(path, Some(Path::Host | Path::Unknown)), Known::UNCOUNTED),
         (habits.is_outermost, Known::CLEAN),
         (is_checked, Known::CHECKED),
         (habits.records, Known::RECORDED),
