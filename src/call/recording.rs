@@ -11,6 +11,7 @@ use crate::api::{Effect, Layer};
 use crate::model::{Path, Request, Traffic};
 use crate::policy::Driver;
 use crate::real::driver::{self, RealDriver};
+use crate::record::log;
 use crate::record::trace::{self, Trace};
 
 /// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
@@ -31,7 +32,10 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision, depth: usize) -> Optio
     let begun = thread.segment.begin(depth, function as u8, site, trace.now());
     let begun = begun.or_else(|| match trace.drops() {
         true => None,
-        false => mode::unseen(|| trace.extend(&thread.segment, depth, function, site)),
+        false => mode::unseen(|| {
+            let extended = trace.extend(&thread.segment, depth, function, site);
+            extended.inspect_err(|why| log::untraced(why)).ok().flatten()
+        }),
     })?;
     note(&call.request, decision, begun);
     Some(begun)

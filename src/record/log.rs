@@ -64,8 +64,17 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
 /// Where it goes.
 static OUTPUT: OnceLock<&Descriptor> = OnceLock::new();
 
+/// Says in the log and in the trace that memory has run out, and what follows. It is the last that the log says.
+pub(crate) fn out_of_memory() {
+    const SAID: &str = "out of memory: malloc has failed p2pshim, which goes on with a reserve of its own; from here on calls \
+        are forwarded and counted, but no further pair is verified or made direct, and no call is recorded, shown or checked; \
+        give the process more memory, or start it with P2PSHIM=off";
+    last_words(SAID);
+    trace::message(SAID);
+}
+
 /// Says one thing more, without taking memory, and then nothing.
-pub(super) fn last_words(text: &str) {
+fn last_words(text: &str) {
     let is_let_through = log::log_enabled!(Level::Warn);
     log::set_max_level(LevelFilter::Off);
     let Some(output) = OUTPUT.get().filter(|_| is_let_through) else { return };
@@ -128,7 +137,7 @@ pub(crate) fn warnings(warnings: &[String]) {
 }
 
 /// Says why calls are not recorded any more.
-pub(super) fn untraced(why: &str) {
+pub(crate) fn untraced(why: &str) {
     log::warn!("{why}");
 }
 

@@ -16,15 +16,6 @@ use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
 use crate::model::Path;
 
-/// Says in the log and in the trace that memory has run out, and what follows. It is the last that the log says.
-pub(crate) fn out_of_memory() {
-    const SAID: &str = "out of memory: malloc has failed p2pshim, which goes on with a reserve of its own; from here on calls \
-        are forwarded and counted, but no further pair is verified or made direct, and no call is recorded, shown or checked; \
-        give the process more memory, or start it with P2PSHIM=off";
-    log::last_words(SAID);
-    trace::message(SAID);
-}
-
 /// A call that has returned.
 pub(crate) struct Event<'a> {
     /// Which function.

@@ -13,7 +13,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
-use super::log;
 use super::modules::{self, Module};
 use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
@@ -253,29 +252,29 @@ impl Trace {
         }
     }
 
-    /// Begins the record of a call for which the thread has no room left.
+    /// Begins the record of a call for which the thread has no room left; none if there is no more.
+    ///
+    /// # Errors
+    /// Why calls are not recorded any more, the first time.
     #[cold]
-    pub(crate) fn extend(&self, segment: &Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
+    pub(crate) fn extend(
+        &self,
+        segment: &Segment,
+        depth: usize,
+        function: Function,
+        site: u16,
+    ) -> Result<Option<Begun>, String> {
         // Only space from the disk can raise a signal.
         let is_extended = match self.writer.extend_at_once(segment) {
             true => Ok(true),
             false => os::without_signals_of_growing(|| self.writer.extend(segment)),
         };
-        match is_extended {
-            Ok(true) => {
-                self.get_help();
-                segment.begin(depth, function as u8, site, self.now())
-            }
-            Ok(false) => {
-                self.drops();
-                None
-            }
-            Err(why) => {
-                self.drops();
-                log::untraced(&why);
-                None
-            }
+        if is_extended == Ok(true) {
+            self.get_help();
+            return Ok(segment.begin(depth, function as u8, site, self.now()));
         }
+        self.drops();
+        is_extended.map(|_| None)
     }
 
     /// Whether it is still to be noted which GPUs there are.

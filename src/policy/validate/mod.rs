@@ -26,7 +26,7 @@ pub(crate) use hip::{HipCall, is_clean as is_clean_hip};
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicU8};
 
 use parking_lot::Mutex;
 
@@ -38,7 +38,7 @@ use crate::api::abi::{Code, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, c
 use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
 use crate::model::finding::documents;
-use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, epoch};
+use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters, epoch};
 
 /// All that is known for the rules.
 pub(crate) struct Validate {
@@ -50,7 +50,6 @@ pub(crate) struct Validate {
     enabled: Mutex<BTreeMap<(bool, i32, i32), u32>>,
     /// How often each rule has spoken of each place in the program.
     found: Mutex<BTreeMap<(usize, Rule), u64>>,
-    counts: [AtomicU64; Rule::ALL.len()],
 }
 
 /// Who calls.
@@ -82,7 +81,6 @@ impl Validate {
             devices: AtomicI32::new(0),
             enabled: Mutex::new(BTreeMap::new()),
             found: Mutex::new(BTreeMap::new()),
-            counts: [const { AtomicU64::new(0) }; Rule::ALL.len()],
         }
     }
 
@@ -321,9 +319,7 @@ impl Validate {
     pub(crate) fn count(&self, site: usize, rule: Rule) -> u64 {
         /// More places than any program has that a reader would look at.
         const MOST: usize = 4096;
-        if let Some(count) = self.counts.get(rule as usize) {
-            count.fetch_add(1, Relaxed);
-        }
+        counters::count_finding(rule);
         let mut found = self.found.lock();
         if found.len() >= MOST && !found.contains_key(&(site, rule)) {
             return u64::MAX;
@@ -331,11 +327,6 @@ impl Validate {
         let count = found.entry((site, rule)).or_default();
         *count = count.saturating_add(1);
         *count
-    }
-
-    /// How often a rule has spoken.
-    pub(crate) fn times(&self, rule: Rule) -> u64 {
-        self.counts.get(rule as usize).map_or(0, |count| count.load(Relaxed))
     }
 }
 
