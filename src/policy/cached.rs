@@ -16,8 +16,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use super::access::Access;
+use super::capture;
+use super::driver::Driver;
 use super::validate::{Caller, Validate};
-use super::{Driver, capture};
 use crate::api::{Function, Layer};
 use crate::model::{Memcpy, Named, Path, Shape, Traffic, counters};
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::Mutex;
 
-use super::Driver;
+use super::driver::Driver;
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
 use crate::model::{Memcpy, Shape, epoch};
@@ -71,7 +71,7 @@ pub(super) fn configure(rewrites: bool) {
 }
 
 /// Whether peer copies on capturing streams are replaced.
-pub(super) fn rewrites() -> bool {
+fn rewrites() -> bool {
     REWRITES.load(Relaxed)
 }
 
@@ -177,8 +177,20 @@ fn ends(ret: Code) -> bool {
     ENDED.contains(&ret)
 }
 
-/// The equal of a copy on a stream that is being captured, which would be refused; none if CUDA has none.
-pub(super) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
+/// Why a copy on a stream that is being captured is left to be refused.
+pub(crate) fn why_refused() -> &'static str {
+    if rewrites() {
+        "refused by CUDA: no capturable copy is its equal"
+    } else {
+        "refused by CUDA, and left so by P2PSHIM_CAPTURE=forward"
+    }
+}
+
+/// What is called in place of a copy on a stream that is being captured, if anything is.
+pub(crate) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
+    if !rewrites() {
+        return None;
+    }
     let shape = match &copy.shape {
         Shape::Driver3D(peer) => Shape::Driver3D(ordinary(peer)?),
         Shape::Linear => Shape::Linear,

@@ -10,10 +10,9 @@ use super::loader::{self, Handle};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
 use crate::model::{Memcpy, Shape};
 use crate::os;
-use crate::policy::access::HALF;
 use crate::policy::capture::{self, Replacement};
+use crate::policy::driver::{Driver, HALF, Holder, Memory, Scratch, ScratchKind, Span};
 use crate::policy::full::{self, Answer, DevicePair};
-use crate::policy::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
 
 /// A function of the driver, looked for once.
 struct Entry {

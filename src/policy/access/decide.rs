@@ -6,7 +6,8 @@ use super::registry::{Ours, Owner, Proof, Registry};
 use super::{Access, Kind, Place, evident, left_alone};
 use crate::config::{self, Probe};
 use crate::model::{Memcpy, Path, Traffic, Why};
-use crate::policy::{Driver, capture};
+use crate::policy::capture;
+use crate::policy::driver::Driver;
 use crate::record::log;
 
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.

@@ -28,8 +28,8 @@ mod view;
 
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
-pub(crate) use proof::HALF;
 pub(crate) use state::Proven;
+pub(crate) use view::HarmlessEnable;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,8 +38,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::cells::Cells;
 use self::registry::Registry;
+use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
-use super::{Driver, Holder};
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Path, Traffic, Why};
 

@@ -10,8 +10,8 @@ use super::registry::{MOST_PEERS, Ours, Owner, Proof};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
+use crate::policy::driver::{Driver, Scratch, ScratchKind};
 use crate::policy::full::Answer;
-use crate::policy::{Driver, Scratch, ScratchKind};
 use crate::record::log;
 
 /// How often a proof is put off because the devices are busy, at twice the copies each time, before it is made anyway: it

@@ -10,7 +10,7 @@ use super::registry::Proof;
 use super::{Access, Kind, Path, Place, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
-use crate::policy::Driver;
+use crate::policy::driver::Driver;
 use crate::record::log::{self, Verified};
 
 impl Access {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::cells::{Cells, OWNERS};
 use crate::config::{self, Config, Denied, Probe};
 use crate::model::Why;
+use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::memory::{Kind, Place};
-use crate::policy::{Scratch, ScratchKind};
 
 /// Somebody whose memory is copied; its number is its position plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,21 @@ use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, HarmlessEnable};
+use crate::policy::driver::Driver;
+
+/// What is called in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
+/// nothing that was not enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HarmlessEnable {
+    /// The context of the memory.
+    pub(crate) peer: usize,
+    /// The flags.
+    pub(crate) flags: u32,
+    /// The answer that means that there is no other error.
+    pub(crate) from: Code,
+    /// What the program gets for it.
+    pub(crate) to: Code,
+}
 
 impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use super::DEVICES;
+/// How many devices are told apart.
+pub(super) const DEVICES: usize = 64;
 
 /// Access from one device to the memory of another, as far as it is our doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

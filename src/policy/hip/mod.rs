@@ -18,7 +18,7 @@ mod tests;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
-use self::links::{Link, Links};
+use self::links::{DEVICES, Link, Links};
 use super::capture;
 use super::memory::{Cache, Kind, Place};
 use crate::api::abi::Code;
@@ -28,8 +28,6 @@ use crate::record;
 
 /// How many copies of the runtime are told apart in a process.
 pub(crate) const LIBRARIES: usize = 4;
-/// How many devices are.
-const DEVICES: usize = 64;
 
 /// What decisions ask the real library, and have it do. Nothing here waits for a device.
 ///

@@ -4,7 +4,8 @@ use super::call::{Given, Seen, Sides};
 use super::facts::{Facts, LAST_DEFAULT_STREAM};
 use super::handles::Fact;
 use crate::model::{Finding, Path, Rule, Why, counters};
-use crate::policy::{Driver, Holder, capture};
+use crate::policy::capture;
+use crate::policy::driver::{Driver, Holder};
 
 /// A pair whose copies are staged is spoken of from the copy on that exceeds either.
 const COPIES: u64 = 16;

@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicI32, AtomicU8};
 use parking_lot::Mutex;
 
 use self::facts::Facts;
-use super::Driver;
 use super::access::Access;
+use super::driver::Driver;
 use super::memory::{self, Place};
 use crate::api::abi::{Code, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos};
 use crate::api::{AccessKind, Effect, Layer};
