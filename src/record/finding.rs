@@ -1,6 +1,6 @@
 //! The last finding, for those who ask.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use super::text::Found;
 use crate::api::Function;
@@ -40,14 +40,14 @@ pub(crate) struct LastFinding {
 
 /// Keeps a finding in place of the last.
 pub(crate) fn keep(function: Function, finding: &Finding, ret: Option<Code>) {
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = LAST.lock();
     last.count += 1;
     last.found = Some(Kept { function, finding: finding.clone(), ret, thread: os::thread_id() });
 }
 
 /// The last one of the process.
 pub(crate) fn last() -> Option<LastFinding> {
-    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = LAST.lock();
     let Kept { function, finding, ret, thread } = last.found.as_ref()?;
     let (&function, &ret, &thread) = (function, ret, thread);
     let text = Found { function, finding, ret, caller: None }.to_string();

@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_filter::Filter;
 use env_logger::fmt::Formatter;
 use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use parking_lot::RwLock;
 
 use super::{CallSite, Event, trace};
 use crate::api::abi::Code;
@@ -97,15 +98,11 @@ struct Filtered(Logger);
 
 impl Log for Filtered {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
-        filter.as_ref().is_some_and(|filter| filter.enabled(metadata))
+        FILTER.read().as_ref().is_some_and(|filter| filter.enabled(metadata))
     }
 
     fn log(&self, record: &Record<'_>) {
-        let is_let_through = {
-            let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
-            filter.as_ref().is_some_and(|filter| filter.matches(record))
-        };
+        let is_let_through = FILTER.read().as_ref().is_some_and(|filter| filter.matches(record));
         // Not under the lock: writing takes time. Nor once memory has run out: a thread's first line registers a destructor, and
         // glibc ends a process that has no memory for that.
         if is_let_through && !alloc::has_reserve_served() {
@@ -120,7 +117,7 @@ impl Log for Filtered {
 pub(crate) fn set_filter(filter: &str) {
     let filter = env_filter::Builder::new().parse(filter).build();
     log::set_max_level(filter.filter());
-    *FILTER.write().unwrap_or_else(PoisonError::into_inner) = Some(filter);
+    *FILTER.write() = Some(filter);
 }
 
 /// Whether the log shows calls.

@@ -5,11 +5,13 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
 
 use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
@@ -372,7 +374,7 @@ impl Trace {
     #[cold]
     pub(crate) fn new_site(&self, address: usize) -> u16 {
         // The lock makes a place get one number only.
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut modules = self.modules.lock();
         if let Some(number) = SITES.find(address) {
             return number;
         }

@@ -34,7 +34,7 @@ pub(crate) use view::HarmlessEnable;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use self::cells::Cells;
 use self::registry::Registry;
@@ -42,11 +42,13 @@ use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::os;
 
 /// All that is known of memory, contexts and peers.
 pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
+    /// The standard library's: see [`os::lock`].
     registry: Mutex<Registry>,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
@@ -82,8 +84,7 @@ impl Access {
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
-        // What a panic of ours left half done is no worse than what the driver may say anyway.
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        os::lock(&self.registry)
     }
 
     /// From where to where a copy goes, and on which path, if that is decided.
