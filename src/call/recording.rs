@@ -151,7 +151,7 @@ pub(crate) fn note_gpus_before_a_copy() {
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
 fn note_gpus() {
-    if let Some(version) = driver::version() {
+    if let Ok(version) = driver::version() {
         trace::version("driver", &format!("{}.{}", version / 1000, version % 1000 / 10));
     }
     let count = u8::try_from(RealDriver.device_count()).unwrap_or(0).min(64);

@@ -1,8 +1,8 @@
 //! Contexts, and peer access between them.
 
 use super::functions::{
-    checked, ctx_enable_peer_access, ctx_get_current, ctx_get_device, ctx_get_id, ctx_pop_current, ctx_push_current,
-    device_primary_ctx_get_state, device_primary_ctx_release, device_primary_ctx_retain,
+    asked, checked, ctx_enable_peer_access, ctx_get_current, ctx_get_device, ctx_get_id, ctx_pop_current,
+    ctx_push_current, device_primary_ctx_get_state, device_primary_ctx_release, device_primary_ctx_retain, is_missing,
 };
 use crate::api::abi::Code;
 
@@ -22,10 +22,9 @@ pub(crate) fn is_primary_active(device: i32) -> bool {
 
 /// A device's primary context, if it exists.
 pub(super) fn primary_context(device: i32) -> Option<usize> {
-    let mut context = 0;
     is_primary_active(device).then_some(())?;
-    // SAFETY: `context` is what the function writes. There is one, so that none is made.
-    checked(unsafe { device_primary_ctx_retain(&mut context, device) }, ()).ok()?;
+    // SAFETY: the function writes the place. There is such a context, so that none is made.
+    let context = asked(|context| unsafe { device_primary_ctx_retain(context, device) }).ok()?;
     // SAFETY: gives back what was taken just now.
     unsafe { device_primary_ctx_release(device) };
     Some(context)
@@ -34,42 +33,33 @@ pub(super) fn primary_context(device: i32) -> Option<usize> {
 /// Runs `work` with a context current, and restores the one that was.
 pub(super) fn within<T>(context: usize, work: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
     // SAFETY: the context is one that the driver knows; the stack of contexts is put back below.
-    checked(unsafe { ctx_push_current(context) }, ())?;
+    checked(unsafe { ctx_push_current(context) })?;
     let result = work();
-    let mut popped = 0;
-    // SAFETY: `popped` is what the function writes.
-    unsafe { ctx_pop_current(&mut popped) };
+    // SAFETY: the function writes the place.
+    let _ = asked(|popped| unsafe { ctx_pop_current(popped) });
     result
 }
 
 /// The calling thread's context.
 pub(super) fn current() -> Option<usize> {
-    let mut context = 0;
-    // SAFETY: `context` is what the function writes.
-    let code = unsafe { ctx_get_current(&mut context) };
-    (code == Code::SUCCESS && context != 0).then_some(context)
+    // SAFETY: the function writes the place.
+    asked(|context| unsafe { ctx_get_current(context) }).ok().filter(|&context| context != 0)
 }
 
 /// What tells the context from later ones with the same handle.
 pub(super) fn id(context: usize) -> Option<u64> {
-    let mut id = 0;
     if context == 0 {
         return None;
     }
-    // SAFETY: `id` is what the function writes; it answers an error for a handle that is none (any more).
-    match unsafe { ctx_get_id(context, &mut id) } {
-        Code::SUCCESS => Some(id),
-        Code::SHARED_OBJECT_SYMBOL_NOT_FOUND => Some(0),
-        _ => None,
+    // SAFETY: the function writes the place; it returns an error for a handle that is none (any more).
+    match asked(|id| unsafe { ctx_get_id(context, id) }) {
+        Err(code) if is_missing(code) => Some(0),
+        result => result.ok(),
     }
 }
 
 /// The device of a context that exists.
 pub(super) fn device_of(context: usize) -> Option<i32> {
-    within(context, || {
-        let mut device = -1;
-        // SAFETY: `device` is what the function writes.
-        checked(unsafe { ctx_get_device(&mut device) }, ()).map(|()| device)
-    })
-    .ok()
+    // SAFETY: the function writes the place.
+    within(context, || asked(|device| unsafe { ctx_get_device(device) })).ok()
 }

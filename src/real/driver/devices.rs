@@ -1,46 +1,32 @@
 //! What the driver says of devices, for reports and verdicts.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
+
+use p2pshim_host::verdicts::Question;
 
 use super::functions::{
-    checked, device_get_name, device_get_p2p_attribute, device_get_pci_bus_id, device_get_uuid, device_get_uuid_1,
-    driver_get_version, is_missing,
+    asked, checked, device_get_name, device_get_p2p_attribute, device_get_pci_bus_id, device_get_uuid,
+    device_get_uuid_1, driver_get_version, is_missing,
 };
 use crate::api::abi::Code;
-use crate::policy::full::DevicePair;
 
 /// The driver's version, as CUDA counts: 12.8 is 12080.
-pub(crate) fn version() -> Option<i32> {
-    driver_version().ok()
-}
-
-fn driver_version() -> Result<i32, Code> {
-    let mut version = 0;
-    // SAFETY: the function writes one int.
-    checked(unsafe { driver_get_version(&mut version) }, ()).map(|()| version)
+pub(crate) fn version() -> Result<i32, Code> {
+    // SAFETY: the function writes the place.
+    asked(|version| unsafe { driver_get_version(version) })
 }
 
 /// What a report calls a device.
 pub(crate) struct Gpu {
-    /// The product's name.
     pub(crate) name: String,
-    /// As `nvidia-smi -L` writes it.
     pub(crate) uuid: String,
-    /// Where it is on the PCI bus.
     pub(crate) bus_id: String,
 }
 
 /// What a report calls a device. Nothing here needs a context, or disturbs a capture.
 pub(crate) fn gpu(device: i32) -> Option<Gpu> {
-    let mut name = [0u8; 256];
-    // SAFETY: the function writes a text with a NUL of at most that length.
-    checked(unsafe { device_get_name(name.as_mut_ptr().cast(), name.len() as c_int, device) }, ()).ok()?;
-    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned();
-    let (uuid, bus_id) = identity(device).ok()?;
-    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    let part = |from, to| hex.get(from..to).unwrap_or_default();
-    let uuid = format!("GPU-{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32));
-    Some(Gpu { name, uuid, bus_id })
+    let name = text(device_get_name, device).ok()?;
+    Some(Gpu { name, uuid: uuid(device).ok()?, bus_id: bus_id(device).ok()? })
 }
 
 /// What the hardware says of the access of a device to the memory of another: whether there is any, how fast it is (0 is
@@ -49,35 +35,62 @@ pub(crate) fn peer_attributes(device: i32, peer: i32) -> [Option<i32>; 3] {
     const ACCESS: c_int = 2;
     const PERFORMANCE_RANK: c_int = 1;
     const NATIVE_ATOMICS: c_int = 3;
-    [ACCESS, PERFORMANCE_RANK, NATIVE_ATOMICS].map(|attribute| {
-        let mut value = 0;
-        // SAFETY: the function writes one int.
-        checked(unsafe { device_get_p2p_attribute(&mut value, attribute, device, peer) }, value).ok()?;
-        Some(value)
+    // SAFETY: the function writes the place.
+    let ask = |attribute| asked(|value| unsafe { device_get_p2p_attribute(value, attribute, device, peer) }).ok();
+    [ACCESS, PERFORMANCE_RANK, NATIVE_ATOMICS].map(ask)
+}
+
+/// What a verdict on the two devices is kept under.
+pub(super) fn question(src: i32, dst: i32) -> Result<Question, Code> {
+    Ok(Question {
+        from_uuid: uuid(src)?,
+        from_bus_id: bus_id(src)?,
+        to_uuid: uuid(dst)?,
+        to_bus_id: bus_id(dst)?,
+        driver_version: version()?,
     })
 }
 
-/// What another process has to be told to find the two devices.
-pub(super) fn device_pair(src: i32, dst: i32) -> Result<DevicePair, Code> {
-    let driver_version = driver_version()?;
-    let ((src_uuid, src_bus_id), (dst_uuid, dst_bus_id)) = (identity(src)?, identity(dst)?);
-    Ok(DevicePair { src_uuid, dst_uuid, src_bus_id, dst_bus_id, driver_version })
+/// Where a device is on the PCI bus.
+pub(super) fn bus_id(device: i32) -> Result<String, Code> {
+    text(device_get_pci_bus_id, device)
 }
 
-/// A device's UUID, and where it is on the PCI bus.
-pub(super) fn identity(device: i32) -> Result<([u8; 16], String), Code> {
-    let mut uuid = [0; 16];
-    // The second form tells instances of a partitioned GPU apart.
-    // SAFETY: both write 16 bytes.
-    let code = match unsafe { device_get_uuid(&mut uuid, device) } {
-        // SAFETY: as above.
-        code if is_missing(code) => unsafe { device_get_uuid_1(&mut uuid, device) },
-        code => code,
-    };
-    checked(code, ())?;
-    let mut bus_id = [0u8; 32];
+fn text(ask: unsafe fn(*mut c_char, c_int, c_int) -> Code, device: i32) -> Result<String, Code> {
+    let mut text = [0u8; 256];
     // SAFETY: the function writes a text with a NUL of at most that length.
-    checked(unsafe { device_get_pci_bus_id(bus_id.as_mut_ptr().cast(), bus_id.len() as c_int, device) }, ())?;
-    let bus_id = CStr::from_bytes_until_nul(&bus_id).unwrap_or_default();
-    Ok((uuid, bus_id.to_string_lossy().into_owned()))
+    checked(unsafe { ask(text.as_mut_ptr().cast(), text.len() as c_int, device) })?;
+    Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned())
+}
+
+/// A device's UUID. The second form of the function tells instances of a partitioned GPU apart.
+fn uuid(device: i32) -> Result<String, Code> {
+    let ask = |function: unsafe fn(*mut [u8; 16], c_int) -> Code| {
+        // SAFETY: both functions write 16 bytes.
+        asked(|uuid: &mut [u8; 16]| unsafe { function(uuid, device) })
+    };
+    match ask(device_get_uuid) {
+        Err(code) if is_missing(code) => ask(device_get_uuid_1),
+        result => result,
+    }
+    .map(uuid_text)
+}
+
+/// A UUID as `nvidia-smi -L` writes it, and `CUDA_VISIBLE_DEVICES` takes it.
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let part = |from, to| hex.get(from..to).unwrap_or_default();
+    format!("GPU-{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuid_text_names_devices_as_the_command_does() {
+        let uuid = *b"\x89\x32\xf9\x37\xd7\x2c\x41\x06\xc1\x2f\x20\xbd\x9f\xae\xd9\xf6";
+        assert_eq!(uuid_text(uuid), "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6");
+        assert_eq!(uuid_text([1; 16]), "GPU-01010101-0101-0101-0101-010101010101");
+    }
 }

@@ -56,9 +56,6 @@ impl Forms {
     }
 }
 
-pub(super) static IS_CAPTURING: Forms = Forms::new(c"cuStreamIsCapturing", c"cuStreamIsCapturing_ptsz");
-pub(super) static STREAM_GET_CTX: Forms = Forms::new(c"cuStreamGetCtx", c"cuStreamGetCtx_ptsz");
-pub(super) static EVENT_RECORD: Forms = Forms::new(c"cuEventRecord", c"cuEventRecord_ptsz");
 pub(super) static MEMCPY_ASYNC: Forms = Forms::new(c"cuMemcpyAsync", c"cuMemcpyAsync_ptsz");
 pub(super) static MEMCPY_3D_ASYNC: Forms = Forms::new(c"cuMemcpy3DAsync_v2", c"cuMemcpy3DAsync_v2_ptsz");
 
@@ -102,6 +99,8 @@ driver_functions! {
     fn device_get_default_mem_pool c"cuDeviceGetDefaultMemPool" (pool: *mut usize, device: c_int);
     fn exchange_capture_mode c"cuThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
     fn event_create c"cuEventCreate" (event: *mut usize, flags: c_uint);
+    fn event_record c"cuEventRecord" (event: usize, stream: usize);
+    fn event_record_ptsz c"cuEventRecord_ptsz" (event: usize, stream: usize);
     fn event_query c"cuEventQuery" (event: usize);
     fn event_destroy c"cuEventDestroy_v2" (event: usize);
     fn event_elapsed_time c"cuEventElapsedTime" (milliseconds: *mut f32, start: usize, end: usize);
@@ -119,6 +118,10 @@ driver_functions! {
     fn mem_host_register c"cuMemHostRegister_v2" (host: usize, bytes: usize, flags: c_uint);
     fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
     fn stream_destroy c"cuStreamDestroy_v2" (stream: usize);
+    fn stream_get_ctx c"cuStreamGetCtx" (stream: usize, context: *mut usize);
+    fn stream_get_ctx_ptsz c"cuStreamGetCtx_ptsz" (stream: usize, context: *mut usize);
+    fn stream_is_capturing c"cuStreamIsCapturing" (stream: usize, status: *mut c_uint);
+    fn stream_is_capturing_ptsz c"cuStreamIsCapturing_ptsz" (stream: usize, status: *mut c_uint);
     fn stream_query c"cuStreamQuery" (stream: usize);
     fn memcpy_host_to_device c"cuMemcpyHtoDAsync_v2" (dst: u64, src: usize, bytes: usize, stream: usize);
     fn memcpy_device_to_host c"cuMemcpyDtoHAsync_v2" (dst: usize, src: u64, bytes: usize, stream: usize);
@@ -130,9 +133,20 @@ pub(super) fn is_missing(code: Code) -> bool {
     code == Code::SHARED_OBJECT_SYMBOL_NOT_FOUND
 }
 
-/// The result if the code is success.
-pub(super) fn checked<T>(code: Code, value: T) -> Result<T, Code> {
-    if code == Code::SUCCESS { Ok(value) } else { Err(code) }
+/// Whether something is done, where a function says so by its code.
+pub(super) fn is_ready(code: Code) -> Result<bool, Code> {
+    if code == Code::NOT_READY { Ok(false) } else { checked(code).map(|()| true) }
+}
+
+/// An error unless the code is success.
+pub(super) fn checked(code: Code) -> Result<(), Code> {
+    if code == Code::SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// What a function writes that takes a place for it.
+pub(super) fn asked<T: Default>(ask: impl FnOnce(&mut T) -> Code) -> Result<T, Code> {
+    let mut place = T::default();
+    checked(ask(&mut place)).map(|()| place)
 }
 
 /// Whether the library of the driver is loaded.

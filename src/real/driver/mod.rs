@@ -16,15 +16,15 @@ pub(crate) use memory::{context_for, device_of, set_rights};
 pub(crate) use replacement::{ReadyCopy, ready};
 pub(crate) use types::{AccessDesc, Array3dDescriptor, ArrayDescriptor, Location, PoolProps, device_of_pool};
 
-use std::ffi::{c_int, c_uint, c_void};
-use std::mem::transmute;
+use std::ffi::c_uint;
 use std::ptr;
 
 use self::contexts::within;
 use self::functions::{
-    IS_CAPTURING, STREAM_GET_CTX, checked, device_can_access_peer, device_get_count, device_get_default_mem_pool,
-    exchange_capture_mode, is_missing, mem_get_access, mem_pool_get_access, mem_set_access, memcpy_device_to_host,
-    memcpy_host_to_device, memcpy_peer, stream_query,
+    asked, checked, device_can_access_peer, device_get_count, device_get_default_mem_pool, exchange_capture_mode,
+    is_missing, is_ready, mem_get_access, mem_pool_get_access, mem_set_access, memcpy_device_to_host,
+    memcpy_host_to_device, memcpy_peer, stream_get_ctx, stream_get_ctx_ptsz, stream_is_capturing,
+    stream_is_capturing_ptsz, stream_query,
 };
 use self::types::READ_WRITE;
 use crate::api::abi::Code;
@@ -38,17 +38,12 @@ pub(crate) struct RealDriver;
 
 impl Driver for RealDriver {
     fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool> {
-        type IsCapturing = unsafe extern "C" fn(usize, *mut c_uint) -> c_int;
         /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
         const ACTIVE: c_uint = 1;
-
-        // SAFETY: the entry holds what was looked up under that name.
-        let query = unsafe { transmute::<*mut c_void, IsCapturing>(IS_CAPTURING.get(per_thread)?) };
-        let mut status: c_uint = 0;
-        // SAFETY: `status` is what the function writes. The stream is the program's own argument, which the real
-        // function would get next.
-        let code = unsafe { query(stream, &mut status) };
-        (code == 0).then_some(status == ACTIVE)
+        let query = if per_thread { stream_is_capturing_ptsz } else { stream_is_capturing };
+        // SAFETY: the function writes the place. The stream is the program's own argument, which the real function would get
+        // next.
+        asked(|status| unsafe { query(stream, status) }).ok().map(|status| status == ACTIVE)
     }
 
     fn is_device_memory(&self, address: u64) -> bool {
@@ -72,37 +67,30 @@ impl Driver for RealDriver {
     }
 
     fn device_count(&self) -> i32 {
-        let mut count = 0;
-        // SAFETY: `count` is what the function writes.
-        let code = unsafe { device_get_count(&mut count) };
-        if code == Code::SUCCESS { count } else { 0 }
+        // SAFETY: the function writes the place.
+        asked(|count| unsafe { device_get_count(count) }).unwrap_or(0)
     }
 
     fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
-        let mut can = 0;
-        // SAFETY: `can` is what the function writes.
-        checked(unsafe { device_can_access_peer(&mut can, device, peer) }, ()).map(|()| can != 0)
+        // SAFETY: the function writes the place.
+        asked(|can| unsafe { device_can_access_peer(can, device, peer) }).map(|can| can != 0)
     }
 
     fn pool_access(&self, pool: usize, device: i32) -> bool {
-        let mut flags = 0;
-        // SAFETY: `flags` is what the function writes; the pool is one that memory belongs to, or the program's argument.
-        let code = unsafe { mem_pool_get_access(&mut flags, pool, &Location::device(device)) };
-        code == Code::SUCCESS && flags == READ_WRITE.cast_unsigned()
+        // SAFETY: the function writes the place; the pool is one that memory belongs to, or the program's argument.
+        let flags = asked(|flags| unsafe { mem_pool_get_access(flags, pool, &Location::device(device)) });
+        flags == Ok(READ_WRITE.cast_unsigned())
     }
 
     fn default_pool(&self, device: i32) -> Option<usize> {
-        let mut pool = 0;
-        // SAFETY: `pool` is what the function writes.
-        let code = unsafe { device_get_default_mem_pool(&mut pool, device) };
-        (code == Code::SUCCESS).then_some(pool)
+        // SAFETY: the function writes the place.
+        asked(|pool| unsafe { device_get_default_mem_pool(pool, device) }).ok()
     }
 
     fn mapped_access(&self, address: u64, device: i32) -> bool {
-        let mut flags = 0;
-        // SAFETY: `flags` is what the function writes; the address is looked up, not read.
-        let code = unsafe { mem_get_access(&mut flags, &Location::device(device), address) };
-        code == Code::SUCCESS && flags == READ_WRITE as u64
+        // SAFETY: the function writes the place; the address is looked up, not read.
+        let flags = asked(|flags| unsafe { mem_get_access(flags, &Location::device(device), address) });
+        flags == Ok(READ_WRITE as u64)
     }
 
     fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
@@ -123,7 +111,7 @@ impl Driver for RealDriver {
     }
 
     fn enable(&self, context: usize, peer: usize) -> Code {
-        within(context, || checked(enable_peer_access(peer, 0), ())).err().unwrap_or(Code::SUCCESS)
+        within(context, || checked(enable_peer_access(peer, 0))).err().unwrap_or(Code::SUCCESS)
     }
 
     fn grant(&self, pool: usize, device: i32) -> Code {
@@ -137,9 +125,9 @@ impl Driver for RealDriver {
     fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
         let desc = AccessDesc::read_write(device);
         match scratch.kind {
-            ScratchKind::Pool => checked(self.grant(scratch.pool, device), ()),
+            ScratchKind::Pool => checked(self.grant(scratch.pool, device)),
             // SAFETY: `desc` is one descriptor, and the range was mapped as a whole.
-            ScratchKind::Mapped => checked(unsafe { mem_set_access(scratch.address, scratch.bytes, &desc, 1) }, ()),
+            ScratchKind::Mapped => checked(unsafe { mem_set_access(scratch.address, scratch.bytes, &desc, 1) }),
             ScratchKind::Page => Ok(()),
         }
     }
@@ -150,13 +138,13 @@ impl Driver for RealDriver {
         // left under way reads other bytes then, which nobody looks at.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
         // SAFETY: both have that many bytes and are never freed.
-        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }, ()))
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }))
     }
 
     fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code> {
         let (host, bytes) = (from.host + from.half(), bytes.min(from.half()).min(to.half()));
         // SAFETY: as above.
-        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }, ()))
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }))
     }
 
     fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
@@ -164,7 +152,7 @@ impl Driver for RealDriver {
         let (src, dst) = (from.address + offset, to.address + to.half() as u64 + offset);
         // SAFETY: the span lies in either half.
         let send = || unsafe { memcpy_peer(dst, to.context, src, from.context, span.bytes, from.stream) };
-        within(from.context, || checked(send(), ()))
+        within(from.context, || checked(send()))
     }
 
     fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
@@ -172,7 +160,7 @@ impl Driver for RealDriver {
         // SAFETY: as above.
         let download =
             || unsafe { memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream) };
-        within(from.context, || checked(download(), ()))
+        within(from.context, || checked(download()))
     }
 
     fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
@@ -186,30 +174,22 @@ impl Driver for RealDriver {
     }
 
     fn bus_id(&self, device: i32) -> Option<String> {
-        devices::identity(device).ok().map(|(_, bus_id)| bus_id)
+        devices::bus_id(device).ok()
     }
 
     fn verdict(&self, src: i32, dst: i32) -> Option<Answer> {
-        full::verdict(&devices::device_pair(src, dst).ok()?)
+        full::verdict(&devices::question(src, dst).ok()?)
     }
 
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize> {
-        type GetContext = unsafe extern "C" fn(usize, *mut usize) -> c_int;
-        // SAFETY: the entry holds what was looked up under that name.
-        let query = unsafe { transmute::<*mut c_void, GetContext>(STREAM_GET_CTX.get(per_thread)?) };
-        let mut context = 0;
-        // SAFETY: `context` is what the function writes. The stream is the program's own argument of a call that succeeded.
-        let code = unsafe { query(stream, &mut context) };
-        (code == 0 && context != 0).then_some(context)
+        let query = if per_thread { stream_get_ctx_ptsz } else { stream_get_ctx };
+        // SAFETY: the function writes the place. The stream is the program's own argument of a call that succeeded.
+        asked(|context| unsafe { query(stream, context) }).ok().filter(|&context| context != 0)
     }
 
     fn is_stream_idle(&self, stream: usize) -> Option<bool> {
         // SAFETY: the stream was created in sight, and was not destroyed since.
-        match unsafe { stream_query(stream) } {
-            Code::SUCCESS => Some(true),
-            Code::NOT_READY => Some(false),
-            _ => None,
-        }
+        is_ready(unsafe { stream_query(stream) }).ok()
     }
 
     fn is_readable(&self, address: u64) -> bool {
@@ -219,10 +199,6 @@ impl Driver for RealDriver {
 
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
         // SAFETY: the stream is ours and is never destroyed.
-        within(scratch.context, || match unsafe { stream_query(scratch.stream) } {
-            Code::SUCCESS => Ok(true),
-            Code::NOT_READY => Ok(false),
-            code => Err(code),
-        })
+        within(scratch.context, || is_ready(unsafe { stream_query(scratch.stream) }))
     }
 }

@@ -21,11 +21,11 @@ pub(super) fn take(kind: ScratchKind, (context, context_id): (usize, u64), devic
     let (mut address, mut bytes, mut pool, mut stream) = (0, wanted, 0, 0);
     let take_stream = |stream: &mut usize| {
         // SAFETY: the function writes a handle.
-        checked(unsafe { stream_create(stream, NON_BLOCKING) }, ())
+        checked(unsafe { stream_create(stream, NON_BLOCKING) })
     };
     match kind {
         // SAFETY: the function writes an address.
-        ScratchKind::Page => checked(unsafe { mem_alloc(&mut address, wanted) }, ())?,
+        ScratchKind::Page => checked(unsafe { mem_alloc(&mut address, wanted) })?,
         ScratchKind::Mapped => (address, bytes) = take_mapped(wanted, device)?,
         ScratchKind::Pool => {
             // SAFETY: plain integers, for which zero is a value.
@@ -34,8 +34,8 @@ pub(super) fn take(kind: ScratchKind, (context, context_id): (usize, u64), devic
             take_stream(&mut stream)?;
             // SAFETY: the functions write a handle and an address.
             unsafe {
-                checked(mem_pool_create(&mut pool, &properties), ())?;
-                checked(mem_alloc_from_pool_async(&mut address, wanted, pool, stream), ())?;
+                checked(mem_pool_create(&mut pool, &properties))?;
+                checked(mem_alloc_from_pool_async(&mut address, wanted, pool, stream))?;
             }
         }
     }
@@ -58,7 +58,7 @@ fn take_host(bytes: usize) -> Result<usize, Code> {
         return Err(Code::OUT_OF_MEMORY);
     }
     // SAFETY: the memory is there, and for ever.
-    checked(unsafe { mem_host_register(host as usize, bytes, PORTABLE) }, host as usize)
+    checked(unsafe { mem_host_register(host as usize, bytes, PORTABLE) }).map(|()| host as usize)
 }
 
 fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {
@@ -70,13 +70,13 @@ fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {
     let (mut granularity, mut handle, mut address) = (0, 0, 0);
     // SAFETY: each function writes one value of the type of the variable that it is given.
     unsafe {
-        checked(mem_get_allocation_granularity(&mut granularity, &properties, MINIMUM), ())?;
+        checked(mem_get_allocation_granularity(&mut granularity, &properties, MINIMUM))?;
         let bytes = wanted.next_multiple_of(granularity.max(1));
-        checked(mem_create(&mut handle, bytes, &properties, 0), ())?;
-        checked(mem_address_reserve(&mut address, bytes, 0, 0, 0), ())?;
-        checked(mem_map(address, bytes, 0, handle, 0), ())?;
+        checked(mem_create(&mut handle, bytes, &properties, 0))?;
+        checked(mem_address_reserve(&mut address, bytes, 0, 0, 0))?;
+        checked(mem_map(address, bytes, 0, handle, 0))?;
         let desc = AccessDesc::read_write(device);
-        checked(mem_set_access(address, bytes, &desc, 1), ())?;
+        checked(mem_set_access(address, bytes, &desc, 1))?;
         Ok((address, bytes))
     }
 }

@@ -1,11 +1,11 @@
 //! Events that measure how long the GPU takes. None of these waits for it.
 
-use std::ffi::{c_int, c_uint, c_void};
-use std::mem::transmute;
+use std::ffi::c_uint;
 
 use super::contexts::{self, within};
 use super::functions::{
-    EVENT_RECORD, checked, event_create, event_destroy, event_elapsed_time, event_query, stream_create, stream_destroy,
+    asked, event_create, event_destroy, event_elapsed_time, event_query, event_record, event_record_ptsz, is_ready,
+    stream_create, stream_destroy,
 };
 use crate::api::abi::Code;
 
@@ -29,9 +29,9 @@ impl Event {
         /// `CU_STREAM_NON_BLOCKING`.
         const NON_BLOCKING: c_uint = 1;
         within(context.0, || {
-            let (event, mut stream) = (Self::new(context)?, 0);
-            // SAFETY: `stream` is what the function writes.
-            checked(unsafe { stream_create(&mut stream, NON_BLOCKING) }, ())?;
+            let event = Self::new(context)?;
+            // SAFETY: the function writes the place.
+            let stream = asked(|stream| unsafe { stream_create(stream, NON_BLOCKING) })?;
             let is_recorded = event.record(stream, false);
             // SAFETY: the stream is ours. It is not waited for, and the event outlives it.
             unsafe { stream_destroy(stream) };
@@ -42,9 +42,8 @@ impl Event {
 
     /// One of the current context, which is this.
     fn new(context: Context) -> Result<Self, Code> {
-        let mut handle = 0;
-        // SAFETY: `handle` is what the function writes; 0 is an event that keeps times.
-        checked(unsafe { event_create(&mut handle, 0) }, ())?;
+        // SAFETY: the function writes the place; 0 is an event that keeps times.
+        let handle = asked(|handle| unsafe { event_create(handle, 0) })?;
         Ok(Self { handle, context })
     }
 
@@ -55,29 +54,21 @@ impl Event {
 
     /// Records it on a stream. Returns whether it was.
     pub(crate) fn record(&self, stream: usize, per_thread: bool) -> bool {
-        type Record = unsafe extern "C" fn(usize, usize) -> c_int;
-        let Some(function) = EVENT_RECORD.get(per_thread) else { return false };
-        // SAFETY: the entry holds what was looked up under that name.
-        let function = unsafe { transmute::<*mut c_void, Record>(function) };
+        let function = if per_thread { event_record_ptsz } else { event_record };
         // SAFETY: the event is ours, and the stream the program's own argument, or ours.
-        unsafe { function(self.handle, stream) == 0 }
+        unsafe { function(self.handle, stream) == Code::SUCCESS }
     }
 
     /// Whether it has passed; none if something has failed.
     pub(crate) fn has_passed(&self) -> Option<bool> {
         // SAFETY: the event is ours, and its context exists.
-        match unsafe { event_query(self.handle) } {
-            Code::SUCCESS => Some(true),
-            Code::NOT_READY => Some(false),
-            _ => None,
-        }
+        is_ready(unsafe { event_query(self.handle) }).ok()
     }
 
     /// How much later it has passed than another.
     pub(crate) fn nanos_since(&self, earlier: &Self) -> Option<u64> {
-        let mut milliseconds = 0.0;
-        // SAFETY: the events are ours and have passed; `milliseconds` is what the function writes.
-        checked(unsafe { event_elapsed_time(&mut milliseconds, earlier.handle, self.handle) }, ()).ok()?;
+        // SAFETY: the events are ours and have passed; the function writes the place.
+        let milliseconds = asked(|passed| unsafe { event_elapsed_time(passed, earlier.handle, self.handle) }).ok()?;
         (milliseconds >= 0.0).then_some((f64::from(milliseconds) * 1e6).round() as u64)
     }
 }
