@@ -1,5 +1,6 @@
 //! What is done about a pair whose way is not settled.
 
+use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::registry::{Ours, Owner, Proof, Registry};
@@ -8,7 +9,7 @@ use crate::config::{self, Probe};
 use crate::model::{Memcpy, Path, Traffic, Why};
 use crate::policy::capture;
 use crate::policy::driver::Driver;
-use crate::record::log;
+use crate::record::log::{self, Verified};
 
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
 const COPIES: u32 = 16;
@@ -53,6 +54,16 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn devices(&self) -> [i32; 2] {
         [i32::from(self.src.device), i32::from(self.dst.device)]
+    }
+
+    /// Says what was decided about the pair.
+    pub(super) fn say(&self, what: fmt::Arguments<'_>) {
+        log::pair_info(self.src.device, self.dst.device, what);
+    }
+
+    /// Says what came of verifying it.
+    pub(super) fn say_verified(&self, verified: Verified, what: fmt::Arguments<'_>) {
+        log::pair_verified(self.src.device, self.dst.device, verified, what);
     }
 }
 

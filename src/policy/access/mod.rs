@@ -28,7 +28,7 @@ mod view;
 
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
-pub(crate) use state::Proven;
+pub(crate) use registry::Proof;
 pub(crate) use view::HarmlessEnable;
 
 use std::ops::Range;

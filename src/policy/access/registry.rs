@@ -59,7 +59,7 @@ impl Link {
 
 /// What has been found out about the path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(crate) enum Proof {
     /// Data arrives.
     Passed,
     /// The driver says that there is none.
@@ -336,6 +336,12 @@ impl Registry {
         self.granted_by_program.retain(|(pool, _)| elsewhere.contains(pool));
         self.gone_pools.retain(|_, of| of.is_some_and(|of| of != device));
         self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
+    }
+
+    /// Nobody is granted access to a pool any more.
+    pub(super) fn drop_grants(&mut self, pool: usize) {
+        self.granted.retain(|&(granted, _)| granted != pool);
+        self.granted_by_program.retain(|&(granted, _)| granted != pool);
     }
 
     fn drop_scratches(&mut self, is_dropped: impl Fn(&Scratch) -> bool) {

@@ -177,8 +177,7 @@ impl Access {
         if let Some((number, _)) = found {
             registry.forget(&self.cells, number);
         }
-        registry.granted.retain(|&(granted, _)| granted != pool);
-        registry.granted_by_program.retain(|&(granted, _)| granted != pool);
+        registry.drop_grants(pool);
         registry.gone_pools.insert(pool, found.map(|(_, owner)| owner.device()));
         drop(registry);
         self.cache.forget();
@@ -189,8 +188,7 @@ impl Access {
     pub(crate) fn pool_is_new(&self, pool: usize, device: Option<i32>) {
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
-        registry.granted.retain(|&(granted, _)| granted != pool);
-        registry.granted_by_program.retain(|&(granted, _)| granted != pool);
+        registry.drop_grants(pool);
         device.and_then(|device| registry.pool(pool, device));
     }
 

@@ -10,6 +10,8 @@ use crate::api::abi::Code;
 use crate::os;
 use crate::real::loader::{self, Handle};
 
+pub(super) use crate::real::{asked, checked};
+
 /// A function of the driver, looked for once.
 struct Entry {
     name: &'static CStr,
@@ -136,17 +138,6 @@ pub(super) fn is_missing(code: Code) -> bool {
 /// Whether something is done, where a function says so by its code.
 pub(super) fn is_ready(code: Code) -> Result<bool, Code> {
     if code == Code::NOT_READY { Ok(false) } else { checked(code).map(|()| true) }
-}
-
-/// An error unless the code is success.
-pub(super) fn checked(code: Code) -> Result<(), Code> {
-    if code == Code::SUCCESS { Ok(()) } else { Err(code) }
-}
-
-/// What a function writes that takes a place for it.
-pub(super) fn asked<T: Default>(ask: impl FnOnce(&mut T) -> Code) -> Result<T, Code> {
-    let mut place = T::default();
-    checked(ask(&mut place)).map(|()| place)
 }
 
 /// Whether the library of the driver is loaded.
