@@ -102,18 +102,14 @@ pub(crate) struct Memory {
     pub(crate) range: (u64, u64),
     /// The device, if it is memory of one.
     pub(crate) device: i32,
-    /// Whose it is.
     pub(crate) holder: Holder,
 }
 
 /// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// The host's.
     Host,
-    /// A context's.
     Context(usize),
-    /// A pool's.
     Pool(usize),
     /// The program's, which mapped it.
     Mapped,
@@ -136,21 +132,16 @@ pub(crate) enum ScratchKind {
 /// the host. It is never freed: that would wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scratch {
-    /// What kind of memory it is.
     pub(crate) kind: ScratchKind,
     /// The context of the stream.
     pub(crate) context: usize,
     /// What tells it from later ones.
     pub(crate) context_id: u64,
-    /// The device.
     pub(crate) device: i32,
-    /// The memory's address.
     pub(crate) address: u64,
-    /// How many bytes it has.
     pub(crate) bytes: usize,
     /// The stream, which blocks no other.
     pub(crate) stream: usize,
-    /// The pool, for memory of one.
     pub(crate) pool: usize,
     /// Page-locked memory of the host, as much as the device has: what is uploaded, and what was downloaded.
     pub(crate) host: usize,
@@ -166,8 +157,6 @@ impl Scratch {
 /// A part of a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Where it begins.
     pub(crate) offset: usize,
-    /// How many bytes it has.
     pub(crate) bytes: usize,
 }

@@ -61,13 +61,10 @@ impl Display for CallSite {
 
 /// A finding, as the log says it.
 pub(super) struct Found<'a> {
-    /// The function that the program called.
     pub(super) function: Function,
-    /// What is wrong.
     pub(super) finding: &'a Finding,
     /// What the program gets; none before a call that may crash.
     pub(super) ret: Option<Code>,
-    /// Where it called.
     pub(super) caller: Option<CallSite>,
 }
 

@@ -43,7 +43,6 @@ pub(crate) struct Trace {
     /// Where code is in memory, as far as it is noted.
     modules: Mutex<Vec<Module>>,
     knows_gpus: AtomicBool,
-    /// How often a thread needed room.
     extensions: AtomicU64,
     /// Where the process was allowed to run at first.
     processors: Option<os::Processors>,
@@ -193,12 +192,10 @@ impl Trace {
         }
     }
 
-    /// The file.
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
-    /// How many calls have found no room.
     pub(crate) fn dropped(&self) -> u64 {
         self.writer.dropped()
     }
@@ -443,7 +440,6 @@ impl Sites {
         Some(0)
     }
 
-    /// How many have one.
     fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }

@@ -19,9 +19,7 @@ const BYTES: u64 = 1 << 20;
 pub(crate) struct Circumstances {
     /// The contexts that the program named: the source's, the destination's. Either may be 0, or wrong.
     pub(crate) contexts: [usize; 2],
-    /// Whether this thread is capturing any stream.
     pub(crate) thread_captures: bool,
-    /// Whether the thread has a context.
     pub(crate) has_context: bool,
     /// Whether it is known who may access whose memory: not of pools while any capture is under way.
     pub(crate) may_know: bool,
@@ -47,7 +45,6 @@ pub(super) struct Plan {
     pub(super) checks_only: bool,
     /// A context for each side: the memory's own, if it has one. Its handle, and what tells it from later ones.
     pub(super) contexts: [(usize, u64); 2],
-    /// The pool of each side.
     pub(super) pools: [Option<usize>; 2],
 }
 

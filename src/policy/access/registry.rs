@@ -33,11 +33,9 @@ pub(super) const MOST_PEERS: usize = 8;
 /// What we have done about a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
-    /// Nothing.
     No,
     /// We are about to enable it: an answer of 704 means us.
     Intended,
-    /// We hold it.
     Held,
 }
 

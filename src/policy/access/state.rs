@@ -8,11 +8,9 @@ use super::{Access, Kind, Path, Place, Why};
 pub(crate) struct PairState {
     /// Whether the program has enabled it, between any of their contexts.
     pub(crate) by_program: bool,
-    /// Whether the shim has.
     pub(crate) by_shim: bool,
     /// Whether it is hidden from the program.
     pub(crate) is_denied: bool,
-    /// What is known of the path.
     pub(crate) proven: Option<Proof>,
     /// The same for memory of pools.
     pub(crate) pool_proven: Option<Proof>,

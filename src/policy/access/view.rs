@@ -19,7 +19,6 @@ use crate::policy::driver::Driver;
 pub(crate) struct HarmlessEnable {
     /// The context of the memory.
     pub(crate) peer: usize,
-    /// The flags.
     pub(crate) flags: u32,
     /// The answer that means that there is no other error.
     pub(crate) from: Code,

@@ -13,11 +13,9 @@ pub(super) const DEVICES: usize = 64;
 pub(super) enum Link {
     /// It is none, or the program's.
     Idle = 0,
-    /// It is being enabled.
     Opening = 1,
     /// It is ours: the program has not asked for it.
     Ours = 2,
-    /// It is being disabled.
     Closing = 3,
 }
 

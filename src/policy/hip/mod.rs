@@ -36,16 +36,13 @@ pub(crate) trait Hip {
     /// The calling thread's last error; none if the library cannot tell.
     fn last_error(&self) -> Option<Code>;
 
-    /// Empties the last-error slot.
     fn clear_last_error(&self);
 
     /// The calling thread's device; none on a machine without any.
     fn current_device(&self) -> Option<i32>;
 
-    /// Makes a device current.
     fn make_current(&self, device: i32) -> Code;
 
-    /// How many devices there are.
     fn device_count(&self) -> i32;
 
     /// Whether the hardware lets a device access the memory of another.
@@ -54,7 +51,6 @@ pub(crate) trait Hip {
     /// Lets the current device access the memory of another.
     fn enable(&self, peer: i32) -> Code;
 
-    /// Undoes [`Hip::enable`].
     fn disable(&self, peer: i32) -> Code;
 
     /// What an address belongs to.
@@ -67,7 +63,6 @@ pub(crate) trait Hip {
 /// What the library says of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Whose memory it is.
     Memory(Memory),
     /// That HIP does not know it.
     Unknown,
@@ -82,7 +77,6 @@ pub(crate) struct Memory {
     pub(crate) range: (u64, u64),
     /// The device, if it is memory of one.
     pub(crate) device: i32,
-    /// Whether it is memory of the host.
     pub(crate) is_host: bool,
     /// Whether it moves by itself.
     pub(crate) is_managed: bool,
@@ -113,7 +107,6 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Nothing is known.
     pub(crate) const NOTHING: Self = Self { devices: None, current: None, ends: [Known::NotAsked; 2] };
 }
 

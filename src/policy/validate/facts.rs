@@ -34,9 +34,7 @@ pub(super) const LAST_DEFAULT_STREAM: usize = 2;
 
 /// What is known of the program's handles and memory.
 pub(crate) struct Facts {
-    /// Streams.
     pub(crate) streams: Handles,
-    /// Contexts.
     pub(crate) contexts: Handles,
     /// How many non-blocking streams each device has, by the tag of the thread that made them.
     non_blocking: [[AtomicU16; Fact::TAGS]; DEVICES],
@@ -76,7 +74,6 @@ impl Facts {
         }
     }
 
-    /// Takes note of a stream.
     pub(crate) fn stream_is_made(&self, stream: usize, fact: Fact) {
         let before = self.streams.find(stream);
         self.streams.learn(stream, fact);
@@ -154,7 +151,6 @@ impl Facts {
         self.let_askers_finish();
     }
 
-    /// Forgets everything.
     pub(super) fn forget(&self) {
         self.contexts_have_changed();
         self.streams.retain(|_| false);
@@ -162,7 +158,6 @@ impl Facts {
         self.frees.iter().flat_map(|frees| &frees.last).for_each(|[_, to]| to.store(0, Relaxed));
     }
 
-    /// Takes note of an array.
     pub(crate) fn array_is_made(&self, handle: usize, array: Array) {
         let mut arrays = self.arrays.lock();
         if arrays.len() >= ARRAYS {
@@ -173,7 +168,6 @@ impl Facts {
         }
     }
 
-    /// Takes note that an array is destroyed.
     pub(crate) fn array_is_gone(&self, handle: usize) {
         if let Some(known) = self.arrays.lock().get_mut(&handle) {
             *known = None;

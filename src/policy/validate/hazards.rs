@@ -138,14 +138,12 @@ const LONG: u32 = 256;
 pub(crate) struct Run {
     /// Where the program goes on after each.
     site: usize,
-    /// How many.
     length: u32,
     /// How many of the last were small.
     small: u32,
 }
 
 impl Run {
-    /// None yet.
     #[cfg(test)]
     pub(crate) const NONE: Self = Self { site: 0, length: 0, small: 0 };
 

@@ -55,7 +55,6 @@ pub(crate) struct Validate {
 /// Who calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
-    /// The tag of the thread.
     pub(crate) thread: u8,
     /// Whether what must be asked of the driver each time is asked.
     pub(crate) is_check_due: bool,
@@ -84,7 +83,6 @@ impl Validate {
         }
     }
 
-    /// Takes over the option.
     pub(crate) fn configure(&self, validate: config::Validate) {
         let mode = match validate {
             config::Validate::Warn => WARN,
@@ -99,12 +97,10 @@ impl Validate {
         epoch::advance();
     }
 
-    /// Checks nothing any more.
     pub(crate) fn stop(&self) {
         self.mode.store(OFF, Relaxed);
     }
 
-    /// Whether calls are checked.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.mode.load(Relaxed) != OFF
@@ -259,7 +255,6 @@ impl Validate {
         }
     }
 
-    /// What a run of copies shows.
     pub(crate) fn of_run(&self, seen: &Seen<'_>, run: Run) -> Vec<Finding> {
         let mut found = Vec::new();
         hazards::of_run(seen, run, &mut found);

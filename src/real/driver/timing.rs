@@ -19,7 +19,6 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Two events of a context.
     pub(crate) fn pair(context: Context) -> Option<[Self; 2]> {
         within(context.0, || Ok([Self::new(context)?, Self::new(context)?])).ok()
     }
@@ -47,7 +46,6 @@ impl Event {
         Ok(Self { handle, context })
     }
 
-    /// Whether it is one of this context.
     pub(crate) fn is_of(&self, context: Context) -> bool {
         self.context == context
     }
