@@ -16,7 +16,6 @@ mod decide;
 #[cfg(test)]
 pub(crate) mod fake;
 mod hide;
-#[allow(dead_code, reason = "the command shows all of it")]
 mod open;
 mod outcome;
 mod proof;
