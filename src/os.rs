@@ -10,8 +10,16 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use descriptor::Descriptor;
+
+/// Locks a mutex of the standard library, which stands where threads may wait for it when memory has run out. A thread that
+/// waits for one of parking_lot's allocates, and registers a destructor: glibc ends a process that has no memory for that. What
+/// a panic of ours has left half done is no worse than what the driver may say anyway.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A page of zeros with a number in it.
 #[repr(C, align(4096))]

@@ -57,7 +57,7 @@ pub(crate) fn print(out: &mut impl Write, rules: &[Rule], id: &str) -> Result<()
 /// docs/MESSAGES.md.
 pub(crate) fn print_markdown(out: &mut impl Write, rules: &[Rule]) -> io::Result<()> {
     writeln!(out, "# Findings\n")?;
-    writeln!(out, "Generated from src/policy/validate/rules.rs by `make header`; do not edit.\n")?;
+    writeln!(out, "Generated from src/model/rules.rs by `make header`; do not edit.\n")?;
     writeln!(
         out,
         "What `P2PSHIM_VALIDATE=warn` (the default) and `strict` say about peer calls; `p2pshim explain ID` prints one of \

@@ -6,7 +6,7 @@ use super::{mode, recording, thread};
 use crate::api::Effect;
 use crate::model::Memcpy;
 use crate::policy::access::Circumstances;
-use crate::policy::{self, ACCESS, Driver, capture};
+use crate::policy::{ACCESS, Driver, capture};
 use crate::real::driver::{self, ReadyCopy, RealDriver};
 use crate::record;
 
@@ -60,9 +60,9 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
 
 /// What is called in place of a copy on a stream that is being captured.
 fn capturable(call: &Call<'_>, copy: &Memcpy) -> Option<ReadyCopy> {
-    match policy::capturable(&RealDriver, call.function(), copy) {
+    match capture::capturable(&RealDriver, call.function(), copy) {
         None => {
-            record::log::decided(call.function(), policy::why_refused());
+            record::log::decided(call.function(), capture::why_refused());
             None
         }
         Some(replacement) => {

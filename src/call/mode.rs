@@ -107,7 +107,7 @@ pub(crate) fn memory_has_run_out() {
     if !EXHAUSTED.swap(true, SeqCst) {
         VALIDATE.stop();
         refresh();
-        record::out_of_memory();
+        record::log::out_of_memory();
     } else if alloc::is_reserve_half_used() {
         // Before the rest is gone, which would end the program. What the program is told of its peers may be another now.
         epoch::stop();

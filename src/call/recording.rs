@@ -11,6 +11,7 @@ use crate::api::{Effect, Layer};
 use crate::model::{Path, Request, Traffic};
 use crate::policy::Driver;
 use crate::real::driver::{self, RealDriver};
+use crate::record::log;
 use crate::record::trace::{self, Trace};
 
 /// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
@@ -31,7 +32,10 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>, depth: usize) -> O
     let begun = thread.segment.begin(depth, function as u8, site, trace.now());
     let begun = begun.or_else(|| match trace.drops() {
         true => None,
-        false => mode::unseen(|| trace.extend(&thread.segment, depth, function, site)),
+        false => mode::unseen(|| {
+            let extended = trace.extend(&thread.segment, depth, function, site);
+            extended.inspect_err(|why| log::untraced(why)).ok().flatten()
+        }),
     })?;
     note(&call.request, decision, begun);
     Some(begun)
@@ -147,7 +151,7 @@ pub(crate) fn note_gpus_before_a_copy() {
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
 fn note_gpus() {
-    if let Some(version) = driver::version() {
+    if let Ok(version) = driver::version() {
         trace::version("driver", &format!("{}.{}", version / 1000, version % 1000 / 10));
     }
     let count = u8::try_from(RealDriver.device_count()).unwrap_or(0).min(64);

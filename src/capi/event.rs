@@ -3,9 +3,11 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::p2pshim_status_t::{
     self, P2PSHIM_FULL, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
@@ -81,10 +83,6 @@ const MOST: usize = 16;
 static LISTENERS: [AtomicPtr<Listener>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
 /// All that there ever were, by address. Held by who adds and removes.
 static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-
-fn ever() -> MutexGuard<'static, Vec<usize>> {
-    EVER.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A way and why, as C texts.
 pub(super) fn path_texts(path: Option<Path>) -> [*const c_char; 2] {
@@ -181,7 +179,7 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     // Now, so that no callback has to wait for another.
     path_texts(None);
     {
-        let mut ever = ever();
+        let mut ever = EVER.lock();
         let Some(free) = LISTENERS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };
         let number = ever.len() as u64 + 1;
         // First: the listener may be called at once.
@@ -212,7 +210,7 @@ pub extern "C" fn p2pshim_listener_remove(id: u64) -> p2pshim_status_t {
         return P2PSHIM_NOT_FOUND;
     }
     {
-        let _held = ever();
+        let _held = EVER.lock();
         // SAFETY: a listener is never freed.
         let is_it = |slot: &&AtomicPtr<Listener>| unsafe { slot.load(Acquire).as_ref() }.is_some_and(|of| of.id == id);
         let Some(slot) = LISTENERS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn p2pshim_finding_last(
     let Some(last) = finding::last() else { return P2PSHIM_NOT_FOUND };
     let described = p2pshim_finding_t {
         size: size_of::<p2pshim_finding_t>(),
-        rule: text(last.rule.text().id),
+        rule: text(last.finding.rule.text().id),
         function: last.function.c_name().as_ptr(),
         number: last.count,
         result: last.ret.map_or(0, |Code(code)| code),
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn p2pshim_finding_last(
     // SAFETY: the caller's promise.
     match unsafe { give(&described, finding, FINDING_SIZE_0_1) } {
         // SAFETY: as above.
-        P2PSHIM_OK if size > 0 => unsafe { put(last.text.as_bytes(), message, size, std::ptr::null_mut()) },
+        P2PSHIM_OK if size > 0 => unsafe { put(last.text().as_bytes(), message, size, std::ptr::null_mut()) },
         status => status,
     }
 }

@@ -9,7 +9,6 @@ use crate::api::{Function, Layer, codes};
 use crate::config::Variable;
 use crate::model::Rule;
 use crate::model::counters;
-use crate::policy::VALIDATE;
 
 /// The sizes of the structs in the first release that had them.
 const API_SIZE_0_1: usize = 48;
@@ -216,7 +215,7 @@ pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_
         driver_code: said.code(Layer::Driver).0,
         runtime_code_name: name(Layer::Runtime),
         driver_code_name: name(Layer::Driver),
-        times: VALIDATE.times(found),
+        times: counters::findings(found),
     };
     // SAFETY: the caller's promise.
     unsafe { give(&described, rule, RULE_SIZE_0_1) }

@@ -12,7 +12,7 @@ use crate::call::mode::{self, Activity};
 use crate::model::counters;
 use crate::model::{Path, Why};
 use crate::os;
-use crate::policy::access::Proven;
+use crate::policy::access::Proof;
 use crate::policy::{ACCESS, Driver, HIP};
 use crate::real::driver::{self, RealDriver};
 
@@ -279,14 +279,14 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }
 }
 
-impl From<Proven> for p2pshim_proof_t {
-    fn from(proven: Proven) -> Self {
-        match proven {
-            Proven::No => Self::P2PSHIM_PROOF_NONE,
-            Proven::Passed => Self::P2PSHIM_PROOF_PASSED,
-            Proven::NoPath => Self::P2PSHIM_PROOF_NO_PATH,
-            Proven::Failed => Self::P2PSHIM_PROOF_FAILED,
-            Proven::Slower => Self::P2PSHIM_PROOF_SLOWER,
+impl From<Option<Proof>> for p2pshim_proof_t {
+    fn from(proof: Option<Proof>) -> Self {
+        match proof {
+            None => Self::P2PSHIM_PROOF_NONE,
+            Some(Proof::Passed) => Self::P2PSHIM_PROOF_PASSED,
+            Some(Proof::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
+            Some(Proof::Failed) => Self::P2PSHIM_PROOF_FAILED,
+            Some(Proof::Slower) => Self::P2PSHIM_PROOF_SLOWER,
         }
     }
 }

@@ -1,11 +1,13 @@
 //! How many copies took which way between which devices, and how often each function was called: always counted, by every
-//! thread in a place of its own, or, where there are many threads, one that it shares with few others.
+//! thread in a place of its own, or, where there are many threads, one that it shares with few others. And how often each
+//! rule has found something.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use super::copy::Traffic;
 use super::path::Path;
+use super::rules::Rule;
 use crate::api::Function;
 
 /// Copies of one kind, and their bytes.
@@ -194,6 +196,20 @@ pub(crate) fn sums(src: usize, dst: usize) -> Option<Sums> {
         }
     }
     Some(sums)
+}
+
+static FINDINGS: [AtomicU64; Rule::ALL.len()] = [const { AtomicU64::new(0) }; Rule::ALL.len()];
+
+/// Counts a finding.
+pub(crate) fn count_finding(rule: Rule) {
+    if let Some(count) = FINDINGS.get(rule as usize) {
+        count.fetch_add(1, Relaxed);
+    }
+}
+
+/// How often a rule has found something so far.
+pub(crate) fn findings(rule: Rule) -> u64 {
+    FINDINGS.get(rule as usize).map_or(0, |count| count.load(Relaxed))
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use super::access::Access;
+use super::capture;
+use super::driver::Driver;
 use super::validate::{Caller, Validate};
-use super::{Driver, capture};
 use crate::api::{Function, Layer};
 use crate::model::{Memcpy, Named, Path, Shape, Traffic, counters};
 
@@ -38,11 +39,9 @@ impl Known {
     pub(crate) const CLEAN: u32 = 1 << 8;
     /// Only as long as it belongs to a run of which that is known: copies are being checked.
     pub(crate) const CHECKED: u32 = 1 << 9;
-    /// Calls are being recorded.
     pub(crate) const RECORDED: u32 = 1 << 10;
     /// Of some copies like this the GPU time is measured.
     pub(crate) const TIMED: u32 = 1 << 11;
-    /// It goes through the host.
     pub(crate) const STAGED: u32 = 1 << 12;
 
     /// Where the devices are, and how many bits each has.
@@ -92,7 +91,6 @@ impl Known {
         self.0 & what != 0
     }
 
-    /// The devices of source and destination.
     #[inline(always)]
     pub(crate) const fn devices(self) -> [u8; 2] {
         const DEVICE: u32 = (1 << Known::DEVICE_BITS) - 1;
@@ -122,7 +120,6 @@ impl Known {
         Some(Traffic { src, dst, path, bytes })
     }
 
-    /// The function that was called.
     #[inline(always)]
     pub(crate) const fn function(self) -> u8 {
         self.0 as u8
@@ -132,7 +129,6 @@ impl Known {
 /// One cached decision: see the module. All zero is none.
 #[repr(align(64))]
 pub(crate) struct Line {
-    /// The epoch in which it holds.
     epoch: AtomicU64,
     /// Where the allocations begin that the copy goes from and to, as far as they are in a window, and how many bytes they have
     /// in it: the source's in the low half.
@@ -167,7 +163,6 @@ impl Line {
         is_it.then_some(known)
     }
 
-    /// Counts a use.
     #[inline(always)]
     pub(crate) fn count(&self) {
         self.uses.store(self.uses.load(Relaxed).wrapping_add(1), Relaxed);
@@ -253,7 +248,6 @@ impl Recent {
 pub(crate) struct Habits {
     /// Whether no call encloses the copy: the program itself makes it.
     pub(crate) is_outermost: bool,
-    /// Whether calls are being recorded.
     pub(crate) records: bool,
     /// Whether of some copies of this function and stream the GPU time is measured.
     pub(crate) samples: bool,

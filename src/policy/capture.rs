@@ -6,15 +6,15 @@
 //!
 //! Source: measured on H200 with CUDA 13.0, docs/results/.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use parking_lot::Mutex;
-
-use super::Driver;
+use super::driver::Driver;
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
 use crate::model::{Memcpy, Shape, epoch};
+use crate::os;
 
 /// A copy that CUDA can capture, between the addresses and in the stream that the program gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,7 @@ struct Begun {
     context: Option<(usize, u64)>,
 }
 
-/// All of them. The lock is held for a moment only.
+/// All of them. The lock is held for a moment only; it is the standard library's: see [`os::lock`].
 static CAPTURES: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
 
 pub(super) fn configure(rewrites: bool) {
@@ -75,7 +75,7 @@ pub(super) fn configure(rewrites: bool) {
 }
 
 /// Whether peer copies on capturing streams are replaced.
-pub(super) fn rewrites() -> bool {
+fn rewrites() -> bool {
     REWRITES.load(Relaxed)
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn may_be_under_way() -> bool {
 
 /// Whether a thread has begun a capture that has not ended.
 pub(crate) fn is_capturing(thread: usize) -> bool {
-    may_be_under_way() && CAPTURES.lock().iter().any(|begun| begun.stream.thread == thread)
+    may_be_under_way() && os::lock(&CAPTURES).iter().any(|begun| begun.stream.thread == thread)
 }
 
 /// A stream, as a thread names it to a function about captures.
@@ -126,7 +126,7 @@ pub(crate) fn has_begun(stream: Stream, ret: Code, is_counted: bool, context: Op
         (_, true) => is_over(),
     }
     if ret == Code::SUCCESS {
-        CAPTURES.lock().push(Begun { stream, context });
+        os::lock(&CAPTURES).push(Begun { stream, context });
     }
 }
 
@@ -145,10 +145,10 @@ pub(crate) fn contexts_have_changed(driver: &impl Driver) {
     if !may_be_under_way() {
         return;
     }
-    let begun: Vec<(usize, u64)> = CAPTURES.lock().iter().filter_map(|begun| begun.context).collect();
+    let begun: Vec<(usize, u64)> = os::lock(&CAPTURES).iter().filter_map(|begun| begun.context).collect();
     let is_gone = |&(context, id): &(usize, u64)| driver.context_id(context) != Some(id);
     let gone: Vec<(usize, u64)> = begun.into_iter().filter(is_gone).collect();
-    CAPTURES.lock().retain(|begun| {
+    os::lock(&CAPTURES).retain(|begun| {
         let is_gone = begun.context.is_some_and(|context| gone.contains(&context));
         if is_gone {
             is_over();
@@ -162,7 +162,7 @@ pub(crate) fn contexts_have_changed(driver: &impl Driver) {
 fn forget(stream: Stream) -> bool {
     /// `CU_STREAM_PER_THREAD` is the last handle that means no single stream.
     const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
-    let mut captures = CAPTURES.lock();
+    let mut captures = os::lock(&CAPTURES);
     let is_shared = DEFAULT_STREAMS.contains(&stream.handle);
     let is_it = |begun: &Begun| begun.stream == stream || (!is_shared && begun.stream.handle == stream.handle);
     let found = captures.iter().position(is_it);
@@ -181,8 +181,20 @@ fn ends(ret: Code) -> bool {
     ENDED.contains(&ret)
 }
 
-/// The equal of a copy on a stream that is being captured, which would be refused; none if CUDA has none.
-pub(super) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
+/// Why a copy on a stream that is being captured is left to be refused.
+pub(crate) fn why_refused() -> &'static str {
+    if rewrites() {
+        "refused by CUDA: no capturable copy is its equal"
+    } else {
+        "refused by CUDA, and left so by P2PSHIM_CAPTURE=forward"
+    }
+}
+
+/// What is called in place of a copy on a stream that is being captured, if anything is.
+pub(crate) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
+    if !rewrites() {
+        return None;
+    }
     let parameters = match copy.shape {
         Shape::Linear => None,
         Shape::Driver3D(peer) => Some(ordinary(peer)?),
@@ -297,7 +309,7 @@ mod tests {
             has_begun(stream(handle, here), Code::SUCCESS, false, Some(context));
         }
         contexts_have_changed(&driver);
-        assert!(CAPTURES.lock().iter().filter(|begun| begun.stream.thread == here).count() == 2);
+        assert!(os::lock(&CAPTURES).iter().filter(|begun| begun.stream.thread == here).count() == 2);
         driver.ids.borrow_mut().insert(context(0), 0);
         contexts_have_changed(&driver);
         assert!(!has_ended(stream(0x52, here), Code::SUCCESS) && is_capturing(here));

@@ -18,7 +18,6 @@ pub(crate) enum Kind {
     Host,
     /// Memory of a device that belongs to a context.
     Plain,
-    /// Memory of a pool.
     Pool,
     /// Memory that the program mapped itself.
     Mapped,
@@ -29,7 +28,6 @@ pub(crate) enum Kind {
 /// An address that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// What it is.
     pub(crate) kind: Kind,
     /// The device where it lies, by ordinal; 0 for the host.
     pub(crate) device: u8,
@@ -150,7 +148,6 @@ impl Cache {
         self.generation.load(Acquire)
     }
 
-    /// What is known about an address.
     #[inline(always)]
     pub(crate) fn find(&self, address: u64) -> Option<Place> {
         self.find_range(address).map(|(place, _)| place)

@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_filter::Filter;
 use env_logger::fmt::Formatter;
 use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use parking_lot::RwLock;
 
 use super::{CallSite, Event, trace};
 use crate::api::abi::Code;
@@ -64,8 +65,17 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
 /// Where it goes.
 static OUTPUT: OnceLock<&Descriptor> = OnceLock::new();
 
+/// Says in the log and in the trace that memory has run out, and what follows. It is the last that the log says.
+pub(crate) fn out_of_memory() {
+    const SAID: &str = "out of memory: malloc has failed p2pshim, which goes on with a reserve of its own; from here on calls \
+        are forwarded and counted, but no further pair is verified or made direct, and no call is recorded, shown or checked; \
+        give the process more memory, or start it with P2PSHIM=off";
+    last_words(SAID);
+    trace::message(SAID);
+}
+
 /// Says one thing more, without taking memory, and then nothing.
-pub(super) fn last_words(text: &str) {
+fn last_words(text: &str) {
     let is_let_through = log::log_enabled!(Level::Warn);
     log::set_max_level(LevelFilter::Off);
     let Some(output) = OUTPUT.get().filter(|_| is_let_through) else { return };
@@ -88,15 +98,11 @@ struct Filtered(Logger);
 
 impl Log for Filtered {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
-        filter.as_ref().is_some_and(|filter| filter.enabled(metadata))
+        FILTER.read().as_ref().is_some_and(|filter| filter.enabled(metadata))
     }
 
     fn log(&self, record: &Record<'_>) {
-        let is_let_through = {
-            let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
-            filter.as_ref().is_some_and(|filter| filter.matches(record))
-        };
+        let is_let_through = FILTER.read().as_ref().is_some_and(|filter| filter.matches(record));
         // Not under the lock: writing takes time. Nor once memory has run out: a thread's first line registers a destructor, and
         // glibc ends a process that has no memory for that.
         if is_let_through && !alloc::has_reserve_served() {
@@ -111,7 +117,7 @@ impl Log for Filtered {
 pub(crate) fn set_filter(filter: &str) {
     let filter = env_filter::Builder::new().parse(filter).build();
     log::set_max_level(filter.filter());
-    *FILTER.write().unwrap_or_else(PoisonError::into_inner) = Some(filter);
+    *FILTER.write() = Some(filter);
 }
 
 /// Whether the log shows calls.
@@ -128,7 +134,7 @@ pub(crate) fn warnings(warnings: &[String]) {
 }
 
 /// Says why calls are not recorded any more.
-pub(super) fn untraced(why: &str) {
+pub(crate) fn untraced(why: &str) {
     log::warn!("{why}");
 }
 

@@ -16,34 +16,20 @@ use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
 use crate::model::Path;
 
-/// Says in the log and in the trace that memory has run out, and what follows. It is the last that the log says.
-pub(crate) fn out_of_memory() {
-    const SAID: &str = "out of memory: malloc has failed p2pshim, which goes on with a reserve of its own; from here on calls \
-        are forwarded and counted, but no further pair is verified or made direct, and no call is recorded, shown or checked; \
-        give the process more memory, or start it with P2PSHIM=off";
-    log::last_words(SAID);
-    trace::message(SAID);
-}
-
 /// A call that has returned.
 pub(crate) struct Event<'a> {
-    /// Which function.
     pub(crate) function: Function,
     /// How many intercepted calls enclose it.
     pub(crate) depth: usize,
-    /// What it was given, in order.
     pub(crate) arguments: &'a [Argument],
-    /// What it answered.
     pub(crate) ret: Code,
     /// How long the host was in the real function.
     pub(crate) elapsed: Duration,
     /// The devices of a copy, source first.
     pub(crate) pair: Option<(i32, i32)>,
-    /// The way that a copy took.
     pub(crate) path: Option<Path>,
     /// What was done instead of what the program asked for.
     pub(crate) note: Option<&'static str>,
-    /// Where it came from.
     pub(crate) caller: Option<CallSite>,
 }
 
@@ -59,9 +45,7 @@ pub(crate) struct Argument {
 pub(crate) enum Contents {
     /// A single number that the function wrote.
     Int(i64),
-    /// The parameters of `cudaMemcpy3DPeer`.
     RuntimePeer3D(cudaMemcpy3DPeerParms),
-    /// The parameters of `cuMemcpy3DPeer`.
     DriverPeer3D(CUDA_MEMCPY3D_PEER),
 }
 

@@ -7,7 +7,6 @@ use crate::api::Function;
 use crate::model::counters::{self, DEVICES, Sum};
 use crate::model::{Rule, epoch};
 use crate::os::{self, Descriptor, alloc};
-use crate::policy::VALIDATE;
 
 /// Has the table written to standard error when the program ends by returning from `main` or by `exit`, or not after all.
 pub(crate) fn write_at_exit(is_wanted: bool) {
@@ -59,7 +58,7 @@ impl Summary {
             functions: Function::ALL.iter().map(calls).filter(|&(_, calls, _)| calls > 0).collect(),
             findings: Rule::ALL
                 .iter()
-                .map(|&rule| (rule, VALIDATE.times(rule)))
+                .map(|&rule| (rule, counters::findings(rule)))
                 .filter(|&(_, times)| times > 0)
                 .collect(),
         }

@@ -61,13 +61,10 @@ impl Display for CallSite {
 
 /// A finding, as the log says it.
 pub(super) struct Found<'a> {
-    /// The function that the program called.
     pub(super) function: Function,
-    /// What is wrong.
     pub(super) finding: &'a Finding,
     /// What the program gets; none before a call that may crash.
     pub(super) ret: Option<Code>,
-    /// Where it called.
     pub(super) caller: Option<CallSite>,
 }
 
@@ -114,15 +111,11 @@ fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> 
         (Value::Ordinal(n), _) => write!(out, "{n}"),
         (Value::Int(n), _) => write!(out, "{n}"),
         (Value::UInt(n), _) => write!(out, "{n}"),
-        (Value::Address(address), _) => show_address(out, address),
-        (Value::OutInt(output), _) => show_address(out, output as usize),
-        (Value::RuntimePeer3D(parms), _) => show_address(out, parms as usize),
-        (Value::DriverPeer3D(parms), _) => show_address(out, parms as usize),
+        (Value::Address(address), _) => Address(address).fmt(out),
+        (Value::OutInt(output), _) => Address(output as usize).fmt(out),
+        (Value::RuntimePeer3D(parms), _) => Address(parms as usize).fmt(out),
+        (Value::DriverPeer3D(parms), _) => Address(parms as usize).fmt(out),
     }
-}
-
-fn show_address(out: &mut Formatter<'_>, address: usize) -> fmt::Result {
-    if address == 0 { out.write_str("NULL") } else { write!(out, "{address:#x}") }
 }
 
 fn show_stream(out: &mut Formatter<'_>, handle: usize, layer: Layer) -> fmt::Result {
@@ -166,7 +159,7 @@ struct Address(usize);
 
 impl Display for Address {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        show_address(out, self.0)
+        if self.0 == 0 { out.write_str("NULL") } else { write!(out, "{:#x}", self.0) }
     }
 }
 

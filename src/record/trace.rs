@@ -5,15 +5,16 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
+
 use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
-use super::log;
 use super::modules::{self, Module};
 use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
@@ -42,7 +43,6 @@ pub(crate) struct Trace {
     /// Where code is in memory, as far as it is noted.
     modules: Mutex<Vec<Module>>,
     knows_gpus: AtomicBool,
-    /// How often a thread needed room.
     extensions: AtomicU64,
     /// Where the process was allowed to run at first.
     processors: Option<os::Processors>,
@@ -192,12 +192,10 @@ impl Trace {
         }
     }
 
-    /// The file.
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
-    /// How many calls have found no room.
     pub(crate) fn dropped(&self) -> u64 {
         self.writer.dropped()
     }
@@ -253,29 +251,29 @@ impl Trace {
         }
     }
 
-    /// Begins the record of a call for which the thread has no room left.
+    /// Begins the record of a call for which the thread has no room left; none if there is no more.
+    ///
+    /// # Errors
+    /// Why calls are not recorded any more, the first time.
     #[cold]
-    pub(crate) fn extend(&self, segment: &Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
+    pub(crate) fn extend(
+        &self,
+        segment: &Segment,
+        depth: usize,
+        function: Function,
+        site: u16,
+    ) -> Result<Option<Begun>, String> {
         // Only space from the disk can raise a signal.
         let is_extended = match self.writer.extend_at_once(segment) {
             true => Ok(true),
             false => os::without_signals_of_growing(|| self.writer.extend(segment)),
         };
-        match is_extended {
-            Ok(true) => {
-                self.get_help();
-                segment.begin(depth, function as u8, site, self.now())
-            }
-            Ok(false) => {
-                self.drops();
-                None
-            }
-            Err(why) => {
-                self.drops();
-                log::untraced(&why);
-                None
-            }
+        if is_extended == Ok(true) {
+            self.get_help();
+            return Ok(segment.begin(depth, function as u8, site, self.now()));
         }
+        self.drops();
+        is_extended.map(|_| None)
     }
 
     /// Whether it is still to be noted which GPUs there are.
@@ -373,7 +371,7 @@ impl Trace {
     #[cold]
     pub(crate) fn new_site(&self, address: usize) -> u16 {
         // The lock makes a place get one number only.
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut modules = self.modules.lock();
         if let Some(number) = SITES.find(address) {
             return number;
         }
@@ -442,7 +440,6 @@ impl Sites {
         Some(0)
     }
 
-    /// How many have one.
     fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }

@@ -18,7 +18,8 @@ pub enum Refused {
     TooLate,
 }
 
-/// What holds of the options, and what is to hold of them.
+/// What holds of the options, and what is to hold of them. The lock is the standard library's: threads wait for it during the
+/// start, when nothing may be allocated that they would wait with.
 pub struct Given(Mutex<State>);
 
 struct State {

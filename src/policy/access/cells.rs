@@ -15,7 +15,6 @@ pub(super) struct Cell {
     settled: AtomicU64,
     /// Copies since the beginning, until the pair was settled.
     copies: AtomicU32,
-    /// Their bytes.
     bytes: AtomicU64,
 }
 

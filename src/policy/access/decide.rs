@@ -1,13 +1,15 @@
 //! What is done about a pair whose way is not settled.
 
+use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::registry::{Ours, Owner, Proof, Registry};
 use super::{Access, Kind, Place, evident, left_alone};
 use crate::config::{self, Probe};
 use crate::model::{Memcpy, Path, Traffic, Why};
-use crate::policy::{Driver, capture};
-use crate::record::log;
+use crate::policy::capture;
+use crate::policy::driver::Driver;
+use crate::record::log::{self, Verified};
 
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
 const COPIES: u32 = 16;
@@ -17,9 +19,7 @@ const BYTES: u64 = 1 << 20;
 pub(crate) struct Circumstances {
     /// The contexts that the program named: the source's, the destination's. Either may be 0, or wrong.
     pub(crate) contexts: [usize; 2],
-    /// Whether this thread is capturing any stream.
     pub(crate) thread_captures: bool,
-    /// Whether the thread has a context.
     pub(crate) has_context: bool,
     /// Whether it is known who may access whose memory: not of pools while any capture is under way.
     pub(crate) may_know: bool,
@@ -45,13 +45,22 @@ pub(super) struct Plan {
     pub(super) checks_only: bool,
     /// A context for each side: the memory's own, if it has one. Its handle, and what tells it from later ones.
     pub(super) contexts: [(usize, u64); 2],
-    /// The pool of each side.
     pub(super) pools: [Option<usize>; 2],
 }
 
 impl Plan {
     pub(super) fn devices(&self) -> [i32; 2] {
         [i32::from(self.src.device), i32::from(self.dst.device)]
+    }
+
+    /// Says what was decided about the pair.
+    pub(super) fn say(&self, what: fmt::Arguments<'_>) {
+        log::pair_info(self.src.device, self.dst.device, what);
+    }
+
+    /// Says what came of verifying it.
+    pub(super) fn say_verified(&self, verified: Verified, what: fmt::Arguments<'_>) {
+        log::pair_verified(self.src.device, self.dst.device, verified, what);
     }
 }
 

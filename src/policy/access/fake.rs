@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::abi::Code;
+use crate::policy::driver::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
 use crate::policy::full::Answer;
-use crate::policy::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
 
 /// What happens to direct copies from one device to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use super::Access;
 use super::registry::Owner;
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, Holder, capture};
+use crate::policy::capture;
+use crate::policy::driver::{Driver, Holder};
 
 /// Whose memory a function sets rights of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,6 @@ mod decide;
 #[cfg(test)]
 pub(crate) mod fake;
 mod hide;
-#[allow(dead_code, reason = "the command shows all of it")]
 mod open;
 mod outcome;
 mod proof;
@@ -28,25 +27,27 @@ mod view;
 
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
-pub(crate) use proof::HALF;
-pub(crate) use state::Proven;
+pub(crate) use registry::Proof;
+pub(crate) use view::HarmlessEnable;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use self::cells::Cells;
 use self::registry::Registry;
+use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
-use super::{Driver, Holder};
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::os;
 
 /// All that is known of memory, contexts and peers.
 pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
+    /// The standard library's: see [`os::lock`].
     registry: Mutex<Registry>,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
@@ -82,8 +83,7 @@ impl Access {
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
-        // What a panic of ours left half done is no worse than what the driver may say anyway.
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        os::lock(&self.registry)
     }
 
     /// From where to where a copy goes, and on which path, if that is decided.

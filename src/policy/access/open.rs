@@ -10,9 +10,8 @@ use super::registry::{MOST_PEERS, Ours, Owner, Proof};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
+use crate::policy::driver::{Driver, Scratch, ScratchKind};
 use crate::policy::full::Answer;
-use crate::policy::{Driver, Scratch, ScratchKind};
-use crate::record::log;
 
 /// How often a proof is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
 /// takes 0.1 s then, since rights of memory take long to set on busy devices.
@@ -29,11 +28,7 @@ impl Access {
         };
         if can == [false, false] {
             self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, Proof::NoPath);
-            log::pair_info(
-                plan.src.device,
-                plan.dst.device,
-                format_args!("no hardware path; copies go through the host"),
-            );
+            plan.say(format_args!("no hardware path; copies go through the host"));
             return Path::Staged(Why::NoPath);
         }
         if self.is_full(driver, plan, can) {
@@ -58,7 +53,7 @@ impl Access {
             Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
             Err(Setback::NotApart) => self.unverifiable(plan),
             Err(Setback::Busy) => {
-                log::pair_info(plan.src.device, plan.dst.device, format_args!("the devices are busy; verified later"));
+                plan.say(format_args!("the devices are busy; verified later"));
                 Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy))
             }
         }
@@ -155,11 +150,7 @@ impl Access {
             }
             match self.grant(driver, pool, by) {
                 Code::SUCCESS => {
-                    log::pair_info(
-                        plan.src.device,
-                        plan.dst.device,
-                        format_args!("device {by} was granted access to memory pool {pool:#x} of device {of}"),
-                    );
+                    plan.say(format_args!("device {by} was granted access to memory pool {pool:#x} of device {of}"));
                     path = Path::Direct;
                 }
                 // Another thread has destroyed it meanwhile.
@@ -199,7 +190,7 @@ impl Access {
             (0, code) => self.unproven(plan, code),
             (opened, _) => {
                 let ways = if opened == 2 { "both directions" } else { "one direction" };
-                log::pair_info(plan.src.device, plan.dst.device, format_args!("peer access enabled in {ways}"));
+                plan.say(format_args!("peer access enabled in {ways}"));
                 Path::Direct
             }
         }
@@ -279,13 +270,9 @@ impl Access {
     }
 
     fn limited(&self, plan: &Plan) -> Path {
-        log::pair_info(
-            plan.src.device,
-            plan.dst.device,
-            format_args!(
-                "the contexts have as many peers as they can have, or as the shim takes; copies go through the host"
-            ),
-        );
+        plan.say(format_args!(
+            "the contexts have as many peers as they can have, or as the shim takes; copies go through the host"
+        ));
         Path::Staged(self.put_off(plan.src, plan.dst, Why::Limit))
     }
 }

@@ -10,7 +10,7 @@ use super::registry::Proof;
 use super::{Access, Kind, Path, Place, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
-use crate::policy::Driver;
+use crate::policy::driver::Driver;
 use crate::record::log::{self, Verified};
 
 impl Access {
@@ -20,7 +20,7 @@ impl Access {
         self.lock().set_proof(*kind, src.device, dst.device, Proof::Passed);
         let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
         let what = format_args!("{of}verified: data arrives in both directions");
-        log::pair_verified(src.device, dst.device, Verified::Right, what);
+        plan.say_verified(Verified::Right, what);
     }
 
     /// Notes and says that a pair cannot be trusted, or that nothing is known of it.
@@ -51,10 +51,7 @@ impl Access {
         let why = self.put_off(plan.src, plan.dst, Why::Unproven);
         let was_told = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_told, true);
         if !was_told {
-            log::pair_verified(
-                plan.src.device,
-                plan.dst.device,
-                Verified::Unknown,
+            plan.say_verified(Verified::Unknown,
                 format_args!(
                     "could not be verified: the driver answered {name} ({}). {}. It is tried again when twice as much has been copied; \
                      P2PSHIM_PROBE=off would trust it untested",
@@ -70,10 +67,7 @@ impl Access {
     pub(super) fn unverifiable(&self, plan: &Plan) -> Path {
         let was_known = std::mem::replace(&mut self.lock().cannot_verify, true);
         if !was_known {
-            log::pair_verified(
-                plan.src.device,
-                plan.dst.device,
-                Verified::Unknown,
+            plan.say_verified(Verified::Unknown,
                 format_args!(
                     "could not be verified, nor can any other pair: the driver has no memory with access rights of its own \
                      (cuMemCreate, cuMemMap). The shim enables no peer access for this reason; \

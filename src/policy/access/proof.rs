@@ -12,14 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::api::abi::Code;
-use crate::policy::{Driver, Scratch, Span};
+use crate::policy::driver::{Driver, HALF, Scratch, Span};
 
 /// The two sizes that are copied: less than a page, and much more. Where a page ends the larger one begins.
 const SMALL: Span = Span { offset: 0, bytes: 4092 };
 const LARGE: Span = Span { offset: 4096, bytes: 256 << 10 };
 const WHOLE: usize = LARGE.offset + LARGE.bytes;
-/// Bytes of a half of a [`Scratch`].
-pub(crate) const HALF: usize = 512 << 10;
 const _: () = assert!(WHOLE <= HALF);
 const ROUNDS: u32 = 2;
 /// A pair that does not answer within this time hangs.

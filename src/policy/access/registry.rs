@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::cells::{Cells, OWNERS};
 use crate::config::{self, Config, Denied, Probe};
 use crate::model::Why;
+use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::memory::{Kind, Place};
-use crate::policy::{Scratch, ScratchKind};
 
 /// Somebody whose memory is copied; its number is its position plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +33,9 @@ pub(super) const MOST_PEERS: usize = 8;
 /// What we have done about a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
-    /// Nothing.
     No,
     /// We are about to enable it: an answer of 704 means us.
     Intended,
-    /// We hold it.
     Held,
 }
 
@@ -59,7 +57,7 @@ impl Link {
 
 /// What has been found out about the path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(crate) enum Proof {
     /// Data arrives.
     Passed,
     /// The driver says that there is none.
@@ -336,6 +334,12 @@ impl Registry {
         self.granted_by_program.retain(|(pool, _)| elsewhere.contains(pool));
         self.gone_pools.retain(|_, of| of.is_some_and(|of| of != device));
         self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
+    }
+
+    /// Nobody is granted access to a pool any more.
+    pub(super) fn drop_grants(&mut self, pool: usize) {
+        self.granted.retain(|&(granted, _)| granted != pool);
+        self.granted_by_program.retain(|&(granted, _)| granted != pool);
     }
 
     fn drop_scratches(&mut self, is_dropped: impl Fn(&Scratch) -> bool) {

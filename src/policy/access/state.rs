@@ -8,43 +8,14 @@ use super::{Access, Kind, Path, Place, Why};
 pub(crate) struct PairState {
     /// Whether the program has enabled it, between any of their contexts.
     pub(crate) by_program: bool,
-    /// Whether the shim has.
     pub(crate) by_shim: bool,
     /// Whether it is hidden from the program.
     pub(crate) is_denied: bool,
-    /// What is known of the path.
-    pub(crate) proven: Proven,
+    pub(crate) proven: Option<Proof>,
     /// The same for memory of pools.
-    pub(crate) pool_proven: Proven,
+    pub(crate) pool_proven: Option<Proof>,
     /// The way of copies between memory of their contexts, as things stand.
     pub(crate) path: Path,
-}
-
-/// What has been found out about a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proven {
-    /// Nothing yet.
-    No,
-    /// Data arrives.
-    Passed,
-    /// The driver says that there is none.
-    NoPath,
-    /// Data is lost, or copies hang.
-    Failed,
-    /// Data arrives, but later than through the host.
-    Slower,
-}
-
-impl From<Option<Proof>> for Proven {
-    fn from(proof: Option<Proof>) -> Self {
-        match proof {
-            None => Self::No,
-            Some(Proof::Passed) => Self::Passed,
-            Some(Proof::NoPath) => Self::NoPath,
-            Some(Proof::Failed) => Self::Failed,
-            Some(Proof::Slower) => Self::Slower,
-        }
-    }
 }
 
 impl Access {
@@ -60,8 +31,8 @@ impl Registry {
             by_program: self.is_any_open(device, peer, |program, _| program),
             by_shim: self.is_any_open(device, peer, |_, ours| ours == Ours::Held),
             is_denied: self.is_denied(device.into(), peer.into()),
-            proven: self.proof(Kind::Plain, device, peer).into(),
-            pool_proven: self.proof(Kind::Pool, device, peer).into(),
+            proven: self.proof(Kind::Plain, device, peer),
+            pool_proven: self.proof(Kind::Pool, device, peer),
             path: self.path_between(device, peer),
         }
     }

@@ -11,7 +11,20 @@ use super::registry::{Link, Ours, Owner, Proof, Registry};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, HarmlessEnable};
+use crate::policy::driver::Driver;
+
+/// What is called in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
+/// nothing that was not enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HarmlessEnable {
+    /// The context of the memory.
+    pub(crate) peer: usize,
+    pub(crate) flags: u32,
+    /// The answer that means that there is no other error.
+    pub(crate) from: Code,
+    /// What the program gets for it.
+    pub(crate) to: Code,
+}
 
 impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
@@ -163,8 +176,7 @@ impl Access {
         if let Some((number, _)) = found {
             registry.forget(&self.cells, number);
         }
-        registry.granted.retain(|&(granted, _)| granted != pool);
-        registry.granted_by_program.retain(|&(granted, _)| granted != pool);
+        registry.drop_grants(pool);
         registry.gone_pools.insert(pool, found.map(|(_, owner)| owner.device()));
         drop(registry);
         self.cache.forget();
@@ -175,8 +187,7 @@ impl Access {
     pub(crate) fn pool_is_new(&self, pool: usize, device: Option<i32>) {
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
-        registry.granted.retain(|&(granted, _)| granted != pool);
-        registry.granted_by_program.retain(|&(granted, _)| granted != pool);
+        registry.drop_grants(pool);
         device.and_then(|device| registry.pool(pool, device));
     }
 

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use super::DEVICES;
+/// How many devices are told apart.
+pub(super) const DEVICES: usize = 64;
 
 /// Access from one device to the memory of another, as far as it is our doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,11 +13,9 @@ use super::DEVICES;
 pub(super) enum Link {
     /// It is none, or the program's.
     Idle = 0,
-    /// It is being enabled.
     Opening = 1,
     /// It is ours: the program has not asked for it.
     Ours = 2,
-    /// It is being disabled.
     Closing = 3,
 }
 

@@ -18,7 +18,7 @@ mod tests;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
-use self::links::{Link, Links};
+use self::links::{DEVICES, Link, Links};
 use super::capture;
 use super::memory::{Cache, Kind, Place};
 use crate::api::abi::Code;
@@ -28,8 +28,6 @@ use crate::record;
 
 /// How many copies of the runtime are told apart in a process.
 pub(crate) const LIBRARIES: usize = 4;
-/// How many devices are.
-const DEVICES: usize = 64;
 
 /// What decisions ask the real library, and have it do. Nothing here waits for a device.
 ///
@@ -38,16 +36,13 @@ pub(crate) trait Hip {
     /// The calling thread's last error; none if the library cannot tell.
     fn last_error(&self) -> Option<Code>;
 
-    /// Empties the last-error slot.
     fn clear_last_error(&self);
 
     /// The calling thread's device; none on a machine without any.
     fn current_device(&self) -> Option<i32>;
 
-    /// Makes a device current.
     fn make_current(&self, device: i32) -> Code;
 
-    /// How many devices there are.
     fn device_count(&self) -> i32;
 
     /// Whether the hardware lets a device access the memory of another.
@@ -56,7 +51,6 @@ pub(crate) trait Hip {
     /// Lets the current device access the memory of another.
     fn enable(&self, peer: i32) -> Code;
 
-    /// Undoes [`Hip::enable`].
     fn disable(&self, peer: i32) -> Code;
 
     /// What an address belongs to.
@@ -69,7 +63,6 @@ pub(crate) trait Hip {
 /// What the library says of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Whose memory it is.
     Memory(Memory),
     /// That HIP does not know it.
     Unknown,
@@ -84,7 +77,6 @@ pub(crate) struct Memory {
     pub(crate) range: (u64, u64),
     /// The device, if it is memory of one.
     pub(crate) device: i32,
-    /// Whether it is memory of the host.
     pub(crate) is_host: bool,
     /// Whether it moves by itself.
     pub(crate) is_managed: bool,
@@ -115,7 +107,6 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Nothing is known.
     pub(crate) const NOTHING: Self = Self { devices: None, current: None, ends: [Known::NotAsked; 2] };
 }
 

@@ -5,7 +5,7 @@ use crate::api::abi::Code;
 use crate::model::finding::documents;
 use crate::model::rules::Severity;
 use crate::model::{Access, Asks, Finding, Rule};
-use crate::policy::{Driver, Holder};
+use crate::policy::driver::{Driver, Holder};
 
 /// `cudaErrorStreamCaptureUnsupported`, `cudaErrorStreamCaptureImplicit`.
 const CAPTURE_UNSUPPORTED: Code = Code(900);

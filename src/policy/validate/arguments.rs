@@ -5,7 +5,7 @@ use super::facts::{Array, Facts};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Access, Asks, Finding, Named, Rule, Shape};
-use crate::policy::{Driver, Holder, Memory};
+use crate::policy::driver::{Driver, Holder, Memory};
 
 /// What is wrong with a call's arguments. What matters most comes first.
 pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {

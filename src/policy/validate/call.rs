@@ -10,23 +10,19 @@ use crate::model::{Memcpy, Named, Path, Request, Shape};
 /// A call that is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
-    /// What it asks for.
     pub(crate) request: &'a Request<'a>,
     /// What it returned; none before it is made.
     pub(crate) ret: Option<Code>,
     /// The path that a copy took, if that is known.
     pub(crate) path: Option<Path>,
-    /// The tag of the calling thread.
     pub(crate) thread: u8,
 }
 
 impl Seen<'_> {
-    /// The function's layer.
     pub(crate) fn layer(&self) -> Layer {
         self.request.function.layer()
     }
 
-    /// Whether it succeeded.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.ret == Some(Code::SUCCESS)
     }
@@ -54,7 +50,6 @@ pub(crate) enum Given {
 pub(crate) struct Side {
     /// `src` or `dst`.
     pub(crate) name: &'static str,
-    /// The memory.
     pub(crate) given: Given,
     /// The device, for the runtime.
     pub(crate) ordinal: Option<i32>,
@@ -77,7 +72,6 @@ pub(crate) struct Sides {
     pub(crate) sides: [Side; 2],
     /// Width, height and depth; bytes, 1 and 1 for a linear copy.
     pub(crate) extent: [u64; 3],
-    /// Whether it is a 3D copy.
     pub(crate) is_3d: bool,
 }
 
@@ -99,13 +93,11 @@ impl Sides {
         Some(Self { sides, extent, is_3d: copy.is_3d() })
     }
 
-    /// Whether there is nothing to copy.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.extent.contains(&0)
     }
 
-    /// Whether any side is an array.
     pub(crate) fn has_array(&self) -> bool {
         self.sides.iter().any(|side| matches!(side.given, Given::Array(_) | Given::Both { .. }))
     }

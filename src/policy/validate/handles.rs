@@ -15,7 +15,6 @@ pub(crate) struct Fact {
     pub(crate) device: u8,
     /// For a stream: whether it is ordered with the legacy default stream.
     pub(crate) non_blocking: bool,
-    /// Whether the program destroyed it.
     pub(crate) is_destroyed: bool,
     /// For a stream: the tag of the thread that made it.
     pub(crate) thread: u8,
@@ -126,7 +125,6 @@ impl Handles {
         }
     }
 
-    /// Forgets a handle.
     pub(crate) fn forget(&self, handle: usize) {
         for place in self.places(handle) {
             let there = place.load(Relaxed);
@@ -148,7 +146,6 @@ impl Handles {
         epoch::advance();
     }
 
-    /// All that is known.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Fact)> {
         let words = self.places.iter().map(|place| place.load(Relaxed)).filter(|&word| word != 0);
         words.map(|word| ((word & ((1 << BITS) - 1)) as usize, Fact::unpack(word >> BITS)))

@@ -4,7 +4,8 @@ use super::call::{Given, Seen, Sides};
 use super::facts::{Facts, LAST_DEFAULT_STREAM};
 use super::handles::Fact;
 use crate::model::{Finding, Path, Rule, Why, counters};
-use crate::policy::{Driver, Holder, capture};
+use crate::policy::capture;
+use crate::policy::driver::{Driver, Holder};
 
 /// A pair whose copies are staged is spoken of from the copy on that exceeds either.
 const COPIES: u64 = 16;
@@ -137,14 +138,12 @@ const LONG: u32 = 256;
 pub(crate) struct Run {
     /// Where the program goes on after each.
     site: usize,
-    /// How many.
     length: u32,
     /// How many of the last were small.
     small: u32,
 }
 
 impl Run {
-    /// None yet.
     #[cfg(test)]
     pub(crate) const NONE: Self = Self { site: 0, length: 0, small: 0 };
 

@@ -15,9 +15,7 @@ use crate::policy::memory::{Kind as MemoryKind, Place};
 /// A call of HIP that is looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HipCall<'a> {
-    /// What it asks for.
     pub(crate) request: &'a Request<'a>,
-    /// What was known before it was made.
     pub(crate) before: Before,
 }
 

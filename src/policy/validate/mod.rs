@@ -26,19 +26,19 @@ pub(crate) use hip::{HipCall, is_clean as is_clean_hip};
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicU8};
 
 use parking_lot::Mutex;
 
 use self::facts::Facts;
-use super::Driver;
 use super::access::Access;
+use super::driver::Driver;
 use super::memory::{self, Place};
 use crate::api::abi::{Code, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos};
 use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
 use crate::model::finding::documents;
-use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, epoch};
+use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters, epoch};
 
 /// All that is known for the rules.
 pub(crate) struct Validate {
@@ -50,13 +50,11 @@ pub(crate) struct Validate {
     enabled: Mutex<BTreeMap<(bool, i32, i32), u32>>,
     /// How often each rule has spoken of each place in the program.
     found: Mutex<BTreeMap<(usize, Rule), u64>>,
-    counts: [AtomicU64; Rule::ALL.len()],
 }
 
 /// Who calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
-    /// The tag of the thread.
     pub(crate) thread: u8,
     /// Whether what must be asked of the driver each time is asked.
     pub(crate) is_check_due: bool,
@@ -82,11 +80,9 @@ impl Validate {
             devices: AtomicI32::new(0),
             enabled: Mutex::new(BTreeMap::new()),
             found: Mutex::new(BTreeMap::new()),
-            counts: [const { AtomicU64::new(0) }; Rule::ALL.len()],
         }
     }
 
-    /// Takes over the option.
     pub(crate) fn configure(&self, validate: config::Validate) {
         let mode = match validate {
             config::Validate::Warn => WARN,
@@ -101,12 +97,10 @@ impl Validate {
         epoch::advance();
     }
 
-    /// Checks nothing any more.
     pub(crate) fn stop(&self) {
         self.mode.store(OFF, Relaxed);
     }
 
-    /// Whether calls are checked.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.mode.load(Relaxed) != OFF
@@ -261,7 +255,6 @@ impl Validate {
         }
     }
 
-    /// What a run of copies shows.
     pub(crate) fn of_run(&self, seen: &Seen<'_>, run: Run) -> Vec<Finding> {
         let mut found = Vec::new();
         hazards::of_run(seen, run, &mut found);
@@ -321,9 +314,7 @@ impl Validate {
     pub(crate) fn count(&self, site: usize, rule: Rule) -> u64 {
         /// More places than any program has that a reader would look at.
         const MOST: usize = 4096;
-        if let Some(count) = self.counts.get(rule as usize) {
-            count.fetch_add(1, Relaxed);
-        }
+        counters::count_finding(rule);
         let mut found = self.found.lock();
         if found.len() >= MOST && !found.contains_key(&(site, rule)) {
             return u64::MAX;
@@ -331,11 +322,6 @@ impl Validate {
         let count = found.entry((site, rule)).or_default();
         *count = count.saturating_add(1);
         *count
-    }
-
-    /// How often a rule has spoken.
-    pub(crate) fn times(&self, rule: Rule) -> u64 {
-        self.counts.get(rule as usize).map_or(0, |count| count.load(Relaxed))
     }
 }
 

@@ -346,9 +346,9 @@ fn count_is_by_place_and_rule() {
     let rule = Rule::CopyOverlap;
     assert_eq!([1, 1, 2].map(|site| process.validate.count(site, rule)), [1, 2, 1]);
     assert_eq!(process.validate.count(1, Rule::EnableTwice), 1);
-    assert_eq!((process.validate.times(rule), process.validate.times(Rule::EnableSelf)), (3, 0));
+    assert_eq!((counters::findings(rule), counters::findings(Rule::EnableSelf)), (3, 0));
     assert!((0..10_000).all(|site| process.validate.count(site, Rule::EnableSelf) != 0));
-    assert_eq!(process.validate.times(Rule::EnableSelf), 10_000, "places beyond the last are still counted");
+    assert_eq!(counters::findings(Rule::EnableSelf), 10_000, "places beyond the last are still counted");
 }
 
 // ---- Boxes ----
