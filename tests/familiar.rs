@@ -134,7 +134,10 @@ fn found(outcome: &Outcome) -> Vec<String> {
         });
         words.collect::<Vec<_>>().join("0x")
     };
-    let findings = outcome.findings.iter().filter(|finding| finding.rule != NOW_AND_THEN);
+    // Notes are in the log from the level info on only.
+    let is_both_ways = |text: &str| !text.contains(" (note): ");
+    let findings =
+        outcome.findings.iter().filter(|finding| finding.rule != NOW_AND_THEN && is_both_ways(&finding.text));
     findings.map(|finding| without_addresses(&finding.text)).collect()
 }
 

@@ -132,11 +132,12 @@ macro_rules! effect {
     };
     (copy $($detail:ident)*) => {{
         const DETAILS: &[&str] = &[$(stringify!($detail)),*];
-        Effect::Copy(CopyKind {
+        const KIND: CopyKind = CopyKind {
             is_async: has(DETAILS, "async"),
             is_fast: has(DETAILS, "fast"),
             is_refused_in_capture: has(DETAILS, "refused_in_capture"),
-        })
+        };
+        Effect::Copy(KIND)
     }};
     (access $kind:ident) => {
         Effect::Access(AccessKind::$kind)

@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::boundary::contained;
-use super::mode;
+use super::mode::{self, contained};
+use super::read::Room;
 use crate::api::Function;
 use crate::api::abi::{Code, Value};
 use crate::model::Request;
@@ -101,10 +101,10 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Parses a call.
+    /// Parses a call. `room` is for what its arguments point to.
     #[inline(always)]
-    pub(crate) fn new(function: Function, caller: Caller, arguments: &'a [Value]) -> Self {
-        Self { request: Request::new(function, arguments, super::read::parameters), caller }
+    pub(crate) fn new(function: Function, caller: Caller, arguments: &'a [Value], room: &'a mut Room) -> Self {
+        Self { request: Request::new(function, arguments, |of| room.parameters(of)), caller }
     }
 
     /// Which function is called.

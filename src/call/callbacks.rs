@@ -4,42 +4,20 @@
 //! has returned, with no lock of ours or of the runtime's held, and outside the panic boundary; and calls that a callback
 //! makes have no callbacks. A callback must return: of a thread that leaves one otherwise no further call has callbacks.
 
-use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicUsize, compiler_fence};
+use std::sync::atomic::{AtomicUsize, compiler_fence};
 use std::time::Duration;
 
 use super::arrival::Call;
-use super::boundary::contained;
-use super::run::Running;
-use super::thread::{self, Thread};
+use super::decision::Running;
+use super::mode::{self, contained};
+use super::thread::{self, Pending, Thread};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
+use crate::model::event::{CallEvent, FOUND};
 use crate::model::{Path, Rule};
 use crate::os;
-
-/// How many rules the event of a call names.
-pub(crate) const FOUND: usize = 4;
-
-/// A call, as it is kept for callbacks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallEvent {
-    pub(crate) function: Function,
-    pub(crate) depth: usize,
-    pub(crate) thread: i32,
-    /// In nanoseconds.
-    pub(crate) start: u64,
-    pub(crate) took: u64,
-    pub(crate) ret: Code,
-    /// Source and destination; -1 for none.
-    pub(crate) devices: [i32; 2],
-    /// The same as addresses.
-    pub(crate) ends: [u64; 2],
-    pub(crate) bytes: u64,
-    pub(crate) stream: u64,
-    pub(crate) path: Option<Path>,
-}
 
 /// Calls all callbacks for an event; with it come the rules with a finding about the call, their numbers plus one.
 pub(crate) type Runner = fn(&CallEvent, [u8; FOUND]);
@@ -51,28 +29,19 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn added(runner: Runner) {
     RUNNER.get_or_init(|| runner);
     COUNT.fetch_add(1, SeqCst);
+    mode::HAS_CALLBACKS.store(true, SeqCst);
 }
 
 /// There is one less.
 pub(crate) fn removed() {
-    COUNT.fetch_sub(1, SeqCst);
+    let is_last = COUNT.fetch_sub(1, SeqCst) == 1;
+    mode::HAS_CALLBACKS.store(!is_last, SeqCst);
 }
 
 /// Whether there are any callbacks.
 #[inline(always)]
 pub(crate) fn are_there() -> bool {
-    COUNT.load(SeqCst) != 0
-}
-
-/// What a thread keeps for callbacks. All zero is nothing.
-pub(crate) struct Pending {
-    /// The events for callbacks once the outermost call has returned.
-    #[expect(clippy::box_collection, reason = "one word, null for none: the block is zero at first")]
-    events: Cell<Option<Box<Vec<CallEvent>>>>,
-    /// Whether a callback is running.
-    in_callback: AtomicBool,
-    /// The rules with a finding about the call under way: their numbers plus one.
-    found: Cell<[u8; FOUND]>,
+    mode::HAS_CALLBACKS.load(SeqCst)
 }
 
 /// What the calling thread keeps, unless it is inside a callback.

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
-use super::mode::{self, Activity, while_busy};
-use super::{thread, timing};
+use super::mode::{self, Activity, OPTIONS, while_busy};
+use super::thread;
 use crate::api::abi::Code;
 use crate::api::{Function, Layer};
-use crate::config::given::{Given, Refused};
+use crate::config::given::Refused;
 use crate::config::{self, Config, GpuTiming, Variable};
 use crate::os;
 use crate::policy;
@@ -17,9 +17,6 @@ use crate::real::driver;
 use crate::real::loader::{self, Object};
 use crate::real::slot::{self, CLAIMABLE, Slot};
 use crate::record::{self, trace};
-
-/// The options, as the environment and the program give them.
-pub(crate) static OPTIONS: Given = Given::new();
 
 /// Why something is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +66,7 @@ fn apply(config: &Config) {
     policy::reconfigure(config);
     record::log::set_filter(&config.log);
     record::summary::write_at_exit(config.summary);
-    timing::configure(if trace::file().is_some() { config.gpu_timing } else { GpuTiming::Off });
+    mode::set_gpu_timing(if trace::file().is_some() { config.gpu_timing } else { GpuTiming::Off });
     mode::LOGS.store(record::log::shows_calls(), Relaxed);
     mode::refresh();
 }
@@ -113,7 +110,7 @@ pub(crate) fn start_trace(folder: Option<&OsStr>) -> Result<(), Failure> {
             if !is_open {
                 return Err(Failure::System);
             }
-            timing::configure(config.gpu_timing);
+            mode::set_gpu_timing(config.gpu_timing);
         }
         mode::RECORDS.store(true, Relaxed);
         mode::refresh();

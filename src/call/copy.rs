@@ -1,7 +1,7 @@
 //! Copies of the driver: which path they take, and what is called in place of one that CUDA refuses to capture.
 
 use super::arrival::Call;
-use super::run::{Decision, Instead};
+use super::decision::{Decision, Instead, Room};
 use super::{mode, recording, thread};
 use crate::api::Effect;
 use crate::model::Memcpy;
@@ -12,14 +12,14 @@ use crate::record;
 
 /// Decides about a copy: without a lock and without a question, if its path is decided already.
 #[inline(always)]
-pub(crate) fn decide(call: &Call<'_>) -> Decision {
+pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     let Some(copy) = call.request.copy() else { return Decision::FORWARD };
     if !may_be_captured(call)
         && let traffic @ Some(_) = ACCESS.decided(copy)
     {
         return Decision { instead: None, traffic };
     }
-    consider(call, copy)
+    consider(call, copy, room)
 }
 
 /// Whether the copy may be on a stream that is being captured, where CUDA refuses it.
@@ -32,7 +32,7 @@ fn may_be_captured(call: &Call<'_>) -> bool {
 /// The same for a copy about which something has to be found out.
 #[cold]
 #[inline(never)]
-fn consider(call: &Call<'_>, copy: &Memcpy) -> Decision {
+fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decision<'a> {
     // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
     let captured = match copy.stream.filter(|_| may_be_captured(call)) {
         Some(stream) => RealDriver.is_capturing(stream, call.function().per_thread()),
@@ -53,7 +53,7 @@ fn consider(call: &Call<'_>, copy: &Memcpy) -> Decision {
         let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
         let traffic = if is_exhausted { None } else { ACCESS.consider(&RealDriver, copy, on) };
         let instead = if is_captured { capturable(call, copy) } else { None };
-        Some(Decision { instead: instead.map(Instead::Copy), traffic })
+        Some(Decision { instead: instead.map(|copy| &*room.write(Instead::Copy(copy))), traffic })
     });
     considered.unwrap_or(Decision::FORWARD)
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::compiler_fence;
 use p2pshim_trace::Begun;
 
 use super::arrival::Call;
-use super::run::{self, Decision, Running};
+use super::decision::{self, Decision, Running};
 use super::thread::{self, Inner, Thread};
 use super::{mode, recording, timing, validate};
 use crate::api::abi::Code;
@@ -128,10 +128,10 @@ fn note_devices(record: Begun, known: Known) {
     record.between(Some(src), Some(dst));
 }
 
-/// Completes a copy, once the real function has returned.
+/// Completes a copy, once the real function has returned. False if that is to be done by [`end_otherwise`].
 #[inline(always)]
-pub(crate) fn end(call: &Call<'_>, fast: Fast, ret: Code) -> Code {
-    let Fast { known, record, .. } = fast;
+pub(crate) fn end(call: &Call<'_>, fast: &Fast, ret: Code) -> bool {
+    let &Fast { known, record, .. } = fast;
     let thread = thread::current();
     let is_of_driver = matches!(call.function().layer(), Layer::Driver);
     let (inner, is_as_expected) = match thread.inner_of(call.caller.stack()) {
@@ -150,7 +150,7 @@ pub(crate) fn end(call: &Call<'_>, fast: Fast, ret: Code) -> Code {
     let is_as_expected = is_as_expected && ret == Code::SUCCESS && epoch::now() != 0;
     let (Some(counters), Some(copy)) = (thread.counters.get().filter(|_| is_as_expected), call.request.copy()) else {
         cold_path();
-        return end_otherwise(call, fast, ret);
+        return false;
     };
     // From here on a handler's copy may leave something there again.
     compiler_fence(SeqCst);
@@ -160,8 +160,8 @@ pub(crate) fn end(call: &Call<'_>, fast: Fast, ret: Code) -> Code {
         counters.count_call(inner.function());
     }
     let of_driver = if is_of_driver { Some(known) } else { inner };
-    if let Some(of_driver) = of_driver {
-        counters.count(of_driver.place(), copy.bytes);
+    if let Some(place) = of_driver.and_then(Known::place) {
+        counters.count(place, copy.bytes);
     }
     if known.has(Known::CHECKED) {
         let mut run = thread.run.get();
@@ -178,7 +178,7 @@ pub(crate) fn end(call: &Call<'_>, fast: Fast, ret: Code) -> Code {
         }
         end_record(thread, record, of_driver.unwrap_or(known));
     }
-    ret
+    true
 }
 
 /// Completes the copy's record. What is known of it is known by the driver's, if there is one.
@@ -202,7 +202,7 @@ fn end_record(thread: &Thread, record: Begun, known: Known) {
 /// Completes a copy as the ordinary path does: it has failed, or what was inside it was not as usual.
 #[cold]
 #[inline(never)]
-fn end_otherwise(call: &Call<'_>, Fast { known, record, .. }: Fast, ret: Code) -> Code {
+pub(crate) fn end_otherwise(call: &Call<'_>, &Fast { known, record, .. }: &Fast, ret: Code) {
     let thread = thread::current();
     let inner = match thread.inner_of(call.caller.stack()) {
         Inner::Begun(inner) => Some(inner),
@@ -211,18 +211,18 @@ fn end_otherwise(call: &Call<'_>, Fast { known, record, .. }: Fast, ret: Code) -
     let running = Running { depth: 0, record, shown_since: None };
     thread.leave(0);
     if !mode::is_still_on() {
-        return ret;
+        return;
     }
     let bytes = call.request.copy().map_or(0, |copy| copy.bytes);
     let decision = Decision { instead: None, traffic: inner.unwrap_or(known).traffic(bytes) };
     match inner {
         Some(inner) => {
-            run::count(call, &Decision::FORWARD, ret);
+            decision::count(call, &Decision::FORWARD, ret);
             end_inner(thread, inner, &decision, record, ret);
         }
-        None => run::count(call, &decision, ret),
+        None => decision::count(call, &decision, ret),
     }
-    let path = run::path(call, &decision, &running, ret);
+    let path = decision::path(call, &decision, &running, ret);
     if let Some(record) = record {
         recording::note(&call.request, &decision, record);
         recording::end(call, &decision, record, ret, path);
@@ -230,11 +230,10 @@ fn end_otherwise(call: &Call<'_>, Fast { known, record, .. }: Fast, ret: Code) -
     if VALIDATE.is_on() {
         validate::check(call, ret, path);
     }
-    ret
 }
 
 /// Completes the driver's copy inside, which is taken to have returned the same: nobody has seen that.
-fn end_inner(thread: &Thread, inner: Known, decision: &Decision, record: Option<Begun>, ret: Code) {
+fn end_inner(thread: &Thread, inner: Known, decision: &Decision<'_>, record: Option<Begun>, ret: Code) {
     counters::count_call_numbered(&thread.shard, inner.function(), ret != Code::SUCCESS);
     if let Some(traffic) = decision.traffic.filter(|_| ret == Code::SUCCESS) {
         counters::count(&thread.shard, &traffic);

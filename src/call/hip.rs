@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::arrival::{Call, Caller};
-use super::run::{self, Decision};
+use super::decision::{Decision, Running, count, path};
+use super::read::{self, Room};
+use super::run;
 use super::{callbacks, mode, peers, recording, show, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function};
@@ -28,7 +30,8 @@ pub(crate) fn traced(
     if !mode::is_on() {
         return real(None);
     }
-    let call = Call::new(function, caller, arguments);
+    let mut room = Room::new();
+    let call = Call::new(function, caller, arguments, &mut room);
     let decided = decide(&call, found);
     let begun = run::begin(&call, &decided.decision);
     let ret = match &decided.how {
@@ -56,7 +59,7 @@ enum How {
 struct Decided {
     how: How,
     /// What the record and the log say of it.
-    decision: Decision,
+    decision: Decision<'static>,
     library: Option<Library>,
     before: Before,
     /// Whether there is nothing to say of it if it succeeds.
@@ -173,7 +176,7 @@ fn failing(code: Code) -> Failing {
 
 /// What there is to do when the real function has returned.
 #[inline(always)]
-fn end(call: &Call<'_>, decided: &Decided, begun: run::Running, ret: Code) {
+fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     run::leave(&begun);
     if !mode::is_still_on() {
         return;
@@ -188,8 +191,8 @@ fn end(call: &Call<'_>, decided: &Decided, begun: run::Running, ret: Code) {
         peers::hide(query);
     }
     let decision = &decided.decision;
-    run::count(call, decision, ret);
-    let path = run::path(call, decision, &begun, ret);
+    count(call, decision, ret);
+    let path = path(call, decision, &begun, ret);
     if let Some(record) = begun.record {
         recording::end(call, decision, record, ret, path);
     }
@@ -224,7 +227,7 @@ fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
         return;
     }
     mode::unseen(|| {
-        let request = super::read::read_again(&call.request, ret).unwrap_or(call.request);
+        let request = read::read_again(&call.request, ret).unwrap_or(call.request);
         for finding in VALIDATE.after_hip(&HipCall { request: &request, before: decided.before }, ret) {
             validate::say(call, &finding, Some(ret));
         }

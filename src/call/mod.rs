@@ -2,10 +2,10 @@
 //! are one subject each.
 
 mod arrival;
-mod boundary;
 pub(crate) mod callbacks;
 pub(crate) mod control;
 mod copy;
+mod decision;
 pub(crate) mod fast;
 pub(crate) mod hip;
 pub(crate) mod mode;
@@ -20,3 +20,4 @@ mod timing;
 mod validate;
 
 pub(crate) use arrival::{Arrival, Call, Caller, unavailable};
+pub(crate) use read::Room;

@@ -10,13 +10,13 @@
 //! What others may have to wait for at the start calls nothing of the dynamic linker and writes no line: another thread may hold
 //! that lock in `dlopen`, and the constructor that it runs may call us and wait for our start to end.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Mutex, Once, PoisonError};
 
-use super::boundary::{caught, contained, report_panics_to_the_log};
-use super::control::OPTIONS;
-use super::{callbacks, thread, timing};
+use super::thread;
+use crate::config::given::Given;
 use crate::config::{self, GpuTiming};
 use crate::model::epoch;
 use crate::os::{self, alloc};
@@ -56,13 +56,13 @@ pub(crate) fn activity() -> Activity {
 /// Whether calls are seen; if this is not decided yet, it is now.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    epoch::is_running() || start()
+    epoch::is_running() || (STARTED.load(Relaxed) == Activity::Unstarted as u8 && start())
 }
 
 /// Whether calls are seen still: not in a child that was forked inside a call, and returns from it as well.
 #[inline(always)]
 pub(crate) fn is_still_on() -> bool {
-    epoch::is_running()
+    epoch::now() != 0
 }
 
 /// Reads the options and opens the log, once. What is done while others may wait for it calls nothing of the dynamic
@@ -72,9 +72,6 @@ pub(crate) fn is_still_on() -> bool {
 fn start() -> bool {
     /// The standard library's, and not parking_lot's: a thread that waits for it must not allocate.
     static ONCE: Once = Once::new();
-    if STARTED.load(Relaxed) != Activity::Unstarted as u8 {
-        return false;
-    }
     // What starting calls may come back to us on this thread (an allocator that looks functions up); it is forwarded,
     // and does not wait for itself.
     while_busy(|| {
@@ -138,15 +135,36 @@ fn configure(warnings: &mut Vec<String>) -> bool {
         LOGS.store(record::log::open(config, warnings), SeqCst);
         record::summary::write_at_exit(config.summary);
         let records = trace::open(config, warnings);
-        timing::configure(if records { config.gpu_timing } else { GpuTiming::Off });
+        set_gpu_timing(if records { config.gpu_timing } else { GpuTiming::Off });
         RECORDS.store(records, SeqCst);
         true
     })
 }
 
-/// Whether calls are to be recorded, and whether the log shows them. [`refresh`] makes of it what calls look at.
+/// The options, as the environment and the program give them.
+pub(crate) static OPTIONS: Given = Given::new();
+
+/// Whether calls are to be recorded, whether the log shows them, and whether there are callbacks. [`refresh`] makes of it what
+/// each call reads.
 pub(crate) static RECORDS: AtomicBool = AtomicBool::new(false);
 pub(crate) static LOGS: AtomicBool = AtomicBool::new(false);
+pub(crate) static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);
+
+/// Of which copies the GPU time is measured.
+static GPU_TIMING: AtomicU8 = AtomicU8::new(GpuTiming::Off as u8);
+
+/// Takes over the option; only what is recorded is measured.
+pub(crate) fn set_gpu_timing(mode: GpuTiming) {
+    GPU_TIMING.store(mode as u8, Relaxed);
+}
+
+/// Of which copies the GPU time is measured.
+#[inline(always)]
+pub(crate) fn gpu_timing() -> GpuTiming {
+    let mode = GPU_TIMING.load(Relaxed);
+    let known = [GpuTiming::Sample, GpuTiming::All].into_iter().find(|&known| known as u8 == mode);
+    known.unwrap_or(GpuTiming::Off)
+}
 
 /// What each call looks at: whether it is recorded, and whether it is shown, in the log or to callbacks.
 static SEES: AtomicU8 = AtomicU8::new(0);
@@ -197,7 +215,7 @@ pub(crate) fn refresh() {
     static CHANGING: Mutex<()> = Mutex::new(());
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     let records = if RECORDS.load(SeqCst) { Sees::RECORDS } else { 0 };
-    let shows = if LOGS.load(SeqCst) || callbacks::are_there() { Sees::SHOWS } else { 0 };
+    let shows = if LOGS.load(SeqCst) || HAS_CALLBACKS.load(SeqCst) { Sees::SHOWS } else { 0 };
     let sees = match is_exhausted() {
         true if records != 0 => Sees::DROPS,
         true => 0,
@@ -228,4 +246,39 @@ pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
         thread.set_busy(false);
         result
     })
+}
+
+// ---- The panic boundary: a fault of our own must never end the program ----
+
+/// Runs our own work; if it panics the result is the default one, which every caller takes for
+/// "forward the call as it came". The thread notices nothing of it, see [`os::undisturbed`].
+pub(crate) fn contained<T: Default>(work: impl FnOnce() -> T) -> T {
+    os::undisturbed(|| caught(work))
+}
+
+/// The same without regard for the thread. Here our own work ends, so here it shows whether there was memory for it.
+pub(crate) fn caught<T: Default>(work: impl FnOnce() -> T) -> T {
+    let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_default();
+    if alloc::has_reserve_served() {
+        memory_has_run_out();
+    }
+    result
+}
+
+/// Replaces the standard message for a panic, which would be printed whatever descriptor 2 is by now.
+pub(crate) fn report_panics_to_the_log() {
+    std::panic::set_hook(Box::new(|panic| {
+        log::error!("internal error, the call is forwarded as it came; please report it: {panic}");
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contained_panic_gives_the_default() {
+        assert_eq!(contained(|| Some(3)), Some(3));
+        assert_eq!(contained::<Option<i32>>(|| panic!("on purpose")), None);
+    }
 }

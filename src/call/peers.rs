@@ -3,8 +3,8 @@
 use std::ptr;
 
 use super::arrival::Call;
+use super::decision::{Decision, Instead, Room};
 use super::mode;
-use super::run::{Decision, Instead};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Access, Named};
@@ -13,7 +13,7 @@ use crate::real::driver::RealDriver;
 
 /// Decides what is called in place of a function about peer access.
 #[inline(never)]
-pub(crate) fn decide(call: &Call<'_>) -> Decision {
+pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     let harmless: Option<HarmlessEnable> = match call.request.access() {
         Some(Access::Enable { peer: Named::Context(peer), flags }) if ACCESS.hides() => {
             mode::unseen(|| ACCESS.enabling(&RealDriver, peer, flags))
@@ -21,12 +21,12 @@ pub(crate) fn decide(call: &Call<'_>) -> Decision {
         Some(Access::Disable { peer: Named::Context(peer) }) => mode::unseen(|| ACCESS.disabling(&RealDriver, peer)),
         _ => None,
     };
-    Decision { instead: harmless.map(Instead::Harmless), traffic: None }
+    Decision { instead: harmless.map(|harmless| &*room.write(Instead::Harmless(harmless))), traffic: None }
 }
 
 /// What the program gets for what the driver has returned.
 #[inline(always)]
-pub(crate) fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
+pub(crate) fn revise(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
     match (call.function().layer(), call.function().effect()) {
         (Layer::Driver, Effect::Access(_)) => revise_access(call, decision, ret),
         _ => ret,
@@ -34,7 +34,7 @@ pub(crate) fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
 }
 
 #[inline(never)]
-fn revise_access(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
+fn revise_access(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
     if !mode::is_still_on() {
         return ret;
     }

@@ -1,9 +1,10 @@
 //! Reading what a call's arguments point to.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 use super::thread;
-use crate::api::abi::{Code, Value};
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
 use crate::model::{Memcpy, Request, Shape};
 use crate::os;
 use crate::policy::validate::Array;
@@ -11,25 +12,37 @@ use crate::real::driver::{self, AccessDesc, Array3dDescriptor, ArrayDescriptor, 
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents};
 
-/// Reads the parameters of a 3D copy before it is made. They are loaded where some were read before, since a loop has them in one
-/// place; else the system is asked, since the real function may refuse the call before it follows the pointer.
-#[inline(never)]
-pub(crate) fn parameters(of: Value) -> Shape {
-    match of {
-        Value::RuntimePeer3D(p) => match read_input(p) {
-            Ok(parms) => Shape::Runtime3D(parms),
-            Err(Unread::NotThere) => Shape::Unreadable(p as usize),
-            Err(Unread::NotAllowed) => Shape::Unread(p),
-        },
-        Value::DriverPeer3D(p) => match read_input(p) {
-            Ok(peer) => Shape::Driver3D(peer),
-            Err(Unread::NotAllowed) if !p.is_null() => {
+/// Room for the parameters of a 3D copy, in a frame that lasts until the call has returned.
+pub(crate) struct Room {
+    runtime: MaybeUninit<cudaMemcpy3DPeerParms>,
+    driver: MaybeUninit<CUDA_MEMCPY3D_PEER>,
+}
+
+impl Room {
+    /// Empty.
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self { runtime: MaybeUninit::uninit(), driver: MaybeUninit::uninit() }
+    }
+
+    /// Reads the parameters of a 3D copy before it is made. They are loaded where some were read before, since a loop has them
+    /// in one place; else the system is asked, since the real function may refuse the call before it follows the pointer.
+    #[inline(always)]
+    pub(crate) fn parameters(&mut self, of: Value) -> Shape<'_> {
+        match of {
+            Value::RuntimePeer3D(p) => match read_input(p, &mut self.runtime) {
+                Ok(parms) => Shape::Runtime3D(parms),
+                Err(Unread::NotThere) => Shape::Unreadable(p as usize),
+                Err(Unread::NotAllowed) => Shape::Unread(p),
+            },
+            Value::DriverPeer3D(p) => match read_input(p, &mut self.driver) {
+                Ok(peer) => Shape::Driver3D(peer),
                 // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
-                Shape::Driver3D(unsafe { *p })
-            }
-            Err(_) => Shape::Unreadable(p as usize),
-        },
-        _ => Shape::Linear,
+                Err(Unread::NotAllowed) if !p.is_null() => Shape::Driver3D(unsafe { &*p }),
+                Err(_) => Shape::Unreadable(p as usize),
+            },
+            _ => Shape::Linear,
+        }
     }
 }
 
@@ -49,18 +62,24 @@ enum Unread {
 }
 
 #[inline(always)]
-fn read_input<T: Copy>(from: *const T) -> Result<T, Unread> {
-    let thread = thread::current();
-    if thread.is_readable(from) {
+fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Unread> {
+    if thread::current().is_readable(from) {
         // SAFETY: aligned, made of integers, and where some were read before.
-        return Ok(unsafe { *from });
+        return Ok(room.write(unsafe { *from }));
     }
+    ask(from).map(|value| &*room.write(value))
+}
+
+/// Reads where it is not known whether there is memory.
+#[cold]
+#[inline(never)]
+fn ask<T: Copy>(from: *const T) -> Result<T, Unread> {
     // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
     let value = os::keep_errno(|| unsafe { os::read(from) }).map_err(|error| match error.raw_os_error() {
         Some(libc::EFAULT) => Unread::NotThere,
         _ => Unread::NotAllowed,
     })?;
-    thread.note_readable(from);
+    thread::current().note_readable(from);
     Ok(value)
 }
 
@@ -77,8 +96,8 @@ fn contents(request: &Request<'_>, value: Value, ret: Code) -> Option<Contents> 
         (Value::OutInt(output), _) if ret == Code::SUCCESS => {
             unsafe { output.as_ref() }.map(|&n| Contents::Int(n.into()))
         }
-        (Value::RuntimePeer3D(_), Some(Shape::Runtime3D(p))) => Some(Contents::RuntimePeer3D(p)),
-        (Value::DriverPeer3D(_), Some(Shape::Driver3D(p))) => Some(Contents::DriverPeer3D(p)),
+        (Value::RuntimePeer3D(_), Some(Shape::Runtime3D(p))) => Some(Contents::RuntimePeer3D(*p)),
+        (Value::DriverPeer3D(_), Some(Shape::Driver3D(p))) => Some(Contents::DriverPeer3D(*p)),
         _ => None,
     }
 }

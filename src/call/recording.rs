@@ -3,7 +3,7 @@
 use p2pshim_trace::{Begun, Capture};
 
 use super::arrival::Call;
-use super::run::{Decision, Instead};
+use super::decision::{Decision, Instead};
 use super::thread::{self, Thread};
 use super::{mode, timing};
 use crate::api::abi::Code;
@@ -15,7 +15,7 @@ use crate::record::trace::{self, Trace};
 
 /// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
 #[inline(never)]
-pub(crate) fn begin(call: &Call<'_>, decision: &Decision, depth: usize) -> Option<Begun> {
+pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>, depth: usize) -> Option<Begun> {
     let (trace, thread) = (trace::file()?, thread::current());
     let address = call.caller.return_address() as usize;
     let site = match thread.known_site(depth, address) {
@@ -52,7 +52,7 @@ fn find_site(trace: &Trace, thread: &Thread, depth: usize, address: usize) -> u1
 
 /// Notes in a record what the call is about, and which path it is to take.
 #[inline(always)]
-pub(crate) fn note(request: &Request<'_>, decision: &Decision, record: Begun) {
+pub(crate) fn note(request: &Request<'_>, decision: &Decision<'_>, record: Begun) {
     let stream = request.stream().unwrap_or_default() as u64;
     match request.copy() {
         Some(copy) => record.copies(copy.src, copy.dst, copy.bytes, stream),
@@ -72,7 +72,7 @@ pub(crate) fn note(request: &Request<'_>, decision: &Decision, record: Begun) {
 
 /// Completes the record of a call that has returned.
 #[inline(never)]
-pub(crate) fn end(call: &Call<'_>, decision: &Decision, record: Begun, ret: Code, path: Option<Path>) {
+pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: Code, path: Option<Path>) {
     /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
     const CAPTURED: Code = Code(900);
     let Some(trace) = trace::file() else { return };

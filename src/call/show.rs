@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::arrival::Call;
-use super::run::{Decision, Running};
+use super::decision::{Decision, Running};
 use super::{callbacks, mode, read};
 use crate::api::abi::Code;
 use crate::model::Path;
@@ -14,7 +14,7 @@ use crate::record::{self, Event};
 #[inline(never)]
 pub(crate) fn call(
     call: &Call<'_>,
-    decision: &Decision,
+    decision: &Decision<'_>,
     running: &Running,
     elapsed: Duration,
     ret: Code,

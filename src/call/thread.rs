@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, A
 
 use p2pshim_trace::{Begun, Segment};
 
-use super::callbacks::Pending;
 use crate::model::Path;
 use crate::model::counters::Shard;
+use crate::model::event::{CallEvent, FOUND};
 use crate::policy::cached::{Known, Recent};
 use crate::policy::validate::{self, Fact, Run};
 
@@ -53,6 +53,17 @@ impl Inner {
             Self::Begun(known) => known.word(),
         }
     }
+}
+
+/// What a thread keeps for callbacks. All zero is nothing.
+pub(crate) struct Pending {
+    /// The events for callbacks once the outermost call has returned.
+    #[expect(clippy::box_collection, reason = "one word, null for none: the block is zero at first")]
+    pub(crate) events: Cell<Option<Box<Vec<CallEvent>>>>,
+    /// Whether a callback is running.
+    pub(crate) in_callback: AtomicBool,
+    /// The rules with a finding about the call under way: their numbers plus one.
+    pub(crate) found: Cell<[u8; FOUND]>,
 }
 
 /// The calling thread's block. All zero is a valid state. What each copy needs comes first.
@@ -355,4 +366,98 @@ impl Thread {
 /// Anything that tells the calling thread from others.
 pub(crate) fn id() -> usize {
     std::ptr::from_ref(current()) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> Thread {
+        // SAFETY: all zero is a valid block.
+        unsafe { std::mem::zeroed() }
+    }
+
+    #[test]
+    fn current_each_thread_has_its_own_zeroed_block() {
+        let here = id();
+        assert_eq!(here, id());
+        let there = std::thread::spawn(|| {
+            assert!(current().is_idle());
+            id()
+        });
+        assert_ne!(there.join().unwrap(), here);
+    }
+
+    #[test]
+    fn tag_each_thread_has_its_own_until_there_are_too_many() {
+        let (one, other) = (fresh(), fresh());
+        let tags = [one.tag(), one.tag(), other.tag()];
+        assert!(tags[0] == tags[1] && tags[0] != Fact::NO_THREAD);
+        assert!(tags[0] != tags[2] || tags[0] == Fact::MANY);
+        (0..Fact::TAGS).for_each(|_| _ = fresh().tag());
+        assert_eq!(fresh().tag(), Fact::MANY);
+    }
+
+    #[test]
+    fn enter_call_inside_a_call_is_its_child() {
+        let thread = fresh();
+        assert_eq!(thread.enter(900), 0);
+        assert_eq!(thread.enter(800), 1);
+        thread.leave(1);
+        assert_eq!(thread.enter(850), 1);
+        thread.leave(1);
+        thread.leave(0);
+        assert_eq!(thread.enter(900), 0);
+    }
+
+    #[test]
+    fn enter_after_a_call_that_never_returned_nesting_is_right_again() {
+        let thread = fresh();
+        thread.enter(900);
+        thread.enter(800);
+        assert!(thread.is_outermost(900) && !thread.is_outermost(899));
+        assert_eq!(thread.enter(900), 0, "both frames are gone");
+        thread.enter(800);
+        assert_eq!(thread.enter(850), 1, "the inner frame is gone");
+    }
+
+    #[test]
+    fn enter_after_a_call_that_never_returned_its_path_is_not_taken_for_the_next_ones() {
+        let thread = fresh();
+        thread.enter(900);
+        thread.enter(800);
+        thread.set_path(Path::numbered(1));
+        thread.leave(1);
+        thread.enter(900);
+        assert_eq!(thread.take_path(), None);
+        thread.enter(800);
+        thread.set_path(Path::numbered(1));
+        thread.leave(1);
+        thread.enter(850);
+        assert_eq!(thread.take_path(), Path::numbered(1), "of another inside the same");
+    }
+
+    #[test]
+    fn enter_deeper_than_remembered_is_survived() {
+        let thread = fresh();
+        for depth in 0..2 * NESTED {
+            assert_eq!(thread.enter(900 - depth), depth.min(NESTED));
+        }
+        thread.leave(0);
+        assert_eq!(thread.enter(900), 0);
+    }
+
+    #[test]
+    fn is_readable_only_what_lies_in_the_pages_of_the_last() {
+        let thread = fresh();
+        let at = |address: usize| address as *const [u64; 25];
+        assert!(!thread.is_readable(at(0)) && !thread.is_readable(at(0x5000)));
+        thread.note_readable(at(0x5f80));
+        for (address, expected) in [(0x5000, true), (0x6f38, true), (0x6f40, false), (0x4ff8, false), (0x5004, false)] {
+            assert_eq!(thread.is_readable(at(address)), expected, "{address:#x}");
+        }
+        thread.note_readable(at(0x9000));
+        assert!(!thread.is_readable(at(0x5f80)) && thread.is_readable(at(0x9f38)));
+        assert!(!thread.is_readable(at(usize::MAX - 7)));
+    }
 }

@@ -10,15 +10,15 @@
 use std::collections::VecDeque;
 use std::mem::{forget, take};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use p2pshim_trace::Begun;
 
 use super::arrival::Call;
-use super::mode::unseen;
-use super::run::Running;
+use super::decision::Running;
+use super::mode::{self, unseen};
 use super::thread::{self, Thread};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
@@ -40,14 +40,8 @@ const LOOKS: usize = 8;
 /// For so long an origin is good: what CUDA tells of the time between events loses a microsecond in it, and clocks drift.
 const ORIGIN_NANOS: u64 = 10_000_000_000;
 
-static MODE: AtomicU8 = AtomicU8::new(GpuTiming::Off as u8);
 /// How many measurements were begun.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
-
-/// Takes over the option; only what is recorded is measured.
-pub(crate) fn configure(mode: GpuTiming) {
-    MODE.store(mode as u8, Relaxed);
-}
 
 /// A copy that is being measured: the number of its measurement. It has nothing to drop.
 #[derive(Clone, Copy)]
@@ -115,11 +109,12 @@ pub(crate) const fn is_timed(function: Function) -> bool {
 /// barrier of its own: work of other streams that comes later would wait for what came earlier.
 #[inline(always)]
 pub(crate) fn of(call: &Call<'_>) -> GpuTiming {
-    let mode = MODE.load(Relaxed);
     let function = call.function();
     let is_legacy = || call.request.stream().is_none_or(|stream| is_legacy(stream, function.per_thread()));
-    let mode = [GpuTiming::Sample, GpuTiming::All].into_iter().find(|&known| known as u8 == mode);
-    mode.filter(|_| is_timed(function) && !is_legacy()).unwrap_or(GpuTiming::Off)
+    match mode::gpu_timing() {
+        mode if is_timed(function) && !is_legacy() => mode,
+        _ => GpuTiming::Off,
+    }
 }
 
 /// Whether a handle is the legacy default stream, for a function whose default stream is one per thread or not.

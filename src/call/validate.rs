@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Call;
-use super::run::{self, Decision, Running};
+use super::decision::{self, Decision, Running};
 use super::{callbacks, mode, read, recording, show, thread};
 use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
 use crate::api::{AccessKind, Effect, Function, Layer};
@@ -62,7 +62,7 @@ fn may_crash(request: &Request<'_>) -> bool {
     let Some(copy) = request.copy() else { return false };
     let is_unknown = |context| context != 0 && !VALIDATE.knows_context(context);
     copy.stream.is_some_and(|stream| VALIDATE.is_destroyed(stream))
-        || match &copy.shape {
+        || match copy.shape {
             Shape::Linear | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
             Shape::Runtime3D(p) => p.srcArray | p.dstArray != 0,
             Shape::Unreadable(_) | Shape::Unread(_) => true,
@@ -94,10 +94,10 @@ fn failing(code: Code, request: &Request<'_>, room: &mut MaybeUninit<cudaMemcpy3
     let mut with = |parms| Failing { code, replaces: true, parameters: room.write(parms) };
     match request.asks {
         Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == INVALID_PITCH => {
-            with(validate::refused(&parms, 1, parms.srcDevice))
+            with(validate::refused(parms, 1, parms.srcDevice))
         }
         Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == Code::INVALID_DEVICE => {
-            with(validate::refused(&parms, 4, -1))
+            with(validate::refused(parms, 4, -1))
         }
         _ => {
             let is_by_arguments = matches!(code, Code::INVALID_VALUE | Code::INVALID_DEVICE);
@@ -118,7 +118,7 @@ pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     if !mode::is_still_on() {
         return ret;
     }
-    run::count(call, &Decision::REFUSED, ret);
+    decision::count(call, &Decision::REFUSED, ret);
     if let Some(record) = begun.record {
         recording::end(call, &Decision::REFUSED, record, ret, None);
     }

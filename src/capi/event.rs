@@ -12,11 +12,12 @@ use super::p2pshim_status_t::{
 };
 use super::text;
 use crate::api::codes;
-use crate::call::callbacks::{self, CallEvent, FOUND};
+use crate::call::callbacks;
 use crate::call::control;
 use crate::call::mode::{self, Activity};
 use crate::model::Path;
 use crate::model::Rule;
+use crate::model::event::{CallEvent, FOUND};
 use crate::os;
 
 /// A call that has returned. The struct lives until the callback returns, its texts as long as the library.

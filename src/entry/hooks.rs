@@ -9,7 +9,7 @@ pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProc
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
 use crate::api::{Function, State};
-use crate::call::{Arrival, Call, Caller, fast, hip, run, state, unavailable};
+use crate::call::{Arrival, Call, Caller, Room, fast, hip, run, state, unavailable};
 
 /// Makes a hook. `$caller`, `$found`, `$real` and `$values` name what the flow gets: who calls, the real function as an address
 /// and as a function, and the arguments as plain values.
@@ -42,9 +42,10 @@ macro_rules! define_hook {
         pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
             type Real = unsafe extern "C-unwind" fn($(abi::$type),*) -> Code;
             define_hook!(copy(async) $layer $symbol as ordinary($($argument: $type),*), inline(never));
-            let values = &[$($argument.value()),*];
             // SAFETY: a trampoline of this function made the arrival.
-            let call = Call::new(Function::$symbol, unsafe { Caller::new(arrival) }, values);
+            let (caller, mut room) = (unsafe { Caller::new(arrival) }, Room::new());
+            let values = [$($argument.value()),*];
+            let call = Call::new(Function::$symbol, caller, &values, &mut room);
             if let Some(real) = fast::inner(&call) {
                 // SAFETY: slots hold what was looked up under the function's name; the arguments are the caller's own.
                 return unsafe { transmute::<_, Real>(real)($($argument),*) };
@@ -55,7 +56,13 @@ macro_rules! define_hook {
             };
             // SAFETY: as above.
             let ret = unsafe { transmute::<_, Real>(fast.real)($($argument),*) };
-            fast::end(&call, fast, ret)
+            if !fast::end(&call, &fast, ret) {
+                // Parsed anew, so that on the fast path nothing of it has to be in memory.
+                let values = [$($argument.value()),*];
+                let call = Call::new(Function::$symbol, caller, &values, &mut room);
+                fast::end_otherwise(&call, &fast, ret);
+            }
+            ret
         }
     };
     ($effect:ident $(($($detail:tt),*))? $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {

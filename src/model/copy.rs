@@ -34,7 +34,7 @@ impl Named {
 
 /// A copy, as a call asks for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Memcpy {
+pub(crate) struct Memcpy<'a> {
     /// The address of the source; 0 if it is an array, or not known.
     pub(crate) src: u64,
     /// The address of the destination; 0 if it is an array, or not known.
@@ -48,27 +48,28 @@ pub(crate) struct Memcpy {
     /// The stream's handle; none for a synchronous copy.
     pub(crate) stream: Option<usize>,
     /// Whether it is a 3D copy, and of what extent.
-    pub(crate) shape: Shape,
+    pub(crate) shape: Shape<'a>,
 }
 
 /// What a copy copies: a number of bytes, or what the parameters of a 3D copy say.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Shape {
+pub(crate) enum Shape<'a> {
     /// So many bytes, one after another.
     Linear,
     /// A 3D copy of the CUDA runtime, or of HIP.
-    Runtime3D(cudaMemcpy3DPeerParms),
+    Runtime3D(&'a cudaMemcpy3DPeerParms),
     /// A 3D copy of the driver.
-    Driver3D(CUDA_MEMCPY3D_PEER),
+    Driver3D(&'a CUDA_MEMCPY3D_PEER),
     /// A 3D copy whose parameters cannot be read at this address.
     Unreadable(usize),
     /// A 3D copy of the runtime whose parameters the system does not let us read before the real function has.
     Unread(*const cudaMemcpy3DPeerParms),
 }
 
-impl Memcpy {
+impl<'a> Memcpy<'a> {
     /// A 3D copy of the runtime.
-    pub(crate) fn of_runtime(p: &cudaMemcpy3DPeerParms, stream: Option<usize>) -> Self {
+    #[inline(always)]
+    pub(crate) fn of_runtime(p: &'a cudaMemcpy3DPeerParms, stream: Option<usize>) -> Self {
         Self {
             src: p.srcPtr.ptr as u64,
             dst: p.dstPtr.ptr as u64,
@@ -76,12 +77,13 @@ impl Memcpy {
             dst_named: Named::Ordinal(p.dstDevice),
             bytes: volume([p.extent.width, p.extent.height, p.extent.depth]),
             stream,
-            shape: Shape::Runtime3D(*p),
+            shape: Shape::Runtime3D(p),
         }
     }
 
     /// A 3D copy of the driver.
-    pub(crate) fn of_driver(p: &CUDA_MEMCPY3D_PEER, stream: Option<usize>) -> Self {
+    #[inline(always)]
+    pub(crate) fn of_driver(p: &'a CUDA_MEMCPY3D_PEER, stream: Option<usize>) -> Self {
         let address = |kind, address| if is_pointer(kind) { address } else { 0 };
         Self {
             src: address(p.srcMemoryType, p.srcDevice),
@@ -90,12 +92,12 @@ impl Memcpy {
             dst_named: Named::Context(p.dstContext),
             bytes: volume([p.WidthInBytes, p.Height, p.Depth]),
             stream,
-            shape: Shape::Driver3D(*p),
+            shape: Shape::Driver3D(p),
         }
     }
 
     /// A 3D copy whose parameters are not known.
-    pub(crate) fn unknown(shape: Shape, named: Named, stream: Option<usize>) -> Self {
+    pub(crate) fn unknown(shape: Shape<'a>, named: Named, stream: Option<usize>) -> Self {
         Self { src: 0, dst: 0, src_named: named, dst_named: named, bytes: 0, stream, shape }
     }
 
@@ -109,7 +111,7 @@ impl Memcpy {
     /// the driver, memory that is said to be the host's.
     #[inline(always)]
     pub(crate) fn has_addresses(&self) -> bool {
-        match &self.shape {
+        match self.shape {
             Shape::Linear => true,
             Shape::Runtime3D(p) => p.srcArray == 0 && p.dstArray == 0,
             Shape::Driver3D(p) => is_pointer(p.srcMemoryType) && is_pointer(p.dstMemoryType),
@@ -120,7 +122,7 @@ impl Memcpy {
     /// The contexts that it names, the source's first; 0 for an end that names none.
     #[inline(always)]
     pub(crate) fn contexts(&self) -> [usize; 2] {
-        match &self.shape {
+        match self.shape {
             Shape::Driver3D(p) => {
                 let context = |kind, context| if is_pointer(kind) { context } else { 0 };
                 [context(p.srcMemoryType, p.srcContext), context(p.dstMemoryType, p.dstContext)]
@@ -133,7 +135,7 @@ impl Memcpy {
     /// a 3D copy whose rows or slices overlap, or are farther apart than CUDA allows.
     #[inline(always)]
     pub(crate) fn reach(&self) -> Option<[u64; 2]> {
-        match &self.shape {
+        match self.shape {
             Shape::Linear => Some([self.bytes; 2]),
             Shape::Runtime3D(p) if self.has_addresses() => {
                 let extent = [p.extent.width, p.extent.height, p.extent.depth];

@@ -9,7 +9,7 @@
 //! In children of the process the epoch is 0: nothing of the parent's holds there.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, fence};
+use std::sync::atomic::{AtomicI32, AtomicU64, fence};
 
 use crate::os;
 
@@ -19,9 +19,10 @@ static EPOCH: os::Page = os::Page::new();
 /// The epoch in which something was kept last.
 static KEPT: AtomicU64 = AtomicU64::new(0);
 
-/// The process that started, and whether it has to be compared: where the system gives children the page.
+/// The process that started. It has to be compared where the system gives children the page: there epochs begin at
+/// [`INHERITED`], which no other gets to.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-static IS_INHERITED: AtomicBool = AtomicBool::new(false);
+const INHERITED: u64 = 1 << 62;
 
 /// The epoch. 0 means that nothing may be kept: calls are only forwarded, or not even that has been decided.
 #[inline(always)]
@@ -32,7 +33,8 @@ pub(crate) fn now() -> u64 {
 /// Whether there is an epoch: the shim has started, and this is no child of the process in which it has.
 #[inline(always)]
 pub(crate) fn is_running() -> bool {
-    now() != 0 && (!IS_INHERITED.load(Relaxed) || is_same_process())
+    let epoch = now();
+    epoch != 0 && (epoch < INHERITED || is_same_process())
 }
 
 /// Before Linux 4.14 a child gets the page.
@@ -69,9 +71,9 @@ pub(crate) fn advance_too() {
 
 /// From now on there is an epoch, but not in children.
 pub(crate) fn start() {
-    IS_INHERITED.store(!EPOCH.is_not_inherited(), Relaxed);
+    let first = if EPOCH.is_not_inherited() { 1 } else { INHERITED };
     PROCESS.store(os::process_id(), Relaxed);
-    let _ = EPOCH.word().compare_exchange(0, 1, SeqCst, SeqCst);
+    let _ = EPOCH.word().compare_exchange(0, first, SeqCst, SeqCst);
 }
 
 /// There is none any more.

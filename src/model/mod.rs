@@ -6,6 +6,7 @@
 pub(crate) mod copy;
 pub(crate) mod counters;
 pub(crate) mod epoch;
+pub(crate) mod event;
 pub(crate) mod finding;
 pub(crate) mod path;
 pub(crate) mod request;

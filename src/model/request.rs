@@ -12,15 +12,14 @@ pub(crate) struct Request<'a> {
     /// Its arguments in order, for the log; nothing is decided by them but what a state row means.
     pub(crate) arguments: &'a [Value],
     /// What it asks for.
-    pub(crate) asks: Asks,
+    pub(crate) asks: Asks<'a>,
 }
 
 /// What a call asks for.
-#[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asks {
+pub(crate) enum Asks<'a> {
     /// A copy between devices.
-    Copy(Memcpy),
+    Copy(Memcpy<'a>),
     /// Peer access, or an answer about it.
     Access(Access),
     /// Something else.
@@ -52,7 +51,7 @@ pub(crate) enum Access {
 impl<'a> Request<'a> {
     /// Parses a call. `read` gives what the parameters of a 3D copy hold, by its first argument.
     #[inline(always)]
-    pub(crate) fn new(function: Function, arguments: &'a [Value], read: impl FnOnce(Value) -> Shape) -> Self {
+    pub(crate) fn new(function: Function, arguments: &'a [Value], read: impl FnOnce(Value) -> Shape<'a>) -> Self {
         let asks = match function.effect() {
             Effect::Copy(_) => copy(arguments, read).map(Asks::Copy),
             Effect::Access(kind) => access(kind, arguments).map(Asks::Access),
@@ -63,7 +62,7 @@ impl<'a> Request<'a> {
 
     /// The copy that it asks for, if it does.
     #[inline(always)]
-    pub(crate) fn copy(&self) -> Option<&Memcpy> {
+    pub(crate) fn copy(&self) -> Option<&Memcpy<'a>> {
         match &self.asks {
             Asks::Copy(copy) => Some(copy),
             _ => None,
@@ -80,7 +79,7 @@ impl<'a> Request<'a> {
     }
 
     /// The same call with its copy known better.
-    pub(crate) fn with_copy(&self, copy: Memcpy) -> Self {
+    pub(crate) fn with_copy(&self, copy: Memcpy<'a>) -> Self {
         Self { asks: Asks::Copy(copy), ..*self }
     }
 
@@ -107,7 +106,7 @@ impl<'a> Request<'a> {
 
 /// The copy that the arguments of a function describe.
 #[inline(always)]
-fn copy(arguments: &[Value], read: impl FnOnce(Value) -> Shape) -> Option<Memcpy> {
+fn copy<'a>(arguments: &[Value], read: impl FnOnce(Value) -> Shape<'a>) -> Option<Memcpy<'a>> {
     let (&parameters, rest) = arguments.split_first()?;
     let stream = match rest.last() {
         Some(&Value::Stream(stream)) => Some(stream),
@@ -115,8 +114,8 @@ fn copy(arguments: &[Value], read: impl FnOnce(Value) -> Shape) -> Option<Memcpy
     };
     let &[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), ..] = arguments else {
         return Some(match read(parameters) {
-            Shape::Runtime3D(p) => Memcpy::of_runtime(&p, stream),
-            Shape::Driver3D(p) => Memcpy::of_driver(&p, stream),
+            Shape::Runtime3D(p) => Memcpy::of_runtime(p, stream),
+            Shape::Driver3D(p) => Memcpy::of_driver(p, stream),
             shape @ (Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear) => {
                 let named = match parameters {
                     Value::DriverPeer3D(_) => Named::Context(0),

@@ -49,6 +49,8 @@ impl Known {
     const SRC: u32 = 13;
     const DST: u32 = 18;
     const DEVICE_BITS: u32 = 5;
+    /// It is not counted by pair: managed memory, or memory of the host.
+    pub(crate) const UNCOUNTED: u32 = 1 << 23;
     const PATH: u32 = 24;
 
     /// None where a device has no counters.
@@ -97,14 +99,15 @@ impl Known {
         [(self.0 >> Self::SRC & DEVICE) as u8, (self.0 >> Self::DST & DEVICE) as u8]
     }
 
-    /// Where it is counted; of copies of the driver.
+    /// Where it is counted, if it is; of copies of the driver.
     #[inline(always)]
-    pub(crate) const fn place(self) -> usize {
+    pub(crate) const fn place(self) -> Option<usize> {
         const {
             let word = (Self::STAGED | 7 << Self::SRC | 9 << Self::DST) >> Self::STAGED.trailing_zeros();
             assert!(matches!(counters::place([7, 9], true), Some(place) if place == word as usize));
         };
-        (self.0 >> Self::STAGED.trailing_zeros()) as usize
+        let place = (self.0 >> Self::STAGED.trailing_zeros()) as usize;
+        if self.has(Self::UNCOUNTED) { None } else { Some(place) }
     }
 
     /// The number of its path; of copies of the driver.
@@ -286,8 +289,6 @@ pub(crate) fn keep(
         (Layer::Driver, known) => {
             let ((_, from), (_, to)) = known?;
             let Traffic { path, src, dst, .. } = access.decided(copy)?;
-            // What is not counted by pair does not take the fast path either.
-            matches!(path, Path::Direct | Path::SameDevice | Path::Staged(_)).then_some(())?;
             (Some(path), [src, dst], [from, to])
         }
         (_, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),
@@ -300,6 +301,7 @@ pub(crate) fn keep(
     };
     let known = Known::new(function, path, devices)?.with(&[
         (matches!(path, Some(Path::Staged(_))), Known::STAGED),
+        (matches!(path, Some(Path::Host | Path::Unknown)), Known::UNCOUNTED),
         (habits.is_outermost, Known::CLEAN),
         (is_checked, Known::CHECKED),
         (habits.records, Known::RECORDED),
@@ -310,9 +312,26 @@ pub(crate) fn keep(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
+impl Default for Recent {
+    fn default() -> Self {
+        let line = || Line {
+            epoch: AtomicU64::new(0),
+            src: AtomicU64::new(0),
+            dst: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            src_named: AtomicU64::new(0),
+            dst_named: AtomicU64::new(0),
+            stream: AtomicU64::new(0),
+            known: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
+        };
+        let lines = || std::array::from_fn(|_| line());
+        Self { runtime: lines(), driver: lines(), next: [AtomicU8::new(0), AtomicU8::new(0)] }
+    }
+}
 
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::config::Config;
     use crate::policy::access::Circumstances;
@@ -322,274 +341,204 @@ mod tests {
     const RUNTIME: Function = Function::cudaMemcpyPeerAsync;
     const DRIVER: Function = Function::cuMemcpyPeerAsync;
     const STREAM: usize = 0x5000;
-    const NUMBER: u64 = 7;
-    const PLAIN: Habits = Habits { records: false, samples: false };
+    const EPOCH: u64 = 7;
+    const PLAIN: Habits = Habits { is_outermost: true, records: false, samples: false };
 
-    /// All that is known of a pair whose peer access is enabled.
+    /// All that is known of a pair whose peer access is enabled, and a thread.
     struct Process {
         driver: Fake,
         access: Box<Access>,
         validate: Box<Validate>,
-        /// Tests run at the same time.
-        shard: u8,
-        finder: Cell<Finder>,
+        recent: Recent,
     }
 
     impl Process {
-        fn new(shard: u8) -> Self {
+        fn new() -> Self {
             let (driver, access, validate) = (Fake::new(), Box::new(Access::new()), Box::new(Validate::new()));
             access.configure(&Config::default());
             validate.configure(crate::config::Validate::Warn);
-            let ends = Ends { src: memory_of(0), dst: memory_of(1), bytes: 2 << 20 };
-            (0..20).for_each(|_| _ = access.consider(&driver, &ends, Circumstances::default()));
-            assert_eq!(access.settled(&ends).map(|traffic| traffic.path), Some(Path::Direct));
+            let large = Memcpy { bytes: 2 << 20, ..copy(DRIVER, 0) };
+            (0..20).for_each(|_| _ = access.consider(&driver, &large, Circumstances::default()));
+            assert_eq!(access.decided(&large).map(|traffic| traffic.path), Some(Path::Direct));
             for device in [0, 1] {
                 validate.facts().contexts.set(context(device), Fact::on(device as u8));
             }
             validate.facts().streams.set(STREAM, Fact::on(0));
-            Self { driver, access, validate, shard, finder: Cell::default() }
+            Self { driver, access, validate, recent: Recent::default() }
         }
 
-        fn keep(&self, number: u64, function: Function, values: &[Value], is_outermost: bool, habits: Habits) -> bool {
+        fn keep(&self, epoch: u64, function: Function, copy: &Memcpy, habits: Habits) -> bool {
             let all = (&self.driver, &*self.access, &*self.validate);
-            let mut finder = self.finder.get();
-            let of = (self.shard, 1, &mut finder);
-            let is_kept = keep(all, number, of, (function, values), is_outermost, habits);
-            self.finder.set(finder);
-            is_kept
+            keep(all, epoch, (1, &self.recent), (function, copy), habits).is_some()
         }
 
-        /// Whether a copy by the program is familiar once it was to be kept.
-        fn is_kept(&self, number: u64, function: Function, values: &[Value]) -> bool {
-            self.keep(number, function, values, true, PLAIN) && self.find(number, function, values).is_some()
+        /// Whether a copy by the program takes the fast path once it was to be kept.
+        fn is_kept(&self, epoch: u64, function: Function, copy: &Memcpy) -> bool {
+            self.keep(epoch, function, copy, PLAIN) && self.find(epoch, function, copy).is_some()
         }
 
-        fn find(&self, number: u64, function: Function, values: &[Value]) -> Option<Known> {
-            find(self.shard, &mut self.finder.get(), &StreamCopy::new(function, values)?, number)
-                .map(|(known, _)| known)
+        fn find(&self, epoch: u64, function: Function, copy: &Memcpy) -> Option<Known> {
+            self.recent.find(function, copy, epoch).map(|(known, _)| known)
         }
     }
 
-    fn copy(function: Function, offset: u64) -> [Value; 6] {
-        let at = |device: usize| match function.layer() {
-            Layer::Driver => Value::Address(context(device)),
-            _ => Value::Ordinal(device as i32),
-        };
-        let pointer = |device: usize| Value::Address((memory_of(device) + offset) as usize);
-        [pointer(1), at(1), pointer(0), at(0), Value::UInt(4096), Value::Stream(STREAM)]
+    fn named(function: Function, device: i32) -> Named {
+        match function.layer() {
+            Layer::Driver => Named::Context(context(device as usize)),
+            _ => Named::Ordinal(device),
+        }
     }
 
-    fn with(function: Function, index: usize, value: Value) -> [Value; 6] {
-        let mut values = copy(function, 0);
-        values[index] = value;
-        values
+    fn copy(function: Function, offset: u64) -> Memcpy<'static> {
+        Memcpy {
+            src: memory_of(0) + offset,
+            dst: memory_of(1) + offset,
+            src_named: named(function, 0),
+            dst_named: named(function, 1),
+            bytes: 4096,
+            stream: Some(STREAM),
+            shape: Shape::Linear,
+        }
     }
 
     #[test]
-    fn find_what_was_kept_until_something_changes_and_nothing_else() {
-        let process = Process::new(1);
+    fn find_what_was_kept_in_its_epoch_and_nothing_else() {
+        let process = Process::new();
         for function in [RUNTIME, DRIVER] {
-            assert_eq!(process.find(NUMBER, function, &copy(function, 0)), None);
-            assert!(process.is_kept(NUMBER, function, &copy(function, 0)));
-            assert!(process.find(NUMBER, function, &copy(function, (1 << 21) - 1)).is_some(), "the same pieces");
-            assert_eq!(process.find(NUMBER, function, &copy(function, 1 << 24)), None);
-            assert_eq!(process.find(NUMBER + 1, function, &copy(function, 0)), None);
-            for (index, value) in [
-                (0, Value::Address(memory_of(2) as usize)),
-                (1, if function == DRIVER { Value::Address(context(2)) } else { Value::Ordinal(2) }),
-                (2, Value::Address(memory_of(0) as usize - 1)),
-                (3, if function == DRIVER { Value::Address(context(2)) } else { Value::Ordinal(-1) }),
-                (4, Value::UInt(0)),
-                (5, Value::Stream(STREAM + 8)),
+            let usual = copy(function, 0);
+            assert_eq!(process.find(EPOCH, function, &usual), None);
+            assert!(process.is_kept(EPOCH, function, &usual));
+            assert!(process.find(EPOCH, function, &copy(function, (1 << 21) - 1)).is_some(), "the same allocations");
+            assert_eq!(process.find(EPOCH, function, &copy(function, 1 << 24)), None);
+            assert_eq!(process.find(EPOCH + 1, function, &usual), None);
+            for other in [
+                Memcpy { dst: memory_of(2), ..usual },
+                Memcpy { dst_named: named(function, 2), ..usual },
+                Memcpy { src: memory_of(0) - 1, ..usual },
+                Memcpy { src_named: named(function, 2), ..usual },
+                Memcpy { stream: Some(STREAM + 8), ..usual },
+                Memcpy { stream: None, ..usual },
             ] {
-                assert_eq!(process.find(NUMBER, function, &with(function, index, value)), None, "{index}");
+                assert_eq!(process.find(EPOCH, function, &other), None, "{other:?}");
             }
         }
-        assert_eq!(process.find(NUMBER, Function::cuMemcpyPeerAsync_ptsz, &copy(DRIVER, 0)), None);
-        let of_driver = StreamCopy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
-        let finder = &mut Finder { last: [None; 2], ..process.finder.get() };
-        assert!(find(2, finder, &of_driver, NUMBER).is_none(), "another thread's");
-        assert!(find(counters::OWN + 1, finder, &of_driver, NUMBER).is_none(), "they share");
-        assert!(StreamCopy::new(Function::cuMemcpyPeer, &copy(DRIVER, 0)[..5]).is_none(), "it waits");
+        assert_eq!(process.find(EPOCH, Function::cuMemcpyPeerAsync_ptsz, &copy(DRIVER, 0)), None);
     }
 
     #[test]
     fn find_says_what_was_known() {
-        let process = Process::new(3);
-        let habits = Habits { records: true, samples: true };
-        assert!(process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), false, habits));
-        let known = process.find(NUMBER, DRIVER, &copy(DRIVER, 0)).unwrap();
-        assert!(known.has(Known::RECORDED) && known.has(Known::SAMPLED) && known.has(Known::LOOKED_AT));
+        let process = Process::new();
+        let inside = Habits { is_outermost: false, records: true, samples: true };
+        assert!(process.keep(EPOCH, DRIVER, &copy(DRIVER, 0), inside));
+        let known = process.find(EPOCH, DRIVER, &copy(DRIVER, 0)).unwrap();
+        assert!(known.has(Known::RECORDED) && known.has(Known::TIMED) && known.has(Known::CHECKED));
         assert!(!known.has(Known::CLEAN) && !known.has(Known::STAGED), "inside a call of the runtime");
         let traffic = Traffic { src: 0, dst: 1, path: Path::Direct, bytes: 5 };
         assert_eq!((known.traffic(5), known.devices(), known.function()), (Some(traffic), [0, 1], DRIVER as u8));
-        assert!(process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN), "in its own place");
-        let known = process.find(NUMBER, DRIVER, &copy(DRIVER, 0)).unwrap();
+        assert!(process.keep(EPOCH, DRIVER, &copy(DRIVER, 0), PLAIN), "in its own place");
+        let known = process.find(EPOCH, DRIVER, &copy(DRIVER, 0)).unwrap();
         assert!(known.has(Known::CLEAN) && !known.has(Known::RECORDED));
-        process.keep(NUMBER, RUNTIME, &copy(RUNTIME, 0), true, PLAIN);
-        let known = process.find(NUMBER, RUNTIME, &copy(RUNTIME, 0)).unwrap();
+        process.keep(EPOCH, RUNTIME, &copy(RUNTIME, 0), PLAIN);
+        let known = process.find(EPOCH, RUNTIME, &copy(RUNTIME, 0)).unwrap();
         assert_eq!((known.traffic(5), known.devices()), (None, [0, 1]), "the driver decides");
     }
 
     #[test]
     fn keep_only_what_holds() {
-        let process = Process::new(4);
-        assert!(!process.is_kept(0, DRIVER, &copy(DRIVER, 0)), "nothing may be kept");
-        assert!(!process.is_kept(NUMBER, RUNTIME, &with(RUNTIME, 1, Value::Ordinal(2))), "an ordinal that is wrong");
-        assert!(!process.is_kept(NUMBER, DRIVER, &with(DRIVER, 3, Value::Address(context(1)))), "a context");
-        assert!(!process.is_kept(NUMBER, DRIVER, &with(DRIVER, 5, Value::Stream(0x7000))), "an unknown stream");
-        assert!(!process.is_kept(NUMBER, DRIVER, &with(DRIVER, 0, Value::Address(memory_of(2) as usize))));
-        let inside = with(RUNTIME, 0, Value::Address(memory_of(0) as usize + 8192));
-        let [dst, _, src, from, bytes, stream] = inside;
-        assert!(!process.is_kept(NUMBER, RUNTIME, &[dst, from, src, from, bytes, stream]), "may overlap");
+        let process = Process::new();
+        let (usual, of_runtime) = (copy(DRIVER, 0), copy(RUNTIME, 0));
+        assert!(!process.is_kept(0, DRIVER, &usual), "nothing may be kept");
+        assert!(!process.is_kept(EPOCH, DRIVER, &Memcpy { bytes: 0, ..usual }), "a copy of nothing");
+        assert!(!process.is_kept(EPOCH, DRIVER, &Memcpy { stream: None, ..usual }), "it waits");
+        let mismatched = Memcpy { dst_named: Named::Ordinal(2), ..of_runtime };
+        assert!(!process.is_kept(EPOCH, RUNTIME, &mismatched), "an ordinal that is wrong");
+        assert!(!process.is_kept(EPOCH, DRIVER, &Memcpy { src_named: named(DRIVER, 1), ..usual }), "a context");
+        assert!(!process.is_kept(EPOCH, DRIVER, &Memcpy { stream: Some(0x7000), ..usual }), "an unknown stream");
+        assert!(!process.is_kept(EPOCH, DRIVER, &Memcpy { dst: memory_of(2), ..usual }), "unknown memory");
+        let inside = Memcpy { dst: usual.src + 8192, dst_named: of_runtime.src_named, ..of_runtime };
+        assert!(!process.is_kept(EPOCH, RUNTIME, &inside), "may overlap");
         process.validate.facts().stream_is_gone(STREAM);
-        assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "a stream that was destroyed");
+        assert!(!process.is_kept(EPOCH, DRIVER, &usual), "a stream that was destroyed");
         process.validate.facts().streams.set(STREAM, Fact::on(0));
         process.validate.configure(crate::config::Validate::Strict);
-        assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "each is looked at before");
+        assert!(!process.is_kept(EPOCH, DRIVER, &usual), "each is checked before");
         process.validate.configure(crate::config::Validate::Warn);
         process.access.memory_has_changed();
-        assert!(!process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)), "memory that is not known");
+        assert!(!process.is_kept(EPOCH, DRIVER, &usual), "memory that is not known");
         [0, 1].iter().for_each(|&device| process.access.learn(&process.driver, memory_of(device)));
-        assert!(process.is_kept(NUMBER, DRIVER, &copy(DRIVER, 0)));
+        assert!(process.is_kept(EPOCH, DRIVER, &usual));
     }
 
     #[test]
-    fn keep_runtime_copies_that_nobody_looks_at_are_passed_on_wherever_they_go() {
-        let process = Process::new(6);
+    fn keep_runtime_copies_that_nobody_checks_are_passed_on_wherever_they_go() {
+        let process = Process::new();
         process.validate.configure(crate::config::Validate::Off);
-        let unknown = with(RUNTIME, 0, Value::Address(0x7777_0000));
-        assert!(process.is_kept(NUMBER, RUNTIME, &unknown));
-        assert!(!process.is_kept(NUMBER, DRIVER, &with(DRIVER, 0, Value::Address(0x7777_0000))), "its way matters");
-        let [dst, _, src, from, bytes, stream] = unknown;
-        assert!(!process.is_kept(NUMBER, RUNTIME, &[dst, Value::Ordinal(-1), src, from, bytes, stream]), "no device");
+        let unknown = Memcpy { dst: 0x7777_0000, ..copy(RUNTIME, 0) };
+        assert!(process.is_kept(EPOCH, RUNTIME, &unknown));
+        let of_driver = Memcpy { dst: 0x7777_0000, ..copy(DRIVER, 0) };
+        assert!(!process.is_kept(EPOCH, DRIVER, &of_driver), "its path matters");
+        let nowhere = Memcpy { dst_named: Named::Ordinal(-1), ..unknown };
+        assert!(!process.is_kept(EPOCH, RUNTIME, &nowhere), "no device");
     }
 
     #[test]
-    fn keep_without_room_another_makes_room() {
-        let process = Process::new(7);
+    fn keep_without_room_the_oldest_makes_room() {
+        let process = Process::new();
         process.validate.configure(crate::config::Validate::Off);
         // Nobody knows where they are, so that all of them could be anywhere.
-        let value = |number: u64| with(RUNTIME, 0, Value::Address((0x10_0000_0000 + (number << 33)) as usize));
-        let many = 4 * (SETS * WAYS) as u64;
-        let kept = (0..many).filter(|&number| process.keep(NUMBER, RUNTIME, &value(number), true, PLAIN)).count();
-        assert!((SETS..=SETS * WAYS).contains(&kept), "{kept}");
-        let found = (0..many).filter(|&number| process.find(NUMBER, RUNTIME, &value(number)).is_some()).count();
-        assert!((SETS..=SETS * WAYS).contains(&found), "{found}");
-        assert!(process.find(NUMBER, RUNTIME, &value(many - 1)).is_some(), "the last");
-        assert!(process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN), "what no longer holds makes room first");
-        // What a handler finds that interrupts the writing of a line, or another such handler has left.
-        let pair = Finder::pair([u64::MAX; 2]);
-        let lines = set(process.shard, &StreamCopy::new(RUNTIME, &value(0)).unwrap(), pair).unwrap();
-        lines.iter().for_each(|line| line.number.store(BEING_WRITTEN, Relaxed));
-        assert!(!process.keep(NUMBER + 1, RUNTIME, &value(0), true, PLAIN));
-        assert!(lines.iter().all(|line| line.number.load(Relaxed) == BEING_WRITTEN));
+        let at = |number: u64| Memcpy { dst: 0x10_0000_0000 + (number << 33), ..copy(RUNTIME, 0) };
+        let is_found = |number: u64| process.find(EPOCH, RUNTIME, &at(number)).is_some();
+        (0..LINES as u64 + 1).for_each(|number| assert!(process.keep(EPOCH, RUNTIME, &at(number), PLAIN)));
+        assert!(!is_found(0), "the oldest");
+        assert!((1..LINES as u64 + 1).all(is_found));
+        assert!(process.find(EPOCH, DRIVER, &copy(DRIVER, 0)).is_none(), "those of the driver have their own");
+        // What a handler finds that interrupts the writing of a line.
+        process.recent.runtime.iter().for_each(|line| line.epoch.store(BEING_WRITTEN, Relaxed));
+        assert!(!process.keep(EPOCH, RUNTIME, &at(0), PLAIN));
+        assert!(process.recent.runtime.iter().all(|line| line.epoch.load(Relaxed) == BEING_WRITTEN));
     }
 
     #[test]
-    fn find_what_was_kept_last_though_less_is_known_of_the_whole_allocation() {
-        let process = Process::new(12);
-        let mut finder = process.finder.get();
-        let all = (&process.driver, &*process.access, &*process.validate);
-        let is_clean = |finder: &mut Finder, offset: u64| {
-            let values = copy(DRIVER, offset);
-            let (known, _) = find(process.shard, finder, &StreamCopy::new(DRIVER, &values).unwrap(), NUMBER).unwrap();
-            known.has(Known::CLEAN)
-        };
-        // Inside a call of the runtime; then by the program, in another piece of the same allocations.
-        let offset = 4 << 20;
-        [0, 1].into_iter().for_each(|device| process.access.learn(&process.driver, memory_of(device) + offset));
-        keep(all, NUMBER, (process.shard, 1, &mut finder), (DRIVER, &copy(DRIVER, 0)), false, PLAIN);
-        assert!(!is_clean(&mut finder, 0) && !is_clean(&mut finder, offset));
-        keep(all, NUMBER, (process.shard, 1, &mut finder), (DRIVER, &copy(DRIVER, offset)), true, PLAIN);
-        assert!(is_clean(&mut finder, offset));
-    }
-
-    #[test]
-    fn find_copies_between_allocations_of_all_sizes() {
-        let process = Process::new(10);
-        process.validate.configure(crate::config::Validate::Off);
-        let sizes = [256, 4096, 3 << 20, 100 << 20, 5 << 30];
-        let place = |size: u64, number: u64| 0x7000_0000_0000 + (size << 8) + number * size;
-        let range = |size: u64, number: u64| place(size, number)..place(size, number) + size;
-        let pairs = sizes.iter().flat_map(|&src| sizes.iter().map(move |&dst| (src, dst)));
-        for (src, dst) in pairs {
-            let copy = StreamCopy {
-                function: RUNTIME,
-                src: place(src, 1),
-                dst: place(dst, 2),
-                at: [0, 1],
-                bytes: 16,
-                stream: STREAM as u64,
-            };
-            let pair = Finder::pair([src, dst]);
-            let mut finder = process.finder.get();
-            finder.add(pair, NUMBER);
-            process.finder.set(finder);
-            let line = &set(process.shard, &copy, pair).unwrap()[0];
-            line.set(&copy, NUMBER, (Known(u32::from(RUNTIME as u8)), 0), [range(src, 1), range(dst, 2)]);
-            // The last of the piece, or of the allocation.
-            let end = |size: u64, start: u64| {
-                let piece = PIECES.iter().rev().find(|&&bits| size >> bits != 0).map_or(size, |&bits| 1 << bits);
-                (start + size).min((start / piece + 1) * piece) - 1
-            };
-            let later = StreamCopy { src: end(src, copy.src), dst: end(dst, copy.dst), ..copy };
-            assert!(find(process.shard, &mut finder, &later, NUMBER).is_some(), "{src} to {dst}");
-            let beyond = StreamCopy { src: copy.src - 1, ..copy };
-            assert!(find(process.shard, &mut finder, &beyond, NUMBER).is_none(), "{src} to {dst}");
-            let beyond = StreamCopy { dst: copy.dst + dst, ..copy };
-            assert!(find(process.shard, &mut finder, &beyond, NUMBER).is_none(), "{src} to {dst}");
-        }
-        let mut finder = process.finder.get();
-        finder.add(0, NUMBER + 1);
-        assert_eq!(each(finder.pairs).collect::<Vec<_>>(), [0], "what was kept before holds no more");
-    }
-
-    #[test]
-    fn is_look_due_the_first_times_and_now_and_then() {
-        let process = Process::new(9);
-        process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
-        let of_driver = StreamCopy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
-        let use_it = |number: u64| {
-            let (_, line) = find(process.shard, &mut process.finder.get(), &of_driver, number).unwrap();
-            let is_due = line.is_look_due();
+    fn is_check_due_the_first_times_and_now_and_then() {
+        let process = Process::new();
+        process.keep(EPOCH, DRIVER, &copy(DRIVER, 0), PLAIN);
+        let use_it = |epoch: u64| {
+            let (_, line) = process.recent.find(DRIVER, &copy(DRIVER, 0), epoch).unwrap();
+            let is_due = line.is_check_due();
             line.count();
             is_due
         };
-        let due: Vec<usize> = (0..100).filter(|_| use_it(NUMBER)).collect();
+        let due: Vec<usize> = (0..100).filter(|_| use_it(EPOCH)).collect();
         assert_eq!(due, (0..17).chain([32, 64]).collect::<Vec<_>>());
-        process.keep(NUMBER + 1, DRIVER, &copy(DRIVER, 0), true, PLAIN);
-        let due: Vec<usize> = (100..200).filter(|_| use_it(NUMBER + 1)).collect();
+        process.keep(EPOCH + 1, DRIVER, &copy(DRIVER, 0), PLAIN);
+        let due: Vec<usize> = (100..200).filter(|_| use_it(EPOCH + 1)).collect();
         assert_eq!(due, [128], "it counts on");
     }
 
     #[test]
     fn count_leaves_alone_what_a_signal_handler_has_written() {
-        let process = Process::new(11);
-        process.keep(NUMBER, DRIVER, &copy(DRIVER, 0), true, PLAIN);
-        let of_driver = StreamCopy::new(DRIVER, &copy(DRIVER, 0)).unwrap();
-        let (_, line) = find(process.shard, &mut process.finder.get(), &of_driver, NUMBER).unwrap();
+        let process = Process::new();
+        process.keep(EPOCH, DRIVER, &copy(DRIVER, 0), PLAIN);
+        let (_, line) = process.recent.find(DRIVER, &copy(DRIVER, 0), EPOCH).unwrap();
         // A trace has started, and the handler copies, between that and the counting.
-        process.keep(NUMBER + 1, DRIVER, &copy(DRIVER, 0), true, Habits { records: true, ..PLAIN });
+        process.keep(EPOCH + 1, DRIVER, &copy(DRIVER, 0), Habits { records: true, ..PLAIN });
         line.count();
-        assert!(process.find(NUMBER + 1, DRIVER, &copy(DRIVER, 0)).is_some_and(|known| known.has(Known::RECORDED)));
+        let known = process.find(EPOCH + 1, DRIVER, &copy(DRIVER, 0));
+        assert!(known.is_some_and(|known| known.has(Known::RECORDED)));
     }
 
     #[test]
     fn set_only_what_lies_in_the_window_of_the_address_is_known() {
-        let process = Process::new(8);
-        let line = Line::empty();
+        let recent = Recent::default();
+        let [line, ..] = &recent.runtime;
         let large = 0x20_0000_1000..0x23_0000_0000;
-        let at = |address: u64| {
-            let values = with(RUNTIME, 2, Value::Address(address as usize));
-            StreamCopy::new(RUNTIME, &values).unwrap()
-        };
-        line.set(&at(0x21_8000_0000), NUMBER, (Known(u32::from(RUNTIME as u8)), 0), [large, 0..u64::MAX]);
+        let at = |address: u64| Memcpy { src: address, ..copy(RUNTIME, 0) };
+        let known = Known(u32::from(RUNTIME as u8));
+        line.set(&at(0x21_8000_0000), EPOCH, known, [large, 0..u64::MAX]);
         for (address, expected) in
             [(0x21_8000_0000, true), (0x21_ffff_ffff, true), (0x22_0000_0000, false), (0x21_7fff_ffff, false)]
         {
-            assert_eq!(line.get(&at(address), NUMBER).is_some(), expected, "{address:#x}");
+            assert_eq!(line.get(RUNTIME, &at(address), EPOCH).is_some(), expected, "{address:#x}");
         }
-        assert!(process.find(NUMBER, RUNTIME, &copy(RUNTIME, 0)).is_none());
     }
 }

@@ -26,19 +26,23 @@ use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
 use crate::model::{Memcpy, Shape, epoch};
 
-/// A copy that CUDA can capture.
+/// A copy that CUDA can capture, between the addresses and in the stream that the program gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Replacement {
-    /// What is copied, in which stream, as the program gave it.
-    pub(crate) copy: Memcpy,
+    pub(crate) dst: u64,
+    pub(crate) src: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stream: usize,
+    /// The parameters of a 3D copy.
+    pub(crate) parameters: Option<CUDA_MEMCPY3D_PEER>,
     /// Whether a null stream means the thread's own.
     pub(crate) per_thread: bool,
 }
 
 impl Replacement {
     /// What the log says of it.
-    pub(crate) fn note(self) -> &'static str {
-        match (self.copy.is_3d(), self.per_thread) {
+    pub(crate) fn note(&self) -> &'static str {
+        match (self.parameters.is_some(), self.per_thread) {
             (false, false) => "captured as cuMemcpyAsync",
             (false, true) => "captured as cuMemcpyAsync_ptsz",
             (true, false) => "captured as cuMemcpy3DAsync_v2",
@@ -189,29 +193,32 @@ fn ends(ret: Code) -> bool {
 
 /// The equal of a copy on a stream that is being captured, which would be refused; none if CUDA has none.
 pub(super) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
-    let shape = match &copy.shape {
-        Shape::Driver3D(peer) => Shape::Driver3D(ordinary(peer)?),
-        Shape::Linear => Shape::Linear,
+    let parameters = match copy.shape {
+        Shape::Linear => None,
+        Shape::Driver3D(peer) => Some(ordinary(peer)?),
         Shape::Runtime3D(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
     };
-    let is_on_devices = [copy.dst, copy.src].iter().all(|&end| driver.is_device_memory(end));
-    let copy = Memcpy { shape, ..*copy };
-    is_on_devices.then(|| Replacement { copy, per_thread: function.per_thread() })
+    let &Memcpy { dst, src, bytes, stream, .. } = copy;
+    let is_on_devices = [dst, src].iter().all(|&end| driver.is_device_memory(end));
+    let stream = stream.unwrap_or_default();
+    is_on_devices.then(|| Replacement { dst, src, bytes, stream, parameters, per_thread: function.per_thread() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use crate::model::Named;
     use crate::policy::access::fake::{Fake, context};
 
-    fn linear() -> PeerCopy {
-        PeerCopy { copied: Copied::Linear { dst: 0x20, src: 0x10, bytes: 64 }, stream: 5 }
+    fn linear() -> Memcpy<'static> {
+        let [src_named, dst_named] = [0xc0, 0xc1].map(Named::Context);
+        Memcpy { src: 0x10, dst: 0x20, src_named, dst_named, bytes: 64, stream: Some(5), shape: Shape::Linear }
     }
 
-    fn boxed(src_memory_type: u32) -> PeerCopy {
+    fn peer(src_memory_type: u32) -> CUDA_MEMCPY3D_PEER {
         const DEVICE: u32 = 2;
-        let peer = CUDA_MEMCPY3D_PEER {
+        CUDA_MEMCPY3D_PEER {
             srcMemoryType: src_memory_type,
             srcDevice: 0x10,
             srcContext: 0xc0,
@@ -220,34 +227,25 @@ mod tests {
             dstContext: 0xc1,
             WidthInBytes: 8,
             ..CUDA_MEMCPY3D_PEER::ZERO
-        };
-        PeerCopy { copied: Copied::Box(peer), stream: 5 }
+        }
     }
 
     #[test]
-    fn decide_capturing_stream_gets_the_equal_copy() {
-        let replacement = Replacement { copy: linear(), per_thread: false };
-        assert_eq!(
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync, &linear()),
-            Verdict::Instead(replacement)
-        );
+    fn capturable_capturing_stream_gets_the_equal_copy() {
+        let replacement =
+            Replacement { dst: 0x20, src: 0x10, bytes: 64, stream: 5, parameters: None, per_thread: false };
+        let driver = Fake::with_memory_below(0x1000);
+        assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync, &linear()), Some(replacement));
         let per_thread = Replacement { per_thread: true, ..replacement };
-        assert_eq!(
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync_ptsz, &linear()),
-            Verdict::Instead(per_thread)
-        );
+        assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync_ptsz, &linear()), Some(per_thread));
     }
 
     #[test]
-    fn decide_3d_loses_its_contexts_and_nothing_else() {
-        let Verdict::Instead(replacement) =
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(2))
-        else {
-            panic!("forwarded")
-        };
-        let (Copied::Box(ordinary), Copied::Box(peer)) = (replacement.copy.copied, boxed(2).copied) else {
-            panic!("not in 3D")
-        };
+    fn capturable_3d_loses_its_contexts_and_nothing_else() {
+        let peer = peer(2);
+        let copy = Memcpy::of_driver(&peer, Some(5));
+        let replacement = capturable(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &copy);
+        let ordinary = replacement.unwrap().parameters.unwrap();
         let unified = CUDA_MEMCPY3D_PEER {
             srcContext: 0,
             dstContext: 0,
@@ -259,62 +257,60 @@ mod tests {
     }
 
     #[test]
-    fn decide_3d_with_an_array_or_host_memory_is_forwarded() {
+    fn capturable_3d_with_an_array_or_host_memory_is_forwarded() {
+        let driver = Fake::with_memory_below(0x1000);
         for memory_type in [0, 1, 3, 5] {
             assert_eq!(
-                decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(memory_type)),
-                Verdict::Forward
+                capturable(&driver, Function::cuMemcpy3DPeerAsync, &Memcpy::of_driver(&peer(memory_type), Some(5))),
+                None
             );
         }
     }
 
     #[test]
-    fn decide_memory_that_is_on_no_device_is_forwarded() {
+    fn capturable_memory_that_is_on_no_device_is_forwarded() {
         for end in [0x10, 0x20] {
-            assert_eq!(decide(&Fake::with_memory_below(end), Function::cuMemcpyPeerAsync, &linear()), Verdict::Forward);
-            assert_eq!(
-                decide(&Fake::with_memory_below(end), Function::cuMemcpy3DPeerAsync, &boxed(2)),
-                Verdict::Forward
-            );
+            let driver = Fake::with_memory_below(end);
+            assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync, &linear()), None);
+            assert_eq!(capturable(&driver, Function::cuMemcpy3DPeerAsync, &Memcpy::of_driver(&peer(2), Some(5))), None);
         }
     }
 
     #[test]
-    fn note_captures_end_by_their_stream() {
-        const BEGIN: Function = Function::cuStreamBeginCapture_v2;
-        const END: Function = Function::cuStreamEndCapture;
+    fn captures_end_by_their_stream() {
         let (here, there) = (901, 902);
-        assert!(!note(END, 0x50, here, Code::SUCCESS, false), "an end without a beginning");
-        note(BEGIN, 0x50, here, Code(900), false);
+        let stream = |handle, thread| Stream::new(handle, false, thread);
+        let begin = |stream, ret| has_begun(stream, ret, false, None);
+        assert!(!has_ended(stream(0x50, here), Code::SUCCESS), "an end without a beginning");
+        begin(stream(0x50, here), Code(900));
         assert!(!is_capturing(here), "it failed");
-        note(BEGIN, 0x50, here, Code::SUCCESS, false);
+        begin(stream(0x50, here), Code::SUCCESS);
         assert!(is_capturing(here) && !is_capturing(there) && may_be_under_way());
-        assert!(!note(END, 0x50, here, Code(400), false), "400 ends nothing");
-        assert!(note(END, 0x50, there, Code(901), false), "another thread may end it");
+        assert!(!has_ended(stream(0x50, here), Code(400)), "400 ends nothing");
+        assert!(has_ended(stream(0x50, there), Code(901)), "another thread may end it");
         assert!(!is_capturing(here));
-        note(BEGIN, 0x51, here, Code::SUCCESS, false);
-        assert!(note(Function::cuStreamDestroy_v2, 0x51, there, Code::SUCCESS, false) && !is_capturing(here));
+        begin(stream(0x51, here), Code::SUCCESS);
+        assert!(stream_is_destroyed(stream(0x51, there)) && !is_capturing(here));
         // The handle of a thread's own default stream means another stream in each thread.
-        note(BEGIN, 2, here, Code::SUCCESS, false);
-        note(BEGIN, 2, there, Code::SUCCESS, false);
-        assert!(note(END, 2, there, Code::SUCCESS, false) && is_capturing(here) && !is_capturing(there));
-        assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
+        begin(stream(2, here), Code::SUCCESS);
+        begin(stream(2, there), Code::SUCCESS);
+        assert!(has_ended(stream(2, there), Code::SUCCESS) && is_capturing(here) && !is_capturing(there));
+        assert!(has_ended(stream(2, here), Code::SUCCESS) && !is_capturing(here));
         // It has two handles in functions of the one kind.
-        note(Function::cuStreamBeginCapture_v2_ptsz, 0, here, Code::SUCCESS, false);
-        assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
-        note(BEGIN, 2, here, Code::SUCCESS, false);
-        assert!(note(Function::cuStreamEndCapture_ptsz, 0, here, Code::SUCCESS, false) && !is_capturing(here));
+        begin(Stream::new(0, true, here), Code::SUCCESS);
+        assert!(has_ended(stream(2, here), Code::SUCCESS) && !is_capturing(here));
+        begin(stream(2, here), Code::SUCCESS);
+        assert!(has_ended(Stream::new(0, true, here), Code::SUCCESS) && !is_capturing(here));
         // With its context each ends, and no other.
         let driver = Fake::new();
-        for (stream, context) in [(0x52, (context(0), 1)), (0x53, (context(1), 1))] {
-            note(BEGIN, stream, here, Code::SUCCESS, false);
-            is_in(BEGIN, stream, here, context);
+        for (handle, context) in [(0x52, (context(0), 1)), (0x53, (context(1), 1))] {
+            has_begun(stream(handle, here), Code::SUCCESS, false, Some(context));
         }
         contexts_have_changed(&driver);
-        assert!(captures().iter().filter(|begun| begun.thread == here).count() == 2);
+        assert!(CAPTURES.lock().iter().filter(|begun| begun.stream.thread == here).count() == 2);
         driver.ids.borrow_mut().insert(context(0), 0);
         contexts_have_changed(&driver);
-        assert!(!note(END, 0x52, here, Code::SUCCESS, false) && is_capturing(here));
-        assert!(note(END, 0x53, here, Code::SUCCESS, false) && !is_capturing(here));
+        assert!(!has_ended(stream(0x52, here), Code::SUCCESS) && is_capturing(here));
+        assert!(has_ended(stream(0x53, here), Code::SUCCESS) && !is_capturing(here));
     }
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::loader::{self, Handle};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
-use crate::model::{Memcpy, Shape};
 use crate::os;
 use crate::policy::access::HALF;
 use crate::policy::capture::{self, Replacement};
@@ -729,18 +728,18 @@ fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {
 #[derive(Clone, Copy)]
 pub(crate) struct ReadyCopy {
     function: *mut c_void,
-    copy: Memcpy,
+    replacement: Replacement,
     /// What the log says of it.
     pub(crate) note: &'static str,
 }
 
 /// Finds the function for a replacement; none if the driver does not have it.
 pub(crate) fn ready(replacement: &Replacement) -> Option<ReadyCopy> {
-    let function = match replacement.copy.is_3d() {
+    let function = match replacement.parameters.is_some() {
         false => MEMCPY_ASYNC.get(replacement.per_thread)?,
         true => MEMCPY_3D_ASYNC.get(replacement.per_thread)?,
     };
-    Some(ReadyCopy { function, copy: replacement.copy, note: replacement.note() })
+    Some(ReadyCopy { function, replacement: *replacement, note: replacement.note() })
 }
 
 impl ReadyCopy {
@@ -751,16 +750,13 @@ impl ReadyCopy {
     pub(crate) unsafe fn make(&self) -> Code {
         type MemcpyAsync = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> Code;
         type Memcpy3DAsync = unsafe extern "C-unwind" fn(*const CUDA_MEMCPY3D_PEER, usize) -> Code;
-        let Memcpy { dst, src, bytes, .. } = self.copy;
-        let stream = self.copy.stream.unwrap_or_default();
+        let Replacement { dst, src, bytes, stream, .. } = self.replacement;
         // SAFETY: `ready` looked the function up under the name that goes with the copy. CUDA_MEMCPY3D has the layout
         // of CUDA_MEMCPY3D_PEER, with reserved words for the contexts.
         unsafe {
-            match &self.copy.shape {
-                Shape::Driver3D(parameters) => {
-                    transmute::<*mut c_void, Memcpy3DAsync>(self.function)(parameters, stream)
-                }
-                _ => {
+            match &self.replacement.parameters {
+                Some(parameters) => transmute::<*mut c_void, Memcpy3DAsync>(self.function)(parameters, stream),
+                None => {
                     let (dst, src, bytes) = (dst as usize, src as usize, bytes as usize);
                     transmute::<*mut c_void, MemcpyAsync>(self.function)(dst, src, bytes, stream)
                 }

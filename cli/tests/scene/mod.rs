@@ -175,7 +175,7 @@ impl Scene {
 
     pub(crate) fn call(&mut self, call: &Call) {
         let start = TICKS + call.at;
-        let mut begin = || self.segment.begin(call.depth, call.function, call.site, start);
+        let begin = || self.segment.begin(call.depth, call.function, call.site, start);
         let begun: Begun = match begin() {
             Some(begun) => begun,
             None => {

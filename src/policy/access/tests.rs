@@ -4,6 +4,7 @@ use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
 use crate::config::{Denied, Probe};
+use crate::model::{Named, Shape};
 use crate::policy::HarmlessEnable;
 use crate::policy::full::Answer;
 
@@ -26,9 +27,10 @@ impl Process {
     }
 
     fn copy_on(&self, src: u64, dst: u64, bytes: u64, on: Circumstances) -> Option<Path> {
-        let ends = Ends { src, dst, bytes };
-        let settled = self.access.settled(&ends);
-        let traffic = settled.or_else(|| self.access.consider(&self.driver, &ends, on));
+        let named = Named::Ordinal(0);
+        let copy = Memcpy { src, dst, src_named: named, dst_named: named, bytes, stream: None, shape: Shape::Linear };
+        let decided = self.access.decided(&copy);
+        let traffic = decided.or_else(|| self.access.consider(&self.driver, &copy, on));
         assert_eq!(self.driver.relaxed.get(), 0);
         traffic.map(|traffic| traffic.path)
     }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::model::{Named, Shape};
 use crate::policy::memory::Place;
 
 /// Where each device's memory begins: at its ordinal, plus one, times this.
@@ -91,16 +92,24 @@ impl Fake {
 
     /// The program's copy between two devices, as the hook makes it.
     fn program_copies(&self, peers: &Peers, src: i32, dst: i32) -> Option<Traffic> {
-        let ends = ends(src, dst);
-        let traffic = peers.settled(0, &ends).or_else(|| peers.consider(0, self, Some(&ends)).0);
+        let copy = copy(src, dst);
+        let traffic = peers.decided(0, &copy).or_else(|| peers.consider(0, self, Some(&copy)).0);
         self.answer(Code::SUCCESS);
         traffic
     }
 }
 
-fn ends(src: i32, dst: i32) -> Ends {
+fn copy(src: i32, dst: i32) -> Memcpy<'static> {
     let at = |device: i32| BASE * (device as u64 + 1) + 256;
-    Ends { src: at(src), dst: at(dst), bytes: 16 }
+    Memcpy {
+        src: at(src),
+        dst: at(dst),
+        src_named: Named::Ordinal(src),
+        dst_named: Named::Ordinal(dst),
+        bytes: 16,
+        stream: None,
+        shape: Shape::Linear,
+    }
 }
 
 impl Hip for Fake {
@@ -234,17 +243,17 @@ fn consider_while_an_error_is_left_nothing_is_asked() {
         let (hip, peers) = (Fake::new(2, sticky), peers(&Config::default()));
         hip.answer(Code::INVALID_VALUE);
         let calls = hip.calls();
-        assert_eq!(peers.consider(0, &hip, Some(&ends(0, 1))), (None, Before::NOTHING));
+        assert_eq!(peers.consider(0, &hip, Some(&copy(0, 1))), (None, Before::NOTHING));
         assert_eq!((hip.calls(), hip.last()), (calls, Code::INVALID_VALUE));
         hip.clear_last_error();
-        assert!(peers.consider(0, &hip, Some(&ends(0, 1))).0.is_some());
+        assert!(peers.consider(0, &hip, Some(&copy(0, 1))).0.is_some());
     }
 }
 
 #[test]
 fn consider_memory_that_is_not_known_leaves_no_error() {
     let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
-    let unknown = Ends { src: 64, dst: ends(0, 1).dst, bytes: 16 };
+    let unknown = Memcpy { src: 64, ..copy(0, 1) };
     let (traffic, before) = peers.consider(0, &hip, Some(&unknown));
     assert_eq!((traffic, before.ends[0], hip.last()), (None, Known::Unregistered, Code::SUCCESS));
     assert!(matches!(before.ends[1], Known::Place(Place { device: 1, .. }, _)));
@@ -255,7 +264,7 @@ fn consider_memory_that_is_not_known_leaves_no_error() {
 fn consider_library_that_cannot_tell_says_nothing_of_the_memory() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.is_mute = true;
-    let (traffic, before) = peers.consider(0, &hip, Some(&Ends { src: 64, dst: 64, bytes: 16 }));
+    let (traffic, before) = peers.consider(0, &hip, Some(&Memcpy { src: 64, dst: 64, ..copy(0, 1) }));
     assert_eq!((traffic, before.ends, hip.last()), (None, [Known::NotAsked; 2], Code::SUCCESS));
 }
 
@@ -265,7 +274,7 @@ fn consider_memory_outside_its_range_has_no_end() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.registers = true;
     let beyond = BASE + (2 << 20);
-    let (_, before) = peers.consider(0, &hip, Some(&Ends { src: beyond, dst: BASE, bytes: 16 }));
+    let (_, before) = peers.consider(0, &hip, Some(&Memcpy { src: beyond, dst: BASE, ..copy(0, 1) }));
     let ends = before.ends.map(|known| match known {
         Known::Place(Place { kind: Kind::Host, .. }, end) => end,
         other => panic!("{other:?}"),
@@ -340,14 +349,14 @@ fn consider_while_the_program_asks_waits_for_a_later_copy() {
 }
 
 #[test]
-fn settled_is_by_pointers_and_by_library() {
+fn decided_is_by_pointers_and_by_library() {
     let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.program_copies(&peers, 0, 1);
-    assert!(peers.settled(0, &ends(1, 0)).is_some());
-    assert_eq!(peers.settled(1, &ends(1, 0)), None, "another copy of HIP has its own access");
-    assert_eq!(peers.settled(LIBRARIES, &ends(1, 0)), None);
+    assert!(peers.decided(0, &copy(1, 0)).is_some());
+    assert_eq!(peers.decided(1, &copy(1, 0)), None, "another copy of HIP has its own access");
+    assert_eq!(peers.decided(LIBRARIES, &copy(1, 0)), None);
     peers.memory_has_changed();
-    assert_eq!(peers.settled(0, &ends(1, 0)), None);
+    assert_eq!(peers.decided(0, &copy(1, 0)), None);
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Sides {
     /// Those of the copy that a call asks for; none for other calls, and for parameters that could not be read.
     pub(crate) fn of(request: &Request<'_>) -> Option<Self> {
         let copy = request.copy()?;
-        let (sides, extent) = match &copy.shape {
+        let (sides, extent) = match copy.shape {
             Shape::Linear => (sides_of_linear(copy), [copy.bytes, 1, 1]),
             Shape::Runtime3D(parms) => {
                 let extent = [parms.extent.width, parms.extent.height, parms.extent.depth];

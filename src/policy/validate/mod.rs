@@ -299,7 +299,7 @@ impl Validate {
 
     /// Remembers the devices of the contexts that a copy names.
     fn remember(&self, driver: &impl Driver, seen: &Seen<'_>) {
-        let contexts = seen.request.copy().map_or([0; 2], Memcpy::contexts);
+        let contexts = seen.request.copy().map_or([0; 2], |copy| copy.contexts());
         for context in contexts.into_iter().filter(|&context| context != 0) {
             self.device_of(driver, context);
         }
