@@ -9,23 +9,7 @@
 //! there is not asked for. Around functions about peer access only calls are made that succeed if the program's own may:
 //! those leave no trace that the program's own call does not cover.
 //!
-//! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run.
-//!
-//! State is by device and by copy of the runtime: the library in which a call's real function lies gets our own calls as well.
-//!
-//! **The program's view** is kept by calling HIP differently, never by changing what it returns, which is the last error too:
-//!
-//! | the program | what is called | so that HIP returns |
-//! | --- | --- | --- |
-//! | enables what is ours | `hipCtxEnablePeerAccess`, which does nothing and succeeds in all releases | success; access is the program's from then on |
-//! | disables what is ours | a disabling of ours, then the program's call | 705 |
-//! | enables or disables a hidden peer | the same with ordinal -1 | 1 for flags, else 101 |
-//! | resets a device | first disablings of ours from it and to it | what it returns |
-//!
-//! While a call of the program that changes access is under way nothing is enabled, and while something is enabled such a call
-//! waits (`links.rs`), so that an enabling of ours is never taken for one of the program's.
-//!
-//! Why nothing is verified here: docs/decisions/hip-is-not-verified.md.
+//! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run. Why it is so: docs/decisions/hip-*.md.
 
 mod links;
 #[cfg(test)]
