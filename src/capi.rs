@@ -3,6 +3,10 @@
 //! Every struct begins with its size, which the caller sets, and grows at the end: a caller built
 //! against an older header gets the fields it knows. A NULL pointer, a wrong size and a number that is none are answered
 //! with an error. What is asked never starts the shim; what a function changes or calls, its text says.
+//!
+//! Copies on purpose enter by our own export of the driver's function, with the contexts that the memory belongs to: there is one
+//! policy, and it is that of the hooks. After the first intercepted call an option changes only if all that depends on it can
+//! change under way: what a program was told of its peers holds for good.
 
 #![allow(non_camel_case_types, reason = "C spelling")]
 

@@ -6,15 +6,26 @@
 //!
 //! | column | says |
 //! | --- | --- |
-//! | kind | `traced`: forwarded and shown; `state`: seen, never shown; `lookup`: hands out functions, its hook is written by hand in `entry/lookup.rs` |
+//! | effect | what a call means to the shim ([`Effect`](super::Effect)), see below |
 //! | layer | `runtime` (libcudart), `driver` (libcuda) or `hip` (libamdhip64) |
 //! | since | the version of CUDA, or of HIP, that introduced it, as `cuGetProcAddress` counts (4.0 is `4000`) |
-//! | symbol | the exported name; less `_v2`, `_ptds` and `_ptsz` it is the name that `cuGetProcAddress` knows |
-//! | arguments | C names and the types of `api/abi.rs`, in order |
+//! | symbol | the exported name; less `_ptds`, `_ptsz` and `_v2` (any number) it is the name that `cuGetProcAddress` knows |
+//! | arguments | C names and the types of `api/abi.rs`, in order; there may be none |
 //!
-//! Then run `make header`, which writes docs/INTERCEPTED.md anew. An argument type ending in an
-//! `Out…` name is for a pointer to exactly one value; a pointer to an array is a `Pointer`.
-//! docs/HOWTO_ADD_API.md walks through an example.
+//! | effect | for functions that |
+//! | --- | --- |
+//! | `traced` | are forwarded and shown, and nothing is decided about them |
+//! | `copy(sync)`, `copy(async)` | copy between devices, and wait for that, or do not |
+//! | `copy(…, fast)` | and give source, destination, bytes and stream as arguments: copies like the last take the fast path |
+//! | `copy(…, refused_in_capture)` | and are refused by CUDA on a stream that is being captured, where another may take their place |
+//! | `access(enable)`, `access(disable)`, `access(query)` | change peer access, or tell of it; `query_capabilities` tells of several operations at once |
+//! | `state(…)` | change what copies and peer access depend on: a [`State`](super::State), with an arm in `call/state.rs`; never shown |
+//! | `lookup` | hand out functions; their hooks are written by hand in `entry/lookup.rs` |
+//!
+//! What the arguments of `copy` and `access` mean is read in `model/request.rs`, by their types and order.
+//!
+//! Then run `make header`, which writes docs/INTERCEPTED.md anew. An argument type whose name begins with `Out` is for a pointer
+//! to exactly one value; a pointer to an array is a `Pointer`. docs/HOWTO_ADD_API.md tells all, with a checklist at its end.
 
 /// Calls `$with!` with all rows.
 macro_rules! for_each_function {

@@ -3,6 +3,12 @@
 //! The [epoch] says it: 0 as long as nothing has started, where calls are only forwarded, and in every child that does not share
 //! this process's memory, since locks and threads are the parent's there. A child that shares it (`vfork`) is as good as its
 //! parent. Nothing else is stored that a parent and a child could see differently.
+//!
+//! The page with the epoch is set up before the start says that calls are seen, so that no thread takes itself for a child. A fork
+//! handler stores 0 there too: a child then does not wait for a start that another thread of its parent was in.
+//!
+//! What others may have to wait for at the start calls nothing of the dynamic linker and writes no line: another thread may hold
+//! that lock in `dlopen`, and the constructor that it runs may call us and wait for our start to end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

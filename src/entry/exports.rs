@@ -7,6 +7,12 @@
 //! Functions of the runtime and of HIP are exported under each symbol version that a program may be bound to, and as
 //! default under P2PSHIM for references without a version: exported without any version, one symbol
 //! would capture the calls of every runtime in the process. The driver's functions have no versions.
+//!
+//! The ABI passes a struct of two floating-point numbers in xmm0 and xmm1, behind integers and pointers of any number. Therefore no
+//! row may have a floating-point parameter. The stack pointer gives the return address, from which the trace names the caller.
+//!
+//! In some arrangements a versioned symbol gets lost in a debug build and not in a release build, or the other way round:
+//! `tests/exports.rs` compares both with the table. Why the first node of `exports.map` is a dummy stands there.
 
 use std::arch::{global_asm, naked_asm};
 use std::ffi::c_void;

@@ -6,6 +6,16 @@
 //!
 //! `dlvsym` is not exported: it is how the real `dlsym` is found. Neither is `dlopen`, whose callers
 //! would lose their RUNPATH, nor `cuGetExportTable`, which the driver guards.
+//!
+//! The C library's `dlsym` is found with `dlvsym`, and through it the next one, which is another's if a library behind us wraps it
+//! too: that one serves the program. Left alone are look-ups by this library, by the driver's libraries, and by NVIDIA's debuggers
+//! and profilers, which rely on their own functions; look-ups through `RTLD_NEXT` from behind us; and what the program itself
+//! defines in front of us. Where linked references to a function are bound to our export, a look-up gets that export and not a
+//! slot's trampoline: the pointer equals the program's own `&function`, as it would without us.
+//!
+//! The real `cuGetProcAddress` always runs first. Both forms, with four and with five parameters, are hooks of their own, and a
+//! program that asks for the function through itself gets the form that it asked for. (Driver 580 hands out what it exports, for
+//! all twelve forms that were tried.)
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -6,7 +6,8 @@
 //! blocks says which of them are in use. An allocation is a run of blocks under one word, taken by one compare-and-swap. So
 //! it needs no lock: a signal handler, another thread and a forked child find it as it is.
 //!
-//! Once the reserve has served an allocation the shim does without memory as far as it can (`entry::guard`, `Mode::Exhausted`).
+//! Once the reserve has served an allocation the shim does without memory as far as it can (`call/mode.rs`, `Activity::Exhausted`):
+//! docs/decisions/allocation-reserve.md.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;

@@ -1,5 +1,8 @@
 //! The descriptors that the log writes to. They may be the program's, or take nothing: a line waits [`PATIENCE`] at most, and
 //! no thread waits for another one.
+//!
+//! Each kind of descriptor has its own means to be written to without waiting, which leaves its flags alone: docs/decisions/log-writes.md
+//! has the table. A log file's descriptor has a high number, since programs expect low ones for what they open.
 
 use std::ffi::{CString, OsStr, c_int};
 use std::io;

@@ -5,6 +5,16 @@
 //! a capturing stream becomes that, in the form (legacy or per-thread default stream) that the program used.
 //!
 //! Source: measured on H200 with CUDA 13.0, docs/results/.
+//!
+//! As long as no capture is under way, which a count says, such a copy pays one load for it. Otherwise the driver is asked whether
+//! the copy's stream is being captured. The count decides on that question, never on the copy: it is too low only where a capture
+//! was begun past the shim, and its copies are then refused as they would be without us. The replacement is made at the layer of
+//! the driver, so that the runtime's last error is right by itself. A 3D copy loses its contexts, which are reserved words in the
+//! parameters of the ordinary one. What has no equal, arrays and host memory, is forwarded, and so is everything if the question
+//! fails; nothing is verified or enabled then either.
+//!
+//! Captures are known by stream and by the thread that began them; they end with the stream or its context, whichever thread ends
+//! or destroys it.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

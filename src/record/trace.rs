@@ -1,4 +1,12 @@
 //! The trace file: a record of each call, and notes of all that it takes to read them.
+//!
+//! What a record refers to by number (functions, paths, rules, codes, call sites) is named by notes in the same file. A call site's
+//! address becomes module and offset by the executable mappings of `/proc/self/maps`, noted when an address turns up that none of
+//! those known covers: asking the dynamic linker would take its lock. A driver call's record is known to that of the runtime call
+//! around it, which takes over what only the driver's layer knows: devices and path.
+//!
+//! The descriptor is kept for growing only. If it is not our file any more, the path is opened again; if that is another file,
+//! calls are counted from then on, and one message says why. Why a record begins with the call: docs/decisions/records-begin-first.md.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -10,6 +10,22 @@
 //! 3. The two contexts get access to each other, or the pool is granted to the other device.
 //!
 //! What the program sees of peer access is what it asked for itself ([`view`]).
+//!
+//! **Who.** Ordinals and contexts in the arguments do not say who copies: CUDA accepts wrong ones, and pointers decide. Contexts
+//! are known by handle and `cuCtxGetId`, which a reset changes and the handle does not.
+//!
+//! **Threads.** One thread at a time verifies or enables; others forward meanwhile. An enabling of ours that is under way is noted
+//! as intended, so that a program's own on another thread, which then gets 704, is not taken for a second one. A disabling of the
+//! program that found nothing of ours, and is under way, is waited for before a pair is enabled: it would disable that under its
+//! first copies.
+//!
+//! **Captures.** While a thread captures nothing is verified. The pair waits for the end of the capture, before the graph is
+//! instantiated, which is when its copies choose their path.
+//!
+//! **Pools** belong to a device, not to a context. The other device is granted access to the pool itself, after a verification with
+//! a pool of our own. `cuMemPoolGetAccess` does not show what we granted. Mapped memory is reported and not touched.
+//!
+//! Why a pair is verified first, what stays enabled, and how many peers are ours: docs/decisions/.
 
 mod cells;
 mod decide;

@@ -6,6 +6,18 @@
 //! again with what the driver says now, so that nothing is said by what is out of date.
 //!
 //! Only the outermost call is looked at: a call of the driver inside one of the runtime has the runtime's arguments.
+//!
+//! **Streams** are known from the calls that create and destroy them, and asked for their context when first used. One is noted as
+//! destroyed before it is, never after: by then another thread may have been given its handle. Non-blocking ones are counted by
+//! device and by a tag of the thread that made them, so that a synchronous copy asks whether they are idle only where its own thread
+//! has some: what threads do beside each other is not meant to be ordered. Nothing is asked about a stream that may be captured, be
+//! destroyed, or belong to a context that is current elsewhere; those who are asking are waited for ([`Facts::let_askers_finish`]).
+//!
+//! **The pending error.** 704 and 705 are noted by thread when an outermost call of the runtime returns them; `cudaGetLastError`,
+//! a state row, takes the note away. The next peer call of the runtime that finds it speaks.
+//!
+//! **Strict.** A hook of the driver returns the code itself. In the runtime the code comes from the real function, which is called
+//! with arguments that it refuses before it follows any. When each finding is said, and why: docs/decisions/said-before-and-after.md.
 
 mod answers;
 mod arguments;
