@@ -1,4 +1,4 @@
-//! p2pshim: makes, shows and repairs GPU-to-GPU copies in programs that nobody can rebuild.
+//! p2pshim: makes CUDA peer-to-peer copies fast, correct and observable, without rebuilding the program.
 //!
 //! The way of a call: program → `entry` → `policy` → `real` → the real library; `record` writes down
 //! what happened. `api` is the list of functions that all of them read. ARCHITECTURE.md tells the

@@ -81,7 +81,7 @@ fn compare_block(flavour: &str, first: u32, count: u32, env: Variables) -> Resul
 fn quiet(preloaded: &Outcome, env: Variables, first: u32) -> Result<(), String> {
     let warnings = warnings(preloaded);
     // Or that another thread destroys a pool while it is looked at.
-    let expected = [" slower than ", " the driver answered CUDA_ERROR_INVALID_VALUE (1). "];
+    let expected = [" slower than ", " the driver returned CUDA_ERROR_INVALID_VALUE (1). "];
     let is_unexpected = |line: &&&String| !expected.iter().any(|text| line.contains(text));
     let unexpected: Vec<_> = warnings.iter().filter(is_unexpected).collect();
     if unexpected.is_empty() { Ok(()) } else { Err(format!("from {first}, {env:?}: {unexpected:#?}")) }

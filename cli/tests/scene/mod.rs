@@ -139,7 +139,7 @@ impl Scene {
             scene.note(0, NoteKind::Function, number.into(), &[layer, name]);
         }
         for (number, name) in
-            [(DIRECT, "direct"), (STAGED, "staged: never enabled"), (VETOED, "staged: vetoed, lost data")]
+            [(DIRECT, "direct"), (STAGED, "staged: never enabled"), (VETOED, "staged: blocked, lost data")]
         {
             scene.note(0, NoteKind::Path, number.into(), &[name]);
         }

@@ -58,7 +58,11 @@ impl Access {
             Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
             Err(Setback::NotApart) => self.unverifiable(plan),
             Err(Setback::Busy) => {
-                log::pair_info(plan.src.device, plan.dst.device, format_args!("the devices are busy; verified later"));
+                log::pair_info(
+                    plan.src.device,
+                    plan.dst.device,
+                    format_args!("the devices are busy; the pair is verified later"),
+                );
                 Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy))
             }
         }
@@ -283,7 +287,7 @@ impl Access {
             plan.src.device,
             plan.dst.device,
             format_args!(
-                "the contexts have as many peers as they can have, or as the shim takes; copies go through the host"
+                "the contexts have as many peers as they can have, or as p2pshim uses; copies go through the host"
             ),
         );
         Path::Staged(self.put_off(plan.src, plan.dst, Why::Limit))
