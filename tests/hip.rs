@@ -516,7 +516,7 @@ fn finding_speaks_hip() {
     let outcome = case("hip_for_kernels", "6").with_notes().preloaded();
     let twice = outcome.findings.iter().find(|finding| finding.rule == "P2P-enable-twice").unwrap();
     for part in
-        ["hipDeviceEnablePeerAccess", "returned hipErrorPeerAccessAlreadyEnabled (704)", "call hipGetLastError()"]
+        ["hipDeviceEnablePeerAccess", "returned hipErrorPeerAccessAlreadyEnabled (704)", "with hipGetLastError()"]
     {
         assert!(twice.text.contains(part), "no {part}: {}", twice.text);
     }
