@@ -1,4 +1,4 @@
-//! p2pshim: makes, shows and repairs GPU-to-GPU copies in programs that nobody can rebuild.
+//! p2pshim: makes CUDA peer-to-peer copies fast, correct and observable, without rebuilding the program.
 //!
 //! The path of a call: program → `entry` → `call` → the real library. `call` asks `policy` what is done about it, `real` for
 //! the real function and for calls of our own, and has `record` write down what happened. All of them talk in the plain values

@@ -81,7 +81,7 @@ fn compare_block(flavour: &str, first: u32, count: u32, env: Variables) -> Resul
 fn quiet(preloaded: &Outcome, env: Variables, first: u32) -> Result<(), String> {
     let warnings = warnings(preloaded);
     // Or that another thread destroys a pool while it is looked at.
-    let expected = [" slower than ", " the driver answered CUDA_ERROR_INVALID_VALUE (1). "];
+    let expected = [" slower than ", " the driver returned CUDA_ERROR_INVALID_VALUE (1). "];
     let is_unexpected = |line: &&&String| !expected.iter().any(|text| line.contains(text));
     let unexpected: Vec<_> = warnings.iter().filter(is_unexpected).collect();
     if unexpected.is_empty() { Ok(()) } else { Err(format!("from {first}, {env:?}: {unexpected:#?}")) }
@@ -346,7 +346,11 @@ fn probe_full_without_a_verdict_verifies_quick_and_says_in_one_line_how_to_get_o
     let outcome = full("");
     outcome.assert_success();
     assert_eq!(outcome.shim.len(), 1, "{:#?}", outcome.shim);
-    assert!(outcome.shim[0].contains("`p2pshim doctor` makes verdicts"), "{:#?}", outcome.shim);
+    assert!(
+        outcome.shim[0].contains("`p2pshim doctor` and `p2pshim run --probe full` write verdicts"),
+        "{:#?}",
+        outcome.shim
+    );
     assert_all_direct(&outcome);
     assert!(!cache.exists(), "the program's process keeps none");
     let lost = full("drop:0>1").shim.join("\n");

@@ -38,7 +38,7 @@ fn every_row_as_on_real_gpus(flavour: &str) {
 /// In one row the program loses its context by closing access under a copy, and then copies so much that the pair is to be
 /// verified: the shim says that it cannot be, and why.
 fn assert_only_the_lost_context_is_told_of(lines: &[String]) {
-    let told = "peer access 0-1: could not be verified: the driver answered CUDA_ERROR_LAUNCH_FAILED (719)";
+    let told = "peer access 0-1: could not be verified: the driver returned CUDA_ERROR_LAUNCH_FAILED (719)";
     assert!(matches!(lines, [line] if line.contains(told)), "{lines:#?}");
 }
 

@@ -132,12 +132,12 @@ fn program_that_cannot_be_started_is_said() {
         file.to_string_lossy().into_owned()
     };
     for (name, status, expected) in [
-        ("no-such-program".to_owned(), 127, "no-such-program: there is no program of that name on PATH"),
-        ("./no-such-program".to_owned(), 127, "./no-such-program: there is no such file"),
+        ("no-such-program".to_owned(), 127, "no-such-program: no such program on PATH"),
+        ("./no-such-program".to_owned(), 127, "./no-such-program: no such file"),
         ("Cargo.toml".to_owned(), 127, "did you mean ./Cargo.toml?"),
-        (file("plain", "text", 0o600), 126, "may not be executed"),
+        (file("plain", "text", 0o600), 126, "cannot be executed"),
         (folder.to_string_lossy().into_owned(), 126, "is a folder"),
-        (file("orphan", "#!/nonexistent/sh\n", 0o700), 126, "is there, but not the interpreter"),
+        (file("orphan", "#!/nonexistent/sh\n", 0o700), 126, "exists, but its interpreter"),
     ] {
         let outcome = run(&[&name]);
         assert_eq!(outcome.status, format!("exit status: {status}"), "{name}: {}", said(&outcome));
@@ -236,7 +236,7 @@ fn trace_has_a_file_for_each_process_in_a_folder_that_is_made() {
     fs::remove_dir_all(folder).unwrap();
     let outcome = run(&["--trace", "/proc/no-such", "echo", "run"]);
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""));
-    assert!(said(&outcome).contains("the folder of the trace, /proc/no-such, cannot be made: "), "{}", said(&outcome));
+    assert!(said(&outcome).contains("cannot create the folder of the trace, /proc/no-such: "), "{}", said(&outcome));
 }
 
 /// With a report, and temporary files in a folder of its own, which it has to leave empty.
@@ -279,7 +279,7 @@ fn report_of_a_run_that_does_nothing_says_why() {
     let outcome = program.arg("--sim").arg("2").arg(case).plain();
     fs::remove_dir(temporary).unwrap();
     outcome.assert_success();
-    assert_eq!(said(&outcome), "p2pshim: nothing to report: P2PSHIM=off, so that nothing is intercepted");
+    assert_eq!(said(&outcome), "p2pshim: nothing to report: P2PSHIM=off, so nothing is intercepted");
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn fully_verified(cache: &Path, fault: &str, arguments: &[&str]) -> Outcome {
 fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
     let cache = scratch("cache");
     let made = format!(
-        "p2pshim: P2PSHIM_PROBE=full: 2 paths between GPUs are verified before the program starts, and kept in {}/p2pshim",
+        "p2pshim: P2PSHIM_PROBE=full: 2 paths between GPUs are verified before the program starts; verdicts are saved in {}/p2pshim",
         cache.display()
     );
     for (fault, lines) in [("lost:0>1", 2), ("", 1)] {
@@ -525,14 +525,14 @@ fn probe_full_that_fails_is_said_and_the_program_runs() {
     let untested = fully_verified(&cache, "code:cuModuleLoadData:221@1", &["--probe", "full"]);
     untested.assert_success();
     let lines = said(&untested);
-    assert!(lines.contains("warning: P2PSHIM_PROBE=full: 0>1: kernel loads: cuModuleLoadData answered"), "{lines}");
-    assert!(lines.contains("no verdict on these GPUs is kept"), "{lines}");
+    assert!(lines.contains("warning: P2PSHIM_PROBE=full: 0>1: kernel loads: cuModuleLoadData returned"), "{lines}");
+    assert!(lines.contains("there is no verdict on these GPUs"), "{lines}");
     let program = program(&["--probe", "full", "echo", "runs"]).libraries("target/sim/lib");
     let program = program.env("XDG_CACHE_HOME", cache.to_string_lossy());
     let without = program.clone().env("P2PSIM_DEVICES", "0").plain();
     assert_eq!((without.stdout.as_str(), without.status.as_str()), ("runs\n", "exit status: 0"));
-    assert!(said(&without).contains("cuInit answered CUDA_ERROR_NO_DEVICE"), "{:#?}", without.shim);
+    assert!(said(&without).contains("cuInit returned CUDA_ERROR_NO_DEVICE"), "{:#?}", without.shim);
     let nowhere = program.env("XDG_CACHE_HOME", "/proc").plain();
     assert_eq!((nowhere.stdout.as_str(), nowhere.status.as_str()), ("runs\n", "exit status: 0"));
-    assert!(said(&nowhere).contains("nothing can be written to /proc/p2pshim"), "{:#?}", nowhere.shim);
+    assert!(said(&nowhere).contains("cannot write to /proc/p2pshim"), "{:#?}", nowhere.shim);
 }

@@ -46,27 +46,27 @@ const TIMEOUT_S: u64 = 20;
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim doctor                  all pairs
-  p2pshim doctor '0>1' 2-3        GPU 0 reaching the memory of GPU 1; 2 and 3 both ways
+  p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
   p2pshim doctor --json           for programs
   p2pshim doctor --sim 4          on four simulated GPUs
   P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
-                                  on two, of which one loses what its kernels write
+                                  on two, one of which loses what its kernels write
 
 Exit status:
-  0  every pair is proven, or has no path
+  0  every pair is verified, or has no path
   1  a pair is unsafe: it lost data, or hung
   2  something could not be tested, or wrong usage";
 
 /// What to examine.
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
-    /// Pairs of GPUs: 0>1 (GPU 0 reaches the memory of GPU 1) or 0-1 (both ways) [default: all]
+    /// Pairs of GPUs: 0>1 (GPU 0 accesses the memory of GPU 1) or 0-1 (both directions) [default: all]
     #[arg(value_name = "PAIR", value_delimiter = ',')]
     pairs: Vec<Pairs>,
-    /// After how many seconds to give up on a pair
+    /// Give up on a pair after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// Print one JSON object instead of tables
+    /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
     /// Examine N simulated GPUs
@@ -87,7 +87,7 @@ impl FromStr for Pairs {
         let (from, to) = text.split_once(if both_ways { '-' } else { '>' }).ok_or_else(wrong)?;
         let (from, to) = (from.trim().parse().map_err(|_| wrong())?, to.trim().parse().map_err(|_| wrong())?);
         if from == to {
-            return Err(format!("{text:?}: a GPU needs no path to itself"));
+            return Err(format!("{text:?}: a GPU has no path to itself"));
         }
         Ok(Self(if both_ways { vec![[from, to], [to, from]] } else { vec![[from, to]] }))
     }
@@ -158,7 +158,7 @@ impl Inventory {
         }
         for &pair in asked.iter().flat_map(|Pairs(pairs)| pairs) {
             if let Some(missing) = pair.iter().find(|&&ordinal| ordinal >= count) {
-                return Err(format!("there is no GPU {missing}: CUDA shows {count}, counted from 0"));
+                return Err(format!("there is no GPU {missing}: CUDA reports {count}, counted from 0"));
             }
             if !pairs.contains(&pair) {
                 pairs.push(pair);
@@ -328,7 +328,7 @@ fn examine(
 
 /// What is said of a test that did not end.
 fn hung(time: Duration) -> Finding {
-    Finding::Hung(format!("it had not ended after {} s", time.as_secs()))
+    Finding::Hung(format!("it had not finished after {} s", time.as_secs()))
 }
 
 /// The verdict on a process that did not end, in that test or before any: only a test says something of the pair.
@@ -336,7 +336,7 @@ fn verdict_of_hanging(test: Option<Test>, time: Duration) -> Verdict {
     match test {
         Some(test) => Verdict::Passed.and(test, hung(time)),
         None => Verdict::Unknown(format!(
-            "CUDA had not started after {} s; --timeout allows more, and nvidia-persistenced makes it faster",
+            "CUDA had not started after {} s; raise --timeout, or run nvidia-persistenced to start it faster",
             time.as_secs()
         )),
     }

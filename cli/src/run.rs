@@ -40,25 +40,25 @@ const SUFFIX: &str = p2pshim_trace::SUFFIX;
 const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                        with a report at the end
-  p2pshim run --trace traces ./app         the same, and the traces stay; see p2pshim report
-  p2pshim run --no-report ./app            as LD_PRELOAD=libp2pshim.so.0 ./app
+  p2pshim run --trace traces ./app         the same, and the traces are kept; see p2pshim report
+  p2pshim run --no-report ./app            like LD_PRELOAD=libp2pshim.so.0 ./app
   p2pshim run --log trace --log-file app.log ./app
-                                           with each call in a file
-  p2pshim run --access off ./app -n 4      peer access is hidden: does the bug go away?
+                                           log each call to a file
+  p2pshim run --access off ./app -n 4      hide peer access: does the bug go away?
   p2pshim run --sim 4 ./app                on four simulated GPUs
-  p2pshim run mpirun -np 4 ./app           with all processes that the program starts
+  p2pshim run mpirun -np 4 ./app           all processes that the program starts
 
 Exit status:
-  that of the program; if a signal ended it, p2pshim ends by the same signal
+  that of the program; if a signal killed it, p2pshim ends with the same signal
   2    wrong usage
   125  p2pshim failed before it started the program
-  126  the program is there and cannot be started
-  127  there is no such program
+  126  the program exists but cannot be started
+  127  no such program
 
 Signals:
-  HUP, INT, QUIT, TERM, USR1, USR2, WINCH, TSTP and CONT, sent to p2pshim, are passed on to
-  the program. Those of the terminal, such as Ctrl-C, reach it by themselves, once. One that is
-  sent to all processes of the group or job, as timeout(1) does, may reach it twice.";
+  p2pshim passes HUP, INT, QUIT, TERM, USR1, USR2, WINCH, TSTP and CONT on to the program.
+  Signals of the terminal, such as Ctrl-C, reach the program directly, once. A signal to all
+  processes of the group or job, as timeout(1) sends it, may reach the program twice.";
 
 /// A program, and what the shim is told.
 pub(crate) struct RunArguments {
@@ -108,17 +108,17 @@ impl Args for RunArguments {
         let simulated =
             Arg::new("sim").long("sim").value_name("N").value_parser(value_parser!(u8).range(0..=sim::MOST));
         let simulated = simulated.help(
-            "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) refuses to work there; the shared one \
+            "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) does not work there; the shared one \
              (nvcc -cudart shared) is replaced",
         );
         let no_report = Arg::new("no-report").long("no-report").action(ArgAction::SetTrue);
         let no_report = no_report.help(
-            "Print no report on standard error at the end. Without --trace no trace is made then; else it is, in a folder \
-             that is removed after the report",
+            "Print no report on standard error at the end. A report needs a trace: without --trace it is written to a \
+             temporary folder, and with this option not at all",
         );
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
-        let program = program.help("The program with its arguments; everything after its name is its own");
+        let program = program.help("The program and its arguments; everything after its name is passed to it");
         let command = command.arg(simulated).arg(no_report).args(options::arguments()).arg(program);
         command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
     }
@@ -182,7 +182,7 @@ fn report_at(
     let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
     if new.is_empty() {
         let why = match is_switched_off {
-            true => "P2PSHIM=off, so that nothing is intercepted",
+            true => "P2PSHIM=off, so nothing is intercepted",
             false => "no process has called an intercepted function",
         };
         eprintln!("p2pshim: nothing to report: {why}");
@@ -221,7 +221,7 @@ fn prepare(
     if let Some(folder) = &asked {
         // The shim would make the last part of the path only, and go on without.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| format!("the folder of the trace, {}, cannot be made: {error}", folder.display()))?;
+        made.map_err(|error| format!("cannot create the folder of the trace, {}: {error}", folder.display()))?;
     }
     let named = asked.or_else(|| std::env::var_os(TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from));
     let traces = Traces::new(named, arguments.reports)?;
@@ -318,24 +318,24 @@ fn why_not_started(name: &OsStr, error: &io::Error) -> (Box<dyn Error>, u8) {
     let found = program::find(name, std::env::var_os("PATH"));
     let (why, status) = match (error.kind(), found) {
         (io::ErrorKind::NotFound, None) if name.as_bytes().contains(&b'/') => {
-            (format!("{shown}: there is no such file"), NOT_FOUND)
+            (format!("{shown}: no such file"), NOT_FOUND)
         }
         (io::ErrorKind::NotFound, None) => {
             let here = if Path::new(name).exists() { format!("; did you mean ./{shown}?") } else { String::new() };
-            (format!("{shown}: there is no program of that name on PATH{here}"), NOT_FOUND)
+            (format!("{shown}: no such program on PATH{here}"), NOT_FOUND)
         }
         (io::ErrorKind::NotFound, Some(_)) => {
-            (format!("{shown} is there, but not the interpreter or dynamic linker that it names"), NOT_STARTED)
+            (format!("{shown} exists, but its interpreter or dynamic linker does not"), NOT_STARTED)
         }
         (io::ErrorKind::PermissionDenied, Some(path)) if path.is_dir() => {
             (format!("{shown} is a folder, not a program"), NOT_STARTED)
         }
         (io::ErrorKind::PermissionDenied, _) => (
-            format!("{shown} may not be executed ({error}); chmod +x makes a file of one's own a program"),
+            format!("{shown} cannot be executed ({error}); if the file is yours, chmod +x makes it executable"),
             NOT_STARTED,
         ),
         _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
-            (format!("{shown} is neither a program of this machine nor a script that begins with #!"), NOT_STARTED)
+            (format!("{shown} is neither a program for this machine nor a script that begins with #!"), NOT_STARTED)
         }
         _ => (format!("{shown} could not be started: {error}"), NOT_STARTED),
     };

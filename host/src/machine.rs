@@ -105,28 +105,29 @@ impl Machine {
         });
         if let Some(name) = &self.hypervisor {
             return format!(
-                "this is a virtual machine ({name}): the host's IOMMU or ACS may stand between the GPUs. Ask who runs \
-                 the host whether peer-to-peer is set up for them; nothing inside the machine can change it"
+                "this is a virtual machine ({name}): the host's IOMMU or ACS may block peer-to-peer between the GPUs. Ask the \
+                 host's administrator to enable it; nothing inside the virtual machine can change it"
             );
         }
         if let Some((bus_id, way)) = translated {
             return format!(
-                "the IOMMU translates the addresses of {bus_id} ({way}). Start the kernel with iommu=pt, or switch the \
+                "the IOMMU translates the addresses of {bus_id} ({way}). Boot the kernel with iommu=pt, or switch the \
                  IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
             );
         }
         if !redirecting.is_empty() {
             return format!(
-                "PCI access control (ACS) of {} sends requests between devices up to the root complex. Switch ACS off in \
-                 the firmware or for these bridges with setpci, and test again",
+                "PCI access control services (ACS) of {} redirect requests between devices to the root complex. Switch ACS \
+                 off in the firmware, or for these bridges with setpci, and test again",
                 redirecting.join(", ")
             );
         }
         let unreadable = gpus().flat_map(|gpu| &gpu.bridges).any(|bridge| bridge.acs == Acs::Unreadable);
-        let acs = if unreadable { " PCI access control (ACS) could not be read: run the test as root." } else { "" };
+        let acs =
+            if unreadable { " PCI access control services (ACS) could not be read: run the test as root." } else { "" };
         format!(
-            "neither an IOMMU that translates nor a virtual machine is in sight, so the driver, the firmware or the \
-             hardware is at fault.{acs} Try another driver version"
+            "this machine shows neither a translating IOMMU nor a hypervisor, so the driver, the firmware or the hardware is \
+             at fault.{acs} Try another driver version"
         )
     }
 }

@@ -268,7 +268,7 @@ pub(crate) fn caught<T: Default>(work: impl FnOnce() -> T) -> T {
 /// Replaces the standard message for a panic, which would be printed whatever descriptor 2 is by now.
 pub(crate) fn report_panics_to_the_log() {
     std::panic::set_hook(Box::new(|panic| {
-        log::error!("internal error, the call is forwarded as it came; please report it: {panic}");
+        log::error!("internal error; the call is forwarded unchanged. Please report this: {panic}");
     }));
 }
 

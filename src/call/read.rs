@@ -92,8 +92,8 @@ pub(crate) fn arguments(request: &Request<'_>, ret: Code) -> Vec<Argument> {
 
 fn contents(request: &Request<'_>, value: Value, ret: Code) -> Option<Contents> {
     match (value, request.copy().map(|copy| copy.shape)) {
-        // SAFETY: the real function reports success, so it has just written the output unless the pointer is NULL.
         (Value::OutInt(output), _) if ret == Code::SUCCESS => {
+            // SAFETY: the real function reports success, so it has just written the output unless the pointer is NULL.
             unsafe { output.as_ref() }.map(|&n| Contents::Int(n.into()))
         }
         (Value::RuntimePeer3D(_), Some(Shape::Runtime3D(p))) => Some(Contents::RuntimePeer3D(*p)),

@@ -17,7 +17,7 @@ pub const P2PSHIM_ANY_DEVICE: c_int = -1;
 
 const MEMCPY_3D_SIZE_0_1: usize = 136;
 
-/// A box of bytes to copy from the memory of a device to that of another. What is not set is 0.
+/// A 3D copy from the memory of one device to that of another. Fields that are not set are 0.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_memcpy_3d_t {
@@ -29,7 +29,7 @@ pub struct p2pshim_memcpy_3d_t {
     pub src_pitch: usize,
     /// Rows from one slice of the source to the next.
     pub src_height: usize,
-    /// Where in the source the box begins, in bytes.
+    /// Where in the source the copy begins, in bytes.
     pub src_x: usize,
     /// The same in rows.
     pub src_y: usize,
@@ -41,17 +41,17 @@ pub struct p2pshim_memcpy_3d_t {
     pub dst_pitch: usize,
     /// Rows from one slice of the destination to the next.
     pub dst_height: usize,
-    /// Where in the destination the box goes, in bytes.
+    /// Where in the destination the copy begins, in bytes.
     pub dst_x: usize,
     /// The same in rows.
     pub dst_y: usize,
     /// The same in slices.
     pub dst_z: usize,
-    /// Bytes of a row of the box.
+    /// The width of the extent, in bytes.
     pub width: usize,
-    /// Rows of a slice of the box.
+    /// The height of the extent, in rows.
     pub height: usize,
-    /// Slices of the box.
+    /// The depth of the extent, in slices.
     pub depth: usize,
     /// The ordinal of the source's device, or P2PSHIM_ANY_DEVICE.
     pub src_device: c_int,
@@ -63,6 +63,8 @@ pub struct p2pshim_memcpy_3d_t {
 mod exports {
     use super::{CUDA_MEMCPY3D_PEER, Code, c_void};
 
+    #[allow(unused_doc_comments, reason = "cbindgen reads it")]
+    /// cbindgen:ignore
     unsafe extern "C-unwind" {
         #[link_name = "p2p_export_cuMemcpyPeerAsync"]
         pub(super) fn cuMemcpyPeerAsync(
@@ -88,26 +90,26 @@ mod exports {
     }
 }
 
-/// Copies from the memory of a device to that of another, in the order of a stream, by the best path: what cudaMemcpyPeerAsync
-/// does, with peer access verified and enabled for pairs that copy, and capturable on a stream that is being captured.
+/// Copies from the memory of one device to that of another, in stream order, by the best path. It does what cudaMemcpyPeerAsync
+/// does, and verifies and enables peer access for pairs that copy. It can be captured.
 ///
-/// As with CUDA, the memory must stay until the copy is done, and the thread needs a current context for the default
-/// stream. The shim need not be preloaded for it.
+/// As with CUDA, the memory must stay allocated until the copy has completed, and the default stream needs a current context in
+/// the thread. The shim need not be preloaded.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param dst Where to: memory of a device (CUdeviceptr).
+/// @param dst The destination: memory of a device (CUdeviceptr).
 /// @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
-/// @param src Where from: memory of a device (CUdeviceptr).
+/// @param src The source: memory of a device (CUdeviceptr).
 /// @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
-/// @param bytes How many bytes.
+/// @param bytes The number of bytes.
 /// @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
 /// @return P2PSHIM_OK if the copy was submitted; P2PSHIM_INVALID_ARGUMENT if an ordinal is not that of the memory's device;
-/// P2PSHIM_NO_DRIVER; P2PSHIM_DRIVER_ERROR, and p2pshim_driver_code() tells why; P2PSHIM_INTERNAL_ERROR: then nothing is
-/// copied.
+/// P2PSHIM_NO_DRIVER; P2PSHIM_DRIVER_ERROR, and p2pshim_driver_code() returns the reason; P2PSHIM_INTERNAL_ERROR. On an error nothing
+/// is copied.
 ///
 /// # Safety
-/// What cudaMemcpyPeerAsync asks: `stream` is a stream that exists.
+/// The requirements of cudaMemcpyPeerAsync: `stream` is a stream that exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer_async(
     dst: *mut c_void,
@@ -125,20 +127,20 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer_async(
     finish(unsafe { exports::cuMemcpyPeerAsync(dst as usize, to, src as usize, from, bytes, stream) })
 }
 
-/// Copies from the memory of a device to that of another, as cudaMemcpyPeer does, by the best path: in the order of the
-/// legacy default stream. As there, the host need not wait until the copy is done.
+/// Copies from the memory of one device to that of another by the best path, in the order of the legacy default stream, as
+/// cudaMemcpyPeer does. Like cudaMemcpyPeer, it may return before the copy has completed.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param dst Where to: memory of a device (CUdeviceptr).
+/// @param dst The destination: memory of a device (CUdeviceptr).
 /// @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
-/// @param src Where from: memory of a device (CUdeviceptr).
+/// @param src The source: memory of a device (CUdeviceptr).
 /// @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
-/// @param bytes How many bytes.
+/// @param bytes The number of bytes.
 /// @return As p2pshim_memcpy_peer_async().
 ///
 /// # Safety
-/// What cudaMemcpyPeer asks.
+/// The requirements of cudaMemcpyPeer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer(
     dst: *mut c_void,
@@ -155,9 +157,9 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer(
     finish(unsafe { exports::cuMemcpyPeer(dst as usize, to, src as usize, from, bytes) })
 }
 
-/// Copies a box from the memory of a device to that of another, in the order of a stream, by the best path.
+/// Makes a 3D copy from the memory of one device to that of another, in stream order, by the best path.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
 /// @param copy What to copy; its size is set. It is read before the function returns.
 /// @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
@@ -179,10 +181,10 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_3d_peer_async(
     finish(unsafe { exports::cuMemcpy3DPeerAsync(&parameters, stream) })
 }
 
-/// Copies a box from the memory of a device to that of another, by the best path, in the order of the legacy default
+/// Makes a 3D copy from the memory of one device to that of another by the best path, in the order of the legacy default
 /// stream.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
 /// @param copy What to copy; its size is set. It is read before the function returns.
 /// @return As p2pshim_memcpy_peer_async(); P2PSHIM_INVALID_ARGUMENT also if `copy` is NULL or its size too small.
@@ -200,11 +202,11 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_3d_peer(copy: *const p2pshim_memc
     finish(unsafe { exports::cuMemcpy3DPeer(&parameters) })
 }
 
-/// What the driver answered to the calling thread's last copy by p2pshim_memcpy_peer() and its relatives.
+/// Returns what the driver returned for the calling thread's last copy with p2pshim_memcpy_peer() and its relatives.
 ///
-/// Thread-safety: any thread, at any time; each has its own.
+/// Thread-safety: any thread, at any time; each thread has its own code.
 ///
-/// @return A CUresult; 0 (CUDA_SUCCESS) if the copy was submitted, did not come to the driver, or there was none.
+/// @return A CUresult; 0 (CUDA_SUCCESS) if the copy was submitted, did not reach the driver, or there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_driver_code() -> c_int {
     control::code().0

@@ -22,11 +22,11 @@ use crate::model::Rule;
 use crate::model::event::{CallEvent, FOUND};
 use crate::os;
 
-/// A call that has returned. The struct lives until the callback returns, its texts as long as the library.
+/// A call that has returned. The struct is valid until the callback returns, its strings as long as the library is loaded.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_event_t {
-    /// sizeof(p2pshim_event_t) of the library. A field behind it is not there.
+    /// sizeof(p2pshim_event_t) in the library. Fields beyond it do not exist.
     pub size: usize,
     /// The function, such as "cudaMemcpyPeerAsync".
     pub function: *const c_char,
@@ -40,9 +40,9 @@ pub struct p2pshim_event_t {
     pub start_ns: u64,
     /// How long it took the host, in nanoseconds.
     pub duration_ns: u64,
-    /// What the program got: a cudaError_t or a CUresult.
+    /// What the call returned to the program: a cudaError_t or a CUresult.
     pub result: c_int,
-    /// Its name; empty for a code that has none.
+    /// The name of that code; empty if it has none.
     pub result_name: *const c_char,
     /// The device that bytes were copied from, or that accesses; -1 if that is not known or there is none.
     pub src_device: c_int,
@@ -56,19 +56,20 @@ pub struct p2pshim_event_t {
     pub dst: u64,
     /// The handle of the stream; 0 for the default stream, and for functions without one.
     pub stream: u64,
-    /// The way of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or of HIP "mapped on first
+    /// The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or with HIP "mapped on first
     /// use"; empty for other calls.
     pub path: *const c_char,
-    /// Why it is that one, such as "no hardware path"; empty if there is nothing to say.
+    /// Why the copy took that path, such as "no hardware path"; empty if there is nothing to say.
     pub reason: *const c_char,
-    /// The ids of the rules that have spoken of the call, such as "P2P-enable-twice"; those of a call of the driver inside
-    /// one of the runtime are with the latter.
+    /// The ids of the rules with a finding about the call, such as "P2P-enable-twice". Findings about a driver call inside a
+    /// runtime call are reported with the runtime call.
     pub findings: *const *const c_char,
     /// How many there are, at most 4.
     pub finding_count: usize,
 }
 
-/// A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its thread.
+/// A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its
+/// thread.
 pub type p2pshim_listener_t = Option<unsafe extern "C" fn(event: *const p2pshim_event_t, data: *mut c_void)>;
 
 /// It is never freed: a thread may be about to call it. It may be anywhere, so it must be one that all threads can call.
@@ -145,27 +146,28 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
     }
 }
 
-/// Has a function called for each intercepted call of the list p2pshim_api_get() whose kind is "traced", once it has returned.
+/// Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
+/// returned.
 ///
-/// It is called by the thread that made the call: when the outermost call has returned, first of those inside it in the order
-/// of their ends, then of itself; with no lock of the shim's held. It may call anything, CUDA and this interface
-/// included; for calls that it makes itself no callback is called. It should return soon, since the program's call waits for it.
-/// The callback must return: it may not longjmp, throw, or end its thread (pthread_exit, or a cancellation that it
-/// does not hold back). While there is a callback a call costs about two microseconds more. It may not be called for a call that was
-/// under way when it was added.
+/// The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the
+/// order in which they ended, then for the outermost call itself. The shim holds no lock meanwhile. The callback may call
+/// anything, including CUDA and this interface; its own calls run no callbacks. It should return soon, because the program's
+/// call waits for it. The callback must return: it may not longjmp, throw, or end its thread (pthread_exit, or a cancellation
+/// that it does not hold back). While there is a callback, a call costs about two microseconds more. For a call that was in
+/// progress when the callback was added, it may not be called.
 ///
-/// Before the first intercepted call it may be added as well. At most 16 can be there at a time.
+/// A callback may also be added before the first intercepted call. At most 16 can exist at a time.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param listener What to call.
+/// @param listener The callback.
 /// @param data What to pass to it; may be NULL.
-/// @param id Where to write what p2pshim_listener_remove() takes. It is not used a second time.
+/// @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
 /// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `listener` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
 ///
 /// # Safety
-/// `listener` returns, and can be called with `data` by any thread until it is removed, and after that as long as p2pshim_listener_remove() says. `id` is NULL or
-/// a place for one number.
+/// `listener` returns, and can be called with `data` by any thread until it is removed, and after that as long as
+/// p2pshim_listener_remove() says. `id` is NULL or points to one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_listener_add(
     listener: p2pshim_listener_t,
@@ -194,16 +196,16 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     P2PSHIM_OK
 }
 
-/// Has a callback called for no more calls.
+/// Removes a callback.
 ///
-/// It waits for nobody: a thread that is about to call the listener may still do so after this has returned, for a call that
-/// had returned from the real function before. So what the listener uses must stay until every thread that calls CUDA has begun
-/// another call, or has ended; a listener that removes itself is not called by its own thread any more.
+/// It does not wait: a thread that is about to run the callback may still do so after this function has returned, for a call
+/// that returned from the real function earlier. What the callback uses must therefore stay valid until every thread that calls
+/// CUDA has begun another call or has ended. A callback that removes itself is not called again by its own thread.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param id What p2pshim_listener_add() has written.
-/// @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such listener, or it was removed before.
+/// @param id The id that p2pshim_listener_add() wrote.
+/// @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such callback, or it was removed before.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_listener_remove(id: u64) -> p2pshim_status_t {
     if mode::activity() == Activity::Child {

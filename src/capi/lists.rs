@@ -26,7 +26,7 @@ pub struct p2pshim_api_t {
     pub name: *const c_char,
     /// "runtime", "driver" or "hip".
     pub layer: *const c_char,
-    /// "traced", "state" (seen, not shown) or "lookup" (hands out functions).
+    /// "traced", "state" (watched, not shown) or "lookup" (returns functions).
     pub kind: *const c_char,
     /// The names of its parameters, separated by ", ".
     pub parameters: *const c_char,
@@ -34,7 +34,7 @@ pub struct p2pshim_api_t {
     pub since: c_int,
     /// How often it was called so far in this process; counted of "traced" functions only.
     pub calls: u64,
-    /// How many of these calls were answered with an error.
+    /// How many of these calls returned an error.
     pub failures: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct p2pshim_option_t {
     pub name: *const c_char,
     /// The accepted values.
     pub values: *const c_char,
-    /// What holds when it is not set; empty if nothing.
+    /// The default value; empty for none.
     pub default_value: *const c_char,
     /// What it does.
     pub help: *const c_char,
@@ -62,7 +62,7 @@ pub struct p2pshim_rule_t {
     pub size: usize,
     /// The stable id, such as "P2P-enable-twice".
     pub id: *const c_char,
-    /// "error" (the call fails, or would if the library looked), "hazard" (data may be wrong), "performance" or "note".
+    /// "error" (the call fails, or would if the library checked), "hazard" (data may be wrong), "performance" or "note".
     pub severity: *const c_char,
     /// The functions that it is about.
     pub functions: *const c_char,
@@ -82,7 +82,7 @@ pub struct p2pshim_rule_t {
     pub runtime_code_name: *const c_char,
     /// The same for the driver's.
     pub driver_code_name: *const c_char,
-    /// How often the rule has spoken in this process so far.
+    /// How many findings of this rule there were in this process so far.
     pub times: u64,
 }
 
@@ -112,7 +112,7 @@ pub extern "C" fn p2pshim_api_count() -> usize {
     Function::ALL.len()
 }
 
-/// Describes an intercepted function, and tells how often it was called.
+/// Describes an intercepted function, with the number of its calls so far.
 ///
 /// Thread-safety: any thread, at any time.
 ///
@@ -151,7 +151,7 @@ pub extern "C" fn p2pshim_option_count() -> usize {
     Variable::ALL.len()
 }
 
-/// Describes an option. p2pshim_option_value() tells its value, p2pshim_option_set() sets it.
+/// Describes an option. p2pshim_option_value() returns its value, p2pshim_option_set() sets it.
 ///
 /// Thread-safety: any thread, at any time.
 ///
@@ -186,7 +186,7 @@ pub extern "C" fn p2pshim_rule_count() -> usize {
     Rule::ALL.len()
 }
 
-/// Describes a rule, and tells how often it has spoken.
+/// Describes a rule, with the number of its findings so far.
 ///
 /// Thread-safety: any thread, at any time.
 ///
@@ -221,7 +221,8 @@ pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_
     unsafe { give(&described, rule, RULE_SIZE_0_1) }
 }
 
-/// Tells what has been copied from a device to another so far. What other threads copy meanwhile may be counted or not.
+/// Returns how much was copied from one device to another so far. Copies that other threads make meanwhile may or may not be
+/// counted.
 ///
 /// Thread-safety: any thread, at any time.
 ///

@@ -26,7 +26,7 @@ const PAIR_STATE_SIZE_0_1: usize = 48;
 pub enum p2pshim_activity_t {
     /// Nothing yet: no function was called or looked up. Options can be set.
     P2PSHIM_ACTIVITY_NOT_STARTED = 0,
-    /// It sees the calls that reach it; p2pshim_library_get() tells which do.
+    /// It intercepts the calls that reach it; p2pshim_library_get() says which do.
     P2PSHIM_ACTIVITY_ON = 1,
     /// It only forwards calls: P2PSHIM=off.
     P2PSHIM_ACTIVITY_OFF = 2,
@@ -48,17 +48,17 @@ pub struct p2pshim_state_t {
     pub recording: c_int,
     /// The version of the driver that is loaded, 1000 times the major plus 10 times the minor; 0 for none.
     pub driver_version: c_int,
-    /// How many devices the process sees; 0 if there is no driver, or nobody has initialised it yet.
+    /// How many devices the process sees; 0 if there is no driver, or it is not initialised yet.
     pub device_count: c_int,
-    /// How many calls of functions whose kind is "traced" were seen.
+    /// How many calls of functions whose kind is "traced" were intercepted.
     pub calls: u64,
-    /// How many of them were answered with an error.
+    /// How many of them returned an error.
     pub failures: u64,
 }
 
 /// What is linked with the library calls the shim: it was preloaded, or linked first.
 pub const P2PSHIM_ROUTE_LINKED: c_uint = 1;
-/// Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were handed out as the shim's.
+/// Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were returned as the shim's.
 pub const P2PSHIM_ROUTE_LOOKED_UP: c_uint = 2;
 /// Linked calls have gone through the shim to the library.
 pub const P2PSHIM_ROUTE_CALLED: c_uint = 4;
@@ -75,29 +75,29 @@ pub struct p2pshim_library_t {
     pub layer: *const c_char,
     /// By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up.
     pub routes: c_uint,
-    /// Which of its calls go past the shim, and what to do about it; empty if none do that are known of.
+    /// Which of its calls bypass the shim, and what to do about it; empty if no such calls are known.
     pub bypass: *const c_char,
 }
 
-/// What has been found out about the path between two devices.
+/// What verification has shown about the path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum p2pshim_proof_t {
-    /// Nothing yet: nothing is verified before a pair has copied enough.
+    /// Not verified yet: a pair is verified once it has copied enough.
     P2PSHIM_PROOF_NONE = 0,
-    /// Data arrives, both ways.
+    /// Verified: data arrives in both directions.
     P2PSHIM_PROOF_PASSED = 1,
     /// The driver says that there is no path.
     P2PSHIM_PROOF_NO_PATH = 2,
-    /// Data is lost, or copies hang: the pair is vetoed.
+    /// Data is lost, or copies hang: the pair is blocked.
     P2PSHIM_PROOF_FAILED = 3,
-    /// Data arrives, but later than by way of the host.
+    /// Data arrives, but direct copies are slower than copies through the host.
     P2PSHIM_PROOF_SLOWER = 4,
 }
 
-/// The program has enabled the access, between any contexts of the two devices.
+/// The program has enabled access, between any contexts of the two devices.
 pub const P2PSHIM_BY_PROGRAM: c_uint = 1;
-/// The shim has.
+/// The shim has enabled access.
 pub const P2PSHIM_BY_SHIM: c_uint = 2;
 
 /// A device's access to the memory of another. The texts live as long as the library.
@@ -116,17 +116,17 @@ pub struct p2pshim_pair_state_t {
     pub proof: p2pshim_proof_t,
     /// The same for memory of pools.
     pub pool_proof: p2pshim_proof_t,
-    /// The way of copies between them, as things stand: "direct", "staged" or "same-device"; of HIP "mapped on first use"
-    /// too. Of memory that cudaMalloc or cuMemAlloc gave; pools and mapped memory have rights of their own.
+    /// The path of copies between them, as of now: "direct", "staged" or "same-device"; with HIP also "mapped on first use".
+    /// It applies to memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights of their own.
     pub path: *const c_char,
-    /// Why it is that one, such as "vetoed: lost data, or hung, when verified"; empty if there is nothing to say.
+    /// Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say.
     pub reason: *const c_char,
 }
 
-/// Tells whether the shim is active, and what it has seen.
+/// Returns whether the shim is active, and what it has intercepted.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver that is loaded for its version
-/// and its devices, which waits for nothing.
+/// Thread-safety: any thread, also in a callback; not in signal handlers. It asks the loaded driver for its version and its
+/// devices, which does not block.
 ///
 /// @param state Where to write; its size is set.
 /// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small: then nothing is written.
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2psh
     unsafe { give(&described, state, STATE_SIZE_0_1) }
 }
 
-/// How many runtimes and drivers are loaded now. A runtime that is linked statically is none: its calls are seen where they
-/// reach the driver.
+/// How many runtimes and drivers are loaded now. A statically linked runtime does not count: its calls are intercepted where
+/// they reach the driver.
 ///
 /// Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
 ///
@@ -169,14 +169,14 @@ pub extern "C" fn p2pshim_library_count() -> usize {
     control::libraries().len()
 }
 
-/// Describes a runtime or driver that is loaded: by which routes its calls reach the shim, and what goes past it.
+/// Describes a loaded runtime or driver: by which routes its calls reach the shim, and which calls bypass it.
 ///
 /// Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
 ///
 /// @param index Which one: below p2pshim_library_count(), in the order of layers and then of loading.
 /// @param library Where to write; its size is set.
 /// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `library` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
-/// no such library (any more): then nothing is written.
+/// no such library, or no longer: then nothing is written.
 ///
 /// # Safety
 /// `library` is NULL or points to a struct of the size that its first field says.
@@ -203,30 +203,30 @@ pub unsafe extern "C" fn p2pshim_library_get(index: usize, library: *mut p2pshim
     unsafe { give(&described, library, LIBRARY_SIZE_0_1) }
 }
 
-/// Which of a library's calls go past the shim.
+/// Which of a library's calls bypass the shim.
 fn bypass(library: &control::Library) -> &'static str {
     match mode::activity() {
         Activity::Off => return "all calls: P2PSHIM=off\0",
         Activity::Child => {
-            return "all calls: the process is a forked child, and has to begin a new program to be seen\0";
+            return "all calls: the process is a forked child; it is intercepted again after exec\0";
         }
-        Activity::Exhausted => return "all calls: p2pshim has run out of memory, and only counts them\0",
+        Activity::Exhausted => return "all calls: p2pshim has run out of memory and only counts them\0",
         Activity::Unstarted | Activity::On => {}
     }
     if library.is_shadowed {
         return "\0";
     }
-    "calls of what is linked with it, or has looked its functions up: the shim does not come first; start the program with \
-     LD_PRELOAD, or link the shim before it\0"
+    "calls of everything that is linked with it or has looked its functions up: the shim does not come first. Start the \
+     program with LD_PRELOAD, or link the shim before it\0"
 }
 
-/// Tells what is known of a device's access to the memory of another: whether it is possible, who has enabled it, whether it
-/// is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first. In a
-/// process without CUDA's driver it is about HIP, as far as a copy between the two was seen; HIP verifies nothing, and what the
-/// program has enabled itself is not kept.
+/// Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
+/// verified or blocked, and which path copies take. Before the first intercepted call only the first is known. In a process
+/// without CUDA's driver the state is that of HIP, if a copy between the two was seen. For HIP the shim verifies nothing, and it
+/// does not record what the program has enabled itself.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver whether access is possible, which waits
-/// for nothing.
+/// Thread-safety: any thread, also in a callback; not in signal handlers. It asks the driver whether access is possible, which does
+/// not block.
 ///
 /// @param device The ordinal of the device that accesses.
 /// @param peer The ordinal of the device whose memory it is.

@@ -3,6 +3,7 @@
 //! A hook is entered from a trampoline only, which adds the last parameter: caller and route. It finds the real function, and
 //! hands the call to the flow that goes with the row's effect; all that is decided and done stands there (`call/`).
 
+use std::ffi::c_void;
 use std::mem::transmute;
 
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProcAddress};
@@ -48,14 +49,14 @@ macro_rules! define_hook {
             let call = Call::new(Function::$symbol, caller, &values, &mut room);
             if let Some(real) = fast::inner(&call) {
                 // SAFETY: slots hold what was looked up under the function's name; the arguments are the caller's own.
-                return unsafe { transmute::<_, Real>(real)($($argument),*) };
+                return unsafe { transmute::<*mut c_void, Real>(real)($($argument),*) };
             }
             let Some(fast) = fast::begin(&call) else {
                 // SAFETY: the caller's.
                 return unsafe { ordinary($($argument,)* arrival) };
             };
             // SAFETY: as above.
-            let ret = unsafe { transmute::<_, Real>(fast.real)($($argument),*) };
+            let ret = unsafe { transmute::<*mut c_void, Real>(fast.real)($($argument),*) };
             if !fast::end(&call, &fast, ret) {
                 // Parsed anew, so that on the fast path nothing of it has to be in memory.
                 let values = [$($argument.value()),*];

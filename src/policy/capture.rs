@@ -194,9 +194,9 @@ fn ends(ret: Code) -> bool {
 /// Why a copy on a stream that is being captured is left to be refused.
 pub(crate) fn why_refused() -> &'static str {
     if rewrites() {
-        "refused by CUDA: no capturable copy is its equal"
+        "refused by CUDA: no equivalent copy can be captured"
     } else {
-        "refused by CUDA, and left so by P2PSHIM_CAPTURE=forward"
+        "refused by CUDA and not replaced: P2PSHIM_CAPTURE=forward"
     }
 }
 

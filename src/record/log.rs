@@ -36,7 +36,8 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let output = match &config.log_file {
         None => Descriptor::stderr(),
         Some(_) if os::is_secure_execution() => {
-            warnings.push("P2PSHIM_LOG_FILE is ignored: the program runs with more rights than its user".to_owned());
+            warnings
+                .push("P2PSHIM_LOG_FILE is ignored: the program runs with more privileges than its user".to_owned());
             Descriptor::stderr()
         }
         // For as long as the process lives.
@@ -255,7 +256,7 @@ pub(crate) fn unavailable(function: Function, answer: Code) {
     static SAID: OnceEach = OnceEach::new();
     if SAID.is_first(function) {
         log::warn!(
-            "{name}: the program calls it, but no loaded {layer} library has it; answered {answer} ({code}). \
+            "{name}: the program calls it, but no loaded {layer} library has it; returned {answer} ({code}). \
              Is the right version of the library on the library path?",
             name = function.name(),
             layer = function.layer().name(),
@@ -270,7 +271,7 @@ pub(crate) fn no_slot(function: Function) {
     static SAID: OnceEach = OnceEach::new();
     if SAID.is_first(function) {
         log::warn!(
-            "{}: more copies of the library are loaded than can be told apart; calls to this one are not seen",
+            "{}: too many copies of the library are loaded; calls to this one are not intercepted",
             function.name()
         );
     }
@@ -278,7 +279,7 @@ pub(crate) fn no_slot(function: Function) {
 
 /// Shows a look-up that was answered with a hook.
 pub(crate) fn looked_up(how: &str, function: Function) {
-    log::debug!(target: LOOKUPS, "{how} found {}: calls are seen", function.name());
+    log::debug!(target: LOOKUPS, "{how} found {}: its calls are intercepted", function.name());
 }
 
 fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Result<()> {

@@ -92,7 +92,7 @@ impl Display for Summary {
             writeln!(out, "  {:<34} {calls:>12} {failures:>8}", function.name())?;
         }
         if alloc::has_reserve_served() {
-            writeln!(out, "  memory ran out: from then on calls were forwarded and counted only")?;
+            writeln!(out, "  memory ran out: calls after that were only forwarded and counted")?;
         }
         for (rule, times) in &self.findings {
             writeln!(out, "  {:<34} {times:>12} times found, {}", rule.id(), rule.text().severity.name())?;

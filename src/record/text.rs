@@ -87,9 +87,9 @@ impl Display for Found<'_> {
             (None, None) => out.write_str("; the library may crash now")?,
             (Some(Code::SUCCESS), None) => {}
             (Some(ret), Some(code)) if ret != code => {
-                write!(out, "; answered {}, documented: {}", named(ret), named(code))?;
+                write!(out, "; returned {}, documented: {}", named(ret), named(code))?;
             }
-            (Some(ret), _) => write!(out, "; answered {}", named(ret))?,
+            (Some(ret), _) => write!(out, "; returned {}", named(ret))?,
         }
         let shown = |text: &'static str| match self.function.layer() {
             Layer::Hip => Cow::Owned(hipify(text.trim_end_matches('\0'))),

@@ -75,7 +75,7 @@ const RANKS: &[&str] = &[
 pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let Some(folder) = &config.trace else { return false };
     if os::is_secure_execution() {
-        warnings.push("P2PSHIM_TRACE is ignored: the program runs with more rights than its user".to_owned());
+        warnings.push("P2PSHIM_TRACE is ignored: the program runs with more privileges than its user".to_owned());
         return false;
     }
     let host = text_of("/proc/sys/kernel/hostname").unwrap_or_else(|| "host".to_owned());
@@ -113,7 +113,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotFound => "Make the folder that it is to lie in",
+        io::ErrorKind::NotFound => "Create the folder first",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "Name a folder that you can write to",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "Make room, or name a folder on another disk",
         _ => "Name another folder",

@@ -28,11 +28,11 @@ impl CudaError {
     /// What is usually behind it.
     fn hint(&self) -> &'static str {
         match self.code {
-            2 => ": the GPU's memory is taken by others",
+            2 => ": other processes use the GPU's memory",
             46 => ": the GPU is in exclusive mode and another process has it",
             100 => ": no GPU; in a container, was it started with access to them?",
-            802 => ": machines with NVSwitch need nvidia-fabricmanager running",
-            803 | 804 => ": libcuda and the kernel's driver are of different versions",
+            802 => ": machines with NVSwitch need a running nvidia-fabricmanager",
+            803 | 804 => ": libcuda and the kernel module have different versions",
             218 | 221 | 222 => ": the driver cannot compile the kernel; is libnvidia-ptxjitcompiler.so.1 installed?",
             _ => "",
         }
@@ -41,7 +41,7 @@ impl CudaError {
 
 impl Display for CudaError {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        write!(out, "{} answered {} ({}){}", self.function, self.name, self.code, self.hint())
+        write!(out, "{} returned {} ({}){}", self.function, self.name, self.code, self.hint())
     }
 }
 
@@ -181,7 +181,7 @@ impl Driver {
             format!("{error}. Is NVIDIA's driver installed? In a container, was it started with access to the GPUs?")
         })?;
         let functions = Functions::load(&library)
-            .map_err(|error| format!("{error}: this driver is too old; 9.2 is the first that will do"))?;
+            .map_err(|error| format!("{error}: this driver is too old; 9.2 or newer is required"))?;
         // Its threads may outlive whatever we do.
         std::mem::forget(library);
         let driver = Self { functions };

@@ -48,7 +48,7 @@ fn key(inventory: &Inventory, pair: [usize; 2]) -> Option<Key> {
 /// Why there is none on some pair, in a sentence for the user.
 pub(crate) fn make_missing(environment: &[(OsString, OsString)], are_simulated: bool) -> Result<(), String> {
     let timeout = Duration::from_secs(TIMEOUT_S);
-    let cache = cache().ok_or("neither XDG_CACHE_HOME nor HOME says where to keep verdicts")?;
+    let cache = cache().ok_or("neither XDG_CACHE_HOME nor HOME is set, so verdicts cannot be saved")?;
     let outcome = Job { pair: None, timeout, environment, with_speed: false }.run();
     if let Verdict::Failed(why) | Verdict::Unknown(why) = outcome.verdict {
         return Err(why);
@@ -61,7 +61,7 @@ pub(crate) fn make_missing(environment: &[(OsString, OsString)], are_simulated: 
         return Ok(());
     }
     eprintln!(
-        "p2pshim: P2PSHIM_PROBE=full: {} between GPUs {} verified before the program starts, and kept in {}",
+        "p2pshim: P2PSHIM_PROBE=full: {} between GPUs {} verified before the program starts; verdicts are saved in {}",
         if missing.len() == 1 { "1 path".to_owned() } else { format!("{} paths", missing.len()) },
         if missing.len() == 1 { "is" } else { "are" },
         cache.folder().display()
@@ -72,7 +72,7 @@ pub(crate) fn make_missing(environment: &[(OsString, OsString)], are_simulated: 
         if !keep(&cache, &inventory, &row, TIMEOUT_S) {
             let why = match row.verdict {
                 Verdict::Unknown(why) => why,
-                _ => format!("nothing can be written to {}", cache.folder().display()),
+                _ => format!("cannot write to {}", cache.folder().display()),
             };
             let [from, to] = pair;
             unknown = unknown.or(Some(format!("{from}>{to}: {why}")));

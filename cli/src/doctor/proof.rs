@@ -75,7 +75,7 @@ pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, 
         witness.begin(test);
         let finding = match (test, &kernel) {
             // What a device answers after a fault says nothing of the next test.
-            _ if faulted => Ok(Finding::Untested("the test before ended in a fault of the device".to_owned())),
+            _ if faulted => Ok(Finding::Untested("the previous test ended in a device fault".to_owned())),
             (Test::Copies, _) => proof.copies(),
             (Test::Loads | Test::Stores, Ok(kernel)) => proof.kernel_copies(*kernel, test),
             (Test::Loads | Test::Stores, Err(error)) => Err(error.clone()),

@@ -81,7 +81,7 @@ impl Row {
 /// What the table and the JSON say of a verdict.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
-        Verdict::Passed => "proven",
+        Verdict::Passed => "verified",
         Verdict::NoPath => "no path",
         Verdict::Failed(_) => "FAILED",
         Verdict::Unknown(_) => "not tested",
@@ -108,7 +108,7 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
     writeln!(
         out,
         "CUDA runtimes      {}",
-        list(&runtimes, ", ", "none on the library path; programs may bring their own")
+        list(&runtimes, ", ", "none on the library path; programs may contain their own")
     )?;
     let width = inventory.devices.iter().map(|device| device.name.len()).max().unwrap_or_default();
     for (ordinal, Device { bus_id, uuid, name }) in inventory.devices.iter().enumerate() {
@@ -133,7 +133,7 @@ fn print_matrix(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     }
     let columns =
         |cell: &dyn Fn(usize) -> String| (0..count).map(|to| format!("  {:>6}", cell(to))).collect::<String>();
-    writeln!(out, "\nWho reaches whom{}", columns(&|to| format!("GPU {to}")))?;
+    writeln!(out, "\nPeer access     {}", columns(&|to| format!("GPU {to}")))?;
     let mut joints = Vec::new();
     for from in 0..count {
         let mut cells = String::new();
@@ -194,7 +194,7 @@ pub(super) fn print_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
 pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if examined.rows.is_empty() {
         let count = examined.inventory.devices.len();
-        writeln!(out, "no pair: peer access needs two GPUs, and CUDA shows {count}")?;
+        writeln!(out, "no pair: peer access needs two GPUs, and CUDA reports {count}")?;
     }
     for row in &examined.rows {
         let details = Test::ALL.iter().zip(&row.findings).filter_map(|(test, finding)| {
@@ -210,13 +210,14 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
                 details.push(why.clone());
             }
             if matches!(&row.findings, [Some(Finding::Right), ..]) {
-                details.push("Copies are right: only programs whose kernels touch peer memory go wrong".to_owned());
+                details
+                    .push("Copies are right: only programs whose kernels access peer memory are affected".to_owned());
             }
         }
         if let Some(process) = row.left_behind {
             details.push(format!(
-                "Process {process} does not end though it was killed: it is stuck in the driver. The GPUs may need a \
-                 restart of the machine"
+                "Process {process} was killed but does not end: it is stuck in the driver. The GPUs may need a reboot of the \
+                 machine"
             ));
         }
         for (index, detail) in details.iter().enumerate() {
@@ -271,7 +272,7 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io:
 fn place(gpu: &Gpu) -> String {
     let group = gpu.group.as_deref().unwrap_or("?");
     let mut text = match &gpu.translation {
-        Translation::Unseen => return "not to be seen in /sys".to_owned(),
+        Translation::Unseen => return "not visible in /sys".to_owned(),
         Translation::None => "no IOMMU group".to_owned(),
         Translation::Identity => format!("IOMMU group {group}, addresses unchanged"),
         Translation::Translated(way) => format!("IOMMU group {group}, addresses translated ({way})"),

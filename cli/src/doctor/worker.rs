@@ -93,7 +93,7 @@ fn device(driver: &Driver, wanted: &str) -> Result<Device, String> {
             return Ok(device);
         }
     }
-    Err(format!("the driver shows this process no GPU {wanted}"))
+    Err(format!("the driver does not show GPU {wanted} to this process"))
 }
 
 /// Where the process is, and who may still write.

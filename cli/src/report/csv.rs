@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn write_each_line_has_the_columns_of_the_first() {
-        let staged = Path { path: "staged".into(), why: Some("vetoed: lost data, or hung".into()), ..Path::default() };
+        let staged = Path { path: "staged".into(), why: Some("blocked: lost data, or hung".into()), ..Path::default() };
         let pair = |paths| Pair { paths, ..Pair::default() };
         let report = Report { pairs: vec![pair(vec![staged]), pair(Vec::new())], ..Report::default() };
         let mut out = Vec::new();
@@ -58,7 +58,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap().replace("data, or", "data or");
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
         assert_eq!(commas, [21, 21, 21], "{text}");
-        assert!(text.contains(",staged,\"vetoed: lost data or hung\",0,"), "{text}");
+        assert!(text.contains(",staged,\"blocked: lost data or hung\",0,"), "{text}");
     }
 
     #[test]

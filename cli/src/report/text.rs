@@ -161,7 +161,7 @@ impl Text<'_> {
                 && ["driver", "runtime"].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
         };
         if read.iter().any(|file| is_of_both(file)) {
-            let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and here they are not told apart";
+            let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and this report does not distinguish them";
             self.line(out, &format!("           {what}"), "           ")?;
         }
         let versions: Vec<String> = ["p2pshim", "driver", "runtime", "hip"]

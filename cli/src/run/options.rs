@@ -58,10 +58,11 @@ pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
     writeln!(out)?;
     writeln!(
         out,
-        "All are environment variables, read once, when the program first calls or looks up an intercepted function; `p2pshim \
-         run` takes each but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is not listed here, or has \
-         another value, has no effect but a warning that names the nearest valid one (none with `P2PSHIM=off`). An empty value \
-         is the default. Simulated GPUs have variables of their own: [sim/README.md](../sim/README.md)."
+        "Options are environment variables. They are read once, when the program first calls or looks up an intercepted \
+         function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is \
+         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one (no warning \
+         with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
+         [sim/README.md](../sim/README.md)."
     )?;
     for &variable in Variable::ALL {
         let default = match shown(variable.c_default()) {
@@ -85,12 +86,12 @@ pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
 /// Whether a program can still set it while it runs.
 fn changes(variable: Variable) -> String {
     let when = match variable.changes() {
-        Changes::Never => return "It is set before the first intercepted call only.".to_owned(),
+        Changes::Never => return "It can be set only before the first intercepted call.".to_owned(),
         Changes::Always => "at any time",
         Changes::UntilTraced => "until there is a trace",
         Changes::Between(_, values) => values,
     };
-    format!("The [C interface](C_API.md#options) changes it {when}.")
+    format!("The [C interface](C_API.md#options) can change it {when}.")
 }
 
 /// The values as Markdown: words as code.

@@ -33,7 +33,7 @@ options! {
         variable: P2PSHIM,
         values: words("on" = true, "off" = false),
         changes: Changes::Never,
-        help: "off: every hook hands out or calls the real function and does nothing else",
+        help: "off: every hook returns or calls the real function and does nothing else",
         details: "",
     }
 
@@ -43,10 +43,10 @@ options! {
         values: words("auto" = Access::Auto, "app" = Access::App, "off" = Access::Off),
         changes: Changes::Between(
             |config| config.access != Access::Off,
-            "between `auto` and `app`: what is enabled stays so. `off` is what the program was told of its peers, and holds for good",
+            "between `auto` and `app`; pairs that are enabled stay enabled. `off` cannot be changed, because the program may have asked for its peers",
         ),
-        help: "auto: peer access is verified and enabled for pairs that copy; app: only what the program enables itself; off: peer access is hidden from the program, and copies go through the host",
-        details: "`off` hides peer access like this: `cudaDeviceCanAccessPeer` says 0, enabling answers 217 and disabling 705, the P2P attributes 2 to 5 say 0; granting a pool or mapped memory to another device answers 101; copies work, through the host. With `app` nothing is verified either. [HIP](HIP.md) has its own ways.",
+        help: "auto: p2pshim verifies and enables peer access for pairs that copy; app: only the program enables it; off: peer access is hidden from the program, and copies go through the host",
+        details: "With `off`, `cudaDeviceCanAccessPeer` writes 0, enabling returns 217, disabling returns 705, and the P2P attributes 2 to 5 are 0. Granting another device access to a pool or to mapped memory returns 101. Copies work, through the host. With `app` nothing is verified either. For HIP see [HIP.md](HIP.md).",
     }
 
     /// Pairs whose peer access is hidden.
@@ -54,8 +54,8 @@ options! {
         variable: P2PSHIM_DENY,
         values: text("pairs of devices such as 0-1,2>3", "" = Vec::new(), values::pairs),
         changes: Changes::Never,
-        help: "pairs for which P2PSHIM_ACCESS=off holds: 0-1 both ways, 2>3 the access of device 2 to memory of device 3",
-        details: "Ordinals are those that the program counts by. In `2>3` device 2 is the one that reaches (quote it: `>` is the shell's). The shim then enables neither direction; a program that enables 3>2 itself still copies directly between the two, so to keep all copies off a pair write `2-3`.",
+        help: "pairs for which P2PSHIM_ACCESS=off applies: 0-1 in both directions, 2>3 the access of device 2 to memory of device 3",
+        details: "Ordinals are those of the program. In `2>3` device 2 is the one that accesses (quote it: the shell interprets `>`). The shim then enables neither direction. A program that enables 3>2 itself still copies directly between the two; to send all copies of a pair through the host, write `2-3`.",
     }
 
     /// How a pair is verified.
@@ -63,8 +63,8 @@ options! {
         variable: P2PSHIM_PROBE,
         values: words("quick" = Probe::Quick, "full" = Probe::Full, "off" = Probe::Off),
         changes: Changes::Always,
-        help: "how a pair is verified before it is trusted; quick: data is copied and compared; full: by the verdict of p2pshim doctor as well, for which kernels load and store; off: not at all",
-        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that, and keeps its verdicts in `$XDG_CACHE_HOME/p2pshim`, else `~/.cache/p2pshim`, until the next boot. With `full` a pair that failed there is not used. `p2pshim run` makes the verdicts that are missing before it starts the program (some 0.9 s a direction on H200). Without one, a pair is verified as with `quick`, and a line says so.",
+        help: "how a pair is verified before it is used; quick: data is copied and compared; full: the verdict of p2pshim doctor is used as well, which also tests loads and stores by kernels; off: not verified",
+        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. With `full`, a pair that failed there is not used. `p2pshim run` makes missing verdicts before it starts the program (about 0.9 s per direction on H200). A pair without a verdict is verified as with `quick`, and a line in the log says so.",
     }
 
     /// Whether memory pools are made accessible.
@@ -72,8 +72,8 @@ options! {
         variable: P2PSHIM_POOLS,
         values: words("auto" = true, "app" = false),
         changes: Changes::Always,
-        help: "auto: a memory pool seen in a copy between devices is made accessible to the other device; app: only what the program grants itself",
-        details: "A pool is verified by a proof of its own before it is made accessible.",
+        help: "auto: p2pshim grants the other device access to a memory pool that is copied from or to; app: only the program grants access",
+        details: "Memory of pools is verified separately before access is granted.",
     }
 
     /// Whether peer copies on capturing streams are replaced.
@@ -81,8 +81,8 @@ options! {
         variable: P2PSHIM_CAPTURE,
         values: words("rewrite" = true, "forward" = false),
         changes: Changes::Always,
-        help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, becomes the equal copy that it can capture",
-        details: "Copies with arrays or host memory have no equal and are forwarded. Contexts are not looked at, as the pointers decide.",
+        help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, is replaced by an equivalent copy that CUDA can capture; forward: it is forwarded, and refused",
+        details: "Copies with arrays or host memory have no equivalent and are forwarded. Contexts are not checked, because the pointers decide.",
     }
 
     /// What is done about calls whose arguments are wrong.
@@ -90,8 +90,8 @@ options! {
         variable: P2PSHIM_VALIDATE,
         values: words("warn" = Validate::Warn, "strict" = Validate::Strict, "off" = Validate::Off),
         changes: Changes::Always,
-        help: "warn: says what is wrong with peer calls, and what their errors mean (p2pshim explain); strict: also answers documented errors that the real library overlooks; off: neither",
-        details: "A finding is said in full once a place in the program, after the call, a note from `P2PSHIM_LOG=info` on; answers stay as they are. `strict`: where CUDA's documentation defines an error, the program gets it, also where the real library accepts the call in silence or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
+        help: "warn: log what is wrong with peer calls and what their errors mean (p2pshim explain); strict: also return documented errors that the real library overlooks; off: neither",
+        details: "A finding is logged in full once per place in the program, after the call; notes are logged from `P2PSHIM_LOG=info` on. Calls return what they would return without p2pshim. With `strict` the program gets every error that CUDA's documentation defines, even where the real library silently accepts the call or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
     }
 
     /// What is logged: an env_logger filter.
@@ -103,8 +103,8 @@ options! {
             values::filter,
         ),
         changes: Changes::Always,
-        help: "what is written to standard error; trace is one line for each intercepted call",
-        details: "The filter is that of [env_logger](https://docs.rs/env_logger). Targets: `p2pshim::call` (at `trace`: each call), `p2pshim::finding`, `p2pshim::lookup` (at `debug`: what look-ups found), `p2pshim::policy` (at `info`: what was done about a call). How to read the lines: [LOG_LINES.md](LOG_LINES.md). A pipe, socket or terminal that nobody reads does not hold the program up: a line waits 200 ms at most, and [those that are lost are counted](LOG_LINES.md#lines-that-are-lost).",
+        help: "what is written to standard error; trace writes one line for each intercepted call",
+        details: "The filter is that of [env_logger](https://docs.rs/env_logger). Targets: `p2pshim::call` (at `trace`: each call), `p2pshim::finding`, `p2pshim::lookup` (at `debug`: what look-ups found), `p2pshim::policy` (at `info`: what p2pshim decided). How to read the lines: [LOG_LINES.md](LOG_LINES.md). A pipe, socket or terminal that nobody reads does not stop the program: a line waits 200 ms at most, and [lost lines are counted](LOG_LINES.md#lines-that-are-lost).",
     }
 
     /// Where the log goes, if not to standard error.
@@ -113,7 +113,7 @@ options! {
         values: path("path"),
         changes: Changes::Never,
         help: "append the log to this file (created with mode 0600) instead of standard error",
-        details: "A file that cannot be opened, or is a symbolic link, is warned of, and standard error is used. A program with more rights than its user ignores the option. A FIFO that nobody reads does not hold the program up (see P2PSHIM_LOG); a regular file does for as long as its file system takes, such as an NFS server that is gone.",
+        details: "If the file cannot be opened or is a symbolic link, a warning is logged and standard error is used. A program that runs with more privileges than its user ignores the option. A FIFO that nobody reads does not stop the program (see P2PSHIM_LOG). A regular file stops it for as long as its file system blocks, for example while an NFS server is gone.",
     }
 
     /// Where calls are recorded.
@@ -121,8 +121,8 @@ options! {
         variable: P2PSHIM_TRACE,
         values: path("folder"),
         changes: Changes::Never,
-        help: "keep a record of each intercepted call in a file of this folder, one a process, for p2pshim report",
-        details: "A record costs [some 50 ns](results/trace-cost-2026-11-21.md) and is in the file when the call returns. What the files hold: [TRACE_FORMAT.md](TRACE_FORMAT.md).",
+        help: "record each intercepted call in a file of this folder, one file per process, for p2pshim report",
+        details: "A record costs [some 50 ns](results/trace-cost-2026-11-21.md) and is in the file when the call returns. The format of the files: [TRACE_FORMAT.md](TRACE_FORMAT.md).",
     }
 
     /// Bytes that a file of records may have.
@@ -130,7 +130,7 @@ options! {
         variable: P2PSHIM_TRACE_LIMIT,
         values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "1G" = 1 << 30, values::size),
         changes: Changes::UntilTraced,
-        help: "how large the file of a process may become; further calls are only counted",
+        help: "the largest size of the file of a process; further calls are only counted",
         details: "",
     }
 
@@ -139,8 +139,8 @@ options! {
         variable: P2PSHIM_GPU_TIMING,
         values: words("sample" = GpuTiming::Sample, "all" = GpuTiming::All, "off" = GpuTiming::Off),
         changes: Changes::Always,
-        help: "whether a trace tells how long GPUs take for copies on streams; sample: of a thread's first 64 and then of one in 1021, of more where they are large; all: of each; off: of none",
-        details: "Only while a trace is kept. Events are put before and after the copy, which takes the host some 10 µs; copies that are not asynchronous, or on the legacy default stream, have none.",
+        help: "which copies on streams have their GPU time recorded in a trace; sample: the first 64 of a thread, then one in 1021, and more where they are large; all: each; off: none",
+        details: "Only while a trace is written. Events are recorded before and after the copy, which takes the host some 10 µs. Copies that are synchronous or on the legacy default stream have no GPU time.",
     }
 
     /// Whether a table is written when the program ends.
@@ -148,8 +148,8 @@ options! {
         variable: P2PSHIM_SUMMARY,
         values: words("off" = false, "on" = true),
         changes: Changes::Always,
-        help: "on: a table of pairs, functions and findings on standard error when the program ends by returning from main or by exit",
-        details: "No trace is needed for it.",
+        help: "on: write a table of pairs, functions and findings to standard error when the program returns from main or calls exit",
+        details: "It needs no trace.",
     }
 }
 

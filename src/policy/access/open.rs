@@ -53,7 +53,7 @@ impl Access {
             Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
             Err(Setback::NotApart) => self.unverifiable(plan),
             Err(Setback::Busy) => {
-                plan.say(format_args!("the devices are busy; verified later"));
+                plan.say(format_args!("the devices are busy; the pair is verified later"));
                 Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy))
             }
         }
@@ -271,7 +271,7 @@ impl Access {
 
     fn limited(&self, plan: &Plan) -> Path {
         plan.say(format_args!(
-            "the contexts have as many peers as they can have, or as the shim takes; copies go through the host"
+            "the contexts have as many peers as they can have, or as p2pshim uses; copies go through the host"
         ));
         Path::Staged(self.put_off(plan.src, plan.dst, Why::Limit))
     }

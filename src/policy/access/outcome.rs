@@ -53,8 +53,8 @@ impl Access {
         if !was_told {
             plan.say_verified(Verified::Unknown,
                 format_args!(
-                    "could not be verified: the driver answered {name} ({}). {}. It is tried again when twice as much has been copied; \
-                     P2PSHIM_PROBE=off would trust it untested",
+                    "could not be verified: the driver returned {name} ({}). {}. Verification is tried again when twice as much has been \
+                     copied; P2PSHIM_PROBE=off would use the pair without verification",
                     code.0,
                     consequence(plan)
                 ),
@@ -81,10 +81,11 @@ impl Access {
     /// Says, once, that there is no verdict where there should be one.
     pub(super) fn misses_verdict(&self) {
         if !std::mem::replace(&mut self.lock().is_verdict_missed, true) {
-            log::warnings(&["P2PSHIM_PROBE=full: no verdict on these GPUs is kept since the machine was started, so that \
-                             pairs are verified as with quick; `p2pshim doctor` makes verdicts, and so does `p2pshim run \
-                             --probe full`"
-                .to_owned()]);
+            log::warnings(&[
+                "P2PSHIM_PROBE=full: there is no verdict on these GPUs since the machine was booted, so pairs \
+                             are verified as with quick. `p2pshim doctor` and `p2pshim run --probe full` write verdicts"
+                    .to_owned(),
+            ]);
         }
     }
 
@@ -109,26 +110,26 @@ fn direction(failure: &Failure) -> Option<[u8; 2]> {
 fn story(failure: &Failure) -> String {
     match failure {
         Failure::Lost { wrong, bytes, src, dst } => format!(
-            "data does not arrive: of {bytes} bytes copied from device {src} to device {dst}, {wrong} were wrong"
+            "data does not arrive: {wrong} of {bytes} bytes copied from device {src} to device {dst} were wrong"
         ),
         Failure::Hung { src, dst } => format!(
-            "a copy from device {src} to device {dst} did not end within {:?}; the program may hang where it waits for a \
-             whole device, and at its end: then start it with P2PSHIM_DENY='{src}-{dst}'",
+            "a copy from device {src} to device {dst} did not complete within {:?}. The program may hang when it synchronizes \
+             a whole device or exits; if it does, run it with P2PSHIM_DENY='{src}-{dst}'",
             proof::TIME_OUT
         ),
         Failure::Slower { direct, staged, src, dst } => format!(
-            "copying from device {src} to device {dst} directly is slower than through the host ({direct:?}, {staged:?})"
+            "direct copies from device {src} to device {dst} are slower than copies through the host ({direct:?}, {staged:?})"
         ),
         Failure::Kept(what) => format!("the full verification failed: {what}"),
-        Failure::Unknown(code) => format!("the driver answered {}", code.0),
+        Failure::Unknown(code) => format!("the driver returned {}", code.0),
     }
 }
 
 /// What follows from it for the program.
 fn consequence(plan: &Plan) -> &'static str {
     if plan.checks_only {
-        "The program has enabled access between them itself, and keeps it. Run it with P2PSHIM_ACCESS=off, or P2PSHIM_DENY \
-         for this pair: its copies go through the host then"
+        "The program has enabled peer access between them itself, so its copies still use it. To send them through the \
+         host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for this pair"
     } else {
         "Copies between them go through the host"
     }

@@ -410,13 +410,16 @@ impl Peers {
             Code::SUCCESS => record::log::pair_info(
                 from,
                 to,
-                format_args!("kernels of device {from} may use memory of device {to} (HIP)"),
+                format_args!("kernels of device {from} can access memory of device {to} (HIP)"),
             ),
             Code::PEER_ACCESS_ALREADY_ENABLED => {}
             ret => record::log::pair_info(
                 from,
                 to,
-                format_args!("not enabled from device {from} for kernels: hipDeviceEnablePeerAccess answers {}", ret.0),
+                format_args!(
+                    "not enabled from device {from} for kernels: hipDeviceEnablePeerAccess returned {}",
+                    ret.0
+                ),
             ),
         }
         true

@@ -21,7 +21,7 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let of = device.map_or(String::new(), |device| format!(" of device {device}"));
         let what =
-            format!("an error of work that was queued before, in the current context{of} or one that takes part");
+            format!("an error of work that was queued earlier, in the current context{of} or in one of the copy");
         return plain(Rule::ErrorEarlierWork, &what);
     }
     if is_of_the_machine(ret) {
@@ -33,13 +33,13 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
             return plain(Rule::CaptureCopy, "the stream is being captured");
         }
         (Asks::Copy(_), CAPTURE_IMPLICIT) => {
-            return plain(Rule::CaptureDefaultStream, "the copy is one of the legacy default stream");
+            return plain(Rule::CaptureDefaultStream, "the copy uses the legacy default stream");
         }
         (_, CAPTURE_UNSUPPORTED) if changes_access => {
             return plain(Rule::CaptureAccess, "a stream is being captured");
         }
         (_, Code::PEER_ACCESS_ALREADY_ENABLED) if changes_access => {
-            return plain(Rule::EnableTwice, "access to this peer is enabled already");
+            return plain(Rule::EnableTwice, "access to this peer is already enabled");
         }
         (_, Code::PEER_ACCESS_NOT_ENABLED) if changes_access => {
             return plain(Rule::DisableNotEnabled, "access to this peer is not enabled from the current device");
@@ -59,7 +59,7 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     if let (INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(stream)) = (ret, seen.request.stream())
         && (ret == INVALID_HANDLE || !is_current_context_gone(driver))
     {
-        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is no stream (any more)"));
+        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is not a stream, or no longer"));
     }
     if changes_access && ret == Code::PEER_ACCESS_UNSUPPORTED {
         return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
@@ -71,7 +71,7 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
         return plain(Rule::Copy3dHeight, &what).without_code();
     }
     if documents(seen.request.function, ret) {
-        plain(Rule::ErrorUnexplained, "the arguments look right")
+        plain(Rule::ErrorUnexplained, "the arguments look valid")
     } else {
         plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
     }
@@ -91,7 +91,7 @@ fn unreachable_mapping(driver: &impl Driver, seen: &Seen<'_>) -> Option<String> 
         memory.is_some_and(|memory| !driver.mapped_access(address, memory.device))
     };
     let side = call.sides.iter().find(is_out_of_reach)?;
-    Some(format!("{} is mapped memory, which its own device may not read and write", side.name))
+    Some(format!("{} is mapped memory that its own device cannot access", side.name))
 }
 
 /// Which side's slices are shorter than the extent. With one slice the documentation does not mind, but the hardware does.

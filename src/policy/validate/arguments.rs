@@ -56,14 +56,14 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>, peer: Named, flags: Optio
             match current {
                 None => found.push(of(Rule::AccessNoContext, "no context is current in this thread".to_owned())),
                 Some(current) if driver.context_id(current).is_none() => {
-                    let what = format!("the current context {current:#x} is no context any more");
+                    let what = format!("the current context {current:#x} no longer exists");
                     // The documentation speaks of the peer's only.
                     found.push(of(Rule::AccessInvalidContext, what).without_code());
                 }
                 Some(_) => {}
             }
             if driver.context_id(context).is_none() {
-                let what = if context == 0 { "NULL" } else { "no context (any more)" };
+                let what = if context == 0 { "NULL" } else { "not a context, or no longer" };
                 found.push(of(Rule::AccessInvalidContext, format!("peerContext={context:#x} is {what}")));
                 None
             } else {
@@ -209,7 +209,7 @@ fn check_place(driver: &impl Driver, layer: Layer, side: &Side, found: &mut Vec<
             found.push(Finding::new(Rule::CopyNullContext, layer, format!("{name}Context is NULL")));
         }
         (Some(context), _) if context != 0 && driver.context_id(context).is_none() => {
-            let what = format!("{name}Context={context:#x} is no context (any more)");
+            let what = format!("{name}Context={context:#x} is not a context, or no longer");
             found.push(Finding::new(Rule::CopyInvalidContext, layer, what));
         }
         _ => {}
@@ -222,9 +222,12 @@ fn check_given(layer: Layer, side: &Side, found: &mut Vec<Finding>) {
     let mut add = |rule, what| found.push(Finding::new(rule, layer, what));
     match side.given {
         Given::Device(0) => add(Rule::CopyNullPointer, format!("{name} is NULL")),
-        Given::Nothing => add(Rule::Copy3dNoMemory, format!("{name} has neither array nor pointer")),
+        Given::Nothing => add(Rule::Copy3dNoMemory, format!("{name} has neither an array nor a pointer")),
         Given::Both { array, pointer } => {
-            add(Rule::Copy3dArrayAndPointer, format!("{name}Array={array:#x}, and {name}Ptr.ptr={pointer:#x} as well"));
+            add(
+                Rule::Copy3dArrayAndPointer,
+                format!("{name}Array={array:#x} and {name}Ptr.ptr={pointer:#x} are both set"),
+            );
         }
         Given::Type(kind) => add(Rule::Copy3dMemoryType, format!("{name}MemoryType={kind}")),
         Given::Device(_) | Given::Any(_) | Given::Array(_) => {}
@@ -308,9 +311,9 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             let (rule, what) = if was_freed {
                 (Rule::CopyFreedMemory, "was freed")
             } else if driver.is_readable(address) {
-                (Rule::CopyHostMemory, "is ordinary memory of the host")
+                (Rule::CopyHostMemory, "is ordinary host memory")
             } else {
-                (Rule::CopyUnknownPointer, "is no memory that CUDA knows")
+                (Rule::CopyUnknownPointer, "is not memory that CUDA knows")
             };
             let finding = Finding::new(rule, layer, format!("{name}={address:#x} {what}"));
             // A box may be copied from and to the host, by the documentation; the runtime refuses it all the same.
@@ -322,7 +325,7 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
         }
         // A box may lie there, however the runtime says it to the driver.
         Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_3d => {
-            let what = format!("{name}={address:#x} is page-locked memory of the host");
+            let what = format!("{name}={address:#x} is page-locked host memory");
             add(Finding::new(Rule::CopyPinnedHost, layer, what));
         }
         Object::Memory { address, memory, .. } => {
@@ -348,7 +351,7 @@ fn check_rights(driver: &impl Driver, layer: Layer, side: &Side, object: &Object
     if let Object::Memory { address, memory: Memory { holder: Holder::Mapped, device, .. }, .. } = *object
         && !driver.mapped_access(address, device)
     {
-        let what = format!("{}={address:#x} is mapped, but its device {device} may not read and write it", side.name);
+        let what = format!("{}={address:#x} is mapped, but its device {device} cannot access it", side.name);
         found.push(Finding::new(Rule::CopyMappedNoAccess, layer, what));
     }
 }
@@ -376,7 +379,7 @@ fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: 
         // The driver's page leaves 0 open.
         found.push(if layer == Layer::Driver && side.pitch == 0 { finding.without_code() } else { finding });
     } else if has_rows && x.saturating_add(row) > side.pitch {
-        let what = format!("a row of {row} bytes from byte {x} on, where {name}{pitch}={}", side.pitch);
+        let what = format!("a row of {row} bytes begins at byte {x}, but {name}{pitch}={}", side.pitch);
         found.push(Finding::new(Rule::Copy3dPosition, layer, what));
     }
     if depth > 1 && side.rows < height {
@@ -384,7 +387,7 @@ fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: 
         let finding = Finding::new(Rule::Copy3dHeight, layer, what);
         found.push(if layer == Layer::Runtime && side.rows == 0 { finding.without_code() } else { finding });
     } else if depth > 1 && y.saturating_add(height) > side.rows {
-        let what = format!("{height} rows from row {y} on, where {name}{rows}={}", side.rows);
+        let what = format!("{height} rows begin at row {y}, but {name}{rows}={}", side.rows);
         found.push(Finding::new(Rule::Copy3dPosition, layer, what));
     }
 }
@@ -403,8 +406,7 @@ fn check_range(
     let left = end.saturating_sub(address);
     if bytes > u128::from(left) {
         let what = format!(
-            "{}={address:#x}: {bytes} bytes from there on, but the allocation has {size} bytes from {start:#x}, and {left} \
-             are left from there on",
+            "{}={address:#x}: the copy needs {bytes} bytes, but {left} are left of the allocation of {size} bytes at {start:#x}",
             side.name,
         );
         found.push(Finding::new(Rule::CopyPastAllocation, layer, what));
@@ -449,7 +451,8 @@ fn check_array(layer: Layer, call: &Sides, side: &Side, array: Array, found: &mu
     let axes = ["width", "height", "depth"].into_iter().zip(call.extent).zip(side.position);
     for (((axis, extent), position), most) in axes.zip([width, height, depth]) {
         if position.saturating_add(extent) > most {
-            let what = format!("{}Array has a {axis} of {most}; {extent} from {position} on go past it", side.name);
+            let what =
+                format!("{}Array has a {axis} of {most}, but the copy covers {extent} from {position} on", side.name);
             found.push(Finding::new(Rule::Copy3dOutsideArray, layer, what));
         }
     }
@@ -461,7 +464,7 @@ fn check_both(driver: &impl Driver, call: &Sides, objects: [&Object; 2], layer: 
     if let (Layer::Runtime, Some(one), Some(other)) = (layer, src.element(), dst.element())
         && one != other
     {
-        let what = format!("elements of {one} bytes in srcArray, of {other} in dstArray");
+        let what = format!("srcArray has elements of {one} bytes, dstArray of {other}");
         found.push(Finding::new(Rule::Copy3dElementSize, layer, what));
     }
     // A call that is refused moves nothing, wherever it says.
@@ -493,7 +496,7 @@ fn check_both(driver: &impl Driver, call: &Sides, objects: [&Object; 2], layer: 
             }
         };
         if overlap {
-            let what = format!("src={src:#x} and dst={dst:#x}: the two overlap");
+            let what = format!("src={src:#x} and dst={dst:#x} overlap");
             found.push(Finding::new(Rule::CopyOverlap, layer, what));
         }
     }

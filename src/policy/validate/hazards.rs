@@ -61,10 +61,7 @@ fn check_stream(
     let Some(device) = device.map(i32::from).filter(|device| !devices.contains(device)) else { return };
     let [src, dst] = devices;
     let (rule, of) = if is_default {
-        (
-            Rule::OrderDefaultStream,
-            format!("stream={stream:#x} is a default stream of device {device}, which is current"),
-        )
+        (Rule::OrderDefaultStream, format!("stream={stream:#x} is a default stream of the current device {device}"))
     } else {
         (Rule::OrderStreamElsewhere, format!("stream={stream:#x} belongs to device {device}"))
     };
@@ -89,7 +86,7 @@ fn check_synchronous(
     let is_busy = |stream| may_ask() && driver.is_stream_idle(stream) == Some(false);
     let busy = facts.find_stream(|stream, fact| is_near(fact) && is_busy(stream));
     if let Some((stream, fact)) = busy {
-        let what = format!("stream {stream:#x} of device {} is non-blocking, and has work under way", fact.device);
+        let what = format!("stream {stream:#x} of device {} is non-blocking and has unfinished work", fact.device);
         found.push(Finding::new(Rule::OrderNonBlocking, seen.layer(), what));
     }
 }
@@ -106,7 +103,7 @@ fn check_path(seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     let staged = ordinals.and_then(|(src, dst)| counters::sums(src, dst)).unwrap_or_default().staged;
     if staged.copies > COPIES || staged.bytes > BYTES {
         let what = format!(
-            "{} copies of {} bytes together went from device {src} to device {dst} through the host",
+            "{} copies from device {src} to device {dst}, {} bytes in total, went through the host",
             staged.copies, staged.bytes,
         );
         found.push(Finding::new(rule, seen.layer(), what));

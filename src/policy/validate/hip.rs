@@ -134,7 +134,7 @@ fn check_copy(call: &HipCall<'_>) -> Vec<Finding> {
         && let (Given::Device(src), Given::Device(dst)) = (src, dst)
         && copy.extent.first().is_some_and(|&bytes| src.abs_diff(dst) < bytes)
     {
-        found.push(of(Rule::CopyOverlap, format!("src={src:#x} and dst={dst:#x}: the two overlap")));
+        found.push(of(Rule::CopyOverlap, format!("src={src:#x} and dst={dst:#x} overlap")));
     }
     found
 }
@@ -144,10 +144,10 @@ fn missing(side: &Side) -> Option<Finding> {
     let name = side.name;
     match side.given {
         Given::Device(0) => Some(of(Rule::CopyNullPointer, format!("{name} is NULL"))),
-        Given::Nothing => Some(of(Rule::Copy3dNoMemory, format!("{name} has neither array nor pointer"))),
+        Given::Nothing => Some(of(Rule::Copy3dNoMemory, format!("{name} has neither an array nor a pointer"))),
         Given::Both { array, pointer } => Some(of(
             Rule::Copy3dArrayAndPointer,
-            format!("{name}Array={array:#x}, and {name}Ptr.ptr={pointer:#x} as well"),
+            format!("{name}Array={array:#x} and {name}Ptr.ptr={pointer:#x} are both set"),
         )),
         _ => None,
     }
@@ -160,19 +160,22 @@ fn check_memory(copy: &Sides, side: &Side, known: Known) -> Option<Finding> {
     match known {
         Known::NotAsked => None,
         Known::Unregistered => {
-            let finding = of(Rule::CopyHostMemory, format!("{shown} is ordinary memory of the host"));
+            let finding = of(Rule::CopyHostMemory, format!("{shown} is ordinary host memory"));
             // A box is refused; that it may lie there is not said.
             Some(if copy.is_3d { finding.without_code() } else { finding })
         }
-        Known::Nothing => Some(of(Rule::CopyUnknownPointer, format!("{shown} is no memory that HIP knows"))),
+        Known::Nothing => Some(of(Rule::CopyUnknownPointer, format!("{shown} is not memory that HIP knows"))),
         Known::Place(Place { kind: MemoryKind::Host, .. }, _) if !copy.is_3d => {
-            Some(of(Rule::CopyPinnedHost, format!("{shown} is page-locked memory of the host")))
+            Some(of(Rule::CopyPinnedHost, format!("{shown} is page-locked host memory")))
         }
         Known::Place(_, end) => {
             let (bytes, left) = (bytes_from_address(copy, side, 1), end.saturating_sub(address));
             let is_past = bytes > u128::from(left);
             is_past.then(|| {
-                of(Rule::CopyPastAllocation, format!("{shown}: {bytes} bytes, but {left} are left from there on"))
+                of(
+                    Rule::CopyPastAllocation,
+                    format!("{shown}: the copy needs {bytes} bytes, but {left} are left of the allocation"),
+                )
             })
         }
     }
@@ -228,7 +231,7 @@ fn beyond_rows(call: &HipCall<'_>) -> Option<String> {
         x.saturating_add(width) > side.pitch
     })?;
     let ([x, ..], pitch) = (side.position, side.pitch);
-    Some(format!("a row of {width} bytes from byte {x} on, where {}Ptr.pitch={pitch}", side.name))
+    Some(format!("a row of {width} bytes begins at byte {x}, but {}Ptr.pitch={pitch}", side.name))
 }
 
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it.
@@ -244,7 +247,7 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     let changes_access = call.request.access().is_some_and(|access| !matches!(access, Access::Query { .. }));
     let plain = |rule, what: &str| of(rule, what.to_owned());
     if is_sticky(ret) {
-        return plain(Rule::ErrorEarlierWork, "an error of work that was queued before");
+        return plain(Rule::ErrorEarlierWork, "an error of work that was queued earlier");
     }
     // Releases before 6 answer invalid device on a machine without any.
     if is_of_the_machine(ret) || (ret == Code::INVALID_DEVICE && call.before.devices == Some(0)) {
@@ -252,7 +255,7 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     }
     match ret {
         CAPTURE_IMPLICIT if copies => {
-            return plain(Rule::CaptureDefaultStream, "the copy is one of the legacy default stream");
+            return plain(Rule::CaptureDefaultStream, "the copy uses the legacy default stream");
         }
         ret if copies && CAPTURE.contains(&ret) => {
             return plain(Rule::CaptureCopy, "a stream is being captured");
@@ -261,7 +264,7 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
             return plain(Rule::CaptureAccess, "a stream is being captured");
         }
         Code::PEER_ACCESS_ALREADY_ENABLED if changes_access => {
-            return plain(Rule::EnableTwice, "access to this peer is enabled already");
+            return plain(Rule::EnableTwice, "access to this peer is already enabled");
         }
         Code::PEER_ACCESS_NOT_ENABLED if changes_access => {
             return plain(Rule::DisableNotEnabled, "access to this peer is not enabled from the current device");
@@ -276,7 +279,7 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
         return finding;
     }
     if let (true, Some(stream)) = (NO_STREAM.contains(&ret), call.request.stream()) {
-        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is no stream (any more)"));
+        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is not a stream, or no longer"));
     }
     if copies && ret == INVALID_PITCH {
         return plain(Rule::Copy3dPitch, "the pitch or height of one side is too small");
@@ -288,14 +291,14 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     if let (Code::INVALID_DEVICE, Some(copy)) = (ret, Sides::of(call.request))
         && let [Some(src), Some(dst)] = copy.sides.map(|side| side.ordinal)
     {
-        return of(Rule::CopyDeviceOrdinal, format!("srcDevice={src}, dstDevice={dst}: not both are devices"));
+        return of(Rule::CopyDeviceOrdinal, format!("srcDevice={src}, dstDevice={dst}: not both exist"));
     }
     // Its arguments are right, by what was known of them.
     if changes_access && ret == Code::INVALID_DEVICE && call.before.current.is_some() {
         return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
     }
     if documents(call.request.function, ret) {
-        plain(Rule::ErrorUnexplained, "the arguments look right")
+        plain(Rule::ErrorUnexplained, "the arguments look valid")
     } else {
         plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
     }

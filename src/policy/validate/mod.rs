@@ -373,7 +373,7 @@ pub(crate) fn pending_after(seen: &Seen<'_>) -> i32 {
 /// What there is to say of a call that finds such a pending error.
 pub(crate) fn of_pending(code: i32, seen: &Seen<'_>) -> Option<Finding> {
     (code != 0).then(|| {
-        let what = format!("nobody has cleared the last-error slot of this thread since a call left {code} in it");
+        let what = format!("{code} is still pending in this thread: nothing has cleared it with cudaGetLastError");
         Finding::new(Rule::ErrorLeftBehind, seen.layer(), what)
     })
 }
