@@ -60,6 +60,7 @@ pub struct p2pshim_memcpy_3d_t {
 }
 
 /// Where a program enters a function of the driver: our own exports, under names that nobody else can define.
+/// cbindgen:ignore
 mod exports {
     use super::{CUDA_MEMCPY3D_PEER, Code, c_void};
 
