@@ -1,5 +1,5 @@
 //! Peer access that takes care of itself, on simulated GPUs: programs see what they see without it, copies become
-//! direct where a path was proved, paths that fail are given up, and hidden peers are hidden.
+//! direct where a path was verified, paths that fail are given up, and hidden peers are hidden.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -230,7 +230,7 @@ fn never_enabling_program_copies_directly_preloaded() {
 }
 
 #[test]
-fn never_enabling_program_copies_directly_unproved_if_told_so() {
+fn never_enabling_program_copies_directly_unverified_if_told_so() {
     let preloaded = never_enables("12", &["counts"]).env("P2PSHIM_PROBE", "off").preloaded();
     preloaded.assert_success();
     assert_all_direct(&preloaded);
@@ -400,9 +400,9 @@ fn faulty_path_that_the_program_enabled_is_told_of_and_left_enabled() {
     }
 }
 
-/// What a proof needs may be missing for reasons that have nothing to do with the path: it is not trusted, and no more.
+/// What a verification needs may be missing for reasons that have nothing to do with the path: it is not trusted, and no more.
 #[test]
-fn proof_that_cannot_be_made_leaves_copies_staged() {
+fn verification_that_cannot_be_made_leaves_copies_staged() {
     // The program itself uses none of these, or as often as the number says.
     let failures = [
         "cuMemCreate:2@1",
@@ -482,7 +482,7 @@ fn limit_of_peers_program_enables_its_own_as_without_us() {
     }
 }
 
-/// What was made for proofs in a context goes with it.
+/// What was made for verifications in a context goes with it.
 #[test]
 fn contexts_that_end_take_nothing_along_that_is_used_later() {
     let program = Program::case("pools_after_reset").env("P2PSIM_DEVICES", "3");
@@ -619,7 +619,7 @@ fn adversary_two_threads_disable() {
 }
 
 #[test]
-fn adversary_pool_granted_while_it_is_being_proven() {
+fn adversary_pool_granted_while_it_is_being_verified() {
     for delay in ["0", "500", "2000"] {
         same_preloaded("pool_granted_meanwhile", &[delay], &[("P2PSIM_DEVICES", "6")]);
     }
@@ -661,7 +661,7 @@ fn adversary_hidden_pools_without_process_vm_readv() {
 }
 
 #[test]
-fn adversary_no_memory_for_a_proof() {
+fn adversary_no_memory_for_a_verification() {
     same_preloaded("malloc_fails", &[], &[]);
 }
 
@@ -675,9 +675,9 @@ fn adversary_access_enabled_unseen_is_told_of_once() {
     assert!(told <= 1, "told {told} times");
 }
 
-/// A proof uses nothing that goes away with a context which the copy has nothing to do with.
+/// A verification uses nothing that goes away with a context which the copy has nothing to do with.
 #[test]
-fn adversary_context_of_another_thread_ends_during_a_proof() {
+fn adversary_context_of_another_thread_ends_during_a_verification() {
     for delay in ["0", "300", "600", "2200", "2600", "5000"] {
         let outcome = Program::case("context_ends_during_proof").arg(delay).env("P2PSIM_DEVICES", "6").preloaded();
         outcome.assert_success();

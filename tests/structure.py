@@ -31,6 +31,8 @@ KEPT_IDENTIFIERS = {
     "probe": "the option P2PSHIM_PROBE",
     "Box": "the standard library's",
     "told_apart": "another meaning",
+    "proof": "a field of p2pshim_pair_state_t",
+    "pool_proof": "a field of p2pshim_pair_state_t",
     "ErrorLeftBehind": "the rule P2P-error-left-behind",
     "note_site": "a note of the trace format",
     "note_module": "a note of the trace format",

@@ -12,7 +12,7 @@ use crate::call::mode::{self, Activity};
 use crate::model::counters;
 use crate::model::{Path, Why};
 use crate::os;
-use crate::policy::access::Proof;
+use crate::policy::access::Verification;
 use crate::policy::{ACCESS, Driver, HIP};
 use crate::real::driver::{self, RealDriver};
 
@@ -270,8 +270,8 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
         possible,
         enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
         denied: known.is_denied.into(),
-        proof: known.proven.into(),
-        pool_proof: known.pool_proven.into(),
+        proof: known.verification.into(),
+        pool_proof: known.pool_verification.into(),
         path,
         reason,
     };
@@ -279,14 +279,14 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }
 }
 
-impl From<Option<Proof>> for p2pshim_proof_t {
-    fn from(proof: Option<Proof>) -> Self {
-        match proof {
+impl From<Option<Verification>> for p2pshim_proof_t {
+    fn from(verification: Option<Verification>) -> Self {
+        match verification {
             None => Self::P2PSHIM_PROOF_NONE,
-            Some(Proof::Passed) => Self::P2PSHIM_PROOF_PASSED,
-            Some(Proof::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
-            Some(Proof::Failed) => Self::P2PSHIM_PROOF_FAILED,
-            Some(Proof::Slower) => Self::P2PSHIM_PROOF_SLOWER,
+            Some(Verification::Passed) => Self::P2PSHIM_PROOF_PASSED,
+            Some(Verification::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
+            Some(Verification::Failed) => Self::P2PSHIM_PROOF_FAILED,
+            Some(Verification::Slower) => Self::P2PSHIM_PROOF_SLOWER,
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Why {
     /// The thread is capturing a stream; what has to be verified is verified afterwards.
     Capturing,
     /// Data was lost, or never arrived, when the pair was verified.
-    Vetoed,
+    Blocked,
     /// `P2PSHIM_ACCESS=off` or `P2PSHIM_DENY`.
     Denied,
     /// Memory of a pool that the other device has not been granted access to.
@@ -43,7 +43,7 @@ pub(crate) enum Why {
     /// The devices are busy, so that verifying would take long; it is tried again later.
     Busy,
     /// The pair could not be verified, for want of memory or after an error of the program's own.
-    Unproven,
+    Unverified,
     /// Verified, but slower than through the host.
     Slower,
 }
@@ -58,14 +58,14 @@ const ALL: &[Path] = &[
     Path::Staged(Why::NotYetWorth),
     Path::Staged(Why::Verifying),
     Path::Staged(Why::Capturing),
-    Path::Staged(Why::Vetoed),
+    Path::Staged(Why::Blocked),
     Path::Staged(Why::Denied),
     Path::Staged(Why::Pool),
     Path::Staged(Why::Mapped),
     Path::Staged(Why::NoPath),
     Path::Staged(Why::Limit),
     Path::Staged(Why::Busy),
-    Path::Staged(Why::Unproven),
+    Path::Staged(Why::Unverified),
     Path::Staged(Why::Slower),
     Path::MappedOnUse,
 ];
@@ -116,14 +116,14 @@ impl Path {
                 Why::NotYetWorth => "staged (not yet worth enabling)",
                 Why::Verifying => "staged (being verified by another thread)",
                 Why::Capturing => "staged (verified after the capture)",
-                Why::Vetoed => "staged (blocked: lost data or hung in verification)",
+                Why::Blocked => "staged (blocked: lost data or hung in verification)",
                 Why::Denied => "staged (denied)",
                 Why::Pool => "staged (pool without access)",
                 Why::Mapped => "staged (mapped memory without access)",
                 Why::NoPath => "staged (no hardware path)",
                 Why::Limit => "staged (peer limit)",
                 Why::Busy => "staged (devices are busy, verified later)",
-                Why::Unproven => "staged (could not be verified)",
+                Why::Unverified => "staged (could not be verified)",
                 Why::Slower => "staged (direct is slower)",
             },
         }

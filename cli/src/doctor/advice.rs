@@ -9,7 +9,7 @@ use super::report::Row;
 /// The verdict on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Conclusion {
-    /// Every pair with a path is proven.
+    /// Every pair with a path is verified.
     Safe,
     /// A pair lost data, or hung.
     Unsafe,

@@ -1,4 +1,4 @@
-//! The few functions of the driver that the proof calls, loaded by name: the library path decides whose they are.
+//! The few functions of the driver that the verification calls, loaded by name: the library path decides whose they are.
 //! docs/decisions/cudarc.md says why not by cudarc; its declarations check ours.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

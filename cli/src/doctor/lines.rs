@@ -97,7 +97,7 @@ impl Finding {
     }
 }
 
-/// What the proof says of a pair.
+/// What the verification says of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Every test was right.

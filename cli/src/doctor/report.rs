@@ -190,7 +190,7 @@ pub(super) fn print_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
     out.flush()
 }
 
-/// What there is to say about pairs that are not proven.
+/// What there is to say about pairs that are not verified.
 pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if examined.rows.is_empty() {
         let count = examined.inventory.devices.len();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::registry::{Ours, Owner, Proof, Registry};
+use super::registry::{Ours, Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, left_alone};
 use crate::config::{self, Probe};
 use crate::model::{Memcpy, Path, Traffic, Why};
@@ -130,7 +130,7 @@ impl Access {
         self.waits.store(false, Relaxed);
         let waiting = std::mem::take(&mut self.lock().waiting);
         for (src, dst) in waiting {
-            if self.lock().proof(kind_of(src, dst), src.device, dst.device).is_some() {
+            if self.lock().verification(kind_of(src, dst), src.device, dst.device).is_some() {
                 continue;
             }
             let is_mine = !std::mem::replace(&mut self.lock().is_acting, true);
@@ -160,7 +160,7 @@ impl Access {
             let plan = self.plan(driver, (src, dst), checks_only, on)?;
             Some(self.carry_out(driver, &plan))
         });
-        let path = path.flatten().unwrap_or_else(|| Path::Staged(self.put_off(src, dst, Why::Unproven)));
+        let path = path.flatten().unwrap_or_else(|| Path::Staged(self.put_off(src, dst, Why::Unverified)));
         if checks_only { Path::Direct } else { path }
     }
 
@@ -222,14 +222,14 @@ impl Registry {
         on: Circumstances,
     ) -> Step {
         let kind = kind_of(src, dst);
-        let proof = self.proof(kind, src.device, dst.device);
+        let verification = self.verification(kind, src.device, dst.device);
         let attempts = self.attempts(src, dst);
         let is_due = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
         let links = [self.reach(src, dst), self.reach(dst, src)];
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
             let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);
-            if is_ours || is_left || proof.is_some() {
+            if is_ours || is_left || verification.is_some() {
                 return Step::Settled(Path::Direct);
             }
             if !is_due || !on.has_context || self.is_acting || on.thread_captures {
@@ -241,7 +241,7 @@ impl Registry {
         if !on.may_know {
             return Step::Now(Path::Staged(Why::Capturing));
         }
-        if let Some(why) = self.never(kind, proof, src, dst) {
+        if let Some(why) = self.never(kind, verification, src, dst) {
             return Step::Settled(Path::Staged(why));
         }
         if !is_due || !on.has_context {
@@ -250,7 +250,7 @@ impl Registry {
         if self.is_acting {
             return Step::Now(Path::Staged(Why::Verifying));
         }
-        if on.thread_captures && proof != Some(Proof::Passed) {
+        if on.thread_captures && verification != Some(Verification::Passed) {
             if !self.waiting.contains(&(src, dst)) {
                 self.waiting.push((src, dst));
             }
@@ -266,7 +266,7 @@ impl Registry {
     }
 
     /// Why nothing will ever be done for a pair, if that is so.
-    pub(super) fn never(&self, kind: Kind, proof: Option<Proof>, src: Place, dst: Place) -> Option<Why> {
+    pub(super) fn never(&self, kind: Kind, verification: Option<Verification>, src: Place, dst: Place) -> Option<Why> {
         if self.is_apart(i32::from(src.device), i32::from(dst.device)) {
             return Some(Why::Denied);
         }
@@ -276,16 +276,16 @@ impl Registry {
         match kind {
             Kind::Pool if !self.grants_pools => return Some(Why::Pool),
             Kind::Plain if src.kind == Kind::Mapped || dst.kind == Kind::Mapped => return Some(Why::Mapped),
-            _ if self.probe != Probe::Off && proof.is_none() && self.is_unverifiable(kind) => {
-                return Some(Why::Unproven);
+            _ if self.probe != Probe::Off && verification.is_none() && self.is_unverifiable(kind) => {
+                return Some(Why::Unverified);
             }
             _ => {}
         }
-        match proof {
-            Some(Proof::NoPath) => Some(Why::NoPath),
-            Some(Proof::Failed) => Some(Why::Vetoed),
-            Some(Proof::Slower) => Some(Why::Slower),
-            Some(Proof::Passed) | None => None,
+        match verification {
+            Some(Verification::NoPath) => Some(Why::NoPath),
+            Some(Verification::Failed) => Some(Why::Blocked),
+            Some(Verification::Slower) => Some(Why::Slower),
+            Some(Verification::Passed) | None => None,
         }
     }
 }

@@ -5,8 +5,8 @@
 //! that is never held while the driver is called:
 //!
 //! 1. A pair that has copied too little stays as it is.
-//! 2. The path between the two devices is proven with data, once in the process ([`proof`]), by memory that has nothing to
-//!    do with the program's, so that no copy of the program ever takes a path that is not proven.
+//! 2. The path between the two devices is verified with data, once in the process ([`verify`]), by memory that has nothing to
+//!    do with the program's, so that no copy of the program ever takes a path that is not verified.
 //! 3. The two contexts get access to each other, or the pool is granted to the other device.
 //!
 //! What the program sees of peer access is what it asked for itself ([`view`]).
@@ -34,16 +34,16 @@ pub(crate) mod fake;
 mod hide;
 mod open;
 mod outcome;
-mod proof;
 mod registry;
 mod state;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod view;
 
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
-pub(crate) use registry::Proof;
+pub(crate) use registry::Verification;
 pub(crate) use view::HarmlessEnable;
 
 use std::ops::Range;

@@ -1,51 +1,51 @@
-//! Proving the path of a pair, and opening it.
+//! Verifying the path of a pair, and opening it.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::decide::Plan;
-use super::proof::{self, Failure};
-use super::registry::{MOST_PEERS, Ours, Owner, Proof};
+use super::registry::{MOST_PEERS, Ours, Owner, Verification};
+use super::verify::{self, Failure};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
 use crate::policy::driver::{Driver, Scratch, ScratchKind};
 use crate::policy::full::Answer;
 
-/// How often a proof is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
+/// How often a verification is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
 /// takes 0.1 s then, since rights of memory take long to set on busy devices.
 const PATIENCE: u32 = 6;
 
 impl Access {
-    /// Proves and opens the path of a plan; answers the way that its copies take from now on.
+    /// Verifies and opens the path of a plan; answers the way that its copies take from now on.
     pub(super) fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
         let [src, dst] = plan.devices();
         // What of the two can access the other's memory.
         let can = match (driver.can_access(src, dst), driver.can_access(dst, src)) {
             (Ok(forth), Ok(back)) => [forth, back],
-            (Err(code), _) | (_, Err(code)) => return self.unproven(plan, code),
+            (Err(code), _) | (_, Err(code)) => return self.unverified(plan, code),
         };
         if can == [false, false] {
-            self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, Proof::NoPath);
+            self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, Verification::NoPath);
             plan.say(format_args!("no hardware path; copies go through the host"));
             return Path::Staged(Why::NoPath);
         }
         if self.is_full(driver, plan, can) {
             return self.limited(plan);
         }
-        let is_proven = {
+        let is_verified = {
             let registry = self.lock();
             registry.probe == Probe::Off
-                || registry.proof(plan.kind, plan.src.device, plan.dst.device) == Some(Proof::Passed)
+                || registry.verification(plan.kind, plan.src.device, plan.dst.device) == Some(Verification::Passed)
         };
-        if is_proven {
+        if is_verified {
             return self.open(driver, plan, can);
         }
         if let Err(failure) = self.look_at_verdicts(driver, plan, can) {
             return self.failed(driver, plan, &failure);
         }
-        match self.prove_apart(driver, plan, can) {
+        match self.verify_apart(driver, plan, can) {
             Ok(()) => {
                 self.passed(plan);
                 self.open(driver, plan, can)
@@ -59,11 +59,11 @@ impl Access {
         }
     }
 
-    /// Proves the path by memory that has rights of its own: the program's copies take no path that is not proven.
-    fn prove_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
+    /// Verifies the path by memory that has rights of its own: the program's copies take no path that is not verified.
+    fn verify_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
         let kind = if plan.kind == Kind::Pool { ScratchKind::Pool } else { ScratchKind::Mapped };
         let (one, other) = self.scratches(driver, plan, ScratchKind::Page)?;
-        let is_busy = proof::is_busy(driver, &one)? || proof::is_busy(driver, &other)?;
+        let is_busy = verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)?;
         if is_busy && self.lock().attempts(plan.src, plan.dst).shift < PATIENCE {
             return Err(Setback::Busy);
         }
@@ -81,7 +81,7 @@ impl Access {
                 self.lock().shared.push((scratch.address, device));
             }
         }
-        Ok(self.prove(driver, &src, &dst, !is_busy)?)
+        Ok(self.verify(driver, &src, &dst, !is_busy)?)
     }
 
     /// Looks at the verdicts that are kept, if they are asked for. Where one is missing, what is verified here has to do.
@@ -102,8 +102,8 @@ impl Access {
         })
     }
 
-    fn prove(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
-        let result = proof::quick(driver, [src, dst], is_timed);
+    fn verify(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
+        let result = verify::quick(driver, [src, dst], is_timed);
         if let Err(Failure::Hung { .. }) = result {
             let mut registry = self.lock();
             [src, dst].into_iter().for_each(|hung| registry.drop_scratch(hung));
@@ -158,7 +158,7 @@ impl Access {
                 Code::NOT_READY if path != Path::Direct => {
                     path = Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy));
                 }
-                code if path != Path::Direct => path = self.unproven(plan, code),
+                code if path != Path::Direct => path = self.unverified(plan, code),
                 _ => {}
             }
         }
@@ -187,7 +187,7 @@ impl Access {
         match (opened, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
             (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),
-            (0, code) => self.unproven(plan, code),
+            (0, code) => self.unverified(plan, code),
             (opened, _) => {
                 let ways = if opened == 2 { "both directions" } else { "one direction" };
                 plan.say(format_args!("peer access enabled in {ways}"));
@@ -282,7 +282,7 @@ fn is_missing(code: Code) -> bool {
     [Code::NOT_SUPPORTED, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND].contains(&code)
 }
 
-/// Why a path was not proven apart from the program's memory.
+/// Why a path was not verified apart from the program's memory.
 enum Setback {
     Failure(Failure),
     /// The driver has no memory with rights of its own.

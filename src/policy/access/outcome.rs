@@ -1,12 +1,12 @@
-//! What a proof has shown: noted, and told.
+//! What a verification has shown: noted, and told.
 
 use std::path::Path as File;
 
 use p2pshim_host::machine::Machine;
 
 use super::decide::Plan;
-use super::proof::{self, Failure};
-use super::registry::Proof;
+use super::registry::Verification;
+use super::verify::{self, Failure};
 use super::{Access, Kind, Path, Place, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
@@ -17,7 +17,7 @@ impl Access {
     /// Notes and says that a pair can be trusted.
     pub(super) fn passed(&self, plan: &Plan) {
         let Plan { src, dst, kind, .. } = plan;
-        self.lock().set_proof(*kind, src.device, dst.device, Proof::Passed);
+        self.lock().set_verification(*kind, src.device, dst.device, Verification::Passed);
         let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
         let what = format_args!("{of}verified: data arrives in both directions");
         plan.say_verified(Verified::Right, what);
@@ -25,19 +25,19 @@ impl Access {
 
     /// Notes and says that a pair cannot be trusted, or that nothing is known of it.
     pub(super) fn failed(&self, driver: &impl Driver, plan: &Plan, failure: &Failure) -> Path {
-        let (proof, why) = match failure {
-            Failure::Unknown(code) => return self.unproven(plan, *code),
-            Failure::Slower { .. } => (Proof::Slower, Why::Slower),
-            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Kept(_) => (Proof::Failed, Why::Vetoed),
+        let (verification, why) = match failure {
+            Failure::Unknown(code) => return self.unverified(plan, *code),
+            Failure::Slower { .. } => (Verification::Slower, Why::Slower),
+            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
         };
-        self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, proof);
-        let verified = match proof {
-            Proof::Slower => Verified::Slower,
+        self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
+        let verified = match verification {
+            Verification::Slower => Verified::Slower,
             _ if plan.checks_only => Verified::InUse,
             _ => Verified::Avoided,
         };
-        let advice = match proof {
-            Proof::Slower => String::new(),
+        let advice = match verification {
+            Verification::Slower => String::new(),
             _ => format!(". Likely cause: {}. `p2pshim doctor` shows more", likely_cause(driver, plan.devices())),
         };
         let [from, to] = direction(failure).unwrap_or([plan.src.device, plan.dst.device]);
@@ -46,9 +46,9 @@ impl Access {
     }
 
     /// Notes and says that a driver's answer has kept a pair from being verified.
-    pub(super) fn unproven(&self, plan: &Plan, code: Code) -> Path {
+    pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
-        let why = self.put_off(plan.src, plan.dst, Why::Unproven);
+        let why = self.put_off(plan.src, plan.dst, Why::Unverified);
         let was_told = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_told, true);
         if !was_told {
             plan.say_verified(Verified::Unknown,
@@ -75,7 +75,7 @@ impl Access {
                 ),
             );
         }
-        Path::Staged(Why::Unproven)
+        Path::Staged(Why::Unverified)
     }
 
     /// Says, once, that there is no verdict where there should be one.
@@ -115,7 +115,7 @@ fn story(failure: &Failure) -> String {
         Failure::Hung { src, dst } => format!(
             "a copy from device {src} to device {dst} did not complete within {:?}. The program may hang when it synchronizes \
              a whole device or exits; if it does, run it with P2PSHIM_DENY='{src}-{dst}'",
-            proof::TIME_OUT
+            verify::TIME_OUT
         ),
         Failure::Slower { direct, staged, src, dst } => format!(
             "direct copies from device {src} to device {dst} are slower than copies through the host ({direct:?}, {staged:?})"

@@ -1,6 +1,6 @@
 //! What is known of two devices, for those who ask.
 
-use super::registry::{Ours, Owner, Proof, Registry};
+use super::registry::{Ours, Owner, Registry, Verification};
 use super::{Access, Kind, Path, Place, Why};
 
 /// What is known of one device's access to the memory of another.
@@ -11,9 +11,9 @@ pub(crate) struct PairState {
     pub(crate) by_shim: bool,
     /// Whether it is hidden from the program.
     pub(crate) is_denied: bool,
-    pub(crate) proven: Option<Proof>,
+    pub(crate) verification: Option<Verification>,
     /// The same for memory of pools.
-    pub(crate) pool_proven: Option<Proof>,
+    pub(crate) pool_verification: Option<Verification>,
     /// The way of copies between memory of their contexts, as things stand.
     pub(crate) path: Path,
 }
@@ -31,8 +31,8 @@ impl Registry {
             by_program: self.is_any_open(device, peer, |program, _| program),
             by_shim: self.is_any_open(device, peer, |_, ours| ours == Ours::Held),
             is_denied: self.is_denied(device.into(), peer.into()),
-            proven: self.proof(Kind::Plain, device, peer),
-            pool_proven: self.proof(Kind::Pool, device, peer),
+            verification: self.verification(Kind::Plain, device, peer),
+            pool_verification: self.verification(Kind::Pool, device, peer),
             path: self.path_between(device, peer),
         }
     }
@@ -53,7 +53,8 @@ impl Registry {
             return Path::Direct;
         }
         let place = |device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
-        if let Some(why) = self.never(Kind::Plain, self.proof(Kind::Plain, one, other), place(one), place(other)) {
+        if let Some(why) = self.never(Kind::Plain, self.verification(Kind::Plain, one, other), place(one), place(other))
+        {
             return Path::Staged(why);
         }
         let tried = self.attempts_between(one, other).max_by_key(|attempts| attempts.shift);

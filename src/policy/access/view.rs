@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::registry::{Link, Ours, Owner, Proof, Registry};
+use super::registry::{Link, Ours, Owner, Registry, Verification};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
@@ -241,7 +241,7 @@ impl Access {
 }
 
 impl Registry {
-    /// Whether a link that the program has opened is one that we would open: its path is proven and in use.
+    /// Whether a link that the program has opened is one that we would open: its path is verified and in use.
     fn wants(&self, from: u8, to: u8) -> bool {
         let device = |number| match self.owner(number) {
             Some(Owner::Context { device, .. }) => u8::try_from(device).ok(),
@@ -250,6 +250,6 @@ impl Registry {
         let (Some(one), Some(other)) = (device(from), device(to)) else { return false };
         self.access == config::Access::Auto
             && !self.is_apart(i32::from(one), i32::from(other))
-            && self.proof(Kind::Plain, one, other) == Some(Proof::Passed)
+            && self.verification(Kind::Plain, one, other) == Some(Verification::Passed)
     }
 }

@@ -1,4 +1,4 @@
-//! The proof of one pair, in a process of its own: what is done to the GPUs.
+//! The verification of one pair, in a process of its own: what is done to the GPUs.
 //!
 //! Device A is to reach the memory of device B. Data goes from A to B by the copy engines of either, and a kernel on A
 //! loads from B's memory and stores to it. Each time the place that it goes to holds other bytes before, and the device
@@ -22,7 +22,7 @@ const SMALL_BYTES: usize = 4;
 /// After so long a measurement makes do with what it has.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Who is told how the proof goes on.
+/// Who is told how the verification goes on.
 pub(super) trait Witness {
     /// What is done next; it may never end.
     fn begin(&self, test: Test);
@@ -55,8 +55,8 @@ impl Side {
     }
 }
 
-/// Proves that `from` reaches the memory of `to`.
-pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, witness: &impl Witness) -> Verdict {
+/// Verifies that `from` reaches the memory of `to`.
+pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, witness: &impl Witness) -> Verdict {
     let sides = match connect(driver, from, to) {
         Ok(Some(sides)) => sides,
         Ok(None) => {
@@ -68,16 +68,16 @@ pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, 
         }
         Err(error) => return Verdict::Unknown(error.to_string()),
     };
-    let proof = Proof { driver, sides };
-    let kernel = proof.kernel();
+    let verification = Verification { driver, sides };
+    let kernel = verification.kernel();
     let (mut verdict, mut faulted) = (Verdict::Passed, false);
     for test in Test::ALL {
         witness.begin(test);
         let finding = match (test, &kernel) {
             // What a device answers after a fault says nothing of the next test.
             _ if faulted => Ok(Finding::Untested("the previous test ended in a device fault".to_owned())),
-            (Test::Copies, _) => proof.copies(),
-            (Test::Loads | Test::Stores, Ok(kernel)) => proof.kernel_copies(*kernel, test),
+            (Test::Copies, _) => verification.copies(),
+            (Test::Loads | Test::Stores, Ok(kernel)) => verification.kernel_copies(*kernel, test),
             (Test::Loads | Test::Stores, Err(error)) => Err(error.clone()),
         };
         let finding = finding.unwrap_or_else(|error| {
@@ -90,10 +90,10 @@ pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, 
     if with_speed && !faulted {
         witness.measuring(&verdict);
         if verdict == Verdict::Passed {
-            proof.measure(Way::Direct, witness);
+            verification.measure(Way::Direct, witness);
         }
-        if proof.disconnect().is_ok() {
-            proof.measure(Way::Staged, witness);
+        if verification.disconnect().is_ok() {
+            verification.measure(Way::Staged, witness);
         }
     }
     verdict
@@ -102,7 +102,7 @@ pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, 
 /// Measures copies between two devices of which neither reaches the other, or only the wrong one does.
 fn measure_without_path(driver: &Driver, from: Device, to: Device, witness: &impl Witness) {
     if let (Ok(from), Ok(to)) = (Side::new(driver, from), Side::new(driver, to)) {
-        Proof { driver, sides: [from, to] }.measure(Way::Staged, witness);
+        Verification { driver, sides: [from, to] }.measure(Way::Staged, witness);
     }
 }
 
@@ -121,12 +121,12 @@ fn connect(driver: &Driver, from: Device, to: Device) -> Result<Option<[Side; 2]
     Ok(Some(sides))
 }
 
-struct Proof<'a> {
+struct Verification<'a> {
     driver: &'a Driver,
     sides: [Side; 2],
 }
 
-impl Proof<'_> {
+impl Verification<'_> {
     /// Loads the kernel on A.
     fn kernel(&self) -> Result<Function> {
         let [a, _] = &self.sides;

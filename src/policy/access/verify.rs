@@ -1,4 +1,4 @@
-//! The quick proof: data is copied between two devices, both ways, and read back by the device that got it.
+//! The quick verification: data is copied between two devices, both ways, and read back by the device that got it.
 //!
 //! A kernel of the program may run for ever, waiting for its host. So nothing here waits for a device: own streams that
 //! block no other, asynchronous copies by the copy engines, and asking whether they are done.
@@ -23,7 +23,7 @@ const ROUNDS: u32 = 2;
 /// A pair that does not answer within this time hangs.
 pub(crate) const TIME_OUT: Duration = Duration::from_secs(2);
 
-/// How a proof ended that the pair did not pass.
+/// How a verification ended that the pair did not pass.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Failure {
     /// Bytes were wrong: how many, of how many; from which device, to which.
@@ -49,7 +49,7 @@ impl From<Code> for Failure {
 /// # Errors
 /// What went wrong, if anything.
 pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
-    /// No two patterns are the same: what was left by an earlier proof must not pass for what this one has copied.
+    /// No two patterns are the same: what was left by an earlier verification must not pass for what this one has copied.
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let deadline = Instant::now() + TIME_OUT;
     let [a, b] = pair;
@@ -94,7 +94,7 @@ fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) ->
     }
 }
 
-/// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A proof is no good
+/// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A verification is no good
 /// then: what it needs from the driver takes long as well, and times mean nothing.
 ///
 /// # Errors
