@@ -66,7 +66,7 @@ struct Measurement {
 
 impl Measurement {
     /// Completes it, if it is over.
-    fn settle(&self) -> bool {
+    fn complete(&self) -> bool {
         let Some(record) = self.record else { return false };
         match self.after.has_passed() {
             Some(false) => return false,
@@ -238,7 +238,7 @@ fn look() {
         let mut clocks = CLOCKS.try_lock()?;
         for _ in 0..LOOKS.min(clocks.measurements.len()) {
             let measurement = clocks.measurements.pop_front()?;
-            if !measurement.settle() {
+            if !measurement.complete() {
                 clocks.measurements.push_back(measurement);
                 break;
             }
@@ -252,7 +252,7 @@ fn look() {
 pub(crate) fn contexts_are_going() {
     let mut left = take(&mut *lock());
     VALIDATE.facts().beside_no_capture(|| {
-        let records = left.measurements.drain(..).filter(|it| !it.settle()).filter_map(|it| it.record);
+        let records = left.measurements.drain(..).filter(|it| !it.complete()).filter_map(|it| it.record);
         records.for_each(|record| record.timed(None));
         left.origins.clear();
         Some(())

@@ -294,7 +294,7 @@ impl Driver {
     }
 
     /// Waits for all work of a context.
-    pub(super) fn settle(&self, context: Context) -> Result<()> {
+    pub(super) fn synchronize(&self, context: Context) -> Result<()> {
         self.enter(context)?;
         call!(self, cuCtxSynchronize())
     }

@@ -186,8 +186,8 @@ impl Verification<'_> {
         driver.write(from.context, from.memory, &sent)?;
         driver.write(to.context, to.memory, &found)?;
         // A write from pageable memory may return before it is done, and our streams wait for no other.
-        driver.settle(from.context)?;
-        driver.settle(to.context)?;
+        driver.synchronize(from.context)?;
+        driver.synchronize(to.context)?;
         work()?;
         driver.read(to.context, to.memory, &mut found)?;
         Ok(difference(&sent, &found).map(|difference| difference.to_string()))
@@ -196,8 +196,8 @@ impl Verification<'_> {
     /// Closes the paths, so that copies go through the host.
     fn disconnect(&self) -> Result<()> {
         let [a, b] = &self.sides;
-        self.driver.settle(a.context)?;
-        self.driver.settle(b.context)?;
+        self.driver.synchronize(a.context)?;
+        self.driver.synchronize(b.context)?;
         self.driver.disable(a.context, b.context)?;
         if self.driver.can_access(b.device, a.device)? {
             self.driver.disable(b.context, a.context)?;

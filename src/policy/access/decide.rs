@@ -1,4 +1,4 @@
-//! What is done about a pair whose way is not settled.
+//! What is done about a pair whose path is not decided.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,7 +28,7 @@ pub(crate) struct Circumstances {
 /// What is to be done about a copy.
 enum Step {
     /// The way is this until something changes.
-    Settled(Path),
+    Decided(Path),
     /// The way is this for now.
     Now(Path),
     /// Something is to be done first.
@@ -69,7 +69,7 @@ pub(super) struct Acting<'a>(pub(super) &'a Access);
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
-        self.0.cells.unsettle();
+        self.0.cells.invalidate();
         self.0.lock().is_acting = false;
     }
 }
@@ -100,8 +100,8 @@ impl Access {
         let on = Circumstances { has_context: driver.current_context().is_some(), may_know, ..on };
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
-            Step::Settled(path) => {
-                self.cells.settle(cell, path, epoch);
+            Step::Decided(path) => {
+                self.cells.keep(cell, path, epoch);
                 self.tell_once(src, dst, path);
                 Some(path)
             }
@@ -230,7 +230,7 @@ impl Registry {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
             let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);
             if is_ours || is_left || verification.is_some() {
-                return Step::Settled(Path::Direct);
+                return Step::Decided(Path::Direct);
             }
             if !is_due || !on.has_context || self.is_acting || on.thread_captures {
                 return Step::Now(Path::Direct);
@@ -242,7 +242,7 @@ impl Registry {
             return Step::Now(Path::Staged(Why::Capturing));
         }
         if let Some(why) = self.never(kind, verification, src, dst) {
-            return Step::Settled(Path::Staged(why));
+            return Step::Decided(Path::Staged(why));
         }
         if !is_due || !on.has_context {
             return Step::Now(Path::Staged(attempts.why()));

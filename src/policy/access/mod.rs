@@ -92,10 +92,10 @@ impl Access {
         self.lock().configure(config);
     }
 
-    /// Takes over options that have changed: what was settled is settled anew.
+    /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
@@ -108,7 +108,7 @@ impl Access {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
-            None => self.cells.settled(src.owner, dst.owner)?,
+            None => self.cells.decided(src.owner, dst.owner)?,
         };
         copy.has_addresses().then_some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
@@ -140,7 +140,7 @@ impl Access {
         let (number, is_another_gone) = self.lock().context(&self.cells, handle, id, device);
         if is_another_gone {
             self.cache.forget();
-            self.cells.unsettle();
+            self.cells.invalidate();
         }
         number
     }

@@ -90,7 +90,7 @@ fn consider_large_copy_pair_is_enabled_before_it() {
 }
 
 #[test]
-fn settled_seen_before_the_driver_is_not_asked() {
+fn decided_seen_before_the_driver_is_not_asked() {
     let process = Process::new(Fake::new());
     process.copy(0, 1, ENOUGH);
     process.copy(0, 1, ENOUGH);

@@ -118,7 +118,7 @@ impl Access {
         link.program = false;
         link.ours = if stays { Ours::Held } else { Ours::No };
         drop(registry);
-        self.cells.unsettle();
+        self.cells.invalidate();
         // Whose was it that was closed, or would have been?
         let was_the_programs = program || (!stays && ours == Ours::No);
         if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }
@@ -137,7 +137,7 @@ impl Access {
         // Whatever we held was not there any more.
         link.ours = Ours::No;
         drop(registry);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
     /// Takes note of a call after which contexts may be gone: those that the driver does not know any more are forgotten.
@@ -163,7 +163,7 @@ impl Access {
         }
         if is_any_gone {
             self.cache.forget();
-            self.cells.unsettle();
+            self.cells.invalidate();
         }
     }
 
@@ -180,7 +180,7 @@ impl Access {
         registry.gone_pools.insert(pool, found.map(|(_, owner)| owner.device()));
         drop(registry);
         self.cache.forget();
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
     /// Takes note of a new pool, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
@@ -202,7 +202,7 @@ impl Access {
             }
         }
         drop(registry);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
     /// Whether a right stays though the program takes it away: we have given it too, and copies that are under way may need

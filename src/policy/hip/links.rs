@@ -22,7 +22,7 @@ pub(super) enum Link {
 /// All pairs of devices, each direction by itself.
 pub(super) struct Links {
     links: [[AtomicU8; DEVICES]; DEVICES],
-    settled: [[AtomicU8; DEVICES]; DEVICES],
+    decided: [[AtomicU8; DEVICES]; DEVICES],
 }
 
 /// A link that nobody else changes until it is ended.
@@ -39,7 +39,7 @@ impl Links {
     pub(super) const fn new() -> Self {
         Self {
             links: [const { [const { AtomicU8::new(Link::Idle as u8) }; DEVICES] }; DEVICES],
-            settled: [const { [const { AtomicU8::new(0) }; DEVICES] }; DEVICES],
+            decided: [const { [const { AtomicU8::new(0) }; DEVICES] }; DEVICES],
         }
     }
 
@@ -70,26 +70,26 @@ impl Links {
 
     /// Whether there is nothing more to be done about a pair.
     #[inline(always)]
-    pub(super) fn are_settled(&self, one: u8, other: u8) -> bool {
-        self.settled
+    pub(super) fn are_decided(&self, one: u8, other: u8) -> bool {
+        self.decided
             .get(usize::from(one))
             .and_then(|of| of.get(usize::from(other)))
-            .is_some_and(|settled| settled.load(Relaxed) != 0)
+            .is_some_and(|decided| decided.load(Relaxed) != 0)
     }
 
     /// Says that there is nothing more to be done about a pair.
-    pub(super) fn settle(&self, one: u8, other: u8) {
+    pub(super) fn mark_decided(&self, one: u8, other: u8) {
         self.set(one, other, 1);
     }
 
     /// Says that a pair has to be looked at anew.
-    pub(super) fn unsettle(&self, one: u8, other: u8) {
+    pub(super) fn invalidate(&self, one: u8, other: u8) {
         self.set(one, other, 0);
     }
 
     /// Says that every pair has to be looked at anew.
-    pub(super) fn unsettle_all(&self) {
-        self.settled.iter().flatten().for_each(|settled| settled.store(0, Relaxed));
+    pub(super) fn invalidate_all(&self) {
+        self.decided.iter().flatten().for_each(|decided| decided.store(0, Relaxed));
     }
 
     /// Whether a link is ours, for those who ask.
@@ -97,10 +97,10 @@ impl Links {
         self.link(from, to).is_some_and(|link| link.load(Relaxed) == Link::Ours as u8)
     }
 
-    fn set(&self, one: u8, other: u8, settled: u8) {
+    fn set(&self, one: u8, other: u8, decided: u8) {
         for (one, other) in [(one, other), (other, one)] {
-            if let Some(place) = self.settled.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
-                place.store(settled, Relaxed);
+            if let Some(place) = self.decided.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
+                place.store(decided, Relaxed);
             }
         }
     }

@@ -219,10 +219,10 @@ impl Peers {
         self.hides.store(is_off || !config.denied.is_empty(), Relaxed);
     }
 
-    /// Takes over options that have changed: what was settled is settled anew.
+    /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
-        self.libraries.iter().for_each(|library| library.links.unsettle_all());
+        self.libraries.iter().for_each(|library| library.links.invalidate_all());
     }
 
     /// What any copy of the runtime knows of two devices: the way of copies, and whether the one reaches the memory of the
@@ -271,7 +271,7 @@ impl Peers {
         let path = match (src.kind, dst.kind) {
             (Kind::Host, _) | (_, Kind::Host) => Path::Host,
             (Kind::Foreign, _) | (_, Kind::Foreign) => Path::Unknown,
-            _ if src.device == dst.device || library.links.are_settled(src.device, dst.device) => {
+            _ if src.device == dst.device || library.links.are_decided(src.device, dst.device) => {
                 library.path(src.device, dst.device)?
             }
             _ => return None,
@@ -301,7 +301,7 @@ impl Peers {
             if let [Some(src), Some(dst)] = before.ends.map(device)
                 && src != dst
             {
-                self.settle(own, hip, [src, dst], before.current);
+                self.decide(own, hip, [src, dst], before.current);
             }
         }
         if hip.last_error() != Some(Code::SUCCESS) {
@@ -365,8 +365,8 @@ impl Peers {
     }
 
     /// Finds out whether two devices reach each other, and has them do so if nobody objects.
-    fn settle(&self, own: &Library, hip: &impl Hip, [src, dst]: [u8; 2], current: Option<i32>) {
-        if own.links.are_settled(src, dst) {
+    fn decide(&self, own: &Library, hip: &impl Hip, [src, dst]: [u8; 2], current: Option<i32>) {
+        if own.links.are_decided(src, dst) {
             return;
         }
         let (one, other) = (i32::from(src), i32::from(dst));
@@ -389,7 +389,7 @@ impl Peers {
                 return;
             }
         }
-        own.links.settle(src, dst);
+        own.links.mark_decided(src, dst);
     }
 
     /// Lets a device access another's memory. False if that has to wait.
@@ -485,7 +485,7 @@ impl Peers {
                 }
                 link.end(Link::Idle);
             }
-            own.links.unsettle(device, other);
+            own.links.invalidate(device, other);
         }
         hip.make_current(current);
         // Somebody whom we do not see may have closed it: then closing it fails, and the program must not find that.
