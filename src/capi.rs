@@ -6,7 +6,7 @@
 //!
 //! Copies on purpose enter by our own export of the driver's function, with the contexts that the memory belongs to: there is one
 //! policy, and it is that of the hooks. After the first intercepted call an option changes only if all that depends on it can
-//! change under way: what a program was told of its peers holds for good.
+//! change under way: what a program was shown of its peers holds for good.
 
 #![allow(non_camel_case_types, reason = "C spelling")]
 

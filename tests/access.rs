@@ -299,7 +299,7 @@ fn given_up(flavour: &str, fault: &str, args: &[&str]) -> Outcome {
 }
 
 #[test]
-fn faulty_path_is_given_up_and_told_of_once() {
+fn faulty_path_is_given_up_and_reported_once() {
     for flavour in ["12", "static"] {
         for defect in ["drop", "corrupt", "first", "slow"] {
             for pair in ["0>1", "0-1", "1>0"] {
@@ -358,7 +358,7 @@ fn probe_full_without_a_verdict_verifies_quick_and_says_in_one_line_how_to_get_o
 }
 
 #[test]
-fn faulty_path_between_pools_is_given_up_and_told_of_once() {
+fn faulty_path_between_pools_is_given_up_and_reported_once() {
     for defect in ["drop", "corrupt", "first", "slow"] {
         given_up("12", &format!("{defect}:0-1"), &["pool"]);
     }
@@ -386,9 +386,9 @@ fn faulty_path_of_another_pair_changes_nothing_here() {
     assert_all_direct(&preloaded);
 }
 
-/// What the program enabled stays enabled, and its bytes are what they are without us; but it is told.
+/// What the program enabled stays enabled, and its bytes are what they are without us; but it is reported.
 #[test]
-fn faulty_path_that_the_program_enabled_is_told_of_and_left_enabled() {
+fn faulty_path_that_the_program_enabled_is_reported_and_left_enabled() {
     for flavour in ["12", "static"] {
         for fault in ["drop:0>1", "drop:0-1", "corrupt:0-1"] {
             let program = never_enables(flavour, &["enable", "counts"]).env("P2PSIM_FAULT", fault);
@@ -667,7 +667,7 @@ fn adversary_no_memory_for_a_verification() {
 
 /// Access that was enabled past the shim is noticed once, not with each copy.
 #[test]
-fn adversary_access_enabled_unseen_is_told_of_once() {
+fn adversary_access_enabled_unseen_is_reported_once() {
     let program = Program::case("enabled_unseen").arg(path("target/c-tests/libenables_unseen.so").to_string_lossy());
     let outcome = program.env("P2PSHIM_LOG", "info").preloaded();
     outcome.assert_success();

@@ -125,7 +125,7 @@ pub(crate) struct Thread {
     /// Whether a capture that this thread is about to begin is counted already, and the context of its stream; 0 if that is
     /// not known.
     pub(crate) begins_capture: Cell<Option<usize>>,
-    /// What callbacks are to be told once the outermost call has returned.
+    /// What callbacks get once the outermost call has returned.
     pub(crate) callbacks: Pending,
     /// What the driver returned for the last copy that this thread asked the shim for.
     pub(crate) code: Cell<i32>,

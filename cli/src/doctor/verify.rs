@@ -22,7 +22,7 @@ const SMALL_BYTES: usize = 4;
 /// After so long a measurement makes do with what it has.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Who is told how the verification goes on.
+/// Who learns how the verification goes on.
 pub(super) trait Witness {
     /// What is done next; it may never end.
     fn begin(&self, test: Test);

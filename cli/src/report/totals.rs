@@ -202,11 +202,11 @@ impl Totals {
         counts: &HashMap<(u8, u16), u64>,
         site: impl Fn(u16) -> String,
     ) {
-        // Some are told of before a call that then does not return, and stand in no record.
-        let mut told: BTreeMap<u8, (u64, String)> = BTreeMap::new();
+        // Some are noted before a call that then does not return, and stand in no record.
+        let mut noted: BTreeMap<u8, (u64, String)> = BTreeMap::new();
         for note in trace.notes_of(NoteKind::Finding) {
             if let Ok(rule) = u8::try_from(note.number) {
-                told.entry(rule).or_insert_with(|| (0, note.string(0).to_owned())).0 += 1;
+                noted.entry(rule).or_insert_with(|| (0, note.string(0).to_owned())).0 += 1;
             }
         }
         let mut counted: BTreeMap<u8, u64> = BTreeMap::new();
@@ -215,16 +215,16 @@ impl Totals {
             let total = self.findings.entry(names.rule(rule).0).or_default();
             *total.sites.entry(site(from)).or_default() += count;
         }
-        let rules: BTreeSet<u8> = told.keys().chain(counted.keys()).copied().collect();
+        let rules: BTreeSet<u8> = noted.keys().chain(counted.keys()).copied().collect();
         for rule in rules {
             let (id, severity) = names.rule(rule);
             let total = self.findings.entry(id).or_default();
             total.severity = severity;
-            let told = told.remove(&rule);
-            let times = told.as_ref().map_or(0, |(times, _)| *times);
+            let noted = noted.remove(&rule);
+            let times = noted.as_ref().map_or(0, |(times, _)| *times);
             total.count += counted.get(&rule).copied().unwrap_or_default().max(times);
             total.files.insert(file);
-            if let (Some((_, text)), true) = (told, total.text.as_ref().is_none_or(|(earlier, _)| file < *earlier)) {
+            if let (Some((_, text)), true) = (noted, total.text.as_ref().is_none_or(|(earlier, _)| file < *earlier)) {
                 total.text = Some((file, text));
             }
         }

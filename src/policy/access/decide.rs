@@ -119,7 +119,7 @@ impl Access {
     /// Says, once for each pair of devices and reason, why its copies are staged.
     fn tell_once(&self, src: Place, dst: Place, path: Path) {
         if let Path::Staged(_) = path
-            && self.lock().told.insert((src.device, dst.device, path.number()))
+            && self.lock().logged.insert((src.device, dst.device, path.number()))
         {
             log::pair_info(src.device, dst.device, format_args!("copies are {}", path.name()));
         }

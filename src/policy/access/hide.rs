@@ -29,7 +29,7 @@ impl Access {
         self.lock().access == config::Access::Off
     }
 
-    /// Whether zeros take the place of what a successful query told about a device's access to another.
+    /// Whether zeros take the place of what a successful query returned about a device's access to another.
     pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
         /// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`, which compares links and says nothing of access.
         const PERFORMANCE_RANK: i32 = 1;

@@ -1,4 +1,4 @@
-//! What a verification has shown: noted, and told.
+//! What verification has shown, kept and logged.
 
 use std::path::Path as File;
 
@@ -49,8 +49,8 @@ impl Access {
     pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
         let why = self.put_off(plan.src, plan.dst, Why::Unverified);
-        let was_told = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_told, true);
-        if !was_told {
+        let was_logged = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_logged, true);
+        if !was_logged {
             plan.say_verified(Verified::Unknown,
                 format_args!(
                     "could not be verified: the driver returned {name} ({}). {}. Verification is tried again when twice as much has been \

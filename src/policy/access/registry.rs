@@ -77,8 +77,8 @@ pub(super) struct Attempts {
     pub(super) is_limit: bool,
     /// Whether it was because the devices were busy.
     pub(super) is_busy: bool,
-    /// Whether something was said about it.
-    pub(super) is_told: bool,
+    /// Whether something was logged about it.
+    pub(super) is_logged: bool,
 }
 
 /// Thresholds stay within their types.
@@ -130,8 +130,8 @@ pub(super) struct Registry {
     pub(super) is_acting: bool,
     /// Pairs that wait for the end of a capture.
     pub(super) waiting: Vec<(Place, Place)>,
-    /// Of which devices it was said which way their copies take.
-    pub(super) told: BTreeSet<(u8, u8, u32)>,
+    /// For which devices it was logged which path their copies take.
+    pub(super) logged: BTreeSet<(u8, u8, u32)>,
 }
 
 impl Registry {
@@ -154,7 +154,7 @@ impl Registry {
             is_verdict_missed: false,
             is_acting: false,
             waiting: Vec::new(),
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
         }
     }
 

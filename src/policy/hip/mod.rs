@@ -54,7 +54,7 @@ pub(crate) trait Hip {
     fn disable(&self, peer: i32) -> Code;
 
     /// What an address belongs to.
-    fn memory(&self, address: u64) -> Told;
+    fn memory(&self, address: u64) -> Queried;
 
     /// Whether the host can read at an address.
     fn is_readable(&self, address: u64) -> bool;
@@ -62,7 +62,7 @@ pub(crate) trait Hip {
 
 /// What the library says of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Queried {
     Memory(Memory),
     /// That HIP does not know it.
     Unknown,
@@ -244,7 +244,7 @@ impl Peers {
         device != peer && denied.is_some_and(|denied| denied.load(Relaxed) & bit(peer) != 0)
     }
 
-    /// Whether zeros take the place of what a successful query told about a device's access to another.
+    /// Whether zeros take the place of what a successful query returned about a device's access to another.
     pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
         /// `hipDevP2PAttrPerformanceRank`, which compares links and says nothing of access.
         const PERFORMANCE_RANK: i32 = 0;
@@ -341,11 +341,11 @@ impl Peers {
             return Known::Place(place, end);
         }
         let generation = self.cache.generation();
-        let memory = match if address == 0 { Told::Unknown } else { hip.memory(address) } {
-            Told::Memory(memory) => memory,
-            Told::Unknown if hip.is_readable(address) => return Known::Unregistered,
-            Told::Unknown => return Known::Nothing,
-            Told::Nothing => return Known::NotAsked,
+        let memory = match if address == 0 { Queried::Unknown } else { hip.memory(address) } {
+            Queried::Memory(memory) => memory,
+            Queried::Unknown if hip.is_readable(address) => return Known::Unregistered,
+            Queried::Unknown => return Known::Nothing,
+            Queried::Nothing => return Known::NotAsked,
         };
         let device = u8::try_from(memory.device).ok().filter(|&device| usize::from(device) < DEVICES);
         let kind = match (memory.is_managed, memory.is_host, device) {

@@ -160,16 +160,16 @@ impl Hip for Fake {
         self.answer(Code::SUCCESS)
     }
 
-    fn memory(&self, address: u64) -> Told {
+    fn memory(&self, address: u64) -> Queried {
         let device = i32::try_from(address / BASE).unwrap_or_default() - 1;
         if !(0..self.state.borrow().devices).contains(&device) {
             // What it does not know is an error that it leaves behind.
             self.answer(Code::INVALID_VALUE);
-            return if self.is_mute { Told::Nothing } else { Told::Unknown };
+            return if self.is_mute { Queried::Nothing } else { Queried::Unknown };
         }
         self.answer(Code::SUCCESS);
         let range = (BASE * (device as u64 + 1), 1 << 20);
-        Told::Memory(Memory { range, device, is_host: self.registers, is_managed: false })
+        Queried::Memory(Memory { range, device, is_host: self.registers, is_managed: false })
     }
 
     fn is_readable(&self, _: u64) -> bool {

@@ -213,7 +213,7 @@ fn after_errors_of_no_argument_are_told_apart() {
 }
 
 #[test]
-fn after_detours_are_told_of_by_their_reason() {
+fn after_detours_are_reported_by_their_reason() {
     use crate::model::counters;
     let process = Process::new();
     let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NeverEnabled), bytes: 2 << 20 };
