@@ -150,7 +150,7 @@ impl Access {
         if let Some(place) = self.cache.find(address) {
             return Some(place);
         }
-        let generation = self.cache.generation();
+        let epoch = self.cache.epoch();
         let memory = driver.memory(address)?;
         let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
         let place = match memory.holder {
@@ -178,7 +178,7 @@ impl Access {
                 Place { kind: Kind::Mapped, device: device?, owner, reach }
             }
         };
-        self.cache.insert(address, memory.range, place, generation);
+        self.cache.insert(address, memory.range, place, epoch);
         Some(place)
     }
 }

@@ -340,7 +340,7 @@ impl Peers {
         if let Some((place, end)) = self.known(address) {
             return Known::Place(place, end);
         }
-        let generation = self.cache.generation();
+        let epoch = self.cache.epoch();
         let memory = match if address == 0 { Queried::Unknown } else { hip.memory(address) } {
             Queried::Memory(memory) => memory,
             Queried::Unknown if hip.is_readable(address) => return Known::Unregistered,
@@ -360,7 +360,7 @@ impl Peers {
         if !(memory.range.0..end).contains(&address) {
             return Known::Place(place, u64::MAX);
         }
-        self.cache.insert(address, memory.range, place, generation);
+        self.cache.insert(address, memory.range, place, epoch);
         Known::Place(place, end)
     }
 
