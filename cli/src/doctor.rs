@@ -173,7 +173,7 @@ impl Inventory {
     }
 }
 
-/// Examines, and answers with the exit status: 0 all verified or without a path, 1 a pair failed, 2 something could not be
+/// Examines, and returns the exit status: 0 all verified or without a path, 1 a pair failed, 2 something could not be
 /// tested.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! The driver, as decisions see it.
 
-use super::full::Answer;
+use super::full::Verdict;
 use crate::api::abi::Code;
 
 /// Bytes of a half of a [`Scratch`].
@@ -80,7 +80,7 @@ pub(crate) trait Driver {
     fn bus_id(&self, device: i32) -> Option<String>;
 
     /// The verdict that is kept on a device's access to the memory of another.
-    fn verdict(&self, src: i32, dst: i32) -> Option<Answer>;
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 
     /// The context that a stream of the program's belongs to; none if the driver cannot tell.
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize>;

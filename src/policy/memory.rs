@@ -1,7 +1,7 @@
 //! Which device an address belongs to, without asking the driver twice.
 //!
-//! The driver is asked once about an allocation; the answer is kept until any memory goes away. Looking up takes no lock:
-//! each entry has a version that is odd while the entry is being written. An answer that is out of date after all (the
+//! The driver is asked once about an allocation; what it says is kept until any memory goes away. Looking up takes no lock:
+//! each entry has a version that is odd while the entry is being written. A result that is out of date after all (the
 //! memory went away unseen) costs a wrong word in the log or a copy that is slower than it could be, never a byte:
 //! copies are made by the driver, which knows better.
 
@@ -262,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn forget_all_and_late_answers_are_dropped() {
+    fn forget_all_and_late_results_are_dropped() {
         let cache = Box::new(Cache::new());
         let before = cache.epoch();
         cache.insert(0x1000, (0x1000, 64), place(1), before);
         cache.forget();
         assert_eq!(cache.find(0x1000), None);
         cache.insert(0x1000, (0x1000, 64), place(1), before);
-        assert_eq!(cache.find(0x1000), None, "the answer is from before");
+        assert_eq!(cache.find(0x1000), None, "the result is from before");
         cache.insert(0x1000, (0x1000, 64), place(2), cache.epoch());
         assert_eq!(cache.find(0x1000), Some(place(2)));
     }

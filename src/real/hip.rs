@@ -101,7 +101,7 @@ impl Entry {
     }
 }
 
-/// Functions of HIP with their real signatures. A library that lacks one answers 302 for it.
+/// Functions of HIP with their real signatures. A library that lacks one returns 302 for it.
 macro_rules! hip_functions {
     ($($(#[$doc:meta])* fn $name:ident $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => { $(
         $(#[$doc])*

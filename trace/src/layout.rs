@@ -65,7 +65,7 @@ pub(crate) mod record {
     pub(crate) const START: usize = 0;
     /// How many ticks later it returned, [packed](super::pack).
     pub(crate) const TOOK: usize = 8;
-    /// What the call answered.
+    /// What the call returned.
     pub(crate) const RESULT: usize = 12;
     /// Number of the function.
     pub(crate) const FUNCTION: usize = 14;

@@ -8,7 +8,7 @@ use libloading::Library;
 
 use super::lines::Attributes;
 
-/// What a call of the driver answered besides success.
+/// What a call of the driver returned besides success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CudaError {
     function: &'static str,

@@ -74,7 +74,7 @@ pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool,
     for test in Test::ALL {
         witness.begin(test);
         let finding = match (test, &kernel) {
-            // What a device answers after a fault says nothing of the next test.
+            // What a device returns after a fault says nothing of the next test.
             _ if faulted => Ok(Finding::Untested("the previous test ended in a device fault".to_owned())),
             (Test::Copies, _) => verification.copies(),
             (Test::Loads | Test::Stores, Ok(kernel)) => verification.kernel_copies(*kernel, test),
@@ -171,7 +171,7 @@ impl Verification<'_> {
         Ok(Finding::Right)
     }
 
-    /// Has `work` move a pattern; answers how what arrived is wrong.
+    /// Has `work` move a pattern; returns how what arrived is wrong.
     fn trial(
         &self,
         to: &Side,

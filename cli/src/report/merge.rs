@@ -80,7 +80,7 @@ impl Stream {
     }
 }
 
-/// Shows all calls to `visit`, until it has seen enough and answers false.
+/// Shows all calls to `visit`, until it has seen enough and returns false.
 pub(super) fn in_order(sources: &[Source], mut visit: impl FnMut(&Call) -> io::Result<bool>) -> io::Result<()> {
     let mut streams: Vec<Stream> = Vec::new();
     for (source, Source { trace, .. }) in sources.iter().enumerate() {

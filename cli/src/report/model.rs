@@ -154,7 +154,7 @@ pub(crate) struct Site {
     pub(crate) count: u64,
 }
 
-/// What a function answered to the program instead of success.
+/// What a function returned to the program instead of success.
 #[derive(Debug, Serialize)]
 pub(crate) struct Error {
     pub(crate) layer: String,

@@ -361,7 +361,7 @@ impl Tally {
     }
 }
 
-/// Adds to a count; if there are too many already, to that of all other places. The answer is what was not counted.
+/// Adds to a count; if there are too many already, to that of all other places. Returns what was not counted.
 fn add<Key: Eq + Hash>(counts: &mut HashMap<Key, u64>, key: Key, anywhere: Key, count: u64) -> u64 {
     let is_full = counts.len() >= PLACES;
     for key in [key, anywhere] {

@@ -293,7 +293,7 @@ impl Totals {
         }
     }
 
-    /// Puts GPUs in order and labels them. The answer is the new number of each.
+    /// Puts GPUs in order and labels them. Returns the new number of each.
     fn sort_gpus(&mut self) -> Vec<usize> {
         let several = {
             let mut hosts: Vec<_> = self.files.iter().filter_map(|file| file.host.as_ref()).collect();

@@ -23,7 +23,7 @@ impl Cell {
         Self { decided: AtomicU64::new(0), copies: AtomicU32::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Counts a copy, and answers how many there are, and of how many bytes.
+    /// Counts a copy, and returns how many there are, and of how many bytes.
     pub(super) fn count(&self, bytes: u64) -> (u32, u64) {
         let copies = self.copies.fetch_add(1, Relaxed).saturating_add(1);
         (copies, self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes))

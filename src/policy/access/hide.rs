@@ -36,7 +36,7 @@ impl Access {
         attribute != Some(PERFORMANCE_RANK) && self.lock().is_denied(device, peer)
     }
 
-    /// What is answered to a call that grants devices access to memory, if any of them may not have it.
+    /// What is returned to a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
         let owners = match of {
             Grants::OfMapped { address, bytes } => owners_of_mapped(driver, address, bytes),

@@ -11,14 +11,14 @@ use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
 use crate::policy::driver::{Driver, Scratch, ScratchKind};
-use crate::policy::full::Answer;
+use crate::policy::full::Verdict;
 
 /// How often a verification is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
 /// takes 0.1 s then, since rights of memory take long to set on busy devices.
 const PATIENCE: u32 = 6;
 
 impl Access {
-    /// Verifies and opens the path of a plan; answers the way that its copies take from now on.
+    /// Verifies and opens the path of a plan; returns the way that its copies take from now on.
     pub(super) fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
         let [src, dst] = plan.devices();
         // What of the two can access the other's memory.
@@ -92,13 +92,13 @@ impl Access {
         let [src, dst] = plan.devices();
         let directions = [(forth, src, dst), (back, dst, src)];
         let verdicts = directions.into_iter().filter(|&(can, ..)| can).map(|(_, by, of)| driver.verdict(by, of));
-        let verdicts: Vec<Option<Answer>> = verdicts.collect();
+        let verdicts: Vec<Option<Verdict>> = verdicts.collect();
         if verdicts.contains(&None) {
             self.misses_verdict();
         }
         verdicts.into_iter().flatten().try_for_each(|verdict| match verdict {
-            Answer::Passed => Ok(()),
-            Answer::Failed(what) => Err(Failure::Kept(what)),
+            Verdict::Passed => Ok(()),
+            Verdict::Failed(what) => Err(Failure::Kept(what)),
         })
     }
 
@@ -237,7 +237,7 @@ impl Access {
     }
 
     /// Waits for calls of the program that have not seen that a path is about to be opened, and would close it under the
-    /// first copies. Answers whether they are over.
+    /// first copies. Returns whether they are over.
     fn is_closed_by_nobody(&self) -> bool {
         /// Far more than they take.
         const MOST: Duration = Duration::from_millis(100);

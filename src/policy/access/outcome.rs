@@ -45,7 +45,7 @@ impl Access {
         Path::Staged(why)
     }
 
-    /// Notes and says that a driver's answer has kept a pair from being verified.
+    /// Notes and says that a driver's error has kept a pair from being verified.
     pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
         let why = self.put_off(plan.src, plan.dst, Why::Unverified);

@@ -34,7 +34,7 @@ pub(super) const MOST_PEERS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
     No,
-    /// We are about to enable it: an answer of 704 means us.
+    /// We are about to enable it: a return of 704 means us.
     Intended,
     Held,
 }

@@ -6,7 +6,7 @@ use crate::api::abi::Code;
 use crate::config::{Denied, Probe};
 use crate::model::{Named, Shape};
 use crate::policy::HarmlessEnable;
-use crate::policy::full::Answer;
+use crate::policy::full::Verdict;
 
 struct Process {
     access: Box<Access>,
@@ -211,8 +211,8 @@ fn view_nothing_is_opened_while_the_program_disables() {
     assert_eq!(process.access.disabling(&process.driver, context(1)), None);
     process.staged(0, 1, Why::Busy);
     assert!(process.driver.enabled.borrow().is_empty());
-    let answer = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, false);
-    assert_eq!(answer, Code::PEER_ACCESS_NOT_ENABLED);
+    let ret = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, false);
+    assert_eq!(ret, Code::PEER_ACCESS_NOT_ENABLED);
     assert_eq!(process.copy(0, 1, 2 * ENOUGH), Path::Direct);
     assert_eq!(process.disable(0, 1), 705);
     assert_eq!(process.driver.disables.get(), 0);
@@ -458,11 +458,11 @@ fn hidden_pairs_are_seen_by_nobody() {
 
 #[test]
 fn probe_full_failed_verdict_on_either_direction_keeps_the_pair_blocked() {
-    let failed = || Answer::Failed("stores are lost".to_owned());
+    let failed = || Verdict::Failed("stores are lost".to_owned());
     let blocked = Path::Staged(Why::Blocked);
     for (probe, verdicts, path) in [
-        (Probe::Full, vec![((0, 1), Answer::Passed), ((1, 0), Answer::Passed)], Path::Direct),
-        (Probe::Full, vec![((0, 1), Answer::Passed), ((1, 0), failed())], blocked),
+        (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)], Path::Direct),
+        (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), failed())], blocked),
         (Probe::Full, vec![((1, 0), failed())], blocked),
         (Probe::Full, vec![], Path::Direct),
         (Probe::Quick, vec![((1, 0), failed())], Path::Direct),
@@ -476,8 +476,8 @@ fn probe_full_failed_verdict_on_either_direction_keeps_the_pair_blocked() {
 
 #[test]
 fn probe_full_without_verdicts_what_quick_finds_holds() {
-    for (answer, path) in [(None, Path::Staged(Why::Blocked)), (Some(Answer::Passed), Path::Staged(Why::Blocked))] {
-        let verdicts = answer.into_iter().flat_map(|answer| [((0, 1), answer.clone()), ((1, 0), answer)]).collect();
+    for (verdict, path) in [(None, Path::Staged(Why::Blocked)), (Some(Verdict::Passed), Path::Staged(Why::Blocked))] {
+        let verdicts = verdict.into_iter().flat_map(|verdict| [((0, 1), verdict.clone()), ((1, 0), verdict)]).collect();
         let driver = Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
         let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });
         assert_eq!(process.copy(0, 1, ENOUGH), path);

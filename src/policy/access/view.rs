@@ -1,7 +1,7 @@
 //! What the program sees of peer access: what it asked for itself.
 //!
-//! The real function is asked wherever its answer does not change anything that we hold, since only it knows all the errors
-//! that it may answer. Enabling what is enabled changes nothing, and answers 704 where there is no other error; so that is
+//! The real function is asked wherever a call of it does not change anything that we hold, since only it knows all the errors
+//! that it may return. Enabling what is enabled changes nothing, and returns 704 where there is no other error; so that is
 //! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
 //! with a direct copy end with an error once the path is closed.
 
@@ -20,7 +20,7 @@ pub(crate) struct HarmlessEnable {
     /// The context of the memory.
     pub(crate) peer: usize,
     pub(crate) flags: u32,
-    /// The answer that means that there is no other error.
+    /// The code that means that there is no other error.
     pub(crate) from: Code,
     /// What the program gets for it.
     pub(crate) to: Code,
@@ -75,7 +75,7 @@ impl Access {
         stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
     }
 
-    /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`.
+    /// What the program gets where `cuCtxEnablePeerAccess(peer, flags)` has returned `ret`.
     pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code) -> Code {
         match ret {
             Code::SUCCESS => self.note_enabled(driver, peer),
@@ -98,17 +98,17 @@ impl Access {
         is_only_ours
     }
 
-    /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and answers 704
+    /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and returns 704
     /// where disabling would do something.
     pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
-        let answer = self.answer_to_disabling(driver, peer, ret, stays);
+        let ret = self.after_disabling(driver, peer, ret, stays);
         if !stays {
             self.closing_is_over();
         }
-        answer
+        ret
     }
 
-    fn answer_to_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
+    fn after_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
         let expected = if stays { Code::PEER_ACCESS_ALREADY_ENABLED } else { Code::SUCCESS };
         let numbers = if ret == expected { self.numbers(driver, peer) } else { None };
         let Some((from, to)) = numbers else { return ret };

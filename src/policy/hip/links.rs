@@ -133,7 +133,7 @@ mod tests {
             let taker = scope.spawn(|| links.take(0, 1));
             std::thread::sleep(Duration::from_millis(400));
             changing.end(Link::Ours);
-            assert!(taker.join().unwrap(), "it would be enabled twice, and answer 704");
+            assert!(taker.join().unwrap(), "it would be enabled twice, and return 704");
         });
     }
 }

@@ -115,7 +115,7 @@ impl Before {
 pub(crate) enum Ask {
     /// The real function gets the call as it came.
     Forward,
-    /// It gets it with an ordinal that is no device, so that it answers what it answers for a device that cannot be
+    /// It gets it with an ordinal that is no device, so that it returns what it returns for a device that cannot be
     /// reached.
     Unreachable,
     /// In its place one that succeeds and does nothing: the access is there.
@@ -437,7 +437,7 @@ impl Peers {
     /// Decides about a call that disables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> Ask {
         self.asking(library, hip, peer, |own, device, peer| {
-            // What the program never enabled is closed first, so that HIP answers what it would without us.
+            // What the program never enabled is closed first, so that HIP returns what it would without us.
             if let Some(link) = own.links.begin_closing(device, peer) {
                 hip.disable(peer.into());
                 link.end(Link::Idle);

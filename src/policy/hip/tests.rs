@@ -35,7 +35,7 @@ impl Fake {
         Self { sticky, apart: Vec::new(), is_mute: false, registers: false, state: RefCell::new(state) }
     }
 
-    fn answer(&self, ret: Code) -> Code {
+    fn returning(&self, ret: Code) -> Code {
         let mut state = self.state.borrow_mut();
         state.calls += 1;
         if !self.sticky || ret != Code::SUCCESS {
@@ -71,9 +71,9 @@ impl Fake {
     /// The program's `hipDeviceEnablePeerAccess`, as the hook makes it.
     fn program_enables(&self, peers: &Peers, peer: i32, flags: u32) -> Code {
         let ret = match peers.enabling(0, self, peer, flags) {
-            Ask::Succeed => self.answer(Code::SUCCESS),
-            Ask::Unreachable if flags == 0 => self.answer(Code::INVALID_DEVICE),
-            _ if flags != 0 => self.answer(Code::INVALID_VALUE),
+            Ask::Succeed => self.returning(Code::SUCCESS),
+            Ask::Unreachable if flags == 0 => self.returning(Code::INVALID_DEVICE),
+            _ if flags != 0 => self.returning(Code::INVALID_VALUE),
             _ => self.enable(peer),
         };
         peers.asked(0);
@@ -83,7 +83,7 @@ impl Fake {
     /// The same of `hipDeviceDisablePeerAccess`.
     fn program_disables(&self, peers: &Peers, peer: i32) -> Code {
         let ret = match peers.disabling(0, self, peer) {
-            Ask::Unreachable => self.answer(Code::INVALID_DEVICE),
+            Ask::Unreachable => self.returning(Code::INVALID_DEVICE),
             _ => self.disable(peer),
         };
         peers.asked(0);
@@ -94,7 +94,7 @@ impl Fake {
     fn program_copies(&self, peers: &Peers, src: i32, dst: i32) -> Option<Traffic> {
         let copy = copy(src, dst);
         let traffic = peers.decided(0, &copy).or_else(|| peers.consider(0, self, Some(&copy)).0);
-        self.answer(Code::SUCCESS);
+        self.returning(Code::SUCCESS);
         traffic
     }
 }
@@ -123,51 +123,51 @@ impl Hip for Fake {
 
     fn current_device(&self) -> Option<i32> {
         let has_devices = self.state.borrow().devices > 0;
-        self.answer(if has_devices { Code::SUCCESS } else { Code(100) });
+        self.returning(if has_devices { Code::SUCCESS } else { Code(100) });
         has_devices.then(|| self.current())
     }
 
     fn make_current(&self, device: i32) -> Code {
         self.state.borrow_mut().current = device;
-        self.answer(Code::SUCCESS)
+        self.returning(Code::SUCCESS)
     }
 
     fn device_count(&self) -> i32 {
-        self.answer(Code::SUCCESS);
+        self.returning(Code::SUCCESS);
         self.state.borrow().devices
     }
 
     fn can_access(&self, device: i32, peer: i32) -> bool {
-        self.answer(Code::SUCCESS);
+        self.returning(Code::SUCCESS);
         !self.apart.contains(&(device, peer))
     }
 
     fn enable(&self, peer: i32) -> Code {
-        let Some(current) = self.check(peer) else { return self.answer(Code::INVALID_DEVICE) };
+        let Some(current) = self.check(peer) else { return self.returning(Code::INVALID_DEVICE) };
         if self.state.borrow().enabled.contains(&(current, peer)) {
-            return self.answer(Code::PEER_ACCESS_ALREADY_ENABLED);
+            return self.returning(Code::PEER_ACCESS_ALREADY_ENABLED);
         }
         self.state.borrow_mut().enabled.push((current, peer));
-        self.answer(Code::SUCCESS)
+        self.returning(Code::SUCCESS)
     }
 
     fn disable(&self, peer: i32) -> Code {
-        let Some(current) = self.check(peer) else { return self.answer(Code::INVALID_DEVICE) };
+        let Some(current) = self.check(peer) else { return self.returning(Code::INVALID_DEVICE) };
         if !self.state.borrow().enabled.contains(&(current, peer)) {
-            return self.answer(Code::PEER_ACCESS_NOT_ENABLED);
+            return self.returning(Code::PEER_ACCESS_NOT_ENABLED);
         }
         self.state.borrow_mut().enabled.retain(|&link| link != (current, peer));
-        self.answer(Code::SUCCESS)
+        self.returning(Code::SUCCESS)
     }
 
     fn memory(&self, address: u64) -> Queried {
         let device = i32::try_from(address / BASE).unwrap_or_default() - 1;
         if !(0..self.state.borrow().devices).contains(&device) {
             // What it does not know is an error that it leaves behind.
-            self.answer(Code::INVALID_VALUE);
+            self.returning(Code::INVALID_VALUE);
             return if self.is_mute { Queried::Nothing } else { Queried::Unknown };
         }
-        self.answer(Code::SUCCESS);
+        self.returning(Code::SUCCESS);
         let range = (BASE * (device as u64 + 1), 1 << 20);
         Queried::Memory(Memory { range, device, is_host: self.registers, is_managed: false })
     }
@@ -214,7 +214,7 @@ fn enabling_what_is_ours_succeeds_once_and_is_the_programs_then() {
 }
 
 #[test]
-fn disabling_what_is_ours_is_answered_as_without_us() {
+fn disabling_what_is_ours_returns_what_it_does_without_us() {
     for sticky in [false, true] {
         let (hip, peers) = (Fake::new(2, sticky), peers(&Config::default()));
         hip.program_copies(&peers, 0, 1);
@@ -241,7 +241,7 @@ fn enabled_by_the_program_before_stays_its_own() {
 fn consider_while_an_error_is_left_nothing_is_asked() {
     for sticky in [false, true] {
         let (hip, peers) = (Fake::new(2, sticky), peers(&Config::default()));
-        hip.answer(Code::INVALID_VALUE);
+        hip.returning(Code::INVALID_VALUE);
         let calls = hip.calls();
         assert_eq!(peers.consider(0, &hip, Some(&copy(0, 1))), (None, Before::NOTHING));
         assert_eq!((hip.calls(), hip.last()), (calls, Code::INVALID_VALUE));
@@ -301,7 +301,7 @@ fn consider_app_and_denied_and_apart_open_nothing() {
 }
 
 #[test]
-fn hidden_peers_are_answered_as_unreachable_ones() {
+fn hidden_peers_return_what_unreachable_ones_do() {
     let off = Config { access: config::Access::Off, ..Config::default() };
     let (hip, peers) = (Fake::new(2, true), peers(&off));
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE);

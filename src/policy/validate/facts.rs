@@ -99,7 +99,7 @@ impl Facts {
     }
 
     /// Waits for those who are asking the driver about streams that they have found before; but not for ever, since a driver
-    /// whose queue is full answers when the device has gone on, and that may be waiting for the caller.
+    /// whose queue is full returns when the device has gone on, and that may be waiting for the caller.
     pub(crate) fn let_askers_finish(&self) {
         if self.asking.try_write().is_some() {
             return;
@@ -240,7 +240,7 @@ mod tests {
         let facts = Facts::new();
         let begun = Instant::now();
         let asked = facts.beside_no_capture(|| {
-            // A driver that answers only when the caller has gone on.
+            // A driver that returns only when the caller has gone on.
             thread::scope(|scope| scope.spawn(|| facts.let_askers_finish()).join().ok())?;
             Some(begun.elapsed())
         });

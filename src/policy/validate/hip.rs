@@ -1,9 +1,9 @@
-//! What a call of HIP gets wrong, by what was known before it was made. HIP is asked nothing afterwards: the answer would take
+//! What a call of HIP gets wrong, by what was known before it was made. HIP is asked nothing afterwards: a question would take
 //! the place of the program's last error.
 
-use super::answers::{is_of_the_machine, is_sticky};
 use super::arguments::bytes_from_address;
 use super::call::{Given, Side, Sides};
+use super::returned::{is_of_the_machine, is_sticky};
 use super::{Validate, crashes_hip};
 use crate::api::Layer;
 use crate::api::abi::Code;
@@ -249,7 +249,7 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     if is_sticky(ret) {
         return plain(Rule::ErrorEarlierWork, "an error of work that was queued earlier");
     }
-    // Releases before 6 answer invalid device on a machine without any.
+    // Releases before 6 return invalid device on a machine without any.
     if is_of_the_machine(ret) || (ret == Code::INVALID_DEVICE && call.before.devices == Some(0)) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }

@@ -291,24 +291,24 @@ fn is_clean_not_without_a_current_context_for_the_driver() {
 }
 
 #[test]
-fn before_strict_answers_what_is_documented_and_nothing_else() {
+fn before_strict_returns_what_is_documented_and_nothing_else() {
     let process = Process::new();
     process.mode(config::Validate::Strict);
     let before = |function, values: &[Value]| process.before(function, values);
-    let answer = |rule, code| (Some(rule), Some(Code(code)));
+    let refused = |rule, code| (Some(rule), Some(Code(code)));
     let forward = (None, None);
     assert_eq!(before(RUNTIME, &good()), forward);
     assert_eq!(before(RUNTIME, &with(good(), 1, Value::Ordinal(3))), forward, "a hazard without a code");
     let nothing = with(with(good(), 4, Value::UInt(0)), 1, Value::Ordinal(99));
-    assert_eq!(before(RUNTIME, &nothing), answer(Rule::CopyZeroBytes, 101));
-    assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), answer(Rule::CopyNullContext, 201));
+    assert_eq!(before(RUNTIME, &nothing), refused(Rule::CopyZeroBytes, 101));
+    assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), refused(Rule::CopyNullContext, 201));
     process.validate.facts().stream_is_gone(STREAM);
-    assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
+    assert_eq!(before(RUNTIME, &good()), refused(Rule::CopyDestroyedStream, 400));
     // Of what is wrong with it, what the function's own page lists.
-    assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), answer(Rule::CopyNullPointer, 1));
+    assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), refused(Rule::CopyNullPointer, 1));
     // A copy of nothing does not look at it; but one of something shows that it lives.
     assert_eq!(process.said(RUNTIME, &with(good(), 4, Value::UInt(0)), 0), [(Rule::CopyZeroBytes, None)]);
-    assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
+    assert_eq!(before(RUNTIME, &good()), refused(Rule::CopyDestroyedStream, 400));
     assert_eq!(process.said(RUNTIME, &good(), 0), []);
     assert_eq!(before(RUNTIME, &good()), forward);
 }

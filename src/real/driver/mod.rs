@@ -31,7 +31,7 @@ use crate::api::abi::Code;
 use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Memory, Scratch, ScratchKind, Span};
-use crate::policy::full::{self, Answer};
+use crate::policy::full::{self, Verdict};
 
 /// The driver of this process.
 pub(crate) struct RealDriver;
@@ -177,7 +177,7 @@ impl Driver for RealDriver {
         devices::bus_id(device).ok()
     }
 
-    fn verdict(&self, src: i32, dst: i32) -> Option<Answer> {
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
         full::verdict(&devices::question(src, dst).ok()?)
     }
 
