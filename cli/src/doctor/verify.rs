@@ -193,7 +193,7 @@ impl Verification<'_> {
         Ok(difference(&sent, &found).map(|difference| difference.to_string()))
     }
 
-    /// Closes the paths, so that copies go through the host.
+    /// Disables the paths, so that copies go through the host.
     fn disconnect(&self) -> Result<()> {
         let [a, b] = &self.sides;
         self.driver.synchronize(a.context)?;

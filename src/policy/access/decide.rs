@@ -75,7 +75,7 @@ impl Drop for Acting<'_> {
 }
 
 impl Access {
-    /// Finds the way of a copy, and opens a better one, if it is worth it.
+    /// Finds the path of a copy, and enables a better one, if it is worth it.
     pub(crate) fn consider(&self, driver: &impl Driver, copy: &Memcpy, on: Circumstances) -> Option<Traffic> {
         if !copy.has_addresses() {
             return None;
@@ -95,7 +95,7 @@ impl Access {
         // Asking about a pool would end a capture, whichever thread's.
         let may_ask = !capture::may_be_under_way();
         let is_granted = may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src));
-        // Without a context no copy is made: there is nothing to open a path for.
+        // Without a context no copy is made: there is nothing to enable a path for.
         let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
         let on = Circumstances { has_context: driver.current_context().is_some(), may_know, ..on };
         let step = self.lock().next_step((src, dst), counted, is_granted, on);

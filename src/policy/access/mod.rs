@@ -29,10 +29,10 @@
 
 mod cells;
 mod decide;
+mod enable;
 #[cfg(test)]
 pub(crate) mod fake;
 mod hide;
-mod open;
 mod outcome;
 mod registry;
 mod state;
@@ -69,9 +69,9 @@ pub(crate) struct Access {
     waits: AtomicBool,
     /// Whether any pair is denied.
     hides: AtomicBool,
-    /// How many calls of the program are under way that disable a peer, or take a right to a pool away, and close what they
+    /// How many calls of the program are under way that disable a peer, or take a right to a pool away, with what they
     /// find.
-    closings: AtomicUsize,
+    disablings: AtomicUsize,
 }
 
 impl Access {
@@ -82,7 +82,7 @@ impl Access {
             registry: Mutex::new(Registry::new()),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
-            closings: AtomicUsize::new(0),
+            disablings: AtomicUsize::new(0),
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn is_open(self) -> bool {
+    pub(super) fn is_enabled(self) -> bool {
         self.program || self.ours == Ours::Held
     }
 }
@@ -265,7 +265,7 @@ impl Registry {
         !is_scarce || self.count_ours(from) < MOST_PEERS / 2
     }
 
-    /// The open link by which one side reaches the other's memory, if that belongs to a context.
+    /// The enabled link by which one side reaches the other's memory, if that belongs to a context.
     pub(super) fn reach(&self, by: Place, to: Place) -> Option<Link> {
         if to.kind != Kind::Plain {
             return None;
@@ -277,7 +277,7 @@ impl Registry {
                 .owner(number)
                 .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
         };
-        self.links.values().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_open())
+        self.links.values().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_enabled())
     }
 
     pub(super) fn attempts_mut(&mut self, src: Place, dst: Place) -> &mut Attempts {

@@ -28,8 +28,8 @@ impl Access {
 impl Registry {
     fn pair_state(&self, device: u8, peer: u8) -> PairState {
         PairState {
-            by_program: self.is_any_open(device, peer, |program, _| program),
-            by_shim: self.is_any_open(device, peer, |_, ours| ours == Ours::Held),
+            by_program: self.is_any_enabled(device, peer, |program, _| program),
+            by_shim: self.is_any_enabled(device, peer, |_, ours| ours == Ours::Held),
             is_denied: self.is_denied(device.into(), peer.into()),
             verification: self.verification(Kind::Plain, device, peer),
             pool_verification: self.verification(Kind::Pool, device, peer),
@@ -38,7 +38,7 @@ impl Registry {
     }
 
     /// Whether something holds of any link from a context of one device to one of another.
-    fn is_any_open(&self, device: u8, peer: u8, holds: impl Fn(bool, Ours) -> bool) -> bool {
+    fn is_any_enabled(&self, device: u8, peer: u8, holds: impl Fn(bool, Ours) -> bool) -> bool {
         let is_on = |number, device: u8| matches!(self.owner(number), Some(Owner::Context { device: of, .. }) if of == i32::from(device));
         self.links().any(|link| is_on(link.from, device) && is_on(link.to, peer) && holds(link.program, link.ours))
     }
@@ -48,8 +48,8 @@ impl Registry {
         if one == other {
             return Path::SameDevice;
         }
-        let is_open = |program, ours| program || ours == Ours::Held;
-        if self.is_any_open(one, other, is_open) || self.is_any_open(other, one, is_open) {
+        let is_enabled = |program, ours| program || ours == Ours::Held;
+        if self.is_any_enabled(one, other, is_enabled) || self.is_any_enabled(other, one, is_enabled) {
             return Path::Direct;
         }
         let place = |device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 };

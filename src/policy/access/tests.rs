@@ -203,9 +203,9 @@ fn view_of_a_pair_that_we_enabled_is_the_programs_own() {
 }
 
 #[test]
-fn view_nothing_is_opened_while_the_program_disables() {
+fn view_nothing_is_enabled_while_the_program_disables() {
     let process = Process::new(Fake::new());
-    // The contexts are known, and nothing is open: the function is called.
+    // The contexts are known, and nothing is enabled: the function is called.
     process.copy(0, 1, 4);
     process.driver.current.set(context(0));
     assert_eq!(process.access.disabling(&process.driver, context(1)), None);

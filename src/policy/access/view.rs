@@ -2,8 +2,8 @@
 //!
 //! The real function is asked wherever a call of it does not change anything that we hold, since only it knows all the errors
 //! that it may return. Enabling what is enabled changes nothing, and returns 704 where there is no other error; so that is
-//! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
-//! with a direct copy end with an error once the path is closed.
+//! what is called where the program disables what must stay enabled. It stays enabled because graphs that were instantiated
+//! with a direct copy end with an error once the path is disabled.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -44,20 +44,20 @@ impl Access {
         is_denied.then_some(HarmlessEnable { peer, flags: 1, from: Code::INVALID_VALUE, to })
     }
 
-    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more. If there
-    /// is nothing, the function is called, and until [`Access::disabled`] nothing is opened that it might close.
+    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays enabled, enabling it once more. If there
+    /// is nothing, the function is called, and until [`Access::disabled`] nothing is enabled that it might disable.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
-        // First, since who opens a link says so under the lock and then looks here.
-        self.closings.fetch_add(1, SeqCst);
+        // First, since who enables a link says so under the lock and then looks here.
+        self.disablings.fetch_add(1, SeqCst);
         let instead = self.instead_of_disabling(driver, peer);
         if instead.is_some() {
-            self.closing_is_over();
+            self.disabling_is_over();
         }
         instead
     }
 
-    fn closing_is_over(&self) {
-        let _ = self.closings.fetch_update(SeqCst, SeqCst, |closings| closings.checked_sub(1));
+    fn disabling_is_over(&self) {
+        let _ = self.disablings.fetch_update(SeqCst, SeqCst, |disablings| disablings.checked_sub(1));
     }
 
     fn instead_of_disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
@@ -68,7 +68,7 @@ impl Access {
         let wanted = program && registry.wants(from, to) && registry.may_have_more(from, is_scarce);
         let stays = ours != Ours::No || wanted;
         if ours == Ours::Intended {
-            // It is open in any case after what is called now: this, or what we are about to call.
+            // It is enabled in any case after what is called now: this, or what we are about to call.
             registry.link_mut(from, to).ours = Ours::Held;
         }
         let same = Code::PEER_ACCESS_ALREADY_ENABLED;
@@ -103,7 +103,7 @@ impl Access {
     pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
         let ret = self.after_disabling(driver, peer, ret, stays);
         if !stays {
-            self.closing_is_over();
+            self.disabling_is_over();
         }
         ret
     }
@@ -119,7 +119,7 @@ impl Access {
         link.ours = if stays { Ours::Held } else { Ours::No };
         drop(registry);
         self.cells.invalidate();
-        // Whose was it that was closed, or would have been?
+        // Whose was it that was disabled, or would have been?
         let was_the_programs = program || (!stays && ours == Ours::No);
         if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }
     }
@@ -212,14 +212,14 @@ impl Access {
     }
 
     /// Takes note that the program is about to take a right to a pool away that we have not given. Until
-    /// [`Access::taking_is_over`] nothing is opened that this might close.
+    /// [`Access::taking_is_over`] nothing is enabled that this might disable.
     pub(crate) fn taking_begins(&self) {
-        self.closings.fetch_add(1, SeqCst);
+        self.disablings.fetch_add(1, SeqCst);
     }
 
     /// It has done so, or has failed.
     pub(crate) fn taking_is_over(&self) {
-        self.closing_is_over();
+        self.disabling_is_over();
     }
 
     /// Whether it was us alone who granted a device access to a pool.
@@ -241,7 +241,7 @@ impl Access {
 }
 
 impl Registry {
-    /// Whether a link that the program has opened is one that we would open: its path is verified and in use.
+    /// Whether a link that the program has enabled is one that we would enable: its path is verified and in use.
     fn wants(&self, from: u8, to: u8) -> bool {
         let device = |number| match self.owner(number) {
             Some(Owner::Context { device, .. }) => u8::try_from(device).ok(),

@@ -13,10 +13,10 @@ pub(super) const DEVICES: usize = 64;
 pub(super) enum Link {
     /// It is none, or the program's.
     Idle = 0,
-    Opening = 1,
+    Enabling = 1,
     /// It is ours: the program has not asked for it.
     Ours = 2,
-    Closing = 3,
+    Disabling = 3,
 }
 
 /// All pairs of devices, each direction by itself.
@@ -53,11 +53,11 @@ impl Links {
         link.compare_exchange(Link::Idle as u8, into as u8, AcqRel, Acquire).ok().map(|_| Changing(link))
     }
 
-    /// Begins to close a link that is ours; none if it is not.
-    pub(super) fn begin_closing(&self, from: u8, to: u8) -> Option<Changing<'_>> {
+    /// Begins to disable a link that is ours; none if it is not.
+    pub(super) fn begin_disabling(&self, from: u8, to: u8) -> Option<Changing<'_>> {
         let link = self.link(from, to)?;
         wait(link);
-        let began = link.compare_exchange(Link::Ours as u8, Link::Closing as u8, AcqRel, Acquire);
+        let began = link.compare_exchange(Link::Ours as u8, Link::Disabling as u8, AcqRel, Acquire);
         began.ok().map(|_| Changing(link))
     }
 
@@ -111,7 +111,7 @@ impl Links {
 fn wait(link: &AtomicU8) {
     const MOST: Duration = Duration::from_secs(10);
     const PAUSE: Duration = Duration::from_micros(20);
-    let is_changing = || [Link::Opening as u8, Link::Closing as u8].contains(&link.load(Acquire));
+    let is_changing = || [Link::Enabling as u8, Link::Disabling as u8].contains(&link.load(Acquire));
     if !is_changing() {
         return;
     }
@@ -126,9 +126,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn take_of_a_link_that_is_slow_to_open_waits_for_it() {
+    fn take_of_a_link_that_is_slow_to_enable_waits_for_it() {
         let links = Box::new(Links::new());
-        let changing = links.begin(0, 1, Link::Opening).unwrap();
+        let changing = links.begin(0, 1, Link::Enabling).unwrap();
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| links.take(0, 1));
             std::thread::sleep(Duration::from_millis(400));

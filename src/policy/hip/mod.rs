@@ -1,8 +1,8 @@
 //! Peer access and copies of AMD's runtime.
 //!
 //! HIP has one layer: its hooks name a call and decide about it. A peer copy needs no enabling, since the runtime maps the
-//! memory on first use; enabling is for kernels that follow pointers. So what is opened here serves kernels, and copies take
-//! the way that they take anyway.
+//! memory on first use; enabling is for kernels that follow pointers. So what is enabled here serves kernels, and copies take
+//! the path that they take anyway.
 //!
 //! **The last error.** Before 7.0 each call overwrites it, from 7.0 on failures only. To be right for both, questions about
 //! a copy are asked before it is made, while the slot is empty, and the slot is emptied again; a thread that has left an error
@@ -138,7 +138,7 @@ struct Library {
     pairs: [[AtomicU8; DEVICES]; DEVICES],
     /// 0 until it is known.
     devices: AtomicI32,
-    /// How many calls of the program are under way that change access: nothing is opened meanwhile.
+    /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
     asking: AtomicUsize,
 }
 
@@ -189,7 +189,7 @@ fn bit(device: i32) -> u64 {
 pub(crate) struct Peers {
     cache: Cache,
     libraries: [Library; LIBRARIES],
-    opens: AtomicBool,
+    enables: AtomicBool,
     hides: AtomicBool,
     /// Of each device, a bit for each peer that is hidden from it. No lock: a signal handler may come between, and a child
     /// have no other thread to let go of it.
@@ -201,7 +201,7 @@ impl Peers {
         Self {
             cache: Cache::new(),
             libraries: [const { Library::new() }; LIBRARIES],
-            opens: AtomicBool::new(true),
+            enables: AtomicBool::new(true),
             hides: AtomicBool::new(false),
             denied: [const { AtomicU64::new(0) }; DEVICES],
         }
@@ -210,7 +210,7 @@ impl Peers {
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
         let is_off = config.access == config::Access::Off;
-        self.opens.store(config.access == config::Access::Auto, Relaxed);
+        self.enables.store(config.access == config::Access::Auto, Relaxed);
         for (device, denied) in (0..).zip(&self.denied) {
             let of_device = config.denied.iter().filter(|pair| pair.device == device);
             let bits = of_device.fold(0, |bits, &Denied { peer, .. }| bits | bit(peer));
@@ -279,7 +279,7 @@ impl Peers {
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
-    /// Finds out what there is to know about a copy that is about to be made, and opens its pair for kernels if it is the
+    /// Finds out what there is to know about a copy that is about to be made, and enables its pair for kernels if it is the
     /// first of it. `copy` is none for what has no addresses.
     pub(crate) fn consider(&self, library: usize, hip: &impl Hip, copy: Option<&Memcpy>) -> (Option<Traffic>, Before) {
         let mut before = Before::NOTHING;
@@ -377,14 +377,14 @@ impl Peers {
                 pair.store(verdict, Relaxed);
             }
         }
-        if self.opens.load(Relaxed) && verdict == REACHABLE {
+        if self.enables.load(Relaxed) && verdict == REACHABLE {
             let wanted = [(src, dst), (dst, src)].into_iter().zip(reaches);
             let wanted = wanted.filter(|&((from, to), reaches)| reaches && !self.is_denied(from.into(), to.into()));
-            let opened: Vec<bool> = wanted.map(|((from, to), _)| self.open(own, hip, from, to)).collect();
+            let enabled: Vec<bool> = wanted.map(|((from, to), _)| self.enable(own, hip, from, to)).collect();
             if let Some(current) = current {
                 hip.make_current(current);
             }
-            if opened.contains(&false) {
+            if enabled.contains(&false) {
                 // The program changes access at this moment: at a later copy.
                 return;
             }
@@ -393,9 +393,9 @@ impl Peers {
     }
 
     /// Lets a device access another's memory. False if that has to wait.
-    fn open(&self, own: &Library, hip: &impl Hip, from: u8, to: u8) -> bool {
-        let Some(link) = own.links.begin(from, to, Link::Opening) else { return true };
-        // Whoever asks now waits until the link is open; who asked before is let go first.
+    fn enable(&self, own: &Library, hip: &impl Hip, from: u8, to: u8) -> bool {
+        let Some(link) = own.links.begin(from, to, Link::Enabling) else { return true };
+        // Whoever asks now waits until the link is enabled; who asked before is let go first.
         if own.asking.load(SeqCst) != 0 {
             link.end(Link::Idle);
             return false;
@@ -437,8 +437,8 @@ impl Peers {
     /// Decides about a call that disables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> Ask {
         self.asking(library, hip, peer, |own, device, peer| {
-            // What the program never enabled is closed first, so that HIP returns what it would without us.
-            if let Some(link) = own.links.begin_closing(device, peer) {
+            // What the program never enabled is disabled first, so that HIP returns what it would without us.
+            if let Some(link) = own.links.begin_disabling(device, peer) {
                 hip.disable(peer.into());
                 link.end(Link::Idle);
             }
@@ -449,7 +449,7 @@ impl Peers {
     fn asking(&self, library: usize, hip: &impl Hip, peer: i32, decide: impl FnOnce(&Library, u8, u8) -> Ask) -> Ask {
         let Some(own) = self.libraries.get(library) else { return Ask::Forward };
         own.asking.fetch_add(1, SeqCst);
-        if !self.hides() && !self.opens.load(Relaxed) {
+        if !self.hides() && !self.enables.load(Relaxed) {
             return Ask::Forward;
         }
         let Some(device) = hip.current_device() else { return Ask::Forward };
@@ -469,7 +469,7 @@ impl Peers {
         }
     }
 
-    /// Closes what was opened from and to the current device, which is about to be reset: whether a reset does so itself is
+    /// Disables what was enabled from and to the current device, which is about to be reset: whether a reset does so itself is
     /// another matter in each release. Ends with [`Peers::asked`].
     pub(crate) fn resetting(&self, library: usize, hip: &impl Hip) {
         let Some(own) = self.libraries.get(library) else { return };
@@ -479,7 +479,7 @@ impl Peers {
         let is_empty = hip.last_error() == Some(Code::SUCCESS);
         for other in 0..DEVICES as u8 {
             for (from, to) in [(device, other), (other, device)] {
-                let Some(link) = own.links.begin_closing(from, to) else { continue };
+                let Some(link) = own.links.begin_disabling(from, to) else { continue };
                 if hip.make_current(from.into()) == Code::SUCCESS {
                     hip.disable(to.into());
                 }
@@ -488,7 +488,7 @@ impl Peers {
             own.links.invalidate(device, other);
         }
         hip.make_current(current);
-        // Somebody whom we do not see may have closed it: then closing it fails, and the program must not find that.
+        // Somebody whom we do not see may have disabled it: then disabling it fails, and the program must not find that.
         if is_empty && hip.last_error() != Some(Code::SUCCESS) {
             hip.clear_last_error();
         }

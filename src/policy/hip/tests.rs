@@ -184,7 +184,7 @@ fn peers(config: &Config) -> Box<Peers> {
 }
 
 #[test]
-fn consider_first_copy_of_a_pair_opens_both_directions_and_restores_the_device() {
+fn consider_first_copy_of_a_pair_enables_both_directions_and_restores_the_device() {
     for sticky in [false, true] {
         let (hip, peers) = (Fake::new(3, sticky), peers(&Config::default()));
         hip.make_current(2);
@@ -208,7 +208,7 @@ fn enabling_what_is_ours_succeeds_once_and_is_the_programs_then() {
         assert_eq!((hip.program_enables(&peers, 1, 0), hip.last()), (Code::SUCCESS, Code::SUCCESS));
         assert_eq!(hip.program_enables(&peers, 1, 0), Code::PEER_ACCESS_ALREADY_ENABLED);
         assert_eq!(hip.program_disables(&peers, 1), Code::SUCCESS);
-        assert_eq!(hip.enabled(), [(1, 0)], "what the program disables is closed");
+        assert_eq!(hip.enabled(), [(1, 0)], "what the program disables is gone");
         assert_eq!((hip.program_disables(&peers, 1), hip.last()), (Code(705), Code(705)));
     }
 }
@@ -222,7 +222,7 @@ fn disabling_what_is_ours_returns_what_it_does_without_us() {
         assert_eq!(hip.enabled(), [(1, 0)]);
         hip.clear_last_error();
         hip.program_copies(&peers, 0, 1);
-        assert_eq!(hip.enabled(), [(1, 0)], "it is not opened again");
+        assert_eq!(hip.enabled(), [(1, 0)], "it is not enabled again");
         assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS);
     }
 }
@@ -284,14 +284,14 @@ fn consider_memory_outside_its_range_has_no_end() {
 }
 
 #[test]
-fn consider_app_and_denied_and_apart_open_nothing() {
+fn consider_app_and_denied_and_apart_enable_nothing() {
     let denied = vec![Denied { device: 0, peer: 1 }];
     let app = Config { access: config::Access::App, ..Config::default() };
     let off = Config { access: config::Access::Off, ..Config::default() };
-    for (config, opened) in [(app, &[][..]), (off, &[]), (Config { denied, ..Config::default() }, &[(1, 0)])] {
+    for (config, enabled) in [(app, &[][..]), (off, &[]), (Config { denied, ..Config::default() }, &[(1, 0)])] {
         let (hip, peers) = (Fake::new(2, true), peers(&config));
         assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse));
-        assert_eq!(hip.enabled(), opened);
+        assert_eq!(hip.enabled(), enabled);
     }
     let mut hip = Fake::new(2, true);
     hip.apart = vec![(0, 1), (1, 0)];
@@ -312,7 +312,7 @@ fn hidden_peers_return_what_unreachable_ones_do() {
 }
 
 #[test]
-fn resetting_closes_what_is_ours_and_opens_it_again_later() {
+fn resetting_disables_what_is_ours_and_enables_it_again_later() {
     let (hip, peers) = (Fake::new(3, true), peers(&Config::default()));
     hip.program_copies(&peers, 0, 1);
     hip.program_copies(&peers, 1, 2);
@@ -327,7 +327,7 @@ fn resetting_closes_what_is_ours_and_opens_it_again_later() {
 }
 
 #[test]
-fn resetting_what_somebody_else_has_closed_leaves_no_error() {
+fn resetting_what_somebody_else_has_disabled_leaves_no_error() {
     for sticky in [false, true] {
         let (hip, peers) = (Fake::new(2, sticky), peers(&Config::default()));
         hip.program_copies(&peers, 0, 1);

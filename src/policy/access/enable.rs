@@ -1,4 +1,4 @@
-//! Verifying the path of a pair, and opening it.
+//! Verifying the path of a pair, and enabling it.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -18,7 +18,7 @@ use crate::policy::full::Verdict;
 const PATIENCE: u32 = 6;
 
 impl Access {
-    /// Verifies and opens the path of a plan; returns the way that its copies take from now on.
+    /// Verifies and enables the path of a plan; returns the path that its copies take from now on.
     pub(super) fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
         let [src, dst] = plan.devices();
         // What of the two can access the other's memory.
@@ -40,7 +40,7 @@ impl Access {
                 || registry.verification(plan.kind, plan.src.device, plan.dst.device) == Some(Verification::Passed)
         };
         if is_verified {
-            return self.open(driver, plan, can);
+            return self.enable(driver, plan, can);
         }
         if let Err(failure) = self.look_at_verdicts(driver, plan, can) {
             return self.failed(driver, plan, &failure);
@@ -48,7 +48,7 @@ impl Access {
         match self.verify_apart(driver, plan, can) {
             Ok(()) => {
                 self.passed(plan);
-                self.open(driver, plan, can)
+                self.enable(driver, plan, can)
             }
             Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
             Err(Setback::NotApart) => self.unverifiable(plan),
@@ -126,19 +126,19 @@ impl Access {
         Ok((take(src_context, src)?, take(dst_context, dst)?))
     }
 
-    /// Opens the path, unless the program has.
-    fn open(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Path {
+    /// Enables the path, unless the program has.
+    fn enable(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Path {
         if plan.checks_only {
             return Path::Direct;
         }
         match plan.kind {
-            Kind::Pool => self.open_pool(driver, plan, can),
-            _ => self.open_contexts(driver, plan, can),
+            Kind::Pool => self.enable_pool(driver, plan, can),
+            _ => self.enable_contexts(driver, plan, can),
         }
     }
 
     /// Grants both pools, if there are two: a device writes to another faster than it reads from it.
-    fn open_pool(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
+    fn enable_pool(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
         let [src, dst] = plan.devices();
         let [src_pool, dst_pool] = plan.pools;
         let grants = [(dst_pool.filter(|_| forth), dst, src), (src_pool.filter(|_| back), src, dst)];
@@ -168,35 +168,35 @@ impl Access {
     /// Lets a device access a pool. It is noted first, so that the program does not take away what is about to be given.
     fn grant(&self, driver: &impl Driver, pool: usize, by: i32) -> Code {
         self.lock().granted.push((pool, by));
-        let code = if self.is_closed_by_nobody() { driver.grant(pool, by) } else { Code::NOT_READY };
+        let code = if self.disablings_are_over() { driver.grant(pool, by) } else { Code::NOT_READY };
         if code != Code::SUCCESS {
             self.lock().granted.retain(|&grant| grant != (pool, by));
         }
         code
     }
 
-    fn open_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
+    fn enable_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
         let (src, dst) = (plan.src.owner, plan.dst.owner);
         let [(src_context, _), (dst_context, _)] = plan.contexts;
         let ways = [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
         let ways = || ways.into_iter().filter(|&(can, _, _)| can);
-        let codes: Vec<Code> = ways().map(|(_, from, to)| self.open_link(driver, from, to)).collect();
-        let opened = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
+        let codes: Vec<Code> = ways().map(|(_, from, to)| self.enable_link(driver, from, to)).collect();
+        let enabled = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
         let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
         // One direction is enough for copies. Who was first keeps its place.
-        match (opened, worst) {
+        match (enabled, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
             (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),
             (0, code) => self.unverified(plan, code),
-            (opened, _) => {
-                let ways = if opened == 2 { "both directions" } else { "one direction" };
+            (enabled, _) => {
+                let ways = if enabled == 2 { "both directions" } else { "one direction" };
                 plan.say(format_args!("peer access enabled in {ways}"));
                 Path::Direct
             }
         }
     }
 
-    fn open_link(
+    fn enable_link(
         &self,
         driver: &impl Driver,
         (from, from_context): (u8, usize),
@@ -205,7 +205,7 @@ impl Access {
         let is_scarce = self.is_scarce(driver, from);
         {
             let mut registry = self.lock();
-            if registry.link(from, to).is_some_and(|link| link.is_open()) {
+            if registry.link(from, to).is_some_and(|link| link.is_enabled()) {
                 return Code::SUCCESS;
             }
             if !registry.may_have_more(from, is_scarce) {
@@ -213,10 +213,10 @@ impl Access {
             }
             registry.link_mut(from, to).ours = Ours::Intended;
         }
-        if !self.is_closed_by_nobody() {
+        if !self.disablings_are_over() {
             let mut registry = self.lock();
             let link = registry.link_mut(from, to);
-            // Or the program has been here meanwhile, and left it open.
+            // Or the program has been here meanwhile, and left it enabled.
             if link.ours == Ours::Intended {
                 link.ours = Ours::No;
                 return Code::NOT_READY;
@@ -229,20 +229,20 @@ impl Access {
             (Ours::Intended, Code::SUCCESS) => link.ours = Ours::Held,
             // Enabled where it was not seen, or by the program just now.
             (Ours::Intended, Code::PEER_ACCESS_ALREADY_ENABLED) => (link.ours, link.program) = (Ours::No, true),
-            // The program has been here meanwhile, and left it open.
+            // The program has been here meanwhile, and left it enabled.
             (_, Code::SUCCESS | Code::PEER_ACCESS_ALREADY_ENABLED) => {}
             _ => link.ours = Ours::No,
         }
         if code == Code::PEER_ACCESS_ALREADY_ENABLED { Code::SUCCESS } else { code }
     }
 
-    /// Waits for calls of the program that have not seen that a path is about to be opened, and would close it under the
+    /// Waits for calls of the program that have not seen that a path is about to be enabled, and would disable it under the
     /// first copies. Returns whether they are over.
-    fn is_closed_by_nobody(&self) -> bool {
+    fn disablings_are_over(&self) -> bool {
         /// Far more than they take.
         const MOST: Duration = Duration::from_millis(100);
         let started = Instant::now();
-        while self.closings.load(SeqCst) != 0 {
+        while self.disablings.load(SeqCst) != 0 {
             if started.elapsed() > MOST {
                 return false;
             }
