@@ -42,7 +42,7 @@ impl Access {
         if is_verified {
             return self.enable(driver, plan, can);
         }
-        if let Err(failure) = self.look_at_verdicts(driver, plan, can) {
+        if let Err(failure) = self.check_verdicts(driver, plan, can) {
             return self.failed(driver, plan, &failure);
         }
         match self.verify_apart(driver, plan, can) {
@@ -84,8 +84,8 @@ impl Access {
         Ok(self.verify(driver, &src, &dst, !is_busy)?)
     }
 
-    /// Looks at the verdicts that are kept, if they are asked for. Where one is missing, what is verified here has to do.
-    fn look_at_verdicts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Result<(), Failure> {
+    /// Checks the verdicts that are kept, if they are asked for. Where one is missing, what is verified here has to do.
+    fn check_verdicts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Result<(), Failure> {
         if self.lock().probe != Probe::Full {
             return Ok(());
         }

@@ -69,8 +69,7 @@ pub(crate) struct Access {
     waits: AtomicBool,
     /// Whether any pair is denied.
     hides: AtomicBool,
-    /// How many calls of the program are under way that disable a peer, or take a right to a pool away, with what they
-    /// find.
+    /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
     disablings: AtomicUsize,
 }
 

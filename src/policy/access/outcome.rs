@@ -14,7 +14,7 @@ use crate::policy::driver::Driver;
 use crate::record::log::{self, Verified};
 
 impl Access {
-    /// Notes and says that a pair can be trusted.
+    /// Keeps and logs that a pair can be trusted.
     pub(super) fn passed(&self, plan: &Plan) {
         let Plan { src, dst, kind, .. } = plan;
         self.lock().set_verification(*kind, src.device, dst.device, Verification::Passed);
@@ -23,7 +23,7 @@ impl Access {
         plan.say_verified(Verified::Right, what);
     }
 
-    /// Notes and says that a pair cannot be trusted, or that nothing is known of it.
+    /// Keeps and logs that a pair cannot be trusted, or that nothing is known of it.
     pub(super) fn failed(&self, driver: &impl Driver, plan: &Plan, failure: &Failure) -> Path {
         let (verification, why) = match failure {
             Failure::Unknown(code) => return self.unverified(plan, *code),
@@ -45,7 +45,7 @@ impl Access {
         Path::Staged(why)
     }
 
-    /// Notes and says that a driver's error has kept a pair from being verified.
+    /// Keeps and logs that a driver's error has kept a pair from being verified.
     pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
         let why = self.put_off(plan.src, plan.dst, Why::Unverified);
@@ -63,7 +63,7 @@ impl Access {
         Path::Staged(why)
     }
 
-    /// Notes, and says once, that the driver lacks what it takes to verify pairs: nothing is enabled for any.
+    /// Keeps, and logs once, that the driver lacks what it takes to verify pairs: nothing is enabled for any.
     pub(super) fn unverifiable(&self, plan: &Plan) -> Path {
         let was_known = std::mem::replace(&mut self.lock().cannot_verify, true);
         if !was_known {
@@ -89,7 +89,7 @@ impl Access {
         }
     }
 
-    /// Notes that a pair is looked at again when it has copied twice as much.
+    /// A pair is tried again when it has copied twice as much.
     pub(super) fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {
         self.lock().attempts_mut(src, dst).put_off(why);
         why

@@ -28,7 +28,7 @@ pub(crate) struct HarmlessEnable {
 
 impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
-    /// which the driver looks at before it enables anything. Only whether the peer still lives it looks at later.
+    /// which the driver checks before it enables anything. Only whether the peer still lives it checks later.
     pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
         if !self.hides() {
             return None;
@@ -78,7 +78,7 @@ impl Access {
     /// What the program gets where `cuCtxEnablePeerAccess(peer, flags)` has returned `ret`.
     pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code) -> Code {
         match ret {
-            Code::SUCCESS => self.note_enabled(driver, peer),
+            Code::SUCCESS => self.on_enabled(driver, peer),
             Code::PEER_ACCESS_ALREADY_ENABLED if flags == 0 && self.is_new_to_the_program(driver, peer) => {
                 return Code::SUCCESS;
             }
@@ -124,7 +124,7 @@ impl Access {
         if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }
     }
 
-    fn note_enabled(&self, driver: &impl Driver, peer: usize) {
+    fn on_enabled(&self, driver: &impl Driver, peer: usize) {
         let Some(current) = driver.current_context() else { return };
         let number = |context| {
             let device = driver.device_of_context(context)?;
@@ -140,7 +140,7 @@ impl Access {
         self.cells.invalidate();
     }
 
-    /// Takes note of a call after which contexts may be gone: those that the driver does not know any more are forgotten.
+    /// After a call by which contexts may be gone: those that the driver does not know any more are forgotten.
     /// For drivers that do not number contexts, all those of `device`, or the one with this handle.
     pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, device: Option<i32>, destroyed: Option<usize>) {
         let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
@@ -167,7 +167,7 @@ impl Access {
         }
     }
 
-    /// Takes note that a pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
+    /// A pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
     /// any more.
     pub(crate) fn pool_is_gone(&self, pool: usize) {
         let mut registry = self.lock();
@@ -183,7 +183,7 @@ impl Access {
         self.cells.invalidate();
     }
 
-    /// Takes note of a new pool, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
+    /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
     pub(crate) fn pool_is_new(&self, pool: usize, device: Option<i32>) {
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
@@ -191,7 +191,7 @@ impl Access {
         device.and_then(|device| registry.pool(pool, device));
     }
 
-    /// Takes note that the program has set a pool's rights: for these devices, whether they have any now.
+    /// The program has set a pool's rights: for these devices, whether they have any now.
     pub(crate) fn pool_has_changed(&self, pool: usize, devices: impl Iterator<Item = (i32, bool)>) {
         let mut registry = self.lock();
         for (device, is_granted) in devices {
@@ -211,7 +211,7 @@ impl Access {
         self.lock().granted.contains(&(pool, device))
     }
 
-    /// Takes note that the program is about to take a right to a pool away that we have not given. Until
+    /// The program is about to take a right to a pool away that we have not given. Until
     /// [`Access::taking_is_over`] nothing is enabled that this might disable.
     pub(crate) fn taking_begins(&self) {
         self.disablings.fetch_add(1, SeqCst);

@@ -82,12 +82,12 @@ impl Links {
         self.set(one, other, 1);
     }
 
-    /// Says that a pair has to be looked at anew.
+    /// Says that a pair has to be decided anew.
     pub(super) fn invalidate(&self, one: u8, other: u8) {
         self.set(one, other, 0);
     }
 
-    /// Says that every pair has to be looked at anew.
+    /// Says that every pair has to be decided anew.
     pub(super) fn invalidate_all(&self) {
         self.decided.iter().flatten().for_each(|decided| decided.store(0, Relaxed));
     }

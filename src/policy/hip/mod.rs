@@ -293,7 +293,7 @@ impl Peers {
         if let Some(copy) = copy
             && before.current.is_some()
         {
-            before.ends = [copy.src, copy.dst].map(|address| self.look_at(hip, address));
+            before.ends = [copy.src, copy.dst].map(|address| self.identify(hip, address));
             let device = |known| match known {
                 Known::Place(Place { kind: Kind::Plain, device, .. }, _) => Some(device),
                 _ => None,
@@ -336,7 +336,7 @@ impl Peers {
     }
 
     /// What an address is. Asks the library, if it is not known.
-    fn look_at(&self, hip: &impl Hip, address: u64) -> Known {
+    fn identify(&self, hip: &impl Hip, address: u64) -> Known {
         if let Some((place, end)) = self.known(address) {
             return Known::Place(place, end);
         }
@@ -428,7 +428,7 @@ impl Peers {
     /// Decides about a call that enables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn enabling(&self, library: usize, hip: &impl Hip, peer: i32, flags: u32) -> Ask {
         self.asking(library, hip, peer, |own, device, peer| {
-            // Before it looks at anything else HIP refuses flags.
+            // Before it checks anything else HIP refuses flags.
             let is_ours = flags == 0 && own.links.take(device, peer);
             if is_ours { Ask::Succeed } else { Ask::Forward }
         })
@@ -462,7 +462,7 @@ impl Peers {
         }
     }
 
-    /// Takes note that such a call has returned.
+    /// Such a call has returned.
     pub(crate) fn asked(&self, library: usize) {
         if let Some(own) = self.libraries.get(library) {
             let _ = own.asking.fetch_update(SeqCst, SeqCst, |asking| asking.checked_sub(1));

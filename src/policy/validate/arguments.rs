@@ -332,7 +332,7 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             if call.is_3d {
                 check_layout(layer, part, found);
             }
-            // What has succeeded lies inside: the library looks at that.
+            // What has succeeded lies inside: the library checks that.
             if !has_succeeded {
                 check_range(driver, layer, part, (address, memory), found);
             }

@@ -112,7 +112,7 @@ impl Facts {
         self.waiting.fetch_sub(1, Relaxed);
     }
 
-    /// Takes note that a stream is destroyed, or about to be.
+    /// A stream is destroyed, or about to be.
     pub(crate) fn stream_is_gone(&self, stream: usize) {
         if stream <= LAST_DEFAULT_STREAM {
             return;
@@ -174,7 +174,7 @@ impl Facts {
         }
     }
 
-    /// Takes note that there is an array where one was destroyed.
+    /// There is an array where one was destroyed.
     pub(crate) fn array_is_there(&self, handle: usize) {
         let mut arrays = self.arrays.lock();
         if arrays.get(&handle) == Some(&None) {
@@ -187,7 +187,7 @@ impl Facts {
         self.arrays.lock().get(&handle).copied()
     }
 
-    /// Takes note that a thread freed memory; `end` is just after it, or 0 if no more is known.
+    /// A thread freed memory; `end` is just after it, or 0 if no more is known.
     pub(crate) fn memory_is_gone(&self, thread: u8, start: u64, end: u64) {
         let Some(Frees { last, count }) = self.frees.get(usize::from(thread)) else { return };
         // Threads that share a tag may both write: then one free is forgotten.

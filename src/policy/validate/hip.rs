@@ -12,7 +12,7 @@ use crate::model::{Access, Asks, Finding, Memcpy, Named, Request, Rule, Shape};
 use crate::policy::hip::{Before, Known};
 use crate::policy::memory::{Kind as MemoryKind, Place};
 
-/// A call of HIP that is looked at.
+/// A call of HIP that is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HipCall<'a> {
     pub(crate) request: &'a Request<'a>,
@@ -64,7 +64,7 @@ fn is_accepted(rule: Rule) -> bool {
 #[inline(always)]
 pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)>) -> bool {
     let (Some((src, _)), Some((dst, _))) = (known(copy.src), known(copy.dst)) else { return false };
-    // It lies inside its memory: the library looks at that.
+    // It lies inside its memory: the library checks that.
     let Some([src_reach, dst_reach]) = copy.reach() else { return false };
     let is_on = |named: Named, place: Place| named == Named::Ordinal(place.device.into());
     src.kind == MemoryKind::Plain
@@ -74,7 +74,7 @@ pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)
         && is_on(copy.dst_named, dst)
 }
 
-/// What is wrong with a call's arguments, in the order in which HIP looks at them.
+/// What is wrong with a call's arguments, in the order in which HIP checks them.
 fn check(call: &HipCall<'_>) -> Vec<Finding> {
     match call.request.asks {
         Asks::Copy(_) => check_copy(call),
@@ -211,7 +211,7 @@ fn check_query(call: &HipCall<'_>, query: Access) -> Vec<Finding> {
     }
     let names = call.request.function.arguments();
     let names = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
-    // Attributes are looked at after ordinals that are too large, and before those below 0.
+    // Attributes are checked after ordinals that are too large, and before those below 0.
     let is_unknown = attribute.filter(|attribute| !(0..=3).contains(attribute));
     let bad = names.iter().zip(pair).filter(|&(_, ordinal)| is_unknown.is_none() || ordinal >= 0);
     let bad = bad.filter_map(|(name, ordinal)| bad_ordinal(call, name, ordinal));

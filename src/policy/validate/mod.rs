@@ -1,11 +1,11 @@
 //! What a program gets wrong with its peer calls, and what the errors mean that it gets.
 //!
-//! A call is looked at when it has returned: what it returned is the program's already, and nothing here changes it, but for
+//! A call is checked when it has returned: what it returned is the program's already, and nothing here changes it, but for
 //! `P2PSHIM_VALIDATE=strict`. A copy that succeeded, between memory that was seen before, on a stream that was seen before, is
-//! looked at without a lock and without asking the driver ([`Validate::is_clean`]); what is not clean by that is looked at
+//! checked without a lock and without asking the driver ([`Validate::is_clean`]); what is not clean by that is checked
 //! again with what the driver says now, so that nothing is said by what is out of date.
 //!
-//! Only the outermost call is looked at: a call of the driver inside one of the runtime has the runtime's arguments.
+//! Only the outermost call is checked: a call of the driver inside one of the runtime has the runtime's arguments.
 //!
 //! **Streams** are known from the calls that create and destroy them, and asked for their context when first used. One is noted as
 //! destroyed before it is, never after: by then another thread may have been given its handle. Non-blocking ones are counted by
@@ -153,7 +153,7 @@ impl Validate {
         let (Some((src, _)), Some((dst, _))) = (access.known(copy.src), access.known(copy.dst)) else {
             return false;
         };
-        // It lies inside its memory: the library looks at that.
+        // It lies inside its memory: the library checks that.
         let Some([src_reach, dst_reach]) = copy.reach() else { return false };
         // Of these it is not known where they are.
         if src.kind == memory::Kind::Foreign || dst.kind == memory::Kind::Foreign {
