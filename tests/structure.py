@@ -30,6 +30,7 @@ KEPT_IDENTIFIERS = {
     "Probe": "the values of P2PSHIM_PROBE",
     "probe": "the option P2PSHIM_PROBE",
     "Box": "the standard library's",
+    "box_collection": "a lint of clippy",
     "told_apart": "another meaning",
     "proof": "a field of p2pshim_pair_state_t",
     "pool_proof": "a field of p2pshim_pair_state_t",

@@ -314,7 +314,7 @@ fn examine(
                     *place = Some(finding);
                 }
             }
-            Line::Measured(way, measure) => row.set_measure(way, measure),
+            Line::Measured(path, measure) => row.set_measure(path, measure),
             _ => {}
         }
     }

@@ -38,7 +38,7 @@ pub struct Question {
 /// A verdict on a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Data arrived on every way.
+    /// Data arrived in every direction.
     Passed,
     /// It did not, or never; the text says what was seen.
     Failed(String),

@@ -137,7 +137,7 @@ pub(crate) fn end(call: &Call<'_>, fast: &Fast, ret: Code) -> bool {
     let (inner, is_as_expected) = match thread.inner_of(call.caller.stack()) {
         _ if is_of_driver => (None, true),
         Inner::Begun(inner) => (Some(inner), true),
-        // The runtime reached the driver by a way that is not seen.
+        // The runtime reached the driver by a route that is not seen.
         Inner::Expected => {
             // Or a handler's copy might be taken for it.
             thread.set_inner(Inner::None);

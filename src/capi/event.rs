@@ -85,14 +85,14 @@ static CALLBACKS: [AtomicPtr<Callback>; MOST] = [const { AtomicPtr::new(null_mut
 /// All that there ever were, by address. Held by who adds and removes.
 static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// A way and why, as C texts.
+/// A path and why, as C texts.
 pub(super) fn path_texts(path: Option<Path>) -> [*const c_char; 2] {
     static TEXTS: OnceLock<Vec<(u32, [CString; 2])>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
         let texts = |path: Path| {
             let title = path.title();
-            let (way, why) = title.split_once(": ").unwrap_or((&title, ""));
-            [way, why].map(|text| CString::new(text).unwrap_or_default())
+            let (path, why) = title.split_once(": ").unwrap_or((&title, ""));
+            [path, why].map(|text| CString::new(text).unwrap_or_default())
         };
         Path::all().map(|(number, path)| (number, texts(path))).collect()
     });

@@ -257,13 +257,13 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     };
     let known = os::undisturbed(|| ACCESS.pair_state(one, other));
     let of_hip = if control::has_driver() { None } else { HIP.pair_state(one, other) };
-    let (way, by_hip) = of_hip.unwrap_or((known.path, false));
-    let possible = match way {
+    let (path, by_hip) = of_hip.unwrap_or((known.path, false));
+    let possible = match path {
         Path::MappedOnUse => 1,
         Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
         _ => possible,
     };
-    let [path, reason] = path_texts(Some(way));
+    let [path, reason] = path_texts(Some(path));
     let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim || by_hip, P2PSHIM_BY_SHIM)];
     let described = p2pshim_pair_state_t {
         size: size_of::<p2pshim_pair_state_t>(),

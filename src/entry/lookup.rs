@@ -1,6 +1,6 @@
 //! Functions that the program asks for by name: `dlsym`, `cuGetProcAddress` and `hipGetProcAddress`.
 //!
-//! The static runtime, ctypes, JAX and many more reach the driver this way only. A look-up for which the
+//! The static runtime, ctypes, JAX and many more reach the driver only through these. A look-up for which the
 //! real one finds a function of the table returns a trampoline whose slot holds just
 //! that function; everything else passes as it is, failures and status outputs included.
 //!

@@ -1,6 +1,6 @@
-//! The way that a copy takes, and why.
+//! The path of a copy, and why.
 
-/// The way that the bytes of a copy take.
+/// The path that the bytes of a copy take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// From device to device, one of which can access the memory of the other.
@@ -48,7 +48,7 @@ pub(crate) enum Why {
     Slower,
 }
 
-/// All ways, by their number. 0 is none.
+/// All paths, by their number. 0 is none.
 const ALL: &[Path] = &[
     Path::Direct,
     Path::SameDevice,
@@ -84,12 +84,12 @@ impl Path {
         }
     }
 
-    /// All ways, with their numbers.
+    /// All paths, with their numbers.
     pub(crate) fn all() -> impl Iterator<Item = (u32, Self)> {
         ALL.iter().map(|path| (path.number(), *path))
     }
 
-    /// The way with that number.
+    /// The path with that number.
     #[inline(always)]
     pub(crate) fn numbered(number: u32) -> Option<Self> {
         ALL.get((number as usize).wrapping_sub(1)).copied()
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_every_way_comes_back() {
+    fn number_every_path_comes_back() {
         for (position, &path) in ALL.iter().enumerate() {
             assert_eq!(path.number() as usize, position + 1);
             assert_eq!(Path::numbered(path.number()), Some(path));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::model::epoch;
 
-/// What an address points to, as far as the way of a copy depends on it.
+/// What an address points to, as far as the path of a copy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Memory of the host that the driver knows.

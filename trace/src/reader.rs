@@ -112,7 +112,7 @@ pub struct Record {
     pub src_device: Option<u8>,
     /// The device that they go to.
     pub dst_device: Option<u8>,
-    /// The number of the way that the copy took; 0 for none.
+    /// The number of the path that the copy took; 0 for none.
     pub path: u8,
     /// What it has to do with a capture.
     pub capture: Capture,

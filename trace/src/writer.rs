@@ -221,7 +221,7 @@ impl Begun {
         cell.state.store(Capture::None.number() << 2 | State::Done.number(), Release);
     }
 
-    /// Notes the way of a copy, by its number.
+    /// Notes the path of a copy, by its number.
     #[inline(always)]
     pub fn takes(self, path: u8) {
         self.0.path.store(path, Relaxed);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::cuda::{Address, Context, Device, Driver, Function, Result, Stream};
 use super::kernel::{self, ENTRY_POINT};
-use super::lines::{Finding, Measure, Test, Verdict, Way};
+use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::pattern::{difference, pattern, stale};
 
 /// What is copied: one that fits into any shortcut of the driver, and one that does not.
@@ -30,8 +30,8 @@ pub(super) trait Witness {
     fn found(&self, test: Test, finding: &Finding);
     /// The tests are over; measuring may never end.
     fn measuring(&self, verdict: &Verdict);
-    /// How fast a way is.
-    fn measured(&self, way: Way, measure: Measure);
+    /// How fast a path is.
+    fn measured(&self, path: Path, measure: Measure);
 }
 
 /// One of the two devices.
@@ -90,10 +90,10 @@ pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool,
     if with_speed && !faulted {
         witness.measuring(&verdict);
         if verdict == Verdict::Passed {
-            verification.measure(Way::Direct, witness);
+            verification.measure(Path::Direct, witness);
         }
         if verification.disconnect().is_ok() {
-            verification.measure(Way::Staged, witness);
+            verification.measure(Path::Staged, witness);
         }
     }
     verdict
@@ -102,7 +102,7 @@ pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool,
 /// Measures copies between two devices of which neither reaches the other, or only the wrong one does.
 fn measure_without_path(driver: &Driver, from: Device, to: Device, witness: &impl Witness) {
     if let (Ok(from), Ok(to)) = (Side::new(driver, from), Side::new(driver, to)) {
-        Verification { driver, sides: [from, to] }.measure(Way::Staged, witness);
+        Verification { driver, sides: [from, to] }.measure(Path::Staged, witness);
     }
 }
 
@@ -206,9 +206,9 @@ impl Verification<'_> {
     }
 
     /// Tells how fast copies from A to B are as things are; nothing if that cannot be found out.
-    fn measure(&self, way: Way, witness: &impl Witness) {
+    fn measure(&self, path: Path, witness: &impl Witness) {
         if let (Ok(speed), Ok(latency)) = (self.speed(), self.latency()) {
-            witness.measured(way, Measure { speed, latency });
+            witness.measured(path, Measure { speed, latency });
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::cuda::{Device, Driver};
-use super::lines::{Finding, Line, Measure, Test, Verdict, Way};
+use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
 use super::nvml::Nvml;
 use super::runtimes;
 use super::verify::{self, Witness};
@@ -144,8 +144,8 @@ impl Witness for Journal {
         self.write_if_open(&Line::Measuring(verdict.clone()), |state| state.verdict = Some(verdict.clone()));
     }
 
-    fn measured(&self, way: Way, measure: Measure) {
-        self.write(&Line::Measured(way, measure));
+    fn measured(&self, path: Path, measure: Measure) {
+        self.write(&Line::Measured(path, measure));
     }
 }
 

@@ -27,9 +27,9 @@ pub(crate) struct Circumstances {
 
 /// What is to be done about a copy.
 enum Step {
-    /// The way is this until something changes.
+    /// The path is this until something changes.
     Decided(Path),
-    /// The way is this for now.
+    /// The path is this for now.
     Now(Path),
     /// Something is to be done first.
     Act { checks_only: bool },

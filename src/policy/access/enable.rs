@@ -178,9 +178,10 @@ impl Access {
     fn enable_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
         let (src, dst) = (plan.src.owner, plan.dst.owner);
         let [(src_context, _), (dst_context, _)] = plan.contexts;
-        let ways = [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
-        let ways = || ways.into_iter().filter(|&(can, _, _)| can);
-        let codes: Vec<Code> = ways().map(|(_, from, to)| self.enable_link(driver, from, to)).collect();
+        let directions =
+            [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
+        let directions = || directions.into_iter().filter(|&(can, _, _)| can);
+        let codes: Vec<Code> = directions().map(|(_, from, to)| self.enable_link(driver, from, to)).collect();
         let enabled = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
         let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
         // One direction is enough for copies. Who was first keeps its place.
@@ -189,8 +190,8 @@ impl Access {
             (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),
             (0, code) => self.unverified(plan, code),
             (enabled, _) => {
-                let ways = if enabled == 2 { "both directions" } else { "one direction" };
-                plan.say(format_args!("peer access enabled in {ways}"));
+                let directions = if enabled == 2 { "both directions" } else { "one direction" };
+                plan.say(format_args!("peer access enabled in {directions}"));
                 Path::Direct
             }
         }

@@ -182,7 +182,7 @@ impl Access {
     }
 }
 
-/// The way of a copy that needs no decision.
+/// The path of a copy that needs no decision.
 #[inline(always)]
 fn evident(src: Place, dst: Place) -> Option<Path> {
     if src.kind == Kind::Host || dst.kind == Kind::Host {

@@ -14,7 +14,7 @@ pub(crate) struct PairState {
     pub(crate) verification: Option<Verification>,
     /// The same for memory of pools.
     pub(crate) pool_verification: Option<Verification>,
-    /// The way of copies between memory of their contexts, as things stand.
+    /// The path of copies between memory of their contexts, as things stand.
     pub(crate) path: Path,
 }
 

@@ -35,7 +35,7 @@ impl Process {
         traffic.map(|traffic| traffic.path)
     }
 
-    /// The way of a copy between the memory of two contexts.
+    /// The path of a copy between the memory of two contexts.
     fn copy(&self, src: usize, dst: usize, bytes: u64) -> Path {
         self.copy_on(memory_of(src), memory_of(dst), bytes, Circumstances::default()).unwrap()
     }
@@ -115,8 +115,8 @@ fn consider_one_device_or_unknown_memory_nothing_is_done() {
 #[test]
 fn consider_pair_that_loses_data_is_never_enabled() {
     for fault in [Fault::Drop, Fault::Hang] {
-        for way in [(0, 1), (1, 0)] {
-            let driver = Fake { faults: [(way, fault)].into(), ..Fake::new() };
+        for direction in [(0, 1), (1, 0)] {
+            let driver = Fake { faults: [(direction, fault)].into(), ..Fake::new() };
             let process = Process::new(driver);
             process.staged(0, 1, Why::Blocked);
             process.staged(1, 0, Why::Blocked);

@@ -166,7 +166,7 @@ impl Library {
         self.pairs.get(usize::from(src))?.get(usize::from(dst))
     }
 
-    /// The way of a copy between devices, if the pair is known.
+    /// The path of a copy between devices, if the pair is known.
     #[inline(always)]
     fn path(&self, src: u8, dst: u8) -> Option<Path> {
         if src == dst {
@@ -225,7 +225,7 @@ impl Peers {
         self.libraries.iter().for_each(|library| library.links.invalidate_all());
     }
 
-    /// What any copy of the runtime knows of two devices: the way of copies, and whether the one reaches the memory of the
+    /// What any copy of the runtime knows of two devices: the path of copies, and whether the one reaches the memory of the
     /// other because of us.
     pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<(Path, bool)> {
         let known = |library: &Library| Some((library.path(device, peer)?, library.links.is_ours(device, peer)));

@@ -161,7 +161,7 @@ fn check_memory(copy: &Sides, side: &Side, known: Known) -> Option<Finding> {
         Known::NotAsked => None,
         Known::Unregistered => {
             let finding = of(Rule::CopyHostMemory, format!("{shown} is ordinary host memory"));
-            // A box is refused; that it may lie there is not said.
+            // A 3D copy is refused; that it may lie there is not said.
             Some(if copy.is_3d { finding.without_code() } else { finding })
         }
         Known::Nothing => Some(of(Rule::CopyUnknownPointer, format!("{shown} is not memory that HIP knows"))),
@@ -222,7 +222,7 @@ fn check_query(call: &HipCall<'_>, query: Access) -> Vec<Finding> {
     }
 }
 
-/// Which side's rows go past its pitch, in a box that HIP has refused.
+/// Which side's rows go past its pitch, in a 3D copy that HIP has refused.
 fn beyond_rows(call: &HipCall<'_>) -> Option<String> {
     let copy = Sides::of(call.request).filter(|copy| copy.is_3d && !copy.has_array())?;
     let [width, ..] = copy.extent;

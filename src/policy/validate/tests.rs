@@ -351,7 +351,7 @@ fn count_is_by_place_and_rule() {
     assert_eq!(counters::findings(Rule::EnableSelf), 10_000, "places beyond the last are still counted");
 }
 
-// ---- Boxes ----
+// ---- 3D copies ----
 
 fn parms() -> cudaMemcpy3DPeerParms {
     let origin = cudaPos { x: 0, y: 0, z: 0 };
@@ -369,7 +369,7 @@ fn parms() -> cudaMemcpy3DPeerParms {
     }
 }
 
-/// What is said of a box of the runtime that was refused with a code, or accepted with 0.
+/// What is said of a 3D copy of the runtime that was refused with a code, or accepted with 0.
 fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(Rule, Option<i32>)> {
     let values = [Value::RuntimePeer3D(parms)];
     let request = Request::new(Function::cudaMemcpy3DPeer, &values, |_| Shape::Runtime3D(parms));
@@ -377,7 +377,7 @@ fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(R
 }
 
 #[test]
-fn after_box_each_wrong_parameter_has_its_rule() {
+fn after_3d_copy_each_wrong_parameter_has_its_rule() {
     let process = Process::new();
     assert_eq!(said_of(&process, &parms(), 0), []);
     type Change = fn(&mut cudaMemcpy3DPeerParms);
@@ -411,7 +411,7 @@ fn after_box_each_wrong_parameter_has_its_rule() {
 }
 
 #[test]
-fn after_box_of_the_driver_may_be_of_the_host() {
+fn after_3d_copy_of_the_driver_may_be_of_the_host() {
     let process = Process::new();
     let of_driver = |kind, host, device| {
         let mut peer = CUDA_MEMCPY3D_PEER::ZERO;
@@ -431,7 +431,7 @@ fn after_box_of_the_driver_may_be_of_the_host() {
 }
 
 #[test]
-fn after_box_with_arrays_counts_their_elements() {
+fn after_3d_copy_with_arrays_counts_their_elements() {
     let process = Process::new();
     let array = Array { extent: [256, 16, 4], element: 4 };
     process.validate.facts().array_is_made(0xa0, array);
