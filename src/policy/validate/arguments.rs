@@ -36,13 +36,12 @@ fn bad_ordinal(driver: &impl Driver, name: &str, ordinal: i32) -> Option<String>
 // ---- Peer access ----
 
 /// `flags` are those of enabling; none for disabling.
-fn check_access(driver: &impl Driver, seen: &Seen<'_>, peer: Named, flags: Option<u32>) -> Vec<Finding> {
+fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Option<u32>) -> Vec<Finding> {
     let mut found = Vec::new();
     let layer = seen.layer();
     let of = |rule, what| Finding::new(rule, layer, what);
     let current = driver.current_context();
     let device = current.and_then(|context| driver.device_of_context(context));
-    let named = peer;
     let peer = match named {
         Named::Ordinal(peer) => {
             if let Some(what) = bad_ordinal(driver, "peerDevice", peer) {
@@ -224,10 +223,8 @@ fn check_given(layer: Layer, side: &Side, found: &mut Vec<Finding>) {
         Given::Device(0) => add(Rule::CopyNullPointer, format!("{name} is NULL")),
         Given::Nothing => add(Rule::Copy3dNoMemory, format!("{name} has neither an array nor a pointer")),
         Given::Both { array, pointer } => {
-            add(
-                Rule::Copy3dArrayAndPointer,
-                format!("{name}Array={array:#x} and {name}Ptr.ptr={pointer:#x} are both set"),
-            );
+            let what = format!("{name}Array={array:#x} and {name}Ptr.ptr={pointer:#x} are both set");
+            add(Rule::Copy3dArrayAndPointer, what);
         }
         Given::Type(kind) => add(Rule::Copy3dMemoryType, format!("{name}MemoryType={kind}")),
         Given::Device(_) | Given::Any(_) | Given::Array(_) => {}
