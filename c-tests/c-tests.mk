@@ -18,11 +18,11 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
   hip_for_nvidia children_sharing full_log
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := conformance ends_inside familiar random_access random_arguments never_enables lists_peers findings
+C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
-C_STANDIN_CASES := cancelled_thread familiar_left familiar_stepped longjmp_out signal_between thrown_through trace_at_limit \
+C_STANDIN_CASES := cancelled_thread fast_path_left fast_path_stepped longjmp_out signal_between thrown_through trace_at_limit \
   trace_bound vforked_inside
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen limit_of_peers \
@@ -37,7 +37,7 @@ C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) familiar_both forked_inside driver_api every_call moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside driver_api every_call moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
@@ -130,7 +130,7 @@ $(addprefix $(C_TESTS)/,$(filter-out thrown_through,$(C_STANDIN_CASES))): $(C_TE
 $(C_TESTS)/forked_inside: forked_inside.c $(C_TESTS)/standin-runtime/libcudart.so.12 $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 $(SIM_LIB)/libcuda.so.1 -o $@
 # On the benchmarks' driver, which does nothing and so takes no lock.
-$(C_TESTS)/familiar_both: familiar_both.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h
+$(C_TESTS)/fast_path_both: fast_path_both.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h
 	$(C_TESTS_CC) -Ibenches -Iinclude $< $(C_TESTS)/null-driver/libcudart.so.12 -ldl -o $@
 $(C_TESTS)/null-driver/libcudart.so.12: driving_runtime.c benches/null_cuda.h | $(C_TESTS_FOLDERS)
 	$(C_TESTS_CC) $(C_LIBRARY) -Ibenches $< -Wl,-soname,libcudart.so.12 -ldl -o $@

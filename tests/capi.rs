@@ -141,14 +141,14 @@ fn callbacks_run_for_each_call_and_may_call_anything() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// While copies are like ones before, which take a short way, things are changed: each change holds from the next copy on.
+/// While copies are like ones before, which take the fast path, things are changed: each change holds from the next copy on.
 #[test]
 fn changes_between_copies_like_ones_before_hold_at_once() {
     for has_gpus in [true, false] {
-        run("familiar", Opened, has_gpus, &[]);
+        run("fast_path", Opened, has_gpus, &[]);
     }
     for way in [Linked, Preloaded] {
-        let (outcome, folder) = run("familiar", way, true, &[("P2PSHIM_GPU_TIMING", "off")]);
+        let (outcome, folder) = run("fast_path", way, true, &[("P2PSHIM_GPU_TIMING", "off")]);
         // Of four loops, two of them traced, the log was to show 30 copies each: by the runtime with the driver's inside, and by
         // the driver.
         let shown = |function: &str| outcome.shim.iter().filter(|line| line.contains(&format!(" {function}("))).count();

@@ -396,7 +396,7 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
     }
     // The driver's copy has no record of its own, unless it is one that is timed, and the way is known when it has returned.
     let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "off");
-    assert_eq!(named(&ended_inside(&program, "familiar", true)), [is("cudaMemcpyPeerAsync", 0, "")]);
+    assert_eq!(named(&ended_inside(&program, "fast_path", true)), [is("cudaMemcpyPeerAsync", 0, "")]);
     let hip = Program::case("hip_ends_inside-7").env("P2PSIM_NO_P2P", "0-1");
     for (how, function) in [("sync", "hipMemcpyPeer"), ("async", "hipMemcpyPeerAsync"), ("box", "hipMemcpy3DPeer")] {
         let calls = ended_inside(&hip, how, true);

@@ -1,5 +1,5 @@
-//! Copies that are like ones before: the short way that they take does what the ordinary one does, in codes, bytes, findings,
-//! counts and trace. While calls are shown no copy is familiar, so the same program has a trace of each way.
+//! Copies that are like ones before: the fast path that they take does what the ordinary one does, in codes, bytes, findings,
+//! counts and trace. While calls are shown no copy takes the fast path, so the same program has a trace of each path.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -135,9 +135,9 @@ fn found(outcome: &Outcome) -> Vec<String> {
         words.collect::<Vec<_>>().join("0x")
     };
     // Notes are in the log from the level info on only.
-    let is_both_ways = |text: &str| !text.contains(" (note): ");
+    let is_on_both_paths = |text: &str| !text.contains(" (note): ");
     let findings =
-        outcome.findings.iter().filter(|finding| finding.rule != NOW_AND_THEN && is_both_ways(&finding.text));
+        outcome.findings.iter().filter(|finding| finding.rule != NOW_AND_THEN && is_on_both_paths(&finding.text));
     findings.map(|finding| without_addresses(&finding.text)).collect()
 }
 
@@ -152,37 +152,37 @@ fn counted(outcome: &Outcome) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Both ways must tell the same. Answers what the short one has recorded.
-fn same_both_ways(program: &Program) -> Recorded {
-    let (short, by_short) = record(program, false);
+/// Both paths must give the same. Returns what the fast one has recorded.
+fn same_on_both_paths(program: &Program) -> Recorded {
+    let (fast, by_fast) = record(program, false);
     let (ordinary, by_ordinary) = record(program, true);
-    let run = &short.run;
-    assert_eq!((&short.stdout, &short.status), (&ordinary.stdout, &ordinary.status), "{run}");
-    assert_eq!(counted(&short), counted(&ordinary), "{run}");
-    assert_eq!(found(&short), found(&ordinary), "{run}");
+    let run = &fast.run;
+    assert_eq!((&fast.stdout, &fast.status), (&ordinary.stdout, &ordinary.status), "{run}");
+    assert_eq!(counted(&fast), counted(&ordinary), "{run}");
+    assert_eq!(found(&fast), found(&ordinary), "{run}");
     let is_refused = |rule: &String| rule == "P2P-copy-destroyed-stream";
-    for call in by_short.threads.iter().flatten().filter(|call| call.findings.iter().any(is_refused)) {
+    for call in by_fast.threads.iter().flatten().filter(|call| call.findings.iter().any(is_refused)) {
         assert_ne!(call.result, 0, "{run}: what was said before a call is said of another: {call:?}");
     }
-    assert_eq!(by_ordinary.shared, 0, "{run}: nothing is familiar while calls are shown");
-    assert_eq!(by_short.threads.len(), by_ordinary.threads.len(), "{run}");
-    for (short, ordinary) in by_short.threads.iter().zip(&by_ordinary.threads) {
-        for (number, (short, ordinary)) in short.iter().zip(ordinary).enumerate() {
-            assert_eq!(short, ordinary, "{run}: call {number}, the short way (left) and the ordinary one (right)");
+    assert_eq!(by_ordinary.shared, 0, "{run}: nothing takes the fast path while calls are shown");
+    assert_eq!(by_fast.threads.len(), by_ordinary.threads.len(), "{run}");
+    for (fast, ordinary) in by_fast.threads.iter().zip(&by_ordinary.threads) {
+        for (number, (fast, ordinary)) in fast.iter().zip(ordinary).enumerate() {
+            assert_eq!(fast, ordinary, "{run}: call {number}, the fast path (left) and the ordinary one (right)");
         }
-        assert_eq!(short.len(), ordinary.len(), "{run}");
+        assert_eq!(fast.len(), ordinary.len(), "{run}");
     }
-    by_short
+    by_fast
 }
 
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
 fn scenario(name: &str, flavour: &str, env: Variables) -> Program {
-    let program = Program::case(&format!("familiar-{flavour}")).arg(name);
+    let program = Program::case(&format!("fast_path-{flavour}")).arg(name);
     env.iter().fold(program, |program, (name, value)| program.env(name, *value))
 }
 
-/// Same codes and bytes plain and preloaded; and the short way is taken, and makes no difference.
+/// Same codes and bytes plain and preloaded; and the fast path is taken, and makes no difference.
 fn same_in(name: &str, flavour: &str, env: Variables) {
     let program = scenario(name, flavour, env);
     let plain = program.plain();
@@ -190,7 +190,7 @@ fn same_in(name: &str, flavour: &str, env: Variables) {
     let preloaded = program.preloaded();
     preloaded.assert_same_as(&plain, "preloaded");
     preloaded.assert_silent();
-    let recorded = same_both_ways(&program.findings_apart());
+    let recorded = same_on_both_paths(&program.findings_apart());
     let is_good = |call: &&Call| call.function == "cudaMemcpyPeerAsync" && call.result == 0;
     let copies = recorded.threads.iter().flatten().filter(is_good).count();
     if flavour == "static" {
@@ -266,7 +266,7 @@ fn more_than_there_is_room_for_makes_no_difference() {
         let plain = program.plain();
         assert_right(&plain);
         program.preloaded().assert_same_as(&plain, "preloaded");
-        same_both_ways(&program);
+        same_on_both_paths(&program);
     }
 }
 
@@ -281,7 +281,7 @@ fn ways_are_those_of_plain_where_nothing_is_enabled() {
     }
     let preloaded = program.preloaded();
     preloaded.assert_same_as(&plain, "preloaded");
-    let recorded = same_both_ways(&program.findings_apart());
+    let recorded = same_on_both_paths(&program.findings_apart());
     assert!(recorded.shared > 500, "{}", recorded.shared);
 }
 
@@ -307,9 +307,9 @@ fn threads_at_once_arrive_and_are_counted() {
         threads.sort();
         (calls, threads, recorded.shared)
     };
-    let (short, ordinary) = (numbers(false), numbers(true));
-    assert_eq!((short.0, short.1), (ordinary.0, ordinary.1));
-    assert!(short.2 > 0 && ordinary.2 == 0, "{} and {}", short.2, ordinary.2);
+    let (fast, ordinary) = (numbers(false), numbers(true));
+    assert_eq!((fast.0, fast.1), (ordinary.0, ordinary.1));
+    assert!(fast.2 > 0 && ordinary.2 == 0, "{} and {}", fast.2, ordinary.2);
 }
 
 /// A copy on a stream that captures becomes one that can be captured, however many before were like it.
@@ -320,7 +320,7 @@ fn captures_after_copies_like_these_are_replayed_right() {
         assert!(program.plain().stdout.contains("at first\n"));
         let preloaded = program.preloaded();
         assert_right_captures(&preloaded);
-        let recorded = same_both_ways(&program);
+        let recorded = same_on_both_paths(&program);
         let rewritten = recorded.threads.iter().flatten().filter(|call| call.capture == "Rewritten").count();
         assert_eq!(rewritten, 6 * 80);
         assert!(flavour == "static" || recorded.shared > 500, "{}", recorded.shared);
@@ -337,7 +337,7 @@ fn assert_right_captures(outcome: &Outcome) {
 /// By longjmp, by the end of a cancelled thread, and for a signal handler.
 #[test]
 fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
-    let program = Program::case("familiar_left").libraries("target/c-tests/standin-runtime");
+    let program = Program::case("fast_path_left").libraries("target/c-tests/standin-runtime");
     let program = program.env("P2PSHIM_VALIDATE", "off");
     let plain = program.plain();
     plain.assert_success();
@@ -360,7 +360,7 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
     // 40 before each jump, and the copy that was left; 40 after it, and after each thread.
     let until_signals = 3 * 41 + 40 + 3 * 40 + 40;
     for (number, call) in main[..until_signals].iter().chain(&main[main.len() - 40..]).enumerate() {
-        // What a familiar copy copies is noted before it is made.
+        // What a copy on the fast path copies is noted before it is made.
         assert_eq!((call.depth, call.is_own, call.bytes, call.path), (0, true, 64, 0), "copy {number}");
         let is_left = number < 3 * 41 && number % 41 == 40;
         assert_eq!(call.state, if is_left { State::Begun } else { State::Done }, "copy {number}");
@@ -377,7 +377,7 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
 /// Both layers' copies; the shim's own account is in the output, and the trace's here.
 #[test]
 fn copies_that_are_interrupted_are_counted_once() {
-    let program = Program::case("familiar_both").libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
+    let program = Program::case("fast_path_both").libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
     let plain = program.plain();
     plain.assert_success();
     assert!(
@@ -411,7 +411,7 @@ fn copies_that_are_interrupted_are_counted_once() {
 /// By a signal handler that calls the driver itself, which is to be taken for the runtime's copy only once.
 #[test]
 fn copies_that_are_interrupted_by_copies_of_the_driver_are_counted_once() {
-    let program = Program::case("familiar_both").libraries("target/c-tests/null-driver").arg("driver");
+    let program = Program::case("fast_path_both").libraries("target/c-tests/null-driver").arg("driver");
     let program = program.env("P2PSHIM_PROBE", "off");
     let plain = program.plain();
     plain.assert_success();
@@ -437,7 +437,7 @@ fn copies_interrupted_where_a_chunk_ends_have_one_record_each_in_order() {
 #[test]
 fn copies_that_are_left_while_clocks_are_compared_do_not_stop_them() {
     let folder = scratch("traces");
-    let program = Program::case("familiar_stepped").libraries("target/c-tests/standin-runtime").arg("clocks");
+    let program = Program::case("fast_path_stepped").libraries("target/c-tests/standin-runtime").arg("clocks");
     let program = program.env("P2PSHIM_VALIDATE", "off").env("P2PSHIM_TRACE_LIMIT", "64M");
     let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     outcome.assert_success();
@@ -447,7 +447,7 @@ fn copies_that_are_left_while_clocks_are_compared_do_not_stop_them() {
 
 fn recorded_once(function: &str, arguments: [&str; 3]) {
     let folder = scratch(&format!("traces-{}", arguments.join("-")));
-    let program = Program::case("familiar_stepped").libraries("target/c-tests/standin-runtime").arg(function);
+    let program = Program::case("fast_path_stepped").libraries("target/c-tests/standin-runtime").arg(function);
     let program = arguments.into_iter().fold(program, |program, argument| program.arg(argument));
     let program = program.env("P2PSHIM_VALIDATE", "off").env("P2PSHIM_TRACE_LIMIT", "64M");
     let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
@@ -506,6 +506,6 @@ fn programs_of_all_kinds_are_recorded_the_same() {
     for (name, arguments, env) in programs {
         let program = arguments.iter().fold(Program::case(name), |program, argument| program.arg(*argument));
         let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
-        same_both_ways(&program.findings_apart());
+        same_on_both_paths(&program.findings_apart());
     }
 }

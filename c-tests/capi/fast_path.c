@@ -173,4 +173,4 @@ static void run(const char *folder)
     }
 }
 
-const struct task familiar_task = {"familiar", run};
+const struct task fast_path_task = {"fast_path", run};

@@ -1,9 +1,9 @@
 /*
  * Copies like ones before, again and again, and between them what makes them others: memory, streams, peers, contexts and
  * captures that come and go, mistakes, threads, children. After each change all bytes have to arrive, and each code is what
- * it is without p2pshim. For tests/familiar.rs.
+ * it is without p2pshim. For tests/fast_path.rs.
  *
- *   familiar SCENARIO
+ *   fast_path SCENARIO
  */
 #define _GNU_SOURCE
 #include <cuda.h>
