@@ -346,7 +346,11 @@ fn probe_full_without_a_verdict_verifies_quick_and_says_in_one_line_how_to_get_o
     let outcome = full("");
     outcome.assert_success();
     assert_eq!(outcome.shim.len(), 1, "{:#?}", outcome.shim);
-    assert!(outcome.shim[0].contains("`p2pshim doctor` and `p2pshim run --probe full` write verdicts"), "{:#?}", outcome.shim);
+    assert!(
+        outcome.shim[0].contains("`p2pshim doctor` and `p2pshim run --probe full` write verdicts"),
+        "{:#?}",
+        outcome.shim
+    );
     assert_all_direct(&outcome);
     assert!(!cache.exists(), "the program's process keeps none");
     let lost = full("drop:0>1").shim.join("\n");

@@ -60,10 +60,10 @@ pub struct p2pshim_memcpy_3d_t {
 }
 
 /// Where a program enters a function of the driver: our own exports, under names that nobody else can define.
+/// cbindgen:ignore
 mod exports {
     use super::{CUDA_MEMCPY3D_PEER, Code, c_void};
 
-    /// cbindgen:ignore
     unsafe extern "C-unwind" {
         #[link_name = "p2p_export_cuMemcpyPeerAsync"]
         pub(super) fn cuMemcpyPeerAsync(
