@@ -96,9 +96,7 @@ fn find(thread: &'static Thread, call: &Call<'_>, epoch: u64) -> Option<(Known, 
     if epoch == 0 || copy.bytes == 0 {
         return None;
     }
-    let [runtime, driver] = &thread.last_found;
-    let last = if matches!(call.function().layer(), Layer::Driver) { driver } else { runtime };
-    thread.recent.find(last, call.function(), copy, epoch)
+    thread.recent.find(call.function(), copy, epoch)
 }
 
 /// Whether a copy that the program makes is to be checked on the ordinary path: because it is time to, because of what the call

@@ -91,8 +91,6 @@ pub(crate) struct Thread {
     pub(crate) pending_error_of: AtomicU8,
     /// The number of the path that the last driver call inside a runtime call took; 0 for none.
     path: AtomicU8,
-    /// Which of the cached decisions of each layer was found last.
-    pub(crate) last_found: [AtomicU8; 2],
     /// How many copies were not fast, to keep one now and then.
     pub(crate) not_fast: AtomicU8,
     /// The last copies from one place.

@@ -219,30 +219,10 @@ impl Recent {
         if matches!(function.layer(), Layer::Driver) { &self.driver } else { &self.runtime }
     }
 
-    /// What is known of a copy in this epoch, and the line that says so. `last` is the one that was found last: it is looked at
-    /// first, so that a loop touches no other.
+    /// What is known of a copy in this epoch, and the line that says so.
     #[inline(always)]
-    pub(crate) fn find(
-        &self,
-        last: &AtomicU8,
-        function: Function,
-        copy: &Memcpy,
-        epoch: u64,
-    ) -> Option<(Known, &Line)> {
-        let line = self.of(function).get(usize::from(last.load(Relaxed)) % LINES)?;
-        match line.get(function, copy, epoch) {
-            Some(known) => Some((known, line)),
-            None => self.find_other(last, function, *copy, epoch),
-        }
-    }
-
-    #[inline(never)]
-    fn find_other(&self, last: &AtomicU8, function: Function, copy: Memcpy<'_>, epoch: u64) -> Option<(Known, &Line)> {
-        let lines = self.of(function).iter().enumerate();
-        let mut found = lines.filter_map(|(at, line)| Some((at, line.get(function, &copy, epoch)?, line)));
-        let (at, known, line) = found.next()?;
-        last.store(at as u8, Relaxed);
-        Some((known, line))
+    pub(crate) fn find(&self, function: Function, copy: &Memcpy, epoch: u64) -> Option<(Known, &Line)> {
+        self.of(function).iter().find_map(|line| Some((line.get(function, copy, epoch)?, line)))
     }
 
     /// The line to write for a copy: its own, with how often it was used, else that of the longest ago; none if a signal handler
@@ -392,7 +372,7 @@ mod tests {
         }
 
         fn find(&self, epoch: u64, function: Function, copy: &Memcpy) -> Option<Known> {
-            self.recent.find(&AtomicU8::new(0), function, copy, epoch).map(|(known, _)| known)
+            self.recent.find(function, copy, epoch).map(|(known, _)| known)
         }
     }
 
@@ -517,7 +497,7 @@ mod tests {
         let process = Process::new();
         process.keep(EPOCH, DRIVER, &copy(DRIVER, 0), PLAIN);
         let use_it = |epoch: u64| {
-            let (_, line) = process.recent.find(&AtomicU8::new(0), DRIVER, &copy(DRIVER, 0), epoch).unwrap();
+            let (_, line) = process.recent.find(DRIVER, &copy(DRIVER, 0), epoch).unwrap();
             let is_due = line.is_check_due();
             line.count();
             is_due
@@ -533,7 +513,7 @@ mod tests {
     fn count_leaves_alone_what_a_signal_handler_has_written() {
         let process = Process::new();
         process.keep(EPOCH, DRIVER, &copy(DRIVER, 0), PLAIN);
-        let (_, line) = process.recent.find(&AtomicU8::new(0), DRIVER, &copy(DRIVER, 0), EPOCH).unwrap();
+        let (_, line) = process.recent.find(DRIVER, &copy(DRIVER, 0), EPOCH).unwrap();
         // A trace has started, and the handler copies, between that and the counting.
         process.keep(EPOCH + 1, DRIVER, &copy(DRIVER, 0), Habits { records: true, ..PLAIN });
         line.count();
