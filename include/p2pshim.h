@@ -56,7 +56,7 @@
 #define P2PSHIM_BY_SHIM 2
 
 /**
- * What a p2pshim_* function answers. p2pshim_status_name() and p2pshim_status_text() say it in words.
+ * What a p2pshim_* function returns. p2pshim_status_name() and p2pshim_status_text() say it in words.
  */
 typedef enum {
   /**
@@ -654,7 +654,7 @@ const char *p2pshim_version(void);
  *
  * Thread-safety: any thread, at any time, in signal handlers too.
  *
- * @param status What a function has answered; any number is accepted.
+ * @param status What a function has returned; any number is accepted.
  * @return A text such as "P2PSHIM_OK", which lives as long as the library; "unknown" for a number that is no status.
  */
 const char *p2pshim_status_name(int status);
@@ -664,7 +664,7 @@ const char *p2pshim_status_name(int status);
  *
  * Thread-safety: any thread, at any time, in signal handlers too.
  *
- * @param status What a function has answered; any number is accepted.
+ * @param status What a function has returned; any number is accepted.
  * @return A text that lives as long as the library; "unknown" for a number that is no status.
  */
 const char *p2pshim_status_text(int status);
@@ -773,16 +773,16 @@ int p2pshim_driver_code(void);
  *
  * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param listener The callback.
+ * @param callback The callback.
  * @param data What to pass to it; may be NULL.
  * @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `listener` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `callback` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
  *
  * # Safety
- * `listener` returns, and can be called with `data` by any thread until it is removed, and after that as long as
+ * `callback` returns, and can be called with `data` by any thread until it is removed, and after that as long as
  * p2pshim_listener_remove() says. `id` is NULL or points to one number.
  */
-p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t listener,
+p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t callback,
                                       void *data,
                                       uint64_t *id);
 

@@ -187,7 +187,7 @@ pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Holds the calling thread's signals back, and answers which were held back before.
+/// Holds the calling thread's signals back, and returns which were held back before.
 fn hold_signals() -> libc::sigset_t {
     const FAULTS: [c_int; 7] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
@@ -211,7 +211,7 @@ unsafe extern "C-unwind" {
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 const PTHREAD_CANCEL_DEFERRED: c_int = 0;
 
-/// Keeps the calling thread from being cancelled, and answers whether it could be.
+/// Keeps the calling thread from being cancelled, and returns whether it could be.
 fn hold_cancellation() -> c_int {
     let mut before = 0;
     // SAFETY: the function writes one int and changes the calling thread only.
@@ -244,7 +244,7 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
     // The calling thread, which lives: of a main thread that has ended by `pthread_exit` there is nothing to read.
-    // SAFETY: the kernel writes at most `size` bytes to `value`, and answers EFAULT where `from` is not mapped.
+    // SAFETY: the kernel writes at most `size` bytes to `value`, and returns EFAULT where `from` is not mapped.
     match unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: all bytes were written, and the caller promises that they make a `T`.

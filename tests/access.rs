@@ -1,5 +1,5 @@
 //! Peer access that takes care of itself, on simulated GPUs: programs see what they see without it, copies become
-//! direct where a path was proved, paths that fail are given up, and hidden peers are hidden.
+//! direct where a path was verified, paths that fail are given up, and hidden peers are hidden.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -230,7 +230,7 @@ fn never_enabling_program_copies_directly_preloaded() {
 }
 
 #[test]
-fn never_enabling_program_copies_directly_unproved_if_told_so() {
+fn never_enabling_program_copies_directly_unverified_if_told_so() {
     let preloaded = never_enables("12", &["counts"]).env("P2PSHIM_PROBE", "off").preloaded();
     preloaded.assert_success();
     assert_all_direct(&preloaded);
@@ -299,7 +299,7 @@ fn given_up(flavour: &str, fault: &str, args: &[&str]) -> Outcome {
 }
 
 #[test]
-fn faulty_path_is_given_up_and_told_of_once() {
+fn faulty_path_is_given_up_and_reported_once() {
     for flavour in ["12", "static"] {
         for defect in ["drop", "corrupt", "first", "slow"] {
             for pair in ["0>1", "0-1", "1>0"] {
@@ -358,7 +358,7 @@ fn probe_full_without_a_verdict_verifies_quick_and_says_in_one_line_how_to_get_o
 }
 
 #[test]
-fn faulty_path_between_pools_is_given_up_and_told_of_once() {
+fn faulty_path_between_pools_is_given_up_and_reported_once() {
     for defect in ["drop", "corrupt", "first", "slow"] {
         given_up("12", &format!("{defect}:0-1"), &["pool"]);
     }
@@ -386,9 +386,9 @@ fn faulty_path_of_another_pair_changes_nothing_here() {
     assert_all_direct(&preloaded);
 }
 
-/// What the program enabled stays enabled, and its bytes are what they are without us; but it is told.
+/// What the program enabled stays enabled, and its bytes are what they are without us; but it is reported.
 #[test]
-fn faulty_path_that_the_program_enabled_is_told_of_and_left_enabled() {
+fn faulty_path_that_the_program_enabled_is_reported_and_left_enabled() {
     for flavour in ["12", "static"] {
         for fault in ["drop:0>1", "drop:0-1", "corrupt:0-1"] {
             let program = never_enables(flavour, &["enable", "counts"]).env("P2PSIM_FAULT", fault);
@@ -400,9 +400,9 @@ fn faulty_path_that_the_program_enabled_is_told_of_and_left_enabled() {
     }
 }
 
-/// What a proof needs may be missing for reasons that have nothing to do with the path: it is not trusted, and no more.
+/// What a verification needs may be missing for reasons that have nothing to do with the path: it is not trusted, and no more.
 #[test]
-fn proof_that_cannot_be_made_leaves_copies_staged() {
+fn verification_that_cannot_be_made_leaves_copies_staged() {
     // The program itself uses none of these, or as often as the number says.
     let failures = [
         "cuMemCreate:2@1",
@@ -482,7 +482,7 @@ fn limit_of_peers_program_enables_its_own_as_without_us() {
     }
 }
 
-/// What was made for proofs in a context goes with it.
+/// What was made for verifications in a context goes with it.
 #[test]
 fn contexts_that_end_take_nothing_along_that_is_used_later() {
     let program = Program::case("pools_after_reset").env("P2PSIM_DEVICES", "3");
@@ -619,7 +619,7 @@ fn adversary_two_threads_disable() {
 }
 
 #[test]
-fn adversary_pool_granted_while_it_is_being_proven() {
+fn adversary_pool_granted_while_it_is_being_verified() {
     for delay in ["0", "500", "2000"] {
         same_preloaded("pool_granted_meanwhile", &[delay], &[("P2PSIM_DEVICES", "6")]);
     }
@@ -661,13 +661,13 @@ fn adversary_hidden_pools_without_process_vm_readv() {
 }
 
 #[test]
-fn adversary_no_memory_for_a_proof() {
+fn adversary_no_memory_for_a_verification() {
     same_preloaded("malloc_fails", &[], &[]);
 }
 
 /// Access that was enabled past the shim is noticed once, not with each copy.
 #[test]
-fn adversary_access_enabled_unseen_is_told_of_once() {
+fn adversary_access_enabled_unseen_is_reported_once() {
     let program = Program::case("enabled_unseen").arg(path("target/c-tests/libenables_unseen.so").to_string_lossy());
     let outcome = program.env("P2PSHIM_LOG", "info").preloaded();
     outcome.assert_success();
@@ -675,9 +675,9 @@ fn adversary_access_enabled_unseen_is_told_of_once() {
     assert!(told <= 1, "told {told} times");
 }
 
-/// A proof uses nothing that goes away with a context which the copy has nothing to do with.
+/// A verification uses nothing that goes away with a context which the copy has nothing to do with.
 #[test]
-fn adversary_context_of_another_thread_ends_during_a_proof() {
+fn adversary_context_of_another_thread_ends_during_a_verification() {
     for delay in ["0", "300", "600", "2200", "2600", "5000"] {
         let outcome = Program::case("context_ends_during_proof").arg(delay).env("P2PSIM_DEVICES", "6").preloaded();
         outcome.assert_success();

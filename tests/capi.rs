@@ -129,7 +129,7 @@ fn trace_holds_what_happened_between_start_and_stop() {
 }
 
 #[test]
-fn listeners_hear_of_each_call_and_may_call_anything() {
+fn callbacks_run_for_each_call_and_may_call_anything() {
     everywhere("events", &[]);
     everywhere("runtime_events", &[]);
     // They hear of calls that are recorded and shown as well.
@@ -188,12 +188,12 @@ fn changes_between_copies_like_ones_before_hold_at_once() {
 }
 
 #[test]
-fn listener_added_beside_a_copy_hears_of_the_next() {
+fn callback_added_beside_a_copy_runs_for_the_next() {
     everywhere("late", &[("P2PSHIM_ACCESS", "app"), ("P2PSHIM_LOG", "off")]);
 }
 
 #[test]
-fn wrapper_for_cpp_has_scopes_exceptions_and_listeners() {
+fn wrapper_for_cpp_has_scopes_exceptions_and_callbacks() {
     for has_gpus in [true, false] {
         let folder = scratch("capi");
         let program = Program::new(support::path("target/c-tests/capi-wrapper")).arg(folder.to_string_lossy());
@@ -223,7 +223,7 @@ fn copies_take_the_best_path_and_arrive() {
 }
 
 #[test]
-fn hip_is_listed_heard_and_known() {
+fn hip_is_listed_called_back_and_known() {
     everywhere("hip", &[]);
 }
 

@@ -245,7 +245,7 @@ fn every_flavour_makes_no_difference() {
     }
 }
 
-/// No pair is proven here: that takes some of the calls until the first that fails.
+/// No pair is verified here: that takes some of the calls until the first that fails.
 #[test]
 fn faults_are_answered_from_the_first_on() {
     for other in [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "off")] {

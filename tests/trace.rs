@@ -351,7 +351,7 @@ fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
 }
 
 /// A program that ends inside a copy from device 0 to device 1 that is staged. Answers the calls that had not returned, and which
-/// way they were to go. Of a box of the runtime at which nobody looks only the driver's call inside is known.
+/// path they were to take. Of a 3D copy of the runtime at which nobody looks only the driver's call inside is known.
 fn ended_inside(program: &Program, how: &str, is_looked_at: bool) -> Vec<(String, Record, String)> {
     const LARGE: u64 = 256 << 20;
     let folder = Folder::new();
@@ -372,7 +372,7 @@ fn ended_inside(program: &Program, how: &str, is_looked_at: bool) -> Vec<(String
 }
 
 #[test]
-fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_way() {
+fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
     let staged = "staged: access never enabled";
     let runtime = [
         ("sync", "cudaMemcpyPeer", "cuMemcpyPeer"),
@@ -418,7 +418,7 @@ fn child_that_returns_from_its_parents_copy_leaves_the_record_alone() {
 }
 
 #[test]
-fn copy_that_fails_went_no_way() {
+fn copy_that_fails_took_no_path() {
     let folder = Folder::new();
     let program = Program::case("guide_sample-12").env("P2PSIM_FAULT", "code:cuMemcpyPeer:711@1").findings_apart();
     assert_ne!(traced(&program, &folder).status, "exit status: 0");

@@ -1,4 +1,4 @@
-//! `p2pshim doctor`: proves peer access between devices with data, tells what may stand in its way, and what to do.
+//! `p2pshim doctor`: verifies peer access between devices with data, tells what may stand in its way, and what to do.
 //!
 //! This process never touches a GPU, for work on one may never end. It starts another for the list of devices and one
 //! for each pair (`worker`), reads what they say (`lines`), and gives up on them when their time is over (`supervisor`).
@@ -12,10 +12,10 @@ mod nvml;
 mod pattern;
 mod place;
 mod progress;
-mod proof;
 mod report;
 mod runtimes;
 mod supervisor;
+mod verify;
 pub(crate) mod worker;
 
 pub(crate) use kept::make_missing;
@@ -173,7 +173,7 @@ impl Inventory {
     }
 }
 
-/// Examines, and answers with the exit status: 0 all proven or without a path, 1 a pair failed, 2 something could not be
+/// Examines, and returns the exit status: 0 all verified or without a path, 1 a pair failed, 2 something could not be
 /// tested.
 ///
 /// # Errors
@@ -314,7 +314,7 @@ fn examine(
                     *place = Some(finding);
                 }
             }
-            Line::Measured(way, measure) => row.set_measure(way, measure),
+            Line::Measured(path, measure) => row.set_measure(path, measure),
             _ => {}
         }
     }

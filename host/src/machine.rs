@@ -1,4 +1,4 @@
-//! What the machine says about the ways between its devices, as far as it says so without root: the IOMMU, PCI access
+//! What the machine says about the paths between its devices, as far as it says so without root: the IOMMU, PCI access
 //! control (ACS), virtual machines.
 
 use std::fs;
@@ -42,7 +42,7 @@ pub enum Translation {
     None,
     /// They pass unchanged.
     Identity,
-    /// They are translated; the kernel's name for the way.
+    /// They are translated; the kernel's name for the mode.
     Translated(String),
     /// There is a group, but the kernel does not say.
     Unknown,
@@ -100,7 +100,7 @@ impl Machine {
             .map(|bridge| bridge.address.as_str())
             .collect();
         let translated = gpus().find_map(|gpu| match &gpu.translation {
-            Translation::Translated(way) => Some((gpu.bus_id.as_str(), way.as_str())),
+            Translation::Translated(mode) => Some((gpu.bus_id.as_str(), mode.as_str())),
             _ => None,
         });
         if let Some(name) = &self.hypervisor {
@@ -109,9 +109,9 @@ impl Machine {
                  host's administrator to enable it; nothing inside the virtual machine can change it"
             );
         }
-        if let Some((bus_id, way)) = translated {
+        if let Some((bus_id, mode)) = translated {
             return format!(
-                "the IOMMU translates the addresses of {bus_id} ({way}). Boot the kernel with iommu=pt, or switch the \
+                "the IOMMU translates the addresses of {bus_id} ({mode}). Boot the kernel with iommu=pt, or switch the \
                  IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
             );
         }
@@ -140,7 +140,7 @@ impl Gpu {
             (None, _) if !place.exists() => Translation::Unseen,
             (None, _) => Translation::None,
             (Some(_), Some("identity")) => Translation::Identity,
-            (Some(_), Some(way)) => Translation::Translated(way.to_owned()),
+            (Some(_), Some(mode)) => Translation::Translated(mode.to_owned()),
             (Some(_), None) => Translation::Unknown,
         };
         let number = group.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());

@@ -31,25 +31,25 @@ pub struct Question {
     pub to_uuid: String,
     /// Where that one is.
     pub to_bus_id: String,
-    /// What `cuDriverGetVersion` answers.
+    /// What `cuDriverGetVersion` returns.
     pub driver_version: i32,
 }
 
 /// A verdict on a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Data arrived on every way.
+pub enum Verdict {
+    /// Data arrived in every direction.
     Passed,
     /// It did not, or never; the text says what was seen.
     Failed(String),
 }
 
 /// What stands after `verdict`.
-fn verdict_of(text: &str) -> Option<Answer> {
+fn verdict_of(text: &str) -> Option<Verdict> {
     let (word, text) = text.split_once(' ').unwrap_or((text, ""));
     Some(match word {
-        "passed" => Answer::Passed,
-        "failed" => Answer::Failed(plain(text)),
+        "passed" => Verdict::Passed,
+        "failed" => Verdict::Failed(plain(text)),
         _ => return None,
     })
 }
@@ -119,7 +119,7 @@ impl Cache {
     }
 
     /// What was found before.
-    pub fn get(&self, key: &Key) -> Option<Answer> {
+    pub fn get(&self, key: &Key) -> Option<Verdict> {
         if !self.is_ours() {
             return None;
         }
@@ -134,22 +134,22 @@ impl Cache {
         let mut bytes = Vec::new();
         Read::by_ref(&mut file).take(Self::LARGEST).read_to_end(&mut bytes).ok()?;
         match parse(&String::from_utf8(bytes).ok()?, key)? {
-            Answer::Failed(text) => {
-                Some(Answer::Failed(format!("{text} (found earlier; `p2pshim doctor` tests again)")))
+            Verdict::Failed(text) => {
+                Some(Verdict::Failed(format!("{text} (found earlier; `p2pshim doctor` tests again)")))
             }
-            Answer::Passed => Some(Answer::Passed),
+            Verdict::Passed => Some(Verdict::Passed),
         }
     }
 
     /// Keeps a verdict; returns whether it is kept.
-    pub fn put(&self, key: &Key, answer: &Answer) -> bool {
+    pub fn put(&self, key: &Key, verdict: &Verdict) -> bool {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !self.exists() || !self.is_ours() {
             return false;
         }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.folder.join(format!(".{}.{number}", std::process::id()));
-        let written = Self::write(&unfinished, &text(key, answer))
+        let written = Self::write(&unfinished, &text(key, verdict))
             .and_then(|()| fs::rename(&unfinished, self.folder.join(&key.name)));
         if written.is_err() {
             let _ = fs::remove_file(&unfinished);
@@ -188,15 +188,15 @@ impl Cache {
 }
 
 /// The file for a verdict.
-fn text(key: &Key, answer: &Answer) -> String {
-    match answer {
-        Answer::Passed => format!("{}verdict passed\n", key.head),
-        Answer::Failed(text) => format!("{}verdict failed {}\n", key.head, plain(text)),
+fn text(key: &Key, verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Passed => format!("{}verdict passed\n", key.head),
+        Verdict::Failed(text) => format!("{}verdict failed {}\n", key.head, plain(text)),
     }
 }
 
 /// What a file says, if it is whole and of that key.
-fn parse(text: &str, key: &Key) -> Option<Answer> {
+fn parse(text: &str, key: &Key) -> Option<Verdict> {
     let verdict = text.strip_prefix(&key.head)?.strip_suffix('\n')?.strip_prefix("verdict ")?;
     verdict_of(verdict).filter(|_| !verdict.contains('\n'))
 }
@@ -242,14 +242,14 @@ mod tests {
         }
     }
 
-    fn failed(text: &str) -> Answer {
-        Answer::Failed(text.to_owned())
+    fn failed(text: &str) -> Verdict {
+        Verdict::Failed(text.to_owned())
     }
 
     #[test]
     fn verdict_of_texts_are_fit_to_be_shown() {
         assert_eq!(verdict_of("failed a\u{1b}[31mb\tc"), Some(failed("a[31mbc")));
-        let Some(Answer::Failed(long)) = verdict_of(&format!("failed {}", "ä".repeat(5000))) else { panic!() };
+        let Some(Verdict::Failed(long)) = verdict_of(&format!("failed {}", "ä".repeat(5000))) else { panic!() };
         assert_eq!(long.chars().count(), 1000);
         assert_eq!((verdict_of("unknown no memory"), verdict_of("maybe")), (None, None));
     }
@@ -257,8 +257,8 @@ mod tests {
     #[test]
     fn parse_another_key_or_damage_is_no_verdict() {
         let key = key_of(&question(), "580.159.04", "boot");
-        let good = text(&key, &Answer::Passed);
-        assert_eq!(parse(&good, &key), Some(Answer::Passed));
+        let good = text(&key, &Verdict::Passed);
+        assert_eq!(parse(&good, &key), Some(Verdict::Passed));
         let longer = text(&key, &failed("kernel loads: 8 of 8 bytes\nwrong"));
         assert_eq!(parse(&longer, &key), Some(failed("kernel loads: 8 of 8 byteswrong")));
         for length in 0..good.len() {
@@ -282,26 +282,26 @@ mod tests {
         let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot"));
         let cache = folder.cache();
         assert_eq!(cache.get(&key), None);
-        cache.put(&key, &Answer::Passed);
+        cache.put(&key, &Verdict::Passed);
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         let file = cache.folder.join(&key.name);
         assert_eq!((mode(&cache.folder), mode(&file)), (0o700, 0o600));
         assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1, "nothing unfinished is left");
-        assert_eq!(cache.get(&key), Some(Answer::Passed));
+        assert_eq!(cache.get(&key), Some(Verdict::Passed));
         for (path, mode) in [(&file, 0o640), (&cache.folder, 0o770)] {
             let before = fs::metadata(path).unwrap().permissions();
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(cache.get(&key), None, "{} with mode {mode:o}", path.display());
             fs::set_permissions(path, before).unwrap();
         }
-        assert_eq!(cache.get(&key), Some(Answer::Passed));
+        assert_eq!(cache.get(&key), Some(Verdict::Passed));
     }
 
     #[test]
     fn cache_links_and_other_things_are_not_followed() {
         let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot"));
         let cache = folder.cache();
-        cache.put(&key, &Answer::Passed);
+        cache.put(&key, &Verdict::Passed);
         let (file, elsewhere) = (cache.folder.join(&key.name), folder.0.join("elsewhere"));
         fs::rename(&file, &elsewhere).unwrap();
         symlink(&elsewhere, &file).unwrap();
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(cache.get(&key), None);
         fs::rename(&cache.folder, folder.0.join("real")).unwrap();
         symlink(folder.0.join("real"), &cache.folder).unwrap();
-        cache.put(&key, &Answer::Passed);
+        cache.put(&key, &Verdict::Passed);
         assert_eq!(cache.get(&key), None);
     }
 
@@ -344,9 +344,9 @@ mod tests {
     fn cache_of_another_user_is_not_used() {
         let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot"));
         let ours = folder.cache();
-        assert!(ours.put(&key, &Answer::Passed));
+        assert!(ours.put(&key, &Verdict::Passed));
         let theirs = Cache { user: ours.user + 1, ..folder.cache() };
         assert!(!theirs.put(&key, &failed("gone")) && theirs.get(&key).is_none());
-        assert_eq!(ours.get(&key), Some(Answer::Passed));
+        assert_eq!(ours.get(&key), Some(Verdict::Passed));
     }
 }

@@ -171,12 +171,12 @@ pub(crate) fn context_for(address: u64) -> (usize, Option<i32>) {
     driver::context_for(address)
 }
 
-/// Asks the driver something that the program has not asked. The default answer where our own code is running already.
+/// Asks the driver something that the program has not asked. The default where our own code is running already.
 pub(crate) fn quietly<T: Default>(work: impl FnOnce() -> T) -> T {
     while_busy(work)
 }
 
-/// What the driver answered to the last copy that this thread asked the shim for.
+/// What the driver returned for the last copy that this thread asked the shim for.
 pub(crate) fn code() -> Code {
     Code(thread::current().code.get())
 }

@@ -118,12 +118,12 @@ fn begin_record(thread: &Thread, function: Function, copy: &Memcpy, known: Known
     thread.timing_cost.set(0);
     let begun = thread.segment.begin_next(0, function as u8, place, trace::time_stamp())?;
     begun.copies(copy.src, copy.dst, copy.bytes, copy.stream.unwrap_or_default() as u64);
-    note_devices(begun, known);
+    set_devices(begun, known);
     Some(begun)
 }
 
 #[inline(always)]
-fn note_devices(record: Begun, known: Known) {
+fn set_devices(record: Begun, known: Known) {
     let [src, dst] = known.devices();
     record.between(Some(src), Some(dst));
 }
@@ -137,7 +137,7 @@ pub(crate) fn end(call: &Call<'_>, fast: &Fast, ret: Code) -> bool {
     let (inner, is_as_expected) = match thread.inner_of(call.caller.stack()) {
         _ if is_of_driver => (None, true),
         Inner::Begun(inner) => (Some(inner), true),
-        // The runtime reached the driver by a way that is not seen.
+        // The runtime reached the driver by a route that is not seen.
         Inner::Expected => {
             // Or a handler's copy might be taken for it.
             thread.set_inner(Inner::None);
@@ -173,7 +173,7 @@ pub(crate) fn end(call: &Call<'_>, fast: &Fast, ret: Code) -> bool {
             record.is_made_by(inner.function());
             if inner.devices() != known.devices() {
                 cold_path();
-                note_devices(record, inner);
+                set_devices(record, inner);
             }
         }
         end_record(thread, record, of_driver.unwrap_or(known));

@@ -169,7 +169,7 @@ fn consider_access(library: Library, access: Access) -> Decided {
     Decided { how, before, asks: true, ..Decided::FORWARD }
 }
 
-/// How a call fails with a code: HIP looks at ordinals before pointers, and at pointers before it follows them.
+/// How a call fails with a code: HIP checks ordinals before pointers, and pointers before it follows them.
 fn failing(code: Code) -> Failing {
     Failing { code, replaces: true, parameters: ptr::null() }
 }
@@ -197,7 +197,7 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
         recording::end(call, decision, record, ret, path);
     }
     if decided.is_refused() {
-        validate::note_refused(&begun);
+        validate::record_refusal(&begun);
     }
     if let Some(since) = begun.shown_since {
         show::call(call, decision, &begun, since.elapsed(), ret, path);

@@ -98,7 +98,7 @@ fn start() -> bool {
 /// Whether memory has run out.
 static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether memory has run out. What the program is told of its peers stays as it was, and calls are counted; what takes more
+/// Whether memory has run out. What the program is shown of its peers stays as it was, and calls are counted; what takes more
 /// memory is over: pairs are not verified, and calls neither recorded, nor shown, nor checked.
 pub(crate) fn is_exhausted() -> bool {
     EXHAUSTED.load(Relaxed)
@@ -115,7 +115,7 @@ pub(crate) fn memory_has_run_out() {
         refresh();
         record::log::out_of_memory();
     } else if alloc::is_reserve_half_used() {
-        // Before the rest is gone, which would end the program. What the program is told of its peers may be another now.
+        // Before the rest is gone, which would end the program. What the program is shown of its peers may be another now.
         epoch::stop();
     }
 }

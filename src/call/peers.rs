@@ -56,7 +56,7 @@ fn revise_access(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
     }
 }
 
-/// Writes over what a successful query told of access that is hidden.
+/// Writes over what a successful query returned about access that is hidden.
 pub(crate) fn hide(query: Access) {
     if let Access::Query { output, count, .. } = query
         && !output.is_null()

@@ -79,7 +79,7 @@ fn ask<T: Copy>(from: *const T) -> Result<T, Unread> {
         Some(libc::EFAULT) => Unread::NotThere,
         _ => Unread::NotAllowed,
     })?;
-    thread::current().note_readable(from);
+    thread::current().mark_readable(from);
     Ok(value)
 }
 

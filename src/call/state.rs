@@ -161,7 +161,7 @@ impl Change<'_> {
     fn before_capture(self, stream: usize) {
         mode::unseen(|| {
             let facts = VALIDATE.facts();
-            // While it may still be asked, and only of a stream that is there: of no other does the driver answer safely.
+            // While it may still be asked, and only of a stream that is there: of no other does the driver return safely.
             let context = match VALIDATE.is_there(stream) {
                 true => facts.beside_no_capture(|| RealDriver.stream_context(stream, self.function.per_thread())),
                 false => None,

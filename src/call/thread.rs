@@ -125,7 +125,7 @@ pub(crate) struct Thread {
     /// Whether a capture that this thread is about to begin is counted already, and the context of its stream; 0 if that is
     /// not known.
     pub(crate) begins_capture: Cell<Option<usize>>,
-    /// What callbacks are to be told once the outermost call has returned.
+    /// What callbacks get once the outermost call has returned.
     pub(crate) callbacks: Pending,
     /// What the driver returned for the last copy that this thread asked the shim for.
     pub(crate) code: Cell<i32>,
@@ -326,7 +326,7 @@ impl Thread {
     }
 
     /// Notes that a value could be read which might not have been there.
-    pub(crate) fn note_readable<T>(&self, from: *const T) {
+    pub(crate) fn mark_readable<T>(&self, from: *const T) {
         const PAGE: usize = 4096;
         let end = (from as usize).saturating_add(size_of::<T>());
         let end = end.checked_next_multiple_of(PAGE).unwrap_or(end);
@@ -452,11 +452,11 @@ mod tests {
         let thread = fresh();
         let at = |address: usize| address as *const [u64; 25];
         assert!(!thread.is_readable(at(0)) && !thread.is_readable(at(0x5000)));
-        thread.note_readable(at(0x5f80));
+        thread.mark_readable(at(0x5f80));
         for (address, expected) in [(0x5000, true), (0x6f38, true), (0x6f40, false), (0x4ff8, false), (0x5004, false)] {
             assert_eq!(thread.is_readable(at(address)), expected, "{address:#x}");
         }
-        thread.note_readable(at(0x9000));
+        thread.mark_readable(at(0x9000));
         assert!(!thread.is_readable(at(0x5f80)) && thread.is_readable(at(0x9f38)));
         assert!(!thread.is_readable(at(usize::MAX - 7)));
     }

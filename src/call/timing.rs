@@ -1,4 +1,4 @@
-//! How long GPUs take for copies: an event before and after a copy on its own stream, looked at later, when both have passed.
+//! How long GPUs take for copies: an event before and after a copy on its own stream, checked later, when both have passed.
 //!
 //! Nothing here waits, and nothing happens while any capture is under way, or at exit. To measure a copy costs the host some
 //! 10 µs, so in the mode `sample` of a thread's copies the first are measured, and then one in [`EVERY`].
@@ -35,7 +35,7 @@ const FIRST: u8 = 64;
 const EVERY: u64 = 4093;
 /// Measurements that are not over, at most.
 const MOST: usize = 512;
-/// Measurements that are looked at before and after a copy that is measured, at most.
+/// Measurements that are checked before and after a copy that is measured, at most.
 const LOOKS: usize = 8;
 /// For so long an origin is good: what CUDA tells of the time between events loses a microsecond in it, and clocks drift.
 const ORIGIN_NANOS: u64 = 10_000_000_000;
@@ -66,7 +66,7 @@ struct Measurement {
 
 impl Measurement {
     /// Completes it, if it is over.
-    fn settle(&self) -> bool {
+    fn complete(&self) -> bool {
         let Some(record) = self.record else { return false };
         match self.after.has_passed() {
             Some(false) => return false,
@@ -170,7 +170,7 @@ fn begin_measuring(call: &Call<'_>) -> Option<Timing> {
     })
 }
 
-/// Goes on measuring, once the copy was made: from now on the measurement is looked at now and then.
+/// Goes on measuring, once the copy was made: from now on the measurement is checked now and then.
 #[inline(always)]
 pub(crate) fn end(call: &Call<'_>, timing: Option<Timing>, record: Option<Begun>, ret: Code) {
     if let Some(timing) = timing {
@@ -230,7 +230,7 @@ fn origin(context: Context) -> Option<Arc<Origin>> {
     Some(origin)
 }
 
-/// Looks at the measurements that have waited longest. No capture begins meanwhile: to ask about an event may end that of
+/// Checks the measurements that have waited longest. No capture begins meanwhile: to ask about an event may end that of
 /// another thread.
 fn look() {
     VALIDATE.facts().beside_no_capture(|| {
@@ -238,7 +238,7 @@ fn look() {
         let mut clocks = CLOCKS.try_lock()?;
         for _ in 0..LOOKS.min(clocks.measurements.len()) {
             let measurement = clocks.measurements.pop_front()?;
-            if !measurement.settle() {
+            if !measurement.complete() {
                 clocks.measurements.push_back(measurement);
                 break;
             }
@@ -252,7 +252,7 @@ fn look() {
 pub(crate) fn contexts_are_going() {
     let mut left = take(&mut *lock());
     VALIDATE.facts().beside_no_capture(|| {
-        let records = left.measurements.drain(..).filter(|it| !it.settle()).filter_map(|it| it.record);
+        let records = left.measurements.drain(..).filter(|it| !it.complete()).filter_map(|it| it.record);
         records.for_each(|record| record.timed(None));
         left.origins.clear();
         Some(())

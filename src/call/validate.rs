@@ -122,7 +122,7 @@ pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     if let Some(record) = begun.record {
         recording::end(call, &Decision::REFUSED, record, ret, None);
     }
-    note_refused(&begun);
+    record_refusal(&begun);
     if let Some(since) = begun.shown_since {
         show::call(call, &Decision::REFUSED, &begun, since.elapsed(), ret, None);
         callbacks::run(&begun);
@@ -139,7 +139,7 @@ pub(crate) fn say_before(call: &Call<'_>, finding: &Finding, code: Option<Code>)
 }
 
 /// Notes at the record of a call that was refused by which rule. A call of the driver inside it is refused for the same.
-pub(crate) fn note_refused(begun: &Running) {
+pub(crate) fn record_refusal(begun: &Running) {
     if begun.is_outermost() {
         let rule = thread::current().refused_for.take();
         if let (Some(record), Some(rule)) = (begun.record, rule.checked_sub(1)) {

@@ -73,7 +73,7 @@ pub struct p2pshim_event_t {
 pub type p2pshim_listener_t = Option<unsafe extern "C" fn(event: *const p2pshim_event_t, data: *mut c_void)>;
 
 /// It is never freed: a thread may be about to call it. It may be anywhere, so it must be one that all threads can call.
-struct Listener {
+struct Callback {
     id: u64,
     call: unsafe extern "C" fn(*const p2pshim_event_t, *mut c_void),
     data: *mut c_void,
@@ -81,18 +81,18 @@ struct Listener {
 
 /// How many there can be at a time.
 const MOST: usize = 16;
-static LISTENERS: [AtomicPtr<Listener>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
+static CALLBACKS: [AtomicPtr<Callback>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
 /// All that there ever were, by address. Held by who adds and removes.
 static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// A way and why, as C texts.
+/// A path and why, as C texts.
 pub(super) fn path_texts(path: Option<Path>) -> [*const c_char; 2] {
     static TEXTS: OnceLock<Vec<(u32, [CString; 2])>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
         let texts = |path: Path| {
             let title = path.title();
-            let (way, why) = title.split_once(": ").unwrap_or((&title, ""));
-            [way, why].map(|text| CString::new(text).unwrap_or_default())
+            let (path, why) = title.split_once(": ").unwrap_or((&title, ""));
+            [path, why].map(|text| CString::new(text).unwrap_or_default())
         };
         Path::all().map(|(number, path)| (number, texts(path))).collect()
     });
@@ -136,12 +136,12 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
         findings: findings.as_ptr(),
         finding_count,
     };
-    for slot in &LISTENERS {
-        // SAFETY: a listener is never freed.
-        if let Some(listener) = unsafe { slot.load(Acquire).as_ref() } {
+    for slot in &CALLBACKS {
+        // SAFETY: a callback is never freed.
+        if let Some(callback) = unsafe { slot.load(Acquire).as_ref() } {
             // The program may be about to read what its call has left there.
             // SAFETY: who added it promised that any thread may call it, and that it returns.
-            os::keep_errno(|| unsafe { (listener.call)(&event, listener.data) });
+            os::keep_errno(|| unsafe { (callback.call)(&event, callback.data) });
         }
     }
 }
@@ -160,21 +160,21 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
 ///
 /// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param listener The callback.
+/// @param callback The callback.
 /// @param data What to pass to it; may be NULL.
 /// @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `listener` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `callback` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
 ///
 /// # Safety
-/// `listener` returns, and can be called with `data` by any thread until it is removed, and after that as long as
+/// `callback` returns, and can be called with `data` by any thread until it is removed, and after that as long as
 /// p2pshim_listener_remove() says. `id` is NULL or points to one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_listener_add(
-    listener: p2pshim_listener_t,
+    callback: p2pshim_listener_t,
     data: *mut c_void,
     id: *mut u64,
 ) -> p2pshim_status_t {
-    let Some(call) = listener.filter(|_| !id.is_null()) else { return P2PSHIM_INVALID_ARGUMENT };
+    let Some(call) = callback.filter(|_| !id.is_null()) else { return P2PSHIM_INVALID_ARGUMENT };
     if matches!(mode::activity(), Activity::Off | Activity::Child | Activity::Exhausted) {
         return P2PSHIM_INACTIVE;
     }
@@ -182,12 +182,12 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     path_texts(None);
     {
         let mut ever = EVER.lock();
-        let Some(free) = LISTENERS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };
+        let Some(free) = CALLBACKS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };
         let number = ever.len() as u64 + 1;
-        // First: the listener may be called at once.
+        // First: the callback may run at once.
         // SAFETY: the caller's promise.
         unsafe { id.write_unaligned(number) };
-        let added = Box::into_raw(Box::new(Listener { id: number, call, data }));
+        let added = Box::into_raw(Box::new(Callback { id: number, call, data }));
         ever.push(added as usize);
         free.store(added, Release);
         callbacks::added(call_back);
@@ -213,9 +213,9 @@ pub extern "C" fn p2pshim_listener_remove(id: u64) -> p2pshim_status_t {
     }
     {
         let _held = EVER.lock();
-        // SAFETY: a listener is never freed.
-        let is_it = |slot: &&AtomicPtr<Listener>| unsafe { slot.load(Acquire).as_ref() }.is_some_and(|of| of.id == id);
-        let Some(slot) = LISTENERS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };
+        // SAFETY: a callback is never freed.
+        let is_it = |slot: &&AtomicPtr<Callback>| unsafe { slot.load(Acquire).as_ref() }.is_some_and(|of| of.id == id);
+        let Some(slot) = CALLBACKS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };
         slot.store(null_mut(), Release);
         callbacks::removed();
     }

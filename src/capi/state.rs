@@ -12,7 +12,7 @@ use crate::call::mode::{self, Activity};
 use crate::model::counters;
 use crate::model::{Path, Why};
 use crate::os;
-use crate::policy::access::Proof;
+use crate::policy::access::Verification;
 use crate::policy::{ACCESS, Driver, HIP};
 use crate::real::driver::{self, RealDriver};
 
@@ -257,21 +257,21 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     };
     let known = os::undisturbed(|| ACCESS.pair_state(one, other));
     let of_hip = if control::has_driver() { None } else { HIP.pair_state(one, other) };
-    let (way, by_hip) = of_hip.unwrap_or((known.path, false));
-    let possible = match way {
+    let (path, by_hip) = of_hip.unwrap_or((known.path, false));
+    let possible = match path {
         Path::MappedOnUse => 1,
         Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
         _ => possible,
     };
-    let [path, reason] = path_texts(Some(way));
+    let [path, reason] = path_texts(Some(path));
     let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim || by_hip, P2PSHIM_BY_SHIM)];
     let described = p2pshim_pair_state_t {
         size: size_of::<p2pshim_pair_state_t>(),
         possible,
         enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
         denied: known.is_denied.into(),
-        proof: known.proven.into(),
-        pool_proof: known.pool_proven.into(),
+        proof: known.verification.into(),
+        pool_proof: known.pool_verification.into(),
         path,
         reason,
     };
@@ -279,14 +279,14 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }
 }
 
-impl From<Option<Proof>> for p2pshim_proof_t {
-    fn from(proof: Option<Proof>) -> Self {
-        match proof {
+impl From<Option<Verification>> for p2pshim_proof_t {
+    fn from(verification: Option<Verification>) -> Self {
+        match verification {
             None => Self::P2PSHIM_PROOF_NONE,
-            Some(Proof::Passed) => Self::P2PSHIM_PROOF_PASSED,
-            Some(Proof::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
-            Some(Proof::Failed) => Self::P2PSHIM_PROOF_FAILED,
-            Some(Proof::Slower) => Self::P2PSHIM_PROOF_SLOWER,
+            Some(Verification::Passed) => Self::P2PSHIM_PROOF_PASSED,
+            Some(Verification::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
+            Some(Verification::Failed) => Self::P2PSHIM_PROOF_FAILED,
+            Some(Verification::Slower) => Self::P2PSHIM_PROOF_SLOWER,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Functions that the program asks for by name: `dlsym`, `cuGetProcAddress` and `hipGetProcAddress`.
 //!
-//! The static runtime, ctypes, JAX and many more reach the driver this way only. A look-up that the
-//! real one answers with a function of the table is answered with a trampoline whose slot holds just
+//! The static runtime, ctypes, JAX and many more reach the driver only through these. A look-up for which the
+//! real one finds a function of the table returns a trampoline whose slot holds just
 //! that function; everything else passes as it is, failures and status outputs included.
 //!
 //! `dlvsym` is not exported: it is how the real `dlsym` is found. Neither is `dlopen`, whose callers
@@ -34,15 +34,15 @@ use crate::record;
 /// How `dlsym` goes on.
 #[repr(C)]
 struct Route {
-    /// Where to jump to, or the answer.
+    /// Where to jump to, or what to return.
     pointer: *mut c_void,
     /// Which of the two it is.
     jump: usize,
 }
 
 impl Route {
-    /// Answers with `pointer`; NULL is an answer too.
-    fn answer(pointer: *mut c_void) -> Self {
+    /// Returns `pointer`, which may be NULL.
+    fn returning(pointer: *mut c_void) -> Self {
         Self { pointer, jump: 0 }
     }
 
@@ -50,7 +50,7 @@ impl Route {
     fn real() -> Self {
         match next_dlsym() {
             Some(next) => Self { pointer: next as *mut c_void, jump: 1 },
-            None => Self::answer(ptr::null_mut()),
+            None => Self::returning(ptr::null_mut()),
         }
     }
 }
@@ -103,9 +103,9 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
     // Work of our own leads here too, and a failure of it falls back to the real function.
     match while_busy(|| Some(look_up(handle, asked_for, wanted, caller))) {
         None | Some(Found::ByTheReal) => Route::real(),
-        Some(Found::Nothing) => Route::answer(ptr::null_mut()),
+        Some(Found::Nothing) => Route::returning(ptr::null_mut()),
         // Only now is it a GPU call: many programs ask for what is not there.
-        Some(Found::Function(found)) => Route::answer(hook_for("dlsym", function, found, caller)),
+        Some(Found::Function(found)) => Route::returning(hook_for("dlsym", function, found, caller)),
     }
 }
 
@@ -164,7 +164,7 @@ fn look_up_next(wanted: Wanted, caller: *const c_void) -> Found {
     Found::ByTheReal
 }
 
-/// The pointer that a look-up by `caller` is answered with in place of `real`.
+/// The pointer that a look-up by `caller` returns in place of `real`.
 fn hook_for(how: &str, function: Function, real: *mut c_void, caller: *const c_void) -> *mut c_void {
     let hook = unseen(|| {
         let hook = if is_left_alone(caller) { None } else { hook(how, function, real) };
@@ -200,7 +200,7 @@ fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void>
     }
 }
 
-/// Whether look-ups from there are answered with real functions: the driver's own parts and the
+/// Whether look-ups from there return real functions: the driver's own parts and the
 /// tools that watch it rely on them.
 fn is_left_alone(caller: *const c_void) -> bool {
     const PARTS: &[&[u8]] = &[b"libcuda.so", b"libnvidia-", b"libcupti", b"libcudadebugger", b"libsanitizer"];
@@ -329,7 +329,7 @@ pub(crate) unsafe extern "C-unwind" fn hipGetProcAddress(
 }
 
 /// Replaces what the real `hipGetProcAddress` handed out, if it is a function of the table. Each has one form, and goes by its
-/// exported name. (HIP finds it by `dlsym`, which may have been answered with our trampoline already.)
+/// exported name. (HIP finds it by `dlsym`, which may have returned our trampoline already.)
 ///
 /// # Safety
 /// `symbol` and `pfn` are what the real function took, and it succeeded.

@@ -1,4 +1,4 @@
-//! How many copies took which way between which devices, and how often each function was called: always counted, by every
+//! How many copies took which path between which devices, and how often each function was called: always counted, by every
 //! thread in a place of its own, or, where there are many threads, one that it shares with few others. And how often each
 //! rule has found something.
 

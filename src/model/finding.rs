@@ -35,7 +35,7 @@ pub(crate) fn documents(function: Function, code: Code) -> bool {
 /// The codes that the documentation of CUDA 13.0, or of HIP, lists for a function, besides success and errors of earlier work.
 pub(crate) fn documented(function: Function) -> &'static [i32] {
     match (function.layer(), function.base()) {
-        // What any call of the runtime answers that is the first, and so initialises it: 3, 35, 100.
+        // What any call of the runtime returns that is the first, and so initialises it: 3, 35, 100.
         (Layer::Runtime, "cudaMemcpyPeer" | "cudaMemcpyPeerAsync") => &[1, 101, 3, 35, 100],
         (Layer::Runtime, "cudaMemcpy3DPeer" | "cudaMemcpy3DPeerAsync") => &[1, 12, 101, 3, 35, 100],
         (Layer::Runtime, "cudaDeviceCanAccessPeer") => &[101, 3, 35, 100],
@@ -49,7 +49,7 @@ pub(crate) fn documented(function: Function) -> &'static [i32] {
         (Layer::Driver, "cuCtxDisablePeerAccess") => &[705, 201, 3, 4],
         (Layer::Driver, "cuDeviceCanAccessPeer") => &[101, 3, 4],
         (Layer::Driver, "cuDeviceGetP2PAttribute") => &[101, 1, 3, 4],
-        // Its pages list nothing for a machine without devices (100), which each call answers, or not initialised (3).
+        // Its pages list nothing for a machine without devices (100), which each call returns, or not initialised (3).
         (Layer::Hip, "hipMemcpyPeer" | "hipMemcpyPeerAsync") => &[1, 101, 3, 100],
         (Layer::Hip, "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => &[1, 12, 101, 3, 100],
         // Of NULL its page says nothing.

@@ -1,6 +1,6 @@
-//! The way that a copy takes, and why.
+//! The path of a copy, and why.
 
-/// The way that the bytes of a copy take.
+/// The path that the bytes of a copy take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// From device to device, one of which can access the memory of the other.
@@ -29,7 +29,7 @@ pub(crate) enum Why {
     /// The thread is capturing a stream; what has to be verified is verified afterwards.
     Capturing,
     /// Data was lost, or never arrived, when the pair was verified.
-    Vetoed,
+    Blocked,
     /// `P2PSHIM_ACCESS=off` or `P2PSHIM_DENY`.
     Denied,
     /// Memory of a pool that the other device has not been granted access to.
@@ -43,12 +43,12 @@ pub(crate) enum Why {
     /// The devices are busy, so that verifying would take long; it is tried again later.
     Busy,
     /// The pair could not be verified, for want of memory or after an error of the program's own.
-    Unproven,
+    Unverified,
     /// Verified, but slower than through the host.
     Slower,
 }
 
-/// All ways, by their number. 0 is none.
+/// All paths, by their number. 0 is none.
 const ALL: &[Path] = &[
     Path::Direct,
     Path::SameDevice,
@@ -58,14 +58,14 @@ const ALL: &[Path] = &[
     Path::Staged(Why::NotYetWorth),
     Path::Staged(Why::Verifying),
     Path::Staged(Why::Capturing),
-    Path::Staged(Why::Vetoed),
+    Path::Staged(Why::Blocked),
     Path::Staged(Why::Denied),
     Path::Staged(Why::Pool),
     Path::Staged(Why::Mapped),
     Path::Staged(Why::NoPath),
     Path::Staged(Why::Limit),
     Path::Staged(Why::Busy),
-    Path::Staged(Why::Unproven),
+    Path::Staged(Why::Unverified),
     Path::Staged(Why::Slower),
     Path::MappedOnUse,
 ];
@@ -84,12 +84,12 @@ impl Path {
         }
     }
 
-    /// All ways, with their numbers.
+    /// All paths, with their numbers.
     pub(crate) fn all() -> impl Iterator<Item = (u32, Self)> {
         ALL.iter().map(|path| (path.number(), *path))
     }
 
-    /// The way with that number.
+    /// The path with that number.
     #[inline(always)]
     pub(crate) fn numbered(number: u32) -> Option<Self> {
         ALL.get((number as usize).wrapping_sub(1)).copied()
@@ -116,14 +116,14 @@ impl Path {
                 Why::NotYetWorth => "staged (not yet worth enabling)",
                 Why::Verifying => "staged (being verified by another thread)",
                 Why::Capturing => "staged (verified after the capture)",
-                Why::Vetoed => "staged (blocked: lost data or hung in verification)",
+                Why::Blocked => "staged (blocked: lost data or hung in verification)",
                 Why::Denied => "staged (denied)",
                 Why::Pool => "staged (pool without access)",
                 Why::Mapped => "staged (mapped memory without access)",
                 Why::NoPath => "staged (no hardware path)",
                 Why::Limit => "staged (peer limit)",
                 Why::Busy => "staged (devices are busy, verified later)",
-                Why::Unproven => "staged (could not be verified)",
+                Why::Unverified => "staged (could not be verified)",
                 Why::Slower => "staged (direct is slower)",
             },
         }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_every_way_comes_back() {
+    fn number_every_path_comes_back() {
         for (position, &path) in ALL.iter().enumerate() {
             assert_eq!(path.number() as usize, position + 1);
             assert_eq!(Path::numbered(path.number()), Some(path));

@@ -20,7 +20,7 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Asks<'a> {
     /// A copy between devices.
     Copy(Memcpy<'a>),
-    /// Peer access, or an answer about it.
+    /// Peer access, or a query about it.
     Access(Access),
     /// Something else.
     Other,
@@ -35,7 +35,7 @@ pub(crate) enum Access {
     Disable { peer: Named },
     /// Asks what access of a device to a peer's memory there can be.
     Query {
-        /// Where the answer is written.
+        /// Where the result is written.
         output: *mut i32,
         /// Of how many numbers of 4 bytes it is.
         count: usize,

@@ -150,7 +150,7 @@ pub(crate) fn stream_is_destroyed(stream: Stream) -> bool {
     may_be_under_way() && forget(stream)
 }
 
-/// Takes note that contexts may be gone: captures end with the context of their stream.
+/// Contexts may be gone: captures end with the context of their stream.
 pub(crate) fn contexts_have_changed(driver: &impl Driver) {
     if !may_be_under_way() {
         return;

@@ -1,6 +1,6 @@
 //! The driver, as decisions see it.
 
-use super::full::Answer;
+use super::full::Verdict;
 use crate::api::abi::Code;
 
 /// Bytes of a half of a [`Scratch`].
@@ -55,7 +55,7 @@ pub(crate) trait Driver {
     /// Lets a device access a pool's memory.
     fn grant(&self, pool: usize, device: i32) -> Code;
 
-    /// Takes memory for a proof.
+    /// Takes memory for a verification.
     fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code>;
 
     /// Lets another device access it; for mapped memory and pools.
@@ -80,7 +80,7 @@ pub(crate) trait Driver {
     fn bus_id(&self, device: i32) -> Option<String>;
 
     /// The verdict that is kept on a device's access to the memory of another.
-    fn verdict(&self, src: i32, dst: i32) -> Option<Answer>;
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 
     /// The context that a stream of the program's belongs to; none if the driver cannot tell.
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize>;
@@ -117,7 +117,7 @@ pub(crate) enum Holder {
     Foreign,
 }
 
-/// What kind of memory a proof is made with.
+/// What kind of memory a verification is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScratchKind {
     /// Mapped, with rights of its own: nothing of the program's is affected.
@@ -128,7 +128,7 @@ pub(crate) enum ScratchKind {
     Page,
 }
 
-/// A piece of a device's memory for proofs, of two halves of [`HALF`] bytes, with a stream of its own and memory of
+/// A piece of a device's memory for verifications, of two halves of [`HALF`] bytes, with a stream of its own and memory of
 /// the host. It is never freed: that would wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scratch {

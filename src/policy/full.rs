@@ -1,4 +1,4 @@
-//! `P2PSHIM_PROBE=full`: a pair is answered for by the verdict that `p2pshim doctor` or `p2pshim run` has left in a file.
+//! `P2PSHIM_PROBE=full`: a pair is judged by the verdict that `p2pshim doctor` or `p2pshim run` has left in a file.
 //!
 //! In the program's process nothing of the kind can be tested: loading a kernel may wait for a device, and a kernel of the
 //! program may be waiting for its host.
@@ -7,10 +7,10 @@ use p2pshim_host::verdicts::{self, Cache, Question};
 
 use crate::os;
 
-pub(crate) use p2pshim_host::verdicts::Answer;
+pub(crate) use p2pshim_host::verdicts::Verdict;
 
 /// The verdict that is kept on a pair, if there is one. Reads a small file.
-pub(crate) fn verdict(question: &Question) -> Option<Answer> {
+pub(crate) fn verdict(question: &Question) -> Option<Verdict> {
     os::undisturbed(|| {
         // Where a program has more rights than its user, its environment, and so the folder, are the user's choice.
         if os::is_secure_execution() {

@@ -13,7 +13,7 @@ use super::asked;
 use super::loader::{self, Wanted};
 use crate::api::abi::Code;
 use crate::os;
-use crate::policy::hip::{Hip, LIBRARIES, Memory, Told};
+use crate::policy::hip::{Hip, LIBRARIES, Memory, Queried};
 
 /// Where a library that calls were forwarded to is in memory.
 struct Image {
@@ -101,7 +101,7 @@ impl Entry {
     }
 }
 
-/// Functions of HIP with their real signatures. A library that lacks one answers 302 for it.
+/// Functions of HIP with their real signatures. A library that lacks one returns 302 for it.
 macro_rules! hip_functions {
     ($($(#[$doc:meta])* fn $name:ident $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => { $(
         $(#[$doc])*
@@ -225,16 +225,16 @@ impl Hip for Library {
         unsafe { device_disable_peer_access(*self, peer) }
     }
 
-    fn memory(&self, address: u64) -> Told {
+    fn memory(&self, address: u64) -> Queried {
         let address = address as usize;
         let (mut start, mut bytes) = (0, 0);
         // SAFETY: both are what the function writes. The address is looked up, not read.
         let code = unsafe { mem_get_address_range(*self, &mut start, &mut bytes, address) };
         if NOT_KNOWN.contains(&code) || (code == Code::SUCCESS && bytes == 0) {
-            return Told::Unknown;
+            return Queried::Unknown;
         }
         if code != Code::SUCCESS {
-            return Told::Nothing;
+            return Queried::Nothing;
         }
         let mut attributes = Attributes {
             kind: -1,
@@ -247,10 +247,10 @@ impl Hip for Library {
         };
         // SAFETY: as above.
         let code = unsafe { pointer_get_attributes(*self, &mut attributes, address) };
-        let (Code::SUCCESS, Some(version)) = (code, version(*self)) else { return Told::Nothing };
+        let (Code::SUCCESS, Some(version)) = (code, version(*self)) else { return Queried::Nothing };
         // `hipMemoryTypeHost`, `hipMemoryTypeDevice`: the numbers are others from 6.0 on.
         let [host, device] = if version < FIRST_OF_6 { [0, 1] } else { [1, 2] };
-        Told::Memory(Memory {
+        Queried::Memory(Memory {
             range: (start as u64, bytes as u64),
             device: attributes.device,
             is_host: attributes.kind == host,

@@ -126,7 +126,7 @@ pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
 }
 
 /// Finds the slot of the export that references to `real` are bound to; its position, or none if they are not bound to
-/// us. A look-up answered with it gives the pointer that the program's own `&function` gives.
+/// us. A look-up that returns it gives the pointer that the program's own `&function` gives.
 pub(crate) fn exported(function: Function, slots: &[Slot], real: *mut c_void) -> Option<usize> {
     let versions_first = (FIRST_VERSION..slots.len()).chain([UNVERSIONED]);
     for position in versions_first {
@@ -156,7 +156,7 @@ fn wanted(function: Function, position: usize) -> Option<Wanted> {
 ///
 /// A definition in the global scope is what every caller would be bound to without us, so the slot
 /// keeps it. Otherwise the caller's own library decides, since two copies of one runtime may be
-/// loaded out of each other's sight, and the answer is kept by caller.
+/// loaded out of each other's sight, and what was found is kept by caller.
 pub(crate) fn resolve(
     function: Function,
     slots: &[Slot],

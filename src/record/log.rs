@@ -30,7 +30,7 @@ const DECISIONS: &str = "p2pshim::policy";
 /// The target of lines on which functions were handed out.
 const LOOKUPS: &str = "p2pshim::lookup";
 
-/// Opens the log, and adds to `warnings` what was wrong with it. Answers whether calls are to be shown. Writes nothing:
+/// Opens the log, and adds to `warnings` what was wrong with it. Returns whether calls are to be shown. Writes nothing:
 /// a thread's first line registers a destructor with the dynamic linker, under its lock.
 pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let output = match &config.log_file {
@@ -252,21 +252,21 @@ impl OnceEach {
 }
 
 /// Says, once a function, that no loaded library has it.
-pub(crate) fn unavailable(function: Function, answer: Code) {
+pub(crate) fn unavailable(function: Function, ret: Code) {
     static SAID: OnceEach = OnceEach::new();
     if SAID.is_first(function) {
         log::warn!(
-            "{name}: the program calls it, but no loaded {layer} library has it; returned {answer} ({code}). \
+            "{name}: the program calls it, but no loaded {layer} library has it; returned {ret} ({code}). \
              Is the right version of the library on the library path?",
             name = function.name(),
             layer = function.layer().name(),
-            answer = codes::name(function.layer(), answer).unwrap_or_default(),
-            code = answer.0,
+            ret = codes::name(function.layer(), ret).unwrap_or_default(),
+            code = ret.0,
         );
     }
 }
 
-/// Says, once a function, that a look-up was answered with the real function for want of a slot.
+/// Says, once a function, that a look-up returned the real function for want of a slot.
 pub(crate) fn no_slot(function: Function) {
     static SAID: OnceEach = OnceEach::new();
     if SAID.is_first(function) {
@@ -277,7 +277,7 @@ pub(crate) fn no_slot(function: Function) {
     }
 }
 
-/// Shows a look-up that was answered with a hook.
+/// Shows a look-up that returned a hook.
 pub(crate) fn looked_up(how: &str, function: Function) {
     log::debug!(target: LOOKUPS, "{how} found {}: its calls are intercepted", function.name());
 }

@@ -71,7 +71,7 @@ const RANKS: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
 ];
 
-/// Makes the file, if one is wanted, and adds to `warnings` why there is none. Answers whether calls are to be recorded.
+/// Makes the file, if one is wanted, and adds to `warnings` why there is none. Returns whether calls are to be recorded.
 pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let Some(folder) = &config.trace else { return false };
     if os::is_secure_execution() {

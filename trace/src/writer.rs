@@ -221,7 +221,7 @@ impl Begun {
         cell.state.store(Capture::None.number() << 2 | State::Done.number(), Release);
     }
 
-    /// Notes the way of a copy, by its number.
+    /// Notes the path of a copy, by its number.
     #[inline(always)]
     pub fn takes(self, path: u8) {
         self.0.path.store(path, Relaxed);
@@ -238,7 +238,7 @@ impl Begun {
     }
 
     /// Notes which function the one call inside this one is of, if that has no record of its own: the same copy, with the same
-    /// answer. Of calls only that no other encloses.
+    /// return. Of calls only that no other encloses.
     #[inline(always)]
     pub fn is_made_by(self, function: u8) {
         self.0.parent.store(function.saturating_add(1), Relaxed);
@@ -900,7 +900,7 @@ fn prefetch(cell: *const Cell) {
     unsafe { _mm_prefetch::<_MM_HINT_ET0>(cell.cast()) };
 }
 
-/// The processor's time-stamp counter: the clock of a file whose [`Writer::now_at_once`] has an answer.
+/// The processor's time-stamp counter: the clock of a file whose [`Writer::now_at_once`] gives a time.
 #[inline(always)]
 pub fn time_stamp() -> u64 {
     // SAFETY: every x86-64 processor has it.

@@ -138,7 +138,7 @@ fn call_inside_that_has_no_record_is_read_after_the_one_around_it() {
 
     let calls = calls(&Trace::open(&folder.file()).unwrap());
     let calls: Vec<_> = calls.into_iter().map(|(_, call)| call).collect();
-    let told = |call: &Record| (call.function, call.depth, call.parent, call.is_own, call.state);
+    let parts = |call: &Record| (call.function, call.depth, call.parent, call.is_own, call.state);
     let expected = [
         (7, 0, 0, true, State::Done),
         (254, 1, 1, false, State::Done),
@@ -147,7 +147,7 @@ fn call_inside_that_has_no_record_is_read_after_the_one_around_it() {
         (7, 0, 0, true, State::Begun),
         (8, 1, 1, true, State::Done),
     ];
-    assert_eq!(calls.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(calls.iter().map(parts).collect::<Vec<_>>(), expected);
     let (outer, inner) = (calls[0], calls[1]);
     assert_eq!(
         (inner.start, inner.end, inner.result, inner.bytes, inner.stream),

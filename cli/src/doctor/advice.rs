@@ -2,14 +2,14 @@
 
 use p2pshim_host::machine::Machine;
 
-use super::lines::{Finding, Verdict, Way};
+use super::lines::{Finding, Path, Verdict};
 use super::place::Joint;
 use super::report::Row;
 
 /// The verdict on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Conclusion {
-    /// Every pair with a path is proven.
+    /// Every pair with a path is verified.
     Safe,
     /// A pair lost data, or hung.
     Unsafe,
@@ -124,7 +124,7 @@ pub(super) fn advice(
         ));
     }
     let slower = |row: &&Row| {
-        let [direct, staged] = [Way::Direct, Way::Staged].map(|way| row.measure(way).map(|measure| measure.speed));
+        let [direct, staged] = [Path::Direct, Path::Staged].map(|path| row.measure(path).map(|measure| measure.speed));
         direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
     };
     let slow: Vec<&Row> = rows.iter().filter(slower).collect();

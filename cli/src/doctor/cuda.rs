@@ -1,4 +1,4 @@
-//! The few functions of the driver that the proof calls, loaded by name: the library path decides whose they are.
+//! The few functions of the driver that the verification calls, loaded by name: the library path decides whose they are.
 //! docs/decisions/cudarc.md says why not by cudarc; its declarations check ours.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -8,7 +8,7 @@ use libloading::Library;
 
 use super::lines::Attributes;
 
-/// What a call of the driver answered besides success.
+/// What a call of the driver returned besides success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CudaError {
     function: &'static str,
@@ -294,7 +294,7 @@ impl Driver {
     }
 
     /// Waits for all work of a context.
-    pub(super) fn settle(&self, context: Context) -> Result<()> {
+    pub(super) fn synchronize(&self, context: Context) -> Result<()> {
         self.enter(context)?;
         call!(self, cuCtxSynchronize())
     }

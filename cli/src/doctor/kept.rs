@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use p2pshim_host::verdicts::{self, Answer, Cache, Key, Question};
+use p2pshim_host::verdicts::{self, Cache, Key, Question};
 
 use super::lines::{Finding, Verdict};
 use super::supervisor::Job;
@@ -19,13 +19,13 @@ pub(super) fn cache() -> Option<Cache> {
 /// Keeps the verdict on a pair for the shim; returns whether it is kept.
 pub(super) fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64) -> bool {
     let is_hung = row.findings.iter().any(|finding| matches!(finding, Some(Finding::Hung(_))));
-    let answer = match &row.verdict {
-        Verdict::Passed => Answer::Passed,
+    let verdict = match &row.verdict {
+        Verdict::Passed => verdicts::Verdict::Passed,
         // A user may be less patient than others.
-        Verdict::Failed(why) if !is_hung || timeout >= TIMEOUT_S => Answer::Failed(why.clone()),
+        Verdict::Failed(why) if !is_hung || timeout >= TIMEOUT_S => verdicts::Verdict::Failed(why.clone()),
         Verdict::Failed(_) | Verdict::NoPath | Verdict::Unknown(_) => return false,
     };
-    key(inventory, row.pair).is_some_and(|key| cache.put(&key, &answer))
+    key(inventory, row.pair).is_some_and(|key| cache.put(&key, &verdict))
 }
 
 /// What the verdict on a pair is kept by.

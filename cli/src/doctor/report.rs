@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use p2pshim_host::machine::{Acs, Gpu, Machine, Translation};
 
 use super::Inventory;
-use super::lines::{Finding, Measure, Test, Verdict, Way};
+use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::place::{Joint, Place};
 use crate::explain::wrapped;
 
@@ -60,20 +60,20 @@ impl Row {
         format!("{from}>{to}")
     }
 
-    /// How fast a way is.
-    pub(super) fn measure(&self, way: Way) -> Option<Measure> {
+    /// How fast a path is.
+    pub(super) fn measure(&self, path: Path) -> Option<Measure> {
         let [direct, staged] = self.measures;
-        match way {
-            Way::Direct => direct,
-            Way::Staged => staged,
+        match path {
+            Path::Direct => direct,
+            Path::Staged => staged,
         }
     }
 
-    pub(super) fn set_measure(&mut self, way: Way, measure: Measure) {
+    pub(super) fn set_measure(&mut self, path: Path, measure: Measure) {
         let [direct, staged] = &mut self.measures;
-        *match way {
-            Way::Direct => direct,
-            Way::Staged => staged,
+        *match path {
+            Path::Direct => direct,
+            Path::Staged => staged,
         } = Some(measure);
     }
 }
@@ -190,7 +190,7 @@ pub(super) fn print_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
     out.flush()
 }
 
-/// What there is to say about pairs that are not proven.
+/// What there is to say about pairs that are not verified.
 pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if examined.rows.is_empty() {
         let count = examined.inventory.devices.len();
@@ -275,7 +275,7 @@ fn place(gpu: &Gpu) -> String {
         Translation::Unseen => return "not visible in /sys".to_owned(),
         Translation::None => "no IOMMU group".to_owned(),
         Translation::Identity => format!("IOMMU group {group}, addresses unchanged"),
-        Translation::Translated(way) => format!("IOMMU group {group}, addresses translated ({way})"),
+        Translation::Translated(mode) => format!("IOMMU group {group}, addresses translated ({mode})"),
         Translation::Unknown => format!("IOMMU group {group}"),
     };
     for bridge in &gpu.bridges {
@@ -319,7 +319,7 @@ pub(super) fn print_json(out: &mut impl Write, examined: &Examined) -> io::Resul
         let translation = match &gpu.translation {
             Translation::Unseen | Translation::None | Translation::Unknown => None,
             Translation::Identity => Some("identity"),
-            Translation::Translated(way) => Some(way.as_str()),
+            Translation::Translated(mode) => Some(mode.as_str()),
         };
         let place = places.get(ordinal);
         object(&[

@@ -14,7 +14,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is started with.
 pub(super) struct Job<'a> {
-    /// The UUIDs of the pair to prove; none: list all devices.
+    /// The UUIDs of the pair to verify; none: list all devices.
     pub(super) pair: Option<[&'a str; 2]>,
     /// When it has to end.
     pub(super) timeout: Duration,

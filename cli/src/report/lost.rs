@@ -18,7 +18,7 @@ const COULD_BE_DIRECT: &[&str] = &[
 /// Reasons that stay.
 const STAYS: &[&str] = &["blocked", "vetoed", "denied", "no path", "no hardware path", "slower"];
 
-/// Whether a way is by the host for a reason that could be done away with.
+/// Whether a path is through the host for a reason that could be done away with.
 pub(super) fn could_be_direct(path: &Path) -> bool {
     let Some(why) = path.why.as_deref().filter(|_| path.path == "staged") else { return false };
     let is_one_of = |reasons: &[&str]| reasons.iter().any(|reason| why.contains(reason));

@@ -118,7 +118,7 @@ impl Names {
         self.functions.get(&number).cloned().unwrap_or_else(|| ("unknown".to_owned(), format!("function {number}")))
     }
 
-    /// A way, and why it was taken; none if it is not known.
+    /// A path, and why it was taken; none if it is not known.
     pub(super) fn path(&self, number: u8) -> Option<&(String, Option<String>)> {
         self.paths.get(&number)
     }

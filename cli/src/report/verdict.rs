@@ -50,8 +50,8 @@ pub(super) fn hangs(call: &Unfinished) -> bool {
     !call.was_left && call.age_ns.is_none_or(|age| age >= SOON_NANOS)
 }
 
-/// A way, and why it was taken.
-pub(super) fn way(path: &str, why: Option<&String>) -> String {
+/// A path, and why it was taken.
+pub(super) fn path_text(path: &str, why: Option<&String>) -> String {
     why.map_or_else(|| path.to_owned(), |why| format!("{path}: {why}"))
 }
 
@@ -62,8 +62,8 @@ pub(super) fn what(report: &Report, call: &Unfinished) -> String {
         _ => String::new(),
     };
     let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
-    let way = call.path.as_ref().map(|path| format!(", {}", way(path, call.why.as_ref()))).unwrap_or_default();
-    format!("{pair}{size}{way}")
+    let path = call.path.as_ref().map(|path| format!(", {}", path_text(path, call.why.as_ref()))).unwrap_or_default();
+    format!("{pair}{size}{path}")
 }
 
 /// Pairs that lose data, or hang, and are used all the same.
@@ -121,7 +121,7 @@ fn named(report: &Report, pairs: impl Iterator<Item = (usize, usize)>) -> Option
     }
 }
 
-/// Which way what went, and what it rests on.
+/// Which path what took, and what it rests on.
 fn traffic(report: &Report, blocked: u64) -> Option<Sentence> {
     let say = |text: String, more: Option<String>| Some(Sentence { text, more, is_bad: false });
     let lost = &report.lost;

@@ -50,7 +50,7 @@ pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
 /// The table of docs/OPTIONS.md, of this command's own rows: the library has no words for documents.
 ///
 /// # Errors
-/// What `out` answers.
+/// What `out` returns.
 pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "# Options")?;
     writeln!(out)?;

@@ -1,9 +1,9 @@
-//! What is done about a pair whose way is not settled.
+//! What is done about a pair whose path is not decided.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::registry::{Ours, Owner, Proof, Registry};
+use super::registry::{Ours, Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, left_alone};
 use crate::config::{self, Probe};
 use crate::model::{Memcpy, Path, Traffic, Why};
@@ -27,9 +27,9 @@ pub(crate) struct Circumstances {
 
 /// What is to be done about a copy.
 enum Step {
-    /// The way is this until something changes.
-    Settled(Path),
-    /// The way is this for now.
+    /// The path is this until something changes.
+    Decided(Path),
+    /// The path is this for now.
     Now(Path),
     /// Something is to be done first.
     Act { checks_only: bool },
@@ -69,13 +69,13 @@ pub(super) struct Acting<'a>(pub(super) &'a Access);
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
-        self.0.cells.unsettle();
+        self.0.cells.invalidate();
         self.0.lock().is_acting = false;
     }
 }
 
 impl Access {
-    /// Finds the way of a copy, and opens a better one, if it is worth it.
+    /// Finds the path of a copy, and enables a better one, if it is worth it.
     pub(crate) fn consider(&self, driver: &impl Driver, copy: &Memcpy, on: Circumstances) -> Option<Traffic> {
         if !copy.has_addresses() {
             return None;
@@ -95,13 +95,13 @@ impl Access {
         // Asking about a pool would end a capture, whichever thread's.
         let may_ask = !capture::may_be_under_way();
         let is_granted = may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src));
-        // Without a context no copy is made: there is nothing to open a path for.
+        // Without a context no copy is made: there is nothing to enable a path for.
         let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
         let on = Circumstances { has_context: driver.current_context().is_some(), may_know, ..on };
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
-            Step::Settled(path) => {
-                self.cells.settle(cell, path, epoch);
+            Step::Decided(path) => {
+                self.cells.keep(cell, path, epoch);
                 self.tell_once(src, dst, path);
                 Some(path)
             }
@@ -119,7 +119,7 @@ impl Access {
     /// Says, once for each pair of devices and reason, why its copies are staged.
     fn tell_once(&self, src: Place, dst: Place, path: Path) {
         if let Path::Staged(_) = path
-            && self.lock().told.insert((src.device, dst.device, path.number()))
+            && self.lock().logged.insert((src.device, dst.device, path.number()))
         {
             log::pair_info(src.device, dst.device, format_args!("copies are {}", path.name()));
         }
@@ -130,7 +130,7 @@ impl Access {
         self.waits.store(false, Relaxed);
         let waiting = std::mem::take(&mut self.lock().waiting);
         for (src, dst) in waiting {
-            if self.lock().proof(kind_of(src, dst), src.device, dst.device).is_some() {
+            if self.lock().verification(kind_of(src, dst), src.device, dst.device).is_some() {
                 continue;
             }
             let is_mine = !std::mem::replace(&mut self.lock().is_acting, true);
@@ -160,7 +160,7 @@ impl Access {
             let plan = self.plan(driver, (src, dst), checks_only, on)?;
             Some(self.carry_out(driver, &plan))
         });
-        let path = path.flatten().unwrap_or_else(|| Path::Staged(self.put_off(src, dst, Why::Unproven)));
+        let path = path.flatten().unwrap_or_else(|| Path::Staged(self.put_off(src, dst, Why::Unverified)));
         if checks_only { Path::Direct } else { path }
     }
 
@@ -222,15 +222,15 @@ impl Registry {
         on: Circumstances,
     ) -> Step {
         let kind = kind_of(src, dst);
-        let proof = self.proof(kind, src.device, dst.device);
+        let verification = self.verification(kind, src.device, dst.device);
         let attempts = self.attempts(src, dst);
         let is_due = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
         let links = [self.reach(src, dst), self.reach(dst, src)];
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
             let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);
-            if is_ours || is_left || proof.is_some() {
-                return Step::Settled(Path::Direct);
+            if is_ours || is_left || verification.is_some() {
+                return Step::Decided(Path::Direct);
             }
             if !is_due || !on.has_context || self.is_acting || on.thread_captures {
                 return Step::Now(Path::Direct);
@@ -241,8 +241,8 @@ impl Registry {
         if !on.may_know {
             return Step::Now(Path::Staged(Why::Capturing));
         }
-        if let Some(why) = self.never(kind, proof, src, dst) {
-            return Step::Settled(Path::Staged(why));
+        if let Some(why) = self.never(kind, verification, src, dst) {
+            return Step::Decided(Path::Staged(why));
         }
         if !is_due || !on.has_context {
             return Step::Now(Path::Staged(attempts.why()));
@@ -250,7 +250,7 @@ impl Registry {
         if self.is_acting {
             return Step::Now(Path::Staged(Why::Verifying));
         }
-        if on.thread_captures && proof != Some(Proof::Passed) {
+        if on.thread_captures && verification != Some(Verification::Passed) {
             if !self.waiting.contains(&(src, dst)) {
                 self.waiting.push((src, dst));
             }
@@ -266,7 +266,7 @@ impl Registry {
     }
 
     /// Why nothing will ever be done for a pair, if that is so.
-    pub(super) fn never(&self, kind: Kind, proof: Option<Proof>, src: Place, dst: Place) -> Option<Why> {
+    pub(super) fn never(&self, kind: Kind, verification: Option<Verification>, src: Place, dst: Place) -> Option<Why> {
         if self.is_apart(i32::from(src.device), i32::from(dst.device)) {
             return Some(Why::Denied);
         }
@@ -276,16 +276,16 @@ impl Registry {
         match kind {
             Kind::Pool if !self.grants_pools => return Some(Why::Pool),
             Kind::Plain if src.kind == Kind::Mapped || dst.kind == Kind::Mapped => return Some(Why::Mapped),
-            _ if self.probe != Probe::Off && proof.is_none() && self.is_unverifiable(kind) => {
-                return Some(Why::Unproven);
+            _ if self.probe != Probe::Off && verification.is_none() && self.is_unverifiable(kind) => {
+                return Some(Why::Unverified);
             }
             _ => {}
         }
-        match proof {
-            Some(Proof::NoPath) => Some(Why::NoPath),
-            Some(Proof::Failed) => Some(Why::Vetoed),
-            Some(Proof::Slower) => Some(Why::Slower),
-            Some(Proof::Passed) | None => None,
+        match verification {
+            Some(Verification::NoPath) => Some(Why::NoPath),
+            Some(Verification::Failed) => Some(Why::Blocked),
+            Some(Verification::Slower) => Some(Why::Slower),
+            Some(Verification::Passed) | None => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::abi::Code;
 use crate::policy::driver::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
-use crate::policy::full::Answer;
+use crate::policy::full::Verdict;
 
 /// What happens to direct copies from one device to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct Fake {
     pub(crate) limit: usize,
     pub(crate) no_path: BTreeSet<(i32, i32)>,
     pub(crate) faults: BTreeMap<(i32, i32), Fault>,
-    pub(crate) verdicts: BTreeMap<(i32, i32), Answer>,
+    pub(crate) verdicts: BTreeMap<(i32, i32), Verdict>,
     pub(crate) mapping: Cell<Code>,
     pub(crate) allocating: Cell<Code>,
     pub(crate) busy: Cell<bool>,
@@ -269,7 +269,7 @@ impl Driver for Fake {
         None
     }
 
-    fn verdict(&self, src: i32, dst: i32) -> Option<Answer> {
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
         self.verdicts.get(&(src, dst)).cloned()
     }
 

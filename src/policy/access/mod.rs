@@ -5,8 +5,8 @@
 //! that is never held while the driver is called:
 //!
 //! 1. A pair that has copied too little stays as it is.
-//! 2. The path between the two devices is proven with data, once in the process ([`proof`]), by memory that has nothing to
-//!    do with the program's, so that no copy of the program ever takes a path that is not proven.
+//! 2. The path between the two devices is verified with data, once in the process ([`verify`]), by memory that has nothing to
+//!    do with the program's, so that no copy of the program ever takes a path that is not verified.
 //! 3. The two contexts get access to each other, or the pool is granted to the other device.
 //!
 //! What the program sees of peer access is what it asked for itself ([`view`]).
@@ -29,21 +29,21 @@
 
 mod cells;
 mod decide;
+mod enable;
 #[cfg(test)]
 pub(crate) mod fake;
 mod hide;
-mod open;
 mod outcome;
-mod proof;
 mod registry;
 mod state;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod view;
 
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
-pub(crate) use registry::Proof;
+pub(crate) use registry::Verification;
 pub(crate) use view::HarmlessEnable;
 
 use std::ops::Range;
@@ -69,9 +69,8 @@ pub(crate) struct Access {
     waits: AtomicBool,
     /// Whether any pair is denied.
     hides: AtomicBool,
-    /// How many calls of the program are under way that disable a peer, or take a right to a pool away, and close what they
-    /// find.
-    closings: AtomicUsize,
+    /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
+    disablings: AtomicUsize,
 }
 
 impl Access {
@@ -82,7 +81,7 @@ impl Access {
             registry: Mutex::new(Registry::new()),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
-            closings: AtomicUsize::new(0),
+            disablings: AtomicUsize::new(0),
         }
     }
 
@@ -92,10 +91,10 @@ impl Access {
         self.lock().configure(config);
     }
 
-    /// Takes over options that have changed: what was settled is settled anew.
+    /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
@@ -108,7 +107,7 @@ impl Access {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
-            None => self.cells.settled(src.owner, dst.owner)?,
+            None => self.cells.decided(src.owner, dst.owner)?,
         };
         copy.has_addresses().then_some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
@@ -140,7 +139,7 @@ impl Access {
         let (number, is_another_gone) = self.lock().context(&self.cells, handle, id, device);
         if is_another_gone {
             self.cache.forget();
-            self.cells.unsettle();
+            self.cells.invalidate();
         }
         number
     }
@@ -150,7 +149,7 @@ impl Access {
         if let Some(place) = self.cache.find(address) {
             return Some(place);
         }
-        let generation = self.cache.generation();
+        let epoch = self.cache.epoch();
         let memory = driver.memory(address)?;
         let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
         let place = match memory.holder {
@@ -178,12 +177,12 @@ impl Access {
                 Place { kind: Kind::Mapped, device: device?, owner, reach }
             }
         };
-        self.cache.insert(address, memory.range, place, generation);
+        self.cache.insert(address, memory.range, place, epoch);
         Some(place)
     }
 }
 
-/// The way of a copy that needs no decision.
+/// The path of a copy that needs no decision.
 #[inline(always)]
 fn evident(src: Place, dst: Place) -> Option<Path> {
     if src.kind == Kind::Host || dst.kind == Kind::Host {

@@ -1,12 +1,12 @@
-//! What a proof has shown: noted, and told.
+//! What verification has shown, kept and logged.
 
 use std::path::Path as File;
 
 use p2pshim_host::machine::Machine;
 
 use super::decide::Plan;
-use super::proof::{self, Failure};
-use super::registry::Proof;
+use super::registry::Verification;
+use super::verify::{self, Failure};
 use super::{Access, Kind, Path, Place, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
@@ -14,30 +14,30 @@ use crate::policy::driver::Driver;
 use crate::record::log::{self, Verified};
 
 impl Access {
-    /// Notes and says that a pair can be trusted.
+    /// Keeps and logs that a pair can be trusted.
     pub(super) fn passed(&self, plan: &Plan) {
         let Plan { src, dst, kind, .. } = plan;
-        self.lock().set_proof(*kind, src.device, dst.device, Proof::Passed);
+        self.lock().set_verification(*kind, src.device, dst.device, Verification::Passed);
         let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
         let what = format_args!("{of}verified: data arrives in both directions");
         plan.say_verified(Verified::Right, what);
     }
 
-    /// Notes and says that a pair cannot be trusted, or that nothing is known of it.
+    /// Keeps and logs that a pair cannot be trusted, or that nothing is known of it.
     pub(super) fn failed(&self, driver: &impl Driver, plan: &Plan, failure: &Failure) -> Path {
-        let (proof, why) = match failure {
-            Failure::Unknown(code) => return self.unproven(plan, *code),
-            Failure::Slower { .. } => (Proof::Slower, Why::Slower),
-            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Kept(_) => (Proof::Failed, Why::Vetoed),
+        let (verification, why) = match failure {
+            Failure::Unknown(code) => return self.unverified(plan, *code),
+            Failure::Slower { .. } => (Verification::Slower, Why::Slower),
+            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
         };
-        self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, proof);
-        let verified = match proof {
-            Proof::Slower => Verified::Slower,
+        self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
+        let verified = match verification {
+            Verification::Slower => Verified::Slower,
             _ if plan.checks_only => Verified::InUse,
             _ => Verified::Avoided,
         };
-        let advice = match proof {
-            Proof::Slower => String::new(),
+        let advice = match verification {
+            Verification::Slower => String::new(),
             _ => format!(". Likely cause: {}. `p2pshim doctor` shows more", likely_cause(driver, plan.devices())),
         };
         let [from, to] = direction(failure).unwrap_or([plan.src.device, plan.dst.device]);
@@ -45,12 +45,12 @@ impl Access {
         Path::Staged(why)
     }
 
-    /// Notes and says that a driver's answer has kept a pair from being verified.
-    pub(super) fn unproven(&self, plan: &Plan, code: Code) -> Path {
+    /// Keeps and logs that a driver's error has kept a pair from being verified.
+    pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
-        let why = self.put_off(plan.src, plan.dst, Why::Unproven);
-        let was_told = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_told, true);
-        if !was_told {
+        let why = self.put_off(plan.src, plan.dst, Why::Unverified);
+        let was_logged = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_logged, true);
+        if !was_logged {
             plan.say_verified(Verified::Unknown,
                 format_args!(
                     "could not be verified: the driver returned {name} ({}). {}. Verification is tried again when twice as much has been \
@@ -63,7 +63,7 @@ impl Access {
         Path::Staged(why)
     }
 
-    /// Notes, and says once, that the driver lacks what it takes to verify pairs: nothing is enabled for any.
+    /// Keeps, and logs once, that the driver lacks what it takes to verify pairs: nothing is enabled for any.
     pub(super) fn unverifiable(&self, plan: &Plan) -> Path {
         let was_known = std::mem::replace(&mut self.lock().cannot_verify, true);
         if !was_known {
@@ -75,7 +75,7 @@ impl Access {
                 ),
             );
         }
-        Path::Staged(Why::Unproven)
+        Path::Staged(Why::Unverified)
     }
 
     /// Says, once, that there is no verdict where there should be one.
@@ -89,7 +89,7 @@ impl Access {
         }
     }
 
-    /// Notes that a pair is looked at again when it has copied twice as much.
+    /// A pair is tried again when it has copied twice as much.
     pub(super) fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {
         self.lock().attempts_mut(src, dst).put_off(why);
         why
@@ -115,7 +115,7 @@ fn story(failure: &Failure) -> String {
         Failure::Hung { src, dst } => format!(
             "a copy from device {src} to device {dst} did not complete within {:?}. The program may hang when it synchronizes \
              a whole device or exits; if it does, run it with P2PSHIM_DENY='{src}-{dst}'",
-            proof::TIME_OUT
+            verify::TIME_OUT
         ),
         Failure::Slower { direct, staged, src, dst } => format!(
             "direct copies from device {src} to device {dst} are slower than copies through the host ({direct:?}, {staged:?})"

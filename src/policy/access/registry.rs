@@ -1,4 +1,4 @@
-//! Who holds memory, who may access whose, and what has been proven: all that is kept under the lock.
+//! Who holds memory, who may access whose, and what has been verified: all that is kept under the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub(super) const MOST_PEERS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
     No,
-    /// We are about to enable it: an answer of 704 means us.
+    /// We are about to enable it: a return of 704 means us.
     Intended,
     Held,
 }
@@ -50,14 +50,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn is_open(self) -> bool {
+    pub(super) fn is_enabled(self) -> bool {
         self.program || self.ours == Ours::Held
     }
 }
 
 /// What has been found out about the path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub(crate) enum Verification {
     /// Data arrives.
     Passed,
     /// The driver says that there is none.
@@ -77,8 +77,8 @@ pub(super) struct Attempts {
     pub(super) is_limit: bool,
     /// Whether it was because the devices were busy.
     pub(super) is_busy: bool,
-    /// Whether something was said about it.
-    pub(super) is_told: bool,
+    /// Whether something was logged about it.
+    pub(super) is_logged: bool,
 }
 
 /// Thresholds stay within their types.
@@ -97,7 +97,7 @@ impl Attempts {
         match self {
             attempts if attempts.is_limit => Why::Limit,
             attempts if attempts.is_busy => Why::Busy,
-            attempts if attempts.shift > 0 => Why::Unproven,
+            attempts if attempts.shift > 0 => Why::Unverified,
             _ => Why::NotYetWorth,
         }
     }
@@ -114,7 +114,7 @@ pub(super) struct Registry {
     owners: Vec<Option<Owner>>,
     links: BTreeMap<(u8, u8), Link>,
     attempts: BTreeMap<(u8, u8), Attempts>,
-    proofs: BTreeMap<(Kind, u8, u8), Proof>,
+    verifications: BTreeMap<(Kind, u8, u8), Verification>,
     scratch: Vec<Scratch>,
     /// Which device was let reach which scratch, by its address.
     pub(super) shared: Vec<(u64, i32)>,
@@ -126,12 +126,12 @@ pub(super) struct Registry {
     pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
     /// Whether it was said that there is no verdict.
     pub(super) is_verdict_missed: bool,
-    /// Whether a thread is proving or enabling something.
+    /// Whether a thread is verifying or enabling something.
     pub(super) is_acting: bool,
     /// Pairs that wait for the end of a capture.
     pub(super) waiting: Vec<(Place, Place)>,
-    /// Of which devices it was said which way their copies take.
-    pub(super) told: BTreeSet<(u8, u8, u32)>,
+    /// For which devices it was logged which path their copies take.
+    pub(super) logged: BTreeSet<(u8, u8, u32)>,
 }
 
 impl Registry {
@@ -145,7 +145,7 @@ impl Registry {
             owners: Vec::new(),
             links: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            proofs: BTreeMap::new(),
+            verifications: BTreeMap::new(),
             scratch: Vec::new(),
             shared: Vec::new(),
             granted: Vec::new(),
@@ -154,7 +154,7 @@ impl Registry {
             is_verdict_missed: false,
             is_acting: false,
             waiting: Vec::new(),
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
         }
     }
 
@@ -265,7 +265,7 @@ impl Registry {
         !is_scarce || self.count_ours(from) < MOST_PEERS / 2
     }
 
-    /// The open link by which one side reaches the other's memory, if that belongs to a context.
+    /// The enabled link by which one side reaches the other's memory, if that belongs to a context.
     pub(super) fn reach(&self, by: Place, to: Place) -> Option<Link> {
         if to.kind != Kind::Plain {
             return None;
@@ -277,7 +277,7 @@ impl Registry {
                 .owner(number)
                 .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
         };
-        self.links.values().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_open())
+        self.links.values().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_enabled())
     }
 
     pub(super) fn attempts_mut(&mut self, src: Place, dst: Place) -> &mut Attempts {
@@ -299,14 +299,14 @@ impl Registry {
         self.attempts.iter().filter(move |(pair, _)| is_between(pair)).map(|(_, &attempts)| attempts)
     }
 
-    pub(super) fn proof(&self, kind: Kind, one: u8, other: u8) -> Option<Proof> {
+    pub(super) fn verification(&self, kind: Kind, one: u8, other: u8) -> Option<Verification> {
         let (low, high) = ordered(one, other);
-        self.proofs.get(&(kind, low, high)).copied()
+        self.verifications.get(&(kind, low, high)).copied()
     }
 
-    pub(super) fn set_proof(&mut self, kind: Kind, one: u8, other: u8, proof: Proof) {
+    pub(super) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
         let (low, high) = ordered(one, other);
-        self.proofs.insert((kind, low, high), proof);
+        self.verifications.insert((kind, low, high), verification);
     }
 
     pub(super) fn scratch(&self, kind: ScratchKind, (context, id): (usize, u64)) -> Option<Scratch> {

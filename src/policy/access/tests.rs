@@ -6,7 +6,7 @@ use crate::api::abi::Code;
 use crate::config::{Denied, Probe};
 use crate::model::{Named, Shape};
 use crate::policy::HarmlessEnable;
-use crate::policy::full::Answer;
+use crate::policy::full::Verdict;
 
 struct Process {
     access: Box<Access>,
@@ -35,7 +35,7 @@ impl Process {
         traffic.map(|traffic| traffic.path)
     }
 
-    /// The way of a copy between the memory of two contexts.
+    /// The path of a copy between the memory of two contexts.
     fn copy(&self, src: usize, dst: usize, bytes: u64) -> Path {
         self.copy_on(memory_of(src), memory_of(dst), bytes, Circumstances::default()).unwrap()
     }
@@ -90,7 +90,7 @@ fn consider_large_copy_pair_is_enabled_before_it() {
 }
 
 #[test]
-fn settled_seen_before_the_driver_is_not_asked() {
+fn decided_seen_before_the_driver_is_not_asked() {
     let process = Process::new(Fake::new());
     process.copy(0, 1, ENOUGH);
     process.copy(0, 1, ENOUGH);
@@ -115,11 +115,11 @@ fn consider_one_device_or_unknown_memory_nothing_is_done() {
 #[test]
 fn consider_pair_that_loses_data_is_never_enabled() {
     for fault in [Fault::Drop, Fault::Hang] {
-        for way in [(0, 1), (1, 0)] {
-            let driver = Fake { faults: [(way, fault)].into(), ..Fake::new() };
+        for direction in [(0, 1), (1, 0)] {
+            let driver = Fake { faults: [(direction, fault)].into(), ..Fake::new() };
             let process = Process::new(driver);
-            process.staged(0, 1, Why::Vetoed);
-            process.staged(1, 0, Why::Vetoed);
+            process.staged(0, 1, Why::Blocked);
+            process.staged(1, 0, Why::Blocked);
             assert_eq!(process.driver.enables.get(), 0, "{fault:?}");
             assert_eq!(process.copy(2, 1, ENOUGH), Path::Direct, "another pair");
         }
@@ -138,15 +138,15 @@ fn consider_no_mapped_memory_nothing_is_enabled() {
     for code in [Code(801), Code::SHARED_OBJECT_SYMBOL_NOT_FOUND] {
         let process = Process::new(Fake::new());
         process.driver.mapping.set(code);
-        (0..3).for_each(|_| process.staged(0, 1, Why::Unproven));
+        (0..3).for_each(|_| process.staged(0, 1, Why::Unverified));
         let taken = process.driver.next.get();
-        process.staged(2, 3, Why::Unproven);
+        process.staged(2, 3, Why::Unverified);
         assert_eq!(process.driver.next.get(), taken, "no other pair is tried");
         assert_eq!(process.driver.enables.get(), 0);
         assert_eq!(process.enable(0, 1), 0);
         assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct, "the program's own");
         assert_eq!(process.disable(0, 1), 0);
-        process.staged(0, 1, Why::Unproven);
+        process.staged(0, 1, Why::Unverified);
         assert_eq!(process.driver.disables.get(), 1, "nothing stays that is not verified");
         let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
         assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Direct), "verified by a pool");
@@ -154,10 +154,10 @@ fn consider_no_mapped_memory_nothing_is_enabled() {
 }
 
 #[test]
-fn consider_no_memory_for_the_proof_is_no_veto() {
+fn consider_no_memory_for_the_verification_blocks_nothing() {
     let process = Process::new(Fake::new());
     process.driver.allocating.set(Code(2));
-    process.staged(0, 1, Why::Unproven);
+    process.staged(0, 1, Why::Unverified);
     process.driver.allocating.set(Code::SUCCESS);
     let paths: Vec<Path> = (0..3).map(|_| process.copy(0, 1, ENOUGH)).collect();
     assert_eq!(paths.last(), Some(&Path::Direct), "tried again: {paths:?}");
@@ -203,16 +203,16 @@ fn view_of_a_pair_that_we_enabled_is_the_programs_own() {
 }
 
 #[test]
-fn view_nothing_is_opened_while_the_program_disables() {
+fn view_nothing_is_enabled_while_the_program_disables() {
     let process = Process::new(Fake::new());
-    // The contexts are known, and nothing is open: the function is called.
+    // The contexts are known, and nothing is enabled: the function is called.
     process.copy(0, 1, 4);
     process.driver.current.set(context(0));
     assert_eq!(process.access.disabling(&process.driver, context(1)), None);
     process.staged(0, 1, Why::Busy);
     assert!(process.driver.enabled.borrow().is_empty());
-    let answer = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, false);
-    assert_eq!(answer, Code::PEER_ACCESS_NOT_ENABLED);
+    let ret = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, false);
+    assert_eq!(ret, Code::PEER_ACCESS_NOT_ENABLED);
     assert_eq!(process.copy(0, 1, 2 * ENOUGH), Path::Direct);
     assert_eq!(process.disable(0, 1), 705);
     assert_eq!(process.driver.disables.get(), 0);
@@ -249,7 +249,7 @@ fn view_broken_pair_that_the_program_enabled_stays_enabled() {
     }
     assert_eq!(process.driver.disables.get(), 0);
     assert_eq!(process.disable(0, 1), 0);
-    process.staged(0, 1, Why::Vetoed);
+    process.staged(0, 1, Why::Blocked);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn limit_of_many_devices_half_of_the_places_are_the_programs() {
 }
 
 #[test]
-fn limit_of_many_devices_pair_that_is_full_on_both_sides_is_staged_unproven() {
+fn limit_of_many_devices_pair_that_is_full_on_both_sides_is_staged_unverified() {
     let process = many();
     for one in [0, 1] {
         (2..6).for_each(|peer| assert_eq!(process.copy(one, peer, ENOUGH), Path::Direct));
@@ -349,7 +349,7 @@ fn limit_of_many_devices_no_more_than_half_stays_that_the_program_disables() {
 }
 
 #[test]
-fn captures_proof_waits_for_the_end() {
+fn captures_verification_waits_for_the_end() {
     let process = Process::new(Fake::new());
     let captured = Circumstances { thread_captures: true, ..Circumstances::default() };
     let copy = || process.copy_on(memory_of(0), memory_of(1), ENOUGH, captured).unwrap();
@@ -361,7 +361,7 @@ fn captures_proof_waits_for_the_end() {
 }
 
 #[test]
-fn pools_memory_is_granted_after_its_own_proof() {
+fn pools_memory_is_granted_after_its_own_verification() {
     let process = Process::new(Fake::new());
     let copy = |src, dst, contexts| {
         process.copy_on(src, dst, ENOUGH, Circumstances { contexts, ..Circumstances::default() }).unwrap()
@@ -415,7 +415,7 @@ fn pools_of_other_devices_are_known_after_a_reset() {
 fn pools_broken_path_is_not_granted() {
     let process = Process::new(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
     let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
-    assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Staged(Why::Vetoed)));
+    assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Staged(Why::Blocked)));
     assert!(process.driver.granted.borrow().is_empty());
 }
 
@@ -458,11 +458,11 @@ fn hidden_pairs_are_seen_by_nobody() {
 
 #[test]
 fn probe_full_failed_verdict_on_either_direction_keeps_the_pair_blocked() {
-    let failed = || Answer::Failed("stores are lost".to_owned());
-    let blocked = Path::Staged(Why::Vetoed);
+    let failed = || Verdict::Failed("stores are lost".to_owned());
+    let blocked = Path::Staged(Why::Blocked);
     for (probe, verdicts, path) in [
-        (Probe::Full, vec![((0, 1), Answer::Passed), ((1, 0), Answer::Passed)], Path::Direct),
-        (Probe::Full, vec![((0, 1), Answer::Passed), ((1, 0), failed())], blocked),
+        (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)], Path::Direct),
+        (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), failed())], blocked),
         (Probe::Full, vec![((1, 0), failed())], blocked),
         (Probe::Full, vec![], Path::Direct),
         (Probe::Quick, vec![((1, 0), failed())], Path::Direct),
@@ -476,8 +476,8 @@ fn probe_full_failed_verdict_on_either_direction_keeps_the_pair_blocked() {
 
 #[test]
 fn probe_full_without_verdicts_what_quick_finds_holds() {
-    for (answer, path) in [(None, Path::Staged(Why::Vetoed)), (Some(Answer::Passed), Path::Staged(Why::Vetoed))] {
-        let verdicts = answer.into_iter().flat_map(|answer| [((0, 1), answer.clone()), ((1, 0), answer)]).collect();
+    for (verdict, path) in [(None, Path::Staged(Why::Blocked)), (Some(Verdict::Passed), Path::Staged(Why::Blocked))] {
+        let verdicts = verdict.into_iter().flat_map(|verdict| [((0, 1), verdict.clone()), ((1, 0), verdict)]).collect();
         let driver = Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
         let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });
         assert_eq!(process.copy(0, 1, ENOUGH), path);

@@ -1,13 +1,13 @@
 //! What the program sees of peer access: what it asked for itself.
 //!
-//! The real function is asked wherever its answer does not change anything that we hold, since only it knows all the errors
-//! that it may answer. Enabling what is enabled changes nothing, and answers 704 where there is no other error; so that is
-//! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
-//! with a direct copy end with an error once the path is closed.
+//! The real function is asked wherever a call of it does not change anything that we hold, since only it knows all the errors
+//! that it may return. Enabling what is enabled changes nothing, and returns 704 where there is no other error; so that is
+//! what is called where the program disables what must stay enabled. It stays enabled because graphs that were instantiated
+//! with a direct copy end with an error once the path is disabled.
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::registry::{Link, Ours, Owner, Proof, Registry};
+use super::registry::{Link, Ours, Owner, Registry, Verification};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
@@ -20,7 +20,7 @@ pub(crate) struct HarmlessEnable {
     /// The context of the memory.
     pub(crate) peer: usize,
     pub(crate) flags: u32,
-    /// The answer that means that there is no other error.
+    /// The code that means that there is no other error.
     pub(crate) from: Code,
     /// What the program gets for it.
     pub(crate) to: Code,
@@ -28,7 +28,7 @@ pub(crate) struct HarmlessEnable {
 
 impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
-    /// which the driver looks at before it enables anything. Only whether the peer still lives it looks at later.
+    /// which the driver checks before it enables anything. Only whether the peer still lives it checks later.
     pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
         if !self.hides() {
             return None;
@@ -44,20 +44,20 @@ impl Access {
         is_denied.then_some(HarmlessEnable { peer, flags: 1, from: Code::INVALID_VALUE, to })
     }
 
-    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more. If there
-    /// is nothing, the function is called, and until [`Access::disabled`] nothing is opened that it might close.
+    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays enabled, enabling it once more. If there
+    /// is nothing, the function is called, and until [`Access::disabled`] nothing is enabled that it might disable.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
-        // First, since who opens a link says so under the lock and then looks here.
-        self.closings.fetch_add(1, SeqCst);
+        // First, since who enables a link says so under the lock and then looks here.
+        self.disablings.fetch_add(1, SeqCst);
         let instead = self.instead_of_disabling(driver, peer);
         if instead.is_some() {
-            self.closing_is_over();
+            self.disabling_is_over();
         }
         instead
     }
 
-    fn closing_is_over(&self) {
-        let _ = self.closings.fetch_update(SeqCst, SeqCst, |closings| closings.checked_sub(1));
+    fn disabling_is_over(&self) {
+        let _ = self.disablings.fetch_update(SeqCst, SeqCst, |disablings| disablings.checked_sub(1));
     }
 
     fn instead_of_disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
@@ -68,17 +68,17 @@ impl Access {
         let wanted = program && registry.wants(from, to) && registry.may_have_more(from, is_scarce);
         let stays = ours != Ours::No || wanted;
         if ours == Ours::Intended {
-            // It is open in any case after what is called now: this, or what we are about to call.
+            // It is enabled in any case after what is called now: this, or what we are about to call.
             registry.link_mut(from, to).ours = Ours::Held;
         }
         let same = Code::PEER_ACCESS_ALREADY_ENABLED;
         stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
     }
 
-    /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`.
+    /// What the program gets where `cuCtxEnablePeerAccess(peer, flags)` has returned `ret`.
     pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code) -> Code {
         match ret {
-            Code::SUCCESS => self.note_enabled(driver, peer),
+            Code::SUCCESS => self.on_enabled(driver, peer),
             Code::PEER_ACCESS_ALREADY_ENABLED if flags == 0 && self.is_new_to_the_program(driver, peer) => {
                 return Code::SUCCESS;
             }
@@ -98,17 +98,17 @@ impl Access {
         is_only_ours
     }
 
-    /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and answers 704
+    /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and returns 704
     /// where disabling would do something.
     pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
-        let answer = self.answer_to_disabling(driver, peer, ret, stays);
+        let ret = self.after_disabling(driver, peer, ret, stays);
         if !stays {
-            self.closing_is_over();
+            self.disabling_is_over();
         }
-        answer
+        ret
     }
 
-    fn answer_to_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
+    fn after_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
         let expected = if stays { Code::PEER_ACCESS_ALREADY_ENABLED } else { Code::SUCCESS };
         let numbers = if ret == expected { self.numbers(driver, peer) } else { None };
         let Some((from, to)) = numbers else { return ret };
@@ -118,13 +118,13 @@ impl Access {
         link.program = false;
         link.ours = if stays { Ours::Held } else { Ours::No };
         drop(registry);
-        self.cells.unsettle();
-        // Whose was it that was closed, or would have been?
+        self.cells.invalidate();
+        // Whose was it that was disabled, or would have been?
         let was_the_programs = program || (!stays && ours == Ours::No);
         if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }
     }
 
-    fn note_enabled(&self, driver: &impl Driver, peer: usize) {
+    fn on_enabled(&self, driver: &impl Driver, peer: usize) {
         let Some(current) = driver.current_context() else { return };
         let number = |context| {
             let device = driver.device_of_context(context)?;
@@ -137,10 +137,10 @@ impl Access {
         // Whatever we held was not there any more.
         link.ours = Ours::No;
         drop(registry);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
-    /// Takes note of a call after which contexts may be gone: those that the driver does not know any more are forgotten.
+    /// After a call by which contexts may be gone: those that the driver does not know any more are forgotten.
     /// For drivers that do not number contexts, all those of `device`, or the one with this handle.
     pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, device: Option<i32>, destroyed: Option<usize>) {
         let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
@@ -163,11 +163,11 @@ impl Access {
         }
         if is_any_gone {
             self.cache.forget();
-            self.cells.unsettle();
+            self.cells.invalidate();
         }
     }
 
-    /// Takes note that a pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
+    /// A pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
     /// any more.
     pub(crate) fn pool_is_gone(&self, pool: usize) {
         let mut registry = self.lock();
@@ -180,10 +180,10 @@ impl Access {
         registry.gone_pools.insert(pool, found.map(|(_, owner)| owner.device()));
         drop(registry);
         self.cache.forget();
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
-    /// Takes note of a new pool, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
+    /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
     pub(crate) fn pool_is_new(&self, pool: usize, device: Option<i32>) {
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
@@ -191,7 +191,7 @@ impl Access {
         device.and_then(|device| registry.pool(pool, device));
     }
 
-    /// Takes note that the program has set a pool's rights: for these devices, whether they have any now.
+    /// The program has set a pool's rights: for these devices, whether they have any now.
     pub(crate) fn pool_has_changed(&self, pool: usize, devices: impl Iterator<Item = (i32, bool)>) {
         let mut registry = self.lock();
         for (device, is_granted) in devices {
@@ -202,7 +202,7 @@ impl Access {
             }
         }
         drop(registry);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
     /// Whether a right stays though the program takes it away: we have given it too, and copies that are under way may need
@@ -211,15 +211,15 @@ impl Access {
         self.lock().granted.contains(&(pool, device))
     }
 
-    /// Takes note that the program is about to take a right to a pool away that we have not given. Until
-    /// [`Access::taking_is_over`] nothing is opened that this might close.
+    /// The program is about to take a right to a pool away that we have not given. Until
+    /// [`Access::taking_is_over`] nothing is enabled that this might disable.
     pub(crate) fn taking_begins(&self) {
-        self.closings.fetch_add(1, SeqCst);
+        self.disablings.fetch_add(1, SeqCst);
     }
 
     /// It has done so, or has failed.
     pub(crate) fn taking_is_over(&self) {
-        self.closing_is_over();
+        self.disabling_is_over();
     }
 
     /// Whether it was us alone who granted a device access to a pool.
@@ -241,7 +241,7 @@ impl Access {
 }
 
 impl Registry {
-    /// Whether a link that the program has opened is one that we would open: its path is proven and in use.
+    /// Whether a link that the program has enabled is one that we would enable: its path is verified and in use.
     fn wants(&self, from: u8, to: u8) -> bool {
         let device = |number| match self.owner(number) {
             Some(Owner::Context { device, .. }) => u8::try_from(device).ok(),
@@ -250,6 +250,6 @@ impl Registry {
         let (Some(one), Some(other)) = (device(from), device(to)) else { return false };
         self.access == config::Access::Auto
             && !self.is_apart(i32::from(one), i32::from(other))
-            && self.proof(Kind::Plain, one, other) == Some(Proof::Passed)
+            && self.verification(Kind::Plain, one, other) == Some(Verification::Passed)
     }
 }

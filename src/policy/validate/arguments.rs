@@ -142,7 +142,7 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
     for side in &call.sides {
         check_place(driver, layer, side, &mut found);
     }
-    // So NVIDIA's runtimes ask the driver for a box of nothing, whatever they were given.
+    // So NVIDIA's runtimes ask the driver for a 3D copy of nothing, whatever they were given.
     let is_of_no_memory = call.sides.iter().all(|side| side.given == Given::Device(0));
     let is_of_nothing = call.is_empty() && (!call.is_3d || layer == Layer::Driver && is_of_no_memory);
     if !is_of_nothing {
@@ -316,14 +316,14 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
                 (Rule::CopyUnknownPointer, "is not memory that CUDA knows")
             };
             let finding = Finding::new(rule, layer, format!("{name}={address:#x} {what}"));
-            // A box may be copied from and to the host, by the documentation; the runtime refuses it all the same.
+            // A 3D copy may be from and to the host, by the documentation; the runtime refuses it all the same.
             match (may_be_host && rule == Rule::CopyHostMemory, layer) {
                 (false, _) => add(finding),
                 (true, Layer::Runtime) => add(finding.without_code()),
                 (true, Layer::Driver | Layer::Hip) => {}
             }
         }
-        // A box may lie there, however the runtime says it to the driver.
+        // A 3D copy may lie there, however the runtime says it to the driver.
         Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_3d => {
             let what = format!("{name}={address:#x} is page-locked host memory");
             add(Finding::new(Rule::CopyPinnedHost, layer, what));
@@ -332,7 +332,7 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             if call.is_3d {
                 check_layout(layer, part, found);
             }
-            // What has succeeded lies inside: the library looks at that.
+            // What has succeeded lies inside: the library checks that.
             if !has_succeeded {
                 check_range(driver, layer, part, (address, memory), found);
             }

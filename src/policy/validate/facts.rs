@@ -99,7 +99,7 @@ impl Facts {
     }
 
     /// Waits for those who are asking the driver about streams that they have found before; but not for ever, since a driver
-    /// whose queue is full answers when the device has gone on, and that may be waiting for the caller.
+    /// whose queue is full returns when the device has gone on, and that may be waiting for the caller.
     pub(crate) fn let_askers_finish(&self) {
         if self.asking.try_write().is_some() {
             return;
@@ -112,7 +112,7 @@ impl Facts {
         self.waiting.fetch_sub(1, Relaxed);
     }
 
-    /// Takes note that a stream is destroyed, or about to be.
+    /// A stream is destroyed, or about to be.
     pub(crate) fn stream_is_gone(&self, stream: usize) {
         if stream <= LAST_DEFAULT_STREAM {
             return;
@@ -174,7 +174,7 @@ impl Facts {
         }
     }
 
-    /// Takes note that there is an array where one was destroyed.
+    /// There is an array where one was destroyed.
     pub(crate) fn array_is_there(&self, handle: usize) {
         let mut arrays = self.arrays.lock();
         if arrays.get(&handle) == Some(&None) {
@@ -187,7 +187,7 @@ impl Facts {
         self.arrays.lock().get(&handle).copied()
     }
 
-    /// Takes note that a thread freed memory; `end` is just after it, or 0 if no more is known.
+    /// A thread freed memory; `end` is just after it, or 0 if no more is known.
     pub(crate) fn memory_is_gone(&self, thread: u8, start: u64, end: u64) {
         let Some(Frees { last, count }) = self.frees.get(usize::from(thread)) else { return };
         // Threads that share a tag may both write: then one free is forgotten.
@@ -240,7 +240,7 @@ mod tests {
         let facts = Facts::new();
         let begun = Instant::now();
         let asked = facts.beside_no_capture(|| {
-            // A driver that answers only when the caller has gone on.
+            // A driver that returns only when the caller has gone on.
             thread::scope(|scope| scope.spawn(|| facts.let_askers_finish()).join().ok())?;
             Some(begun.elapsed())
         });

@@ -1,9 +1,9 @@
-//! What a call of HIP gets wrong, by what was known before it was made. HIP is asked nothing afterwards: the answer would take
+//! What a call of HIP gets wrong, by what was known before it was made. HIP is asked nothing afterwards: a question would take
 //! the place of the program's last error.
 
-use super::answers::{is_of_the_machine, is_sticky};
 use super::arguments::bytes_from_address;
 use super::call::{Given, Side, Sides};
+use super::returned::{is_of_the_machine, is_sticky};
 use super::{Validate, crashes_hip};
 use crate::api::Layer;
 use crate::api::abi::Code;
@@ -12,7 +12,7 @@ use crate::model::{Access, Asks, Finding, Memcpy, Named, Request, Rule, Shape};
 use crate::policy::hip::{Before, Known};
 use crate::policy::memory::{Kind as MemoryKind, Place};
 
-/// A call of HIP that is looked at.
+/// A call of HIP that is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HipCall<'a> {
     pub(crate) request: &'a Request<'a>,
@@ -64,7 +64,7 @@ fn is_accepted(rule: Rule) -> bool {
 #[inline(always)]
 pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)>) -> bool {
     let (Some((src, _)), Some((dst, _))) = (known(copy.src), known(copy.dst)) else { return false };
-    // It lies inside its memory: the library looks at that.
+    // It lies inside its memory: the library checks that.
     let Some([src_reach, dst_reach]) = copy.reach() else { return false };
     let is_on = |named: Named, place: Place| named == Named::Ordinal(place.device.into());
     src.kind == MemoryKind::Plain
@@ -74,7 +74,7 @@ pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)
         && is_on(copy.dst_named, dst)
 }
 
-/// What is wrong with a call's arguments, in the order in which HIP looks at them.
+/// What is wrong with a call's arguments, in the order in which HIP checks them.
 fn check(call: &HipCall<'_>) -> Vec<Finding> {
     match call.request.asks {
         Asks::Copy(_) => check_copy(call),
@@ -161,7 +161,7 @@ fn check_memory(copy: &Sides, side: &Side, known: Known) -> Option<Finding> {
         Known::NotAsked => None,
         Known::Unregistered => {
             let finding = of(Rule::CopyHostMemory, format!("{shown} is ordinary host memory"));
-            // A box is refused; that it may lie there is not said.
+            // A 3D copy is refused; that it may lie there is not said.
             Some(if copy.is_3d { finding.without_code() } else { finding })
         }
         Known::Nothing => Some(of(Rule::CopyUnknownPointer, format!("{shown} is not memory that HIP knows"))),
@@ -211,7 +211,7 @@ fn check_query(call: &HipCall<'_>, query: Access) -> Vec<Finding> {
     }
     let names = call.request.function.arguments();
     let names = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
-    // Attributes are looked at after ordinals that are too large, and before those below 0.
+    // Attributes are checked after ordinals that are too large, and before those below 0.
     let is_unknown = attribute.filter(|attribute| !(0..=3).contains(attribute));
     let bad = names.iter().zip(pair).filter(|&(_, ordinal)| is_unknown.is_none() || ordinal >= 0);
     let bad = bad.filter_map(|(name, ordinal)| bad_ordinal(call, name, ordinal));
@@ -222,7 +222,7 @@ fn check_query(call: &HipCall<'_>, query: Access) -> Vec<Finding> {
     }
 }
 
-/// Which side's rows go past its pitch, in a box that HIP has refused.
+/// Which side's rows go past its pitch, in a 3D copy that HIP has refused.
 fn beyond_rows(call: &HipCall<'_>) -> Option<String> {
     let copy = Sides::of(call.request).filter(|copy| copy.is_3d && !copy.has_array())?;
     let [width, ..] = copy.extent;
@@ -249,7 +249,7 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     if is_sticky(ret) {
         return plain(Rule::ErrorEarlierWork, "an error of work that was queued earlier");
     }
-    // Releases before 6 answer invalid device on a machine without any.
+    // Releases before 6 return invalid device on a machine without any.
     if is_of_the_machine(ret) || (ret == Code::INVALID_DEVICE && call.before.devices == Some(0)) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }

@@ -1,11 +1,11 @@
 //! What a program gets wrong with its peer calls, and what the errors mean that it gets.
 //!
-//! A call is looked at when it has returned: the answer is the program's already, and nothing here changes it, but for
+//! A call is checked when it has returned: what it returned is the program's already, and nothing here changes it, but for
 //! `P2PSHIM_VALIDATE=strict`. A copy that succeeded, between memory that was seen before, on a stream that was seen before, is
-//! looked at without a lock and without asking the driver ([`Validate::is_clean`]); what is not clean by that is looked at
+//! checked without a lock and without asking the driver ([`Validate::is_clean`]); what is not clean by that is checked
 //! again with what the driver says now, so that nothing is said by what is out of date.
 //!
-//! Only the outermost call is looked at: a call of the driver inside one of the runtime has the runtime's arguments.
+//! Only the outermost call is checked: a call of the driver inside one of the runtime has the runtime's arguments.
 //!
 //! **Streams** are known from the calls that create and destroy them, and asked for their context when first used. One is noted as
 //! destroyed before it is, never after: by then another thread may have been given its handle. Non-blocking ones are counted by
@@ -19,13 +19,13 @@
 //! **Strict.** A hook of the driver returns the code itself. In the runtime the code comes from the real function, which is called
 //! with arguments that it refuses before it follows any. When each finding is said, and why: docs/decisions/said-before-and-after.md.
 
-mod answers;
 mod arguments;
 mod call;
 mod facts;
 mod handles;
 mod hazards;
 mod hip;
+mod returned;
 #[cfg(test)]
 mod tests;
 
@@ -118,7 +118,7 @@ impl Validate {
         self.mode.load(Relaxed) != OFF
     }
 
-    /// Whether documented errors are answered, or may be.
+    /// Whether documented errors are returned, or may be.
     #[inline(always)]
     pub(crate) fn is_strict(&self) -> bool {
         self.mode.load(Relaxed) == STRICT
@@ -153,7 +153,7 @@ impl Validate {
         let (Some((src, _)), Some((dst, _))) = (access.known(copy.src), access.known(copy.dst)) else {
             return false;
         };
-        // It lies inside its memory: the library looks at that.
+        // It lies inside its memory: the library checks that.
         let Some([src_reach, dst_reach]) = copy.reach() else { return false };
         // Of these it is not known where they are.
         if src.kind == memory::Kind::Foreign || dst.kind == memory::Kind::Foreign {
@@ -244,7 +244,7 @@ impl Validate {
                 wrong.extend(self.churn(driver, seen));
                 wrong
             }
-            Some(ret) => vec![answers::explain(driver, seen, ret, wrong)],
+            Some(ret) => vec![returned::explain(driver, seen, ret, wrong)],
             None => Vec::new(),
         }
     }
@@ -322,7 +322,7 @@ impl Validate {
         })
     }
 
-    /// Counts a finding, and answers how often its rule has spoken of this place by now.
+    /// Counts a finding, and returns how often its rule has spoken of this place by now.
     pub(crate) fn count(&self, site: usize, rule: Rule) -> u64 {
         /// More places than any program has that a reader would look at.
         const MOST: usize = 4096;

@@ -213,7 +213,7 @@ fn after_errors_of_no_argument_are_told_apart() {
 }
 
 #[test]
-fn after_detours_are_told_of_by_their_reason() {
+fn after_detours_are_reported_by_their_reason() {
     use crate::model::counters;
     let process = Process::new();
     let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NeverEnabled), bytes: 2 << 20 };
@@ -291,24 +291,24 @@ fn is_clean_not_without_a_current_context_for_the_driver() {
 }
 
 #[test]
-fn before_strict_answers_what_is_documented_and_nothing_else() {
+fn before_strict_returns_what_is_documented_and_nothing_else() {
     let process = Process::new();
     process.mode(config::Validate::Strict);
     let before = |function, values: &[Value]| process.before(function, values);
-    let answer = |rule, code| (Some(rule), Some(Code(code)));
+    let refused = |rule, code| (Some(rule), Some(Code(code)));
     let forward = (None, None);
     assert_eq!(before(RUNTIME, &good()), forward);
     assert_eq!(before(RUNTIME, &with(good(), 1, Value::Ordinal(3))), forward, "a hazard without a code");
     let nothing = with(with(good(), 4, Value::UInt(0)), 1, Value::Ordinal(99));
-    assert_eq!(before(RUNTIME, &nothing), answer(Rule::CopyZeroBytes, 101));
-    assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), answer(Rule::CopyNullContext, 201));
+    assert_eq!(before(RUNTIME, &nothing), refused(Rule::CopyZeroBytes, 101));
+    assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), refused(Rule::CopyNullContext, 201));
     process.validate.facts().stream_is_gone(STREAM);
-    assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
+    assert_eq!(before(RUNTIME, &good()), refused(Rule::CopyDestroyedStream, 400));
     // Of what is wrong with it, what the function's own page lists.
-    assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), answer(Rule::CopyNullPointer, 1));
+    assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), refused(Rule::CopyNullPointer, 1));
     // A copy of nothing does not look at it; but one of something shows that it lives.
     assert_eq!(process.said(RUNTIME, &with(good(), 4, Value::UInt(0)), 0), [(Rule::CopyZeroBytes, None)]);
-    assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
+    assert_eq!(before(RUNTIME, &good()), refused(Rule::CopyDestroyedStream, 400));
     assert_eq!(process.said(RUNTIME, &good(), 0), []);
     assert_eq!(before(RUNTIME, &good()), forward);
 }
@@ -351,7 +351,7 @@ fn count_is_by_place_and_rule() {
     assert_eq!(counters::findings(Rule::EnableSelf), 10_000, "places beyond the last are still counted");
 }
 
-// ---- Boxes ----
+// ---- 3D copies ----
 
 fn parms() -> cudaMemcpy3DPeerParms {
     let origin = cudaPos { x: 0, y: 0, z: 0 };
@@ -369,7 +369,7 @@ fn parms() -> cudaMemcpy3DPeerParms {
     }
 }
 
-/// What is said of a box of the runtime that was refused with a code, or accepted with 0.
+/// What is said of a 3D copy of the runtime that was refused with a code, or accepted with 0.
 fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(Rule, Option<i32>)> {
     let values = [Value::RuntimePeer3D(parms)];
     let request = Request::new(Function::cudaMemcpy3DPeer, &values, |_| Shape::Runtime3D(parms));
@@ -377,7 +377,7 @@ fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(R
 }
 
 #[test]
-fn after_box_each_wrong_parameter_has_its_rule() {
+fn after_3d_copy_each_wrong_parameter_has_its_rule() {
     let process = Process::new();
     assert_eq!(said_of(&process, &parms(), 0), []);
     type Change = fn(&mut cudaMemcpy3DPeerParms);
@@ -411,7 +411,7 @@ fn after_box_each_wrong_parameter_has_its_rule() {
 }
 
 #[test]
-fn after_box_of_the_driver_may_be_of_the_host() {
+fn after_3d_copy_of_the_driver_may_be_of_the_host() {
     let process = Process::new();
     let of_driver = |kind, host, device| {
         let mut peer = CUDA_MEMCPY3D_PEER::ZERO;
@@ -431,7 +431,7 @@ fn after_box_of_the_driver_may_be_of_the_host() {
 }
 
 #[test]
-fn after_box_with_arrays_counts_their_elements() {
+fn after_3d_copy_with_arrays_counts_their_elements() {
     let process = Process::new();
     let array = Array { extent: [256, 16, 4], element: 4 };
     process.validate.facts().array_is_made(0xa0, array);

@@ -61,7 +61,7 @@ impl Forms {
 pub(super) static MEMCPY_ASYNC: Forms = Forms::new(c"cuMemcpyAsync", c"cuMemcpyAsync_ptsz");
 pub(super) static MEMCPY_3D_ASYNC: Forms = Forms::new(c"cuMemcpy3DAsync_v2", c"cuMemcpy3DAsync_v2_ptsz");
 
-/// Functions of the driver with their real signatures. A driver that lacks one answers 302 for it.
+/// Functions of the driver with their real signatures. A driver that lacks one returns 302 for it.
 macro_rules! driver_functions {
     ($($(#[$doc:meta])* fn $name:ident $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => { $(
         $(#[$doc])*

@@ -31,7 +31,7 @@ use crate::api::abi::Code;
 use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Memory, Scratch, ScratchKind, Span};
-use crate::policy::full::{self, Answer};
+use crate::policy::full::{self, Verdict};
 
 /// The driver of this process.
 pub(crate) struct RealDriver;
@@ -134,7 +134,7 @@ impl Driver for RealDriver {
 
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         let count = bytes.len().min(to.half());
-        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier proof has
+        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier verification has
         // left under way reads other bytes then, which nobody looks at.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
         // SAFETY: both have that many bytes and are never freed.
@@ -177,7 +177,7 @@ impl Driver for RealDriver {
         devices::bus_id(device).ok()
     }
 
-    fn verdict(&self, src: i32, dst: i32) -> Option<Answer> {
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
         full::verdict(&devices::question(src, dst).ok()?)
     }
 

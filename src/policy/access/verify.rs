@@ -1,10 +1,10 @@
-//! The quick proof: data is copied between two devices, both ways, and read back by the device that got it.
+//! The quick verification: data is copied between two devices, both ways, and read back by the device that got it.
 //!
 //! A kernel of the program may run for ever, waiting for its host. So nothing here waits for a device: own streams that
 //! block no other, asynchronous copies by the copy engines, and asking whether they are done.
 //!
 //! What it takes for a pair to pass: known patterns, new ones each time, at two sizes, twice each, arrive whole. And a
-//! copy must not be slower than one by way of the host, as it is on some machines whose devices hang on two processors.
+//! copy must not be slower than one through the host, as it is on some machines whose devices hang on two processors.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ const ROUNDS: u32 = 2;
 /// A pair that does not answer within this time hangs.
 pub(crate) const TIME_OUT: Duration = Duration::from_secs(2);
 
-/// How a proof ended that the pair did not pass.
+/// How a verification ended that the pair did not pass.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Failure {
     /// Bytes were wrong: how many, of how many; from which device, to which.
@@ -49,32 +49,32 @@ impl From<Code> for Failure {
 /// # Errors
 /// What went wrong, if anything.
 pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
-    /// No two patterns are the same: what was left by an earlier proof must not pass for what this one has copied.
+    /// No two patterns are the same: what was left by an earlier verification must not pass for what this one has copied.
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let deadline = Instant::now() + TIME_OUT;
     let [a, b] = pair;
-    let ways = [(a, b), (b, a)];
+    let directions = [(a, b), (b, a)];
     for _ in 0..ROUNDS {
         let pattern = || pattern(WHOLE, NUMBER.fetch_add(1, Relaxed));
         let sent = [pattern()?, pattern()?];
-        for ((src, dst), sent) in ways.into_iter().zip(&sent) {
+        for ((src, dst), sent) in directions.into_iter().zip(&sent) {
             driver.upload(src, sent)?;
             driver.send(src, dst, SMALL)?;
             driver.send(src, dst, LARGE)?;
         }
-        for way in ways {
-            wait(driver, way.0, way, deadline)?;
+        for direction in directions {
+            wait(driver, direction.0, direction, deadline)?;
         }
-        for (_, dst) in ways {
+        for (_, dst) in directions {
             driver.download(dst, WHOLE)?;
         }
-        for (way, sent) in ways.into_iter().zip(&sent) {
-            wait(driver, way.1, way, deadline)?;
-            compare(driver.downloaded(way.1, WHOLE).as_deref(), sent, way)?;
+        for (direction, sent) in directions.into_iter().zip(&sent) {
+            wait(driver, direction.1, direction, deadline)?;
+            compare(driver.downloaded(direction.1, WHOLE).as_deref(), sent, direction)?;
         }
     }
-    for way in ways.into_iter().filter(|_| is_timed) {
-        not_slower(driver, way, deadline)?;
+    for direction in directions.into_iter().filter(|_| is_timed) {
+        not_slower(driver, direction, deadline)?;
     }
     Ok(())
 }
@@ -94,7 +94,7 @@ fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) ->
     }
 }
 
-/// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A proof is no good
+/// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A verification is no good
 /// then: what it needs from the driver takes long as well, and times mean nothing.
 ///
 /// # Errors
@@ -124,27 +124,27 @@ pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failur
     Ok(true)
 }
 
-/// Compares a copy with one by way of the host, in alternating rounds, until the quickest direct one beats the quickest
-/// staged one. If none ever does, and it is far from it, direct is the worse way. What else the machine does can make any
+/// Compares a copy with one through the host, in alternating rounds, until the quickest direct one beats the quickest
+/// staged one. If none ever does, and it is far from it, direct is the worse path. What else the machine does can make any
 /// round slower but none quicker, so only the quickest of many say something.
-fn not_slower(driver: &impl Driver, way: (&Scratch, &Scratch), deadline: Instant) -> Result<(), Failure> {
+fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch), deadline: Instant) -> Result<(), Failure> {
     const COPIES: [u32; 12] = [1, 1, 1, 8, 1, 1, 1, 8, 1, 1, 1, 8];
     /// One round alone may have been disturbed.
     const LEAST: usize = 3;
-    /// If the host's way takes so long a copy, something else is going on, and times mean nothing.
+    /// If the path through the host takes so long a copy, something else is going on, and times mean nothing.
     const UNUSUAL: Duration = Duration::from_millis(2);
-    let (src, dst) = way;
+    let (src, dst) = direction;
     let (mut direct, mut staged) = (Duration::MAX, Duration::MAX);
     for (round, copies) in (1..).zip(COPIES) {
         let started = Instant::now();
         (0..copies).try_for_each(|_| driver.download(src, LARGE.bytes))?;
-        wait(driver, src, way, deadline)?;
+        wait(driver, src, direction, deadline)?;
         (0..copies).try_for_each(|_| driver.upload_downloaded(src, dst, LARGE.bytes))?;
-        wait(driver, dst, way, deadline)?;
+        wait(driver, dst, direction, deadline)?;
         staged = staged.min(started.elapsed() / copies);
         let started = Instant::now();
         (0..copies).try_for_each(|_| driver.send(src, dst, LARGE))?;
-        wait(driver, src, way, deadline)?;
+        wait(driver, src, direction, deadline)?;
         direct = direct.min(started.elapsed() / copies);
         if direct <= staged && round >= LEAST {
             return Ok(());

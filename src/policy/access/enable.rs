@@ -1,54 +1,54 @@
-//! Proving the path of a pair, and opening it.
+//! Verifying the path of a pair, and enabling it.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::decide::Plan;
-use super::proof::{self, Failure};
-use super::registry::{MOST_PEERS, Ours, Owner, Proof};
+use super::registry::{MOST_PEERS, Ours, Owner, Verification};
+use super::verify::{self, Failure};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
 use crate::policy::driver::{Driver, Scratch, ScratchKind};
-use crate::policy::full::Answer;
+use crate::policy::full::Verdict;
 
-/// How often a proof is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
+/// How often a verification is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
 /// takes 0.1 s then, since rights of memory take long to set on busy devices.
 const PATIENCE: u32 = 6;
 
 impl Access {
-    /// Proves and opens the path of a plan; answers the way that its copies take from now on.
+    /// Verifies and enables the path of a plan; returns the path that its copies take from now on.
     pub(super) fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
         let [src, dst] = plan.devices();
         // What of the two can access the other's memory.
         let can = match (driver.can_access(src, dst), driver.can_access(dst, src)) {
             (Ok(forth), Ok(back)) => [forth, back],
-            (Err(code), _) | (_, Err(code)) => return self.unproven(plan, code),
+            (Err(code), _) | (_, Err(code)) => return self.unverified(plan, code),
         };
         if can == [false, false] {
-            self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, Proof::NoPath);
+            self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, Verification::NoPath);
             plan.say(format_args!("no hardware path; copies go through the host"));
             return Path::Staged(Why::NoPath);
         }
         if self.is_full(driver, plan, can) {
             return self.limited(plan);
         }
-        let is_proven = {
+        let is_verified = {
             let registry = self.lock();
             registry.probe == Probe::Off
-                || registry.proof(plan.kind, plan.src.device, plan.dst.device) == Some(Proof::Passed)
+                || registry.verification(plan.kind, plan.src.device, plan.dst.device) == Some(Verification::Passed)
         };
-        if is_proven {
-            return self.open(driver, plan, can);
+        if is_verified {
+            return self.enable(driver, plan, can);
         }
-        if let Err(failure) = self.look_at_verdicts(driver, plan, can) {
+        if let Err(failure) = self.check_verdicts(driver, plan, can) {
             return self.failed(driver, plan, &failure);
         }
-        match self.prove_apart(driver, plan, can) {
+        match self.verify_apart(driver, plan, can) {
             Ok(()) => {
                 self.passed(plan);
-                self.open(driver, plan, can)
+                self.enable(driver, plan, can)
             }
             Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
             Err(Setback::NotApart) => self.unverifiable(plan),
@@ -59,11 +59,11 @@ impl Access {
         }
     }
 
-    /// Proves the path by memory that has rights of its own: the program's copies take no path that is not proven.
-    fn prove_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
+    /// Verifies the path by memory that has rights of its own: the program's copies take no path that is not verified.
+    fn verify_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
         let kind = if plan.kind == Kind::Pool { ScratchKind::Pool } else { ScratchKind::Mapped };
         let (one, other) = self.scratches(driver, plan, ScratchKind::Page)?;
-        let is_busy = proof::is_busy(driver, &one)? || proof::is_busy(driver, &other)?;
+        let is_busy = verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)?;
         if is_busy && self.lock().attempts(plan.src, plan.dst).shift < PATIENCE {
             return Err(Setback::Busy);
         }
@@ -81,29 +81,29 @@ impl Access {
                 self.lock().shared.push((scratch.address, device));
             }
         }
-        Ok(self.prove(driver, &src, &dst, !is_busy)?)
+        Ok(self.verify(driver, &src, &dst, !is_busy)?)
     }
 
-    /// Looks at the verdicts that are kept, if they are asked for. Where one is missing, what is verified here has to do.
-    fn look_at_verdicts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Result<(), Failure> {
+    /// Checks the verdicts that are kept, if they are asked for. Where one is missing, what is verified here has to do.
+    fn check_verdicts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Result<(), Failure> {
         if self.lock().probe != Probe::Full {
             return Ok(());
         }
         let [src, dst] = plan.devices();
         let directions = [(forth, src, dst), (back, dst, src)];
         let verdicts = directions.into_iter().filter(|&(can, ..)| can).map(|(_, by, of)| driver.verdict(by, of));
-        let verdicts: Vec<Option<Answer>> = verdicts.collect();
+        let verdicts: Vec<Option<Verdict>> = verdicts.collect();
         if verdicts.contains(&None) {
             self.misses_verdict();
         }
         verdicts.into_iter().flatten().try_for_each(|verdict| match verdict {
-            Answer::Passed => Ok(()),
-            Answer::Failed(what) => Err(Failure::Kept(what)),
+            Verdict::Passed => Ok(()),
+            Verdict::Failed(what) => Err(Failure::Kept(what)),
         })
     }
 
-    fn prove(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
-        let result = proof::quick(driver, [src, dst], is_timed);
+    fn verify(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
+        let result = verify::quick(driver, [src, dst], is_timed);
         if let Err(Failure::Hung { .. }) = result {
             let mut registry = self.lock();
             [src, dst].into_iter().for_each(|hung| registry.drop_scratch(hung));
@@ -126,19 +126,19 @@ impl Access {
         Ok((take(src_context, src)?, take(dst_context, dst)?))
     }
 
-    /// Opens the path, unless the program has.
-    fn open(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Path {
+    /// Enables the path, unless the program has.
+    fn enable(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Path {
         if plan.checks_only {
             return Path::Direct;
         }
         match plan.kind {
-            Kind::Pool => self.open_pool(driver, plan, can),
-            _ => self.open_contexts(driver, plan, can),
+            Kind::Pool => self.enable_pool(driver, plan, can),
+            _ => self.enable_contexts(driver, plan, can),
         }
     }
 
     /// Grants both pools, if there are two: a device writes to another faster than it reads from it.
-    fn open_pool(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
+    fn enable_pool(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
         let [src, dst] = plan.devices();
         let [src_pool, dst_pool] = plan.pools;
         let grants = [(dst_pool.filter(|_| forth), dst, src), (src_pool.filter(|_| back), src, dst)];
@@ -158,7 +158,7 @@ impl Access {
                 Code::NOT_READY if path != Path::Direct => {
                     path = Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy));
                 }
-                code if path != Path::Direct => path = self.unproven(plan, code),
+                code if path != Path::Direct => path = self.unverified(plan, code),
                 _ => {}
             }
         }
@@ -168,35 +168,36 @@ impl Access {
     /// Lets a device access a pool. It is noted first, so that the program does not take away what is about to be given.
     fn grant(&self, driver: &impl Driver, pool: usize, by: i32) -> Code {
         self.lock().granted.push((pool, by));
-        let code = if self.is_closed_by_nobody() { driver.grant(pool, by) } else { Code::NOT_READY };
+        let code = if self.disablings_are_over() { driver.grant(pool, by) } else { Code::NOT_READY };
         if code != Code::SUCCESS {
             self.lock().granted.retain(|&grant| grant != (pool, by));
         }
         code
     }
 
-    fn open_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
+    fn enable_contexts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Path {
         let (src, dst) = (plan.src.owner, plan.dst.owner);
         let [(src_context, _), (dst_context, _)] = plan.contexts;
-        let ways = [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
-        let ways = || ways.into_iter().filter(|&(can, _, _)| can);
-        let codes: Vec<Code> = ways().map(|(_, from, to)| self.open_link(driver, from, to)).collect();
-        let opened = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
+        let directions =
+            [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
+        let directions = || directions.into_iter().filter(|&(can, _, _)| can);
+        let codes: Vec<Code> = directions().map(|(_, from, to)| self.enable_link(driver, from, to)).collect();
+        let enabled = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
         let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
         // One direction is enough for copies. Who was first keeps its place.
-        match (opened, worst) {
+        match (enabled, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
             (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),
-            (0, code) => self.unproven(plan, code),
-            (opened, _) => {
-                let ways = if opened == 2 { "both directions" } else { "one direction" };
-                plan.say(format_args!("peer access enabled in {ways}"));
+            (0, code) => self.unverified(plan, code),
+            (enabled, _) => {
+                let directions = if enabled == 2 { "both directions" } else { "one direction" };
+                plan.say(format_args!("peer access enabled in {directions}"));
                 Path::Direct
             }
         }
     }
 
-    fn open_link(
+    fn enable_link(
         &self,
         driver: &impl Driver,
         (from, from_context): (u8, usize),
@@ -205,7 +206,7 @@ impl Access {
         let is_scarce = self.is_scarce(driver, from);
         {
             let mut registry = self.lock();
-            if registry.link(from, to).is_some_and(|link| link.is_open()) {
+            if registry.link(from, to).is_some_and(|link| link.is_enabled()) {
                 return Code::SUCCESS;
             }
             if !registry.may_have_more(from, is_scarce) {
@@ -213,10 +214,10 @@ impl Access {
             }
             registry.link_mut(from, to).ours = Ours::Intended;
         }
-        if !self.is_closed_by_nobody() {
+        if !self.disablings_are_over() {
             let mut registry = self.lock();
             let link = registry.link_mut(from, to);
-            // Or the program has been here meanwhile, and left it open.
+            // Or the program has been here meanwhile, and left it enabled.
             if link.ours == Ours::Intended {
                 link.ours = Ours::No;
                 return Code::NOT_READY;
@@ -229,20 +230,20 @@ impl Access {
             (Ours::Intended, Code::SUCCESS) => link.ours = Ours::Held,
             // Enabled where it was not seen, or by the program just now.
             (Ours::Intended, Code::PEER_ACCESS_ALREADY_ENABLED) => (link.ours, link.program) = (Ours::No, true),
-            // The program has been here meanwhile, and left it open.
+            // The program has been here meanwhile, and left it enabled.
             (_, Code::SUCCESS | Code::PEER_ACCESS_ALREADY_ENABLED) => {}
             _ => link.ours = Ours::No,
         }
         if code == Code::PEER_ACCESS_ALREADY_ENABLED { Code::SUCCESS } else { code }
     }
 
-    /// Waits for calls of the program that have not seen that a path is about to be opened, and would close it under the
-    /// first copies. Answers whether they are over.
-    fn is_closed_by_nobody(&self) -> bool {
+    /// Waits for calls of the program that have not seen that a path is about to be enabled, and would disable it under the
+    /// first copies. Returns whether they are over.
+    fn disablings_are_over(&self) -> bool {
         /// Far more than they take.
         const MOST: Duration = Duration::from_millis(100);
         let started = Instant::now();
-        while self.closings.load(SeqCst) != 0 {
+        while self.disablings.load(SeqCst) != 0 {
             if started.elapsed() > MOST {
                 return false;
             }
@@ -282,7 +283,7 @@ fn is_missing(code: Code) -> bool {
     [Code::NOT_SUPPORTED, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND].contains(&code)
 }
 
-/// Why a path was not proven apart from the program's memory.
+/// Why a path was not verified apart from the program's memory.
 enum Setback {
     Failure(Failure),
     /// The driver has no memory with rights of its own.

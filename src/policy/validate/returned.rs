@@ -49,7 +49,7 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
         }
         _ => {}
     }
-    // The one that is documented to be answered so; else the first, which is answered otherwise than documented.
+    // The one that is documented to return this; else the first, which returned otherwise than documented.
     let is_documented = |finding: &Finding| finding.code == Some(ret);
     let by_code = wrong.iter().position(is_documented).unwrap_or(0);
     let explains = |finding: &Finding| is_documented(finding) || fails(finding.rule);
@@ -116,7 +116,7 @@ pub(super) fn is_of_the_machine(code: Code) -> bool {
     MACHINE.contains(&code.0)
 }
 
-/// Whether a context answers so for ever: work that it did has failed.
+/// Whether a context returns it for ever: work that it did has failed.
 pub(super) fn is_sticky(code: Code) -> bool {
     /// ECC, NVLink and contained errors; illegal address, launch time-out, assertion, hardware stack, illegal instruction,
     /// misaligned address, address space, program counter, launch failure, tensor memory.

@@ -1,4 +1,4 @@
-//! The proof of one pair, in a process of its own: what is done to the GPUs.
+//! The verification of one pair, in a process of its own: what is done to the GPUs.
 //!
 //! Device A is to reach the memory of device B. Data goes from A to B by the copy engines of either, and a kernel on A
 //! loads from B's memory and stores to it. Each time the place that it goes to holds other bytes before, and the device
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::cuda::{Address, Context, Device, Driver, Function, Result, Stream};
 use super::kernel::{self, ENTRY_POINT};
-use super::lines::{Finding, Measure, Test, Verdict, Way};
+use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::pattern::{difference, pattern, stale};
 
 /// What is copied: one that fits into any shortcut of the driver, and one that does not.
@@ -22,7 +22,7 @@ const SMALL_BYTES: usize = 4;
 /// After so long a measurement makes do with what it has.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Who is told how the proof goes on.
+/// Who learns how the verification goes on.
 pub(super) trait Witness {
     /// What is done next; it may never end.
     fn begin(&self, test: Test);
@@ -30,8 +30,8 @@ pub(super) trait Witness {
     fn found(&self, test: Test, finding: &Finding);
     /// The tests are over; measuring may never end.
     fn measuring(&self, verdict: &Verdict);
-    /// How fast a way is.
-    fn measured(&self, way: Way, measure: Measure);
+    /// How fast a path is.
+    fn measured(&self, path: Path, measure: Measure);
 }
 
 /// One of the two devices.
@@ -55,8 +55,8 @@ impl Side {
     }
 }
 
-/// Proves that `from` reaches the memory of `to`.
-pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, witness: &impl Witness) -> Verdict {
+/// Verifies that `from` reaches the memory of `to`.
+pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, witness: &impl Witness) -> Verdict {
     let sides = match connect(driver, from, to) {
         Ok(Some(sides)) => sides,
         Ok(None) => {
@@ -68,16 +68,16 @@ pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, 
         }
         Err(error) => return Verdict::Unknown(error.to_string()),
     };
-    let proof = Proof { driver, sides };
-    let kernel = proof.kernel();
+    let verification = Verification { driver, sides };
+    let kernel = verification.kernel();
     let (mut verdict, mut faulted) = (Verdict::Passed, false);
     for test in Test::ALL {
         witness.begin(test);
         let finding = match (test, &kernel) {
-            // What a device answers after a fault says nothing of the next test.
+            // What a device returns after a fault says nothing of the next test.
             _ if faulted => Ok(Finding::Untested("the previous test ended in a device fault".to_owned())),
-            (Test::Copies, _) => proof.copies(),
-            (Test::Loads | Test::Stores, Ok(kernel)) => proof.kernel_copies(*kernel, test),
+            (Test::Copies, _) => verification.copies(),
+            (Test::Loads | Test::Stores, Ok(kernel)) => verification.kernel_copies(*kernel, test),
             (Test::Loads | Test::Stores, Err(error)) => Err(error.clone()),
         };
         let finding = finding.unwrap_or_else(|error| {
@@ -90,10 +90,10 @@ pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, 
     if with_speed && !faulted {
         witness.measuring(&verdict);
         if verdict == Verdict::Passed {
-            proof.measure(Way::Direct, witness);
+            verification.measure(Path::Direct, witness);
         }
-        if proof.disconnect().is_ok() {
-            proof.measure(Way::Staged, witness);
+        if verification.disconnect().is_ok() {
+            verification.measure(Path::Staged, witness);
         }
     }
     verdict
@@ -102,7 +102,7 @@ pub(super) fn prove(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, 
 /// Measures copies between two devices of which neither reaches the other, or only the wrong one does.
 fn measure_without_path(driver: &Driver, from: Device, to: Device, witness: &impl Witness) {
     if let (Ok(from), Ok(to)) = (Side::new(driver, from), Side::new(driver, to)) {
-        Proof { driver, sides: [from, to] }.measure(Way::Staged, witness);
+        Verification { driver, sides: [from, to] }.measure(Path::Staged, witness);
     }
 }
 
@@ -121,12 +121,12 @@ fn connect(driver: &Driver, from: Device, to: Device) -> Result<Option<[Side; 2]
     Ok(Some(sides))
 }
 
-struct Proof<'a> {
+struct Verification<'a> {
     driver: &'a Driver,
     sides: [Side; 2],
 }
 
-impl Proof<'_> {
+impl Verification<'_> {
     /// Loads the kernel on A.
     fn kernel(&self) -> Result<Function> {
         let [a, _] = &self.sides;
@@ -171,7 +171,7 @@ impl Proof<'_> {
         Ok(Finding::Right)
     }
 
-    /// Has `work` move a pattern; answers how what arrived is wrong.
+    /// Has `work` move a pattern; returns how what arrived is wrong.
     fn trial(
         &self,
         to: &Side,
@@ -186,18 +186,18 @@ impl Proof<'_> {
         driver.write(from.context, from.memory, &sent)?;
         driver.write(to.context, to.memory, &found)?;
         // A write from pageable memory may return before it is done, and our streams wait for no other.
-        driver.settle(from.context)?;
-        driver.settle(to.context)?;
+        driver.synchronize(from.context)?;
+        driver.synchronize(to.context)?;
         work()?;
         driver.read(to.context, to.memory, &mut found)?;
         Ok(difference(&sent, &found).map(|difference| difference.to_string()))
     }
 
-    /// Closes the paths, so that copies go through the host.
+    /// Disables the paths, so that copies go through the host.
     fn disconnect(&self) -> Result<()> {
         let [a, b] = &self.sides;
-        self.driver.settle(a.context)?;
-        self.driver.settle(b.context)?;
+        self.driver.synchronize(a.context)?;
+        self.driver.synchronize(b.context)?;
         self.driver.disable(a.context, b.context)?;
         if self.driver.can_access(b.device, a.device)? {
             self.driver.disable(b.context, a.context)?;
@@ -206,9 +206,9 @@ impl Proof<'_> {
     }
 
     /// Tells how fast copies from A to B are as things are; nothing if that cannot be found out.
-    fn measure(&self, way: Way, witness: &impl Witness) {
+    fn measure(&self, path: Path, witness: &impl Witness) {
         if let (Ok(speed), Ok(latency)) = (self.speed(), self.latency()) {
-            witness.measured(way, Measure { speed, latency });
+            witness.measured(path, Measure { speed, latency });
         }
     }
 
