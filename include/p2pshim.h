@@ -758,23 +758,6 @@ p2pshim_status_t p2pshim_memcpy_3d_peer(const p2pshim_memcpy_3d_t *copy);
  */
 int p2pshim_driver_code(void);
 
-extern Code cuMemcpyPeerAsync(size_t dst,
-                              size_t dst_context,
-                              size_t src,
-                              size_t src_context,
-                              size_t bytes,
-                              void *stream);
-
-extern Code cuMemcpyPeer(size_t dst,
-                         size_t dst_context,
-                         size_t src,
-                         size_t src_context,
-                         size_t bytes);
-
-extern Code cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, void *stream);
-
-extern Code cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy);
-
 /**
  * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
  * returned.

@@ -583,7 +583,7 @@ fn gpu_timing_samples_copies_and_measures_some() {
     let of = |time| calls.iter().filter(|(_, call)| call.device_time == time).count();
     let (none, known) = (of(DeviceTime::None), of(DeviceTime::Known));
     assert!(known > 0 && none > 10 * known, "{known} known, {none} without");
-    // Of each of eight threads the first 64, and one in 1021 of the others.
+    // Of each of eight threads the first 64, and one in 4093 of the others.
     let timed = calls.len() - none;
     assert!((8 * 64..=8 * (64 + 8)).contains(&timed), "{timed} timed");
 }

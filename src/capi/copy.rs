@@ -64,8 +64,6 @@ pub struct p2pshim_memcpy_3d_t {
 mod exports {
     use super::{CUDA_MEMCPY3D_PEER, Code, c_void};
 
-    #[allow(unused_doc_comments, reason = "cbindgen reads it")]
-    /// cbindgen:ignore
     unsafe extern "C-unwind" {
         #[link_name = "p2p_export_cuMemcpyPeerAsync"]
         pub(super) fn cuMemcpyPeerAsync(

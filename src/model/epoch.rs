@@ -22,7 +22,7 @@ static KEPT: AtomicU64 = AtomicU64::new(0);
 /// The process that started. It has to be compared where the system gives children the page: there epochs begin at
 /// [`INHERITED`], which no other gets to.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-const INHERITED: u64 = 1 << 62;
+const INHERITED: u64 = 1 << 63;
 
 /// The epoch. 0 means that nothing may be kept: calls are only forwarded, or not even that has been decided.
 #[inline(always)]
@@ -33,8 +33,11 @@ pub(crate) fn now() -> u64 {
 /// Whether there is an epoch: the shim has started, and this is no child of the process in which it has.
 #[inline(always)]
 pub(crate) fn is_running() -> bool {
-    let epoch = now();
-    epoch != 0 && (epoch < INHERITED || is_same_process())
+    match now().cast_signed() {
+        1.. => true,
+        0 => false,
+        _ => is_same_process(),
+    }
 }
 
 /// Before Linux 4.14 a child gets the page.

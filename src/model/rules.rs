@@ -346,7 +346,7 @@ rules! {
 
     EnableLimit "P2P-enable-limit" Error [0, 711, 0]
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess"
-        "Peer Context Memory Access: one peer too many returns too many peers. The programming guide gives a limit of eight, without NVSwitch."
+        "Peer Context Memory Access: enabling more peers than a context can have returns too many peers. The programming guide gives a limit of eight, without NVSwitch."
         ""
         "This pair has no access. Its copies go through the host."
         "Enable the pairs that copy most, and disable those that no longer copy.";

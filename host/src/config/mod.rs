@@ -139,7 +139,7 @@ options! {
         variable: P2PSHIM_GPU_TIMING,
         values: words("sample" = GpuTiming::Sample, "all" = GpuTiming::All, "off" = GpuTiming::Off),
         changes: Changes::Always,
-        help: "which copies on streams have their GPU time recorded in a trace; sample: the first 64 of a thread, then one in 1021, and more where they are large; all: each; off: none",
+        help: "which copies on streams have their GPU time recorded in a trace; sample: the first 64 of a thread, then one in 4093, and more where they are large; all: each; off: none",
         details: "Only while a trace is written. Events are recorded before and after the copy, which takes the host some 10 µs. Copies that are synchronous or on the legacy default stream have no GPU time.",
     }
 
