@@ -134,8 +134,8 @@ impl Driver for RealDriver {
 
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         let count = bytes.len().min(to.half());
-        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier verification has
-        // left under way reads other bytes then, which nobody looks at.
+        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier
+        // verification has left under way reads other bytes then, which nobody looks at.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
         // SAFETY: both have that many bytes and are never freed.
         within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }))
