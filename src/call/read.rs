@@ -64,8 +64,9 @@ enum Unread {
 #[inline(always)]
 fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Unread> {
     if thread::current().is_readable(from) {
-        // SAFETY: aligned, made of integers, and where some were read before.
-        return Ok(room.write(unsafe { *from }));
+        // SAFETY: aligned, made of integers, and where some were read before. The program leaves them alone until the call has
+        // returned, since the real function reads them as well.
+        return Ok(unsafe { &*from });
     }
     ask(from).map(|value| &*room.write(value))
 }
