@@ -450,7 +450,7 @@ mod tests {
             assert!(error(fault).is_fault(), "{fault:?}");
         }
         for (code, hint) in [
-            (CUDA_ERROR_OUT_OF_MEMORY, "memory is taken"),
+            (CUDA_ERROR_OUT_OF_MEMORY, "use the GPU's memory"),
             (CUDA_ERROR_DEVICE_UNAVAILABLE, "exclusive mode"),
             (CUDA_ERROR_NO_DEVICE, "no GPU"),
             (CUDA_ERROR_SYSTEM_NOT_READY, "fabricmanager"),
