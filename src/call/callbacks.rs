@@ -16,7 +16,7 @@ use super::thread::{self, Pending, Thread};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
 use crate::model::event::{CallEvent, FOUND};
-use crate::model::{Path, Rule};
+use crate::model::{Path, Request, Rule};
 use crate::os;
 
 /// Calls all callbacks for an event; with it come the rules with a finding about the call, their numbers plus one.
@@ -61,12 +61,13 @@ pub(crate) fn forget(thread: &Thread) {
 /// Keeps the event of a call that has returned: its result, and for a copy its devices and path.
 pub(crate) fn keep(
     call: &Call<'_>,
+    request: &Request<'_>,
     depth: usize,
     (ret, pair, path): (Code, Option<(i32, i32)>, Option<Path>),
     took: Duration,
 ) {
     let Some(pending) = pending().filter(|_| are_there()) else { return };
-    let (function, request) = (call.function(), &call.request);
+    let function = call.function();
     let (ends, bytes) = request.copy().map_or(([0; 2], 0), |copy| ([copy.src, copy.dst], copy.bytes));
     let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
     let mut events = pending.events.take().unwrap_or_default();

@@ -10,6 +10,7 @@ use super::thread;
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Path, Traffic, counters};
+use crate::os;
 use crate::policy::HarmlessEnable;
 use crate::real::driver::{self, ReadyCopy};
 
@@ -91,6 +92,11 @@ impl Running {
     pub(crate) fn is_outermost(&self) -> bool {
         self.depth == 0
     }
+
+    /// Has the time that is shown begin now: what was done since is not the call's.
+    pub(crate) fn restart_clock(&mut self) {
+        self.shown_since = self.shown_since.map(|_| os::uncancelled(Instant::now));
+    }
 }
 
 /// Counts a call, and of a copy that was made its bytes. A runtime's copy is counted as that of the driver inside it.
@@ -110,7 +116,7 @@ pub(crate) fn count(call: &Call<'_>, decision: &Decision<'_>, ret: Code) {
 pub(crate) fn path(call: &Call<'_>, decision: &Decision<'_>, begun: &Running, ret: Code) -> Option<Path> {
     let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);
     match call.function().layer() {
-        Layer::Runtime => thread::current().take_path(),
+        Layer::Runtime => thread::current().take_path().filter(|_| ret == Code::SUCCESS),
         Layer::Driver if !begun.is_outermost() && own.is_some() => {
             thread::current().set_path(own);
             own

@@ -11,6 +11,7 @@ use super::{callbacks, mode, peers, recording, show, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function};
 use crate::model::{Access, Asks, Memcpy, Named};
+use crate::os;
 use crate::policy::hip::{Ask, Before, Hip};
 use crate::policy::validate::{HipCall, is_clean_hip};
 use crate::policy::{HIP, VALIDATE};
@@ -200,7 +201,7 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
         validate::record_refusal(&begun);
     }
     if let Some(since) = begun.shown_since {
-        show::call(call, decision, &begun, since.elapsed(), ret, path);
+        show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
     let is_fine = ret == Code::SUCCESS && decided.is_clean;
     if VALIDATE.is_on() && begun.is_outermost() && !is_fine && !decided.is_refused() {

@@ -84,6 +84,8 @@ fn start() -> bool {
         ONCE.call_once(|| {
             let is_on = contained(|| configure(&mut warnings));
             if is_on {
+                // Before calls are seen, which look at this.
+                refresh();
                 epoch::start();
             }
             STARTED.store(if is_on { Activity::On } else { Activity::Off } as u8, SeqCst);
@@ -122,6 +124,9 @@ pub(crate) fn memory_has_run_out() {
 
 extern "C" fn forked() {
     epoch::stop();
+    // Another thread was in the start, and will not end it here.
+    let (unstarted, on) = (Activity::Unstarted as u8, Activity::On as u8);
+    let _ = STARTED.compare_exchange(unstarted, on, SeqCst, SeqCst);
 }
 
 fn configure(warnings: &mut Vec<String>) -> bool {

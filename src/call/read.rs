@@ -174,7 +174,7 @@ pub(crate) fn handle_at(output: *const usize) -> Option<usize> {
 /// The devices of a copy, source first; none for a call that copies nothing. The pointer decides: an ordinal that does not match it
 /// is accepted and has no effect.
 pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
-    let copy = request.copy()?;
+    let copy = request.copy().filter(|copy| !matches!(copy.shape, Shape::Unreadable(_) | Shape::Unread(_)))?;
     let device = |address: u64, ordinal| Some(address).filter(|&it| it != 0).and_then(driver::device_of).or(ordinal);
     let src = device(copy.src, copy.src_named.ordinal())?;
     Some((src, device(copy.dst, copy.dst_named.ordinal())?))

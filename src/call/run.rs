@@ -39,8 +39,11 @@ pub(crate) fn traced(
         return validate::end_refused(&call, begun, ret);
     }
     let decision = decide(&call, &mut instead);
-    let begun = begin(&call, &decision);
+    let mut begun = begin(&call, &decision);
     let timing = timing::begin(&call, &begun);
+    if timing.is_some() {
+        begun.restart_clock();
+    }
     let ret = match decision.instead {
         None => real(None),
         // SAFETY: made of the program's arguments, in place of the real function.
@@ -111,7 +114,7 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     timing::end(call, timing, begun.record, ret);
     let is_clean = match begun.shown_since {
         Some(since) => {
-            show::call(call, decision, &begun, since.elapsed(), ret, path);
+            show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
             if begun.is_outermost() && is_checked {
                 validate::check(call, ret, path);
             }

@@ -21,16 +21,17 @@ pub(crate) fn call(
     path: Option<Path>,
 ) {
     let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
+    let request = read::read_again(&call.request, ret).unwrap_or(call.request);
     mode::unseen(|| {
-        callbacks::keep(call, running.depth, (ret, pair, path), elapsed);
+        callbacks::keep(call, &request, running.depth, (ret, pair, path), elapsed);
         if !record::log::shows_calls() {
             return;
         }
-        let arguments = read::arguments(&call.request, ret);
+        let arguments = read::arguments(&request, ret);
         record::log::call(&Event {
             function: call.function(),
             depth: running.depth,
-            pair: pair.or_else(|| read::pair(&call.request)),
+            pair: pair.or_else(|| read::pair(&request)),
             arguments: &arguments,
             ret,
             elapsed,
