@@ -37,7 +37,7 @@ C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside driver_api every_call moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
@@ -120,6 +120,8 @@ $(C_TESTS)/library_constructor: library_constructor.c $(C_TESTS)/libat_load.so
 	$(C_TESTS_CC) $< $(C_TESTS)/libat_load.so -Wl,--allow-shlib-undefined $(BESIDE) -o $@
 $(C_TESTS)/wraps_dlsym: wraps_dlsym.c
 	$(C_TESTS_CC) $(CU12) -rdynamic $< $(CUDART12) -ldl -o $@
+$(C_TESTS)/forked_during_start: forked_during_start.c $(SIM_LIB)/libcuda.so.1
+	$(C_TESTS_CC) $(CU12) -rdynamic $< $(SIM_LIB)/libcuda.so.1 -lpthread -o $@
 $(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcudart.so.12
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/stub/libcudart.so.12 -o $@
 $(C_TESTS)/missing_function: missing_function.c

@@ -157,3 +157,12 @@ fn child_that_ends_inside_a_copy_leaves_the_copies_of_its_process_complete() {
     // Two copies have not returned: those of the children.
     assert_eq!((returned["cudaMemcpyPeer"], returned["cudaMemcpyPeerAsync"], under_way), (30, 2, 2));
 }
+
+#[test]
+fn forked_while_another_thread_is_in_the_first_call_the_child_does_not_wait() {
+    let program = Program::case("forked_during_start").findings_apart();
+    let folder = scratch("forked_during_start");
+    let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, "child: its call has returned\nparent: can access 1\n");
+}
