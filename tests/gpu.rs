@@ -264,7 +264,7 @@ fn code_that_nobody_knows_doctor_says_its_number_and_cudarc_has_no_value_for_it(
         let doctor = Program::new(command()).arg("doctor").arg("0>1").libraries("target/sim/lib");
         let doctor = doctor.env("P2PSIM_FAULT", format!("code:cuInit:{code}@1")).plain();
         assert_eq!(doctor.status, "exit status: 2");
-        let said = format!("nothing was tested: cuInit answered an error without a name ({code})");
+        let said = format!("nothing was tested: cuInit returned an error without a name ({code})");
         assert!(doctor.shim[0].contains(&said), "{:?}", doctor.shim);
     }
     // Some bits are left for `None`, so not every number is a value.
