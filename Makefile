@@ -47,6 +47,8 @@ lint:
 	$(CARGO) clippy --test dist -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace --document-private-items
+	tests/structure_test.py
+	tests/structure.py
 
 check: lint test
 

@@ -1,16 +1,27 @@
 # Benchmarks: `make bench` measures what the shim costs the host and fails if that exceeds the limits.
-# `make bench BENCH_ROUTES="runtime driver"` measures only some of the ways that a call takes.
+# `make bench BENCH_ROUTES="runtime driver"` measures only some of the routes that a call takes. `make bench-instructions`
+# counts instructions only, which takes a minute and does not depend on the machine; it needs valgrind.
 
 BENCH := target/bench
 BENCH_SHIM ?= target/release/libp2pshim.so
 BENCH_CC = $(CC) -std=c11 -Wall -Wextra -Werror -O2 -falign-functions=64 -falign-loops=64
 BENCH_LIBRARY := -shared -fPIC
 
-.PHONY: bench bench-programs
+.PHONY: bench bench-instructions bench-programs
 bench: shim bench-programs
-	benches/host-cost $(BENCH) $(BENCH_SHIM) $(BENCH_ROUTES)
+	status=0; \
+	$(MAKE) --no-print-directory bench-instructions || status=1; \
+	benches/host-cost $(BENCH) $(BENCH_SHIM) $(BENCH_ROUTES) || status=1; \
+	exit $$status
 
-bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 libjump_only.so liblttng_wrapper.so call_cost start_cost)
+bench-instructions: shim bench-programs
+	if command -v valgrind >/dev/null; then \
+		benches/host-cost --instructions $(BENCH) $(BENCH_SHIM) $(BENCH_ROUTES); \
+	else \
+		echo "skipped: instructions are not counted, since there is no valgrind here (apt-get install valgrind)"; \
+	fi
+
+bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 plain/libcuda.so.1 libjump_only.so liblttng_wrapper.so call_cost start_cost)
 
 $(BENCH):
 	mkdir -p $@
@@ -19,6 +30,10 @@ $(BENCH)/libcudart.so.12: benches/null_runtime.c benches/null_runtime.map benche
 	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcudart.so.12,--version-script=benches/null_runtime.map -o $@
 
 $(BENCH)/libcuda.so.1: benches/null_driver.c benches/null_cuda.h | $(BENCH)
+	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@
+
+$(BENCH)/plain/libcuda.so.1: benches/plain_driver.c benches/null_cuda.h | $(BENCH)
+	mkdir -p $(@D)
 	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@
 
 $(BENCH)/libjump_only.so: benches/jump_only.c benches/null_cuda.h | $(BENCH)

@@ -3,7 +3,8 @@
  *
  * ROUTE is how the program comes by the function, and which it is: runtime, driver and driver-3d are
  * peer copies and free is cuMemFreeAsync, all linked symbols; lookup asks cuGetProcAddress as the CUDA
- * runtime does. MEMORY is what is copied: one allocation of each device, 64 small ones in turn, or
+ * runtime does. Their stream is 0; driver-legacy, driver-thread and driver-ptsz name a default stream in the
+ * other ways that there are, and lookup-stream an ordinary one. MEMORY is what is copied: one allocation of each device, 64 small ones in turn, or
  * steps of 4 MiB through a large one. LIBRARY is the file that the called code must lie in; anything
  * else ends the program, since a figure for the wrong code is worse than none. With `capture` another
  * stream is being captured all the time.
@@ -18,7 +19,7 @@
 
 #include "null_cuda.h"
 
-enum { MAX_THREADS = 64, WARM_UP = 1000, BYTES = 256 };
+enum { MAX_THREADS = 64, WARM_UP = 1000, BYTES = 256, ARRIVED = 1236 };
 
 static const struct memory {
 	const char *name;
@@ -43,6 +44,11 @@ static int call_runtime(uint64_t dst, uint64_t src, void *stream)
 static int call_driver(uint64_t dst, uint64_t src, void *stream)
 {
 	return cuMemcpyPeerAsync(dst, contexts[1], src, contexts[0], BYTES, stream);
+}
+
+static int call_driver_ptsz(uint64_t dst, uint64_t src, void *stream)
+{
+	return cuMemcpyPeerAsync_ptsz(dst, contexts[1], src, contexts[0], BYTES, stream);
 }
 
 static int call_lookup(uint64_t dst, uint64_t src, void *stream)
@@ -70,18 +76,22 @@ static int call_free(uint64_t dst, uint64_t src, void *stream)
 	return cuMemFreeAsync(dst, stream);
 }
 
-/* The call is inlined into its loop; answers whether every call succeeded. */
+static void *stream_of_route(void);
+
+/* The call is inlined into its loop; says whether every call succeeded. */
 #define LOOP(route)                                                                                  \
 	static int loop_##route(long calls)                                                          \
 	{                                                                                            \
 		int codes = 0;                                                                       \
 		const struct memory of = *memory;                                                    \
+		void *const stream = stream_of_route();                                              \
 		for (size_t at = 0; calls--; at = (at + of.step) & (of.span - 1))                    \
-			codes |= call_##route(of.dst + at, of.src + at, NULL);                       \
+			codes |= call_##route(of.dst + at, of.src + at, stream);                     \
 		return codes == 0;                                                                   \
 	}
 LOOP(runtime)
 LOOP(driver)
+LOOP(driver_ptsz)
 LOOP(lookup)
 LOOP(driver_3d)
 LOOP(free)
@@ -90,15 +100,26 @@ static const struct route {
 	const char *name;
 	int (*call)(uint64_t dst, uint64_t src, void *stream);
 	int (*loop)(long calls);
+	void *stream;
 } routes[] = {
-	{ "runtime", call_runtime, loop_runtime },
-	{ "driver", call_driver, loop_driver },
-	{ "lookup", call_lookup, loop_lookup },
-	{ "driver-3d", call_driver_3d, loop_driver_3d },
-	{ "free", call_free, loop_free },
+	{ "runtime", call_runtime, loop_runtime, NULL },
+	{ "driver", call_driver, loop_driver, NULL },
+	{ "driver-legacy", call_driver, loop_driver, STREAM_LEGACY },
+	{ "driver-thread", call_driver, loop_driver, STREAM_PER_THREAD },
+	{ "driver-ptsz", call_driver_ptsz, loop_driver_ptsz, NULL },
+	{ "lookup", call_lookup, loop_lookup, NULL },
+	{ "lookup-stream", call_lookup, loop_lookup, STREAM },
+	{ "driver-3d", call_driver_3d, loop_driver_3d, NULL },
+	{ "free", call_free, loop_free, NULL },
 };
 
 static const struct route *route;
+
+static void *stream_of_route(void)
+{
+	return route->stream;
+}
+
 static long calls;
 static pthread_barrier_t start;
 
@@ -129,6 +150,8 @@ static void *target(void)
 		return (void *)cuMemcpy3DPeerAsync;
 	if (route->call == call_free)
 		return (void *)cuMemFreeAsync;
+	if (route->call == call_driver_ptsz)
+		return (void *)cuMemcpyPeerAsync_ptsz;
 	return route->call == call_driver ? (void *)cuMemcpyPeerAsync : (void *)looked_up;
 }
 
@@ -140,7 +163,7 @@ static void check_target(const char *library)
 	const char *slash = strrchr(info.dli_fname, '/');
 	if (strcmp(slash ? slash + 1 : info.dli_fname, library) != 0)
 		fail("calls go elsewhere", info.dli_fname);
-	if (route->call(memory->dst, memory->src, (void *)1234) != 1234)
+	if (route->call(memory->dst, memory->src, (void *)ARRIVED) != ARRIVED)
 		fail("calls do not arrive at the null library", route->name);
 }
 
@@ -186,9 +209,12 @@ int main(int argc, char **argv)
 	if (argc == 7 && cuStreamBeginCapture_v2((void *)4321, 0))
 		fail("cannot begin a capture", argv[1]);
 
-	for (int device = 0; device < DEVICES; device++)
+	/* The plain driver writes none. */
+	for (int device = 0; device < DEVICES; device++) {
+		contexts[device] = (void *)(uintptr_t)PLAIN_CONTEXT(device);
 		if (cuDevicePrimaryCtxRetain(&contexts[device], device))
 			fail("no context", argv[1]);
+	}
 
 	/* A jump-only preload does not hook look-ups: there, its symbol stands for what one would give. */
 	looked_up = strcmp(argv[5], "libjump_only.so") == 0 ? cuMemcpyPeerAsync : look_up();

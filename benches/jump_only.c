@@ -5,7 +5,7 @@
 #include "null_cuda.h"
 
 static __typeof__(cudaMemcpyPeerAsync) *real_cuda;
-static memcpy_peer_async_t *real_peer;
+static memcpy_peer_async_t *real_peer, *real_peer_ptsz;
 static memcpy_3d_peer_async_t *real_3d;
 static mem_free_async_t *real_free;
 
@@ -13,6 +13,7 @@ __attribute__((constructor)) static void find(void)
 {
 	*(void **)&real_cuda = dlsym(RTLD_NEXT, "cudaMemcpyPeerAsync");
 	*(void **)&real_peer = dlsym(RTLD_NEXT, "cuMemcpyPeerAsync");
+	*(void **)&real_peer_ptsz = dlsym(RTLD_NEXT, "cuMemcpyPeerAsync_ptsz");
 	*(void **)&real_3d = dlsym(RTLD_NEXT, "cuMemcpy3DPeerAsync");
 	*(void **)&real_free = dlsym(RTLD_NEXT, "cuMemFreeAsync");
 }
@@ -25,6 +26,11 @@ int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice
 int cuMemcpyPeerAsync(uint64_t dst, void *dstContext, uint64_t src, void *srcContext, size_t count, void *stream)
 {
 	return real_peer(dst, dstContext, src, srcContext, count, stream);
+}
+
+int cuMemcpyPeerAsync_ptsz(uint64_t dst, void *dstContext, uint64_t src, void *srcContext, size_t count, void *stream)
+{
+	return real_peer_ptsz(dst, dstContext, src, srcContext, count, stream);
 }
 
 int cuMemcpy3DPeerAsync(const struct memcpy_3d_peer *copy, void *stream)

@@ -21,23 +21,31 @@ typedef int mem_free_async_t(uint64_t pointer, void *stream);
 typedef int get_proc_address_t(const char *symbol, void **pfn, int version, uint64_t flags, int *status);
 
 int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count, void *stream);
-memcpy_peer_async_t cuMemcpyPeerAsync;
+memcpy_peer_async_t cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz;
 memcpy_3d_peer_async_t cuMemcpy3DPeerAsync;
 mem_free_async_t cuMemFreeAsync;
 get_proc_address_t cuGetProcAddress_v2;
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuDevicePrimaryCtxRetain(void **context, int device);
 
-/* The null functions answer with the stream they are given: NULL is success, and any other value that
- * comes back shows that the call arrived, its last argument intact. */
+/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD. */
+#define STREAM_LEGACY ((void *)1)
+#define STREAM_PER_THREAD ((void *)2)
+/* Where ordinary streams have their handles. */
+#define STREAM ((void *)0x5500000000)
+
+/* The null functions return the low half of the stream that they are given, less the bits of the default streams: so those and
+ * STREAM are success, and any other value that comes back shows that the call arrived, its last argument intact. */
 static inline int answer(void *stream)
 {
-	return (int)(uintptr_t)stream;
+	return (int)(uintptr_t)stream & ~3;
 }
 
 /* The null driver's memory, laid out as CUDA does it: one large allocation for each device, and for
  * each a block of 2 MiB with small ones, at multiples of 512. */
 #define DEVICES 2
+/* The contexts where the driver writes none. */
+#define PLAIN_CONTEXT(device) (0x1000u + (device) * 0x100u)
 #define LARGE_BYTES (1ull << 30)
 #define LARGE(device) (0x7f0000000000 + (device) * LARGE_BYTES)
 #define SMALL_BYTES 512ull

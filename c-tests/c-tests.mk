@@ -16,17 +16,17 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
   exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
-  hip_for_nvidia
+  hip_for_nvidia children_sharing full_log
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := conformance ends_inside familiar random_access random_arguments never_enables lists_peers findings
+C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
-C_STANDIN_CASES := cancelled_thread familiar_left familiar_stepped longjmp_out signal_between thrown_through trace_at_limit \
-  trace_bound
+C_STANDIN_CASES := cancelled_thread fast_path_left fast_path_stepped longjmp_out signal_between thrown_through trace_at_limit \
+  trace_bound vforked_inside
 # Programs of the driver API alone, each of which once went wrong under the shim.
-C_DRIVER_CASES := pools_beside_capture capture_beside_limit capture_left_behind deny_pools disable_beside_copies enable_what_is_given_up \
-  enabled_unseen limit_beside_graph limit_third_context limit_threads pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
+C_DRIVER_CASES := pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen limit_of_peers \
+  pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
   context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
@@ -37,13 +37,13 @@ C_GPU_CASES := bandwidth first_use alloc_cost enqueue
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) familiar_both forked_inside driver_api moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
   wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
 C_PROGRAMS += $(C_CAPI_PROGRAMS)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp
@@ -112,7 +112,7 @@ $(addprefix $(C_TESTS)/,$(C_DRIVER_CASES)): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -lpthread -ldl -o $@
 $(addprefix $(C_TESTS)/,driver_api moving_parameters pools_after_reset): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -ldl -o $@
-$(C_TESTS)/same_pointer: same_pointer.c $(SIM_LIB)/libcuda.so.1
+$(addprefix $(C_TESTS)/,same_pointer every_call): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) $(SIM_LIB)/libcuda.so.1 -ldl -o $@
 $(C_TESTS)/two_majors: two_majors.c
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) -ldl $(BESIDE) -o $@
@@ -120,6 +120,8 @@ $(C_TESTS)/library_constructor: library_constructor.c $(C_TESTS)/libat_load.so
 	$(C_TESTS_CC) $< $(C_TESTS)/libat_load.so -Wl,--allow-shlib-undefined $(BESIDE) -o $@
 $(C_TESTS)/wraps_dlsym: wraps_dlsym.c
 	$(C_TESTS_CC) $(CU12) -rdynamic $< $(CUDART12) -ldl -o $@
+$(C_TESTS)/forked_during_start: forked_during_start.c $(SIM_LIB)/libcuda.so.1
+	$(C_TESTS_CC) $(CU12) -rdynamic $< $(SIM_LIB)/libcuda.so.1 -lpthread -o $@
 $(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcudart.so.12
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/stub/libcudart.so.12 -o $@
 $(C_TESTS)/missing_function: missing_function.c
@@ -130,7 +132,7 @@ $(addprefix $(C_TESTS)/,$(filter-out thrown_through,$(C_STANDIN_CASES))): $(C_TE
 $(C_TESTS)/forked_inside: forked_inside.c $(C_TESTS)/standin-runtime/libcudart.so.12 $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 $(SIM_LIB)/libcuda.so.1 -o $@
 # On the benchmarks' driver, which does nothing and so takes no lock.
-$(C_TESTS)/familiar_both: familiar_both.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h
+$(C_TESTS)/fast_path_both: fast_path_both.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h
 	$(C_TESTS_CC) -Ibenches -Iinclude $< $(C_TESTS)/null-driver/libcudart.so.12 -ldl -o $@
 $(C_TESTS)/null-driver/libcudart.so.12: driving_runtime.c benches/null_cuda.h | $(C_TESTS_FOLDERS)
 	$(C_TESTS_CC) $(C_LIBRARY) -Ibenches $< -Wl,-soname,libcudart.so.12 -ldl -o $@
@@ -168,6 +170,8 @@ $(C_TESTS)/libenables_unseen.so: enables_unseen.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/libfailing_alloc.so: failing_alloc.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
 $(C_TESTS)/libaudit.so: audit.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
 $(C_TESTS)/libinjection.so: injection.c

@@ -695,7 +695,7 @@ static int evaluate(const char *call)
 }
 
 struct row {
-    char comment[4 * MAX_LINE]; /* the lines before it */
+    char comment[8 * MAX_LINE]; /* the lines before it */
     char setup[MAX_LINE], call[MAX_LINE], documented[64], expected[64]; /* expected: "ret\tlast\tv" */
 };
 

@@ -1,5 +1,5 @@
 /*
- * p2pshim: makes, shows and repairs GPU-to-GPU copies in programs nobody can rebuild.
+ * p2pshim: makes CUDA peer-to-peer copies fast, correct and observable, without rebuilding the program.
  * Generated from src/capi.rs and src/capi/ by `make header`; do not edit.
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -36,7 +36,7 @@
 #define P2PSHIM_ROUTE_LINKED 1
 
 /**
- * Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were handed out as the shim's.
+ * Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were returned as the shim's.
  */
 #define P2PSHIM_ROUTE_LOOKED_UP 2
 
@@ -46,17 +46,17 @@
 #define P2PSHIM_ROUTE_CALLED 4
 
 /**
- * The program has enabled the access, between any contexts of the two devices.
+ * The program has enabled access, between any contexts of the two devices.
  */
 #define P2PSHIM_BY_PROGRAM 1
 
 /**
- * The shim has.
+ * The shim has enabled access.
  */
 #define P2PSHIM_BY_SHIM 2
 
 /**
- * What a p2pshim_* function answers. p2pshim_status_name() and p2pshim_status_text() say it in words.
+ * What a p2pshim_* function returns. p2pshim_status_name() and p2pshim_status_text() say it in words.
  */
 typedef enum {
   /**
@@ -126,7 +126,7 @@ typedef enum {
    */
   P2PSHIM_ACTIVITY_NOT_STARTED = 0,
   /**
-   * It sees the calls that reach it; p2pshim_library_get() tells which do.
+   * It intercepts the calls that reach it; p2pshim_library_get() says which do.
    */
   P2PSHIM_ACTIVITY_ON = 1,
   /**
@@ -137,18 +137,22 @@ typedef enum {
    * It only forwards calls: the process is a forked child.
    */
   P2PSHIM_ACTIVITY_FORKED = 3,
+  /**
+   * It forwards and counts calls, and does nothing else: it has run out of memory.
+   */
+  P2PSHIM_ACTIVITY_EXHAUSTED = 4,
 } p2pshim_activity_t;
 
 /**
- * What has been found out about the path between two devices.
+ * What verification has shown about the path between two devices.
  */
 typedef enum {
   /**
-   * Nothing yet: nothing is verified before a pair has copied enough.
+   * Not verified yet: a pair is verified once it has copied enough.
    */
   P2PSHIM_PROOF_NONE = 0,
   /**
-   * Data arrives, both ways.
+   * Verified: data arrives in both directions.
    */
   P2PSHIM_PROOF_PASSED = 1,
   /**
@@ -156,17 +160,17 @@ typedef enum {
    */
   P2PSHIM_PROOF_NO_PATH = 2,
   /**
-   * Data is lost, or copies hang: the pair is vetoed.
+   * Data is lost, or copies hang: the pair is blocked.
    */
   P2PSHIM_PROOF_FAILED = 3,
   /**
-   * Data arrives, but later than by way of the host.
+   * Data arrives, but direct copies are slower than copies through the host.
    */
   P2PSHIM_PROOF_SLOWER = 4,
 } p2pshim_proof_t;
 
 /**
- * A box of bytes to copy from the memory of a device to that of another. What is not set is 0.
+ * A 3D copy from the memory of one device to that of another. Fields that are not set are 0.
  */
 typedef struct {
   /**
@@ -186,7 +190,7 @@ typedef struct {
    */
   size_t src_height;
   /**
-   * Where in the source the box begins, in bytes.
+   * Where in the source the copy begins, in bytes.
    */
   size_t src_x;
   /**
@@ -210,7 +214,7 @@ typedef struct {
    */
   size_t dst_height;
   /**
-   * Where in the destination the box goes, in bytes.
+   * Where in the destination the copy begins, in bytes.
    */
   size_t dst_x;
   /**
@@ -222,15 +226,15 @@ typedef struct {
    */
   size_t dst_z;
   /**
-   * Bytes of a row of the box.
+   * The width of the extent, in bytes.
    */
   size_t width;
   /**
-   * Rows of a slice of the box.
+   * The height of the extent, in rows.
    */
   size_t height;
   /**
-   * Slices of the box.
+   * The depth of the extent, in slices.
    */
   size_t depth;
   /**
@@ -244,11 +248,11 @@ typedef struct {
 } p2pshim_memcpy_3d_t;
 
 /**
- * A call that has returned. The struct lives until the listener returns, its texts as long as the library.
+ * A call that has returned. The struct is valid until the callback returns, its strings as long as the library is loaded.
  */
 typedef struct {
   /**
-   * sizeof(p2pshim_event_t) of the library. A field behind it is not there.
+   * sizeof(p2pshim_event_t) in the library. Fields beyond it do not exist.
    */
   size_t size;
   /**
@@ -276,11 +280,11 @@ typedef struct {
    */
   uint64_t duration_ns;
   /**
-   * What the program got: a cudaError_t or a CUresult.
+   * What the call returned to the program: a cudaError_t or a CUresult.
    */
   int result;
   /**
-   * Its name; empty for a code that has none.
+   * The name of that code; empty if it has none.
    */
   const char *result_name;
   /**
@@ -308,17 +312,17 @@ typedef struct {
    */
   uint64_t stream;
   /**
-   * The way of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or of HIP "mapped on first
+   * The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or with HIP "mapped on first
    * use"; empty for other calls.
    */
   const char *path;
   /**
-   * Why it is that one, such as "no hardware path"; empty if there is nothing to say.
+   * Why the copy took that path, such as "no hardware path"; empty if there is nothing to say.
    */
   const char *reason;
   /**
-   * The ids of the rules that have spoken of the call, such as "P2P-enable-twice"; those of a call of the driver inside
-   * one of the runtime are with the latter.
+   * The ids of the rules with a finding about the call, such as "P2P-enable-twice". Findings about a driver call inside a
+   * runtime call are reported with the runtime call.
    */
   const char *const *findings;
   /**
@@ -328,7 +332,8 @@ typedef struct {
 } p2pshim_event_t;
 
 /**
- * Who is told of calls: gets the event, and what it was added with.
+ * A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its
+ * thread.
  */
 typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
 
@@ -341,7 +346,7 @@ typedef struct {
    */
   size_t size;
   /**
-   * The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() tell more.
+   * The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() explain it.
    */
   const char *rule;
   /**
@@ -349,11 +354,11 @@ typedef struct {
    */
   const char *function;
   /**
-   * How many findings this process had by then; tells two of them apart.
+   * How many findings this process had by then; distinguishes two findings.
    */
   uint64_t number;
   /**
-   * What the function answered; 0 too for what is said before a call.
+   * What the function returned; also 0 for a finding before the call.
    */
   int result;
   /**
@@ -379,7 +384,7 @@ typedef struct {
    */
   const char *layer;
   /**
-   * "traced", "state" (seen, not shown) or "lookup" (hands out functions).
+   * "traced", "state" (watched, not shown) or "lookup" (returns functions).
    */
   const char *kind;
   /**
@@ -395,7 +400,7 @@ typedef struct {
    */
   uint64_t calls;
   /**
-   * How many of these calls were answered with an error.
+   * How many of these calls returned an error.
    */
   uint64_t failures;
 } p2pshim_api_t;
@@ -417,7 +422,7 @@ typedef struct {
    */
   const char *values;
   /**
-   * What holds when it is not set; empty if nothing.
+   * The default value; empty for none.
    */
   const char *default_value;
   /**
@@ -439,7 +444,7 @@ typedef struct {
    */
   const char *id;
   /**
-   * "error" (the call fails, or would if the library looked), "hazard" (data may be wrong), "performance" or "note".
+   * "error" (the call fails, or would if the library checked), "hazard" (data may be wrong), "performance" or "note".
    */
   const char *severity;
   /**
@@ -479,7 +484,7 @@ typedef struct {
    */
   const char *driver_code_name;
   /**
-   * How often the rule has spoken in this process so far.
+   * How many findings of this rule there were in this process so far.
    */
   uint64_t times;
 } p2pshim_rule_t;
@@ -531,15 +536,15 @@ typedef struct {
    */
   int driver_version;
   /**
-   * How many devices the process sees; 0 if there is no driver, or nobody has initialised it yet.
+   * How many devices the process sees; 0 if there is no driver, or it is not initialised yet.
    */
   int device_count;
   /**
-   * How many calls of functions whose kind is "traced" were seen.
+   * How many calls of functions whose kind is "traced" were intercepted.
    */
   uint64_t calls;
   /**
-   * How many of them were answered with an error.
+   * How many of them returned an error.
    */
   uint64_t failures;
 } p2pshim_state_t;
@@ -565,7 +570,7 @@ typedef struct {
    */
   unsigned int routes;
   /**
-   * Which of its calls go past the shim, and what to do about it; empty if none do that are known of.
+   * Which of its calls bypass the shim, and what to do about it; empty if no such calls are known.
    */
   const char *bypass;
 } p2pshim_library_t;
@@ -599,12 +604,12 @@ typedef struct {
    */
   p2pshim_proof_t pool_proof;
   /**
-   * The way of copies between them, as things stand: "direct", "staged" or "same-device"; of HIP "mapped on first use"
-   * too. Of memory that cudaMalloc or cuMemAlloc gave; pools and mapped memory have rights of their own.
+   * The path of copies between them, as of now: "direct", "staged" or "same-device"; with HIP also "mapped on first use".
+   * It applies to memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights of their own.
    */
   const char *path;
   /**
-   * Why it is that one, such as "vetoed: lost data, or hung, when verified"; empty if there is nothing to say.
+   * Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say.
    */
   const char *reason;
 } p2pshim_pair_state_t;
@@ -622,7 +627,7 @@ typedef struct {
    */
   const char *path;
   /**
-   * How many calls have found no room in it, and were only counted.
+   * How many calls found no room in it and were only counted.
    */
   uint64_t dropped;
   /**
@@ -649,7 +654,7 @@ const char *p2pshim_version(void);
  *
  * Thread-safety: any thread, at any time, in signal handlers too.
  *
- * @param status What a function has answered; any number is accepted.
+ * @param status What a function has returned; any number is accepted.
  * @return A text such as "P2PSHIM_OK", which lives as long as the library; "unknown" for a number that is no status.
  */
 const char *p2pshim_status_name(int status);
@@ -659,32 +664,32 @@ const char *p2pshim_status_name(int status);
  *
  * Thread-safety: any thread, at any time, in signal handlers too.
  *
- * @param status What a function has answered; any number is accepted.
+ * @param status What a function has returned; any number is accepted.
  * @return A text that lives as long as the library; "unknown" for a number that is no status.
  */
 const char *p2pshim_status_text(int status);
 
 /**
- * Copies from the memory of a device to that of another, in the order of a stream, by the best path: what cudaMemcpyPeerAsync
- * does, with peer access verified and enabled for pairs that copy, and capturable on a stream that is being captured.
+ * Copies from the memory of one device to that of another, in stream order, by the best path. It does what cudaMemcpyPeerAsync
+ * does, and verifies and enables peer access for pairs that copy. It can be captured.
  *
- * As with CUDA, the memory must stay until the copy is done, and the thread needs a current context for the default
- * stream. The shim need not be preloaded for it.
+ * As with CUDA, the memory must stay allocated until the copy has completed, and the default stream needs a current context in
+ * the thread. The shim need not be preloaded.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param dst Where to: memory of a device (CUdeviceptr).
+ * @param dst The destination: memory of a device (CUdeviceptr).
  * @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
- * @param src Where from: memory of a device (CUdeviceptr).
+ * @param src The source: memory of a device (CUdeviceptr).
  * @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
- * @param bytes How many bytes.
+ * @param bytes The number of bytes.
  * @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
  * @return P2PSHIM_OK if the copy was submitted; P2PSHIM_INVALID_ARGUMENT if an ordinal is not that of the memory's device;
- * P2PSHIM_NO_DRIVER; P2PSHIM_DRIVER_ERROR, and p2pshim_driver_code() tells why; P2PSHIM_INTERNAL_ERROR: then nothing is
- * copied.
+ * P2PSHIM_NO_DRIVER; P2PSHIM_DRIVER_ERROR, and p2pshim_driver_code() returns the reason; P2PSHIM_INTERNAL_ERROR. On an error nothing
+ * is copied.
  *
  * # Safety
- * What cudaMemcpyPeerAsync asks: `stream` is a stream that exists.
+ * The requirements of cudaMemcpyPeerAsync: `stream` is a stream that exists.
  */
 p2pshim_status_t p2pshim_memcpy_peer_async(void *dst,
                                            int dst_device,
@@ -694,20 +699,20 @@ p2pshim_status_t p2pshim_memcpy_peer_async(void *dst,
                                            void *stream);
 
 /**
- * Copies from the memory of a device to that of another, as cudaMemcpyPeer does, by the best path: in the order of the
- * legacy default stream. As there, the host need not wait until the copy is done.
+ * Copies from the memory of one device to that of another by the best path, in the order of the legacy default stream, as
+ * cudaMemcpyPeer does. Like cudaMemcpyPeer, it may return before the copy has completed.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param dst Where to: memory of a device (CUdeviceptr).
+ * @param dst The destination: memory of a device (CUdeviceptr).
  * @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
- * @param src Where from: memory of a device (CUdeviceptr).
+ * @param src The source: memory of a device (CUdeviceptr).
  * @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
- * @param bytes How many bytes.
+ * @param bytes The number of bytes.
  * @return As p2pshim_memcpy_peer_async().
  *
  * # Safety
- * What cudaMemcpyPeer asks.
+ * The requirements of cudaMemcpyPeer.
  */
 p2pshim_status_t p2pshim_memcpy_peer(void *dst,
                                      int dst_device,
@@ -716,9 +721,9 @@ p2pshim_status_t p2pshim_memcpy_peer(void *dst,
                                      size_t bytes);
 
 /**
- * Copies a box from the memory of a device to that of another, in the order of a stream, by the best path.
+ * Makes a 3D copy from the memory of one device to that of another, in stream order, by the best path.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
  * @param copy What to copy; its size is set. It is read before the function returns.
  * @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
@@ -731,10 +736,10 @@ p2pshim_status_t p2pshim_memcpy_3d_peer_async(const p2pshim_memcpy_3d_t *copy,
                                               void *stream);
 
 /**
- * Copies a box from the memory of a device to that of another, by the best path, in the order of the legacy default
+ * Makes a 3D copy from the memory of one device to that of another by the best path, in the order of the legacy default
  * stream.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
  * @param copy What to copy; its size is set. It is read before the function returns.
  * @return As p2pshim_memcpy_peer_async(); P2PSHIM_INVALID_ARGUMENT also if `copy` is NULL or its size too small.
@@ -745,62 +750,64 @@ p2pshim_status_t p2pshim_memcpy_3d_peer_async(const p2pshim_memcpy_3d_t *copy,
 p2pshim_status_t p2pshim_memcpy_3d_peer(const p2pshim_memcpy_3d_t *copy);
 
 /**
- * What the driver answered to the calling thread's last copy by p2pshim_memcpy_peer() and its relatives.
+ * Returns what the driver returned for the calling thread's last copy with p2pshim_memcpy_peer() and its relatives.
  *
- * Thread-safety: any thread, at any time; each has its own.
+ * Thread-safety: any thread, at any time; each thread has its own code.
  *
- * @return A CUresult; 0 (CUDA_SUCCESS) if the copy was submitted, did not come to the driver, or there was none.
+ * @return A CUresult; 0 (CUDA_SUCCESS) if the copy was submitted, did not reach the driver, or there was none.
  */
 int p2pshim_driver_code(void);
 
 /**
- * Has a function told of each intercepted call of the list p2pshim_api_get() whose kind is "traced", once it has returned.
+ * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
+ * returned.
  *
- * It is called by the thread that made the call: when the outermost call has returned, first of those inside it in the order
- * of their ends, then of itself; with no lock of the shim's held. It may call anything, CUDA and this interface
- * included; of calls that it makes itself nobody is told. It should return soon, since the program's call waits for it. It may leave
- * by an exception or longjmp; what was to be told of the same call is lost then. While anybody listens a call costs about two
- * microseconds more. A call that was under way when the listener was added may not be told of.
+ * The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the
+ * order in which they ended, then for the outermost call itself. The shim holds no lock meanwhile. The callback may call
+ * anything, including CUDA and this interface; its own calls run no callbacks. It should return soon, because the program's
+ * call waits for it. The callback must return: it may not longjmp, throw, or end its thread (pthread_exit, or a cancellation
+ * that it does not hold back). While there is a callback, a call costs about two microseconds more. For a call that was in
+ * progress when the callback was added, it may not be called.
  *
- * Before the first intercepted call it may be added as well. At most 16 can be there at a time.
+ * A callback may also be added before the first intercepted call. At most 16 can exist at a time.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param listener What to call.
+ * @param callback The callback.
  * @param data What to pass to it; may be NULL.
- * @param id Where to write what p2pshim_listener_remove() takes. It is not used a second time.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `listener` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
+ * @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `callback` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
  *
  * # Safety
- * `listener` can be called with `data` by any thread until it is removed, and after that as long as p2pshim_listener_remove() says. `id` is NULL or
- * a place for one number.
+ * `callback` returns, and can be called with `data` by any thread until it is removed, and after that as long as
+ * p2pshim_listener_remove() says. `id` is NULL or points to one number.
  */
-p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t listener,
+p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t callback,
                                       void *data,
                                       uint64_t *id);
 
 /**
- * Has a listener told of no more calls.
+ * Removes a callback.
  *
- * It waits for nobody: a thread that is about to call the listener may still do so after this has returned, for a call that
- * had returned from the real function before. So what the listener uses must stay until every thread that calls CUDA has begun
- * another call, or has ended; a listener that removes itself is not called by its own thread any more.
+ * It does not wait: a thread that is about to run the callback may still do so after this function has returned, for a call
+ * that returned from the real function earlier. What the callback uses must therefore stay valid until every thread that calls
+ * CUDA has begun another call or has ended. A callback that removes itself is not called again by its own thread.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param id What p2pshim_listener_add() has written.
- * @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such listener, or it was removed before.
+ * @param id The id that p2pshim_listener_add() wrote.
+ * @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such callback, or it was removed before.
  */
 p2pshim_status_t p2pshim_listener_remove(uint64_t id);
 
 /**
- * Tells the last finding of the process, whichever thread's.
+ * Returns the last finding of the process, on any thread.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
  * @param finding Where to write; its size is set.
- * @param message Where to write the finding in full, as the log has it, with a terminating NUL; may be NULL if `size` is 0.
- * @param size How many bytes there is room for.
+ * @param message Where to write the full text of the finding, as in the log, with a terminating NUL; may be NULL if `size` is 0.
+ * @param size The size of that buffer in bytes.
  * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding yet;
  * P2PSHIM_INACTIVE in a forked child;
  * P2PSHIM_INVALID_ARGUMENT if `finding`, or `message` where there is to be room, is NULL, or a size too small: then
@@ -824,7 +831,7 @@ p2pshim_status_t p2pshim_finding_last(p2pshim_finding_t *finding,
 size_t p2pshim_api_count(void);
 
 /**
- * Describes an intercepted function, and tells how often it was called.
+ * Describes an intercepted function, with the number of its calls so far.
  *
  * Thread-safety: any thread, at any time.
  *
@@ -849,7 +856,7 @@ p2pshim_status_t p2pshim_api_get(size_t index,
 size_t p2pshim_option_count(void);
 
 /**
- * Describes an option. p2pshim_option_value() tells its value, p2pshim_option_set() sets it.
+ * Describes an option. p2pshim_option_value() returns its value, p2pshim_option_set() sets it.
  *
  * Thread-safety: any thread, at any time.
  *
@@ -874,7 +881,7 @@ p2pshim_status_t p2pshim_option_get(size_t index,
 size_t p2pshim_rule_count(void);
 
 /**
- * Describes a rule, and tells how often it has spoken.
+ * Describes a rule, with the number of its findings so far.
  *
  * Thread-safety: any thread, at any time.
  *
@@ -890,7 +897,8 @@ p2pshim_status_t p2pshim_rule_get(size_t index,
                                   p2pshim_rule_t *rule);
 
 /**
- * Tells what has been copied from a device to another so far. What other threads copy meanwhile may be counted or not.
+ * Returns how much was copied from one device to another so far. Copies that other threads make meanwhile may or may not be
+ * counted.
  *
  * Thread-safety: any thread, at any time.
  *
@@ -910,12 +918,11 @@ p2pshim_status_t p2pshim_pair_get(int src_device,
 /**
  * Sets an option.
  *
- * Before the first intercepted call it is as if the environment had had this value, which it goes before. After that
- * P2PSHIM_ACCESS (between auto and app), P2PSHIM_PROBE, P2PSHIM_POOLS, P2PSHIM_CAPTURE, P2PSHIM_VALIDATE, P2PSHIM_LOG,
- * P2PSHIM_GPU_TIMING and P2PSHIM_SUMMARY can still change, for calls that begin after the function has returned, and
- * P2PSHIM_TRACE_LIMIT until there is a trace. What a trace needs else, p2pshim_trace_start() does.
+ * Before the first intercepted call the value replaces that of the environment. After it some options can still be changed;
+ * the new value applies to calls that begin after this function has returned. docs/OPTIONS.md says which options, and until
+ * when. To start a trace, use p2pshim_trace_start().
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers. Of two threads that set the same option one is last.
+ * Thread-safety: any thread, also in a callback; not in signal handlers. Of two threads that set the same option one is last.
  *
  * @param name The option's name, such as "P2PSHIM_VALIDATE".
  * @param value One of its values; NULL or "" for the default.
@@ -929,15 +936,15 @@ p2pshim_status_t p2pshim_option_set(const char *name,
                                     const char *value);
 
 /**
- * Tells the value of an option: that which holds, or before the first intercepted call that which is going to, as far as
- * the environment says so by now. An option that was given a value that it does not have has its default.
+ * Returns the value of an option. Before the first intercepted call this is the value that will apply, according to the
+ * environment as it is now. An option with an invalid value has its default.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers, and not, before the first intercepted call, while
+ * Thread-safety: any thread, also in a callback; not in signal handlers, and not, before the first intercepted call, while
  * another thread changes the environment.
  *
  * @param name The option's name, such as "P2PSHIM_VALIDATE".
  * @param value Where to write the text, with a terminating NUL; may be NULL if `size` is 0.
- * @param size How many bytes there is room for.
+ * @param size The size of that buffer in bytes.
  * @param length Where to write how long the text is, without the NUL; may be NULL.
  * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_INVALID_ARGUMENT if `name`, or `value` where there
  * is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child; P2PSHIM_INTERNAL_ERROR.
@@ -951,10 +958,10 @@ p2pshim_status_t p2pshim_option_value(const char *name,
                                       size_t *length);
 
 /**
- * Tells whether the shim is active, and what it has seen.
+ * Returns whether the shim is active, and what it has intercepted.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver that is loaded for its version
- * and its devices, which waits for nothing.
+ * Thread-safety: any thread, also in a callback; not in signal handlers. It asks the loaded driver for its version and its
+ * devices, which does not block.
  *
  * @param state Where to write; its size is set.
  * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small: then nothing is written.
@@ -965,8 +972,8 @@ p2pshim_status_t p2pshim_option_value(const char *name,
 p2pshim_status_t p2pshim_state_get(p2pshim_state_t *state);
 
 /**
- * How many runtimes and drivers are loaded now. A runtime that is linked statically is none: its calls are seen where they
- * reach the driver.
+ * How many runtimes and drivers are loaded now. A statically linked runtime does not count: its calls are intercepted where
+ * they reach the driver.
  *
  * Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
  *
@@ -975,14 +982,14 @@ p2pshim_status_t p2pshim_state_get(p2pshim_state_t *state);
 size_t p2pshim_library_count(void);
 
 /**
- * Describes a runtime or driver that is loaded: by which routes its calls reach the shim, and what goes past it.
+ * Describes a loaded runtime or driver: by which routes its calls reach the shim, and which calls bypass it.
  *
  * Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
  *
  * @param index Which one: below p2pshim_library_count(), in the order of layers and then of loading.
  * @param library Where to write; its size is set.
  * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `library` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
- * no such library (any more): then nothing is written.
+ * no such library, or no longer: then nothing is written.
  *
  * # Safety
  * `library` is NULL or points to a struct of the size that its first field says.
@@ -991,13 +998,13 @@ p2pshim_status_t p2pshim_library_get(size_t index,
                                      p2pshim_library_t *library);
 
 /**
- * Tells what is known of a device's access to the memory of another: whether it is possible, who has enabled it, whether it
- * is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first. In a
- * process without CUDA's driver it is about HIP, as far as a copy between the two was seen; HIP verifies nothing, and what the
- * program has enabled itself is not kept.
+ * Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
+ * verified or blocked, and which path copies take. Before the first intercepted call only the first is known. In a process
+ * without CUDA's driver the state is that of HIP, if a copy between the two was seen. For HIP the shim verifies nothing, and it
+ * does not record what the program has enabled itself.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver whether access is possible, which waits
- * for nothing.
+ * Thread-safety: any thread, also in a callback; not in signal handlers. It asks the driver whether access is possible, which does
+ * not block.
  *
  * @param device The ordinal of the device that accesses.
  * @param peer The ordinal of the device whose memory it is.
@@ -1013,17 +1020,18 @@ p2pshim_status_t p2pshim_pair_state_get(int device,
                                         p2pshim_pair_state_t *state);
 
 /**
- * Records calls from now on, as P2PSHIM_TRACE does from the first on, for `p2pshim report`.
+ * Starts to record calls for `p2pshim report`, as P2PSHIM_TRACE does from the first call on.
  *
- * A process has one trace file. The first time it is made; after p2pshim_trace_stop() recording goes on in the same. Reads
- * the options, if there was no intercepted call yet. Calls under way on other threads are not recorded.
+ * A process has one trace file. The first call of this function creates it; after p2pshim_trace_stop() recording continues in
+ * the same file. It reads the options if there was no intercepted call yet. Calls in progress on other threads are not
+ * recorded.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param folder Where to make the file; NULL for what P2PSHIM_TRACE says, or for the file that there is. The folder is made
- * if only its last component is missing.
- * @return P2PSHIM_OK, also if calls are recorded already; P2PSHIM_NOT_FOUND if `folder` is NULL and P2PSHIM_TRACE says
- * nothing; P2PSHIM_TOO_LATE if there is a file in another folder; P2PSHIM_SYSTEM_ERROR if none can be made;
+ * @param folder Where to create the file; NULL for the folder of P2PSHIM_TRACE, or for the file that exists. The folder is
+ * created if only its last component is missing.
+ * @return P2PSHIM_OK, also if calls are recorded already; P2PSHIM_NOT_FOUND if `folder` is NULL and P2PSHIM_TRACE is not
+ * set; P2PSHIM_TOO_LATE if there is a file in another folder; P2PSHIM_SYSTEM_ERROR if the file cannot be created;
  * P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
  *
  * # Safety
@@ -1032,9 +1040,9 @@ p2pshim_status_t p2pshim_pair_state_get(int device,
 p2pshim_status_t p2pshim_trace_start(const char *folder);
 
 /**
- * Records no more calls, until p2pshim_trace_start(). Those under way are still completed.
+ * Stops recording until p2pshim_trace_start(). Calls in progress are still completed.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
  * @return P2PSHIM_OK, also if it was stopped before; P2PSHIM_NOT_FOUND if there is no trace; P2PSHIM_INACTIVE;
  * P2PSHIM_INTERNAL_ERROR.
@@ -1042,12 +1050,12 @@ p2pshim_status_t p2pshim_trace_start(const char *folder);
 p2pshim_status_t p2pshim_trace_stop(void);
 
 /**
- * Leaves a mark in the trace, such as "epoch 3 begins": a text with the time and the calling thread. The log has it too,
- * at the level info.
+ * Writes a mark to the trace, such as "epoch 3 begins": a text with the time and the calling thread. It is also logged, at
+ * level info.
  *
- * Thread-safety: any thread, also in a listener; not in signal handlers.
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param text What to say; UTF-8. What is longer than 4096 bytes is cut off.
+ * @param text The text, in UTF-8. It is cut off after 4096 bytes.
  * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `text` is NULL or not UTF-8; P2PSHIM_NOT_FOUND if calls are not being
  * recorded; P2PSHIM_INTERNAL_ERROR.
  *
@@ -1057,7 +1065,7 @@ p2pshim_status_t p2pshim_trace_stop(void);
 p2pshim_status_t p2pshim_trace_mark(const char *text);
 
 /**
- * Tells about the trace.
+ * Describes the trace.
  *
  * Thread-safety: any thread; not in signal handlers.
  *

@@ -1,10 +1,10 @@
 /*
- * p2pshim for C++11 and later: what of p2pshim.h is easier with destructors, exceptions and standard types. Header-only; all else
- * is in p2pshim.h.
+ * p2pshim for C++11 and later: the parts of p2pshim.h that are easier to use with destructors, exceptions and standard types.
+ * Header-only; everything else is in p2pshim.h.
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Without exceptions (-fno-exceptions, or P2PSHIM_NO_EXCEPTIONS defined) nothing throws: ask trace_scope::status() and
- * listener::status(); what answers a value answers an empty one.
+ * Without exceptions (-fno-exceptions, or P2PSHIM_NO_EXCEPTIONS defined) nothing throws: use trace_scope::status() and
+ * listener::status(). A function that returns a value returns an empty one on failure.
  */
 
 #ifndef P2PSHIM_HPP
@@ -25,22 +25,22 @@
 #include <stdexcept>
 #endif
 
-/** What of p2pshim.h is easier with destructors, exceptions and standard types. */
+/** The parts of p2pshim.h that are easier to use with destructors, exceptions and standard types. */
 namespace p2pshim {
 
 #ifndef P2PSHIM_NO_EXCEPTIONS
-/** What a function has answered that is not P2PSHIM_OK. */
+/** A status other than P2PSHIM_OK that a function returned. */
 class error : public std::runtime_error {
 public:
-    /** With the words of p2pshim_status_text().
-     * @param status What a function has answered. */
+    /** An error with the text of p2pshim_status_text().
+     * @param status What a function returned. */
     explicit error(p2pshim_status_t status)
         : std::runtime_error(std::string(p2pshim_status_name(status)) + ": " + p2pshim_status_text(status)), status_(status)
     {
     }
 
     /** The status.
-     * @return What the function has answered. */
+     * @return What the function returned. */
     p2pshim_status_t status() const noexcept { return status_; }
 
 private:
@@ -49,7 +49,7 @@ private:
 #endif
 
 /** Throws p2pshim::error unless the status is P2PSHIM_OK.
- * @param status What a function has answered.
+ * @param status What a function returned.
  * @return The status. */
 inline p2pshim_status_t check(p2pshim_status_t status)
 {
@@ -136,20 +136,20 @@ inline std::string option(const std::string &name)
 /** Sets an option: p2pshim_option_set().
  * @param name The option's name.
  * @param value The value; "" for the default.
- * @return What that has answered. */
+ * @return What that function returned. */
 inline p2pshim_status_t set_option(const std::string &name, const std::string &value)
 {
     return check(p2pshim_option_set(name.c_str(), value.c_str()));
 }
 
-/** Records calls as long as it lives. Scopes inside each other, and on several threads, end the recording with the first that
+/** Records calls during its lifetime. If scopes are nested, or exist on several threads, recording stops when the first of them
  * ends. */
 class trace_scope {
 public:
-    /** Where P2PSHIM_TRACE says, or in the file that there is. */
+    /** Records to the folder of P2PSHIM_TRACE, or to the file that exists. */
     trace_scope() : status_(check(p2pshim_trace_start(nullptr))) {}
-    /** In a file of this folder.
-     * @param folder Where to make the file. */
+    /** Records to a file in this folder.
+     * @param folder Where to create the file. */
     explicit trace_scope(const std::string &folder) : status_(check(p2pshim_trace_start(folder.c_str()))) {}
 
     ~trace_scope()
@@ -161,32 +161,34 @@ public:
     trace_scope(const trace_scope &) = delete;
     trace_scope &operator=(const trace_scope &) = delete;
 
-    /** Leaves a mark: p2pshim_trace_mark(). It never throws: a mark that is not kept is no reason to end a program.
-     * @param text What to say.
-     * @return What that has answered. */
+    /** Writes a mark: p2pshim_trace_mark(). It never throws: a lost mark is no reason to end a program.
+     * @param text The text.
+     * @return What that function returned. */
     p2pshim_status_t mark(const std::string &text) noexcept { return p2pshim_trace_mark(text.c_str()); }
 
     /** Whether calls are recorded.
-     * @return What p2pshim_trace_start() has answered. */
+     * @return What p2pshim_trace_start() returned. */
     p2pshim_status_t status() const noexcept { return status_; }
 
 private:
     p2pshim_status_t status_;
 };
 
-/** Hears of calls as long as it lives: p2pshim_listener_add() says when and where the function is called. A thread may be about to call it
- * when the listener ends; so the function is kept as long as the process, but what it refers to may be gone. */
+/** A callback that is registered during the lifetime of this object: p2pshim_listener_add() says when and where it is called. The
+ * function must return: it may not longjmp, throw, or end its thread; an exception that leaves it ends the process
+ * (std::terminate). A thread may be about to call it when the object is destroyed, so the function is kept until the process
+ * ends, but what it refers to may be gone. */
 class listener {
 public:
-    /** What is called with each event, by any thread. */
+    /** The callback; any thread may call it. */
     typedef std::function<void(const p2pshim_event_t &)> function;
 
-    /** Adds it.
-     * @param heard What is called with each event. */
-    explicit listener(function heard) : id_(0)
+    /** Adds the callback.
+     * @param callback What is called with each event. */
+    explicit listener(function callback) : id_(0)
     {
-        function *kept = new function(std::move(heard));
-        status_ = p2pshim_listener_add(tell, kept, &id_);
+        function *kept = new function(std::move(callback));
+        status_ = p2pshim_listener_add(call_back, kept, &id_);
         if (status_ != P2PSHIM_OK)
             delete kept;
         check(status_);
@@ -201,12 +203,12 @@ public:
     listener(const listener &) = delete;
     listener &operator=(const listener &) = delete;
 
-    /** Whether it hears.
-     * @return What p2pshim_listener_add() has answered. */
+    /** Whether the callback was added.
+     * @return What p2pshim_listener_add() returned. */
     p2pshim_status_t status() const noexcept { return status_; }
 
 private:
-    static void tell(const p2pshim_event_t *event, void *kept) { (*static_cast<function *>(kept))(*event); }
+    static void call_back(const p2pshim_event_t *event, void *kept) noexcept { (*static_cast<function *>(kept))(*event); }
 
     uint64_t id_;
     p2pshim_status_t status_;

@@ -1,8 +1,12 @@
 //! The C interface: with the files of `capi/` the only source of `include/p2pshim.h`, one subject a file.
 //!
 //! Every struct begins with its size, which the caller sets, and grows at the end: a caller built
-//! against an older header gets the fields it knows. A NULL pointer, a wrong size and a number that is none are answered
-//! with an error. What is asked never starts the shim; what a function changes or calls, its text says.
+//! against an older header gets the fields it knows. A NULL pointer, a wrong size and a number that is none give
+//! an error. What is asked never starts the shim; what a function changes or calls, its text says.
+//!
+//! Copies on purpose enter by our own export of the driver's function, with the contexts that the memory belongs to: there is one
+//! policy, and it is that of the hooks. After the first intercepted call an option changes only if all that depends on it can
+//! change under way: what a program was shown of its peers holds for good.
 
 #![allow(non_camel_case_types, reason = "C spelling")]
 
@@ -20,7 +24,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use crate::entry::control::Failure;
+use crate::call::control::Failure;
 
 /// Major version of this header; p2pshim_version() tells that of the library.
 pub const P2PSHIM_VERSION_MAJOR: c_int = 0;
@@ -29,7 +33,7 @@ pub const P2PSHIM_VERSION_MINOR: c_int = 1;
 /// Patch version of this header.
 pub const P2PSHIM_VERSION_PATCH: c_int = 0;
 
-/// What a p2pshim_* function answers. p2pshim_status_name() and p2pshim_status_text() say it in words.
+/// What a p2pshim_* function returns. p2pshim_status_name() and p2pshim_status_text() say it in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum p2pshim_status_t {
@@ -79,7 +83,7 @@ impl From<Result<(), Failure>> for p2pshim_status_t {
     }
 }
 
-/// All that a function may answer, with its name and what it means.
+/// All that a function may return, with its name and what it means.
 const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 14] = [
     (P2PSHIM_OK, c"P2PSHIM_OK", c"done"),
     (
@@ -143,7 +147,7 @@ pub extern "C" fn p2pshim_version() -> *const c_char {
 ///
 /// Thread-safety: any thread, at any time, in signal handlers too.
 ///
-/// @param status What a function has answered; any number is accepted.
+/// @param status What a function has returned; any number is accepted.
 /// @return A text such as "P2PSHIM_OK", which lives as long as the library; "unknown" for a number that is no status.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_status_name(status: c_int) -> *const c_char {
@@ -155,7 +159,7 @@ pub extern "C" fn p2pshim_status_name(status: c_int) -> *const c_char {
 ///
 /// Thread-safety: any thread, at any time, in signal handlers too.
 ///
-/// @param status What a function has answered; any number is accepted.
+/// @param status What a function has returned; any number is accepted.
 /// @return A text that lives as long as the library; "unknown" for a number that is no status.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_status_text(status: c_int) -> *const c_char {
@@ -199,7 +203,7 @@ fn kept(text: CString) -> *const c_char {
 /// A caller's text.
 ///
 /// # Safety
-/// `text` is NULL or a C string that lives as long as the answer.
+/// `text` is NULL or a C string that lives as long as what is returned.
 unsafe fn given<'a>(text: *const c_char) -> Option<&'a CStr> {
     // SAFETY: the caller's promise.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
@@ -256,7 +260,7 @@ mod tests {
 
     #[test]
     fn version_header_and_library_agree() {
-        // SAFETY: the function answers a C string.
+        // SAFETY: the function returns a C string.
         let version = unsafe { CStr::from_ptr(p2pshim_version()) }.to_str().unwrap();
         assert_eq!(version, format!("{P2PSHIM_VERSION_MAJOR}.{P2PSHIM_VERSION_MINOR}.{P2PSHIM_VERSION_PATCH}"));
     }

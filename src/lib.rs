@@ -1,17 +1,21 @@
-//! p2pshim: makes, shows and repairs GPU-to-GPU copies in programs that nobody can rebuild.
+//! p2pshim: makes CUDA peer-to-peer copies fast, correct and observable, without rebuilding the program.
 //!
-//! The way of a call: program → `entry` → `policy` → `real` → the real library; `record` writes down
-//! what happened. `api` is the list of functions that all of them read. ARCHITECTURE.md tells the
-//! rest.
+//! The path of a call: program → `entry` → `call` → the real library. `call` asks `policy` what is done about it, `real` for
+//! the real function and for calls of our own, and has `record` write down what happened. All of them talk in the plain values
+//! of `model`, and read `api`, the table of functions. `capi` is the C interface, which enters `call` too. A room uses only what
+//! comes after it in ARCHITECTURE.md's map; read `traced` in `call/run.rs` first.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!("p2pshim supports x86-64 Linux with glibc only: its entry points are written for that ABI");
 
 mod api;
+mod call;
 pub mod capi;
-mod config;
 mod entry;
+mod model;
 mod os;
 mod policy;
 mod real;
 mod record;
+
+use p2pshim_host::config;

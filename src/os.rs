@@ -1,15 +1,25 @@
 //! The few services of the operating system that need `unsafe`: descriptors, signals, cancellation, fork, the
-//! environment, memory that may not be there.
+//! environment, memory, and memory that may not be there.
 
-pub(crate) mod child;
+pub(crate) mod alloc;
+mod descriptor;
 
-use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use descriptor::Descriptor;
+
+/// Locks a mutex of the standard library, which stands where threads may wait for it when memory has run out. A thread that
+/// waits for one of parking_lot's allocates, and registers a destructor: glibc ends a process that has no memory for that. What
+/// a panic of ours has left half done is no worse than what the driver may say anyway.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A page of zeros with a number in it.
 #[repr(C, align(4096))]
@@ -30,13 +40,13 @@ impl Page {
         &self.word
     }
 
-    /// From now on a child that shares no memory finds 0 there, however it is made; as far as the system can do that (Linux
-    /// 4.14, pages of 4096 bytes).
-    pub(crate) fn is_not_inherited(&'static self) {
+    /// From now on a child that shares no memory finds 0 there, however it is made; if the system can do that (Linux
+    /// 4.14, pages of 4096 bytes): whether it can.
+    pub(crate) fn is_not_inherited(&'static self) -> bool {
         let page = std::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the page holds nothing but this value, which is made of atomics and of what nobody reads, and stays as it is
         // in this process.
-        keep_errno(|| unsafe { libc::madvise(page, size_of::<Self>(), libc::MADV_WIPEONFORK) });
+        keep_errno(|| unsafe { libc::madvise(page, size_of::<Self>(), libc::MADV_WIPEONFORK) == 0 })
     }
 }
 
@@ -177,7 +187,7 @@ pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Holds the calling thread's signals back, and answers which were held back before.
+/// Holds the calling thread's signals back, and returns which were held back before.
 fn hold_signals() -> libc::sigset_t {
     const FAULTS: [c_int; 7] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
@@ -201,7 +211,7 @@ unsafe extern "C-unwind" {
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 const PTHREAD_CANCEL_DEFERRED: c_int = 0;
 
-/// Keeps the calling thread from being cancelled, and answers whether it could be.
+/// Keeps the calling thread from being cancelled, and returns whether it could be.
 fn hold_cancellation() -> c_int {
     let mut before = 0;
     // SAFETY: the function writes one int and changes the calling thread only.
@@ -221,24 +231,6 @@ fn release_cancellation(before: c_int) {
     }
 }
 
-/// Whether [`pass_barriers`] works: since Linux 4.14, unless it is forbidden.
-pub(crate) fn has_barriers() -> bool {
-    membarrier(libc::MEMBARRIER_CMD_QUERY) & libc::c_long::from(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) > 0
-}
-
-/// Has all threads of the process pass a memory barrier; false if the system cannot.
-pub(crate) fn pass_barriers() -> bool {
-    has_barriers()
-        && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0
-        && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0
-}
-
-/// -1 if it fails.
-fn membarrier(command: c_int) -> libc::c_long {
-    // SAFETY: the system call takes numbers; `errno` is put back.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }).max(-1)
-}
-
 /// Reads memory that may not be there.
 ///
 /// # Errors
@@ -252,7 +244,7 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
     // The calling thread, which lives: of a main thread that has ended by `pthread_exit` there is nothing to read.
-    // SAFETY: the kernel writes at most `size` bytes to `value`, and answers EFAULT where `from` is not mapped.
+    // SAFETY: the kernel writes at most `size` bytes to `value`, and returns EFAULT where `from` is not mapped.
     match unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: all bytes were written, and the caller promises that they make a `T`.
@@ -272,165 +264,6 @@ pub(crate) fn main_thread_has_ended() -> bool {
     keep_errno(|| unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) }) != 1
 }
 
-/// What a descriptor referred to: the file behind it, whatever its number. An inode's number is used again, hence the
-/// time of birth.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: (u32, u32),
-    inode: u64,
-    kind: u32,
-    born: (i64, u32),
-}
-
-fn identity(descriptor: c_int) -> Option<Identity> {
-    let mut status = MaybeUninit::<libc::statx>::zeroed();
-    let wanted = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_BTIME;
-    // The C library has no function for it before 2.28, whatever the kernel can do.
-    // SAFETY: statx fills `status`, all of whose fields may be 0.
-    let status = unsafe {
-        let (none, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
-        if libc::syscall(libc::SYS_statx, descriptor, none, flags, wanted, status.as_mut_ptr()) != 0 {
-            return identity_without_birth(descriptor);
-        }
-        status.assume_init()
-    };
-    Some(Identity {
-        device: (status.stx_dev_major, status.stx_dev_minor),
-        inode: status.stx_ino,
-        kind: u32::from(status.stx_mode) & libc::S_IFMT,
-        born: (status.stx_btime.tv_sec, status.stx_btime.tv_nsec),
-    })
-}
-
-/// For kernels and sandboxes that know no statx.
-fn identity_without_birth(descriptor: c_int) -> Option<Identity> {
-    let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: fstat fills `status`, and it is read only when fstat says so.
-    let status = unsafe {
-        if libc::fstat(descriptor, status.as_mut_ptr()) != 0 {
-            return None;
-        }
-        status.assume_init()
-    };
-    let device = (libc::major(status.st_dev), libc::minor(status.st_dev));
-    Some(Identity { device, inode: status.st_ino, kind: status.st_mode & libc::S_IFMT, born: (0, 0) })
-}
-
-/// What standard error was before the program could close it and open a file of its own that got the number.
-static STDERR_AT_LOAD: OnceLock<Option<Identity>> = OnceLock::new();
-
-/// The only thing that happens when the library is loaded: one statx. By the first GPU call it is too late to ask.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static REMEMBER_STDERR: extern "C" fn() = {
-    extern "C" fn remember_stderr() {
-        keep_errno(|| STDERR_AT_LOAD.get_or_init(|| identity(libc::STDERR_FILENO)));
-    }
-    remember_stderr
-};
-
-/// A descriptor that the log writes to, for as long as it refers to what it did at first.
-///
-/// Programs close descriptor 2, or all of them, and open files that get the same numbers. A line
-/// of ours must not land there. (Between the check and the write another thread may still do so;
-/// holding a duplicate instead would keep a closed pipe's reader waiting for ever.)
-pub(crate) struct Descriptor {
-    number: c_int,
-    identity: Identity,
-    /// How many lines it did not take since the last that it took.
-    lost: u64,
-}
-
-impl Descriptor {
-    /// Standard error as it was when the library was loaded, if it was open.
-    pub(crate) fn stderr() -> Option<Self> {
-        // Constructors of other libraries may call us before ours has run.
-        let identity = (*STDERR_AT_LOAD.get_or_init(|| identity(libc::STDERR_FILENO)))?;
-        Some(Self { number: libc::STDERR_FILENO, identity, lost: 0 })
-    }
-
-    /// A file that lines are appended to, created with mode 0600.
-    ///
-    /// # Errors
-    /// What open(2) says; a symbolic link as last component is refused.
-    pub(crate) fn append(path: &OsStr) -> io::Result<Self> {
-        let path = CString::new(path.as_bytes())?;
-        // Without O_NONBLOCK a pipe that nobody reads would hold the program here.
-        let flags = libc::O_WRONLY
-            | libc::O_APPEND
-            | libc::O_CREAT
-            | libc::O_CLOEXEC
-            | libc::O_NOFOLLOW
-            | libc::O_NOCTTY
-            | libc::O_NONBLOCK;
-        // SAFETY: `path` is a C string that outlives the call.
-        let number = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
-        if number < 0 {
-            let error = io::Error::last_os_error();
-            let is_link = error.raw_os_error() == Some(libc::ELOOP);
-            return Err(if is_link { io::Error::other("it is a symbolic link") } else { error });
-        }
-        let number = out_of_the_way(number);
-        // SAFETY: the descriptor is ours.
-        unsafe { libc::fcntl(number, libc::F_SETFL, libc::O_APPEND) };
-        let identity = identity(number).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { number, identity, lost: 0 })
-    }
-
-    /// Writes once, waiting for a while if the descriptor is a non-blocking one that takes nothing just now.
-    fn write_line(&self, line: &[u8]) -> io::Result<usize> {
-        const PATIENCE_MS: c_int = 200;
-        let write = || {
-            // SAFETY: `line` is valid for reads of its length.
-            let written = unsafe { libc::write(self.number, line.as_ptr().cast(), line.len()) };
-            usize::try_from(written).map_err(|_| io::Error::last_os_error())
-        };
-        without_signals_of_writing(|| match write() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let mut ready = libc::pollfd { fd: self.number, events: libc::POLLOUT, revents: 0 };
-                // SAFETY: one descriptor, as said.
-                unsafe { libc::poll(&mut ready, 1, PATIENCE_MS) };
-                write()
-            }
-            result => result,
-        })
-    }
-}
-
-/// Moves a descriptor of ours to a high number: programs expect low ones for what they open next.
-fn out_of_the_way(number: c_int) -> c_int {
-    for lowest in [1000, 200, 50, 3] {
-        // SAFETY: the descriptor is ours.
-        let moved = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, lowest) };
-        if moved >= 0 {
-            // SAFETY: as above; it is not used any more.
-            unsafe { libc::close(number) };
-            return moved;
-        }
-    }
-    number
-}
-
-impl io::Write for Descriptor {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if identity(self.number) != Some(self.identity) {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "the descriptor refers to something else by now"));
-        }
-        if self.lost > 0 {
-            let lost = format!("p2pshim: {} lines before this one are lost: nobody took them\n", self.lost);
-            self.write_line(lost.as_bytes())?;
-            self.lost = 0;
-        }
-        let written = self.write_line(line);
-        self.lost += u64::from(written.is_err());
-        written
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Runs `write` with all signals held back; those that it raises itself, because the reader is gone or the file may not
 /// grow, are taken back before the program can see them.
 pub(crate) fn without_signals_of_writing<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
@@ -438,10 +271,9 @@ pub(crate) fn without_signals_of_writing<T>(write: impl FnOnce() -> io::Result<T
     let result = write();
     for (signal, cause) in [(libc::SIGPIPE, libc::EPIPE), (libc::SIGXFSZ, libc::EFBIG)] {
         let raised = matches!(&result, Err(error) if error.raw_os_error() == Some(cause));
-        // SAFETY: the sets are initialised.
-        if raised && unsafe { libc::sigismember(&before, signal) } == 0 {
+        if raised && !is_member(&before, signal) {
             let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: as above.
+            // SAFETY: the set is initialised.
             unsafe { libc::sigtimedwait(&only(signal), ptr::null_mut(), &now) };
         }
     }
@@ -451,10 +283,7 @@ pub(crate) fn without_signals_of_writing<T>(write: impl FnOnce() -> io::Result<T
 /// Runs `work` with all signals held back; SIGXFSZ, if it was raised because a file may not grow, is taken back before the
 /// program can see it.
 pub(crate) fn without_signals_of_growing<T>(work: impl FnOnce() -> T) -> T {
-    let has_xfsz = |set: &libc::sigset_t| {
-        // SAFETY: the set is initialised.
-        unsafe { libc::sigismember(set, libc::SIGXFSZ) == 1 }
-    };
+    let has_xfsz = |set: &libc::sigset_t| is_member(set, libc::SIGXFSZ);
     let before = pending();
     let result = work();
     if !has_xfsz(&before) && has_xfsz(&pending()) {
@@ -475,6 +304,11 @@ fn only(signal: c_int) -> libc::sigset_t {
     }
 }
 
+fn is_member(set: &libc::sigset_t, signal: c_int) -> bool {
+    // SAFETY: the set is initialised.
+    unsafe { libc::sigismember(set, signal) == 1 }
+}
+
 /// The signals that wait for the calling thread.
 fn pending() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -489,67 +323,6 @@ fn pending() -> libc::sigset_t {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-    use std::os::fd::IntoRawFd;
-
-    fn pipe() -> (c_int, c_int) {
-        let mut ends = [0; 2];
-        // SAFETY: pipe2 fills two descriptors.
-        assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
-        (ends[0], ends[1])
-    }
-
-    fn close(descriptor: c_int) {
-        // SAFETY: the tests own the descriptors that they close.
-        unsafe { libc::close(descriptor) };
-    }
-
-    #[test]
-    fn write_reader_gone_no_signal_is_left() {
-        let (read, write) = pipe();
-        close(read);
-        let mut log = Descriptor { number: write, identity: identity(write).unwrap(), lost: 0 };
-        // The test harness ignores SIGPIPE; without that the process would end here.
-        // SAFETY: restores the default action, as a C program has it.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-        let error = undisturbed(|| log.write(b"line\n").unwrap_err());
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-        // SAFETY: the set is initialised.
-        assert_eq!(unsafe { libc::sigismember(&pending(), libc::SIGPIPE) }, 0);
-        close(write);
-    }
-
-    #[test]
-    fn write_number_reused_nothing_is_written() {
-        let (read, write) = pipe();
-        let mut log = Descriptor { number: write, identity: identity(write).unwrap(), lost: 0 };
-        let path = std::env::temp_dir().join(format!("p2pshim-reused-{}", std::process::id()));
-        let file = std::fs::File::create(&path).unwrap().into_raw_fd();
-        // SAFETY: both descriptors are the test's own.
-        unsafe { libc::dup2(file, write) };
-        assert!(log.write(b"line\n").is_err());
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
-        std::fs::remove_file(path).unwrap();
-        [read, write, file].into_iter().for_each(close);
-    }
-
-    #[test]
-    fn append_symbolic_link_is_refused() {
-        let link = std::env::temp_dir().join(format!("p2pshim-link-{}", std::process::id()));
-        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-        assert!(Descriptor::append(link.as_os_str()).is_err());
-        std::fs::remove_file(link).unwrap();
-    }
-
-    #[test]
-    fn append_pipe_without_a_reader_is_an_error_and_does_not_wait() {
-        let path = std::env::temp_dir().join(format!("p2pshim-fifo-{}", std::process::id()));
-        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: `name` is a C string.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        assert!(Descriptor::append(path.as_os_str()).is_err());
-        std::fs::remove_file(path).unwrap();
-    }
 
     #[test]
     fn read_memory_that_is_not_there_is_none() {
@@ -565,7 +338,8 @@ mod tests {
 
     #[test]
     fn undisturbed_work_that_fails_leaves_no_trace() {
-        close(-1);
+        // SAFETY: there is no such descriptor, which is an error to leave.
+        unsafe { libc::close(-1) };
         let before = io::Error::last_os_error().raw_os_error();
         assert!(undisturbed(|| std::fs::File::open("/proc/self/no such file")).is_err());
         assert_eq!(io::Error::last_os_error().raw_os_error(), before);

@@ -129,27 +129,26 @@ fn trace_holds_what_happened_between_start_and_stop() {
 }
 
 #[test]
-fn listeners_hear_of_each_call_and_may_call_anything() {
+fn callbacks_run_for_each_call_and_may_call_anything() {
     everywhere("events", &[]);
     everywhere("runtime_events", &[]);
-    everywhere("leaves", &[]);
     // They hear of calls that are recorded and shown as well.
     let folder = scratch("traces");
     let env = [("P2PSHIM_LOG", "trace"), ("P2PSHIM_TRACE", folder.to_str().unwrap())];
-    for task in ["events", "runtime_events", "leaves"] {
+    for task in ["events", "runtime_events"] {
         run(task, Preloaded, true, &env);
     }
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// While copies are like ones before, which take a short way, things are changed: each change holds from the next copy on.
+/// While copies are like ones before, which take the fast path, things are changed: each change holds from the next copy on.
 #[test]
 fn changes_between_copies_like_ones_before_hold_at_once() {
     for has_gpus in [true, false] {
-        run("familiar", Opened, has_gpus, &[]);
+        run("fast_path", Opened, has_gpus, &[]);
     }
     for way in [Linked, Preloaded] {
-        let (outcome, folder) = run("familiar", way, true, &[("P2PSHIM_GPU_TIMING", "off")]);
+        let (outcome, folder) = run("fast_path", way, true, &[("P2PSHIM_GPU_TIMING", "off")]);
         // Of four loops, two of them traced, the log was to show 30 copies each: by the runtime with the driver's inside, and by
         // the driver.
         let shown = |function: &str| outcome.shim.iter().filter(|line| line.contains(&format!(" {function}("))).count();
@@ -189,12 +188,12 @@ fn changes_between_copies_like_ones_before_hold_at_once() {
 }
 
 #[test]
-fn listener_added_beside_a_copy_hears_of_the_next() {
+fn callback_added_beside_a_copy_runs_for_the_next() {
     everywhere("late", &[("P2PSHIM_ACCESS", "app"), ("P2PSHIM_LOG", "off")]);
 }
 
 #[test]
-fn wrapper_for_cpp_has_scopes_exceptions_and_listeners() {
+fn wrapper_for_cpp_has_scopes_exceptions_and_callbacks() {
     for has_gpus in [true, false] {
         let folder = scratch("capi");
         let program = Program::new(support::path("target/c-tests/capi-wrapper")).arg(folder.to_string_lossy());
@@ -224,7 +223,7 @@ fn copies_take_the_best_path_and_arrive() {
 }
 
 #[test]
-fn hip_is_listed_heard_and_known() {
+fn hip_is_listed_called_back_and_known() {
     everywhere("hip", &[]);
 }
 

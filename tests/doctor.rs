@@ -27,19 +27,19 @@ fn row(outcome: &Outcome, pair: &str) -> Vec<String> {
     row.split("  ").map(str::trim).filter(|column| !column.is_empty()).skip(1).take(4).map(str::to_owned).collect()
 }
 
-/// The row of 0>1 with that fault; the other way must be proven, and the status must be as said.
+/// The row of 0>1 with that fault; the other direction must be verified, and the status must be as said.
 fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
     let outcome = doctor(fault).plain();
-    assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "proven"], "{}", outcome.stdout);
+    assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "verified"], "{}", outcome.stdout);
     assert_eq!(outcome.status, format!("exit status: {status}"), "{}", outcome.stdout);
     (row(&outcome, "0>1"), outcome)
 }
 
 #[test]
-fn right_every_pair_is_proven_and_has_a_speed() {
+fn right_every_pair_is_verified_and_has_a_speed() {
     let (columns, outcome) = faulty("", 0);
-    assert_eq!(columns, ["right", "right", "right", "proven"]);
-    let speeds = outcome.stdout.lines().filter(|line| line.contains("proven"));
+    assert_eq!(columns, ["right", "right", "right", "verified"]);
+    let speeds = outcome.stdout.lines().filter(|line| line.contains("verified"));
     let speeds: Vec<f64> = speeds.map(|line| line.split_whitespace().last().unwrap().parse().unwrap()).collect();
     assert!(speeds.len() == 2 && speeds.iter().all(|&speed| speed > 0.0), "{}", outcome.stdout);
     assert!(!outcome.stdout.contains("Likely cause"), "{}", outcome.stdout);
@@ -76,8 +76,8 @@ fn hanging_copy_fails_at_the_time_out_and_other_pairs_are_tested() {
     let outcome = doctor("hang:0>1").arg("--timeout").arg("2").plain();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(row(&outcome, "0>1"), ["hung", "-", "-", "FAILED"]);
-    assert_eq!(row(&outcome, "1>0")[3], "proven");
-    assert!(outcome.stdout.contains("copy engine hung: it had not ended after 2 s"), "{}", outcome.stdout);
+    assert_eq!(row(&outcome, "1>0")[3], "verified");
+    assert!(outcome.stdout.contains("copy engine hung: it had not finished after 2 s"), "{}", outcome.stdout);
     assert_eq!(outcome.status, "exit status: 1");
 }
 
@@ -85,7 +85,7 @@ fn hanging_copy_fails_at_the_time_out_and_other_pairs_are_tested() {
 fn device_fault_fails_and_later_tests_are_not_blamed() {
     let outcome = doctor("code:cuLaunchKernel:700@1").arg("0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["right", "wrong", "untested", "FAILED"]);
-    assert!(outcome.stdout.contains("cuLaunchKernel answered CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("cuLaunchKernel returned CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{}", outcome.stdout);
     assert_eq!(outcome.status, "exit status: 1");
 }
 
@@ -97,7 +97,7 @@ fn what_cannot_be_tested_is_said_and_is_no_failure_of_the_pair() {
     assert_eq!(outcome.status, "exit status: 2");
     let outcome = doctor("code:cuCtxEnablePeerAccess:711@1").arg("0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "not tested"]);
-    assert!(outcome.stdout.contains("cuCtxEnablePeerAccess answered CUDA_ERROR_TOO_MANY_PEERS (711)"));
+    assert!(outcome.stdout.contains("cuCtxEnablePeerAccess returned CUDA_ERROR_TOO_MANY_PEERS (711)"));
     assert_eq!(outcome.status, "exit status: 2");
 }
 
@@ -105,7 +105,7 @@ fn what_cannot_be_tested_is_said_and_is_no_failure_of_the_pair() {
 fn no_path_is_no_failure() {
     let outcome = doctor("").env("P2PSIM_NO_P2P", "0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "no path"]);
-    assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "proven"]);
+    assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "verified"]);
     outcome.assert_success();
 }
 
@@ -114,7 +114,7 @@ fn named_pairs_alone_are_tested() {
     let outcome = doctor("").env("P2PSIM_DEVICES", "4").arg("2>0").arg("1-3").plain();
     outcome.assert_success();
     let tested: Vec<&str> =
-        outcome.stdout.lines().filter(|line| line.contains("proven")).map(|line| &line[..3]).collect();
+        outcome.stdout.lines().filter(|line| line.contains("verified")).map(|line| &line[..3]).collect();
     assert_eq!(tested, ["2>0", "1>3", "3>1"]);
 }
 
@@ -122,7 +122,7 @@ fn named_pairs_alone_are_tested() {
 fn pair_that_is_none_or_absent_is_refused() {
     let absent = doctor("").arg("0>2").plain();
     assert_eq!(absent.status, "exit status: 2");
-    assert!(absent.shim[0].contains("there is no GPU 2: CUDA shows 2"), "{:?}", absent.shim);
+    assert!(absent.shim[0].contains("there is no GPU 2: CUDA reports 2"), "{:?}", absent.shim);
     let none = doctor("").arg("0:1").plain();
     assert_eq!(none.status, "exit status: 2");
     assert!(none.stderr.contains("is not a pair of GPUs"), "{}", none.stderr);
@@ -132,14 +132,14 @@ fn pair_that_is_none_or_absent_is_refused() {
 fn one_device_has_no_pair() {
     let outcome = doctor("").env("P2PSIM_DEVICES", "1").plain();
     outcome.assert_success();
-    assert!(outcome.stdout.contains("no pair: peer access needs two GPUs, and CUDA shows 1"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("no pair: peer access needs two GPUs, and CUDA reports 1"), "{}", outcome.stdout);
 }
 
 #[test]
 fn driver_without_devices_is_said() {
     let outcome = doctor("").env("P2PSIM_DEVICES", "0").plain();
     assert_eq!(outcome.status, "exit status: 2");
-    let said = "p2pshim: nothing was tested: cuInit answered CUDA_ERROR_NO_DEVICE (100): no GPU";
+    let said = "p2pshim: nothing was tested: cuInit returned CUDA_ERROR_NO_DEVICE (100): no GPU";
     assert!(outcome.shim[0].starts_with(said), "{:?}", outcome.shim);
     assert!(outcome.stdout.contains("kernel parameters"), "{}", outcome.stdout);
 }
@@ -173,7 +173,7 @@ fn json_is_what_python_reads() {
     );
     fs::remove_file(file).unwrap();
     let nothing = doctor("").env("P2PSIM_DEVICES", "0").arg("--json").plain();
-    assert!(nothing.stdout.contains("\"error\":\"cuInit answered CUDA_ERROR_NO_DEVICE (100)"), "{}", nothing.stdout);
+    assert!(nothing.stdout.contains("\"error\":\"cuInit returned CUDA_ERROR_NO_DEVICE (100)"), "{}", nothing.stdout);
 }
 
 /// What Python reads in the JSON: an expression over `r`.
@@ -213,7 +213,7 @@ fn matrix_and_verdict_say_it_in_words() {
         let found = outcome.stdout.lines().find(|line| line.starts_with(start));
         found.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(line("Who reaches whom"), "Who reaches whom GPU 0 GPU 1 GPU 2");
+    assert_eq!(line("Peer access"), "Peer access GPU 0 GPU 1 GPU 2");
     assert!(outcome.stdout.contains("\nGPU 0                  -     yes      no\n"), "{}", outcome.stdout);
     assert_eq!(line("native atomics"), "native atomics all that have a path");
     let said = outcome.stdout.replace('\n', " ");
@@ -230,7 +230,7 @@ fn matrix_and_verdict_say_it_in_words() {
 fn slow_pair_is_safe_and_advised_against() {
     let outcome = doctor("slow:0>1").plain();
     outcome.assert_success();
-    assert_eq!(row(&outcome, "0>1")[3], "proven");
+    assert_eq!(row(&outcome, "0>1")[3], "verified");
     let said = outcome.stdout.replace('\n', " ");
     assert!(
         said.contains("Direct copies are slower than those through the host for 0>1: P2PSHIM_DENY='0-1'"),
@@ -253,7 +253,7 @@ fn simulated_gpus_by_option_are_said_to_be_and_leave_no_verdict() {
     let outcome = outcome.plain();
     outcome.assert_success();
     assert!(outcome.stdout.starts_with("3 simulated GPUs: nothing here is a measurement"), "{}", outcome.stdout);
-    assert_eq!(outcome.stdout.lines().filter(|line| line.contains("proven")).count(), 6);
+    assert_eq!(outcome.stdout.lines().filter(|line| line.contains("verified")).count(), 6);
     assert!(!folder.exists());
     let faulty = Program::new(command()).arg("doctor").arg("--sim").arg("2").env("P2PSIM_FAULT", "hang:1>0");
     let faulty = faulty.arg("--timeout").arg("2").plain();
@@ -339,7 +339,7 @@ fn management_library_tells_of_nvlink_mig_and_bar1() {
 fn old_name_of_the_command_still_works() {
     let outcome = Program::new(command()).arg("probe").arg("--sim").arg("2").arg("0>1").plain();
     outcome.assert_success();
-    assert_eq!(row(&outcome, "0>1")[3], "proven");
+    assert_eq!(row(&outcome, "0>1")[3], "verified");
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn preloaded_shim_plays_no_part() {
     let outcome = doctor("").arg("0>1").traced_to_stderr();
     outcome.assert_success();
     outcome.assert_silent();
-    assert_eq!(row(&outcome, "0>1")[3], "proven");
+    assert_eq!(row(&outcome, "0>1")[3], "verified");
 }
 
 #[test]

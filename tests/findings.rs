@@ -122,9 +122,9 @@ fn cell(row: &str, found: &[(bool, Finding)]) -> String {
 
 fn run_rows(flavour: &str, table: &str) -> Outcome {
     let program = Program::case(&format!("conformance-{flavour}")).arg("measure").arg("--announce");
-    let outcome = program.arg("--jobs").arg("4").arg(table).env("P2PSHIM_CAPTURE", "forward").preloaded();
-    // A context that the row has lost cannot be used for a proof either.
-    let is_expected = |line: &&String| line.contains(" could not be verified: the driver answered ");
+    let outcome = program.arg("--jobs").arg("4").arg(table).env("P2PSHIM_CAPTURE", "forward").with_notes().preloaded();
+    // A context that the row has lost cannot be used for a verification either.
+    let is_expected = |line: &&String| line.contains(" could not be verified: the driver returned ");
     let others: Vec<_> = outcome.shim.iter().filter(|line| !is_expected(line)).collect();
     assert!(others.is_empty(), "{others:#?}");
     outcome
@@ -221,7 +221,7 @@ fn run_case(case: &Case, flavour: &str, api: &str, what: &str) -> Outcome {
     let env = case.always.iter().chain(if what == "fires" { case.to_fire } else { &[] });
     let program = program.env("P2PSIM_DEVICES", "3");
     let program = env.fold(program, |program, (name, value)| program.env(name, *value));
-    let outcome = program.preloaded();
+    let outcome = program.with_notes().preloaded();
     outcome.assert_success();
     outcome.assert_silent();
     outcome
@@ -263,7 +263,7 @@ fn finds(case: &str, args: &[&str], env: &[(&str, &str)], expected: &[(&str, &st
     for flavour in ["11", "12", "13", "static"] {
         let program = args.iter().fold(Program::case(&format!("{case}-{flavour}")), |program, arg| program.arg(*arg));
         let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
-        let (plain, preloaded) = (program.plain(), program.preloaded());
+        let (plain, preloaded) = (program.plain(), program.with_notes().preloaded());
         preloaded.assert_same_as(&plain, "preloaded");
         preloaded.assert_silent();
         let names = |function: &str| if flavour == "static" { support::below(function) } else { function.to_owned() };

@@ -91,7 +91,10 @@ fn looked_up_functions_are_seen() {
             "{trace:?}"
         );
         let debug = case("hip_entry_point", release).env("P2PSHIM_LOG", "debug").preloaded();
-        assert!(debug.lines.iter().any(|line| line.contains("found hipMemcpyPeer: calls are seen")), "{debug:?}");
+        assert!(
+            debug.lines.iter().any(|line| line.contains("found hipMemcpyPeer: its calls are intercepted")),
+            "{debug:?}"
+        );
     }
 }
 
@@ -302,9 +305,10 @@ fn auto_lets_kernels_reach_what_a_pair_copies() {
 #[test]
 fn auto_says_what_it_enables() {
     let outcome = case("hip_for_kernels", "7").env("P2PSHIM_LOG", "info").preloaded();
-    for line in
-        ["kernels of device 0 may use memory of device 1 (HIP)", "kernels of device 1 may use memory of device 0 (HIP)"]
-    {
+    for line in [
+        "kernels of device 0 can access memory of device 1 (HIP)",
+        "kernels of device 1 can access memory of device 0 (HIP)",
+    ] {
         assert_eq!(outcome.lines.iter().filter(|said| said.contains(line)).count(), 1, "{:#?}", outcome.lines);
     }
     case("hip_for_kernels", "7").preloaded().assert_silent();
@@ -406,7 +410,7 @@ fn found_in_rows() -> BTreeMap<String, String> {
     let rows = conformance("7").plain().stdout;
     let mut found = BTreeMap::new();
     for (position, row) in rows.lines().enumerate() {
-        let outcome = conformance("7").arg((position + 1).to_string()).preloaded();
+        let outcome = conformance("7").arg((position + 1).to_string()).with_notes().preloaded();
         assert_eq!(outcome.stdout.trim_end(), row);
         let rules: BTreeSet<_> = outcome.findings.iter().map(|one| format!("{} {}", one.function, one.rule)).collect();
         let row: Vec<&str> = row.split('\t').collect();
@@ -497,7 +501,7 @@ fn finding_unknown_pointer_speaks_before_the_call() {
         preloaded.assert_same_as(&plain, "preloaded");
         let [finding] = preloaded.findings.as_slice() else { panic!("{:#?}", preloaded.findings) };
         assert_eq!(finding.rule, "P2P-copy-unknown-pointer");
-        assert!(finding.text.contains("src=0x1000 is no memory that HIP knows"), "{}", finding.text);
+        assert!(finding.text.contains("src=0x1000 is not memory that HIP knows"), "{}", finding.text);
         assert!(finding.text.contains("the library may crash now"), "{}", finding.text);
         let strict = program.env("P2PSHIM_VALIDATE", "strict").preloaded();
         assert!(
@@ -509,10 +513,10 @@ fn finding_unknown_pointer_speaks_before_the_call() {
 
 #[test]
 fn finding_speaks_hip() {
-    let outcome = case("hip_for_kernels", "6").env("P2PSHIM_LOG", "warn").preloaded();
+    let outcome = case("hip_for_kernels", "6").with_notes().preloaded();
     let twice = outcome.findings.iter().find(|finding| finding.rule == "P2P-enable-twice").unwrap();
     for part in
-        ["hipDeviceEnablePeerAccess", "answered hipErrorPeerAccessAlreadyEnabled (704)", "call hipGetLastError()"]
+        ["hipDeviceEnablePeerAccess", "returned hipErrorPeerAccessAlreadyEnabled (704)", "with hipGetLastError()"]
     {
         assert!(twice.text.contains(part), "no {part}: {}", twice.text);
     }

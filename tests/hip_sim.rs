@@ -156,7 +156,7 @@ fn cuda_beside_it_has_devices_and_errors_of_its_own() {
 }
 
 #[test]
-fn unknown_function_to_fail_is_told_of_once() {
+fn unknown_function_to_fail_is_reported_once() {
     let program = case("hip_and_cuda", "6").env("P2PSIM_FAULT", "code:hipMemcpyNever:1@1,code:hipMemcpy3DPeer:1@1");
     let outcome = program.plain();
     outcome.assert_success();

@@ -178,7 +178,7 @@ fn command_finds_its_library_and_simulated_gpus() {
     let said = told(Command::new(&command).args(["run", "--no-report", "sh", "-c", "echo $LD_PRELOAD"]));
     assert_eq!(said.trim_end(), prefix().join("lib/libp2pshim.so.0").display().to_string());
     let said = told(Command::new(&command).args(["doctor", "--sim", "2", "0>1"]));
-    assert!(said.contains("proven"), "{said}");
+    assert!(said.contains("verified"), "{said}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 
 use support::{Outcome, Program, command, path, scratch, shim};
@@ -131,12 +132,12 @@ fn program_that_cannot_be_started_is_said() {
         file.to_string_lossy().into_owned()
     };
     for (name, status, expected) in [
-        ("no-such-program".to_owned(), 127, "no-such-program: there is no program of that name on PATH"),
-        ("./no-such-program".to_owned(), 127, "./no-such-program: there is no such file"),
+        ("no-such-program".to_owned(), 127, "no-such-program: no such program on PATH"),
+        ("./no-such-program".to_owned(), 127, "./no-such-program: no such file"),
         ("Cargo.toml".to_owned(), 127, "did you mean ./Cargo.toml?"),
-        (file("plain", "text", 0o600), 126, "may not be executed"),
+        (file("plain", "text", 0o600), 126, "cannot be executed"),
         (folder.to_string_lossy().into_owned(), 126, "is a folder"),
-        (file("orphan", "#!/nonexistent/sh\n", 0o700), 126, "is there, but not the interpreter"),
+        (file("orphan", "#!/nonexistent/sh\n", 0o700), 126, "exists, but its interpreter"),
     ] {
         let outcome = run(&[&name]);
         assert_eq!(outcome.status, format!("exit status: {status}"), "{name}: {}", said(&outcome));
@@ -235,7 +236,7 @@ fn trace_has_a_file_for_each_process_in_a_folder_that_is_made() {
     fs::remove_dir_all(folder).unwrap();
     let outcome = run(&["--trace", "/proc/no-such", "echo", "run"]);
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""));
-    assert!(said(&outcome).contains("the folder of the trace, /proc/no-such, cannot be made: "), "{}", said(&outcome));
+    assert!(said(&outcome).contains("cannot create the folder of the trace, /proc/no-such: "), "{}", said(&outcome));
 }
 
 /// With a report, and temporary files in a folder of its own, which it has to leave empty.
@@ -278,7 +279,7 @@ fn report_of_a_run_that_does_nothing_says_why() {
     let outcome = program.arg("--sim").arg("2").arg(case).plain();
     fs::remove_dir(temporary).unwrap();
     outcome.assert_success();
-    assert_eq!(said(&outcome), "p2pshim: nothing to report: P2PSHIM=off, so that nothing is intercepted");
+    assert_eq!(said(&outcome), "p2pshim: nothing to report: P2PSHIM=off, so nothing is intercepted");
 }
 
 #[test]
@@ -465,4 +466,73 @@ fn help_tells_each_option_examples_and_exit_status() {
         assert!(help.stdout.contains(title), "{}", help.stdout);
     }
     assert!(!help.stdout.contains('\u{1b}'), "colours are for terminals");
+}
+
+/// `p2pshim run --probe full`, on simulated GPUs as if they were real ones, with verdicts in this folder.
+fn fully_verified(cache: &Path, fault: &str, arguments: &[&str]) -> Outcome {
+    let case = path("target/c-tests/never_enables-12").to_string_lossy().into_owned();
+    let run = program(&[arguments, &[&case]].concat()).libraries("target/sim/lib");
+    run.env("P2PSIM_FAULT", fault).env("XDG_CACHE_HOME", cache.to_string_lossy()).findings_apart().plain()
+}
+
+#[test]
+fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
+    let cache = scratch("cache");
+    let made = format!(
+        "p2pshim: P2PSHIM_PROBE=full: 2 paths between GPUs are verified before the program starts; verdicts are saved in {}/p2pshim",
+        cache.display()
+    );
+    for (fault, lines) in [("lost:0>1", 2), ("", 1)] {
+        let outcome = fully_verified(&cache, fault, &["--probe", "full"]);
+        outcome.assert_success();
+        assert_eq!((outcome.shim.len(), &outcome.shim[0]), (lines, &made), "{:#?}", outcome.shim);
+        assert!(fault.is_empty() || outcome.shim[1].contains("the full verification failed: kernel loads: "));
+        // What is known is not verified again, whatever is wrong by now.
+        let again = fully_verified(&cache, "", &["--probe", "full"]);
+        assert_eq!(again.shim.len(), lines - 1, "{:#?}", again.shim);
+        fs::remove_dir_all(&cache).unwrap();
+    }
+}
+
+#[test]
+fn probe_full_in_the_environment_or_on_simulated_gpus_makes_verdicts_too() {
+    let cache = scratch("cache");
+    let program = program(&["true"]).libraries("target/sim/lib").env("XDG_CACHE_HOME", cache.to_string_lossy());
+    let full = program.env("P2PSHIM_PROBE", "full");
+    assert_eq!(full.plain().shim.len(), 1);
+    assert!(full.plain().shim.is_empty(), "they are kept");
+    for reason in [("P2PSHIM", "off"), ("P2PSHIM_ACCESS", "app"), ("P2PSIM_NO_P2P", "0-1")] {
+        fs::remove_dir_all(&cache).unwrap_or_default();
+        let outcome = full.clone().env(reason.0, reason.1).plain();
+        assert!(
+            outcome.shim.is_empty() && !cache.exists(),
+            "{reason:?}: nothing is to be verified: {:#?}",
+            outcome.shim
+        );
+    }
+    for _ in 0..2 {
+        let lost = fully_verified(&cache, "lost:0>1", &["--sim", "2", "--probe", "full"]).shim;
+        assert!(lost.len() == 2 && lost[1].contains("kernel loads"), "{lost:#?}");
+        let right = fully_verified(&cache, "", &["--sim", "2", "--probe", "full"]).shim;
+        assert_eq!(right.len(), 1, "another fault, another verdict: {right:#?}");
+    }
+    fs::remove_dir_all(&cache).unwrap();
+}
+
+#[test]
+fn probe_full_that_fails_is_said_and_the_program_runs() {
+    let cache = scratch("cache");
+    let untested = fully_verified(&cache, "code:cuModuleLoadData:221@1", &["--probe", "full"]);
+    untested.assert_success();
+    let lines = said(&untested);
+    assert!(lines.contains("warning: P2PSHIM_PROBE=full: 0>1: kernel loads: cuModuleLoadData returned"), "{lines}");
+    assert!(lines.contains("there is no verdict on these GPUs"), "{lines}");
+    let program = program(&["--probe", "full", "echo", "runs"]).libraries("target/sim/lib");
+    let program = program.env("XDG_CACHE_HOME", cache.to_string_lossy());
+    let without = program.clone().env("P2PSIM_DEVICES", "0").plain();
+    assert_eq!((without.stdout.as_str(), without.status.as_str()), ("runs\n", "exit status: 0"));
+    assert!(said(&without).contains("cuInit returned CUDA_ERROR_NO_DEVICE"), "{:#?}", without.shim);
+    let nowhere = program.env("XDG_CACHE_HOME", "/proc").plain();
+    assert_eq!((nowhere.stdout.as_str(), nowhere.status.as_str()), ("runs\n", "exit status: 0"));
+    assert!(said(&nowhere).contains("cannot write to /proc/p2pshim"), "{:#?}", nowhere.shim);
 }

@@ -393,7 +393,7 @@ fn strict_calls_that_crash_a_library_are_refused() {
 
 /// Where the system does not let anybody ask whether parameters are there, nothing is said of them, and nothing is refused.
 #[test]
-fn without_vm_readv_right_boxes_are_right() {
+fn without_vm_readv_right_3d_copies_are_right() {
     for mode in ["warn", "strict", "off"] {
         let program = Program::case("without_vm_readv").env("P2PSHIM_VALIDATE", mode);
         let outcome = program.preloaded();

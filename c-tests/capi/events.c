@@ -1,7 +1,6 @@
 /* Calls, told as they return. */
 #include <dlfcn.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -172,51 +171,6 @@ static void run_runtime(const char *folder)
 }
 
 const struct task runtime_events_task = {"runtime_events", run_runtime};
-
-/* A listener that leaves by longjmp is told of the next call all the same. */
-static jmp_buf back;
-static int left;
-
-static void leave(const p2pshim_event_t *event, void *data)
-{
-    (void)event;
-    (void)data;
-    left++;
-    longjmp(back, 1);
-}
-
-/* Calls from below where the listener was left. */
-__attribute__((noinline)) static void copy_from_below(volatile int depth)
-{
-    if (depth > 0)
-        copy_from_below(depth - 1);
-    else
-        copy_some(two, 1);
-    depth++;
-}
-
-static void run_leaves(const char *folder)
-{
-    (void)folder;
-    uint64_t id;
-    two = gpus();
-    if (!two || !is_in_front())
-        return;
-    SAME(API(listener_add)(leave, NULL, &id), P2PSHIM_OK);
-    for (volatile int i = 0; i < 3; i++)
-        if (setjmp(back) == 0)
-            copy_some(two, 1);
-    REQUIRE(left == 3);
-    for (volatile int i = 0; i < 4; i++)
-        if (setjmp(back) == 0)
-            copy_from_below(i);
-    REQUIRE(left == 7);
-    SAME(API(listener_remove)(id), P2PSHIM_OK);
-    copy_some(two, 1);
-    REQUIRE(left == 7);
-}
-
-const struct task leaves_task = {"leaves", run_leaves};
 
 /* A listener that is added while another thread's copy is under way is told of that thread's next ones, all alike. */
 enum { LARGE = 256 << 20, AGAIN = 15 };

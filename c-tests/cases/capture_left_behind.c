@@ -3,19 +3,17 @@
  * context, may be destroyed while it is captured. Or it ends by another handle of the same stream. Later copies of the thread
  * are none of that capture's business. Says how they went.
  *
- *   capture_left_behind elsewhere | destroyed | reset | context | handle | null [peers]
+ *   capture_left_behind elsewhere | destroyed | reset | context | handle | null
  *       reset    the primary context of the stream is reset
  *       context  the created context of the stream is destroyed
  *       handle   of the thread's default stream: begun by CU_STREAM_PER_THREAD, and ended by NULL
  *       null     the other way round
- *       peers    three devices, P2PSIM_MAX_PEERS=1: then enables another peer than the one that it copied to
  */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "check.h"
 
@@ -24,8 +22,8 @@ typedef int counts_fn(int, int, unsigned long long *, unsigned long long *);
 CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
 CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
-static CUcontext contexts[3];
-static CUdeviceptr memory[3];
+static CUcontext contexts[2];
+static CUdeviceptr memory[2];
 static CUstream stream;
 
 static void *end(void *unused)
@@ -50,16 +48,12 @@ int main(int argc, char **argv)
     CUcontext created, popped;
     CUgraph graph;
     unsigned long long direct, staged;
-    int with_peers = argc > 2;
     REQUIRE(argc > 1);
     CHECK_CU(cuInit(0));
-    for (int device = 0; device < 2 + with_peers; device++)
+    for (int device = 0; device < 2; device++)
         make(device);
     counts_fn *counts = (counts_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "p2psim_copies");
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
-    if (with_peers)
-        for (int i = 0; i < COPIES; i++)
-            CHECK_CU(cuMemcpyPeer(memory[1], contexts[1], memory[0], contexts[0], SIZE));
     if (strcmp(argv[1], "context") == 0)
         CHECK_CU(cuCtxCreate_v2(&created, 0, 0));
     if (strcmp(argv[1], "null") == 0) {
@@ -84,15 +78,6 @@ int main(int argc, char **argv)
         CHECK_CU(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
     } else {
         CHECK_CU(cuStreamDestroy(stream));
-    }
-    if (with_peers) {
-        CHECK_CU(cuCtxSynchronize());
-        struct timespec before, after;
-        clock_gettime(CLOCK_MONOTONIC, &before);
-        SHOW_CU(cuCtxEnablePeerAccess(contexts[2], 0));
-        clock_gettime(CLOCK_MONOTONIC, &after);
-        fprintf(stderr, "%.1f ms\n", (double)(after.tv_sec - before.tv_sec) * 1e3 + (double)(after.tv_nsec - before.tv_nsec) / 1e6);
-        return 0;
     }
     for (int i = 0; i < COPIES; i++)
         CHECK_CU(cuMemcpyPeer(memory[1], contexts[1], memory[0], contexts[0], SIZE));

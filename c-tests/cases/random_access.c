@@ -9,8 +9,7 @@
  * In one sequence of ten, four threads share the devices. Each enables from contexts of its own, so that no answer
  * depends on who comes first. No access that a thread has is closed while another one's copies are under way: they would
  * end with an error, and their context with them. What was never enabled is disabled at any time, and whoever enables does so
- * beside other threads' peer copies, at the limit of peers as well. Only ordinary copies are not made beside that: one that begins
- * in the moment in which the shim gives a pair up may end with an error, as it documents.
+ * beside other threads' copies.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -102,9 +101,8 @@ static int retained[DEVICES];
 static pthread_mutex_t retaining = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t barrier;
 static pthread_rwlock_t under_way = PTHREAD_RWLOCK_INITIALIZER; /* read by who copies, written by who closes */
-static pthread_rwlock_t ordinary = PTHREAD_RWLOCK_INITIALIZER; /* at the limit: read by such copies, written by who enables */
 static int reset_now; /* the device that was reset between two phases, or -1 */
-static bool logging, limited;
+static bool logging;
 
 static uint64_t next(uint64_t *state)
 {
@@ -331,9 +329,7 @@ static CUcontext some_peer(struct world *w)
 
 static void enable(struct world *w)
 {
-    bool runtime = by_runtime(w), waits = limited && !w->alone;
-    if (waits)
-        REQUIRE(pthread_rwlock_wrlock(&ordinary) == 0);
+    bool runtime = by_runtime(w);
     stand_somewhere(w, runtime);
     unsigned flags = draw(w, 12) == 0;
     note(w, "enable flags %u ", flags);
@@ -344,8 +340,6 @@ static void enable(struct world *w)
     } else {
         w->has_enabled |= answer(w, cuCtxEnablePeerAccess(some_peer(w), flags)) == 0;
     }
-    if (waits)
-        REQUIRE(pthread_rwlock_unlock(&ordinary) == 0);
 }
 
 static void disable(struct world *w)
@@ -715,11 +709,6 @@ static bool is_async(enum form form)
            form == DRIVER_PLAIN_ASYNC;
 }
 
-static bool is_ordinary(enum form form)
-{
-    return form == RUNTIME_PLAIN || form == RUNTIME_PLAIN_ASYNC || form == DRIVER_PLAIN || form == DRIVER_PLAIN_ASYNC;
-}
-
 static bool is_3d(enum form form)
 {
     return form == RUNTIME_3D || form == RUNTIME_3D_ASYNC || form == DRIVER_3D || form == DRIVER_3D_ASYNC;
@@ -923,10 +912,7 @@ static void copy(struct world *w)
     size_t step = is_3d(c.form) || asked.width > 64 ? 0 : 4, most = span(&asked) + step * (times - 1);
     note(w, "copy form %d, %d>%d, kinds %d>%d, %zu bytes, %u times", (int)c.form, src->device, dst->device,
          (int)src->kind, (int)dst->kind, asked.width * asked.height * asked.depth, times);
-    bool waits = limited && !w->alone && is_ordinary(c.form);
     begin_copying(w);
-    if (waits)
-        REQUIRE(pthread_rwlock_rdlock(&ordinary) == 0);
     for (unsigned i = 0; i < times; i++) {
         int code = perform(&c);
         fold(w, (uint64_t)code);
@@ -940,8 +926,6 @@ static void copy(struct world *w)
             c.src += step;
     }
     settle(w);
-    if (waits)
-        REQUIRE(pthread_rwlock_unlock(&ordinary) == 0);
     end_either(w);
     inspect(w, dst, 0, most);
 }
@@ -959,9 +943,6 @@ static void capture(struct world *w)
     CUgraph graph = NULL;
     CUgraphExec executable;
     if (!w->alone || !src || src == dst)
-        return;
-    /* At the limit of peers a capture keeps the shim from making room, as it documents. */
-    if (what == 0 && limited)
         return;
     CUcontext to = primary(peer);
     enter(primary(device));
@@ -1171,7 +1152,6 @@ int main(int argc, char **argv)
     unsigned first = (unsigned)strtoul(argv[1], NULL, 10), count = (unsigned)strtoul(argv[2], NULL, 10);
     uint64_t state = 1;
     logging = argc > 3;
-    limited = getenv("P2PSIM_MAX_PEERS") != NULL;
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGetCount(&devices));
     REQUIRE(devices == DEVICES);

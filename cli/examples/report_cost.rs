@@ -74,11 +74,11 @@ fn write(folder: &Path, file: u64, records: u64) {
 }
 
 fn write_calls(writer: &Writer, thread: u64, calls: u64) {
-    let mut segment = Segment::default();
-    let mut begin = |depth: usize, function: u8| {
+    let segment = Segment::default();
+    let begin = |depth: usize, function: u8| {
         let now = writer.now();
         segment.begin(depth, function, 1, now).unwrap_or_else(|| {
-            assert_eq!(writer.extend(&mut segment), Ok(true));
+            assert_eq!(writer.extend(&segment), Ok(true));
             segment.begin(depth, function, 1, now).unwrap()
         })
     };

@@ -1,26 +1,24 @@
-//! `p2pshim doctor`: proves peer access between devices with data, tells what may stand in its way, and what to do.
+//! `p2pshim doctor`: verifies peer access between devices with data, tells what may stand in its way, and what to do.
 //!
 //! This process never touches a GPU, for work on one may never end. It starts another for the list of devices and one
 //! for each pair (`worker`), reads what they say (`lines`), and gives up on them when their time is over (`supervisor`).
 
 mod advice;
 mod cuda;
+mod kept;
 mod kernel;
 mod lines;
-#[path = "../../src/policy/access/machine.rs"]
-mod machine;
 mod nvml;
 mod pattern;
 mod place;
 mod progress;
-mod proof;
 mod report;
 mod runtimes;
 mod supervisor;
-#[allow(dead_code, reason = "the shim reads them, and here they are written")]
-#[path = "../../src/policy/verdicts.rs"]
-mod verdicts;
+mod verify;
 pub(crate) mod worker;
+
+pub(crate) use kept::make_missing;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -30,15 +28,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use p2pshim_host::machine::Machine;
 
 use advice::{Conclusion, Known};
 use lines::{Attributes, Finding, Line, Test, Verdict};
-use machine::Machine;
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Device, Examined, Row};
 use supervisor::Job;
-use verdicts::{Answer, Cache, Question};
 
 use crate::sim;
 
@@ -49,27 +46,27 @@ const TIMEOUT_S: u64 = 20;
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim doctor                  all pairs
-  p2pshim doctor '0>1' 2-3        GPU 0 reaching the memory of GPU 1; 2 and 3 both ways
+  p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
   p2pshim doctor --json           for programs
   p2pshim doctor --sim 4          on four simulated GPUs
   P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
-                                  on two, of which one loses what its kernels write
+                                  on two, one of which loses what its kernels write
 
 Exit status:
-  0  every pair is proven, or has no path
+  0  every pair is verified, or has no path
   1  a pair is unsafe: it lost data, or hung
   2  something could not be tested, or wrong usage";
 
 /// What to examine.
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
-    /// Pairs of GPUs: 0>1 (GPU 0 reaches the memory of GPU 1) or 0-1 (both ways) [default: all]
+    /// Pairs of GPUs: 0>1 (GPU 0 accesses the memory of GPU 1) or 0-1 (both directions) [default: all]
     #[arg(value_name = "PAIR", value_delimiter = ',')]
     pairs: Vec<Pairs>,
-    /// After how many seconds to give up on a pair
+    /// Give up on a pair after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// Print one JSON object instead of tables
+    /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
     /// Examine N simulated GPUs
@@ -90,7 +87,7 @@ impl FromStr for Pairs {
         let (from, to) = text.split_once(if both_ways { '-' } else { '>' }).ok_or_else(wrong)?;
         let (from, to) = (from.trim().parse().map_err(|_| wrong())?, to.trim().parse().map_err(|_| wrong())?);
         if from == to {
-            return Err(format!("{text:?}: a GPU needs no path to itself"));
+            return Err(format!("{text:?}: a GPU has no path to itself"));
         }
         Ok(Self(if both_ways { vec![[from, to], [to, from]] } else { vec![[from, to]] }))
     }
@@ -161,7 +158,7 @@ impl Inventory {
         }
         for &pair in asked.iter().flat_map(|Pairs(pairs)| pairs) {
             if let Some(missing) = pair.iter().find(|&&ordinal| ordinal >= count) {
-                return Err(format!("there is no GPU {missing}: CUDA shows {count}, counted from 0"));
+                return Err(format!("there is no GPU {missing}: CUDA reports {count}, counted from 0"));
             }
             if !pairs.contains(&pair) {
                 pairs.push(pair);
@@ -176,7 +173,7 @@ impl Inventory {
     }
 }
 
-/// Examines, and answers with the exit status: 0 all proven or without a path, 1 a pair failed, 2 something could not be
+/// Examines, and returns the exit status: 0 all verified or without a path, 1 a pair failed, 2 something could not be
 /// tested.
 ///
 /// # Errors
@@ -192,7 +189,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     let timeout = Duration::from_secs(arguments.timeout);
     let progress = Progress::new(1);
     progress.show(0, "starting CUDA");
-    let outcome = Job { pair: None, timeout, environment: &environment }.run();
+    let outcome = Job { pair: None, timeout, environment: &environment, with_speed: false }.run();
     progress.clear();
     let inventory = Inventory::new(outcome.lines);
     let wanted = match outcome.verdict {
@@ -219,15 +216,15 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     if !arguments.json {
         report::print_head(out, &examined)?;
     }
-    let cache = verdict_cache().filter(|_| arguments.sim.is_none());
+    let cache = kept::cache().filter(|_| arguments.sim.is_none());
     let progress = Progress::new(pairs.len());
     for (done, pair) in pairs.into_iter().enumerate() {
         let [from, to] = pair;
         progress.show(done, &format!("{from}>{to}"));
-        let row = examine(&examined.inventory, pair, timeout, &environment);
+        let row = examine(&examined.inventory, pair, timeout, &environment, true);
         progress.clear();
         if let Some(cache) = &cache
-            && keep(cache, &examined.inventory, &row, arguments.timeout)
+            && kept::keep(cache, &examined.inventory, &row, arguments.timeout)
         {
             examined.kept_in = Some(cache.folder().to_owned());
         }
@@ -298,11 +295,17 @@ impl Examined {
     }
 }
 
-/// Has a pair proven, if the hardware has a path, and measured.
-fn examine(inventory: &Inventory, pair: [usize; 2], timeout: Duration, environment: &[(OsString, OsString)]) -> Row {
+/// Has a pair verified, if the hardware has a path, and measured, if that is wanted.
+fn examine(
+    inventory: &Inventory,
+    pair: [usize; 2],
+    timeout: Duration,
+    environment: &[(OsString, OsString)],
+    with_speed: bool,
+) -> Row {
     let mut row = Row::new(pair, Verdict::NoPath);
     let Some(uuids) = inventory.uuids(pair) else { return row };
-    let outcome = Job { pair: Some(uuids), timeout, environment }.run();
+    let outcome = Job { pair: Some(uuids), timeout, environment, with_speed }.run();
     for line in outcome.lines {
         match line {
             Line::Found(test, finding) => {
@@ -311,7 +314,7 @@ fn examine(inventory: &Inventory, pair: [usize; 2], timeout: Duration, environme
                     *place = Some(finding);
                 }
             }
-            Line::Measured(way, measure) => row.set_measure(way, measure),
+            Line::Measured(path, measure) => row.set_measure(path, measure),
             _ => {}
         }
     }
@@ -323,37 +326,9 @@ fn examine(inventory: &Inventory, pair: [usize; 2], timeout: Duration, environme
     row
 }
 
-/// Where `P2PSHIM_PROBE=full` looks for verdicts, if there is a place for them.
-fn verdict_cache() -> Option<Cache> {
-    // SAFETY: geteuid takes and touches nothing.
-    let user = unsafe { libc::geteuid() };
-    Cache::of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"), user, |write| write())
-}
-
-/// Keeps the verdict on a pair for the shim; answers whether it is kept.
-fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64) -> bool {
-    let is_hung = row.findings.iter().any(|finding| matches!(finding, Some(Finding::Hung(_))));
-    let answer = match &row.verdict {
-        Verdict::Passed => Answer::Passed,
-        // A user may be less patient than the shim.
-        Verdict::Failed(why) if !is_hung || timeout >= TIMEOUT_S => Answer::Failed(why.clone()),
-        Verdict::Failed(_) | Verdict::NoPath | Verdict::Unknown(_) => return false,
-    };
-    let [from, to] = row.pair.map(|ordinal| inventory.devices.get(ordinal).cloned());
-    let (Some(from), Some(to), Some(driver_version)) = (from, to, inventory.driver) else { return false };
-    let question = Question {
-        from_uuid: from.uuid,
-        from_bus_id: from.bus_id,
-        to_uuid: to.uuid,
-        to_bus_id: to.bus_id,
-        driver_version,
-    };
-    verdicts::key(&question).is_some_and(|key| cache.put(&key, &answer))
-}
-
 /// What is said of a test that did not end.
 fn hung(time: Duration) -> Finding {
-    Finding::Hung(format!("it had not ended after {} s", time.as_secs()))
+    Finding::Hung(format!("it had not finished after {} s", time.as_secs()))
 }
 
 /// The verdict on a process that did not end, in that test or before any: only a test says something of the pair.
@@ -361,7 +336,7 @@ fn verdict_of_hanging(test: Option<Test>, time: Duration) -> Verdict {
     match test {
         Some(test) => Verdict::Passed.and(test, hung(time)),
         None => Verdict::Unknown(format!(
-            "CUDA had not started after {} s; --timeout allows more, and nvidia-persistenced makes it faster",
+            "CUDA had not started after {} s; raise --timeout, or run nvidia-persistenced to start it faster",
             time.as_secs()
         )),
     }
@@ -369,7 +344,9 @@ fn verdict_of_hanging(test: Option<Test>, time: Duration) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use super::kept::keep;
     use super::*;
+    use p2pshim_host::verdicts::Cache;
 
     fn inventory(count: usize) -> Inventory {
         let device = |ordinal: usize| Line::Device {
@@ -411,7 +388,7 @@ mod tests {
     #[test]
     fn keep_only_what_is_a_verdict_on_the_pair() {
         let folder = std::env::temp_dir().join(format!("p2pshim-doctor-{}", std::process::id()));
-        let cache = Cache::of(Some(folder.clone().into()), None, own_user(), |write| write()).unwrap();
+        let cache = Cache::of(Some(folder.clone().into()), None, own_user()).unwrap();
         let inventory = inventory(2);
         let row = |verdict: Verdict, finding: Option<Finding>| Row {
             findings: [finding, None, None],

@@ -34,7 +34,7 @@ pub(crate) fn print_list(out: &mut impl Write, rules: &[Rule]) -> io::Result<()>
     Ok(())
 }
 
-/// The whole story of one rule, whatever the case of its id.
+/// Explains one rule, whatever the case of its id.
 pub(crate) fn print(out: &mut impl Write, rules: &[Rule], id: &str) -> Result<(), Box<dyn Error>> {
     let Some(rule) = rules.iter().find(|rule| rule.id.eq_ignore_ascii_case(id)) else {
         /// In thousandths; below, the nearest is a guess that only misleads.
@@ -57,13 +57,14 @@ pub(crate) fn print(out: &mut impl Write, rules: &[Rule], id: &str) -> Result<()
 /// docs/MESSAGES.md.
 pub(crate) fn print_markdown(out: &mut impl Write, rules: &[Rule]) -> io::Result<()> {
     writeln!(out, "# Findings\n")?;
-    writeln!(out, "Generated from src/policy/validate/rules.rs by `make header`; do not edit.\n")?;
+    writeln!(out, "Generated from src/model/rules.rs by `make header`; do not edit.\n")?;
     writeln!(
         out,
-        "What `P2PSHIM_VALIDATE=warn` (the default) and `strict` say about peer calls; `p2pshim explain ID` prints one of \
-         them. *error*: the call fails, or would if the library looked. *hazard*: it succeeds, and data may be wrong. \
-         *performance*: it takes longer than it has to. *note*: harmless by itself. Ids are never renamed and never reused. \
-         The documentation is that of CUDA 13.0; what the hardware does was measured (docs/CONFORMANCE.md).\n"
+        "Findings of `P2PSHIM_VALIDATE=warn` (the default) and `strict` about peer calls. `p2pshim explain ID` prints one of \
+         them. *error*: the call fails, or would if the library checked. *hazard*: the call succeeds, but data may be wrong. \
+         *performance*: the call takes longer than necessary. *note*: harmless by itself; logged from `P2PSHIM_LOG=info` on. \
+         Ids are never renamed and never reused. The documentation is that of CUDA 13.0. What the hardware does was measured \
+         (docs/CONFORMANCE.md).\n"
     )?;
     writeln!(out, "| id | severity | functions |\n| --- | --- | --- |")?;
     for Rule { id, severity, functions, .. } in rules {

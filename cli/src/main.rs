@@ -4,9 +4,6 @@
 //! For all but the last two it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
-#[allow(dead_code, reason = "the shim reads its options; here they become arguments")]
-#[path = "../../src/config/mod.rs"]
-mod config;
 mod doctor;
 mod explain;
 mod pages;
@@ -31,17 +28,17 @@ use shim::{Api, Shim, Variable};
 /// What follows the list of commands.
 const AFTER_HELP: &str = "\
 Examples:
-  p2pshim run ./app                    run a program under the shim; what has it copied, and how?
-  p2pshim doctor                       can peer access be trusted on this machine?
-  p2pshim explain P2P-enable-twice     what does this finding mean?
+  p2pshim run ./app                    run a program under the shim, and report its copies
+  p2pshim doctor                       test whether peer access works on this machine
+  p2pshim explain P2P-enable-twice     explain a finding
 
-`p2pshim help COMMAND` tells more about each, with examples and exit status.";
+`p2pshim help COMMAND` shows the options, examples and exit status of a command.";
 
-/// Shows the GPU-to-GPU copies of programs nobody can rebuild, and makes them fast and right.
+/// Makes CUDA peer-to-peer copies fast, correct and observable, without rebuilding the program.
 ///
-/// The work is done by libp2pshim.so, which is preloaded into the program. This command runs programs under it, tests the
-/// ways between GPUs, explains what is found, and tells what the library intercepts and which options it reads from the
-/// environment.
+/// libp2pshim.so, which is preloaded into the program, does the work. This command runs programs under it, tests the paths
+/// between GPUs, explains findings, and lists the functions that the library intercepts and the environment variables that it
+/// reads.
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
@@ -56,27 +53,28 @@ struct Arguments {
 enum Command {
     /// Run a program under the shim
     ///
-    /// The program, and what it starts, gets the shim by LD_PRELOAD and its options by the environment. Options that are not
-    /// given stay as the environment has them. When it has ended, a report of its copies is printed on standard error.
+    /// The program and its children get the shim through LD_PRELOAD and its options through the environment. Options that are
+    /// not given keep their value from the environment. When the program has ended, a report of its copies is printed on
+    /// standard error.
     Run(RunArguments),
-    /// Tell whether peer access between GPUs can be trusted on this machine, and what to do if not
+    /// Test whether peer access between GPUs can be trusted on this machine, and say what to do if not
     ///
-    /// For each pair a process of its own copies known data by the copy engines, has a kernel load from and store to the
-    /// peer's memory, reads back what arrived, and measures copies that are direct and copies through the host. The shim
-    /// plays no part in it; its P2PSHIM_PROBE=full takes the verdicts over.
+    /// Each pair is tested in a process of its own. It copies known data with the copy engines, runs kernels that load from and
+    /// store to the peer's memory, reads the data back, and measures direct copies and copies through the host. The shim takes
+    /// no part in the test. The verdicts are saved; the shim uses them with P2PSHIM_PROBE=full.
     #[command(alias = "probe", after_long_help = doctor::AFTER_HELP)]
     Doctor(DoctorArguments),
-    /// Report what trace files tell: copies, their paths and costs, findings, errors, calls that never returned
+    /// Report on trace files: copies, their paths and costs, findings, errors, calls that never returned
     ///
-    /// Traces of all ranks and hosts of a job can be read together. Without an option the report is for people, on standard
+    /// Traces of all ranks and hosts of a job can be read together. Without an option a text report is printed on standard
     /// output.
     ///
-    /// Exit status: 0 all was read, 1 there is no report (no trace, none that can be read, or the output cannot be written),
-    /// 2 wrong arguments, 3 there is a report, but files were damaged, cut off, or of a later version.
+    /// Exit status: 0 everything was read, 1 there is no report (no trace, no readable trace, or the output cannot be written),
+    /// 2 wrong arguments, 3 there is a report, but some files were damaged, cut off, or of a later version.
     Report(Box<ReportArguments>),
-    /// Tell the whole story of a finding: what is wrong, what the documentation says, what the hardware does, what to do
+    /// Explain a finding: what is wrong, what the documentation says, what the hardware does, what to do
     Explain {
-        /// The finding's id, such as P2P-enable-twice; none for a list of all
+        /// The finding's id, such as P2P-enable-twice; without one all findings are listed
         id: Option<String>,
         /// Print docs/MESSAGES.md
         #[arg(long, conflicts_with = "id")]
@@ -94,14 +92,14 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
-    /// Print what a shell needs to complete this command's arguments
+    /// Print a completion script for a shell
     #[command(after_long_help = "Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
         p2pshim completions zsh >~/.zfunc/_p2pshim\n  p2pshim completions fish >~/.config/fish/completions/p2pshim.fish")]
     Completions(CompletionsArguments),
     /// Write the manual pages
     #[command(after_long_help = "Examples:\n  p2pshim man | man -l -\n  p2pshim man /usr/local/share/man/man1")]
     Man(ManArguments),
-    /// The process that touches the GPUs, for the doctor and the shim
+    /// The process that touches the GPUs, for `doctor` and `run`
     #[command(hide = true)]
     ProbeWorker(WorkerArguments),
 }
@@ -166,7 +164,7 @@ fn print_markdown(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
     writeln!(out)?;
     writeln!(out, "Generated from src/api/table.rs by `make header`; do not edit.")?;
     writeln!(out)?;
-    writeln!(out, "*traced*: forwarded and shown. *state*: seen, never shown. *lookup*: hands out functions.")?;
+    writeln!(out, "*traced*: forwarded and shown. *state*: watched, never shown. *lookup*: returns functions.")?;
     writeln!(out)?;
     writeln!(out, "| function | parameters | layer | kind | since |")?;
     writeln!(out, "| --- | --- | --- | --- | --- |")?;

@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
+use p2pshim_host::config::{Access, Config, Probe};
 
 use crate::shim::{self, Shim};
-use crate::{report, sim};
+use crate::{doctor, report, sim};
 
 /// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
 const FAILED: u8 = 125;
@@ -39,25 +40,25 @@ const SUFFIX: &str = p2pshim_trace::SUFFIX;
 const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                        with a report at the end
-  p2pshim run --trace traces ./app         the same, and the traces stay; see p2pshim report
-  p2pshim run --no-report ./app            as LD_PRELOAD=libp2pshim.so.0 ./app
+  p2pshim run --trace traces ./app         the same, and the traces are kept; see p2pshim report
+  p2pshim run --no-report ./app            like LD_PRELOAD=libp2pshim.so.0 ./app
   p2pshim run --log trace --log-file app.log ./app
-                                           with each call in a file
-  p2pshim run --access off ./app -n 4      peer access is hidden: does the bug go away?
+                                           log each call to a file
+  p2pshim run --access off ./app -n 4      hide peer access: does the bug go away?
   p2pshim run --sim 4 ./app                on four simulated GPUs
-  p2pshim run mpirun -np 4 ./app           with all processes that the program starts
+  p2pshim run mpirun -np 4 ./app           all processes that the program starts
 
 Exit status:
-  that of the program; if a signal ended it, p2pshim ends by the same signal
+  that of the program; if a signal killed it, p2pshim ends with the same signal
   2    wrong usage
   125  p2pshim failed before it started the program
-  126  the program is there and cannot be started
-  127  there is no such program
+  126  the program exists but cannot be started
+  127  no such program
 
 Signals:
-  HUP, INT, QUIT, TERM, USR1, USR2, WINCH, TSTP and CONT, sent to p2pshim, are passed on to
-  the program. Those of the terminal, such as Ctrl-C, reach it by themselves, once. One that is
-  sent to all processes of the group or job, as timeout(1) does, may reach it twice.";
+  p2pshim passes HUP, INT, QUIT, TERM, USR1, USR2, WINCH, TSTP and CONT on to the program.
+  Signals of the terminal, such as Ctrl-C, reach the program directly, once. A signal to all
+  processes of the group or job, as timeout(1) sends it, may reach the program twice.";
 
 /// A program, and what the shim is told.
 pub(crate) struct RunArguments {
@@ -71,11 +72,17 @@ pub(crate) struct RunArguments {
 }
 
 impl RunArguments {
-    /// Whether the shim does nothing.
-    fn is_switched_off(&self) -> bool {
-        const SWITCH: &str = "P2PSHIM";
-        let asked = self.settings.iter().find(|(name, _)| name == SWITCH).map(|(_, value)| value.clone());
-        asked.or_else(|| std::env::var_os(SWITCH)).is_some_and(|value| value == "off")
+    /// The shim's options as the program will have them. The shim warns of what cannot be used of them.
+    fn config(&self) -> Config {
+        let given = |name: &OsString| self.settings.iter().any(|(own, _)| own == name);
+        let others = std::env::vars_os().filter(|(name, _)| !given(name));
+        Config::read(others.chain(self.settings.iter().cloned())).0
+    }
+
+    /// Whether the shim goes by verdicts that are kept.
+    fn needs_verdicts(&self) -> bool {
+        let Config { on, access, probe, .. } = self.config();
+        on && access == Access::Auto && probe == Probe::Full
     }
 }
 
@@ -101,17 +108,17 @@ impl Args for RunArguments {
         let simulated =
             Arg::new("sim").long("sim").value_name("N").value_parser(value_parser!(u8).range(0..=sim::MOST));
         let simulated = simulated.help(
-            "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) refuses to work there; the shared one \
+            "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) does not work there; the shared one \
              (nvcc -cudart shared) is replaced",
         );
         let no_report = Arg::new("no-report").long("no-report").action(ArgAction::SetTrue);
         let no_report = no_report.help(
-            "Print no report on standard error at the end. Without --trace no trace is made then; else it is, in a folder \
-             that is removed after the report",
+            "Print no report on standard error at the end. A report needs a trace: without --trace it is written to a \
+             temporary folder, and with this option not at all",
         );
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
-        let program = program.help("The program with its arguments; everything after its name is its own");
+        let program = program.help("The program and its arguments; everything after its name is passed to it");
         let command = command.arg(simulated).arg(no_report).args(options::arguments()).arg(program);
         command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
     }
@@ -149,7 +156,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     };
     if arguments.reports
         && let Some(folder) = traces.folder()
-        && let Err(error) = report_at(folder, &before, arguments.is_switched_off(), status.signal().is_some())
+        && let Err(error) = report_at(folder, &before, !arguments.config().on, status.signal().is_some())
     {
         eprintln!("p2pshim: no report: {error}");
     }
@@ -175,7 +182,7 @@ fn report_at(
     let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
     if new.is_empty() {
         let why = match is_switched_off {
-            true => "P2PSHIM=off, so that nothing is intercepted",
+            true => "P2PSHIM=off, so nothing is intercepted",
             false => "no process has called an intercepted function",
         };
         eprintln!("p2pshim: nothing to report: {why}");
@@ -202,15 +209,19 @@ fn prepare(
     Shim::load(Some(&shim))?.options()?;
     let mut command = Command::new(name);
     command.args(rest).env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD"))?);
-    if let Some(devices) = arguments.simulated {
-        command.envs(sim::environment(devices)?);
+    let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
+    command.envs(simulation.iter().map(|(name, value)| (name, value)));
+    if arguments.needs_verdicts()
+        && let Err(why) = doctor::make_missing(&simulation, arguments.simulated.is_some())
+    {
+        eprintln!("p2pshim: warning: P2PSHIM_PROBE=full: {why}; pairs without a verdict are verified as with quick");
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));
     if let Some(folder) = &asked {
         // The shim would make the last part of the path only, and go on without.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| format!("the folder of the trace, {}, cannot be made: {error}", folder.display()))?;
+        made.map_err(|error| format!("cannot create the folder of the trace, {}: {error}", folder.display()))?;
     }
     let named = asked.or_else(|| std::env::var_os(TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from));
     let traces = Traces::new(named, arguments.reports)?;
@@ -307,24 +318,24 @@ fn why_not_started(name: &OsStr, error: &io::Error) -> (Box<dyn Error>, u8) {
     let found = program::find(name, std::env::var_os("PATH"));
     let (why, status) = match (error.kind(), found) {
         (io::ErrorKind::NotFound, None) if name.as_bytes().contains(&b'/') => {
-            (format!("{shown}: there is no such file"), NOT_FOUND)
+            (format!("{shown}: no such file"), NOT_FOUND)
         }
         (io::ErrorKind::NotFound, None) => {
             let here = if Path::new(name).exists() { format!("; did you mean ./{shown}?") } else { String::new() };
-            (format!("{shown}: there is no program of that name on PATH{here}"), NOT_FOUND)
+            (format!("{shown}: no such program on PATH{here}"), NOT_FOUND)
         }
         (io::ErrorKind::NotFound, Some(_)) => {
-            (format!("{shown} is there, but not the interpreter or dynamic linker that it names"), NOT_STARTED)
+            (format!("{shown} exists, but its interpreter or dynamic linker does not"), NOT_STARTED)
         }
         (io::ErrorKind::PermissionDenied, Some(path)) if path.is_dir() => {
             (format!("{shown} is a folder, not a program"), NOT_STARTED)
         }
         (io::ErrorKind::PermissionDenied, _) => (
-            format!("{shown} may not be executed ({error}); chmod +x makes a file of one's own a program"),
+            format!("{shown} cannot be executed ({error}); if the file is yours, chmod +x makes it executable"),
             NOT_STARTED,
         ),
         _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
-            (format!("{shown} is neither a program of this machine nor a script that begins with #!"), NOT_STARTED)
+            (format!("{shown} is neither a program for this machine nor a script that begins with #!"), NOT_STARTED)
         }
         _ => (format!("{shown} could not be started: {error}"), NOT_STARTED),
     };

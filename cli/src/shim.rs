@@ -102,11 +102,14 @@ impl Display for ShimError {
         match self {
             Self::NotFound(places) => {
                 let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-                write!(out, "libp2pshim.so not found; looked for {}. Say where it is with --library", places.join(", "))
+                write!(out, "libp2pshim.so not found; looked for {}. Pass its path with --library", places.join(", "))
             }
             Self::Load(error) => write!(out, "{error}"),
             Self::Interface(function) => {
-                write!(out, "{function} failed: the library is not the shim, or of another version than this command")
+                write!(
+                    out,
+                    "{function} failed: the library is not the shim, or its version differs from that of this command"
+                )
             }
         }
     }

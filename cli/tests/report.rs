@@ -63,10 +63,10 @@ fn one_process(name: &str) -> Folder {
 fn text_of_a_process_reads_like_this() {
     let expected = "\
 A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
-5.0 kB went through the host, since peer access loses data or hangs: GPU 1 > GPU 0.
-What was seen, and the likely cause, is under Decisions; `p2pshim doctor` shows more.
-1.0 GB went directly; 1.0 GB were staged that could be direct, about 22.5 ms lost.
-Staged because: never enabled. Lost: time on the device as measured, less what it would be at the rate of direct copies of the same pair.
+5.0 kB went through the host, because peer access loses data or hangs: GPU 1 > GPU 0.
+See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.
+1.0 GB went directly; 1.0 GB were staged but could be direct, about 22.5 ms lost.
+Staged because: never enabled. Lost: measured time on the device, minus the time at the rate of direct copies of the same pair.
 
 program    /opt/app/bin/app --steps 3
 ran on     nodeA: pid 1234
@@ -79,10 +79,10 @@ Calls that never returned
   nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
-  pair           calls   bytes  path                        GB/s  host p50    p99    max  errors
-  GPU 0 > GPU 1      1  1.0 GB  direct                     400.0     1.3us  1.3us  1.3us       -
-                     1  1.0 GB  staged: never enabled       40.0
-  GPU 1 > GPU 0      1  5.0 kB  staged: vetoed, lost data      -     1.3us  1.3us  1.3us       1
+  pair           calls   bytes  path                         GB/s  host p50    p99    max  errors
+  GPU 0 > GPU 1      1  1.0 GB  direct                      400.0     1.3us  1.3us  1.3us       -
+                     1  1.0 GB  staged: never enabled        40.0
+  GPU 1 > GPU 0      1  5.0 kB  staged: blocked, lost data      -     1.3us  1.3us  1.3us       1
 
 Findings (p2pshim explain ID says more)
   hazard P2P-copy-overlap, 1 time
@@ -219,7 +219,7 @@ fn csv_has_a_line_for_each_way() {
 src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,never enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink
-nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,\"vetoed, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,\"blocked, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
 }
@@ -274,7 +274,7 @@ fn calls_each_filter_shows_what_it_says() {
         (&["--thread", "101"], 0),
         (&["--path", "direct"], 3),
         (&["--path", "staged"], 3),
-        (&["--path", "vetoed"], 1),
+        (&["--path", "blocked"], 1),
         (&["--limit", "2"], 2),
         (&["--limit", "2", "--result", "error", "--api", "cuda*"], 2),
     ];
@@ -766,7 +766,7 @@ fn pair_that_is_used_though_it_loses_data_comes_first() {
     scene.note(41 * MS, NoteKind::Decision, 1, &["data does not arrive", "verified=in use"]);
     scene.finish();
     let text = report_of(&folder, &[]);
-    let first = "Data may be WRONG: when it was verified, GPU 0 > GPU 1 lost data or hung, and the program uses it all the same.\n";
+    let first = "Data may be WRONG: verification of GPU 0 > GPU 1 lost data or hung, and the program still uses peer access there.\n";
     assert!(text.starts_with(first), "{text}");
     assert!(
         text.contains(
@@ -833,7 +833,7 @@ fn calls_that_found_no_room_are_told_of() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[40] = 77;
     fs::write(&path, bytes).unwrap();
-    assert!(report_of(&folder, &[]).contains("calls      6, 77 more found no room in the file\n"));
+    assert!(report_of(&folder, &[]).contains("calls      6, 77 more were not recorded\n"));
     assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);
 }
 
@@ -949,17 +949,17 @@ fn verdict_of_each_kind_of_trace() {
     let two = [("GPU-a", ""), ("GPU-b", "")];
     let enable = Call { function: ENABLE, ..Call::copy(0, (0, 1), 0, 0) };
     assert_eq!(verdict(&[enable], &two), "Nothing was copied between GPUs.");
-    assert_eq!(verdict(&[Call { result: 1, ..copy(0) }], &two), "No copy between GPUs came to its end.");
+    assert_eq!(verdict(&[Call { result: 1, ..copy(0) }], &two), "No copy between GPUs finished.");
     assert_eq!(verdict(&[copy(DIRECT)], &two), "1.0 GB went directly from GPU to GPU; nothing was staged.");
     assert_eq!(
         verdict(&[copy(VETOED)], &two),
-        "1.0 GB went through the host, since peer access loses data or hangs: GPU 0 > GPU 1.\n\
-         What was seen, and the likely cause, is under Decisions; `p2pshim doctor` shows more."
+        "1.0 GB went through the host, because peer access loses data or hangs: GPU 0 > GPU 1.\n\
+         See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
-        "1.0 GB went directly; 1.0 GB were staged that could be direct.\n\
-         Staged because: never enabled. Time lost is not known: no times on the device, which only asynchronous copies have (P2PSHIM_GPU_TIMING)."
+        "1.0 GB went directly; 1.0 GB were staged but could be direct.\n\
+         Staged because: never enabled. Time lost is not known: no times on the device were measured; only asynchronous copies have them (P2PSHIM_GPU_TIMING)."
     );
     assert_eq!(
         verdict(&[copy(STAGED)], &[]),

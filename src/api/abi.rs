@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
-/// `cudaError_t` or `CUresult`: what a function answered.
+/// `cudaError_t` or `CUresult`: what a function returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Code(pub(crate) i32);
@@ -32,7 +32,7 @@ impl Code {
     pub(crate) const TOO_MANY_PEERS: Self = Self(711);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
-    /// The documented answer where a shared object lacks a symbol, in the runtime and the driver.
+    /// The documented code where a shared object lacks a symbol, in the runtime and the driver.
     pub(crate) const SHARED_OBJECT_SYMBOL_NOT_FOUND: Self = Self(302);
 }
 
@@ -75,7 +75,7 @@ pub(crate) trait Argument: Copy {
 /// How a call of the runtime is to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failing {
-    /// The code that it is to answer.
+    /// The code that it is to return.
     pub(crate) code: Code,
     /// Whether that takes other arguments than the program's.
     pub(crate) replaces: bool,

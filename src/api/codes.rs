@@ -1,11 +1,11 @@
-//! Names of the codes that functions answer with.
+//! Names of the codes that functions return.
 
 use std::sync::OnceLock;
 
 use super::{Layer, abi::Code};
 
 /// Code, name in the runtime, in the driver, in HIP; `-` where a layer has no such code.
-/// Source: driver_types.h and cuda.h of CUDA 13.0; what hipGetErrorName of HIP 5.2.3 answers.
+/// Source: driver_types.h and cuda.h of CUDA 13.0; what hipGetErrorName of HIP 5.2.3 returns.
 const NAMES: &str = "
 0 cudaSuccess CUDA_SUCCESS hipSuccess
 1 cudaErrorInvalidValue CUDA_ERROR_INVALID_VALUE hipErrorInvalidValue

@@ -38,38 +38,138 @@ impl Layer {
     }
 }
 
-/// What the shim does with a function.
+/// What a call of a function means to the shim: the first column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Forwarded and shown.
+pub(crate) enum Effect {
+    /// None: the call is forwarded and traced.
     Traced,
-    /// Seen, never shown: it keeps our own state true.
-    State,
-    /// Hands out functions.
+    /// It copies between devices, and is traced.
+    Copy(CopyKind),
+    /// It changes peer access, or asks about it, and is traced.
+    Access(AccessKind),
+    /// It changes something that copies and peer access depend on. It is forwarded, and not traced.
+    State(State),
+    /// It hands out functions.
     Lookup,
 }
 
-impl Kind {
-    /// The kind's name in documents, with a terminating NUL.
+/// How a function copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyKind {
+    /// It copies on a stream, and returns before that is done.
+    pub(crate) is_async: bool,
+    /// A copy that is like the last one takes the fast path.
+    pub(crate) is_fast: bool,
+    /// CUDA refuses it on a stream that is being captured.
+    pub(crate) is_refused_in_capture: bool,
+}
+
+/// What a function does about peer access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(non_camel_case_types, reason = "as the rows spell them")]
+pub(crate) enum AccessKind {
+    /// Enables access.
+    enable,
+    /// Disables it.
+    disable,
+    /// Tells whether there can be access, or what it is like.
+    query,
+    /// The same for several operations at once; no rule is about it.
+    query_capabilities,
+}
+
+/// What a function changes. What is done about each stands in `call/state.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(non_camel_case_types, reason = "as the rows spell them")]
+pub(crate) enum State {
+    begins_capture,
+    clears_last_error,
+    creates_3d_array,
+    creates_array,
+    creates_context,
+    creates_green_stream,
+    creates_old_array,
+    creates_pool,
+    creates_stream,
+    destroys_array,
+    destroys_context,
+    destroys_graph,
+    destroys_green_context,
+    destroys_pool,
+    destroys_stream,
+    ends_capture,
+    frees_memory,
+    gets_pool_access,
+    imports_pool,
+    instantiates_graph,
+    releases_primary_context,
+    resets_device,
+    resets_primary_context,
+    sets_mapped_access,
+    sets_pool_access,
+}
+
+impl Effect {
+    /// The kind of such functions in documents, with a terminating NUL.
     pub(crate) fn c_name(self) -> &'static str {
         match self {
-            Self::Traced => "traced\0",
-            Self::State => "state\0",
+            Self::Traced | Self::Copy(_) | Self::Access(_) => "traced\0",
+            Self::State(_) => "state\0",
             Self::Lookup => "lookup\0",
         }
     }
+
+    /// Whether calls appear in the log and in traces.
+    pub(crate) fn is_traced(self) -> bool {
+        matches!(self, Self::Traced | Self::Copy(_) | Self::Access(_))
+    }
 }
 
-macro_rules! kind {
+/// The effect that a row's first column says.
+macro_rules! effect {
     (traced) => {
-        Kind::Traced
+        Effect::Traced
     };
-    (state) => {
-        Kind::State
+    (copy $($detail:ident)*) => {{
+        const DETAILS: &[&str] = &[$(stringify!($detail)),*];
+        const KIND: CopyKind = CopyKind {
+            is_async: has(DETAILS, "async"),
+            is_fast: has(DETAILS, "fast"),
+            is_refused_in_capture: has(DETAILS, "refused_in_capture"),
+        };
+        Effect::Copy(KIND)
+    }};
+    (access $kind:ident) => {
+        Effect::Access(AccessKind::$kind)
+    };
+    (state $state:ident) => {
+        Effect::State(State::$state)
     };
     (lookup) => {
-        Kind::Lookup
+        Effect::Lookup
     };
+}
+
+/// Whether a row's details contain a word; at compile time, where strings cannot be compared otherwise.
+const fn has(details: &[&str], word: &str) -> bool {
+    let mut rest = details;
+    while let [first, others @ ..] = rest {
+        if is_equal(first.as_bytes(), word.as_bytes()) {
+            return true;
+        }
+        rest = others;
+    }
+    false
+}
+
+const fn is_equal(mut one: &[u8], mut other: &[u8]) -> bool {
+    while let ([a, rest @ ..], [b, others @ ..]) = (one, other) {
+        if *a != *b {
+            return false;
+        }
+        (one, other) = (rest, others);
+    }
+    one.is_empty() && other.is_empty()
 }
 
 macro_rules! layer {
@@ -95,7 +195,9 @@ macro_rules! listed {
 }
 
 macro_rules! define_functions {
-    ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
+    ($(
+        $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
+    )*) => {
         /// An intercepted function; the variants have the vendor's names.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u16)]
@@ -106,24 +208,25 @@ macro_rules! define_functions {
             /// All rows, in the order of the table.
             pub(crate) const ALL: &[Self] = &[$(Self::$symbol),*];
 
-            /// By bit sets, since this is asked of each call.
+            /// The library it belongs to.
             #[inline(always)]
-            const fn is_of_runtime(self) -> bool {
-                const SET: u128 = $((matches!(layer!($layer), Layer::Runtime) as u128) << Function::$symbol as u8)|*;
-                SET >> self as u8 & 1 != 0
+            pub(crate) const fn layer(self) -> Layer {
+                match self {
+                    $(Self::$symbol => layer!($layer)),*
+                }
             }
 
-            /// The same.
+            /// What a call of it means to the shim.
             #[inline(always)]
-            const fn is_of_hip(self) -> bool {
-                const SET: u128 = $((matches!(layer!($layer), Layer::Hip) as u128) << Function::$symbol as u8)|*;
-                SET >> self as u8 & 1 != 0
+            pub(crate) const fn effect(self) -> Effect {
+                match self {
+                    $(Self::$symbol => effect!($effect $($($detail)*)?)),*
+                }
             }
 
             const fn row(self) -> Row {
                 match self {
                     $(Self::$symbol => Row {
-                        kind: kind!($kind),
                         since: $since,
                         symbol: concat!(stringify!($symbol), "\0"),
                         arguments: &[$(stringify!($argument)),*],
@@ -136,7 +239,6 @@ macro_rules! define_functions {
 }
 
 struct Row {
-    kind: Kind,
     since: i32,
     /// With its terminating NUL, so that it can be handed to C.
     symbol: &'static str,
@@ -163,21 +265,6 @@ impl Function {
     /// The exported name for C.
     pub(crate) fn c_name(self) -> &'static std::ffi::CStr {
         std::ffi::CStr::from_bytes_with_nul(self.row().symbol.as_bytes()).unwrap_or_default()
-    }
-
-    /// What the shim does with it.
-    pub(crate) fn kind(self) -> Kind {
-        self.row().kind
-    }
-
-    /// The library it belongs to.
-    #[inline(always)]
-    pub(crate) const fn layer(self) -> Layer {
-        match (self.is_of_runtime(), self.is_of_hip()) {
-            (true, _) => Layer::Runtime,
-            (_, true) => Layer::Hip,
-            _ => Layer::Driver,
-        }
     }
 
     /// The version of CUDA or HIP that introduced it, as `cuGetProcAddress` counts.

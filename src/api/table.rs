@@ -6,127 +6,138 @@
 //!
 //! | column | says |
 //! | --- | --- |
-//! | kind | `traced`: forwarded and shown; `state`: seen, never shown; `lookup`: hands out functions, its hook is written by hand in `entry/lookup.rs` |
+//! | effect | what a call means to the shim ([`Effect`](super::Effect)), see below |
 //! | layer | `runtime` (libcudart), `driver` (libcuda) or `hip` (libamdhip64) |
 //! | since | the version of CUDA, or of HIP, that introduced it, as `cuGetProcAddress` counts (4.0 is `4000`) |
-//! | symbol | the exported name; less `_v2`, `_ptds` and `_ptsz` it is the name that `cuGetProcAddress` knows |
-//! | arguments | C names and the types of `api/abi.rs`, in order |
+//! | symbol | the exported name; less `_ptds`, `_ptsz` and `_v2` (any number) it is the name that `cuGetProcAddress` knows |
+//! | arguments | C names and the types of `api/abi.rs`, in order; there may be none |
 //!
-//! Then run `make header`, which writes docs/INTERCEPTED.md anew. An argument type ending in an
-//! `Out…` name is for a pointer to exactly one value; a pointer to an array is a `Pointer`.
-//! docs/HOWTO_ADD_API.md walks through an example.
+//! | effect | for functions that |
+//! | --- | --- |
+//! | `traced` | are forwarded and shown, and nothing is decided about them |
+//! | `copy(sync)`, `copy(async)` | copy between devices, and wait for that, or do not |
+//! | `copy(…, fast)` | and give source, destination, bytes and stream as arguments: copies like the last take the fast path |
+//! | `copy(…, refused_in_capture)` | and are refused by CUDA on a stream that is being captured, where another may take their place |
+//! | `access(enable)`, `access(disable)`, `access(query)` | change peer access, or tell of it; `query_capabilities` tells of several operations at once |
+//! | `state(…)` | change what copies and peer access depend on: a [`State`](super::State), with an arm in `call/state.rs`; never shown |
+//! | `lookup` | hand out functions; their hooks are written by hand in `entry/lookup.rs` |
+//!
+//! What the arguments of `copy` and `access` mean is read in `model/request.rs`, by their types and order.
+//!
+//! Then run `make header`, which writes docs/INTERCEPTED.md anew. An argument type whose name begins with `Out` is for a pointer
+//! to exactly one value; a pointer to an array is a `Pointer`. docs/HOWTO_ADD_API.md tells all, with a checklist at its end.
 
 /// Calls `$with!` with all rows.
 macro_rules! for_each_function {
     ($with:ident) => {
         $with! {
-            traced runtime  4000 cudaMemcpyPeer(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size);
-            traced runtime  4000 cudaMemcpyPeerAsync(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size, stream: Stream);
-            traced runtime  4000 cudaMemcpy3DPeer(p: RuntimePeer3D);
-            traced runtime  7000 cudaMemcpy3DPeer_ptds(p: RuntimePeer3D);
-            traced runtime  4000 cudaMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
-            traced runtime  7000 cudaMemcpy3DPeerAsync_ptsz(p: RuntimePeer3D, stream: Stream);
-            traced runtime  4000 cudaDeviceCanAccessPeer(canAccessPeer: OutInt, device: Ordinal, peerDevice: Ordinal);
-            traced runtime  4000 cudaDeviceEnablePeerAccess(peerDevice: Ordinal, flags: UInt);
-            traced runtime  4000 cudaDeviceDisablePeerAccess(peerDevice: Ordinal);
-            traced runtime  8000 cudaDeviceGetP2PAttribute(value: OutInt, attr: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
+            copy(sync)                            runtime  4000 cudaMemcpyPeer(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size);
+            copy(async, fast)                     runtime  4000 cudaMemcpyPeerAsync(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size, stream: Stream);
+            copy(sync)                            runtime  4000 cudaMemcpy3DPeer(p: RuntimePeer3D);
+            copy(sync)                            runtime  7000 cudaMemcpy3DPeer_ptds(p: RuntimePeer3D);
+            copy(async)                           runtime  4000 cudaMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
+            copy(async)                           runtime  7000 cudaMemcpy3DPeerAsync_ptsz(p: RuntimePeer3D, stream: Stream);
+            access(query)                         runtime  4000 cudaDeviceCanAccessPeer(canAccessPeer: OutInt, device: Ordinal, peerDevice: Ordinal);
+            access(enable)                        runtime  4000 cudaDeviceEnablePeerAccess(peerDevice: Ordinal, flags: UInt);
+            access(disable)                       runtime  4000 cudaDeviceDisablePeerAccess(peerDevice: Ordinal);
+            access(query)                         runtime  8000 cudaDeviceGetP2PAttribute(value: OutInt, attr: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
 
-            state  runtime  2000 cudaGetLastError();
+            state(clears_last_error)              runtime  2000 cudaGetLastError();
 
-            traced driver   4000 cuMemcpyPeer(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
-            traced driver   7000 cuMemcpyPeer_ptds(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
-            traced driver   4000 cuMemcpyPeerAsync(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
-            traced driver   7000 cuMemcpyPeerAsync_ptsz(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
-            traced driver   4000 cuMemcpy3DPeer(pCopy: DriverPeer3D);
-            traced driver   7000 cuMemcpy3DPeer_ptds(pCopy: DriverPeer3D);
-            traced driver   4000 cuMemcpy3DPeerAsync(pCopy: DriverPeer3D, hStream: Stream);
-            traced driver   7000 cuMemcpy3DPeerAsync_ptsz(pCopy: DriverPeer3D, hStream: Stream);
-            traced driver   4000 cuDeviceCanAccessPeer(canAccessPeer: OutInt, dev: Ordinal, peerDev: Ordinal);
-            traced driver   4000 cuCtxEnablePeerAccess(peerContext: Context, Flags: UInt);
-            traced driver   4000 cuCtxDisablePeerAccess(peerContext: Context);
-            traced driver   8000 cuDeviceGetP2PAttribute(value: OutInt, attrib: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
-            traced driver  13000 cuDeviceGetP2PAtomicCapabilities(capabilities: Pointer, operations: Pointer, count: UInt, srcDevice: Ordinal, dstDevice: Ordinal);
+            copy(sync)                            driver   4000 cuMemcpyPeer(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
+            copy(sync)                            driver   7000 cuMemcpyPeer_ptds(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
+            copy(async, fast, refused_in_capture) driver   4000 cuMemcpyPeerAsync(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
+            copy(async, fast, refused_in_capture) driver   7000 cuMemcpyPeerAsync_ptsz(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
+            copy(sync)                            driver   4000 cuMemcpy3DPeer(pCopy: DriverPeer3D);
+            copy(sync)                            driver   7000 cuMemcpy3DPeer_ptds(pCopy: DriverPeer3D);
+            copy(async, refused_in_capture)       driver   4000 cuMemcpy3DPeerAsync(pCopy: DriverPeer3D, hStream: Stream);
+            copy(async, refused_in_capture)       driver   7000 cuMemcpy3DPeerAsync_ptsz(pCopy: DriverPeer3D, hStream: Stream);
+            access(query)                         driver   4000 cuDeviceCanAccessPeer(canAccessPeer: OutInt, dev: Ordinal, peerDev: Ordinal);
+            access(enable)                        driver   4000 cuCtxEnablePeerAccess(peerContext: Context, Flags: UInt);
+            access(disable)                       driver   4000 cuCtxDisablePeerAccess(peerContext: Context);
+            access(query)                         driver   8000 cuDeviceGetP2PAttribute(value: OutInt, attrib: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
+            access(query_capabilities)            driver  13000 cuDeviceGetP2PAtomicCapabilities(capabilities: Pointer, operations: Pointer, count: UInt, srcDevice: Ordinal, dstDevice: Ordinal);
 
-            state  driver  10000 cuStreamBeginCapture(hStream: Stream);
-            state  driver  10000 cuStreamBeginCapture_ptsz(hStream: Stream);
-            state  driver  10010 cuStreamBeginCapture_v2(hStream: Stream, mode: Int);
-            state  driver  10010 cuStreamBeginCapture_v2_ptsz(hStream: Stream, mode: Int);
-            state  driver  12030 cuStreamBeginCaptureToGraph(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
-            state  driver  12030 cuStreamBeginCaptureToGraph_ptsz(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
-            state  driver  10000 cuStreamEndCapture(hStream: Stream, phGraph: Pointer);
-            state  driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
-            state  driver   2000 cuStreamCreate(phStream: Pointer, Flags: UInt);
-            state  driver   5050 cuStreamCreateWithPriority(phStream: Pointer, flags: UInt, priority: Int);
-            state  driver  12050 cuGreenCtxStreamCreate(phStream: Pointer, greenCtx: Pointer, flags: UInt, priority: Int);
-            state  driver   2000 cuStreamDestroy(hStream: Stream);
-            state  driver   4000 cuStreamDestroy_v2(hStream: Stream);
+            state(begins_capture)                 driver  10000 cuStreamBeginCapture(hStream: Stream);
+            state(begins_capture)                 driver  10000 cuStreamBeginCapture_ptsz(hStream: Stream);
+            state(begins_capture)                 driver  10010 cuStreamBeginCapture_v2(hStream: Stream, mode: Int);
+            state(begins_capture)                 driver  10010 cuStreamBeginCapture_v2_ptsz(hStream: Stream, mode: Int);
+            state(begins_capture)                 driver  12030 cuStreamBeginCaptureToGraph(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
+            state(begins_capture)                 driver  12030 cuStreamBeginCaptureToGraph_ptsz(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
+            state(ends_capture)                   driver  10000 cuStreamEndCapture(hStream: Stream, phGraph: Pointer);
+            state(ends_capture)                   driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
+            state(creates_stream)                 driver   2000 cuStreamCreate(phStream: Pointer, Flags: UInt);
+            state(creates_stream)                 driver   5050 cuStreamCreateWithPriority(phStream: Pointer, flags: UInt, priority: Int);
+            state(creates_green_stream)           driver  12050 cuGreenCtxStreamCreate(phStream: Pointer, greenCtx: Pointer, flags: UInt, priority: Int);
+            state(destroys_stream)                driver   2000 cuStreamDestroy(hStream: Stream);
+            state(destroys_stream)                driver   4000 cuStreamDestroy_v2(hStream: Stream);
 
-            state  driver   2000 cuArrayCreate(pHandle: Pointer, pAllocateArray: Pointer);
-            state  driver   3020 cuArrayCreate_v2(pHandle: Pointer, pAllocateArray: Pointer);
-            state  driver   2000 cuArray3DCreate(pHandle: Pointer, pAllocateArray: Pointer);
-            state  driver   3020 cuArray3DCreate_v2(pHandle: Pointer, pAllocateArray: Pointer);
-            state  driver   2000 cuArrayDestroy(hArray: Pointer);
-            state  driver   2000 cuMemFree(dptr: UInt);
-            state  driver   3020 cuMemFree_v2(dptr: DevicePointer);
-            state  driver  11020 cuMemFreeAsync(dptr: DevicePointer, hStream: Stream);
-            state  driver  11020 cuMemFreeAsync_ptsz(dptr: DevicePointer, hStream: Stream);
-            state  driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
-            state  driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
-            state  driver  11020 cuMemPoolSetAccess(pool: Pointer, map: Pointer, count: Size);
-            state  driver  11020 cuMemPoolGetAccess(flags: Pointer, memPool: Pointer, location: Pointer);
-            state  driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
-            state  driver  11020 cuMemPoolImportFromShareableHandle(pool_out: Pointer, handle: Pointer, handleType: Int, flags: UInt64);
-            state  driver  11020 cuMemPoolDestroy(pool: Pointer);
-            state  driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
-            state  driver   2000 cuCtxCreate(pctx: Pointer, flags: UInt, dev: Ordinal);
-            state  driver   3020 cuCtxCreate_v2(pctx: Pointer, flags: UInt, dev: Ordinal);
-            state  driver  11040 cuCtxCreate_v3(pctx: Pointer, paramsArray: Pointer, numParams: Int, flags: UInt, dev: Ordinal);
-            state  driver  12050 cuCtxCreate_v4(pctx: Pointer, ctxCreateParams: Pointer, flags: UInt, dev: Ordinal);
-            state  driver   2000 cuCtxDestroy(ctx: Context);
-            state  driver   4000 cuCtxDestroy_v2(ctx: Context);
-            state  driver  12040 cuGreenCtxDestroy(hCtx: Pointer);
-            state  driver   7000 cuDevicePrimaryCtxRelease(dev: Ordinal);
-            state  driver  11000 cuDevicePrimaryCtxRelease_v2(dev: Ordinal);
-            state  driver   7000 cuDevicePrimaryCtxReset(dev: Ordinal);
-            state  driver  11000 cuDevicePrimaryCtxReset_v2(dev: Ordinal);
+            state(creates_old_array)              driver   2000 cuArrayCreate(pHandle: Pointer, pAllocateArray: Pointer);
+            state(creates_array)                  driver   3020 cuArrayCreate_v2(pHandle: Pointer, pAllocateArray: Pointer);
+            state(creates_old_array)              driver   2000 cuArray3DCreate(pHandle: Pointer, pAllocateArray: Pointer);
+            state(creates_3d_array)               driver   3020 cuArray3DCreate_v2(pHandle: Pointer, pAllocateArray: Pointer);
+            state(destroys_array)                 driver   2000 cuArrayDestroy(hArray: Pointer);
+            state(frees_memory)                   driver   2000 cuMemFree(dptr: UInt);
+            state(frees_memory)                   driver   3020 cuMemFree_v2(dptr: DevicePointer);
+            state(frees_memory)                   driver  11020 cuMemFreeAsync(dptr: DevicePointer, hStream: Stream);
+            state(frees_memory)                   driver  11020 cuMemFreeAsync_ptsz(dptr: DevicePointer, hStream: Stream);
+            state(frees_memory)                   driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
+            state(sets_mapped_access)             driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
+            state(sets_pool_access)               driver  11020 cuMemPoolSetAccess(pool: Pointer, map: Pointer, count: Size);
+            state(gets_pool_access)               driver  11020 cuMemPoolGetAccess(flags: Pointer, memPool: Pointer, location: Pointer);
+            state(creates_pool)                   driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
+            state(imports_pool)                   driver  11020 cuMemPoolImportFromShareableHandle(pool_out: Pointer, handle: Pointer, handleType: Int, flags: UInt64);
+            state(destroys_pool)                  driver  11020 cuMemPoolDestroy(pool: Pointer);
+            state(frees_memory)                   driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
+            state(creates_context)                driver   2000 cuCtxCreate(pctx: Pointer, flags: UInt, dev: Ordinal);
+            state(creates_context)                driver   3020 cuCtxCreate_v2(pctx: Pointer, flags: UInt, dev: Ordinal);
+            state(creates_context)                driver  11040 cuCtxCreate_v3(pctx: Pointer, paramsArray: Pointer, numParams: Int, flags: UInt, dev: Ordinal);
+            state(creates_context)                driver  12050 cuCtxCreate_v4(pctx: Pointer, ctxCreateParams: Pointer, flags: UInt, dev: Ordinal);
+            state(destroys_context)               driver   2000 cuCtxDestroy(ctx: Context);
+            state(destroys_context)               driver   4000 cuCtxDestroy_v2(ctx: Context);
+            state(destroys_green_context)         driver  12040 cuGreenCtxDestroy(hCtx: Pointer);
+            state(releases_primary_context)       driver   7000 cuDevicePrimaryCtxRelease(dev: Ordinal);
+            state(releases_primary_context)       driver  11000 cuDevicePrimaryCtxRelease_v2(dev: Ordinal);
+            state(resets_primary_context)         driver   7000 cuDevicePrimaryCtxReset(dev: Ordinal);
+            state(resets_primary_context)         driver  11000 cuDevicePrimaryCtxReset_v2(dev: Ordinal);
 
-            state  driver  10000 cuGraphInstantiate(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
-            state  driver  11000 cuGraphInstantiate_v2(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
-            state  driver  11040 cuGraphInstantiateWithFlags(phGraphExec: Pointer, hGraph: Pointer, flags: UInt64);
-            state  driver  12000 cuGraphInstantiateWithParams(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
-            state  driver  12000 cuGraphInstantiateWithParams_ptsz(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
-            state  driver  10000 cuGraphExecDestroy(hGraphExec: Pointer);
+            state(instantiates_graph)             driver  10000 cuGraphInstantiate(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
+            state(instantiates_graph)             driver  11000 cuGraphInstantiate_v2(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
+            state(instantiates_graph)             driver  11040 cuGraphInstantiateWithFlags(phGraphExec: Pointer, hGraph: Pointer, flags: UInt64);
+            state(instantiates_graph)             driver  12000 cuGraphInstantiateWithParams(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
+            state(instantiates_graph)             driver  12000 cuGraphInstantiateWithParams_ptsz(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
+            state(destroys_graph)                 driver  10000 cuGraphExecDestroy(hGraphExec: Pointer);
 
-            lookup driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
-            lookup driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);
+            lookup                                driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
+            lookup                                driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);
 
-            traced hip      4020 hipMemcpyPeer(dst: Pointer, dstDeviceId: Ordinal, src: Pointer, srcDeviceId: Ordinal, sizeBytes: Size);
-            traced hip      4020 hipMemcpyPeerAsync(dst: Pointer, dstDeviceId: Ordinal, src: Pointer, srcDevice: Ordinal, sizeBytes: Size, stream: Stream);
-            traced hip      7010 hipMemcpy3DPeer(p: RuntimePeer3D);
-            traced hip      7010 hipMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
-            traced hip      4020 hipDeviceCanAccessPeer(canAccessPeer: OutInt, deviceId: Ordinal, peerDeviceId: Ordinal);
-            traced hip      4020 hipDeviceEnablePeerAccess(peerDeviceId: Ordinal, flags: UInt);
-            traced hip      4020 hipDeviceDisablePeerAccess(peerDeviceId: Ordinal);
-            traced hip      4020 hipDeviceGetP2PAttribute(value: OutInt, attr: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
-            traced hip      4020 hipCtxEnablePeerAccess(peerCtx: Context, flags: UInt);
-            traced hip      4020 hipCtxDisablePeerAccess(peerCtx: Context);
+            copy(sync)                            hip      4020 hipMemcpyPeer(dst: Pointer, dstDeviceId: Ordinal, src: Pointer, srcDeviceId: Ordinal, sizeBytes: Size);
+            copy(async)                           hip      4020 hipMemcpyPeerAsync(dst: Pointer, dstDeviceId: Ordinal, src: Pointer, srcDevice: Ordinal, sizeBytes: Size, stream: Stream);
+            copy(sync)                            hip      7010 hipMemcpy3DPeer(p: RuntimePeer3D);
+            copy(async)                           hip      7010 hipMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
+            access(query)                         hip      4020 hipDeviceCanAccessPeer(canAccessPeer: OutInt, deviceId: Ordinal, peerDeviceId: Ordinal);
+            access(enable)                        hip      4020 hipDeviceEnablePeerAccess(peerDeviceId: Ordinal, flags: UInt);
+            access(disable)                       hip      4020 hipDeviceDisablePeerAccess(peerDeviceId: Ordinal);
+            access(query)                         hip      4020 hipDeviceGetP2PAttribute(value: OutInt, attr: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
+            traced                                hip      4020 hipCtxEnablePeerAccess(peerCtx: Context, flags: UInt);
+            traced                                hip      4020 hipCtxDisablePeerAccess(peerCtx: Context);
 
-            state  hip      4030 hipStreamBeginCapture(stream: Stream, mode: Int);
-            state  hip      5030 hipStreamBeginCapture_spt(stream: Stream, mode: Int);
-            state  hip      6010 hipStreamBeginCaptureToGraph(stream: Stream, graph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
-            state  hip      4030 hipStreamEndCapture(stream: Stream, pGraph: Pointer);
-            state  hip      5030 hipStreamEndCapture_spt(stream: Stream, pGraph: Pointer);
-            state  hip      4020 hipStreamDestroy(stream: Stream);
-            state  hip      4020 hipDeviceReset();
-            state  hip      4020 hipFree(ptr: Pointer);
-            state  hip      5010 hipFreeAsync(dev_ptr: Pointer, stream: Stream);
-            state  hip      4020 hipHostFree(ptr: Pointer);
-            state  hip      4020 hipFreeHost(ptr: Pointer);
-            state  hip      4020 hipHostUnregister(hostPtr: Pointer);
-            state  hip      5010 hipMemUnmap(ptr: Pointer, size: Size);
-            state  hip      4020 hipIpcCloseMemHandle(devPtr: Pointer);
+            state(begins_capture)                 hip      4030 hipStreamBeginCapture(stream: Stream, mode: Int);
+            state(begins_capture)                 hip      5030 hipStreamBeginCapture_spt(stream: Stream, mode: Int);
+            state(begins_capture)                 hip      6010 hipStreamBeginCaptureToGraph(stream: Stream, graph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
+            state(ends_capture)                   hip      4030 hipStreamEndCapture(stream: Stream, pGraph: Pointer);
+            state(ends_capture)                   hip      5030 hipStreamEndCapture_spt(stream: Stream, pGraph: Pointer);
+            state(destroys_stream)                hip      4020 hipStreamDestroy(stream: Stream);
+            state(resets_device)                  hip      4020 hipDeviceReset();
+            state(frees_memory)                   hip      4020 hipFree(ptr: Pointer);
+            state(frees_memory)                   hip      5010 hipFreeAsync(dev_ptr: Pointer, stream: Stream);
+            state(frees_memory)                   hip      4020 hipHostFree(ptr: Pointer);
+            state(frees_memory)                   hip      4020 hipFreeHost(ptr: Pointer);
+            state(frees_memory)                   hip      4020 hipHostUnregister(hostPtr: Pointer);
+            state(frees_memory)                   hip      5010 hipMemUnmap(ptr: Pointer, size: Size);
+            state(frees_memory)                   hip      4020 hipIpcCloseMemHandle(devPtr: Pointer);
 
-            lookup hip      6010 hipGetProcAddress(symbol: Text, pfn: Pointer, hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
+            lookup                                hip      6010 hipGetProcAddress(symbol: Text, pfn: Pointer, hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
         }
     };
 }

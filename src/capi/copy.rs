@@ -4,21 +4,20 @@
 //! and enabled, captures are borne, findings are said, calls are traced and counted.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{size_of, transmute};
+use std::mem::size_of;
 
 use super::p2pshim_status_t::{
     self, P2PSHIM_DRIVER_ERROR, P2PSHIM_INTERNAL_ERROR, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NO_DRIVER, P2PSHIM_OK,
 };
-use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_DEVICE};
-use crate::entry::control;
+use crate::call::control;
 
 /// In place of an ordinal: the device is the one that the memory is on.
 pub const P2PSHIM_ANY_DEVICE: c_int = -1;
 
 const MEMCPY_3D_SIZE_0_1: usize = 136;
 
-/// A box of bytes to copy from the memory of a device to that of another. What is not set is 0.
+/// A 3D copy from the memory of one device to that of another. Fields that are not set are 0.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_memcpy_3d_t {
@@ -30,7 +29,7 @@ pub struct p2pshim_memcpy_3d_t {
     pub src_pitch: usize,
     /// Rows from one slice of the source to the next.
     pub src_height: usize,
-    /// Where in the source the box begins, in bytes.
+    /// Where in the source the copy begins, in bytes.
     pub src_x: usize,
     /// The same in rows.
     pub src_y: usize,
@@ -42,17 +41,17 @@ pub struct p2pshim_memcpy_3d_t {
     pub dst_pitch: usize,
     /// Rows from one slice of the destination to the next.
     pub dst_height: usize,
-    /// Where in the destination the box goes, in bytes.
+    /// Where in the destination the copy begins, in bytes.
     pub dst_x: usize,
     /// The same in rows.
     pub dst_y: usize,
     /// The same in slices.
     pub dst_z: usize,
-    /// Bytes of a row of the box.
+    /// The width of the extent, in bytes.
     pub width: usize,
-    /// Rows of a slice of the box.
+    /// The height of the extent, in rows.
     pub height: usize,
-    /// Slices of the box.
+    /// The depth of the extent, in slices.
     pub depth: usize,
     /// The ordinal of the source's device, or P2PSHIM_ANY_DEVICE.
     pub src_device: c_int,
@@ -60,26 +59,56 @@ pub struct p2pshim_memcpy_3d_t {
     pub dst_device: c_int,
 }
 
-/// Copies from the memory of a device to that of another, in the order of a stream, by the best path: what cudaMemcpyPeerAsync
-/// does, with peer access verified and enabled for pairs that copy, and capturable on a stream that is being captured.
+/// Where a program enters a function of the driver: our own exports, under names that nobody else can define.
+/// cbindgen:ignore
+mod exports {
+    use super::{CUDA_MEMCPY3D_PEER, Code, c_void};
+
+    unsafe extern "C-unwind" {
+        #[link_name = "p2p_export_cuMemcpyPeerAsync"]
+        pub(super) fn cuMemcpyPeerAsync(
+            dst: usize,
+            dst_context: usize,
+            src: usize,
+            src_context: usize,
+            bytes: usize,
+            stream: *mut c_void,
+        ) -> Code;
+        #[link_name = "p2p_export_cuMemcpyPeer"]
+        pub(super) fn cuMemcpyPeer(
+            dst: usize,
+            dst_context: usize,
+            src: usize,
+            src_context: usize,
+            bytes: usize,
+        ) -> Code;
+        #[link_name = "p2p_export_cuMemcpy3DPeerAsync"]
+        pub(super) fn cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: *mut c_void) -> Code;
+        #[link_name = "p2p_export_cuMemcpy3DPeer"]
+        pub(super) fn cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D_PEER) -> Code;
+    }
+}
+
+/// Copies from the memory of one device to that of another, in stream order, by the best path. It does what cudaMemcpyPeerAsync
+/// does, and verifies and enables peer access for pairs that copy. It can be captured.
 ///
-/// As with CUDA, the memory must stay until the copy is done, and the thread needs a current context for the default
-/// stream. The shim need not be preloaded for it.
+/// As with CUDA, the memory must stay allocated until the copy has completed, and the default stream needs a current context in
+/// the thread. The shim need not be preloaded.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param dst Where to: memory of a device (CUdeviceptr).
+/// @param dst The destination: memory of a device (CUdeviceptr).
 /// @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
-/// @param src Where from: memory of a device (CUdeviceptr).
+/// @param src The source: memory of a device (CUdeviceptr).
 /// @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
-/// @param bytes How many bytes.
+/// @param bytes The number of bytes.
 /// @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
 /// @return P2PSHIM_OK if the copy was submitted; P2PSHIM_INVALID_ARGUMENT if an ordinal is not that of the memory's device;
-/// P2PSHIM_NO_DRIVER; P2PSHIM_DRIVER_ERROR, and p2pshim_driver_code() tells why; P2PSHIM_INTERNAL_ERROR: then nothing is
-/// copied.
+/// P2PSHIM_NO_DRIVER; P2PSHIM_DRIVER_ERROR, and p2pshim_driver_code() returns the reason; P2PSHIM_INTERNAL_ERROR. On an error nothing
+/// is copied.
 ///
 /// # Safety
-/// What cudaMemcpyPeerAsync asks: `stream` is a stream that exists.
+/// The requirements of cudaMemcpyPeerAsync: `stream` is a stream that exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer_async(
     dst: *mut c_void,
@@ -89,30 +118,28 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer_async(
     bytes: usize,
     stream: *mut c_void,
 ) -> p2pshim_status_t {
-    type Hook = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, *mut c_void) -> Code;
     let [to, from] = match contexts([(dst as usize, dst_device), (src as usize, src_device)]) {
         Ok(contexts) => contexts,
         Err(status) => return status,
     };
-    let hook = control::export(Function::cuMemcpyPeerAsync);
-    // SAFETY: the export has the function's own signature. The rest is the caller's promise.
-    finish(unsafe { transmute::<*mut c_void, Hook>(hook)(dst as usize, to, src as usize, from, bytes, stream) })
+    // SAFETY: the caller's promise.
+    finish(unsafe { exports::cuMemcpyPeerAsync(dst as usize, to, src as usize, from, bytes, stream) })
 }
 
-/// Copies from the memory of a device to that of another, as cudaMemcpyPeer does, by the best path: in the order of the
-/// legacy default stream. As there, the host need not wait until the copy is done.
+/// Copies from the memory of one device to that of another by the best path, in the order of the legacy default stream, as
+/// cudaMemcpyPeer does. Like cudaMemcpyPeer, it may return before the copy has completed.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param dst Where to: memory of a device (CUdeviceptr).
+/// @param dst The destination: memory of a device (CUdeviceptr).
 /// @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
-/// @param src Where from: memory of a device (CUdeviceptr).
+/// @param src The source: memory of a device (CUdeviceptr).
 /// @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
-/// @param bytes How many bytes.
+/// @param bytes The number of bytes.
 /// @return As p2pshim_memcpy_peer_async().
 ///
 /// # Safety
-/// What cudaMemcpyPeer asks.
+/// The requirements of cudaMemcpyPeer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer(
     dst: *mut c_void,
@@ -121,19 +148,17 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_peer(
     src_device: c_int,
     bytes: usize,
 ) -> p2pshim_status_t {
-    type Hook = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize) -> Code;
     let [to, from] = match contexts([(dst as usize, dst_device), (src as usize, src_device)]) {
         Ok(contexts) => contexts,
         Err(status) => return status,
     };
-    let hook = control::export(Function::cuMemcpyPeer);
-    // SAFETY: the export has the function's own signature. The rest is the caller's promise.
-    finish(unsafe { transmute::<*mut c_void, Hook>(hook)(dst as usize, to, src as usize, from, bytes) })
+    // SAFETY: the caller's promise.
+    finish(unsafe { exports::cuMemcpyPeer(dst as usize, to, src as usize, from, bytes) })
 }
 
-/// Copies a box from the memory of a device to that of another, in the order of a stream, by the best path.
+/// Makes a 3D copy from the memory of one device to that of another, in stream order, by the best path.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
 /// @param copy What to copy; its size is set. It is read before the function returns.
 /// @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
@@ -146,21 +171,19 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_3d_peer_async(
     copy: *const p2pshim_memcpy_3d_t,
     stream: *mut c_void,
 ) -> p2pshim_status_t {
-    type Hook = unsafe extern "C-unwind" fn(*const CUDA_MEMCPY3D_PEER, *mut c_void) -> Code;
     // SAFETY: the caller's promise.
     let parameters = match unsafe { taken(copy) }.and_then(parameters) {
         Ok(parameters) => parameters,
         Err(status) => return status,
     };
-    let hook = control::export(Function::cuMemcpy3DPeerAsync);
-    // SAFETY: the export has the function's own signature. The rest is the caller's promise.
-    finish(unsafe { transmute::<*mut c_void, Hook>(hook)(&parameters, stream) })
+    // SAFETY: the caller's promise.
+    finish(unsafe { exports::cuMemcpy3DPeerAsync(&parameters, stream) })
 }
 
-/// Copies a box from the memory of a device to that of another, by the best path, in the order of the legacy default
+/// Makes a 3D copy from the memory of one device to that of another by the best path, in the order of the legacy default
 /// stream.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
 /// @param copy What to copy; its size is set. It is read before the function returns.
 /// @return As p2pshim_memcpy_peer_async(); P2PSHIM_INVALID_ARGUMENT also if `copy` is NULL or its size too small.
@@ -169,22 +192,20 @@ pub unsafe extern "C-unwind" fn p2pshim_memcpy_3d_peer_async(
 /// `copy` is NULL or points to a struct of the size that its first field says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn p2pshim_memcpy_3d_peer(copy: *const p2pshim_memcpy_3d_t) -> p2pshim_status_t {
-    type Hook = unsafe extern "C-unwind" fn(*const CUDA_MEMCPY3D_PEER) -> Code;
     // SAFETY: the caller's promise.
     let parameters = match unsafe { taken(copy) }.and_then(parameters) {
         Ok(parameters) => parameters,
         Err(status) => return status,
     };
-    let hook = control::export(Function::cuMemcpy3DPeer);
-    // SAFETY: the export has the function's own signature. The rest is the caller's promise.
-    finish(unsafe { transmute::<*mut c_void, Hook>(hook)(&parameters) })
+    // SAFETY: the caller's promise.
+    finish(unsafe { exports::cuMemcpy3DPeer(&parameters) })
 }
 
-/// What the driver answered to the calling thread's last copy by p2pshim_memcpy_peer() and its relatives.
+/// Returns what the driver returned for the calling thread's last copy with p2pshim_memcpy_peer() and its relatives.
 ///
-/// Thread-safety: any thread, at any time; each has its own.
+/// Thread-safety: any thread, at any time; each thread has its own code.
 ///
-/// @return A CUresult; 0 (CUDA_SUCCESS) if the copy was submitted, did not come to the driver, or there was none.
+/// @return A CUresult; 0 (CUDA_SUCCESS) if the copy was submitted, did not reach the driver, or there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_driver_code() -> c_int {
     control::code().0

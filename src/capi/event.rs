@@ -1,28 +1,32 @@
-//! Calls, told to the program as they return.
+//! The program's callbacks, and what they get of each call.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use parking_lot::Mutex;
 
 use super::p2pshim_status_t::{
     self, P2PSHIM_FULL, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
 };
 use super::text;
-use crate::api::abi::Code;
-use crate::api::{Function, codes};
-use crate::entry::control::{self, Activity};
+use crate::api::codes;
+use crate::call::callbacks;
+use crate::call::control;
+use crate::call::mode::{self, Activity};
+use crate::model::Path;
+use crate::model::Rule;
+use crate::model::event::{CallEvent, FOUND};
 use crate::os;
-use crate::policy::path::Path;
-use crate::policy::validate::Rule;
 
-/// A call that has returned. The struct lives until the listener returns, its texts as long as the library.
+/// A call that has returned. The struct is valid until the callback returns, its strings as long as the library is loaded.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_event_t {
-    /// sizeof(p2pshim_event_t) of the library. A field behind it is not there.
+    /// sizeof(p2pshim_event_t) in the library. Fields beyond it do not exist.
     pub size: usize,
     /// The function, such as "cudaMemcpyPeerAsync".
     pub function: *const c_char,
@@ -36,9 +40,9 @@ pub struct p2pshim_event_t {
     pub start_ns: u64,
     /// How long it took the host, in nanoseconds.
     pub duration_ns: u64,
-    /// What the program got: a cudaError_t or a CUresult.
+    /// What the call returned to the program: a cudaError_t or a CUresult.
     pub result: c_int,
-    /// Its name; empty for a code that has none.
+    /// The name of that code; empty if it has none.
     pub result_name: *const c_char,
     /// The device that bytes were copied from, or that accesses; -1 if that is not known or there is none.
     pub src_device: c_int,
@@ -52,72 +56,43 @@ pub struct p2pshim_event_t {
     pub dst: u64,
     /// The handle of the stream; 0 for the default stream, and for functions without one.
     pub stream: u64,
-    /// The way of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or of HIP "mapped on first
+    /// The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or with HIP "mapped on first
     /// use"; empty for other calls.
     pub path: *const c_char,
-    /// Why it is that one, such as "no hardware path"; empty if there is nothing to say.
+    /// Why the copy took that path, such as "no hardware path"; empty if there is nothing to say.
     pub reason: *const c_char,
-    /// The ids of the rules that have spoken of the call, such as "P2P-enable-twice"; those of a call of the driver inside
-    /// one of the runtime are with the latter.
+    /// The ids of the rules with a finding about the call, such as "P2P-enable-twice". Findings about a driver call inside a
+    /// runtime call are reported with the runtime call.
     pub findings: *const *const c_char,
     /// How many there are, at most 4.
     pub finding_count: usize,
 }
 
-/// Who is told of calls: gets the event, and what it was added with.
-pub type p2pshim_listener_t = Option<unsafe extern "C-unwind" fn(event: *const p2pshim_event_t, data: *mut c_void)>;
-
-/// A call, as it was kept for who listens.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
-    pub(crate) function: Function,
-    pub(crate) depth: usize,
-    pub(crate) thread: i32,
-    /// In nanoseconds.
-    pub(crate) start: u64,
-    pub(crate) took: u64,
-    pub(crate) ret: Code,
-    /// Source and destination; -1 for none.
-    pub(crate) devices: [i32; 2],
-    /// The same as addresses.
-    pub(crate) ends: [u64; 2],
-    pub(crate) bytes: u64,
-    pub(crate) stream: u64,
-    pub(crate) path: Option<Path>,
-}
+/// A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its
+/// thread.
+pub type p2pshim_listener_t = Option<unsafe extern "C" fn(event: *const p2pshim_event_t, data: *mut c_void)>;
 
 /// It is never freed: a thread may be about to call it. It may be anywhere, so it must be one that all threads can call.
-struct Listener {
+struct Callback {
     id: u64,
-    call: unsafe extern "C-unwind" fn(*const p2pshim_event_t, *mut c_void),
+    call: unsafe extern "C" fn(*const p2pshim_event_t, *mut c_void),
     data: *mut c_void,
 }
 
 /// How many there can be at a time.
 const MOST: usize = 16;
-static LISTENERS: [AtomicPtr<Listener>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+static CALLBACKS: [AtomicPtr<Callback>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
 /// All that there ever were, by address. Held by who adds and removes.
 static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-fn ever() -> MutexGuard<'static, Vec<usize>> {
-    EVER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether anybody listens.
-#[inline(always)]
-pub(crate) fn are_heard() -> bool {
-    COUNT.load(SeqCst) != 0
-}
-
-/// A way and why, as C texts.
+/// A path and why, as C texts.
 pub(super) fn path_texts(path: Option<Path>) -> [*const c_char; 2] {
     static TEXTS: OnceLock<Vec<(u32, [CString; 2])>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
         let texts = |path: Path| {
             let title = path.title();
-            let (way, why) = title.split_once(": ").unwrap_or((&title, ""));
-            [way, why].map(|text| CString::new(text).unwrap_or_default())
+            let (path, why) = title.split_once(": ").unwrap_or((&title, ""));
+            [path, why].map(|text| CString::new(text).unwrap_or_default())
         };
         Path::all().map(|(number, path)| (number, texts(path))).collect()
     });
@@ -126,124 +101,124 @@ pub(super) fn path_texts(path: Option<Path>) -> [*const c_char; 2] {
     found.map_or([c"".as_ptr(); 2], |(_, texts)| texts.each_ref().map(|text| text.as_ptr()))
 }
 
-/// Tells all who listen. `said` are the numbers plus one of the rules that have spoken of the call.
-///
-/// There is nothing in this frame to drop, since a listener may not return.
-pub(crate) fn tell<const SAID: usize>(heard: &Heard, said: [u8; SAID]) {
-    let mut findings = [null(); SAID];
+/// Calls all callbacks. `found` are the numbers plus one of the rules with a finding about the call.
+fn call_back(call: &CallEvent, found: [u8; FOUND]) {
+    let mut findings = [null(); FOUND];
     let mut finding_count = 0;
-    for (place, number) in findings.iter_mut().zip(said) {
+    for (place, number) in findings.iter_mut().zip(found) {
         if let Some(rule) = Rule::ALL.iter().find(|&&rule| (rule as u8).saturating_add(1) == number) {
             *place = text(rule.text().id);
             finding_count += 1;
         }
     }
-    let layer = heard.function.layer();
-    let [path, reason] = path_texts(heard.path);
-    let [src_device, dst_device] = heard.devices;
-    let [src, dst] = heard.ends;
+    let layer = call.function.layer();
+    let [path, reason] = path_texts(call.path);
+    let [src_device, dst_device] = call.devices;
+    let [src, dst] = call.ends;
     let event = p2pshim_event_t {
         size: size_of::<p2pshim_event_t>(),
-        function: heard.function.c_name().as_ptr(),
+        function: call.function.c_name().as_ptr(),
         layer: text(layer.c_name()),
-        thread: heard.thread,
-        depth: c_int::try_from(heard.depth).unwrap_or(c_int::MAX),
-        start_ns: heard.start,
-        duration_ns: heard.took,
-        result: heard.ret.0,
-        result_name: text(codes::c_name(layer, heard.ret).unwrap_or("\0")),
+        thread: call.thread,
+        depth: c_int::try_from(call.depth).unwrap_or(c_int::MAX),
+        start_ns: call.start,
+        duration_ns: call.took,
+        result: call.ret.0,
+        result_name: text(codes::c_name(layer, call.ret).unwrap_or("\0")),
         src_device,
         dst_device,
-        bytes: heard.bytes,
+        bytes: call.bytes,
         src,
         dst,
-        stream: heard.stream,
+        stream: call.stream,
         path,
         reason,
         findings: findings.as_ptr(),
         finding_count,
     };
-    for slot in &LISTENERS {
-        // SAFETY: a listener is never freed.
-        if let Some(listener) = unsafe { slot.load(Acquire).as_ref() } {
+    for slot in &CALLBACKS {
+        // SAFETY: a callback is never freed.
+        if let Some(callback) = unsafe { slot.load(Acquire).as_ref() } {
             // The program may be about to read what its call has left there.
-            // SAFETY: who added it promised that any thread may call it.
-            os::keep_errno(|| unsafe { (listener.call)(&event, listener.data) });
+            // SAFETY: who added it promised that any thread may call it, and that it returns.
+            os::keep_errno(|| unsafe { (callback.call)(&event, callback.data) });
         }
     }
 }
 
-/// Has a function told of each intercepted call of the list p2pshim_api_get() whose kind is "traced", once it has returned.
+/// Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
+/// returned.
 ///
-/// It is called by the thread that made the call: when the outermost call has returned, first of those inside it in the order
-/// of their ends, then of itself; with no lock of the shim's held. It may call anything, CUDA and this interface
-/// included; of calls that it makes itself nobody is told. It should return soon, since the program's call waits for it. It may leave
-/// by an exception or longjmp; what was to be told of the same call is lost then. While anybody listens a call costs about two
-/// microseconds more. A call that was under way when the listener was added may not be told of.
+/// The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the
+/// order in which they ended, then for the outermost call itself. The shim holds no lock meanwhile. The callback may call
+/// anything, including CUDA and this interface; its own calls run no callbacks. It should return soon, because the program's
+/// call waits for it. The callback must return: it may not longjmp, throw, or end its thread (pthread_exit, or a cancellation
+/// that it does not hold back). While there is a callback, a call costs about two microseconds more. For a call that was in
+/// progress when the callback was added, it may not be called.
 ///
-/// Before the first intercepted call it may be added as well. At most 16 can be there at a time.
+/// A callback may also be added before the first intercepted call. At most 16 can exist at a time.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param listener What to call.
+/// @param callback The callback.
 /// @param data What to pass to it; may be NULL.
-/// @param id Where to write what p2pshim_listener_remove() takes. It is not used a second time.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `listener` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
+/// @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `callback` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
 ///
 /// # Safety
-/// `listener` can be called with `data` by any thread until it is removed, and after that as long as p2pshim_listener_remove() says. `id` is NULL or
-/// a place for one number.
+/// `callback` returns, and can be called with `data` by any thread until it is removed, and after that as long as
+/// p2pshim_listener_remove() says. `id` is NULL or points to one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_listener_add(
-    listener: p2pshim_listener_t,
+    callback: p2pshim_listener_t,
     data: *mut c_void,
     id: *mut u64,
 ) -> p2pshim_status_t {
-    let Some(call) = listener.filter(|_| !id.is_null()) else { return P2PSHIM_INVALID_ARGUMENT };
-    if matches!(control::activity(), Activity::Off | Activity::Child) {
+    let Some(call) = callback.filter(|_| !id.is_null()) else { return P2PSHIM_INVALID_ARGUMENT };
+    if matches!(mode::activity(), Activity::Off | Activity::Child | Activity::Exhausted) {
         return P2PSHIM_INACTIVE;
     }
-    // Now, so that who is told need not wait for another.
+    // Now, so that no callback has to wait for another.
     path_texts(None);
     {
-        let mut ever = ever();
-        let Some(free) = LISTENERS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };
+        let mut ever = EVER.lock();
+        let Some(free) = CALLBACKS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };
         let number = ever.len() as u64 + 1;
-        // First: the listener may be called at once.
+        // First: the callback may run at once.
         // SAFETY: the caller's promise.
         unsafe { id.write_unaligned(number) };
-        let added = Box::into_raw(Box::new(Listener { id: number, call, data }));
+        let added = Box::into_raw(Box::new(Callback { id: number, call, data }));
         ever.push(added as usize);
         free.store(added, Release);
-        COUNT.fetch_add(1, SeqCst);
+        callbacks::added(call_back);
     }
-    control::listeners_have_changed();
+    control::callbacks_have_changed();
     P2PSHIM_OK
 }
 
-/// Has a listener told of no more calls.
+/// Removes a callback.
 ///
-/// It waits for nobody: a thread that is about to call the listener may still do so after this has returned, for a call that
-/// had returned from the real function before. So what the listener uses must stay until every thread that calls CUDA has begun
-/// another call, or has ended; a listener that removes itself is not called by its own thread any more.
+/// It does not wait: a thread that is about to run the callback may still do so after this function has returned, for a call
+/// that returned from the real function earlier. What the callback uses must therefore stay valid until every thread that calls
+/// CUDA has begun another call or has ended. A callback that removes itself is not called again by its own thread.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param id What p2pshim_listener_add() has written.
-/// @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such listener, or it was removed before.
+/// @param id The id that p2pshim_listener_add() wrote.
+/// @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such callback, or it was removed before.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_listener_remove(id: u64) -> p2pshim_status_t {
-    if control::activity() == Activity::Child {
+    if mode::activity() == Activity::Child {
         return P2PSHIM_NOT_FOUND;
     }
     {
-        let _held = ever();
-        // SAFETY: a listener is never freed.
-        let is_it = |slot: &&AtomicPtr<Listener>| unsafe { slot.load(Acquire).as_ref() }.is_some_and(|of| of.id == id);
-        let Some(slot) = LISTENERS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };
+        let _held = EVER.lock();
+        // SAFETY: a callback is never freed.
+        let is_it = |slot: &&AtomicPtr<Callback>| unsafe { slot.load(Acquire).as_ref() }.is_some_and(|of| of.id == id);
+        let Some(slot) = CALLBACKS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };
         slot.store(null_mut(), Release);
-        COUNT.fetch_sub(1, SeqCst);
+        callbacks::removed();
     }
-    control::listeners_have_changed();
+    control::callbacks_have_changed();
     P2PSHIM_OK
 }

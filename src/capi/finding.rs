@@ -6,7 +6,7 @@ use std::mem::size_of;
 use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK};
 use super::{give, put, text};
 use crate::api::abi::Code;
-use crate::entry::control::{self, Activity};
+use crate::call::mode::{self, Activity};
 use crate::record::finding;
 
 const FINDING_SIZE_0_1: usize = 40;
@@ -17,25 +17,25 @@ const FINDING_SIZE_0_1: usize = 40;
 pub struct p2pshim_finding_t {
     /// Set by the caller: sizeof(p2pshim_finding_t).
     pub size: usize,
-    /// The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() tell more.
+    /// The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() explain it.
     pub rule: *const c_char,
     /// The function that was called.
     pub function: *const c_char,
-    /// How many findings this process had by then; tells two of them apart.
+    /// How many findings this process had by then; distinguishes two findings.
     pub number: u64,
-    /// What the function answered; 0 too for what is said before a call.
+    /// What the function returned; also 0 for a finding before the call.
     pub result: c_int,
     /// The thread that called, as the kernel numbers it.
     pub thread: c_int,
 }
 
-/// Tells the last finding of the process, whichever thread's.
+/// Returns the last finding of the process, on any thread.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
 /// @param finding Where to write; its size is set.
-/// @param message Where to write the finding in full, as the log has it, with a terminating NUL; may be NULL if `size` is 0.
-/// @param size How many bytes there is room for.
+/// @param message Where to write the full text of the finding, as in the log, with a terminating NUL; may be NULL if `size` is 0.
+/// @param size The size of that buffer in bytes.
 /// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding yet;
 /// P2PSHIM_INACTIVE in a forked child;
 /// P2PSHIM_INVALID_ARGUMENT if `finding`, or `message` where there is to be room, is NULL, or a size too small: then
@@ -54,13 +54,13 @@ pub unsafe extern "C" fn p2pshim_finding_last(
         return P2PSHIM_INVALID_ARGUMENT;
     }
     // Another thread may have held the lock when the process was forked.
-    if control::activity() == Activity::Child {
+    if mode::activity() == Activity::Child {
         return P2PSHIM_INACTIVE;
     }
     let Some(last) = finding::last() else { return P2PSHIM_NOT_FOUND };
     let described = p2pshim_finding_t {
         size: size_of::<p2pshim_finding_t>(),
-        rule: text(last.rule.text().id),
+        rule: text(last.finding.rule.text().id),
         function: last.function.c_name().as_ptr(),
         number: last.count,
         result: last.ret.map_or(0, |Code(code)| code),
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn p2pshim_finding_last(
     // SAFETY: the caller's promise.
     match unsafe { give(&described, finding, FINDING_SIZE_0_1) } {
         // SAFETY: as above.
-        P2PSHIM_OK if size > 0 => unsafe { put(last.text.as_bytes(), message, size, std::ptr::null_mut()) },
+        P2PSHIM_OK if size > 0 => unsafe { put(last.text().as_bytes(), message, size, std::ptr::null_mut()) },
         status => status,
     }
 }

@@ -7,9 +7,8 @@ use super::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
 use super::{give, text};
 use crate::api::{Function, Layer, codes};
 use crate::config::Variable;
-use crate::policy::VALIDATE;
-use crate::policy::validate::Rule;
-use crate::record::counters;
+use crate::model::Rule;
+use crate::model::counters;
 
 /// The sizes of the structs in the first release that had them.
 const API_SIZE_0_1: usize = 48;
@@ -27,7 +26,7 @@ pub struct p2pshim_api_t {
     pub name: *const c_char,
     /// "runtime", "driver" or "hip".
     pub layer: *const c_char,
-    /// "traced", "state" (seen, not shown) or "lookup" (hands out functions).
+    /// "traced", "state" (watched, not shown) or "lookup" (returns functions).
     pub kind: *const c_char,
     /// The names of its parameters, separated by ", ".
     pub parameters: *const c_char,
@@ -35,7 +34,7 @@ pub struct p2pshim_api_t {
     pub since: c_int,
     /// How often it was called so far in this process; counted of "traced" functions only.
     pub calls: u64,
-    /// How many of these calls were answered with an error.
+    /// How many of these calls returned an error.
     pub failures: u64,
 }
 
@@ -49,7 +48,7 @@ pub struct p2pshim_option_t {
     pub name: *const c_char,
     /// The accepted values.
     pub values: *const c_char,
-    /// What holds when it is not set; empty if nothing.
+    /// The default value; empty for none.
     pub default_value: *const c_char,
     /// What it does.
     pub help: *const c_char,
@@ -63,7 +62,7 @@ pub struct p2pshim_rule_t {
     pub size: usize,
     /// The stable id, such as "P2P-enable-twice".
     pub id: *const c_char,
-    /// "error" (the call fails, or would if the library looked), "hazard" (data may be wrong), "performance" or "note".
+    /// "error" (the call fails, or would if the library checked), "hazard" (data may be wrong), "performance" or "note".
     pub severity: *const c_char,
     /// The functions that it is about.
     pub functions: *const c_char,
@@ -83,7 +82,7 @@ pub struct p2pshim_rule_t {
     pub runtime_code_name: *const c_char,
     /// The same for the driver's.
     pub driver_code_name: *const c_char,
-    /// How often the rule has spoken in this process so far.
+    /// How many findings of this rule there were in this process so far.
     pub times: u64,
 }
 
@@ -113,7 +112,7 @@ pub extern "C" fn p2pshim_api_count() -> usize {
     Function::ALL.len()
 }
 
-/// Describes an intercepted function, and tells how often it was called.
+/// Describes an intercepted function, with the number of its calls so far.
 ///
 /// Thread-safety: any thread, at any time.
 ///
@@ -132,7 +131,7 @@ pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) 
         size: size_of::<p2pshim_api_t>(),
         name: function.c_name().as_ptr(),
         layer: text(function.layer().c_name()),
-        kind: text(function.kind().c_name()),
+        kind: text(function.effect().c_name()),
         parameters: text(function.c_arguments()),
         since: function.since(),
         calls,
@@ -152,7 +151,7 @@ pub extern "C" fn p2pshim_option_count() -> usize {
     Variable::ALL.len()
 }
 
-/// Describes an option. p2pshim_option_value() tells its value, p2pshim_option_set() sets it.
+/// Describes an option. p2pshim_option_value() returns its value, p2pshim_option_set() sets it.
 ///
 /// Thread-safety: any thread, at any time.
 ///
@@ -187,7 +186,7 @@ pub extern "C" fn p2pshim_rule_count() -> usize {
     Rule::ALL.len()
 }
 
-/// Describes a rule, and tells how often it has spoken.
+/// Describes a rule, with the number of its findings so far.
 ///
 /// Thread-safety: any thread, at any time.
 ///
@@ -216,13 +215,14 @@ pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_
         driver_code: said.code(Layer::Driver).0,
         runtime_code_name: name(Layer::Runtime),
         driver_code_name: name(Layer::Driver),
-        times: VALIDATE.times(found),
+        times: counters::findings(found),
     };
     // SAFETY: the caller's promise.
     unsafe { give(&described, rule, RULE_SIZE_0_1) }
 }
 
-/// Tells what has been copied from a device to another so far. What other threads copy meanwhile may be counted or not.
+/// Returns how much was copied from one device to another so far. Copies that other threads make meanwhile may or may not be
+/// counted.
 ///
 /// Thread-safety: any thread, at any time.
 ///

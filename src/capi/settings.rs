@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_UNKNOWN_NAME};
 use super::{given, put};
+use crate::call::control;
 use crate::config::Variable;
-use crate::entry::control;
 
 /// # Safety
 /// `name` is NULL or a C string.
@@ -18,12 +18,11 @@ unsafe fn named(name: *const c_char) -> Result<Variable, p2pshim_status_t> {
 
 /// Sets an option.
 ///
-/// Before the first intercepted call it is as if the environment had had this value, which it goes before. After that
-/// P2PSHIM_ACCESS (between auto and app), P2PSHIM_PROBE, P2PSHIM_POOLS, P2PSHIM_CAPTURE, P2PSHIM_VALIDATE, P2PSHIM_LOG,
-/// P2PSHIM_GPU_TIMING and P2PSHIM_SUMMARY can still change, for calls that begin after the function has returned, and
-/// P2PSHIM_TRACE_LIMIT until there is a trace. What a trace needs else, p2pshim_trace_start() does.
+/// Before the first intercepted call the value replaces that of the environment. After it some options can still be changed;
+/// the new value applies to calls that begin after this function has returned. docs/OPTIONS.md says which options, and until
+/// when. To start a trace, use p2pshim_trace_start().
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers. Of two threads that set the same option one is last.
+/// Thread-safety: any thread, also in a callback; not in signal handlers. Of two threads that set the same option one is last.
 ///
 /// @param name The option's name, such as "P2PSHIM_VALIDATE".
 /// @param value One of its values; NULL or "" for the default.
@@ -44,15 +43,15 @@ pub unsafe extern "C" fn p2pshim_option_set(name: *const c_char, value: *const c
     control::set_option(option, OsStr::from_bytes(value.to_bytes())).into()
 }
 
-/// Tells the value of an option: that which holds, or before the first intercepted call that which is going to, as far as
-/// the environment says so by now. An option that was given a value that it does not have has its default.
+/// Returns the value of an option. Before the first intercepted call this is the value that will apply, according to the
+/// environment as it is now. An option with an invalid value has its default.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers, and not, before the first intercepted call, while
+/// Thread-safety: any thread, also in a callback; not in signal handlers, and not, before the first intercepted call, while
 /// another thread changes the environment.
 ///
 /// @param name The option's name, such as "P2PSHIM_VALIDATE".
 /// @param value Where to write the text, with a terminating NUL; may be NULL if `size` is 0.
-/// @param size How many bytes there is room for.
+/// @param size The size of that buffer in bytes.
 /// @param length Where to write how long the text is, without the NUL; may be NULL.
 /// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_INVALID_ARGUMENT if `name`, or `value` where there
 /// is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child; P2PSHIM_INTERNAL_ERROR.

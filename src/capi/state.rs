@@ -7,13 +7,14 @@ use super::event::path_texts;
 use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_OUT_OF_RANGE};
 use super::{give, kept, text};
 use crate::api::Function;
-use crate::entry::control::{self, Activity};
+use crate::call::control;
+use crate::call::mode::{self, Activity};
+use crate::model::counters;
+use crate::model::{Path, Why};
 use crate::os;
-use crate::policy::access::Proven;
-use crate::policy::path::{Path, Why};
+use crate::policy::access::Verification;
 use crate::policy::{ACCESS, Driver, HIP};
 use crate::real::driver::{self, RealDriver};
-use crate::record::counters;
 
 const STATE_SIZE_0_1: usize = 40;
 const LIBRARY_SIZE_0_1: usize = 40;
@@ -25,12 +26,14 @@ const PAIR_STATE_SIZE_0_1: usize = 48;
 pub enum p2pshim_activity_t {
     /// Nothing yet: no function was called or looked up. Options can be set.
     P2PSHIM_ACTIVITY_NOT_STARTED = 0,
-    /// It sees the calls that reach it; p2pshim_library_get() tells which do.
+    /// It intercepts the calls that reach it; p2pshim_library_get() says which do.
     P2PSHIM_ACTIVITY_ON = 1,
     /// It only forwards calls: P2PSHIM=off.
     P2PSHIM_ACTIVITY_OFF = 2,
     /// It only forwards calls: the process is a forked child.
     P2PSHIM_ACTIVITY_FORKED = 3,
+    /// It forwards and counts calls, and does nothing else: it has run out of memory.
+    P2PSHIM_ACTIVITY_EXHAUSTED = 4,
 }
 
 /// The shim in this process.
@@ -45,17 +48,17 @@ pub struct p2pshim_state_t {
     pub recording: c_int,
     /// The version of the driver that is loaded, 1000 times the major plus 10 times the minor; 0 for none.
     pub driver_version: c_int,
-    /// How many devices the process sees; 0 if there is no driver, or nobody has initialised it yet.
+    /// How many devices the process sees; 0 if there is no driver, or it is not initialised yet.
     pub device_count: c_int,
-    /// How many calls of functions whose kind is "traced" were seen.
+    /// How many calls of functions whose kind is "traced" were intercepted.
     pub calls: u64,
-    /// How many of them were answered with an error.
+    /// How many of them returned an error.
     pub failures: u64,
 }
 
 /// What is linked with the library calls the shim: it was preloaded, or linked first.
 pub const P2PSHIM_ROUTE_LINKED: c_uint = 1;
-/// Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were handed out as the shim's.
+/// Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were returned as the shim's.
 pub const P2PSHIM_ROUTE_LOOKED_UP: c_uint = 2;
 /// Linked calls have gone through the shim to the library.
 pub const P2PSHIM_ROUTE_CALLED: c_uint = 4;
@@ -72,29 +75,29 @@ pub struct p2pshim_library_t {
     pub layer: *const c_char,
     /// By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up.
     pub routes: c_uint,
-    /// Which of its calls go past the shim, and what to do about it; empty if none do that are known of.
+    /// Which of its calls bypass the shim, and what to do about it; empty if no such calls are known.
     pub bypass: *const c_char,
 }
 
-/// What has been found out about the path between two devices.
+/// What verification has shown about the path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum p2pshim_proof_t {
-    /// Nothing yet: nothing is verified before a pair has copied enough.
+    /// Not verified yet: a pair is verified once it has copied enough.
     P2PSHIM_PROOF_NONE = 0,
-    /// Data arrives, both ways.
+    /// Verified: data arrives in both directions.
     P2PSHIM_PROOF_PASSED = 1,
     /// The driver says that there is no path.
     P2PSHIM_PROOF_NO_PATH = 2,
-    /// Data is lost, or copies hang: the pair is vetoed.
+    /// Data is lost, or copies hang: the pair is blocked.
     P2PSHIM_PROOF_FAILED = 3,
-    /// Data arrives, but later than by way of the host.
+    /// Data arrives, but direct copies are slower than copies through the host.
     P2PSHIM_PROOF_SLOWER = 4,
 }
 
-/// The program has enabled the access, between any contexts of the two devices.
+/// The program has enabled access, between any contexts of the two devices.
 pub const P2PSHIM_BY_PROGRAM: c_uint = 1;
-/// The shim has.
+/// The shim has enabled access.
 pub const P2PSHIM_BY_SHIM: c_uint = 2;
 
 /// A device's access to the memory of another. The texts live as long as the library.
@@ -113,17 +116,17 @@ pub struct p2pshim_pair_state_t {
     pub proof: p2pshim_proof_t,
     /// The same for memory of pools.
     pub pool_proof: p2pshim_proof_t,
-    /// The way of copies between them, as things stand: "direct", "staged" or "same-device"; of HIP "mapped on first use"
-    /// too. Of memory that cudaMalloc or cuMemAlloc gave; pools and mapped memory have rights of their own.
+    /// The path of copies between them, as of now: "direct", "staged" or "same-device"; with HIP also "mapped on first use".
+    /// It applies to memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights of their own.
     pub path: *const c_char,
-    /// Why it is that one, such as "vetoed: lost data, or hung, when verified"; empty if there is nothing to say.
+    /// Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say.
     pub reason: *const c_char,
 }
 
-/// Tells whether the shim is active, and what it has seen.
+/// Returns whether the shim is active, and what it has intercepted.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver that is loaded for its version
-/// and its devices, which waits for nothing.
+/// Thread-safety: any thread, also in a callback; not in signal handlers. It asks the loaded driver for its version and its
+/// devices, which does not block.
 ///
 /// @param state Where to write; its size is set.
 /// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small: then nothing is written.
@@ -138,11 +141,12 @@ pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2psh
         control::quietly(|| (driver::version().unwrap_or(0), RealDriver.device_count()));
     let described = p2pshim_state_t {
         size: size_of::<p2pshim_state_t>(),
-        activity: match control::activity() {
+        activity: match mode::activity() {
             Activity::Unstarted => p2pshim_activity_t::P2PSHIM_ACTIVITY_NOT_STARTED,
             Activity::On => p2pshim_activity_t::P2PSHIM_ACTIVITY_ON,
             Activity::Off => p2pshim_activity_t::P2PSHIM_ACTIVITY_OFF,
             Activity::Child => p2pshim_activity_t::P2PSHIM_ACTIVITY_FORKED,
+            Activity::Exhausted => p2pshim_activity_t::P2PSHIM_ACTIVITY_EXHAUSTED,
         },
         recording: control::is_recording().into(),
         driver_version,
@@ -154,8 +158,8 @@ pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2psh
     unsafe { give(&described, state, STATE_SIZE_0_1) }
 }
 
-/// How many runtimes and drivers are loaded now. A runtime that is linked statically is none: its calls are seen where they
-/// reach the driver.
+/// How many runtimes and drivers are loaded now. A statically linked runtime does not count: its calls are intercepted where
+/// they reach the driver.
 ///
 /// Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
 ///
@@ -165,14 +169,14 @@ pub extern "C" fn p2pshim_library_count() -> usize {
     control::libraries().len()
 }
 
-/// Describes a runtime or driver that is loaded: by which routes its calls reach the shim, and what goes past it.
+/// Describes a loaded runtime or driver: by which routes its calls reach the shim, and which calls bypass it.
 ///
 /// Thread-safety: any thread; not in signal handlers, nor in constructors of libraries: it asks the dynamic linker.
 ///
 /// @param index Which one: below p2pshim_library_count(), in the order of layers and then of loading.
 /// @param library Where to write; its size is set.
 /// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `library` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
-/// no such library (any more): then nothing is written.
+/// no such library, or no longer: then nothing is written.
 ///
 /// # Safety
 /// `library` is NULL or points to a struct of the size that its first field says.
@@ -199,29 +203,30 @@ pub unsafe extern "C" fn p2pshim_library_get(index: usize, library: *mut p2pshim
     unsafe { give(&described, library, LIBRARY_SIZE_0_1) }
 }
 
-/// Which of a library's calls go past the shim.
+/// Which of a library's calls bypass the shim.
 fn bypass(library: &control::Library) -> &'static str {
-    match control::activity() {
+    match mode::activity() {
         Activity::Off => return "all calls: P2PSHIM=off\0",
         Activity::Child => {
-            return "all calls: the process is a forked child, and has to begin a new program to be seen\0";
+            return "all calls: the process is a forked child; it is intercepted again after exec\0";
         }
+        Activity::Exhausted => return "all calls: p2pshim has run out of memory and only counts them\0",
         Activity::Unstarted | Activity::On => {}
     }
     if library.is_shadowed {
         return "\0";
     }
-    "calls of what is linked with it, or has looked its functions up: the shim does not come first; start the program with \
-     LD_PRELOAD, or link the shim before it\0"
+    "calls of everything that is linked with it or has looked its functions up: the shim does not come first. Start the \
+     program with LD_PRELOAD, or link the shim before it\0"
 }
 
-/// Tells what is known of a device's access to the memory of another: whether it is possible, who has enabled it, whether it
-/// is verified or vetoed, and which way copies take. Before the first intercepted call nothing is known but the first. In a
-/// process without CUDA's driver it is about HIP, as far as a copy between the two was seen; HIP verifies nothing, and what the
-/// program has enabled itself is not kept.
+/// Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
+/// verified or blocked, and which path copies take. Before the first intercepted call only the first is known. In a process
+/// without CUDA's driver the state is that of HIP, if a copy between the two was seen. For HIP the shim verifies nothing, and it
+/// does not record what the program has enabled itself.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers. It asks the driver whether access is possible, which waits
-/// for nothing.
+/// Thread-safety: any thread, also in a callback; not in signal handlers. It asks the driver whether access is possible, which does
+/// not block.
 ///
 /// @param device The ordinal of the device that accesses.
 /// @param peer The ordinal of the device whose memory it is.
@@ -242,7 +247,7 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     let ordinal = |ordinal: c_int| u8::try_from(ordinal).ok().filter(|&ordinal| ordinal < DEVICES);
     let (Some(one), Some(other)) = (ordinal(device), ordinal(peer)) else { return P2PSHIM_OUT_OF_RANGE };
     // Another thread may have held the lock when the process was forked.
-    if control::activity() == Activity::Child {
+    if mode::activity() == Activity::Child {
         return P2PSHIM_INACTIVE;
     }
     let possible = match control::quietly(|| Some(RealDriver.can_access(device, peer))) {
@@ -252,21 +257,21 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     };
     let known = os::undisturbed(|| ACCESS.pair_state(one, other));
     let of_hip = if control::has_driver() { None } else { HIP.pair_state(one, other) };
-    let (way, by_hip) = of_hip.unwrap_or((known.path, false));
-    let possible = match way {
+    let (path, by_hip) = of_hip.unwrap_or((known.path, false));
+    let possible = match path {
         Path::MappedOnUse => 1,
         Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
         _ => possible,
     };
-    let [path, reason] = path_texts(Some(way));
+    let [path, reason] = path_texts(Some(path));
     let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim || by_hip, P2PSHIM_BY_SHIM)];
     let described = p2pshim_pair_state_t {
         size: size_of::<p2pshim_pair_state_t>(),
         possible,
         enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
         denied: known.is_denied.into(),
-        proof: known.proven.into(),
-        pool_proof: known.pool_proven.into(),
+        proof: known.verification.into(),
+        pool_proof: known.pool_verification.into(),
         path,
         reason,
     };
@@ -274,14 +279,14 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }
 }
 
-impl From<Proven> for p2pshim_proof_t {
-    fn from(proven: Proven) -> Self {
-        match proven {
-            Proven::No => Self::P2PSHIM_PROOF_NONE,
-            Proven::Passed => Self::P2PSHIM_PROOF_PASSED,
-            Proven::NoPath => Self::P2PSHIM_PROOF_NO_PATH,
-            Proven::Failed => Self::P2PSHIM_PROOF_FAILED,
-            Proven::Slower => Self::P2PSHIM_PROOF_SLOWER,
+impl From<Option<Verification>> for p2pshim_proof_t {
+    fn from(verification: Option<Verification>) -> Self {
+        match verification {
+            None => Self::P2PSHIM_PROOF_NONE,
+            Some(Verification::Passed) => Self::P2PSHIM_PROOF_PASSED,
+            Some(Verification::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
+            Some(Verification::Failed) => Self::P2PSHIM_PROOF_FAILED,
+            Some(Verification::Slower) => Self::P2PSHIM_PROOF_SLOWER,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND};
 use super::{give, given, kept};
-use crate::entry::control;
+use crate::call::control;
 use crate::record::trace;
 
 const TRACE_SIZE_0_1: usize = 32;
@@ -19,23 +19,24 @@ pub struct p2pshim_trace_t {
     pub size: usize,
     /// The file. The text lives as long as the library.
     pub path: *const c_char,
-    /// How many calls have found no room in it, and were only counted.
+    /// How many calls found no room in it and were only counted.
     pub dropped: u64,
     /// Whether calls are being recorded: 1, or 0 after p2pshim_trace_stop().
     pub recording: c_int,
 }
 
-/// Records calls from now on, as P2PSHIM_TRACE does from the first on, for `p2pshim report`.
+/// Starts to record calls for `p2pshim report`, as P2PSHIM_TRACE does from the first call on.
 ///
-/// A process has one trace file. The first time it is made; after p2pshim_trace_stop() recording goes on in the same. Reads
-/// the options, if there was no intercepted call yet. Calls under way on other threads are not recorded.
+/// A process has one trace file. The first call of this function creates it; after p2pshim_trace_stop() recording continues in
+/// the same file. It reads the options if there was no intercepted call yet. Calls in progress on other threads are not
+/// recorded.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param folder Where to make the file; NULL for what P2PSHIM_TRACE says, or for the file that there is. The folder is made
-/// if only its last component is missing.
-/// @return P2PSHIM_OK, also if calls are recorded already; P2PSHIM_NOT_FOUND if `folder` is NULL and P2PSHIM_TRACE says
-/// nothing; P2PSHIM_TOO_LATE if there is a file in another folder; P2PSHIM_SYSTEM_ERROR if none can be made;
+/// @param folder Where to create the file; NULL for the folder of P2PSHIM_TRACE, or for the file that exists. The folder is
+/// created if only its last component is missing.
+/// @return P2PSHIM_OK, also if calls are recorded already; P2PSHIM_NOT_FOUND if `folder` is NULL and P2PSHIM_TRACE is not
+/// set; P2PSHIM_TOO_LATE if there is a file in another folder; P2PSHIM_SYSTEM_ERROR if the file cannot be created;
 /// P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
 ///
 /// # Safety
@@ -50,9 +51,9 @@ pub unsafe extern "C" fn p2pshim_trace_start(folder: *const c_char) -> p2pshim_s
     control::start_trace(folder).into()
 }
 
-/// Records no more calls, until p2pshim_trace_start(). Those under way are still completed.
+/// Stops recording until p2pshim_trace_start(). Calls in progress are still completed.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
 /// @return P2PSHIM_OK, also if it was stopped before; P2PSHIM_NOT_FOUND if there is no trace; P2PSHIM_INACTIVE;
 /// P2PSHIM_INTERNAL_ERROR.
@@ -61,12 +62,12 @@ pub extern "C" fn p2pshim_trace_stop() -> p2pshim_status_t {
     control::stop_trace().into()
 }
 
-/// Leaves a mark in the trace, such as "epoch 3 begins": a text with the time and the calling thread. The log has it too,
-/// at the level info.
+/// Writes a mark to the trace, such as "epoch 3 begins": a text with the time and the calling thread. It is also logged, at
+/// level info.
 ///
-/// Thread-safety: any thread, also in a listener; not in signal handlers.
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param text What to say; UTF-8. What is longer than 4096 bytes is cut off.
+/// @param text The text, in UTF-8. It is cut off after 4096 bytes.
 /// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `text` is NULL or not UTF-8; P2PSHIM_NOT_FOUND if calls are not being
 /// recorded; P2PSHIM_INTERNAL_ERROR.
 ///
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn p2pshim_trace_mark(text: *const c_char) -> p2pshim_stat
     control::mark(text.get(..text.floor_char_boundary(MOST)).unwrap_or_default()).into()
 }
 
-/// Tells about the trace.
+/// Describes the trace.
 ///
 /// Thread-safety: any thread; not in signal handlers.
 ///

@@ -7,6 +7,12 @@
 //! Functions of the runtime and of HIP are exported under each symbol version that a program may be bound to, and as
 //! default under P2PSHIM for references without a version: exported without any version, one symbol
 //! would capture the calls of every runtime in the process. The driver's functions have no versions.
+//!
+//! The ABI passes a struct of two floating-point numbers in xmm0 and xmm1, behind integers and pointers of any number. Therefore no
+//! row may have a floating-point parameter. The stack pointer gives the return address, from which the trace names the caller.
+//!
+//! In some arrangements a versioned symbol gets lost in a debug build and not in a release build, or the other way round:
+//! `tests/exports.rs` compares both with the table. Why the first node of `exports.map` is a dummy stands there.
 
 use std::arch::{global_asm, naked_asm};
 use std::ffi::c_void;
@@ -15,7 +21,7 @@ use super::hooks;
 use crate::api::Function;
 use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
 
-use crate::real::slot::{CLAIMABLE, DRIVER_SLOTS, HIP_SLOTS, RUNTIME_SLOTS, Slot, UNVERSIONED};
+use crate::real::slot::{self, CLAIMABLE, Slot, UNVERSIONED, slots};
 
 /// The room a trampoline takes.
 const STRIDE: usize = 64;
@@ -40,16 +46,11 @@ impl Entrance {
         };
         code.cast_mut().cast()
     }
-
-    /// Which of the routes a slot belongs to.
-    pub(crate) fn position(self, slot: *const Slot) -> usize {
-        (slot as usize).wrapping_sub(self.slots.as_ptr() as usize) / size_of::<Slot>()
-    }
 }
 
 /// A trampoline's instructions; `p2p_offset` is that of its slot.
 ///
-/// They hand the hook its last parameter, an [`Arrival`](super::guard::Arrival), in the registers in which the ABI passes
+/// They hand the hook its last parameter, an [`Arrival`](crate::call::Arrival), in the registers in which the ABI passes
 /// it: the vector registers, since every other argument is an integer or a pointer. r10 is nobody's. So nothing is
 /// stored that a signal handler with calls of its own could overwrite.
 macro_rules! trampoline {
@@ -132,6 +133,10 @@ macro_rules! exports {
         #[allow(non_snake_case, reason = "the vendor's spelling")]
         unsafe extern "C" fn $symbol() {
             naked_asm!(
+                // A name that nobody else can define, for the C interface.
+                concat!(".globl p2p_export_", stringify!($symbol)),
+                concat!(".hidden p2p_export_", stringify!($symbol)),
+                concat!("p2p_export_", stringify!($symbol), ":"),
                 ".set p2p_offset, {offset}",
                 trampoline!(),
                 offset = const UNVERSIONED * size_of::<Slot>(),
@@ -152,27 +157,10 @@ macro_rules! export {
     };
 }
 
-macro_rules! slot_count {
-    (runtime) => {
-        RUNTIME_SLOTS
-    };
-    (driver) => {
-        DRIVER_SLOTS
-    };
-    (hip) => {
-        HIP_SLOTS
-    };
-}
-
 macro_rules! define_entrances {
-    ($( $kind:ident $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*); )*) => {
-        /// Where the calls of each function go, by route.
-        #[expect(non_upper_case_globals, reason = "the vendor's spelling")]
-        mod slots {
-            use super::*;
-            $( pub(super) static $symbol: [Slot; slot_count!($layer)] = [const { Slot::empty() }; slot_count!($layer)]; )*
-        }
-
+    ($(
+        $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
+    )*) => {
         $( exports!($layer $symbol); )*
 
         /// The routes into a function.
@@ -184,7 +172,7 @@ macro_rules! define_entrances {
                         static TRAMPOLINES: u8;
                     }
                     let trampolines = &raw const TRAMPOLINES;
-                    Entrance { slots: &slots::$symbol, trampolines, export: export!($layer $symbol trampolines) }
+                    Entrance { slots: slot::of(function), trampolines, export: export!($layer $symbol trampolines) }
                 }),*
             }
         }

@@ -1,11 +1,21 @@
 //! Functions that the program asks for by name: `dlsym`, `cuGetProcAddress` and `hipGetProcAddress`.
 //!
-//! The static runtime, ctypes, JAX and many more reach the driver this way only. A look-up that the
-//! real one answers with a function of the table is answered with a trampoline whose slot holds just
+//! The static runtime, ctypes, JAX and many more reach the driver only through these. A look-up for which the
+//! real one finds a function of the table returns a trampoline whose slot holds just
 //! that function; everything else passes as it is, failures and status outputs included.
 //!
 //! `dlvsym` is not exported: it is how the real `dlsym` is found. Neither is `dlopen`, whose callers
 //! would lose their RUNPATH, nor `cuGetExportTable`, which the driver guards.
+//!
+//! The C library's `dlsym` is found with `dlvsym`, and through it the next one, which is another's if a library behind us wraps it
+//! too: that one serves the program. Left alone are look-ups by this library, by the driver's libraries, and by NVIDIA's debuggers
+//! and profilers, which rely on their own functions; look-ups through `RTLD_NEXT` from behind us; and what the program itself
+//! defines in front of us. Where linked references to a function are bound to our export, a look-up gets that export and not a
+//! slot's trampoline: the pointer equals the program's own `&function`, as it would without us.
+//!
+//! The real `cuGetProcAddress` always runs first. Both forms, with four and with five parameters, are hooks of their own, and a
+//! program that asks for the function through itself gets the form that it asked for. (Driver 580 hands out what it exports, for
+//! all twelve forms that were tried.)
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -13,9 +23,10 @@ use std::mem::transmute;
 use std::ptr;
 
 use super::exports::entrance;
-use super::guard::{self, Arrival, unseen, while_busy};
 use crate::api::abi::{self, Code};
 use crate::api::{Function, Layer};
+use crate::call::mode::{self, unseen, while_busy};
+use crate::call::{Arrival, Caller, unavailable};
 use crate::real::loader::{self, Object, Wanted, next_dlsym};
 use crate::real::slot;
 use crate::record;
@@ -23,15 +34,15 @@ use crate::record;
 /// How `dlsym` goes on.
 #[repr(C)]
 struct Route {
-    /// Where to jump to, or the answer.
+    /// Where to jump to, or what to return.
     pointer: *mut c_void,
     /// Which of the two it is.
     jump: usize,
 }
 
 impl Route {
-    /// Answers with `pointer`; NULL is an answer too.
-    fn answer(pointer: *mut c_void) -> Self {
+    /// Returns `pointer`, which may be NULL.
+    fn returning(pointer: *mut c_void) -> Self {
         Self { pointer, jump: 0 }
     }
 
@@ -39,7 +50,7 @@ impl Route {
     fn real() -> Self {
         match next_dlsym() {
             Some(next) => Self { pointer: next as *mut c_void, jump: 1 },
-            None => Self::answer(ptr::null_mut()),
+            None => Self::returning(ptr::null_mut()),
         }
     }
 }
@@ -92,9 +103,9 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
     // Work of our own leads here too, and a failure of it falls back to the real function.
     match while_busy(|| Some(look_up(handle, asked_for, wanted, caller))) {
         None | Some(Found::ByTheReal) => Route::real(),
-        Some(Found::Nothing) => Route::answer(ptr::null_mut()),
+        Some(Found::Nothing) => Route::returning(ptr::null_mut()),
         // Only now is it a GPU call: many programs ask for what is not there.
-        Some(Found::Function(found)) => Route::answer(hook_for("dlsym", function, found, caller)),
+        Some(Found::Function(found)) => Route::returning(hook_for("dlsym", function, found, caller)),
     }
 }
 
@@ -153,7 +164,7 @@ fn look_up_next(wanted: Wanted, caller: *const c_void) -> Found {
     Found::ByTheReal
 }
 
-/// The pointer that a look-up by `caller` is answered with in place of `real`.
+/// The pointer that a look-up by `caller` returns in place of `real`.
 fn hook_for(how: &str, function: Function, real: *mut c_void, caller: *const c_void) -> *mut c_void {
     let hook = unseen(|| {
         let hook = if is_left_alone(caller) { None } else { hook(how, function, real) };
@@ -165,7 +176,7 @@ fn hook_for(how: &str, function: Function, real: *mut c_void, caller: *const c_v
 }
 
 fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void> {
-    if !guard::hands_out_hooks() || !loader::is_function(real) {
+    if !mode::is_on() || !loader::is_function(real) {
         return None;
     }
     let entrance = entrance(function);
@@ -189,7 +200,7 @@ fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void>
     }
 }
 
-/// Whether look-ups from there are answered with real functions: the driver's own parts and the
+/// Whether look-ups from there return real functions: the driver's own parts and the
 /// tools that watch it rely on them.
 fn is_left_alone(caller: *const c_void) -> bool {
     const PARTS: &[&[u8]] = &[b"libcuda.so", b"libnvidia-", b"libcupti", b"libcudadebugger", b"libsanitizer"];
@@ -252,8 +263,8 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
-    let (call, route) = unsafe { guard::arrive(Function::cuGetProcAddress, arrival) };
-    let Some(real) = call.real(route) else { return call.unavailable() };
+    let caller = unsafe { Caller::new(arrival) };
+    let Some(real) = caller.real(Function::cuGetProcAddress) else { return unavailable(Function::cuGetProcAddress) };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags) };
     if ret == Code::SUCCESS {
@@ -278,8 +289,10 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
-    let (call, route) = unsafe { guard::arrive(Function::cuGetProcAddress_v2, arrival) };
-    let Some(real) = call.real(route) else { return call.unavailable() };
+    let caller = unsafe { Caller::new(arrival) };
+    let Some(real) = caller.real(Function::cuGetProcAddress_v2) else {
+        return unavailable(Function::cuGetProcAddress_v2);
+    };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {
@@ -304,8 +317,8 @@ pub(crate) unsafe extern "C-unwind" fn hipGetProcAddress(
 ) -> Code {
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
-    let (call, route) = unsafe { guard::arrive(Function::hipGetProcAddress, arrival) };
-    let Some(real) = call.real(route) else { return call.unavailable() };
+    let caller = unsafe { Caller::new(arrival) };
+    let Some(real) = caller.real(Function::hipGetProcAddress) else { return unavailable(Function::hipGetProcAddress) };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, hipVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {
@@ -316,7 +329,7 @@ pub(crate) unsafe extern "C-unwind" fn hipGetProcAddress(
 }
 
 /// Replaces what the real `hipGetProcAddress` handed out, if it is a function of the table. Each has one form, and goes by its
-/// exported name. (HIP finds it by `dlsym`, which may have been answered with our trampoline already.)
+/// exported name. (HIP finds it by `dlsym`, which may have returned our trampoline already.)
 ///
 /// # Safety
 /// `symbol` and `pfn` are what the real function took, and it succeeded.

@@ -1,19 +1,8 @@
-//! Every way by which a call of the program reaches us.
+//! Every route by which a call of the program reaches us.
 //!
 //! [`exports`]: symbols that the dynamic linker binds. [`lookup`]: functions that the program asks
-//! for by name. Both lead to a trampoline, and that to a hook in [`hooks`]. [`control`]: what the program asks of the shim
-//! itself, by the C interface.
+//! for by name. Both lead to a trampoline, and that to a hook in [`hooks`].
 
-mod check;
-pub(crate) mod control;
 mod exports;
-mod familiar;
-mod fence;
-mod guard;
-mod hip;
 mod hooks;
-mod listen;
 mod lookup;
-mod read;
-mod thread;
-mod timing;

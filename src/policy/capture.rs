@@ -5,32 +5,48 @@
 //! a capturing stream becomes that, in the form (legacy or per-thread default stream) that the program used.
 //!
 //! Source: measured on H200 with CUDA 13.0, docs/results/.
+//!
+//! As long as no capture is under way, which a count says, such a copy pays one load for it. Otherwise the driver is asked whether
+//! the copy's stream is being captured. The count decides on that question, never on the copy: it is too low only where a capture
+//! was begun past the shim, and its copies are then refused as they would be without us. The replacement is made at the layer of
+//! the driver, so that the runtime's last error is right by itself. A 3D copy loses its contexts, which are reserved words in the
+//! parameters of the ordinary one. What has no equal, arrays and host memory, is forwarded, and so is everything if the question
+//! fails; nothing is verified or enabled then either.
+//!
+//! Captures are known by stream and by the thread that began them; they end with the stream or its context, whichever thread ends
+//! or destroys it.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Copied, Driver, PeerCopy, Verdict, changes};
+use super::driver::Driver;
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
+use crate::model::{Memcpy, Shape, epoch};
+use crate::os;
 
-/// A copy that CUDA can capture.
+/// A copy that CUDA can capture, between the addresses and in the stream that the program gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Replacement {
-    /// What is copied, in which stream, as the program gave it.
-    pub(crate) copy: PeerCopy,
+    pub(crate) dst: u64,
+    pub(crate) src: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stream: usize,
+    /// The parameters of a 3D copy.
+    pub(crate) parameters: Option<CUDA_MEMCPY3D_PEER>,
     /// Whether a null stream means the thread's own.
     pub(crate) per_thread: bool,
 }
 
 impl Replacement {
     /// What the log says of it.
-    pub(crate) fn note(self) -> &'static str {
-        match (self.copy.copied, self.per_thread) {
-            (Copied::Linear { .. }, false) => "captured as cuMemcpyAsync",
-            (Copied::Linear { .. }, true) => "captured as cuMemcpyAsync_ptsz",
-            (Copied::Box(_), false) => "captured as cuMemcpy3DAsync_v2",
-            (Copied::Box(_), true) => "captured as cuMemcpy3DAsync_v2_ptsz",
+    pub(crate) fn note(&self) -> &'static str {
+        match (self.parameters.is_some(), self.per_thread) {
+            (false, false) => "captured as cuMemcpyAsync",
+            (false, true) => "captured as cuMemcpyAsync_ptsz",
+            (true, false) => "captured as cuMemcpy3DAsync_v2",
+            (true, true) => "captured as cuMemcpy3DAsync_v2_ptsz",
         }
     }
 }
@@ -55,14 +71,13 @@ static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 /// A capture that has begun and not ended.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
-    stream: usize,
-    /// Who began it.
-    thread: usize,
+    /// The stream, and the thread that began it.
+    stream: Stream,
     /// The stream's context, and what tells it from later ones; none if that is not known.
     context: Option<(usize, u64)>,
 }
 
-/// All of them. The lock is held for a moment only.
+/// All of them. The lock is held for a moment only; it is the standard library's: see [`os::lock`].
 static CAPTURES: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
 
 pub(super) fn configure(rewrites: bool) {
@@ -70,20 +85,8 @@ pub(super) fn configure(rewrites: bool) {
 }
 
 /// Whether peer copies on capturing streams are replaced.
-pub(super) fn rewrites() -> bool {
+fn rewrites() -> bool {
     REWRITES.load(Relaxed)
-}
-
-/// Whether CUDA refuses the function on a capturing stream.
-#[inline(always)]
-pub(crate) const fn is_refused_in_captures(function: Function) -> bool {
-    matches!(
-        function,
-        Function::cuMemcpyPeerAsync
-            | Function::cuMemcpyPeerAsync_ptsz
-            | Function::cuMemcpy3DPeerAsync
-            | Function::cuMemcpy3DPeerAsync_ptsz
-    )
 }
 
 /// Whether any capture may be under way in the process.
@@ -94,94 +97,68 @@ pub(crate) fn may_be_under_way() -> bool {
 
 /// Whether a thread has begun a capture that has not ended.
 pub(crate) fn is_capturing(thread: usize) -> bool {
-    may_be_under_way() && captures().iter().any(|begun| begun.thread == thread)
+    may_be_under_way() && os::lock(&CAPTURES).iter().any(|begun| begun.stream.thread == thread)
 }
 
-/// Whether the function begins a capture.
-pub(crate) const fn is_beginning(function: Function) -> bool {
-    matches!(
-        function,
-        Function::cuStreamBeginCapture
-            | Function::cuStreamBeginCapture_ptsz
-            | Function::cuStreamBeginCapture_v2
-            | Function::cuStreamBeginCapture_v2_ptsz
-            | Function::cuStreamBeginCaptureToGraph
-            | Function::cuStreamBeginCaptureToGraph_ptsz
-            | Function::hipStreamBeginCapture
-            | Function::hipStreamBeginCapture_spt
-            | Function::hipStreamBeginCaptureToGraph
-    )
+/// A stream, as a thread names it to a function about captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stream {
+    handle: usize,
+    /// Anything that tells threads apart.
+    thread: usize,
 }
 
-/// Takes note of a capture that is about to begin: from now on nothing is asked that it might not bear.
-pub(crate) fn begins() {
+impl Stream {
+    /// Where each thread has a default stream of its own, the null handle means that.
+    pub(crate) fn new(handle: usize, per_thread: bool, thread: usize) -> Self {
+        /// `CU_STREAM_PER_THREAD`.
+        const PER_THREAD: usize = 2;
+        Self { handle: if handle == 0 && per_thread { PER_THREAD } else { handle }, thread }
+    }
+}
+
+/// A capture is about to begin: from now on nothing is asked that it might not bear.
+pub(crate) fn is_about_to_begin() {
     UNDER_WAY.fetch_add(1, SeqCst);
-    changes::happened();
+    epoch::advance();
 }
 
 fn is_over() {
     let _ = UNDER_WAY.fetch_update(SeqCst, SeqCst, |captures| captures.checked_sub(1));
 }
 
-/// Takes note of captures that begin and end. `stream` is the handle that the function was given, `thread` anything that
-/// tells threads apart; `is_counted` if [`begins`] was called. Answers whether one has ended.
-pub(crate) fn note(function: Function, stream: usize, thread: usize, ret: Code, is_counted: bool) -> bool {
-    let stream = own(function, stream);
-    match function {
-        _ if is_beginning(function) => {
-            match (ret, is_counted) {
-                (Code::SUCCESS, false) => begins(),
-                (Code::SUCCESS, true) | (_, false) => {}
-                (_, true) => is_over(),
-            }
-            if ret == Code::SUCCESS {
-                captures().push(Begun { stream, thread, context: None });
-            }
-            false
-        }
-        // A capture that was invalidated ends with an error. One that was not begun does not end.
-        Function::cuStreamEndCapture
-        | Function::cuStreamEndCapture_ptsz
-        | Function::hipStreamEndCapture
-        | Function::hipStreamEndCapture_spt
-            if ends(ret) =>
-        {
-            forget(stream, thread)
-        }
-        Function::cuStreamDestroy | Function::cuStreamDestroy_v2 | Function::hipStreamDestroy
-            if ret == Code::SUCCESS && may_be_under_way() =>
-        {
-            forget(stream, thread)
-        }
-        _ => false,
+/// A capture has begun, or was refused; `is_counted` if [`is_about_to_begin`] was called. It ends with its stream's context, if
+/// that is known.
+pub(crate) fn has_begun(stream: Stream, ret: Code, is_counted: bool, context: Option<(usize, u64)>) {
+    match (ret, is_counted) {
+        (Code::SUCCESS, false) => is_about_to_begin(),
+        (Code::SUCCESS, true) | (_, false) => {}
+        (_, true) => is_over(),
+    }
+    if ret == Code::SUCCESS {
+        os::lock(&CAPTURES).push(Begun { stream, context });
     }
 }
 
-/// The stream that a handle means: where each thread has a default stream, the null handle means that.
-fn own(function: Function, stream: usize) -> usize {
-    /// `CU_STREAM_PER_THREAD`.
-    const PER_THREAD: usize = 2;
-    if stream == 0 && function.per_thread() { PER_THREAD } else { stream }
+/// A capture was to end. Whether it has: one that was invalidated ends with an error, one that was not begun does not end.
+pub(crate) fn has_ended(stream: Stream, ret: Code) -> bool {
+    ends(ret) && forget(stream)
 }
 
-/// Notes the context of a capture that a thread has begun just now: it ends with that.
-pub(crate) fn is_in(function: Function, stream: usize, thread: usize, context: (usize, u64)) {
-    let stream = own(function, stream);
-    let mut captures = captures();
-    if let Some(begun) = captures.iter_mut().rev().find(|begun| (begun.stream, begun.thread) == (stream, thread)) {
-        begun.context = Some(context);
-    }
+/// A stream is gone. Whether a capture has ended with it.
+pub(crate) fn stream_is_destroyed(stream: Stream) -> bool {
+    may_be_under_way() && forget(stream)
 }
 
-/// Takes note that contexts may be gone: captures end with the context of their stream.
+/// Contexts may be gone: captures end with the context of their stream.
 pub(crate) fn contexts_have_changed(driver: &impl Driver) {
     if !may_be_under_way() {
         return;
     }
-    let begun: Vec<(usize, u64)> = captures().iter().filter_map(|begun| begun.context).collect();
+    let begun: Vec<(usize, u64)> = os::lock(&CAPTURES).iter().filter_map(|begun| begun.context).collect();
     let is_gone = |&(context, id): &(usize, u64)| driver.context_id(context) != Some(id);
     let gone: Vec<(usize, u64)> = begun.into_iter().filter(is_gone).collect();
-    captures().retain(|begun| {
+    os::lock(&CAPTURES).retain(|begun| {
         let is_gone = begun.context.is_some_and(|context| gone.contains(&context));
         if is_gone {
             is_over();
@@ -192,22 +169,18 @@ pub(crate) fn contexts_have_changed(driver: &impl Driver) {
 
 /// Forgets a stream's capture, whichever thread began it; of the default streams, which threads share handles of, the
 /// thread's own.
-fn forget(stream: usize, thread: usize) -> bool {
+fn forget(stream: Stream) -> bool {
     /// `CU_STREAM_PER_THREAD` is the last handle that means no single stream.
     const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
-    let mut captures = captures();
-    let is_it =
-        |begun: &Begun| begun.stream == stream && (begun.thread == thread || !DEFAULT_STREAMS.contains(&stream));
+    let mut captures = os::lock(&CAPTURES);
+    let is_shared = DEFAULT_STREAMS.contains(&stream.handle);
+    let is_it = |begun: &Begun| begun.stream == stream || (!is_shared && begun.stream.handle == stream.handle);
     let found = captures.iter().position(is_it);
     if let Some(position) = found {
         captures.swap_remove(position);
         is_over();
     }
     found.is_some()
-}
-
-fn captures() -> MutexGuard<'static, Vec<Begun>> {
-    CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether `cuStreamEndCapture` has ended a capture: not if the stream was none, was not being captured, or must be
@@ -218,33 +191,46 @@ fn ends(ret: Code) -> bool {
     ENDED.contains(&ret)
 }
 
-/// Decides about a copy on a stream that is being captured, which would be refused.
-pub(super) fn decide(driver: &impl Driver, function: Function, copy: &PeerCopy) -> Verdict {
-    let copied = match &copy.copied {
-        Copied::Box(peer) => ordinary(peer).map(|copy| (Copied::Box(copy), copy.dstDevice, copy.srcDevice)),
-        &linear @ Copied::Linear { dst, src, .. } => Some((linear, dst as u64, src as u64)),
-    };
-    match copied {
-        Some((copied, dst, src)) if [dst, src].iter().all(|&end| driver.is_device_memory(end)) => {
-            Verdict::Instead(Replacement { copy: PeerCopy { copied, ..*copy }, per_thread: function.per_thread() })
-        }
-        _ => Verdict::Forward,
+/// Why a copy on a stream that is being captured is left to be refused.
+pub(crate) fn why_refused() -> &'static str {
+    if rewrites() {
+        "refused by CUDA: no equivalent copy can be captured"
+    } else {
+        "refused by CUDA and not replaced: P2PSHIM_CAPTURE=forward"
     }
+}
+
+/// What is called in place of a copy on a stream that is being captured, if anything is.
+pub(crate) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
+    if !rewrites() {
+        return None;
+    }
+    let parameters = match copy.shape {
+        Shape::Linear => None,
+        Shape::Driver3D(peer) => Some(ordinary(peer)?),
+        Shape::Runtime3D(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
+    };
+    let &Memcpy { dst, src, bytes, stream, .. } = copy;
+    let is_on_devices = [dst, src].iter().all(|&end| driver.is_device_memory(end));
+    let stream = stream.unwrap_or_default();
+    is_on_devices.then(|| Replacement { dst, src, bytes, stream, parameters, per_thread: function.per_thread() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use crate::model::Named;
     use crate::policy::access::fake::{Fake, context};
 
-    fn linear() -> PeerCopy {
-        PeerCopy { copied: Copied::Linear { dst: 0x20, src: 0x10, bytes: 64 }, stream: 5 }
+    fn linear() -> Memcpy<'static> {
+        let [src_named, dst_named] = [0xc0, 0xc1].map(Named::Context);
+        Memcpy { src: 0x10, dst: 0x20, src_named, dst_named, bytes: 64, stream: Some(5), shape: Shape::Linear }
     }
 
-    fn boxed(src_memory_type: u32) -> PeerCopy {
+    fn peer(src_memory_type: u32) -> CUDA_MEMCPY3D_PEER {
         const DEVICE: u32 = 2;
-        let peer = CUDA_MEMCPY3D_PEER {
+        CUDA_MEMCPY3D_PEER {
             srcMemoryType: src_memory_type,
             srcDevice: 0x10,
             srcContext: 0xc0,
@@ -253,34 +239,25 @@ mod tests {
             dstContext: 0xc1,
             WidthInBytes: 8,
             ..CUDA_MEMCPY3D_PEER::ZERO
-        };
-        PeerCopy { copied: Copied::Box(peer), stream: 5 }
+        }
     }
 
     #[test]
-    fn decide_capturing_stream_gets_the_equal_copy() {
-        let replacement = Replacement { copy: linear(), per_thread: false };
-        assert_eq!(
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync, &linear()),
-            Verdict::Instead(replacement)
-        );
+    fn capturable_capturing_stream_gets_the_equal_copy() {
+        let replacement =
+            Replacement { dst: 0x20, src: 0x10, bytes: 64, stream: 5, parameters: None, per_thread: false };
+        let driver = Fake::with_memory_below(0x1000);
+        assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync, &linear()), Some(replacement));
         let per_thread = Replacement { per_thread: true, ..replacement };
-        assert_eq!(
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpyPeerAsync_ptsz, &linear()),
-            Verdict::Instead(per_thread)
-        );
+        assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync_ptsz, &linear()), Some(per_thread));
     }
 
     #[test]
-    fn decide_3d_loses_its_contexts_and_nothing_else() {
-        let Verdict::Instead(replacement) =
-            decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(2))
-        else {
-            panic!("forwarded")
-        };
-        let (Copied::Box(ordinary), Copied::Box(peer)) = (replacement.copy.copied, boxed(2).copied) else {
-            panic!("not in 3D")
-        };
+    fn capturable_3d_loses_its_contexts_and_nothing_else() {
+        let peer = peer(2);
+        let copy = Memcpy::of_driver(&peer, Some(5));
+        let replacement = capturable(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &copy);
+        let ordinary = replacement.unwrap().parameters.unwrap();
         let unified = CUDA_MEMCPY3D_PEER {
             srcContext: 0,
             dstContext: 0,
@@ -292,62 +269,60 @@ mod tests {
     }
 
     #[test]
-    fn decide_3d_with_an_array_or_host_memory_is_forwarded() {
+    fn capturable_3d_with_an_array_or_host_memory_is_forwarded() {
+        let driver = Fake::with_memory_below(0x1000);
         for memory_type in [0, 1, 3, 5] {
             assert_eq!(
-                decide(&Fake::with_memory_below(0x1000), Function::cuMemcpy3DPeerAsync, &boxed(memory_type)),
-                Verdict::Forward
+                capturable(&driver, Function::cuMemcpy3DPeerAsync, &Memcpy::of_driver(&peer(memory_type), Some(5))),
+                None
             );
         }
     }
 
     #[test]
-    fn decide_memory_that_is_on_no_device_is_forwarded() {
+    fn capturable_memory_that_is_on_no_device_is_forwarded() {
         for end in [0x10, 0x20] {
-            assert_eq!(decide(&Fake::with_memory_below(end), Function::cuMemcpyPeerAsync, &linear()), Verdict::Forward);
-            assert_eq!(
-                decide(&Fake::with_memory_below(end), Function::cuMemcpy3DPeerAsync, &boxed(2)),
-                Verdict::Forward
-            );
+            let driver = Fake::with_memory_below(end);
+            assert_eq!(capturable(&driver, Function::cuMemcpyPeerAsync, &linear()), None);
+            assert_eq!(capturable(&driver, Function::cuMemcpy3DPeerAsync, &Memcpy::of_driver(&peer(2), Some(5))), None);
         }
     }
 
     #[test]
-    fn note_captures_end_by_their_stream() {
-        const BEGIN: Function = Function::cuStreamBeginCapture_v2;
-        const END: Function = Function::cuStreamEndCapture;
+    fn captures_end_by_their_stream() {
         let (here, there) = (901, 902);
-        assert!(!note(END, 0x50, here, Code::SUCCESS, false), "an end without a beginning");
-        note(BEGIN, 0x50, here, Code(900), false);
+        let stream = |handle, thread| Stream::new(handle, false, thread);
+        let begin = |stream, ret| has_begun(stream, ret, false, None);
+        assert!(!has_ended(stream(0x50, here), Code::SUCCESS), "an end without a beginning");
+        begin(stream(0x50, here), Code(900));
         assert!(!is_capturing(here), "it failed");
-        note(BEGIN, 0x50, here, Code::SUCCESS, false);
+        begin(stream(0x50, here), Code::SUCCESS);
         assert!(is_capturing(here) && !is_capturing(there) && may_be_under_way());
-        assert!(!note(END, 0x50, here, Code(400), false), "400 ends nothing");
-        assert!(note(END, 0x50, there, Code(901), false), "another thread may end it");
+        assert!(!has_ended(stream(0x50, here), Code(400)), "400 ends nothing");
+        assert!(has_ended(stream(0x50, there), Code(901)), "another thread may end it");
         assert!(!is_capturing(here));
-        note(BEGIN, 0x51, here, Code::SUCCESS, false);
-        assert!(note(Function::cuStreamDestroy_v2, 0x51, there, Code::SUCCESS, false) && !is_capturing(here));
+        begin(stream(0x51, here), Code::SUCCESS);
+        assert!(stream_is_destroyed(stream(0x51, there)) && !is_capturing(here));
         // The handle of a thread's own default stream means another stream in each thread.
-        note(BEGIN, 2, here, Code::SUCCESS, false);
-        note(BEGIN, 2, there, Code::SUCCESS, false);
-        assert!(note(END, 2, there, Code::SUCCESS, false) && is_capturing(here) && !is_capturing(there));
-        assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
+        begin(stream(2, here), Code::SUCCESS);
+        begin(stream(2, there), Code::SUCCESS);
+        assert!(has_ended(stream(2, there), Code::SUCCESS) && is_capturing(here) && !is_capturing(there));
+        assert!(has_ended(stream(2, here), Code::SUCCESS) && !is_capturing(here));
         // It has two handles in functions of the one kind.
-        note(Function::cuStreamBeginCapture_v2_ptsz, 0, here, Code::SUCCESS, false);
-        assert!(note(END, 2, here, Code::SUCCESS, false) && !is_capturing(here));
-        note(BEGIN, 2, here, Code::SUCCESS, false);
-        assert!(note(Function::cuStreamEndCapture_ptsz, 0, here, Code::SUCCESS, false) && !is_capturing(here));
+        begin(Stream::new(0, true, here), Code::SUCCESS);
+        assert!(has_ended(stream(2, here), Code::SUCCESS) && !is_capturing(here));
+        begin(stream(2, here), Code::SUCCESS);
+        assert!(has_ended(Stream::new(0, true, here), Code::SUCCESS) && !is_capturing(here));
         // With its context each ends, and no other.
         let driver = Fake::new();
-        for (stream, context) in [(0x52, (context(0), 1)), (0x53, (context(1), 1))] {
-            note(BEGIN, stream, here, Code::SUCCESS, false);
-            is_in(BEGIN, stream, here, context);
+        for (handle, context) in [(0x52, (context(0), 1)), (0x53, (context(1), 1))] {
+            has_begun(stream(handle, here), Code::SUCCESS, false, Some(context));
         }
         contexts_have_changed(&driver);
-        assert!(captures().iter().filter(|begun| begun.thread == here).count() == 2);
+        assert!(os::lock(&CAPTURES).iter().filter(|begun| begun.stream.thread == here).count() == 2);
         driver.ids.borrow_mut().insert(context(0), 0);
         contexts_have_changed(&driver);
-        assert!(!note(END, 0x52, here, Code::SUCCESS, false) && is_capturing(here));
-        assert!(note(END, 0x53, here, Code::SUCCESS, false) && !is_capturing(here));
+        assert!(!has_ended(stream(0x52, here), Code::SUCCESS) && is_capturing(here));
+        assert!(has_ended(stream(0x53, here), Code::SUCCESS) && !is_capturing(here));
     }
 }

@@ -1,7 +1,7 @@
 //! Which device an address belongs to, without asking the driver twice.
 //!
-//! The driver is asked once about an allocation; the answer is kept until any memory goes away. Looking up takes no lock:
-//! each entry has a version that is odd while the entry is being written. An answer that is out of date after all (the
+//! The driver is asked once about an allocation; what it says is kept until any memory goes away. Looking up takes no lock:
+//! each entry has a version that is odd while the entry is being written. A result that is out of date after all (the
 //! memory went away unseen) costs a wrong word in the log or a copy that is slower than it could be, never a byte:
 //! copies are made by the driver, which knows better.
 
@@ -9,16 +9,15 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use super::changes;
+use crate::model::epoch;
 
-/// What an address points to, as far as the way of a copy depends on it.
+/// What an address points to, as far as the path of a copy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Memory of the host that the driver knows.
     Host,
     /// Memory of a device that belongs to a context.
     Plain,
-    /// Memory of a pool.
     Pool,
     /// Memory that the program mapped itself.
     Mapped,
@@ -29,7 +28,6 @@ pub(crate) enum Kind {
 /// An address that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// What it is.
     pub(crate) kind: Kind,
     /// The device where it lies, by ordinal; 0 for the host.
     pub(crate) device: u8,
@@ -62,7 +60,7 @@ impl Place {
 #[repr(align(64))]
 struct Entry {
     version: AtomicU64,
-    generation: AtomicU64,
+    epoch: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
     info: AtomicU64,
@@ -73,7 +71,7 @@ impl Entry {
     const fn empty() -> Self {
         Self {
             version: AtomicU64::new(0),
-            generation: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
             info: AtomicU64::new(0),
@@ -82,7 +80,7 @@ impl Entry {
     }
 
     #[inline(always)]
-    fn get(&self, address: u64, generation: u64) -> Option<(Place, Range<u64>)> {
+    fn get(&self, address: u64, epoch: u64) -> Option<(Place, Range<u64>)> {
         let version = self.version.load(Acquire);
         let range = self.start.load(Relaxed)..self.end.load(Relaxed);
         // What is read while another thread writes is thrown away below, if it is not here.
@@ -90,26 +88,26 @@ impl Entry {
             return None;
         }
         let place = Place::unpack(self.info.load(Relaxed), self.reach.load(Relaxed));
-        let is_current = self.generation.load(Relaxed) == generation;
+        let is_current = self.epoch.load(Relaxed) == epoch;
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
         (is_current && is_whole).then_some((place, range))
     }
 
     /// Whether nothing else is lost if an allocation that begins at `start` is put here.
-    fn is_free(&self, start: u64, generation: u64) -> bool {
-        self.generation.load(Relaxed) != generation || self.start.load(Relaxed) == start
+    fn is_free(&self, start: u64, epoch: u64) -> bool {
+        self.epoch.load(Relaxed) != epoch || self.start.load(Relaxed) == start
     }
 
     /// Fills the entry, unless another thread is doing so.
-    fn set(&self, start: u64, end: u64, place: Place, generation: u64) {
+    fn set(&self, start: u64, end: u64, place: Place, epoch: u64) {
         let version = self.version.load(Relaxed);
         let odd = version.wrapping_add(1);
         if version & 1 != 0 || self.version.compare_exchange(version, odd, AcqRel, Relaxed).is_err() {
             return;
         }
         fence(Release);
-        self.generation.store(generation, Relaxed);
+        self.epoch.store(epoch, Relaxed);
         self.start.store(start, Relaxed);
         self.end.store(end, Relaxed);
         self.info.store(place.pack(), Relaxed);
@@ -130,9 +128,9 @@ const ALIGNMENT: u32 = 8;
 /// The allocations seen so far.
 pub(crate) struct Cache {
     sets: [[Entry; 2]; SETS],
-    /// Entries of another generation are empty.
-    generation: AtomicU64,
-    /// The sizes of pieces for which there is any entry of this generation: bit n stands for 2^n bytes.
+    /// The cache's own, not that of [`crate::model::epoch`]: entries of another are empty.
+    epoch: AtomicU64,
+    /// The sizes of pieces for which there is any entry of this epoch: bit n stands for 2^n bytes.
     sizes: AtomicU32,
 }
 
@@ -140,17 +138,16 @@ impl Cache {
     pub(crate) const fn new() -> Self {
         Self {
             sets: [const { [const { Entry::empty() }; 2] }; SETS],
-            generation: AtomicU64::new(1),
+            epoch: AtomicU64::new(1),
             sizes: AtomicU32::new(0),
         }
     }
 
-    /// The generation that an answer of the driver belongs to which is asked for from now on.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Acquire)
+    /// The epoch that a result of the driver belongs to which is asked for from now on.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Acquire)
     }
 
-    /// What is known about an address.
     #[inline(always)]
     pub(crate) fn find(&self, address: u64) -> Option<Place> {
         self.find_range(address).map(|(place, _)| place)
@@ -159,10 +156,10 @@ impl Cache {
     /// The same, and the addresses of its allocation.
     #[inline(always)]
     pub(crate) fn find_range(&self, address: u64) -> Option<(Place, Range<u64>)> {
-        let generation = self.generation.load(Relaxed);
+        let epoch = self.epoch.load(Relaxed);
         let mut sizes = self.sizes.load(Relaxed);
         while let Some(bits) = sizes.checked_ilog2() {
-            if let Some(found) = self.set(address, bits)?.iter().find_map(|entry| entry.get(address, generation)) {
+            if let Some(found) = self.set(address, bits)?.iter().find_map(|entry| entry.get(address, epoch)) {
                 return Some(found);
             }
             sizes ^= 1 << bits;
@@ -170,16 +167,16 @@ impl Cache {
         None
     }
 
-    /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since `generation`.
-    pub(crate) fn insert(&self, address: u64, (start, bytes): (u64, u64), place: Place, generation: u64) {
+    /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since `epoch`.
+    pub(crate) fn insert(&self, address: u64, (start, bytes): (u64, u64), place: Place, epoch: u64) {
         let bits = PIECES.into_iter().find(|bits| bytes >> bits != 0).unwrap_or(ALIGNMENT);
         let Some([one, other]) = self.set(address, bits) else { return };
-        let is_other = !one.is_free(start, generation)
+        let is_other = !one.is_free(start, epoch)
             // The one that was written less often: the others of this set take turns.
-            && (other.is_free(start, generation) || other.version.load(Relaxed) < one.version.load(Relaxed));
+            && (other.is_free(start, epoch) || other.version.load(Relaxed) < one.version.load(Relaxed));
         let entry = if is_other { other } else { one };
         self.sizes.fetch_or(1 << bits, Relaxed);
-        entry.set(start, start.saturating_add(bytes), place, generation);
+        entry.set(start, start.saturating_add(bytes), place, epoch);
     }
 
     /// Forgets everything: memory has gone away, or its rights have changed.
@@ -187,11 +184,11 @@ impl Cache {
     pub(crate) fn forget(&self) {
         if self.sizes.load(Relaxed) != 0 {
             self.sizes.store(0, Relaxed);
-            self.generation.fetch_add(1, AcqRel);
-            changes::happened();
+            self.epoch.fetch_add(1, AcqRel);
+            epoch::advance();
         } else {
             // Another thread may have forgotten what there was, and not have said so yet.
-            changes::has_happened();
+            epoch::advance_too();
         }
     }
 
@@ -217,7 +214,7 @@ mod tests {
     fn find_any_address_inside_and_none_outside() {
         let cache = Box::new(Cache::new());
         for (start, size, owner) in [(0x7f00_0000_0000, 64 << 20, 1), (0x7f10_0000_0200, 512, 2)] {
-            cache.insert(start, (start, size), place(owner), cache.generation());
+            cache.insert(start, (start, size), place(owner), cache.epoch());
             assert_eq!(cache.find(start), Some(place(owner)));
             assert_eq!(cache.find(start + size - 1).map_or(owner, |found| found.owner), owner);
             assert_eq!(cache.find(start - 1), None);
@@ -228,9 +225,7 @@ mod tests {
     /// How many of these addresses are not known, in allocations of `bytes` each; then they are.
     fn learn(cache: &Cache, bytes: u64, addresses: impl Iterator<Item = u64>) -> usize {
         let unknown = addresses.filter(|address| cache.find(*address).is_none());
-        unknown
-            .map(|address| cache.insert(address, (address / bytes * bytes, bytes), place(1), cache.generation()))
-            .count()
+        unknown.map(|address| cache.insert(address, (address / bytes * bytes, bytes), place(1), cache.epoch())).count()
     }
 
     #[test]
@@ -267,15 +262,15 @@ mod tests {
     }
 
     #[test]
-    fn forget_all_and_late_answers_are_dropped() {
+    fn forget_all_and_late_results_are_dropped() {
         let cache = Box::new(Cache::new());
-        let before = cache.generation();
+        let before = cache.epoch();
         cache.insert(0x1000, (0x1000, 64), place(1), before);
         cache.forget();
         assert_eq!(cache.find(0x1000), None);
         cache.insert(0x1000, (0x1000, 64), place(1), before);
-        assert_eq!(cache.find(0x1000), None, "the answer is from before");
-        cache.insert(0x1000, (0x1000, 64), place(2), cache.generation());
+        assert_eq!(cache.find(0x1000), None, "the result is from before");
+        cache.insert(0x1000, (0x1000, 64), place(2), cache.epoch());
         assert_eq!(cache.find(0x1000), Some(place(2)));
     }
 

@@ -9,10 +9,11 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
+use super::asked;
 use super::loader::{self, Wanted};
 use crate::api::abi::Code;
 use crate::os;
-use crate::policy::hip::{Hip, LIBRARIES, Memory, Told};
+use crate::policy::hip::{Hip, LIBRARIES, Memory, Queried};
 
 /// Where a library that calls were forwarded to is in memory.
 struct Image {
@@ -100,7 +101,7 @@ impl Entry {
     }
 }
 
-/// Functions of HIP with their real signatures. A library that lacks one answers 302 for it.
+/// Functions of HIP with their real signatures. A library that lacks one returns 302 for it.
 macro_rules! hip_functions {
     ($($(#[$doc:meta])* fn $name:ident $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => { $(
         $(#[$doc])*
@@ -157,10 +158,8 @@ pub(crate) fn succeed(library: Library) -> Code {
 
 /// The library's version: ten million times the major, a hundred thousand times the minor, and more.
 fn version(library: Library) -> Option<c_int> {
-    let mut version = 0;
-    // SAFETY: `version` is what the function writes.
-    let code = unsafe { runtime_get_version(library, &mut version) };
-    (code == Code::SUCCESS).then_some(version)
+    // SAFETY: the function writes the place.
+    asked(|version| unsafe { runtime_get_version(library, version) }).ok()
 }
 
 /// What a report calls a device: the product's name, the UUID as `rocm-smi` writes it, and where it is on the PCI bus.
@@ -174,15 +173,13 @@ pub(crate) fn gpu(library: Library, device: i32) -> [String; 3] {
         let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
         if code == Code::SUCCESS { text.to_string_lossy().into_owned() } else { String::new() }
     };
-    let mut uuid = [0; 16];
-    // SAFETY: `uuid` is what the function writes.
-    let code = unsafe { device_get_uuid(library, &mut uuid, device) };
+    // SAFETY: the function writes the place.
+    let uuid = asked(|uuid: &mut [u8; 16]| unsafe { device_get_uuid(library, uuid, device) });
     // AMD's are sixteen digits.
-    let uuid = match str::from_utf8(&uuid) {
-        _ if code != Code::SUCCESS => String::new(),
+    let uuid = uuid.map_or(String::new(), |uuid| match str::from_utf8(&uuid) {
         Ok(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => format!("GPU-{digits}"),
         _ => uuid.iter().fold("GPU-".to_owned(), |text, byte| text + &format!("{byte:02x}")),
-    };
+    });
     [text(device_get_name), uuid, text(device_get_pci_bus_id)]
 }
 
@@ -199,10 +196,8 @@ impl Hip for Library {
     }
 
     fn current_device(&self) -> Option<i32> {
-        let mut device = -1;
-        // SAFETY: `device` is what the function writes.
-        let code = unsafe { get_device(*self, &mut device) };
-        (code == Code::SUCCESS && device >= 0).then_some(device)
+        // SAFETY: the function writes the place.
+        asked(|device| unsafe { get_device(*self, device) }).ok().filter(|&device| device >= 0)
     }
 
     fn make_current(&self, device: i32) -> Code {
@@ -211,17 +206,13 @@ impl Hip for Library {
     }
 
     fn device_count(&self) -> i32 {
-        let mut count = 0;
-        // SAFETY: `count` is what the function writes.
-        let code = unsafe { get_device_count(*self, &mut count) };
-        if code == Code::SUCCESS { count } else { 0 }
+        // SAFETY: the function writes the place.
+        asked(|count| unsafe { get_device_count(*self, count) }).unwrap_or(0)
     }
 
     fn can_access(&self, device: i32, peer: i32) -> bool {
-        let mut can = 0;
-        // SAFETY: `can` is what the function writes.
-        let code = unsafe { device_can_access_peer(*self, &mut can, device, peer) };
-        code == Code::SUCCESS && can != 0
+        // SAFETY: the function writes the place.
+        asked(|can| unsafe { device_can_access_peer(*self, can, device, peer) }).is_ok_and(|can| can != 0)
     }
 
     fn enable(&self, peer: i32) -> Code {
@@ -234,16 +225,16 @@ impl Hip for Library {
         unsafe { device_disable_peer_access(*self, peer) }
     }
 
-    fn memory(&self, address: u64) -> Told {
+    fn memory(&self, address: u64) -> Queried {
         let address = address as usize;
         let (mut start, mut bytes) = (0, 0);
         // SAFETY: both are what the function writes. The address is looked up, not read.
         let code = unsafe { mem_get_address_range(*self, &mut start, &mut bytes, address) };
         if NOT_KNOWN.contains(&code) || (code == Code::SUCCESS && bytes == 0) {
-            return Told::Unknown;
+            return Queried::Unknown;
         }
         if code != Code::SUCCESS {
-            return Told::Nothing;
+            return Queried::Nothing;
         }
         let mut attributes = Attributes {
             kind: -1,
@@ -256,10 +247,10 @@ impl Hip for Library {
         };
         // SAFETY: as above.
         let code = unsafe { pointer_get_attributes(*self, &mut attributes, address) };
-        let (Code::SUCCESS, Some(version)) = (code, version(*self)) else { return Told::Nothing };
+        let (Code::SUCCESS, Some(version)) = (code, version(*self)) else { return Queried::Nothing };
         // `hipMemoryTypeHost`, `hipMemoryTypeDevice`: the numbers are others from 6.0 on.
         let [host, device] = if version < FIRST_OF_6 { [0, 1] } else { [1, 2] };
-        Told::Memory(Memory {
+        Queried::Memory(Memory {
             range: (start as u64, bytes as u64),
             device: attributes.device,
             is_host: attributes.kind == host,

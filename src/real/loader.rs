@@ -45,7 +45,6 @@ fn kept(place: &AtomicPtr<c_void>, find: impl FnOnce() -> Option<*mut c_void>) -
 /// A definition to look for: a name and, for the versioned symbols of a runtime, its version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The symbol's name.
     pub(crate) name: &'static CStr,
     /// The symbol version it must have, if any.
     pub(crate) version: Option<&'static CStr>,
@@ -138,12 +137,10 @@ impl Drop for Handle {
 pub(crate) struct Object {
     /// Its path; for the main program what it was started as.
     pub(crate) path: CString,
-    /// Where it is loaded.
     pub(crate) base: usize,
 }
 
 impl Object {
-    /// The object that an address lies in.
     pub(crate) fn holding(address: *const c_void) -> Option<Self> {
         let (object, _) = describe(address)?;
         Some(object)
@@ -155,7 +152,6 @@ impl Object {
         if self.is_main() { None } else { Handle::to_loaded(&self.path) }
     }
 
-    /// Whether it is the main program.
     fn is_main(&self) -> bool {
         static MAIN: AtomicUsize = AtomicUsize::new(0);
         let mut main = MAIN.load(Relaxed);
@@ -173,7 +169,6 @@ impl Object {
         Self::holding(found).is_some_and(|holder| holder.base == self.base)
     }
 
-    /// The last component of its path.
     pub(crate) fn file_name(&self) -> &[u8] {
         self.path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
     }
@@ -181,7 +176,6 @@ impl Object {
 
 /// An exported symbol of an object.
 pub(crate) struct Symbol {
-    /// Its name.
     pub(crate) name: CString,
     /// Where it begins.
     pub(crate) address: *const c_void,

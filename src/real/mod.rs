@@ -9,3 +9,16 @@ pub(crate) mod driver;
 pub(crate) mod hip;
 pub(crate) mod loader;
 pub(crate) mod slot;
+
+use crate::api::abi::Code;
+
+/// An error unless the code is success.
+fn checked(code: Code) -> Result<(), Code> {
+    if code == Code::SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// What a function writes that takes a place for it.
+fn asked<T: Default>(ask: impl FnOnce(&mut T) -> Code) -> Result<T, Code> {
+    let mut place = T::default();
+    checked(ask(&mut place)).map(|()| place)
+}

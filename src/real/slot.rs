@@ -1,4 +1,15 @@
 //! One real pointer for each route in.
+//!
+//! Slots of look-ups have their pointer from the start. For a slot of an export the first call looks: the next definition with that
+//! name and version in the global scope, to which the caller would have been bound without us; else the scope of the object that
+//! contains the caller; else any loaded object, in the order of loading. `RTLD_NEXT` alone would miss a runtime that was opened with
+//! `RTLD_LOCAL`, as every Python extension does. As in the dynamic linker, a definition in an object without versions, such as
+//! another wrapper library, satisfies every version.
+//!
+//! A slot, once set, never changes, so that a call loads one pointer and has nothing to synchronise. The library that it leads to is
+//! pinned (`RTLD_NODELETE`) before, and so are both ends of a call site's route; what cannot be pinned, in a namespace of `dlmopen`,
+//! is not hooked. A slot whose call sites were told apart is never filled, even if a runtime is opened globally later: those callers
+//! stay with their own.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -6,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use super::loader::{self, Wanted};
-use crate::api::table::{with_hip_versions, with_runtime_versions};
+use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
 use crate::api::{Function, Layer};
 
 /// How many definitions of one name a program may look up and have seen: each loaded copy of a
@@ -64,6 +75,45 @@ impl Slot {
     }
 }
 
+macro_rules! slot_count {
+    (runtime) => {
+        RUNTIME_SLOTS
+    };
+    (driver) => {
+        DRIVER_SLOTS
+    };
+    (hip) => {
+        HIP_SLOTS
+    };
+}
+
+macro_rules! define_slots {
+    ($(
+        $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
+    )*) => {
+        /// The slots of each function; trampolines refer to them by name.
+        #[expect(non_upper_case_globals, reason = "the vendor's spelling")]
+        pub(crate) mod slots {
+            use super::*;
+            $( pub(crate) static $symbol: [Slot; slot_count!($layer)] = [const { Slot::empty() }; slot_count!($layer)]; )*
+        }
+
+        /// Where the calls of a function go, by route.
+        pub(crate) fn of(function: Function) -> &'static [Slot] {
+            match function {
+                $(Function::$symbol => &slots::$symbol),*
+            }
+        }
+    };
+}
+
+for_each_function!(define_slots);
+
+/// Which of a function's routes a slot belongs to. Those of one runtime have the same number, whichever the function.
+pub(crate) fn position(function: Function, slot: &Slot) -> usize {
+    (ptr::from_ref(slot) as usize).wrapping_sub(of(function).as_ptr() as usize) / size_of::<Slot>()
+}
+
 /// The slot through which calls reach `real` already; its position. An export's counts before the others.
 pub(crate) fn holding(slots: &[Slot], real: *mut c_void) -> Option<usize> {
     slots.iter().rposition(|slot| slot.real() == real)
@@ -76,7 +126,7 @@ pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
 }
 
 /// Finds the slot of the export that references to `real` are bound to; its position, or none if they are not bound to
-/// us. A look-up answered with it gives the pointer that the program's own `&function` gives.
+/// us. A look-up that returns it gives the pointer that the program's own `&function` gives.
 pub(crate) fn exported(function: Function, slots: &[Slot], real: *mut c_void) -> Option<usize> {
     let versions_first = (FIRST_VERSION..slots.len()).chain([UNVERSIONED]);
     for position in versions_first {
@@ -106,7 +156,7 @@ fn wanted(function: Function, position: usize) -> Option<Wanted> {
 ///
 /// A definition in the global scope is what every caller would be bound to without us, so the slot
 /// keeps it. Otherwise the caller's own library decides, since two copies of one runtime may be
-/// loaded out of each other's sight, and the answer is kept by caller.
+/// loaded out of each other's sight, and what was found is kept by caller.
 pub(crate) fn resolve(
     function: Function,
     slots: &[Slot],

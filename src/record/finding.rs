@@ -1,55 +1,42 @@
 //! The last finding, for those who ask.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use super::text::Found;
 use crate::api::Function;
 use crate::api::abi::Code;
+use crate::model::Finding;
 use crate::os;
-use crate::policy::validate::{Finding, Rule};
 
-static LAST: Mutex<Last> = Mutex::new(Last { count: 0, found: None });
-
-struct Last {
-    count: u64,
-    found: Option<Kept>,
-}
-
-struct Kept {
-    function: Function,
-    finding: Finding,
-    ret: Option<Code>,
-    thread: i32,
-}
+static LAST: Mutex<Option<LastFinding>> = Mutex::new(None);
 
 /// A finding.
+#[derive(Clone)]
 pub(crate) struct LastFinding {
-    /// The function that was called.
     pub(crate) function: Function,
-    /// The rule that has spoken.
-    pub(crate) rule: Rule,
+    pub(crate) finding: Finding,
     /// What the program gets; none before a call that may crash.
     pub(crate) ret: Option<Code>,
-    /// The thread that called.
     pub(crate) thread: i32,
     /// How many there were by then.
     pub(crate) count: u64,
+}
+
+impl LastFinding {
     /// As the log says it.
-    pub(crate) text: String,
+    pub(crate) fn text(&self) -> String {
+        Found { function: self.function, finding: &self.finding, ret: self.ret, caller: None }.to_string()
+    }
 }
 
 /// Keeps a finding in place of the last.
 pub(crate) fn keep(function: Function, finding: &Finding, ret: Option<Code>) {
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    last.count += 1;
-    last.found = Some(Kept { function, finding: finding.clone(), ret, thread: os::thread_id() });
+    let mut last = LAST.lock();
+    let count = last.as_ref().map_or(0, |last| last.count) + 1;
+    *last = Some(LastFinding { function, finding: finding.clone(), ret, thread: os::thread_id(), count });
 }
 
 /// The last one of the process.
 pub(crate) fn last() -> Option<LastFinding> {
-    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    let Kept { function, finding, ret, thread } = last.found.as_ref()?;
-    let (&function, &ret, &thread) = (function, ret, thread);
-    let text = Found { function, finding, ret, caller: None }.to_string();
-    Some(LastFinding { function, rule: finding.rule, ret, thread, count: last.count, text })
+    LAST.lock().clone()
 }

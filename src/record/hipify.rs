@@ -1,18 +1,21 @@
-//! What is said of calls of CUDA, in HIP's words: HIP has the same functions under names of its own.
+//! Texts about CUDA calls in HIP's words: HIP has the same functions under its own names.
 
-/// What is not simply another name; first, and in this order.
+/// Replacements that are more than another name; applied first, in this order.
 const PHRASES: &[(&str, &str)] = &[
-    ("`p2pshim doctor` and `nvidia-smi topo -p2p r` say", "`rocm-smi --showtopo` says"),
-    (" With P2PSHIM_CAPTURE=rewrite, the default, the equal copy that can be is made instead, where there is one.", ""),
-    ("; a program of the driver calls cuInit first", ""),
-    ("whether the driver is as new as the runtime (nvidia-smi names the newest CUDA it serves), and ", "and "),
+    ("`p2pshim doctor` and `nvidia-smi topo -p2p r` show", "`rocm-smi --showtopo` shows"),
+    (
+        " With P2PSHIM_CAPTURE=rewrite, the default, p2pshim makes an equivalent copy that can be captured, where there is one.",
+        "",
+    ),
+    (" A program that uses the driver API must call cuInit first.", ""),
+    (", that the driver is as new as the runtime (nvidia-smi shows the newest CUDA that it supports), and ", ", and "),
     (" or cuMemAlloc", ""),
     // It does not, in HIP.
     (" A reset of either device ends it.", ""),
-    ("; leave out disabling after a reset", ""),
+    (" Do not disable after a reset.", ""),
     ("run with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer", "run with AMD_SERIALIZE_KERNEL=3 or under rocgdb"),
-    ("so that its copies go through the host", "so that its kernels cannot reach the peer's memory"),
-    ("(1 to 5); an older driver has fewer", "(0 to 3)"),
+    ("Its copies go through the host.", "Its kernels cannot access the peer's memory."),
+    ("the attributes 1 to 5; an older driver has fewer", "the attributes 0 to 3"),
     ("CUDA 13", "HIP 7"),
     ("nvidia-smi", "rocm-smi"),
     ("CUDA", "HIP"),
@@ -27,7 +30,7 @@ pub(super) fn hipify(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::validate::Rule;
+    use crate::model::Rule;
 
     #[test]
     fn hipify_nothing_of_cuda_is_left_in_rules_about_hip() {

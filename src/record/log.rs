@@ -1,21 +1,27 @@
 //! The text log: lines through env_logger, to standard error or a file.
+//!
+//! Children stand above the call around them, since a line is written when its call has returned. How a line waits for a reader,
+//! and why: docs/decisions/log-writes.md.
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_filter::Filter;
+use env_logger::fmt::Formatter;
 use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use parking_lot::RwLock;
 
 use super::{CallSite, Event, trace};
 use crate::api::abi::Code;
 use crate::api::{Function, codes};
 use crate::config::Config;
-use crate::os::{self, Descriptor};
-use crate::policy::validate::Finding;
+use crate::model::Finding;
+use crate::model::rules::Severity;
+use crate::os::{self, Descriptor, alloc};
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
 const CALLS: &str = "p2pshim::call";
@@ -24,31 +30,68 @@ const DECISIONS: &str = "p2pshim::policy";
 /// The target of lines on which functions were handed out.
 const LOOKUPS: &str = "p2pshim::lookup";
 
-/// Opens the log, and adds to `warnings` what was wrong with it. Answers whether calls are to be shown. Writes nothing:
+/// Opens the log, and adds to `warnings` what was wrong with it. Returns whether calls are to be shown. Writes nothing:
 /// a thread's first line registers a destructor with the dynamic linker, under its lock.
 pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let output = match &config.log_file {
         None => Descriptor::stderr(),
         Some(_) if os::is_secure_execution() => {
-            warnings.push("P2PSHIM_LOG_FILE is ignored: the program runs with more rights than its user".to_owned());
+            warnings
+                .push("P2PSHIM_LOG_FILE is ignored: the program runs with more privileges than its user".to_owned());
             Descriptor::stderr()
         }
-        Some(path) => Descriptor::append(path).map(Some).unwrap_or_else(|error| {
+        // For as long as the process lives.
+        Some(path) => Descriptor::append(path).map(|file| Some(&*Box::leak(Box::new(file)))).unwrap_or_else(|error| {
             warnings.push(format!("P2PSHIM_LOG_FILE={}: {error}; logging to standard error", path.display()));
             Descriptor::stderr()
         }),
     };
     let Some(output) = output else { return false };
+    let _ = OUTPUT.set(output);
+    // Written while it is formatted: env_logger's own writing holds a lock, under which others would wait too.
+    let write = |_: &mut Formatter, record: &Record<'_>| {
+        let mut line = Vec::new();
+        write_line(&mut line, record)?;
+        output.write_line(&line)
+    };
     let all = Builder::new()
         .filter_level(LevelFilter::Trace)
-        .target(Target::Pipe(Box::new(output)))
-        .format(write_line)
+        .target(Target::Pipe(Box::new(io::sink())))
+        .format(write)
         .build();
     if log::set_boxed_logger(Box::new(Filtered(all))).is_err() {
         return false;
     }
     set_filter(&config.log);
     shows_calls()
+}
+
+/// Where it goes.
+static OUTPUT: OnceLock<&Descriptor> = OnceLock::new();
+
+/// Says in the log and in the trace that memory has run out, and what follows. It is the last that the log says.
+pub(crate) fn out_of_memory() {
+    const SAID: &str = "out of memory: malloc has failed p2pshim, which goes on with a reserve of its own; from here on calls \
+        are forwarded and counted, but no further pair is verified or made direct, and no call is recorded, shown or checked; \
+        give the process more memory, or start it with P2PSHIM=off";
+    last_words(SAID);
+    trace::message(SAID);
+}
+
+/// Says one thing more, without taking memory, and then nothing.
+fn last_words(text: &str) {
+    let is_let_through = log::log_enabled!(Level::Warn);
+    log::set_max_level(LevelFilter::Off);
+    let Some(output) = OUTPUT.get().filter(|_| is_let_through) else { return };
+    let mut line = [0; 512];
+    let mut rest = line.as_mut_slice();
+    // Too long a line has no end.
+    let _ = write_line(&mut rest, &Record::builder().level(Level::Warn).args(format_args!("{text}")).build());
+    let left = rest.len();
+    if let Some((line, _)) = line.split_at_checked(line.len() - left) {
+        // Nobody is left to tell that it could not be written.
+        let _ = output.write_line(line);
+    }
 }
 
 /// What is let through; nothing until the log is open.
@@ -59,17 +102,14 @@ struct Filtered(Logger);
 
 impl Log for Filtered {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
-        filter.as_ref().is_some_and(|filter| filter.enabled(metadata))
+        FILTER.read().as_ref().is_some_and(|filter| filter.enabled(metadata))
     }
 
     fn log(&self, record: &Record<'_>) {
-        let is_let_through = {
-            let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
-            filter.as_ref().is_some_and(|filter| filter.matches(record))
-        };
-        // Not under the lock: writing takes time.
-        if is_let_through {
+        let is_let_through = FILTER.read().as_ref().is_some_and(|filter| filter.matches(record));
+        // Not under the lock: writing takes time. Nor once memory has run out: a thread's first line registers a destructor, and
+        // glibc ends a process that has no memory for that.
+        if is_let_through && !alloc::has_reserve_served() {
             self.0.log(record);
         }
     }
@@ -81,7 +121,7 @@ impl Log for Filtered {
 pub(crate) fn set_filter(filter: &str) {
     let filter = env_filter::Builder::new().parse(filter).build();
     log::set_max_level(filter.filter());
-    *FILTER.write().unwrap_or_else(PoisonError::into_inner) = Some(filter);
+    *FILTER.write() = Some(filter);
 }
 
 /// Whether the log shows calls.
@@ -98,7 +138,7 @@ pub(crate) fn warnings(warnings: &[String]) {
 }
 
 /// Says why calls are not recorded any more.
-pub(super) fn untraced(why: &str) {
+pub(crate) fn untraced(why: &str) {
     log::warn!("{why}");
 }
 
@@ -170,7 +210,8 @@ pub(crate) fn pair_verified(from: u8, to: u8, verified: Verified, what: fmt::Arg
 /// The target of lines on what a program gets wrong.
 const FINDINGS: &str = "p2pshim::finding";
 
-/// Says what is wrong with a call: in full the first time in a place of the program, later only that it was so often. `ret`
+/// Says what is wrong with a call: in full the first time in a place of the program, a note at `info` and all else at `warn`; later
+/// only that it was so often. `ret`
 /// is what the program gets; none before a call that may crash.
 pub(crate) fn finding(
     function: Function,
@@ -185,7 +226,8 @@ pub(crate) fn finding(
         if trace::is_open() {
             trace::finding(finding.rule, &text.to_string());
         }
-        log::warn!(target: FINDINGS, "{text}");
+        let is_note = finding.rule.text().severity == Severity::Note;
+        log::log!(target: FINDINGS, if is_note { Level::Info } else { Level::Warn }, "{text}");
     } else if [100, 10_000, 1_000_000].contains(&times) {
         log::info!(target: FINDINGS, "{id}: {name}: {times} times so far from the same place");
     }
@@ -210,41 +252,47 @@ impl OnceEach {
 }
 
 /// Says, once a function, that no loaded library has it.
-pub(crate) fn unavailable(function: Function, answer: Code) {
+pub(crate) fn unavailable(function: Function, ret: Code) {
     static SAID: OnceEach = OnceEach::new();
     if SAID.is_first(function) {
         log::warn!(
-            "{name}: the program calls it, but no loaded {layer} library has it; answered {answer} ({code}). \
+            "{name}: the program calls it, but no loaded {layer} library has it; returned {ret} ({code}). \
              Is the right version of the library on the library path?",
             name = function.name(),
             layer = function.layer().name(),
-            answer = codes::name(function.layer(), answer).unwrap_or_default(),
-            code = answer.0,
+            ret = codes::name(function.layer(), ret).unwrap_or_default(),
+            code = ret.0,
         );
     }
 }
 
-/// Says, once a function, that a look-up was answered with the real function for want of a slot.
+/// Says, once a function, that a look-up returned the real function for want of a slot.
 pub(crate) fn no_slot(function: Function) {
     static SAID: OnceEach = OnceEach::new();
     if SAID.is_first(function) {
         log::warn!(
-            "{}: more copies of the library are loaded than can be told apart; calls to this one are not seen",
+            "{}: too many copies of the library are loaded; calls to this one are not intercepted",
             function.name()
         );
     }
 }
 
-/// Shows a look-up that was answered with a hook.
+/// Shows a look-up that returned a hook.
 pub(crate) fn looked_up(how: &str, function: Function) {
-    log::debug!(target: LOOKUPS, "{how} found {}: calls are seen", function.name());
+    log::debug!(target: LOOKUPS, "{how} found {}: its calls are intercepted", function.name());
 }
 
 fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Result<()> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     write!(out, "p2pshim {} {}/{} ", TimeOfDay(time), std::process::id(), os::thread_id())?;
     if record.level() < Level::Trace {
-        write!(out, "{}: ", record.level().as_str().to_ascii_lowercase())?;
+        let level = match record.level() {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug | Level::Trace => "debug",
+        };
+        write!(out, "{level}: ")?;
     }
     writeln!(out, "{}", record.args())
 }

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod counters;
 pub(crate) mod finding;
 mod hipify;
 pub(crate) mod log;
@@ -15,27 +14,22 @@ use std::time::Duration;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
-use crate::policy::path::Path;
+use crate::model::Path;
 
 /// A call that has returned.
 pub(crate) struct Event<'a> {
-    /// Which function.
     pub(crate) function: Function,
     /// How many intercepted calls enclose it.
     pub(crate) depth: usize,
-    /// What it was given, in order.
     pub(crate) arguments: &'a [Argument],
-    /// What it answered.
     pub(crate) ret: Code,
     /// How long the host was in the real function.
     pub(crate) elapsed: Duration,
     /// The devices of a copy, source first.
     pub(crate) pair: Option<(i32, i32)>,
-    /// The way that a copy took.
     pub(crate) path: Option<Path>,
     /// What was done instead of what the program asked for.
     pub(crate) note: Option<&'static str>,
-    /// Where it came from.
     pub(crate) caller: Option<CallSite>,
 }
 
@@ -51,9 +45,7 @@ pub(crate) struct Argument {
 pub(crate) enum Contents {
     /// A single number that the function wrote.
     Int(i64),
-    /// The parameters of `cudaMemcpy3DPeer`.
     RuntimePeer3D(cudaMemcpy3DPeerParms),
-    /// The parameters of `cuMemcpy3DPeer`.
     DriverPeer3D(CUDA_MEMCPY3D_PEER),
 }
 

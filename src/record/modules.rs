@@ -9,11 +9,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 /// A piece of code in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Module {
-    /// Where it is.
     pub(super) range: Range<usize>,
     /// Where it begins in the file.
     pub(super) offset: u64,
-    /// The file's name.
     pub(super) file: Vec<u8>,
     inode: u64,
     /// Whether its build was looked up.
@@ -27,7 +25,6 @@ impl Module {
         all(self) == all(other) && self.file == other.file
     }
 
-    /// Whether an address lies in it.
     pub(super) fn covers(&self, address: usize) -> bool {
         self.range.contains(&address)
     }

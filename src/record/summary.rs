@@ -1,39 +1,37 @@
 //! The table of pairs and functions that is written when the program ends. It asks no GPU.
 
 use std::fmt::{self, Display, Formatter};
-use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::counters::{self, DEVICES, Sum};
 use crate::api::Function;
-use crate::os::{self, Descriptor};
-use crate::policy::VALIDATE;
-use crate::policy::validate::Rule;
+use crate::model::counters::{self, DEVICES, Sum};
+use crate::model::{Rule, epoch};
+use crate::os::{self, Descriptor, alloc};
 
 /// Has the table written to standard error when the program ends by returning from `main` or by `exit`, or not after all.
 pub(crate) fn write_at_exit(is_wanted: bool) {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
-    PROCESS.store(if is_wanted { os::process_id() } else { 0 }, Relaxed);
+    IS_WANTED.store(is_wanted, Relaxed);
     if is_wanted && !REGISTERED.swap(true, Relaxed) {
         os::at_exit(write);
     }
 }
 
-/// Whose table it is, 0 for nobody's: forked children end in the same way.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn write() {
-    if PROCESS.load(Relaxed) != os::process_id() {
+    // Forked children end in the same way.
+    if !IS_WANTED.load(Relaxed) || !epoch::is_running() {
         return;
     }
     // With signals held back, of which the writing may raise some.
     os::undisturbed(|| {
         let summary = Summary::so_far();
-        if let Some(mut output) = Descriptor::stderr()
+        if let Some(output) = Descriptor::stderr()
             && !summary.is_empty()
         {
             // Nobody is left to tell that it could not be written.
-            let _ = output.write(summary.to_string().as_bytes());
+            let _ = output.write_line(summary.to_string().as_bytes());
         }
     });
 }
@@ -60,7 +58,7 @@ impl Summary {
             functions: Function::ALL.iter().map(calls).filter(|&(_, calls, _)| calls > 0).collect(),
             findings: Rule::ALL
                 .iter()
-                .map(|&rule| (rule, VALIDATE.times(rule)))
+                .map(|&rule| (rule, counters::findings(rule)))
                 .filter(|&(_, times)| times > 0)
                 .collect(),
         }
@@ -92,6 +90,9 @@ impl Display for Summary {
         writeln!(out, "  {:<34} {:>12} {:>8}", "function", "calls", "errors")?;
         for (function, calls, failures) in &self.functions {
             writeln!(out, "  {:<34} {calls:>12} {failures:>8}", function.name())?;
+        }
+        if alloc::has_reserve_served() {
+            writeln!(out, "  memory ran out: calls after that were only forwarded and counted")?;
         }
         for (rule, times) in &self.findings {
             writeln!(out, "  {:<34} {times:>12} times found, {}", rule.id(), rule.text().severity.name())?;

@@ -10,7 +10,8 @@ use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
 use crate::api::{Function, Layer, codes};
-use crate::policy::validate::{self, Finding};
+use crate::model::Finding;
+use crate::model::finding::documents;
 
 impl Display for Event<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -60,13 +61,10 @@ impl Display for CallSite {
 
 /// A finding, as the log says it.
 pub(super) struct Found<'a> {
-    /// The function that the program called.
     pub(super) function: Function,
-    /// What is wrong.
     pub(super) finding: &'a Finding,
     /// What the program gets; none before a call that may crash.
     pub(super) ret: Option<Code>,
-    /// Where it called.
     pub(super) caller: Option<CallSite>,
 }
 
@@ -82,16 +80,16 @@ impl Display for Found<'_> {
             Some(name) => format!("{name} ({})", code.0),
             None => code.0.to_string(),
         };
-        let code = self.finding.code.filter(|&code| validate::documents(self.function, code));
+        let code = self.finding.code.filter(|&code| documents(self.function, code));
         match (self.ret, code) {
             (None, Some(code)) => write!(out, "; documented: {}; the library may crash now", named(code))?,
             (Some(Code::SUCCESS), Some(code)) => write!(out, "; accepted, but documented: {}", named(code))?,
             (None, None) => out.write_str("; the library may crash now")?,
             (Some(Code::SUCCESS), None) => {}
             (Some(ret), Some(code)) if ret != code => {
-                write!(out, "; answered {}, documented: {}", named(ret), named(code))?;
+                write!(out, "; returned {}, documented: {}", named(ret), named(code))?;
             }
-            (Some(ret), _) => write!(out, "; answered {}", named(ret))?,
+            (Some(ret), _) => write!(out, "; returned {}", named(ret))?,
         }
         let shown = |text: &'static str| match self.function.layer() {
             Layer::Hip => Cow::Owned(hipify(text.trim_end_matches('\0'))),
@@ -113,15 +111,11 @@ fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> 
         (Value::Ordinal(n), _) => write!(out, "{n}"),
         (Value::Int(n), _) => write!(out, "{n}"),
         (Value::UInt(n), _) => write!(out, "{n}"),
-        (Value::Address(address), _) => show_address(out, address),
-        (Value::OutInt(output), _) => show_address(out, output as usize),
-        (Value::RuntimePeer3D(parms), _) => show_address(out, parms as usize),
-        (Value::DriverPeer3D(parms), _) => show_address(out, parms as usize),
+        (Value::Address(address), _) => Address(address).fmt(out),
+        (Value::OutInt(output), _) => Address(output as usize).fmt(out),
+        (Value::RuntimePeer3D(parms), _) => Address(parms as usize).fmt(out),
+        (Value::DriverPeer3D(parms), _) => Address(parms as usize).fmt(out),
     }
-}
-
-fn show_address(out: &mut Formatter<'_>, address: usize) -> fmt::Result {
-    if address == 0 { out.write_str("NULL") } else { write!(out, "{address:#x}") }
 }
 
 fn show_stream(out: &mut Formatter<'_>, handle: usize, layer: Layer) -> fmt::Result {
@@ -165,7 +159,7 @@ struct Address(usize);
 
 impl Display for Address {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        show_address(out, self.0)
+        if self.0 == 0 { out.write_str("NULL") } else { write!(out, "{:#x}", self.0) }
     }
 }
 
@@ -246,7 +240,7 @@ impl Display for Elapsed {
 mod tests {
     use super::*;
     use crate::api::abi::cudaExtent;
-    use crate::policy::path::Path;
+    use crate::model::Path;
 
     fn argument(name: &'static str, value: Value, contents: Option<Contents>) -> Argument {
         Argument { name, value, contents }

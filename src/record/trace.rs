@@ -1,25 +1,34 @@
 //! The trace file: a record of each call, and notes of all that it takes to read them.
+//!
+//! What a record refers to by number (functions, paths, rules, codes, call sites) is named by notes in the same file. A call site's
+//! address becomes module and offset by the executable mappings of `/proc/self/maps`, noted when an address turns up that none of
+//! those known covers: asking the dynamic linker would take its lock. A driver call's record is known to that of the runtime call
+//! around it, which takes over what only the driver's layer knows: devices and path.
+//!
+//! The descriptor is kept for growing only. If it is not our file any more, the path is opened again; if that is another file,
+//! calls are counted from then on, and one message says why. Why a record begins with the call: docs/decisions/records-begin-first.md.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
+
 use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
-use super::log;
 use super::modules::{self, Module};
-use crate::api::{Function, Kind, Layer, codes};
+use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
+use crate::model::Path;
+use crate::model::Rule;
 use crate::os;
-use crate::policy::path::Path;
-use crate::policy::validate::Rule;
 
 /// The file of this process, if there is one.
 static TRACE: OnceLock<Trace> = OnceLock::new();
@@ -42,7 +51,6 @@ pub(crate) struct Trace {
     /// Where code is in memory, as far as it is noted.
     modules: Mutex<Vec<Module>>,
     knows_gpus: AtomicBool,
-    /// How often a thread needed room.
     extensions: AtomicU64,
     /// Where the process was allowed to run at first.
     processors: Option<os::Processors>,
@@ -63,11 +71,11 @@ const RANKS: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
 ];
 
-/// Makes the file, if one is wanted, and adds to `warnings` why there is none. Answers whether calls are to be recorded.
+/// Makes the file, if one is wanted, and adds to `warnings` why there is none. Returns whether calls are to be recorded.
 pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let Some(folder) = &config.trace else { return false };
     if os::is_secure_execution() {
-        warnings.push("P2PSHIM_TRACE is ignored: the program runs with more rights than its user".to_owned());
+        warnings.push("P2PSHIM_TRACE is ignored: the program runs with more privileges than its user".to_owned());
         return false;
     }
     let host = text_of("/proc/sys/kernel/hostname").unwrap_or_else(|| "host".to_owned());
@@ -105,7 +113,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotFound => "Make the folder that it is to lie in",
+        io::ErrorKind::NotFound => "Create the folder first",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "Name a folder that you can write to",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "Make room, or name a folder on another disk",
         _ => "Name another folder",
@@ -164,6 +172,13 @@ pub(super) fn message(text: &str) {
     note(NoteKind::Message, 0, &[text]);
 }
 
+/// Counts a call that is not recorded for want of memory.
+pub(crate) fn drop_call() {
+    if let Some(trace) = TRACE.get() {
+        trace.writer.drop_call();
+    }
+}
+
 /// Whether there is a file.
 pub(super) fn is_open() -> bool {
     TRACE.get().is_some()
@@ -185,12 +200,10 @@ impl Trace {
         }
     }
 
-    /// The file.
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
-    /// How many calls have found no room.
     pub(crate) fn dropped(&self) -> u64 {
         self.writer.dropped()
     }
@@ -205,12 +218,6 @@ impl Trace {
     #[inline(always)]
     pub(crate) fn now_at_once(&self) -> Option<u64> {
         self.writer.now_at_once()
-    }
-
-    /// Whether this is a child of the process whose file it is, even one that has run no fork handler.
-    #[inline(always)]
-    pub(crate) fn is_in_a_child(&self) -> bool {
-        self.writer.is_in_a_child()
     }
 
     /// Whether it is time to compare clocks.
@@ -245,36 +252,36 @@ impl Trace {
     /// Gives a thread room for more records, if space was taken before it is needed; nothing that a signal handler must not
     /// interrupt.
     #[cold]
-    pub(crate) fn make_room(&self, segment: &mut Segment) {
+    pub(crate) fn make_room(&self, segment: &Segment) {
         // Until there is help, somebody has to get it.
         if self.extensions.load(Relaxed) > MANY {
             os::keep_errno(|| self.writer.extend_at_once(segment));
         }
     }
 
-    /// Begins the record of a call for which the thread has no room left.
+    /// Begins the record of a call for which the thread has no room left; none if there is no more.
+    ///
+    /// # Errors
+    /// Why calls are not recorded any more, the first time.
     #[cold]
-    pub(crate) fn extend(&self, segment: &mut Segment, depth: usize, function: Function, site: u16) -> Option<Begun> {
+    pub(crate) fn extend(
+        &self,
+        segment: &Segment,
+        depth: usize,
+        function: Function,
+        site: u16,
+    ) -> Result<Option<Begun>, String> {
         // Only space from the disk can raise a signal.
         let is_extended = match self.writer.extend_at_once(segment) {
             true => Ok(true),
             false => os::without_signals_of_growing(|| self.writer.extend(segment)),
         };
-        match is_extended {
-            Ok(true) => {
-                self.get_help();
-                segment.begin(depth, function as u8, site, self.now())
-            }
-            Ok(false) => {
-                self.drops();
-                None
-            }
-            Err(why) => {
-                self.drops();
-                log::untraced(&why);
-                None
-            }
+        if is_extended == Ok(true) {
+            self.get_help();
+            return Ok(segment.begin(depth, function as u8, site, self.now()));
         }
+        self.drops();
+        is_extended.map(|_| None)
     }
 
     /// Whether it is still to be noted which GPUs there are.
@@ -338,7 +345,7 @@ impl Trace {
 
     /// What numbers in records mean.
     fn name_numbers(&self) {
-        for &function in Function::ALL.iter().filter(|function| function.kind() == Kind::Traced) {
+        for &function in Function::ALL.iter().filter(|function| function.effect().is_traced()) {
             let strings = [function.layer().name().as_bytes(), function.name().as_bytes()];
             self.note(NoteKind::Function, function as u32, &strings);
         }
@@ -372,7 +379,7 @@ impl Trace {
     #[cold]
     pub(crate) fn new_site(&self, address: usize) -> u16 {
         // The lock makes a place get one number only.
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut modules = self.modules.lock();
         if let Some(number) = SITES.find(address) {
             return number;
         }
@@ -441,7 +448,6 @@ impl Sites {
         Some(0)
     }
 
-    /// How many have one.
     fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }

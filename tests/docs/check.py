@@ -278,7 +278,7 @@ def walk():
     if len(times) != 2 or times[1] * 2 > times[0]:
         problems.append(f"the program is not twice as fast in the end; it took {times} ms")
     if not any("could be direct" in text for text in written):
-        problems.append("nobody says that copies were staged that could be direct")
+        problems.append("nobody says that copies were staged but could be direct")
     shown = " ms, then ".join(map(str, times))
     return problems, f"{len(blocks)} steps in {took:.0f} s; the program took {shown} ms"
 

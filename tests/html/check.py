@@ -248,7 +248,7 @@ def wrong(t):
     t.open("wrong")
     t.quiet("wrong")
     t.equal("wrong: data first, and the process that still runs; no alarm about a call that has just begun", t.texts("#verdict .tag"), ["Data wrong", "Still runs"])
-    t.equal("wrong: it names the pair", t.text("h1"), "When it was verified, GPU 0 → GPU 1 lost data or hung, and the program uses it all the same.")
+    t.equal("wrong: it names the pair", t.text("h1"), "Verification of GPU 0 → GPU 1 lost data or hung, and the program still uses peer access there.")
     t.check("wrong: what it copied last, and when", "cudaMemcpyPeer GPU 0 → GPU 1 of 1.05 MB" in t.text("#verdict .also") and "21.5 s" in t.text("#verdict .also"),
             t.text("#verdict .also"))
     t.equal("wrong: the call is listed, not urgent", (t.number("#unfinished tbody tr"), t.number("#unfinished.urgent")), (1, 0))
@@ -299,7 +299,7 @@ def others(t):
     t.open("all_direct")
     t.quiet("all_direct")
     t.equal("all_direct: there is nothing to do", (t.text("#verdict .tag"), t.text("h1"), t.text("h1 + p")),
-            ("Fine", "All 42.9 GB between GPUs went directly.", "Nothing has to be done."))
+            ("Fine", "All 42.9 GB between GPUs went directly.", "There is nothing to do."))
     axis = t.texts(".ticks span")
     t.equal("all_direct: times are since the start of the run, not of the first copy", (axis[0], axis[-1]), ("4 s", "12 s"))
     t.picture("all_direct-light")
@@ -308,7 +308,7 @@ def others(t):
     t.check("not_known: what to do is told", "cudaDeviceEnablePeerAccess" in t.text("h1 + p"), t.text("h1 + p"))
     t.open("no_better_way")
     t.equal("no_better_way: it is fine", (t.texts("#verdict .tag"), t.text("h1")),
-            (["Fine", "Staged"], "42.9 GB of 47.2 GB between GPUs went directly, and the rest had no better way: no hardware path."))
+            (["Fine", "Staged"], "42.9 GB of 47.2 GB between GPUs went directly, and the rest had no better path: no hardware path."))
     t.equal("no_better_way: the pair has a letter of its own", t.texts(".heat .used b"), ["D", "N"])
     t.open("empty")
     t.quiet("empty")

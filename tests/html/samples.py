@@ -76,7 +76,7 @@ FINDINGS = [
              "least ten times as large. Gather them in one buffer and copy that.",
      "sites": [{"site": "halo+0x31f8 send_flags (halo.c:301)", "count": 640}], "files": [0]},
     {"rule": "P2P-enable-twice", "severity": "note", "count": 2,
-     "text": "cudaDeviceEnablePeerAccess at halo+0x12f4 (main): access to this peer is enabled already; answered "
+     "text": "cudaDeviceEnablePeerAccess at halo+0x12f4 (main): access to this peer is already enabled; returned "
              "cudaErrorPeerAccessAlreadyEnabled (704). Access is enabled, so this is no failure; a program that ends here, or that goes on without "
              "peer access, is wrong. Treat 704 as success, and call cudaGetLastError() after it to clear the slot.",
      "sites": [{"site": "halo+0x12f4 main (halo.c:77)", "count": 2}], "files": [0]},
@@ -203,7 +203,7 @@ def wrong():
     report["files"][0].update(running=True, last_copy=last)
     report["unfinished"] = [dict(last, started=START + 9_400_000_000, age_ns=410_000)]
     report["decisions"] = [{"file": 0, "time": START + 210_000_000, "src": 0, "dst": 1, "verified": "in use",
-                            "text": "data does not arrive: of 266236 bytes copied from device 0 to device 1, 265193 were wrong"}]
+                            "text": "data does not arrive: 265193 of 266236 bytes copied from device 0 to device 1 were wrong"}]
     return report
 
 
@@ -230,7 +230,7 @@ def not_known():
 
 
 def no_better_way():
-    """What is staged has no better way."""
+    """What is staged has no better path."""
     report = all_direct()
     report["pairs"].append(pair(1, 0, path("staged", 512, 4 << 30, 11.8, "no hardware path"), access=False, link="PCIe"))
     return report

@@ -73,9 +73,9 @@ pub(crate) fn markdown(table: &str) -> String {
     let silent: Vec<_> = rows.iter().filter(|row| row.is_silent()).collect();
     writeln!(
         text,
-        "{} calls, each in a process of its own. For {} of them CUDA 13's documentation gives a code or a choice of codes, \
-         which {} do not answer; about {} it says nothing. What waits to be measured is in \
-         c-tests/conformance-unmeasured.tsv. The table's own words:\n\n```text",
+        "{} calls, each in a process of its own. For {} of them CUDA 13's documentation gives a code or a choice of codes; \
+         {} return another code. For {} it gives none. Calls that are not measured yet are in \
+         c-tests/conformance-unmeasured.tsv. The head of the table explains its columns:\n\n```text",
         rows.len(),
         rows.len() - silent.len(),
         differing.len(),

@@ -123,6 +123,11 @@ impl Program {
         self
     }
 
+    /// Notes are on standard error like other findings.
+    pub(crate) fn with_notes(self) -> Program {
+        self.env("P2PSHIM_LOG", "warn,p2pshim::finding=info")
+    }
+
     /// Another test looks at its findings.
     pub(crate) fn findings_apart(mut self) -> Program {
         self.findings_are_apart = true;

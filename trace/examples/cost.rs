@@ -16,11 +16,11 @@ fn main() -> std::io::Result<()> {
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    let mut segment = Segment::default();
+                    let segment = Segment::default();
                     for number in 0..calls {
                         let start = writer.now();
                         let begun = segment.begin(0, 7, 0x1234, start).or_else(|| {
-                            writer.extend(&mut segment).ok().filter(|&more| more)?;
+                            writer.extend(&segment).ok().filter(|&more| more)?;
                             segment.begin(0, 7, 0x1234, start)
                         });
                         if let Some(begun) = begun {

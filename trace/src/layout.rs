@@ -65,11 +65,11 @@ pub(crate) mod record {
     pub(crate) const START: usize = 0;
     /// How many ticks later it returned, [packed](super::pack).
     pub(crate) const TOOK: usize = 8;
-    /// What the call answered.
+    /// What the call returned.
     pub(crate) const RESULT: usize = 12;
     /// Number of the function.
     pub(crate) const FUNCTION: usize = 14;
-    /// Number of the way that the copy took; 0 for none.
+    /// Number of the path that the copy took; 0 for none.
     pub(crate) const PATH: usize = 15;
     /// Source address.
     pub(crate) const SRC: usize = 16;
@@ -212,7 +212,7 @@ numbered! {
         Host = 4,
         /// By number: a function's layer and name.
         Function = 10,
-        /// By number: what a way is called, such as `direct` or `staged: never enabled`.
+        /// By number: what a path is called, such as `direct` or `staged: never enabled`.
         Path = 11,
         /// By number: a rule's id and severity.
         Rule = 12,

@@ -101,7 +101,7 @@ pub struct Record {
     pub device_start: u64,
     /// How long the GPU took, in nanoseconds, if `device_time` is [`DeviceTime::Known`].
     pub device_nanos: u64,
-    /// What it answered.
+    /// What it returned.
     pub result: i32,
     /// How many calls of the thread before this one the call is that made it, not counting those without a record of their
     /// own; 0 if the program did, or if that is not known.
@@ -112,7 +112,7 @@ pub struct Record {
     pub src_device: Option<u8>,
     /// The device that they go to.
     pub dst_device: Option<u8>,
-    /// The number of the way that the copy took; 0 for none.
+    /// The number of the path that the copy took; 0 for none.
     pub path: u8,
     /// What it has to do with a capture.
     pub capture: Capture,
@@ -123,7 +123,7 @@ pub struct Record {
     /// What is known of the time that the GPU took.
     pub device_time: DeviceTime,
     /// Whether it has a record of its own. The one copy of the driver that a copy of the runtime makes may be in that one's
-    /// record: then it copied the same, answered the same, and its times are those of the call around it.
+    /// record: then it copied the same, returned the same, and its times are those of the call around it.
     pub is_own: bool,
 }
 

@@ -2,6 +2,13 @@
 //!
 //! A file is mapped into memory for good: nothing that was handed out is ever taken back. What is mapped lies in the page
 //! cache from the moment it is written, so that only the end of the system loses it.
+//!
+//! A thread takes a chunk at a time by one atomic addition and fills it alone. Where its next record is and how many are left is
+//! one word, changed by one instruction: a signal handler that copies in the middle of that takes another record, and neither is
+//! lost. Space is taken before it is needed, since every 64th record touches a new page.
+//!
+//! Ticks are those of the time-stamp counter where it is invariant and the system relies on it. What they are in nanoseconds is
+//! known from comparisons with the system's clocks, the first two at once, then after twice as long each time.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, _MM_HINT_ET0, _mm_prefetch, _rdtsc};
@@ -24,7 +31,7 @@ use std::time::Duration;
 use crate::layout::{
     CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, MAGIC,
     NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header, pack,
-    record, unpack,
+    record,
 };
 
 /// How many calls enclose each other at most whose records know of each other.
@@ -85,14 +92,14 @@ pub struct Segment {
     /// handler that copies finds what was before a change, or after it.
     next: AtomicU64,
     /// How many records it has begun.
-    begun: u32,
+    begun: AtomicU32,
     /// Which of them enclose the next, outermost first.
-    open: [u32; NESTED],
+    open: [AtomicU32; NESTED],
     /// How many chunks it has had.
-    chunks: u32,
+    chunks: std::cell::Cell<u32>,
     /// The thread's id and name, as the kernel has told them.
-    thread: u32,
-    name: [u8; 16],
+    thread: std::cell::Cell<u32>,
+    name: std::cell::Cell<[u8; 16]>,
 }
 
 /// The record of a call that has begun.
@@ -117,7 +124,7 @@ impl Segment {
 
     /// Takes the next record. There was room when the caller looked.
     #[inline(always)]
-    fn take(&mut self) -> Option<&'static Cell> {
+    fn take(&self) -> Option<&'static Cell> {
         let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
         // One instruction, inside which no signal handler takes it too; other threads have their own, so that it need not be
         // locked. If a handler has taken the last meanwhile, there is still none left afterwards.
@@ -142,7 +149,7 @@ impl Segment {
 
     /// Has the thread's next records be those of a chunk that nobody else has, unless a signal handler has had it go on elsewhere
     /// since its word was `before`.
-    fn continue_at(&mut self, first: *mut u8, before: u64) {
+    fn continue_at(&self, first: *mut u8, before: u64) {
         const AFTER_IT: u64 = RECORDS as u64 - 1;
         const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
         let word = first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM;
@@ -152,7 +159,7 @@ impl Segment {
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
     /// thread's chunk is full: it gets another by [`Writer::extend`].
     #[inline(always)]
-    pub fn begin(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+    pub fn begin(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
         if !self.has_room() {
             cold_path();
             return None;
@@ -162,18 +169,18 @@ impl Segment {
 
     /// The same, for who has seen that there is room. None if a signal handler has taken the last since.
     #[inline(always)]
-    pub fn begin_next(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+    pub fn begin_next(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
         let cell = self.take()?;
         // The one after the next is nowhere near yet. Behind a chunk it may be anything: nothing comes of that.
         prefetch(ptr::from_ref(cell).wrapping_add(2));
-        let number = self.begun;
-        self.begun = number.wrapping_add(1);
+        let number = self.begun.load(Relaxed);
+        self.begun.store(number.wrapping_add(1), Relaxed);
         let distance = match depth.checked_sub(1).and_then(|outer| self.open.get(outer)) {
-            Some(&outer) => number.wrapping_sub(outer),
+            Some(outer) => number.wrapping_sub(outer.load(Relaxed)),
             None => 0,
         };
-        if let Some(open) = self.open.get_mut(depth) {
-            *open = number;
+        if let Some(open) = self.open.get(depth) {
+            open.store(number, Relaxed);
         }
         cell.start.store(start, Relaxed);
         cell.site.store(site, Relaxed);
@@ -204,18 +211,17 @@ impl Begun {
     }
 
     /// The same as [`Begun::done`] for a copy that has succeeded, outside every capture, which no call encloses, and of which no
-    /// time of the GPU is asked. Answers how many ticks it took.
+    /// time of the GPU is asked.
     #[inline(always)]
-    pub fn copied(self, end: u64) -> u64 {
+    pub fn copied(self, end: u64) {
         let Self(cell) = self;
         let took = end.saturating_sub(cell.start.load(Relaxed));
         cell.took.store(pack(took), Relaxed);
         cell.result.store(0, Relaxed);
         cell.state.store(Capture::None.number() << 2 | State::Done.number(), Release);
-        took
     }
 
-    /// Notes the way of a copy, by its number.
+    /// Notes the path of a copy, by its number.
     #[inline(always)]
     pub fn takes(self, path: u8) {
         self.0.path.store(path, Relaxed);
@@ -232,7 +238,7 @@ impl Begun {
     }
 
     /// Notes which function the one call inside this one is of, if that has no record of its own: the same copy, with the same
-    /// answer. Of calls only that no other encloses.
+    /// return. Of calls only that no other encloses.
     #[inline(always)]
     pub fn is_made_by(self, function: u8) {
         self.0.parent.store(function.saturating_add(1), Relaxed);
@@ -255,11 +261,6 @@ impl Begun {
         {
             to.store(from.load(Relaxed), Relaxed);
         }
-    }
-
-    /// How many ticks a call took that has returned.
-    pub fn took(self) -> u64 {
-        unpack(self.0.took.load(Relaxed))
     }
 
     /// How many bytes it copies.
@@ -340,7 +341,7 @@ pub struct Writer {
     /// When clocks are to be compared again, in ticks.
     calibration_due: AtomicU64,
     calibration: Mutex<(usize, u64)>,
-    /// Not 0, except in children that share no memory.
+    /// See [`own`].
     own: &'static AtomicU32,
 }
 
@@ -469,7 +470,11 @@ impl Writer {
     /// Whether this is a child of the process whose file it is, however it was made, and must leave it alone.
     #[inline(always)]
     pub fn is_in_a_child(&self) -> bool {
-        self.own.load(Relaxed) == 0
+        match self.own.load(Relaxed) {
+            OWN => false,
+            0 => true,
+            process => is_another(process),
+        }
     }
 
     /// Counts a call that finds no room, if there is no more room for any.
@@ -477,9 +482,15 @@ impl Writer {
     pub fn drops(&self) -> bool {
         let is_full = self.is_full.load(Relaxed);
         if is_full {
-            self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
+            self.drop_call();
         }
         is_full
+    }
+
+    /// Counts a call that is not recorded.
+    #[inline(always)]
+    pub fn drop_call(&self) {
+        self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
     }
 
     /// How many calls have found no room.
@@ -525,7 +536,7 @@ impl Writer {
     /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk. A signal handler may get
     /// between, take one too, and go on or leave by `longjmp`: then ours stays empty, so that a thread's chunks are in its order.
     #[cold]
-    pub fn extend_at_once(&self, segment: &mut Segment) -> bool {
+    pub fn extend_at_once(&self, segment: &Segment) -> bool {
         let take = || {
             let ready = self.ready.load(Acquire);
             let chunks = self.u64_at(header::CHUNKS);
@@ -539,12 +550,12 @@ impl Writer {
 
     /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
     #[cold]
-    pub fn extend(&self, segment: &mut Segment) -> Result<bool, String> {
+    pub fn extend(&self, segment: &Segment) -> Result<bool, String> {
         self.hand_out(segment, || self.take_chunk())
     }
 
     /// Gives a thread a chunk that `take` takes, or more, if a signal handler fills one meanwhile.
-    fn hand_out<E>(&self, segment: &mut Segment, take: impl Fn() -> Result<Option<*mut u8>, E>) -> Result<bool, E> {
+    fn hand_out<E>(&self, segment: &Segment, take: impl Fn() -> Result<Option<*mut u8>, E>) -> Result<bool, E> {
         loop {
             let before = segment.next.load(Relaxed);
             if before & Segment::ROOM != 0 {
@@ -558,22 +569,23 @@ impl Writer {
     }
 
     /// Notes whose calls a chunk holds.
-    fn describe(&self, start: *mut u8, segment: &mut Segment) {
+    fn describe(&self, start: *mut u8, segment: &Segment) {
         // A thread keeps its number; its name may change, mostly when it is young.
-        if segment.chunks == 0 {
+        let chunks = segment.chunks.get();
+        if chunks == 0 {
             // SAFETY: gettid has no arguments.
-            segment.thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+            segment.thread.set(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
         }
-        if segment.chunks == 0 || segment.chunks.is_power_of_two() {
+        if chunks == 0 || chunks.is_power_of_two() {
             // SAFETY: writes at most 16 bytes there.
-            unsafe { libc::prctl(libc::PR_GET_NAME, segment.name.as_mut_ptr()) };
+            unsafe { libc::prctl(libc::PR_GET_NAME, segment.name.as_ptr()) };
         }
-        segment.chunks = segment.chunks.wrapping_add(1);
+        segment.chunks.set(chunks.wrapping_add(1));
         // SAFETY: the chunk is this thread's alone, and as large as that.
         unsafe {
-            start.add(chunk::THREAD).cast::<u32>().write(segment.thread);
-            start.add(chunk::FIRST).cast::<u64>().write(u64::from(segment.begun));
-            start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name);
+            start.add(chunk::THREAD).cast::<u32>().write(segment.thread.get());
+            start.add(chunk::FIRST).cast::<u64>().write(u64::from(segment.begun.load(Relaxed)));
+            start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name.get());
             start.add(chunk::TIME).cast::<u64>().write(self.now());
             (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
         }
@@ -823,7 +835,11 @@ fn write_zeros(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A number in memory that a child finds to be 0, where the system can do that; elsewhere it is as in the parent.
+/// What [`own`] says in the process whose file it is. No process has this number.
+const OWN: u32 = u32::MAX;
+
+/// A number in memory that a child finds to be 0, unless it shares the process's memory, and so its records too. Where the system
+/// cannot do that it is the process.
 fn own() -> io::Result<&'static AtomicU32> {
     const BYTES: usize = 4096;
     // SAFETY: a new mapping at an address that the system chooses, which is never undone.
@@ -833,11 +849,18 @@ fn own() -> io::Result<&'static AtomicU32> {
         if page == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        libc::madvise(page, BYTES, libc::MADV_WIPEONFORK);
+        let is_wiped = libc::madvise(page, BYTES, libc::MADV_WIPEONFORK) == 0;
         let own: &'static AtomicU32 = &*page.cast();
-        own.store(1, Relaxed);
+        own.store(if is_wiped { OWN } else { std::process::id() }, Relaxed);
         Ok(own)
     }
+}
+
+/// Whether this is another process.
+#[cold]
+#[inline(never)]
+fn is_another(process: u32) -> bool {
+    process != std::process::id()
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
@@ -877,7 +900,7 @@ fn prefetch(cell: *const Cell) {
     unsafe { _mm_prefetch::<_MM_HINT_ET0>(cell.cast()) };
 }
 
-/// The processor's time-stamp counter: the clock of a file whose [`Writer::now_at_once`] has an answer.
+/// The processor's time-stamp counter: the clock of a file whose [`Writer::now_at_once`] gives a time.
 #[inline(always)]
 pub fn time_stamp() -> u64 {
     // SAFETY: every x86-64 processor has it.
@@ -901,6 +924,7 @@ fn nanos(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// The standard library's: a thread that waits for one of parking_lot's allocates, and the program may have no memory left.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -41,7 +41,7 @@ const MIB: u64 = 1 << 20;
 
 /// Writes calls, each with a call inside it, and returns how many there was room for.
 fn write_calls(writer: &Writer, segment: &mut Segment, count: u64) -> u64 {
-    let mut begin = |depth, function| {
+    let begin = |depth, function| {
         let now = writer.now();
         match segment.begin(depth, function, 0x1234, now) {
             None if writer.extend(segment) == Ok(true) => segment.begin(depth, function, 0x1234, now),
@@ -116,9 +116,9 @@ fn calls_are_read_as_they_were_written() {
 fn call_inside_that_has_no_record_is_read_after_the_one_around_it() {
     let folder = Folder::new("shared");
     let writer = Writer::create(&folder.options(MIB)).unwrap();
-    let mut segment = Segment::default();
+    let segment = Segment::default();
     assert!(!segment.has_room());
-    writer.extend(&mut segment).unwrap();
+    writer.extend(&segment).unwrap();
     assert!(segment.has_room());
     // The largest number that has room in the byte, and 0.
     for function in [254, 0] {
@@ -138,7 +138,7 @@ fn call_inside_that_has_no_record_is_read_after_the_one_around_it() {
 
     let calls = calls(&Trace::open(&folder.file()).unwrap());
     let calls: Vec<_> = calls.into_iter().map(|(_, call)| call).collect();
-    let told = |call: &Record| (call.function, call.depth, call.parent, call.is_own, call.state);
+    let parts = |call: &Record| (call.function, call.depth, call.parent, call.is_own, call.state);
     let expected = [
         (7, 0, 0, true, State::Done),
         (254, 1, 1, false, State::Done),
@@ -147,7 +147,7 @@ fn call_inside_that_has_no_record_is_read_after_the_one_around_it() {
         (7, 0, 0, true, State::Begun),
         (8, 1, 1, true, State::Done),
     ];
-    assert_eq!(calls.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(calls.iter().map(parts).collect::<Vec<_>>(), expected);
     let (outer, inner) = (calls[0], calls[1]);
     assert_eq!(
         (inner.start, inner.end, inner.result, inner.bytes, inner.stream),
@@ -186,8 +186,8 @@ fn calls_of_a_closed_file_and_of_bytes_are_the_same() {
 fn device_times_come_later() {
     let folder = Folder::new("device");
     let writer = Writer::create(&folder.options(MIB)).unwrap();
-    let mut segment = Segment::default();
-    writer.extend(&mut segment).unwrap();
+    let segment = Segment::default();
+    writer.extend(&segment).unwrap();
     let begun: Vec<_> = (0..3).map(|_| segment.begin(0, 1, 1, writer.now()).unwrap()).collect();
     begun.iter().for_each(|begun| begun.done(writer.now(), 0, Capture::Forwarded));
     begun.iter().for_each(|begun| begun.is_timed());
@@ -323,15 +323,15 @@ fn limit_what_finds_no_room_is_counted_and_said_once() {
     let mut segment = Segment::default();
     for _ in 0..5 {
         segment = Segment::default();
-        assert_eq!(writer.extend(&mut segment), Ok(true));
+        assert_eq!(writer.extend(&segment), Ok(true));
         assert!(segment.begin(0, 1, 1, 1).is_some());
     }
-    assert_eq!(writer.extend(&mut segment), Ok(true), "its chunk has room yet");
-    let mut other = Segment::default();
-    let message = writer.extend(&mut other).unwrap_err();
+    assert_eq!(writer.extend(&segment), Ok(true), "its chunk has room yet");
+    let other = Segment::default();
+    let message = writer.extend(&other).unwrap_err();
     assert!(message.contains("reached its limit") && message.contains("one.p2ptrace"), "{message}");
     assert!(segment.begin(0, 1, 1, 1).is_some());
-    assert_eq!([writer.extend(&mut other), writer.extend(&mut other)], [Ok(false), Ok(false)]);
+    assert_eq!([writer.extend(&other), writer.extend(&other)], [Ok(false), Ok(false)]);
     assert!(writer.drops() && writer.drops());
     assert!(other.begin(0, 1, 1, 1).is_none());
     assert!(!writer.note(NoteKind::Message, 0, &[b"x"]));
@@ -385,7 +385,7 @@ fn growing_survives_closed_descriptors_and_a_folder_that_is_gone() {
         if !is_there {
             fs::remove_dir_all(&folder.0).unwrap();
         }
-        let results: Vec<_> = (0..40).map(|_| writer.extend(&mut Segment::default())).collect();
+        let results: Vec<_> = (0..40).map(|_| writer.extend(&Segment::default())).collect();
         assert_eq!(other.metadata().unwrap().len(), 0, "the program's file");
         if is_there {
             assert!(results.iter().all(|result| *result == Ok(true)), "{results:?}");
@@ -445,7 +445,7 @@ fn growing_no_more_is_within_reach_than_the_file_has() {
         let (within_reach, beyond) = mapped(&folder.file());
         assert!(within_reach == size && beyond > 0, "{within_reach} of {size} bytes, and {beyond}");
         sizes.push(size);
-        (0..40).for_each(|_| assert_eq!(writer.extend(&mut Segment::default()), Ok(true)));
+        (0..40).for_each(|_| assert_eq!(writer.extend(&Segment::default()), Ok(true)));
     }
     assert!(sizes.is_sorted_by(|before, after| before < after), "{sizes:?}");
 }

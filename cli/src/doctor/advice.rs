@@ -1,14 +1,15 @@
 //! What it all means, and what to do: words for people, made of plain values.
 
-use super::lines::{Finding, Verdict, Way};
-use super::machine::Machine;
+use p2pshim_host::machine::Machine;
+
+use super::lines::{Finding, Path, Verdict};
 use super::place::Joint;
 use super::report::Row;
 
 /// The verdict on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Conclusion {
-    /// Every pair with a path is proven.
+    /// Every pair with a path is verified.
     Safe,
     /// A pair lost data, or hung.
     Unsafe,
@@ -57,25 +58,24 @@ impl Conclusion {
         let passed = rows.iter().filter(|row| row.verdict == Verdict::Passed).count();
         match self {
             Self::Safe if passed == rows.len() => {
-                "peer access can be trusted. Data arrived on every way between all pairs".to_owned()
+                "peer access can be trusted. Data arrived in every test of every pair".to_owned()
             }
             Self::Safe => format!(
-                "peer access can be trusted where there is a path. {} have none: copies between them go through the host, \
-                 which is safe and slow",
+                "peer access can be trusted where there is a path. {} have none: their copies go through the host, which is safe \
+                 but slow",
                 list(|verdict| matches!(verdict, Verdict::NoPath))
             ),
             Self::Unsafe => format!(
-                "UNSAFE. With peer access, data is lost or work never ends on {}, though CUDA reports success. Programs that \
-                 use it there compute with wrong data",
+                "UNSAFE. Peer access loses data or hangs on {}, although CUDA reports success. Programs that use it there compute \
+                 with wrong data",
                 list(|verdict| matches!(verdict, Verdict::Failed(_)))
             ),
-            Self::Untested => format!(
-                "not known. {} could not be tested, so that nothing can be said of them",
-                list(|verdict| matches!(verdict, Verdict::Unknown(_)))
-            ),
-            Self::NoAccess if rows.is_empty() => "nothing to trust or to distrust: there is no pair of GPUs".to_owned(),
+            Self::Untested => {
+                format!("not known. {} could not be tested", list(|verdict| matches!(verdict, Verdict::Unknown(_))))
+            }
+            Self::NoAccess if rows.is_empty() => "nothing to test: there is no pair of GPUs".to_owned(),
             Self::NoAccess => {
-                "there is no peer access here. Copies between GPUs go through the host, which is safe and slow"
+                "there is no peer access here. Copies between GPUs go through the host, which is safe but slow"
                     .to_owned()
             }
         }
@@ -119,18 +119,18 @@ pub(super) fn advice(
     for (cause, rows) in causes {
         advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
         advice.push(format!(
-            "To do without it now: {} keeps programs under the shim off them, and NCCL_P2P_DISABLE=1 NCCL.",
+            "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
             deny(rows.iter().copied())
         ));
     }
     let slower = |row: &&Row| {
-        let [direct, staged] = [Way::Direct, Way::Staged].map(|way| row.measure(way).map(|measure| measure.speed));
+        let [direct, staged] = [Path::Direct, Path::Staged].map(|path| row.measure(path).map(|measure| measure.speed));
         direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
     };
     let slow: Vec<&Row> = rows.iter().filter(slower).collect();
     if !slow.is_empty() {
         advice.push(format!(
-            "Direct copies are slower than those through the host for {}: {} keeps programs under the shim off them.",
+            "Direct copies are slower than those through the host for {}: {} makes programs under the shim copy through the host.",
             names(slow.iter().copied()),
             deny(slow.iter().copied())
         ));
@@ -138,20 +138,20 @@ pub(super) fn advice(
     let divided = ordinals(gpus, |gpu| gpu.is_mig == Some(true));
     if !divided.is_empty() {
         advice.push(format!(
-            "MIG divides GPU {divided}: its instances have no peer access. nvidia-smi -mig 0 ends that, for all who use it."
+            "MIG divides GPU {divided}: its instances have no peer access. nvidia-smi -mig 0 switches MIG off, for all users of it."
         ));
     }
     let is_by_pci = rows.iter().any(|row| row.verdict != Verdict::NoPath && joint(row.pair) != Joint::NvLink);
     let small = ordinals(gpus, |gpu| gpu.bar1.is_some_and(|bytes| bytes <= 256 << 20));
     if is_by_pci && !small.is_empty() {
         advice.push(format!(
-            "BAR1 of GPU {small} is 256 MiB or less, and peers reach memory over PCI through it. A larger one (resizable BAR, \
-             above 4G decoding) is set in the firmware."
+            "BAR1 of GPU {small} is 256 MiB or less, and peers access memory over PCI through it. Enable a larger one in the \
+             firmware (resizable BAR, above 4G decoding)."
         ));
     }
     let is_behind = |finding: &Option<Finding>| matches!(finding, Some(Finding::Untested(_)));
     if rows.iter().any(|row| matches!(row.verdict, Verdict::Unknown(_)) || row.findings.iter().any(is_behind)) {
-        advice.push("What could not be tested says why above; test again when that is mended.".to_owned());
+        advice.push("The reasons why pairs could not be tested are above. Correct them and test again.".to_owned());
     }
     advice
 }

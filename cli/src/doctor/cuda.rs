@@ -1,4 +1,5 @@
-//! The few functions of the driver that the proof calls, loaded by name: the library path decides whose they are.
+//! The few functions of the driver that the verification calls, loaded by name: the library path decides whose they are.
+//! docs/decisions/cudarc.md says why not by cudarc; its declarations check ours.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt::{self, Display, Formatter};
@@ -7,7 +8,7 @@ use libloading::Library;
 
 use super::lines::Attributes;
 
-/// What a call of the driver answered besides success.
+/// What a call of the driver returned besides success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CudaError {
     function: &'static str,
@@ -27,11 +28,11 @@ impl CudaError {
     /// What is usually behind it.
     fn hint(&self) -> &'static str {
         match self.code {
-            2 => ": the GPU's memory is taken by others",
+            2 => ": other processes use the GPU's memory",
             46 => ": the GPU is in exclusive mode and another process has it",
             100 => ": no GPU; in a container, was it started with access to them?",
-            802 => ": machines with NVSwitch need nvidia-fabricmanager running",
-            803 | 804 => ": libcuda and the kernel's driver are of different versions",
+            802 => ": machines with NVSwitch need a running nvidia-fabricmanager",
+            803 | 804 => ": libcuda and the kernel module have different versions",
             218 | 221 | 222 => ": the driver cannot compile the kernel; is libnvidia-ptxjitcompiler.so.1 installed?",
             _ => "",
         }
@@ -40,7 +41,7 @@ impl CudaError {
 
 impl Display for CudaError {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        write!(out, "{} answered {} ({}){}", self.function, self.name, self.code, self.hint())
+        write!(out, "{} returned {} ({}){}", self.function, self.name, self.code, self.hint())
     }
 }
 
@@ -50,6 +51,19 @@ pub(super) type Result<T> = std::result::Result<T, CudaError>;
 pub(super) type Device = c_int;
 /// An address of device memory.
 pub(super) type Address = u64;
+
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
+const CAPABILITY_MAJOR: c_int = 75;
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`.
+const CAPABILITY_MINOR: c_int = 76;
+/// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`.
+const RANK: c_int = 1;
+/// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
+const ATOMICS: c_int = 3;
+/// `CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED`.
+const ARRAYS: c_int = 4;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: c_uint = 1;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {
@@ -66,12 +80,30 @@ handles! {
     Function;
 }
 
+#[cfg(test)]
+macro_rules! inferred {
+    ($argument:ty) => {
+        _
+    };
+}
+
 /// The functions, by their exported names.
 macro_rules! functions {
     ($($symbol:ident($($argument:ty),* $(,)?);)*) => {
         #[expect(non_snake_case, reason = "the vendor's names")]
         struct Functions {
             $($symbol: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        /// Each with our signature and cudarc's.
+        #[cfg(test)]
+        fn signatures() -> Vec<(&'static str, &'static str, &'static str)> {
+            use cudarc::driver::sys;
+            vec![$((
+                stringify!($symbol),
+                std::any::type_name::<unsafe extern "C" fn($($argument),*) -> c_int>(),
+                std::any::type_name_of_val(&(sys::$symbol as unsafe fn($(inferred!($argument)),*) -> _)),
+            )),*]
         }
 
         impl Functions {
@@ -149,7 +181,7 @@ impl Driver {
             format!("{error}. Is NVIDIA's driver installed? In a container, was it started with access to the GPUs?")
         })?;
         let functions = Functions::load(&library)
-            .map_err(|error| format!("{error}: this driver is too old; 9.2 is the first that will do"))?;
+            .map_err(|error| format!("{error}: this driver is too old; 9.2 or newer is required"))?;
         // Its threads may outlive whatever we do.
         std::mem::forget(library);
         let driver = Self { functions };
@@ -224,15 +256,12 @@ impl Driver {
 
     /// A device's compute capability: major, minor.
     pub(super) fn capability(&self, device: Device) -> Result<(c_int, c_int)> {
-        /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
-        const MAJOR: c_int = 75;
-        const MINOR: c_int = 76;
         let attribute = |number| {
             let mut value = 0;
             call!(self, cuDeviceGetAttribute(&mut value, number, device))?;
             Ok(value)
         };
-        Ok((attribute(MAJOR)?, attribute(MINOR)?))
+        Ok((attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?))
     }
 
     /// Whether the hardware lets a device reach another's memory.
@@ -244,12 +273,6 @@ impl Driver {
 
     /// What the driver says of a pair.
     pub(super) fn attributes(&self, device: Device, peer: Device) -> Result<Attributes> {
-        /// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`.
-        const RANK: c_int = 1;
-        /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
-        const ATOMICS: c_int = 3;
-        /// `CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED`.
-        const ARRAYS: c_int = 4;
         let attribute = |number| {
             let mut value = 0;
             call!(self, cuDeviceGetP2PAttribute(&mut value, number, device, peer))?;
@@ -271,7 +294,7 @@ impl Driver {
     }
 
     /// Waits for all work of a context.
-    pub(super) fn settle(&self, context: Context) -> Result<()> {
+    pub(super) fn synchronize(&self, context: Context) -> Result<()> {
         self.enter(context)?;
         call!(self, cuCtxSynchronize())
     }
@@ -316,8 +339,6 @@ impl Driver {
 
     /// A stream of a context, ordered with no other.
     pub(super) fn stream(&self, context: Context) -> Result<Stream> {
-        /// `CU_STREAM_NON_BLOCKING`.
-        const NON_BLOCKING: c_uint = 1;
         self.enter(context)?;
         let mut stream = 0;
         call!(self, cuStreamCreate(&mut stream, NON_BLOCKING))?;
@@ -368,4 +389,79 @@ impl Driver {
 /// A text that the driver wrote.
 fn from_c(text: &[c_char]) -> String {
     text.iter().take_while(|&&byte| byte != 0).map(|&byte| char::from(byte as u8)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use cudarc::driver::sys::{CUdevice_P2PAttribute, CUdevice_attribute, CUresult, CUstream_flags};
+
+    #[test]
+    fn signatures_are_those_of_the_vendor() {
+        let plain = |theirs: &str| {
+            let mut plain = theirs.replace("unsafe fn", "unsafe extern \"C\" fn").replace("cudarc::driver::sys::", "");
+            for (theirs, ours) in [
+                ("*mut CUctx_st", "usize"),
+                ("*mut CUstream_st", "usize"),
+                ("*mut CUmod_st", "usize"),
+                ("*mut CUfunc_st", "usize"),
+                ("CUuuid_st", "[u8; 16]"),
+                ("CUdevice_attribute_enum", "i32"),
+                ("CUdevice_P2PAttribute_enum", "i32"),
+                ("cudaError_enum", "i32"),
+            ] {
+                plain = plain.replace(theirs, ours);
+            }
+            plain
+        };
+        for (symbol, ours, theirs) in signatures() {
+            assert_eq!(ours, plain(theirs), "{symbol}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_vendor() {
+        assert_eq!(CAPABILITY_MAJOR, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_int);
+        assert_eq!(CAPABILITY_MINOR, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as c_int);
+        assert_eq!(RANK, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK as c_int);
+        assert_eq!(ATOMICS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as c_int);
+        assert_eq!(ARRAYS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED as c_int);
+        assert_eq!(NON_BLOCKING, CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint);
+    }
+
+    #[test]
+    fn codes_of_the_vendor_are_faults_of_a_device_or_have_a_hint() {
+        use CUresult::*;
+        let error = |code: CUresult| CudaError { function: "cuInit", code: code as c_int, name: String::new() };
+        for fault in [
+            CUDA_ERROR_ECC_UNCORRECTABLE,
+            CUDA_ERROR_NVLINK_UNCORRECTABLE,
+            CUDA_ERROR_ILLEGAL_ADDRESS,
+            CUDA_ERROR_LAUNCH_TIMEOUT,
+            CUDA_ERROR_HARDWARE_STACK_ERROR,
+            CUDA_ERROR_ILLEGAL_INSTRUCTION,
+            CUDA_ERROR_MISALIGNED_ADDRESS,
+            CUDA_ERROR_INVALID_ADDRESS_SPACE,
+            CUDA_ERROR_INVALID_PC,
+            CUDA_ERROR_LAUNCH_FAILED,
+            CUDA_ERROR_UNKNOWN,
+        ] {
+            assert!(error(fault).is_fault(), "{fault:?}");
+        }
+        for (code, hint) in [
+            (CUDA_ERROR_OUT_OF_MEMORY, "use the GPU's memory"),
+            (CUDA_ERROR_DEVICE_UNAVAILABLE, "exclusive mode"),
+            (CUDA_ERROR_NO_DEVICE, "no GPU"),
+            (CUDA_ERROR_SYSTEM_NOT_READY, "fabricmanager"),
+            (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "different versions"),
+            (CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, "different versions"),
+            (CUDA_ERROR_INVALID_PTX, "cannot compile"),
+            (CUDA_ERROR_JIT_COMPILER_NOT_FOUND, "cannot compile"),
+            (CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "cannot compile"),
+        ] {
+            assert!(error(code).to_string().contains(hint) && !error(code).is_fault(), "{code:?}");
+        }
+        assert_eq!(error(CUDA_ERROR_INVALID_VALUE).hint(), "");
+    }
 }

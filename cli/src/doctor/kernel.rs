@@ -1,4 +1,4 @@
-//! The kernel of the proof, as PTX text that every driver can compile for every GPU it knows.
+//! The kernel of the verification, as PTX text that every driver can compile for every GPU it knows.
 
 use std::ffi::CString;
 

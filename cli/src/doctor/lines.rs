@@ -1,4 +1,4 @@
-//! What the process that touches the GPUs writes, line by line, and others read: the supervisor, and the shim.
+//! What the process that touches the GPUs writes, line by line, and the supervisor reads.
 //!
 //! ```text
 //! begin copies
@@ -97,7 +97,7 @@ impl Finding {
     }
 }
 
-/// What the proof says of a pair.
+/// What the verification says of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Every test was right.
@@ -154,14 +154,14 @@ impl Verdict {
 
 /// How copies are made that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Path {
     /// From device to device.
     Direct,
     /// Through the host.
     Staged,
 }
 
-/// How fast a way is.
+/// How fast a path is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measure {
     /// GB/s of large copies.
@@ -190,8 +190,8 @@ pub(super) enum Line {
     Found(Test, Finding),
     /// Tests are over; this is how they came out. Speeds follow.
     Measuring(Verdict),
-    /// The speed of a way.
-    Measured(Way, Measure),
+    /// The speed of a path.
+    Measured(Path, Measure),
     /// The CUDA version of the driver.
     Driver(i32),
     /// A device: ordinal, bus address, UUID, name.
@@ -224,8 +224,8 @@ impl Line {
                 format!("{} {word} {text}", test.word())
             }
             Self::Measuring(verdict) => format!("measuring {}", verdict.write()),
-            Self::Measured(Way::Direct, Measure { speed, latency }) => format!("direct {speed:.2} {latency:.2}"),
-            Self::Measured(Way::Staged, Measure { speed, latency }) => format!("staged {speed:.2} {latency:.2}"),
+            Self::Measured(Path::Direct, Measure { speed, latency }) => format!("direct {speed:.2} {latency:.2}"),
+            Self::Measured(Path::Staged, Measure { speed, latency }) => format!("staged {speed:.2} {latency:.2}"),
             Self::Driver(version) => format!("driver {version}"),
             Self::Device { ordinal, bus_id, uuid, name } => format!("device {ordinal} {bus_id} {uuid} {name}"),
             Self::Path(from, to) => format!("path {from} {to}"),
@@ -255,8 +255,8 @@ impl Line {
             "begin" => Self::Begin(Test::parse(rest)?),
             "measuring" => Self::Measuring(Verdict::parse(rest)?),
             "direct" | "staged" => {
-                let way = if word == "direct" { Way::Direct } else { Way::Staged };
-                Self::Measured(way, Measure { speed: field()?.parse().ok()?, latency: field()?.parse().ok()? })
+                let path = if word == "direct" { Path::Direct } else { Path::Staged };
+                Self::Measured(path, Measure { speed: field()?.parse().ok()?, latency: field()?.parse().ok()? })
             }
             "driver" => Self::Driver(rest.parse().ok()?),
             "device" => {
@@ -298,8 +298,8 @@ mod tests {
             Line::Found(Test::Stores, Finding::Wrong("8 of 8 bytes never arrived, the first at 0".to_owned())),
             Line::Found(Test::Stores, Finding::Hung("after 20 s".to_owned())),
             Line::Measuring(Verdict::Failed("kernel loads: gone".to_owned())),
-            Line::Measured(Way::Direct, Measure { speed: 396.25, latency: 6.5 }),
-            Line::Measured(Way::Staged, Measure { speed: 38.0, latency: 14.25 }),
+            Line::Measured(Path::Direct, Measure { speed: 396.25, latency: 6.5 }),
+            Line::Measured(Path::Staged, Measure { speed: 38.0, latency: 14.25 }),
             Line::Driver(13000),
             Line::Device {
                 ordinal: 1,

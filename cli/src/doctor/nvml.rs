@@ -22,7 +22,7 @@ pub(super) struct Nvml {
     library: Library,
 }
 
-/// Calls a function of the library by its name: none if it is missing or answers anything but success.
+/// Calls a function of the library by its name: none if it is missing or returns anything but success.
 macro_rules! call {
     ($nvml:expr, $symbol:ident($($argument:expr => $type:ty),*)) => {{
         let name = concat!(stringify!($symbol), "\0");
@@ -85,9 +85,9 @@ impl Nvml {
         const MOST: c_uint = 36;
         let is_up = |link: &c_uint| {
             let mut state = 0;
-            let answered =
+            let returned =
                 call!(self, nvmlDeviceGetNvLinkState(device => Handle, *link => c_uint, &mut state => *mut c_uint));
-            answered.is_some() && state != 0
+            returned.is_some() && state != 0
         };
         (0..MOST).filter(is_up).count() as u32
     }
@@ -98,10 +98,10 @@ impl Nvml {
         /// `NVML_P2P_STATUS_OK`.
         const OK: c_int = 0;
         let mut status = -1;
-        let answered = call!(
+        let returned = call!(
             self,
             nvmlDeviceGetP2PStatus(device => Handle, peer => Handle, NVLINK => c_int, &mut status => *mut c_int)
         );
-        answered.is_some() && status == OK
+        returned.is_some() && status == OK
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::machine::Gpu;
+use p2pshim_host::machine::Gpu;
 
 /// Where a GPU is; nothing of it is certain to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub(super) fn container(root: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::machine::{Acs, Bridge};
+    use p2pshim_host::machine::{Acs, Bridge};
 
     fn gpu(port: Option<&str>) -> Gpu {
         let bridges = port.map(|port| Bridge { address: port.to_owned(), acs: Acs::Off });

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 
 use std::path::PathBuf;
 
+use p2pshim_host::machine::{Acs, Gpu, Machine, Translation};
+
 use super::Inventory;
-use super::lines::{Finding, Measure, Test, Verdict, Way};
-use super::machine::{Acs, Gpu, Machine, Translation};
+use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::place::{Joint, Place};
 use crate::explain::wrapped;
 
@@ -59,20 +60,20 @@ impl Row {
         format!("{from}>{to}")
     }
 
-    /// How fast a way is.
-    pub(super) fn measure(&self, way: Way) -> Option<Measure> {
+    /// How fast a path is.
+    pub(super) fn measure(&self, path: Path) -> Option<Measure> {
         let [direct, staged] = self.measures;
-        match way {
-            Way::Direct => direct,
-            Way::Staged => staged,
+        match path {
+            Path::Direct => direct,
+            Path::Staged => staged,
         }
     }
 
-    pub(super) fn set_measure(&mut self, way: Way, measure: Measure) {
+    pub(super) fn set_measure(&mut self, path: Path, measure: Measure) {
         let [direct, staged] = &mut self.measures;
-        *match way {
-            Way::Direct => direct,
-            Way::Staged => staged,
+        *match path {
+            Path::Direct => direct,
+            Path::Staged => staged,
         } = Some(measure);
     }
 }
@@ -80,7 +81,7 @@ impl Row {
 /// What the table and the JSON say of a verdict.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
-        Verdict::Passed => "proven",
+        Verdict::Passed => "verified",
         Verdict::NoPath => "no path",
         Verdict::Failed(_) => "FAILED",
         Verdict::Unknown(_) => "not tested",
@@ -107,7 +108,7 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
     writeln!(
         out,
         "CUDA runtimes      {}",
-        list(&runtimes, ", ", "none on the library path; programs may bring their own")
+        list(&runtimes, ", ", "none on the library path; programs may contain their own")
     )?;
     let width = inventory.devices.iter().map(|device| device.name.len()).max().unwrap_or_default();
     for (ordinal, Device { bus_id, uuid, name }) in inventory.devices.iter().enumerate() {
@@ -132,7 +133,7 @@ fn print_matrix(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     }
     let columns =
         |cell: &dyn Fn(usize) -> String| (0..count).map(|to| format!("  {:>6}", cell(to))).collect::<String>();
-    writeln!(out, "\nWho reaches whom{}", columns(&|to| format!("GPU {to}")))?;
+    writeln!(out, "\nPeer access     {}", columns(&|to| format!("GPU {to}")))?;
     let mut joints = Vec::new();
     for from in 0..count {
         let mut cells = String::new();
@@ -189,11 +190,11 @@ pub(super) fn print_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
     out.flush()
 }
 
-/// What there is to say about pairs that are not proven.
+/// What there is to say about pairs that are not verified.
 pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if examined.rows.is_empty() {
         let count = examined.inventory.devices.len();
-        writeln!(out, "no pair: peer access needs two GPUs, and CUDA shows {count}")?;
+        writeln!(out, "no pair: peer access needs two GPUs, and CUDA reports {count}")?;
     }
     for row in &examined.rows {
         let details = Test::ALL.iter().zip(&row.findings).filter_map(|(test, finding)| {
@@ -209,13 +210,14 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
                 details.push(why.clone());
             }
             if matches!(&row.findings, [Some(Finding::Right), ..]) {
-                details.push("Copies are right: only programs whose kernels touch peer memory go wrong".to_owned());
+                details
+                    .push("Copies are right: only programs whose kernels access peer memory are affected".to_owned());
             }
         }
         if let Some(process) = row.left_behind {
             details.push(format!(
-                "Process {process} does not end though it was killed: it is stuck in the driver. The GPUs may need a \
-                 restart of the machine"
+                "Process {process} was killed but does not end: it is stuck in the driver. The GPUs may need a reboot of the \
+                 machine"
             ));
         }
         for (index, detail) in details.iter().enumerate() {
@@ -270,10 +272,10 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io:
 fn place(gpu: &Gpu) -> String {
     let group = gpu.group.as_deref().unwrap_or("?");
     let mut text = match &gpu.translation {
-        Translation::Unseen => return "not to be seen in /sys".to_owned(),
+        Translation::Unseen => return "not visible in /sys".to_owned(),
         Translation::None => "no IOMMU group".to_owned(),
         Translation::Identity => format!("IOMMU group {group}, addresses unchanged"),
-        Translation::Translated(way) => format!("IOMMU group {group}, addresses translated ({way})"),
+        Translation::Translated(mode) => format!("IOMMU group {group}, addresses translated ({mode})"),
         Translation::Unknown => format!("IOMMU group {group}"),
     };
     for bridge in &gpu.bridges {
@@ -305,7 +307,7 @@ pub(super) fn print_json(out: &mut impl Write, examined: &Examined) -> io::Resul
         ])
     };
     let gpu = |(ordinal, gpu): (usize, &Gpu)| {
-        let bridge = |bridge: &super::machine::Bridge| {
+        let bridge = |bridge: &p2pshim_host::machine::Bridge| {
             let acs = match bridge.acs {
                 Acs::Unreadable => "null".to_owned(),
                 Acs::Absent => string("none"),
@@ -317,7 +319,7 @@ pub(super) fn print_json(out: &mut impl Write, examined: &Examined) -> io::Resul
         let translation = match &gpu.translation {
             Translation::Unseen | Translation::None | Translation::Unknown => None,
             Translation::Identity => Some("identity"),
-            Translation::Translated(way) => Some(way.as_str()),
+            Translation::Translated(mode) => Some(mode.as_str()),
         };
         let place = places.get(ordinal);
         object(&[

@@ -14,12 +14,14 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is started with.
 pub(super) struct Job<'a> {
-    /// The UUIDs of the pair to prove; none: list all devices.
+    /// The UUIDs of the pair to verify; none: list all devices.
     pub(super) pair: Option<[&'a str; 2]>,
     /// When it has to end.
     pub(super) timeout: Duration,
     /// What it finds in its environment besides ours.
     pub(super) environment: &'a [(OsString, OsString)],
+    /// Whether copies of the pair are measured, too.
+    pub(super) with_speed: bool,
 }
 
 /// What a worker said.
@@ -38,7 +40,10 @@ impl Job<'_> {
         command.args(["probe-worker", "--timeout", &self.timeout.as_secs().to_string()]);
         if let Some([from, to]) = self.pair {
             // Only these two are started, which on large machines takes most of the time.
-            command.args(["--speed", from, to]).env("CUDA_VISIBLE_DEVICES", format!("{from},{to}"));
+            command
+                .args(self.with_speed.then_some("--speed"))
+                .args([from, to])
+                .env("CUDA_VISIBLE_DEVICES", format!("{from},{to}"));
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         // What is compiled is not worth keeping.
@@ -144,7 +149,7 @@ mod tests {
 
     #[test]
     fn hanging_while_measuring_keeps_the_verdict() {
-        let job = Job { pair: None, timeout: Duration::from_secs(1), environment: &[] };
+        let job = Job { pair: None, timeout: Duration::from_secs(1), environment: &[], with_speed: true };
         let mut lines = vec![Line::Begin(Test::Stores)];
         assert_eq!(job.hanging(&mut lines).status(), 1);
         let mut lines = vec![Line::Begin(Test::Stores), Line::Measuring(Verdict::Passed)];

@@ -1,4 +1,4 @@
-//! The process that touches the GPUs, since work on them may never end: it lists them, or proves one pair, and writes
+//! The process that touches the GPUs, since work on them may never end: it lists them, or verifies one pair, and writes
 //! [lines](super::lines). A thread of its own ends it when its time is over.
 
 use std::io::{self, Write};
@@ -10,12 +10,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::cuda::{Device, Driver};
-use super::lines::{Finding, Line, Measure, Test, Verdict, Way};
+use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
 use super::nvml::Nvml;
-use super::proof::{self, Witness};
 use super::runtimes;
+use super::verify::{self, Witness};
 
-/// What to do: list the devices, or prove a pair.
+/// What to do: list the devices, or verify a pair.
 #[derive(Args)]
 pub(crate) struct WorkerArguments {
     /// After how many seconds to give up
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
     let journal = Journal::default();
     start_watchdog(journal.clone(), Duration::from_secs(arguments.timeout));
     let verdict = match arguments.pair.as_slice() {
-        [from, to] => prove(&journal, from, to, arguments.speed),
+        [from, to] => verify(&journal, from, to, arguments.speed),
         _ => list(&journal).map_or_else(Verdict::Unknown, |()| Verdict::Passed),
     };
     journal.end(&verdict)
@@ -73,7 +73,7 @@ fn list(journal: &Journal) -> Result<(), String> {
     Ok(())
 }
 
-fn prove(journal: &Journal, from: &str, to: &str, with_speed: bool) -> Verdict {
+fn verify(journal: &Journal, from: &str, to: &str, with_speed: bool) -> Verdict {
     let driver = match Driver::start() {
         Ok(driver) => driver,
         Err(why) => return Verdict::Unknown(why),
@@ -81,7 +81,7 @@ fn prove(journal: &Journal, from: &str, to: &str, with_speed: bool) -> Verdict {
     let found = |uuid| device(&driver, uuid);
     match (found(from), found(to)) {
         (Ok(one), Ok(other)) if one == other => Verdict::Unknown(format!("{from} and {to} are the same GPU")),
-        (Ok(from), Ok(to)) => proof::prove(&driver, [from, to], with_speed, journal),
+        (Ok(from), Ok(to)) => verify::verify(&driver, [from, to], with_speed, journal),
         (Err(why), _) | (_, Err(why)) => Verdict::Unknown(why),
     }
 }
@@ -93,7 +93,7 @@ fn device(driver: &Driver, wanted: &str) -> Result<Device, String> {
             return Ok(device);
         }
     }
-    Err(format!("the driver shows this process no GPU {wanted}"))
+    Err(format!("the driver does not show GPU {wanted} to this process"))
 }
 
 /// Where the process is, and who may still write.
@@ -144,8 +144,8 @@ impl Witness for Journal {
         self.write_if_open(&Line::Measuring(verdict.clone()), |state| state.verdict = Some(verdict.clone()));
     }
 
-    fn measured(&self, way: Way, measure: Measure) {
-        self.write(&Line::Measured(way, measure));
+    fn measured(&self, path: Path, measure: Measure) {
+        self.write(&Line::Measured(path, measure));
     }
 }
 

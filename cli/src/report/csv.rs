@@ -1,4 +1,4 @@
-//! `--csv`: the pairs, a line for each way that their copies took.
+//! `--csv`: the pairs, a line for each path that their copies took.
 
 use std::io::{self, Write};
 
@@ -26,10 +26,10 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
         let link = field(pair.link.as_deref().unwrap_or_default());
         for path in &pair.paths {
             let rate = path.gb_per_s.map_or(String::new(), |rate| format!("{rate:.3}"));
-            let way = format!("{},{}", field(&path.path), field(path.why.as_deref().unwrap_or_default()));
+            let named = format!("{},{}", field(&path.path), field(path.why.as_deref().unwrap_or_default()));
             let sums =
                 format!("{},{},{},{},{}", path.calls, path.bytes, path.device_calls, path.device_bytes, path.device_ns);
-            writeln!(out, "{ends},{way},{sums},{rate},{times},{access},{link}")?;
+            writeln!(out, "{ends},{named},{sums},{rate},{times},{access},{link}")?;
         }
         if pair.paths.is_empty() {
             writeln!(out, "{ends},,,0,0,0,0,0,,{times},{access},{link}")?;
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn write_each_line_has_the_columns_of_the_first() {
-        let staged = Path { path: "staged".into(), why: Some("vetoed: lost data, or hung".into()), ..Path::default() };
+        let staged = Path { path: "staged".into(), why: Some("blocked: lost data, or hung".into()), ..Path::default() };
         let pair = |paths| Pair { paths, ..Pair::default() };
         let report = Report { pairs: vec![pair(vec![staged]), pair(Vec::new())], ..Report::default() };
         let mut out = Vec::new();
@@ -58,7 +58,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap().replace("data, or", "data or");
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
         assert_eq!(commas, [21, 21, 21], "{text}");
-        assert!(text.contains(",staged,\"vetoed: lost data or hung\",0,"), "{text}");
+        assert!(text.contains(",staged,\"blocked: lost data or hung\",0,"), "{text}");
     }
 
     #[test]

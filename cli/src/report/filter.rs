@@ -15,25 +15,25 @@ pub(crate) struct Filter {
     /// Only copies between these GPUs, by the numbers of the report: 0>1 or, both ways, 0-1
     #[arg(long, value_name = "PAIR", requires = "calls")]
     pair: Option<PairFilter>,
-    /// Only functions with such a name: a part of it, or a pattern with * and ?
+    /// Only functions whose name contains NAME, or matches it as a pattern with * and ?
     #[arg(long, value_name = "NAME", requires = "calls")]
     api: Option<String>,
-    /// Only from so many seconds after the start of the report on
+    /// Only calls that begin at least this many seconds after the start of the report
     #[arg(long, value_name = "SECONDS", requires = "calls")]
     since: Option<f64>,
-    /// Only until so many seconds after the start of the report
+    /// Only calls that begin at most this many seconds after the start of the report
     #[arg(long, value_name = "SECONDS", requires = "calls")]
     until: Option<f64>,
-    /// Only calls that answered that: ok, error, unfinished, a code such as 217, or its name
+    /// Only calls with this result: ok, error, unfinished, a code such as 217, or its name
     #[arg(long, value_name = "RESULT", requires = "calls")]
     result: Option<String>,
-    /// Only threads of that number or name
+    /// Only threads with this number or name
     #[arg(long, value_name = "THREAD", requires = "calls")]
     thread: Option<String>,
-    /// Only copies that took that way: a part of what stands there, such as direct, staged or "never enabled"
+    /// Only copies whose path contains PATH, such as direct, staged or "never enabled"
     #[arg(long, value_name = "PATH", requires = "calls")]
     path: Option<String>,
-    /// List so many calls at most
+    /// List at most N calls
     #[arg(long, value_name = "N", requires = "calls")]
     pub(super) limit: Option<u64>,
 }

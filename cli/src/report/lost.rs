@@ -16,9 +16,9 @@ const COULD_BE_DIRECT: &[&str] = &[
     "verif",
 ];
 /// Reasons that stay.
-const STAYS: &[&str] = &["vetoed", "denied", "no path", "no hardware path", "slower"];
+const STAYS: &[&str] = &["blocked", "vetoed", "denied", "no path", "no hardware path", "slower"];
 
-/// Whether a way is by the host for a reason that could be done away with.
+/// Whether a path is through the host for a reason that could be done away with.
 pub(super) fn could_be_direct(path: &Path) -> bool {
     let Some(why) = path.why.as_deref().filter(|_| path.path == "staged") else { return false };
     let is_one_of = |reasons: &[&str]| reasons.iter().any(|reason| why.contains(reason));
@@ -53,7 +53,7 @@ pub(super) fn lost(pairs: &[Pair]) -> Lost {
         lost.basis = match (lost.staged_bytes, unknown) {
             (0, _) => "nothing was staged".to_owned(),
             (_, true) => "it is not known whether the GPUs can access each other".to_owned(),
-            (_, false) => "what was staged had no better way, or was kept off it on purpose".to_owned(),
+            (_, false) => "staged copies had no better path, or were staged on purpose".to_owned(),
         };
         // Nothing is lost where nothing could be better; that is known, and not estimated.
         lost.seconds = (!unknown).then_some(0.0);
@@ -68,11 +68,12 @@ pub(super) fn lost(pairs: &[Pair]) -> Lost {
             true => format!(", for the {} that have measurements", super::term::bytes(measured)),
             false => String::new(),
         };
-        lost.basis = format!("time on the device as measured, less what it would be at {rate}{part}");
+        lost.basis = format!("measured time on the device, minus the time at {rate}{part}");
     } else if no_rate {
         lost.basis = "no direct copy was measured to compare with".to_owned();
     } else {
-        lost.basis = "no times on the device, which only asynchronous copies have (P2PSHIM_GPU_TIMING)".to_owned();
+        lost.basis =
+            "no times on the device were measured; only asynchronous copies have them (P2PSHIM_GPU_TIMING)".to_owned();
     }
     lost
 }
@@ -126,6 +127,7 @@ mod tests {
             ("peer limit", true),
             ("devices are busy, verified later", true),
             ("could not be verified", true),
+            ("blocked: lost data or hung in verification", false),
             ("vetoed: lost data, or hung, when verified", false),
             ("denied", false),
             ("no hardware path", false),

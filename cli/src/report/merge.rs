@@ -71,7 +71,7 @@ impl Stream {
                 Some(at) => at,
                 None => (self.blocks.next()?, 0),
             };
-            // What cannot be read was told of in the report.
+            // What cannot be read is reported.
             let block = trace.block(number, buffer).ok().flatten();
             let records: Vec<Record> = block.iter().flat_map(|block| block.calls().skip(done).take(read)).collect();
             self.block = (records.len() == read).then_some((number, done + read));
@@ -80,7 +80,7 @@ impl Stream {
     }
 }
 
-/// Shows all calls to `visit`, until it has seen enough and answers false.
+/// Shows all calls to `visit`, until it has seen enough and returns false.
 pub(super) fn in_order(sources: &[Source], mut visit: impl FnMut(&Call) -> io::Result<bool>) -> io::Result<()> {
     let mut streams: Vec<Stream> = Vec::new();
     for (source, Source { trace, .. }) in sources.iter().enumerate() {

@@ -83,7 +83,7 @@ impl ReportArguments {
     }
 }
 
-/// Reads the files and writes what is asked for. The answer is the exit status.
+/// Reads the files and writes what is asked for. Returns the exit status.
 ///
 /// # Errors
 /// There is nothing to report, or an output cannot be written.

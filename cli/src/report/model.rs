@@ -115,7 +115,7 @@ pub(crate) struct Pair {
     pub(crate) access: Option<bool>,
 }
 
-/// Copies of a pair that took the same way for the same reason.
+/// Copies of a pair that took the same path for the same reason.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Path {
     pub(crate) path: String,
@@ -154,7 +154,7 @@ pub(crate) struct Site {
     pub(crate) count: u64,
 }
 
-/// What a function answered to the program instead of success.
+/// What a function returned to the program instead of success.
 #[derive(Debug, Serialize)]
 pub(crate) struct Error {
     pub(crate) layer: String,
@@ -208,7 +208,7 @@ pub(crate) struct Unfinished {
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
     pub(crate) bytes: Option<u64>,
-    /// The way that it was to go, and why, as far as that is known.
+    /// The path that it was to take, and why, as far as that is known.
     pub(crate) path: Option<String>,
     pub(crate) why: Option<String>,
     pub(crate) site: String,

@@ -118,7 +118,7 @@ impl Names {
         self.functions.get(&number).cloned().unwrap_or_else(|| ("unknown".to_owned(), format!("function {number}")))
     }
 
-    /// A way, and why it was taken; none if it is not known.
+    /// A path, and why it was taken; none if it is not known.
     pub(super) fn path(&self, number: u8) -> Option<&(String, Option<String>)> {
         self.paths.get(&number)
     }
@@ -161,7 +161,7 @@ fn split_path(name: &str) -> (String, Option<String>) {
     }
     match name.strip_suffix(')').and_then(|name| name.split_once(" (")) {
         Some((path, why)) => {
-            let path = if path.contains("not known") { "unknown" } else { path };
+            let path = if path.contains("unknown") || path.contains("not known") { "unknown" } else { path };
             (path.to_owned(), Some(why.to_owned()))
         }
         None => (name.to_owned(), None),
@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(split("same device"), pair("same device", ""));
         assert_eq!(split("staged: never enabled"), pair("staged", "never enabled"));
         assert_eq!(split("staged (access never enabled)"), pair("staged", "access never enabled"));
-        assert_eq!(split("staged (vetoed: lost data)"), pair("staged", "vetoed: lost data"));
+        assert_eq!(split("staged (blocked: lost data)"), pair("staged", "blocked: lost data"));
+        assert_eq!(split("path unknown (managed)"), pair("unknown", "managed"));
         assert_eq!(split("by a way that is not known (managed)"), pair("unknown", "managed"));
     }
 

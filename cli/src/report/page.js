@@ -128,17 +128,17 @@ const since = (ns) => known(minus(ns, started), (after) => `${(after / 1e9).toFi
 const PATHS = {
   direct: ["D", "direct"],
   staged: ["S", "staged"],
-  forced: ["N", "staged, as there is no better way"],
+  forced: ["N", "staged, no better path"],
   mixed: ["M", "partly direct, partly staged"],
   same: ["L", "within one GPU"],
   host: ["H", "from or to the host"],
-  unknown: ["?", "by a way that is not known"],
+  unknown: ["?", "path not known"],
 };
 // HIP maps memory for a copy on first use, whether access is enabled or not: that is direct.
 const KINDS = { "same-device": "same", "mapped on first use": "direct", direct: "direct", staged: "staged", host: "host" };
 const kindOf = (path) => (Object.hasOwn(KINDS, path ?? "") ? KINDS[path] : "unknown");
 const NO_BETTER_WAY = /no (hardware )?path|slower/;
-const BROKEN = /vetoed|lost data/;
+const BROKEN = /blocked|vetoed|lost data/;
 
 // What the rest asks of a pair.
 for (const pair of pairs) {
@@ -172,16 +172,16 @@ const share = Number.isFinite(lost.seconds) && length >= lost.seconds * 1e9 ? le
 // What to do about a reason for staging: the first that fits.
 const REMEDIES = [
   [/never enabled/, "Run without P2PSHIM_ACCESS=app, so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair."],
-  [/not yet worth/, "A pair is enabled once it has copied more than 1 MiB or 16 times. Usually nothing has to be done."],
+  [/not yet worth/, "A pair is enabled once it has copied more than 1 MiB or 16 times. Usually there is nothing to do."],
   [/pool/, "The other device cannot access the pool. Run without P2PSHIM_POOLS=app, or call cudaMemPoolSetAccess."],
-  [/mapped/, "The program mapped the memory for one device only. It has to call cuMemSetAccess for the other."],
-  [BROKEN, "Data was lost, or hung, when these pairs were verified. `p2pshim doctor` names the likely cause, such as an IOMMU."],
-  [/denied/, "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Take it away if that is not intended."],
+  [/mapped/, "The program mapped the memory for one device only. Call cuMemSetAccess for the other."],
+  [BROKEN, "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU."],
+  [/denied/, "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended."],
   [/no (hardware )?path/, "These GPUs cannot access each other. `p2pshim doctor` shows which can: place neighbours on those."],
   [/limit/, "A context can have 8 peers. Copy along a ring or a tree, so that each GPU has fewer."],
   [/busy/, "The devices were busy when the pairs were to be verified. Copy once before the work begins."],
-  [/captur|unproven|verif/, "The pairs were not verified at that time; the decisions tell more."],
-  [/slower/, "Direct copies were measured to be slower. Nothing has to be done."],
+  [/captur|unproven|verif/, "The pairs were not verified at that time. See the decisions."],
+  [/slower/, "Direct copies were measured to be slower. There is nothing to do."],
 ];
 const remedy = (why) => REMEDIES.find(([pattern]) => pattern.test(why))?.[1] || "";
 
@@ -220,8 +220,8 @@ function verdicts() {
   const inUse = decisions.filter((decision) => decision.verified === "in use");
   if (inUse.length > 0) {
     const pairs = some([...new Set(inUse.map(way))], 3);
-    say("bad", "Data wrong", `When it was verified, ${pairs} lost data or hung, and the program uses it all the same.`,
-      "Run it with `P2PSHIM_ACCESS=off`, or `P2PSHIM_DENY` for the pair: its copies go through the host then.", "decisions");
+    say("bad", "Data wrong", `Verification of ${pairs} lost data or hung, and the program still uses peer access there.`,
+      "Run it with `P2PSHIM_ACCESS=off`, or with `P2PSHIM_DENY` for the pair, to send its copies through the host.", "decisions");
   }
   const hanging = unfinished.filter((call) => !(call.age_ns < SOON));
   if (hanging.length > 0) {
@@ -229,17 +229,17 @@ function verdicts() {
     const what = [copied(first), first.path && `, ${wayOf(first)}`, files.length > 1 && `, in ${fileName(first.file)}`].filter(Boolean).join("");
     const since = Number.isFinite(first.age_ns) ? ` ${hanging.length > 1 ? "have" : "has"} not returned for ${duration(first.age_ns)}` : " never returned";
     say("bad", "Never returned", `${several(hanging.length, "call")}${since}${hanging.length > 1 ? ", such as" : ":"} ${what}.`,
-      "The program hung there, or was ended while it waited. The table tells where in the program; if peer access is what hangs, it does not with `--access off`.", "unfinished");
+      "The program hung there, or was killed while it waited. The table shows where. To find out whether peer access hangs, run it with `--access off`.", "unfinished");
   }
   const broken = new Set(why.filter((reason) => BROKEN.test(reason.why)).flatMap((reason) => [...reason.pairs]));
   if (broken.size > 0) {
-    say("bad", "Broken path", `Peer access loses data on ${several(broken.size, "pair")}, whose copies p2pshim kept off it.`, remedy("vetoed"), "pairs");
+    say("bad", "Broken path", `Peer access loses data on ${several(broken.size, "pair")}. p2pshim sent their copies through the host.`, remedy("blocked"), "pairs");
   }
   const hazards = graded("hazard");
   if (hazards.length > 0) {
     const site = list(hazards[0].sites)[0]?.site;
     say("bad", "Data at risk", `Calls succeed, and the data may be wrong: ${rules(hazards)}.`,
-      `${site ? `Begin at ${site}. ` : ""}The findings tell what is wrong there, and what is right.`, "findings");
+      `${site ? `Begin at ${site}. ` : ""}The findings say what is wrong there, and how to correct it.`, "findings");
   }
   const could = number(lost.could_be_direct_bytes);
   const reason = why.find((one) => !NO_BETTER_WAY.test(one.why) && !BROKEN.test(one.why));
@@ -249,13 +249,13 @@ function verdicts() {
     const cost = time === null ? "What that cost is not known."
       : `About ${duration(time)}${share ? ` of ${duration(share)}` : ""} was lost${share ? "" : ", summed over pairs"}.`;
     say(much ? "warn" : "note", much ? "Slow" : "Staged",
-      `${bytes(could)} of ${bytes(total)} between GPUs (${percent(could, total)}) went through the host and need not have${
+      `${bytes(could)} of ${bytes(total)} between GPUs (${percent(could, total)}) went through the host but could be direct${
         reason ? `: ${reason.why.replace(/^staged:? */, "")}` : ""}. ${cost}`, reason && remedy(reason.why), "pairs");
   } else if (staged > 0 && broken.size === 0) {
     say(avoidable >= total * 0.01 ? "warn" : "note", "Staged", `${bytes(staged)} of ${bytes(total)} between GPUs went through the host: ${why[0].why}.`, remedy(why[0].why), "pairs");
   }
   if (total - direct - staged > total * 0.01) {
-    say("warn", "Not known", `Which way ${bytes(total - direct - staged)} went is not known.`, "Managed memory, and memory of other processes, is not followed.", "pairs");
+    say("warn", "Not known", `The path of ${bytes(total - direct - staged)} is not known.`, "Managed memory and memory of other processes are not followed.", "pairs");
   }
   if (errors.length > 0) {
     // Enabled already, and not enabled: programs expect them.
@@ -267,16 +267,16 @@ function verdicts() {
   }
   const wrong = graded("error");
   if (wrong.length > 0) {
-    say("warn", "Wrong calls", `Calls fail, or would if the library looked: ${rules(wrong)}.`, "The findings name place, parameter and what to do.", "findings");
+    say("warn", "Wrong calls", `Calls fail, or would if the library checked: ${rules(wrong)}.`, "The findings name the place, the parameter and the remedy.", "findings");
   }
   const slow = graded("performance").filter((finding) => !(could > 0 && /^P2P-staged/.test(finding.rule)));
   if (slow.length > 0) {
-    say("warn", "Slow calls", `Calls take longer than they have to: ${rules(slow)}.`, "The findings tell what to do instead.", "findings");
+    say("warn", "Slow calls", `Calls take longer than necessary: ${rules(slow)}.`, "The findings say what to do instead.", "findings");
   }
   const running = files.filter((file) => file.running && file.last_copy);
   if (running.length > 0) {
     const last = running.map((file) => file.last_copy).sort((a, b) => b.age_ns - a.age_ns)[0];
-    say("note", "Still runs", `${count(running.length)} ${running.length > 1 ? "processes" : "process"} still ran when this page was made. ${running.length > 1
+    say("note", "Still runs", `${count(running.length)} ${running.length > 1 ? "processes" : "process"} still ran when this page was written. ${running.length > 1
       ? "The one that has waited longest copied last" : "It copied last"} ${duration(last.age_ns)} before: ${copied(last)}.`, "", "files");
   }
   const dropped = sum(files, (file) => file.dropped);
@@ -290,11 +290,11 @@ function verdicts() {
   if (said.length > 0 && said[0].level !== "note") return said;
 
   const first = files.length === 0
-    ? ["note", "Nothing to show", "This report was made from no trace files.", "Run a program with a trace, and name its files to `p2pshim report`."]
+    ? ["note", "Nothing to show", "There were no trace files to report on.", "Run a program with a trace, and pass its files to `p2pshim report`."]
     : total === 0
-      ? ["note", "No copies", "No copies between GPUs were recorded.", "The program may not have come so far, or copy by functions that are not intercepted."]
+      ? ["note", "No copies", "No copies between GPUs were recorded.", "The program may not have got that far, or it copies with functions that are not intercepted."]
       : ["good", "Fine", `${staged === 0 ? `All ${bytes(total)}` : `${bytes(direct)} of ${bytes(total)}`} between GPUs went directly${
-        staged >= total * 0.01 ? `, and the rest had no better way${why.length > 0 ? `: ${why[0].why}` : ""}` : ""}.`, "Nothing has to be done."];
+        staged >= total * 0.01 ? `, and the rest had no better path${why.length > 0 ? `: ${why[0].why}` : ""}` : ""}.`, "There is nothing to do."];
   return [{ level: first[0], word: first[1], text: first[2], todo: first[3] }, ...said];
 }
 
@@ -303,7 +303,7 @@ function verdict() {
   const link = (to) => to && ["\u00a0", el("a", { href: `#${to}` }, "Show")];
   return el("div", { id: "verdict" },
     el("span", { class: `tag ${first.level}` }, first.word), el("h1", {}, first.text),
-    el("p", { class: "todo" }, first.level !== "good" && el("b", {}, "What to do: "), first.todo || "Read on below.", link(first.to)),
+    el("p", { class: "todo" }, first.level !== "good" && el("b", {}, "What to do: "), first.todo || "See below.", link(first.to)),
     others.length > 0 && el("ul", { class: "also" }, others.map((other) =>
       el("li", {}, el("span", { class: `tag ${other.level}` }, other.word), el("span", {}, other.text, link(other.to))))));
 }
@@ -548,7 +548,7 @@ function heatMap() {
     chosen?.classList.remove("chosen");
     chosen = cell;
     chosen?.classList.add("chosen");
-    about.replaceChildren(el("div", {}, cell ? card(cell.about.pair) : quiet("No copies here.")));
+    about.replaceChildren(el("div", {}, cell ? card(cell.about.pair) : quiet("No copies.")));
   }
 
   function tell(cell, x, y) {
@@ -721,7 +721,7 @@ function timeLine() {
 function unfinishedCalls() {
   const left = (row) => minus(fileAt.get(row.file)?.ended, row.started);
   return [
-    head(`${several(unfinished.length, "call")} never returned`, "Begun, and not over when the trace ended."),
+    head(`${several(unfinished.length, "call")} never returned`, "Not finished when the trace ended."),
     table("Calls that never returned", [
       codes("Function", (row) => row.function),
       short("Pair", way),
@@ -742,18 +742,18 @@ function findingList() {
   const rank = (finding) => grave.indexOf(finding.severity) + 1 || 9;
   const sorted = [...findings].sort((a, b) => rank(a) - rank(b) || number(b.count) - number(a.count));
   return [
-    head("Findings", "What is wrong with calls, the gravest first."),
+    head("Findings", "What is wrong with calls, the most severe first."),
     el("div", { class: "findings" }, sorted.map((finding, index) => el("details", { open: index === 0 },
       el("summary", {}, el("span", { class: `tag ${levels[finding.severity] || "note"}` }, finding.severity), code(finding.rule),
         el("span", { class: "quiet small" }, `${count(finding.count)} ×`)),
       el("div", { class: "body" }, el("p", {}, finding.text), sites(finding.sites),
         el("p", { class: "quiet small" }, files.length > 1 && `In ${some(list(finding.files).map(fileName), 12)}. `,
-          "The whole story: ", code(`p2pshim explain ${finding.rule}`)))))),
+          "Details: ", code(`p2pshim explain ${finding.rule}`)))))),
   ];
 }
 
 const errorTable = () => [
-  head("Errors", "Calls that answered a failure, and where they were made."),
+  head("Errors", "Calls that failed, and where they were made."),
   table("Errors", [
     codes("Function", (row) => row.function),
     text("Answer", (row) => row.name || String(row.code), (row) => [code(row.name), ` (${row.code})`]),
@@ -779,7 +779,7 @@ const pairTable = () => [
 ];
 
 const functionTable = () => [
-  head("Functions", "The runtime's calls enclose the driver's: they do not add up."),
+  head("Functions", "Runtime calls contain driver calls: do not add them up."),
   table("Functions", [
     codes("Function", (row) => row.name),
     short("Layer", (row) => row.layer),
@@ -894,7 +894,7 @@ function title() {
 
 theme();
 title();
-if (data.version !== 1) main.append(el("p", { class: "bad" }, "The data is of another version than this page."));
+if (data.version !== 1) main.append(el("p", { class: "bad" }, "The data does not match the version of this page."));
 const sections = [
   ["pairs", "Pairs of GPUs", pairs, heatMap],
   ["timeline", "Timeline", lanes, timeLine],

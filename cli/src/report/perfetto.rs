@@ -191,7 +191,7 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// A call on its thread. The answer is where it begins.
+    /// A call on its thread. Returns where it begins.
     fn call(&mut self, call: &Call, words: &Words, site: &str, stack: &mut Stack) -> io::Result<u64> {
         let Call { source, thread, record, .. } = call;
         let file = self.report.files.get(source.file);

@@ -15,9 +15,9 @@ const UNFINISHED: usize = 4096;
 /// Errors and findings that are told apart. Only a damaged file has more.
 const PLACES: usize = 1 << 16;
 
-/// Copies that took the same way.
+/// Copies that took the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct PathTally {
     pub(super) calls: u64,
     pub(super) bytes: u64,
     pub(super) device_calls: u64,
@@ -25,7 +25,7 @@ pub(super) struct Way {
     pub(super) device_ns: u64,
 }
 
-impl Way {
+impl PathTally {
     pub(super) fn merge(&mut self, other: Self) {
         self.calls += other.calls;
         self.device_calls += other.device_calls;
@@ -44,8 +44,8 @@ impl Way {
 pub(super) struct PairTally {
     pub(super) calls: u64,
     pub(super) errors: u64,
-    /// By the number of the way.
-    pub(super) ways: HashMap<u8, Way>,
+    /// By the number of the path.
+    pub(super) paths: HashMap<u8, PathTally>,
     pub(super) host: Histogram,
     pub(super) buckets: Buckets,
 }
@@ -110,7 +110,7 @@ pub(super) struct Lens {
     timeline: Timeline,
     /// By number of the function: is it a copy?
     copies: [bool; 256],
-    /// By number of the way: what of the timeline its bytes belong to.
+    /// By number of the path: what of the timeline its bytes belong to.
     kinds: [Option<Kind>; 256],
 }
 
@@ -141,15 +141,15 @@ impl Lens {
         record.path != 0 || self.copies.get(usize::from(record.function)).copied().unwrap_or_default()
     }
 
-    fn buckets(&self, way: u8, bytes: u64) -> Option<buckets::Bytes> {
-        match self.kinds.get(usize::from(way)).copied().flatten()? {
+    fn buckets(&self, path: u8, bytes: u64) -> Option<buckets::Bytes> {
+        match self.kinds.get(usize::from(path)).copied().flatten()? {
             Kind::Direct => Some([bytes, 0]),
             Kind::Staged => Some([0, bytes]),
         }
     }
 }
 
-/// The way through the records of a thread, which belong together: a call of the program, and those made inside it.
+/// The walk through the records of a thread, which belong together: a call of the program, and those made inside it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Walk {
     /// The program's call.
@@ -174,13 +174,13 @@ impl Walk {
         counts
     }
 
-    /// The devices of the copy that a record is of, and its way.
+    /// The devices of the copy that a record is of, and its path.
     pub(super) fn copy(&self, record: &Record) -> Option<([u8; 2], u8)> {
         let of = |record: &Record| Some([record.src_device?, record.dst_device?]);
         let root = self.root.as_ref().map(|(_, root)| root);
         let pair = of(record).or_else(|| of(root?))?;
-        let way = if record.path == 0 { root.map_or(0, |root| root.path) } else { record.path };
-        Some((pair, way))
+        let path = if record.path == 0 { root.map_or(0, |root| root.path) } else { record.path };
+        Some((pair, path))
     }
 }
 
@@ -283,9 +283,9 @@ impl Tally {
         pair.errors += u64::from(is_error);
         pair.host.add(nanos);
         if !is_error {
-            let way = pair.ways.entry(record.path).or_default();
-            way.calls += 1;
-            way.bytes = way.bytes.saturating_add(record.bytes);
+            let path = pair.paths.entry(record.path).or_default();
+            path.calls += 1;
+            path.bytes = path.bytes.saturating_add(record.bytes);
             if let Some(bytes) = lens.buckets(record.path, record.bytes) {
                 pair.buckets.add(lens.timeline.real(record.start), bytes);
             }
@@ -301,12 +301,12 @@ impl Tally {
     }
 
     fn count_device(&mut self, walk: &Walk, record: &Record) {
-        let Some((pair, way)) = walk.copy(record) else { return };
+        let Some((pair, path)) = walk.copy(record) else { return };
         let pair = self.pairs.entry(pair).or_default();
-        let way = pair.ways.entry(way).or_default();
-        way.device_calls += 1;
-        way.device_bytes = way.device_bytes.saturating_add(record.bytes);
-        way.device_ns = way.device_ns.saturating_add(record.device_nanos);
+        let path = pair.paths.entry(path).or_default();
+        path.device_calls += 1;
+        path.device_bytes = path.device_bytes.saturating_add(record.bytes);
+        path.device_ns = path.device_ns.saturating_add(record.device_nanos);
     }
 
     fn remember(&mut self, open: Open) {
@@ -361,7 +361,7 @@ impl Tally {
     }
 }
 
-/// Adds to a count; if there are too many already, to that of all other places. The answer is what was not counted.
+/// Adds to a count; if there are too many already, to that of all other places. Returns what was not counted.
 fn add<Key: Eq + Hash>(counts: &mut HashMap<Key, u64>, key: Key, anywhere: Key, count: u64) -> u64 {
     let is_full = counts.len() >= PLACES;
     for key in [key, anywhere] {
@@ -381,8 +381,8 @@ impl PairTally {
     fn merge(&mut self, other: Self) {
         self.calls += other.calls;
         self.errors += other.errors;
-        for (number, way) in other.ways {
-            self.ways.entry(number).or_default().merge(way);
+        for (number, path) in other.paths {
+            self.paths.entry(number).or_default().merge(path);
         }
         self.host.merge(other.host);
         self.buckets.merge(other.buckets, buckets::MOST);

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::lost::could_be_direct;
 use super::model::{Decision, Durations, File, Pair, Path, Report, Site, Unfinished};
 use super::term::{self, Style, bytes, clean, count, counted, duration};
-use super::verdict::{self, Sentence, way};
+use super::verdict::{self, Sentence, path_text};
 
 /// Rows of a list that are shown.
 const SHOWN: usize = 20;
@@ -161,7 +161,7 @@ impl Text<'_> {
                 && ["driver", "runtime"].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
         };
         if read.iter().any(|file| is_of_both(file)) {
-            let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and here they are not told apart";
+            let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and this report does not distinguish them";
             self.line(out, &format!("           {what}"), "           ")?;
         }
         let versions: Vec<String> = ["p2pshim", "driver", "runtime", "hip"]
@@ -184,7 +184,7 @@ impl Text<'_> {
         let dropped: u64 = read.iter().map(|file| file.dropped).fold(0, u64::saturating_add);
         let dropped = match dropped {
             0 => "none dropped".to_owned(),
-            _ => self.style.yellow(&format!("{} more found no room in the file", count(dropped))),
+            _ => self.style.yellow(&format!("{} more were not recorded", count(dropped))),
         };
         writeln!(out, "calls      {}, {dropped}", count(calls))
     }
@@ -210,9 +210,9 @@ impl Text<'_> {
                 let ends =
                     if index == 0 { [time(p50), time(p99), time(max), errors.clone()] } else { Default::default() };
                 let rate = path.gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
-                let way = way(&path.path, path.why.as_ref());
+                let text = path_text(&path.path, path.why.as_ref());
                 let name = if index == 0 { clean(&name) } else { String::new() };
-                let mut row = vec![name, count(path.calls), bytes(path.bytes), clean(&way), rate];
+                let mut row = vec![name, count(path.calls), bytes(path.bytes), clean(&text), rate];
                 row.extend(ends);
                 rows.push(row);
                 marks.push(could_be_direct(path) && pair.access == Some(true));

@@ -14,7 +14,7 @@ use super::model::{
 };
 use super::names::{Access, Device, Names};
 use super::symbols::UNKNOWN;
-use super::tally::{FunctionTally, PairTally, Tally, Way};
+use super::tally::{FunctionTally, PairTally, PathTally, Tally};
 use super::term::now;
 
 /// Decisions and unfinished calls that are listed at most.
@@ -47,7 +47,7 @@ enum Identity {
 struct PairTotal {
     calls: u64,
     errors: u64,
-    ways: BTreeMap<usize, Way>,
+    paths: BTreeMap<usize, PathTally>,
     host: Histogram,
     buckets: Buckets,
 }
@@ -75,9 +75,9 @@ pub(super) struct Totals {
     files: Vec<File>,
     gpus: Vec<(Identity, Gpu)>,
     gpu_numbers: HashMap<Identity, usize>,
-    /// Ways and their reasons, by number.
-    ways: Vec<(String, Option<String>)>,
-    way_numbers: HashMap<(String, Option<String>), usize>,
+    /// Paths and their reasons, by number.
+    paths: Vec<(String, Option<String>)>,
+    path_numbers: HashMap<(String, Option<String>), usize>,
     pairs: HashMap<[usize; 2], PairTotal>,
     access: HashMap<[usize; 2], Access>,
     functions: HashMap<(String, String), FunctionTally>,
@@ -174,13 +174,13 @@ impl Totals {
         let ours = self.pairs.entry(pair).or_default();
         ours.calls += theirs.calls;
         ours.errors += theirs.errors;
-        for (number, way) in theirs.ways {
+        for (number, path) in theirs.paths {
             let name = names.path(number).cloned().unwrap_or_else(|| ("unknown".to_owned(), None));
-            let number = *self.way_numbers.entry(name.clone()).or_insert_with(|| {
-                self.ways.push(name);
-                self.ways.len() - 1
+            let number = *self.path_numbers.entry(name.clone()).or_insert_with(|| {
+                self.paths.push(name);
+                self.paths.len() - 1
             });
-            ours.ways.entry(number).or_default().merge(way);
+            ours.paths.entry(number).or_default().merge(path);
         }
         ours.host.merge(theirs.host);
         let (many, few) = MANY_PAIRS;
@@ -202,11 +202,11 @@ impl Totals {
         counts: &HashMap<(u8, u16), u64>,
         site: impl Fn(u16) -> String,
     ) {
-        // Some are told of before a call that then does not return, and stand in no record.
-        let mut told: BTreeMap<u8, (u64, String)> = BTreeMap::new();
+        // Some are noted before a call that then does not return, and stand in no record.
+        let mut noted: BTreeMap<u8, (u64, String)> = BTreeMap::new();
         for note in trace.notes_of(NoteKind::Finding) {
             if let Ok(rule) = u8::try_from(note.number) {
-                told.entry(rule).or_insert_with(|| (0, note.string(0).to_owned())).0 += 1;
+                noted.entry(rule).or_insert_with(|| (0, note.string(0).to_owned())).0 += 1;
             }
         }
         let mut counted: BTreeMap<u8, u64> = BTreeMap::new();
@@ -215,16 +215,16 @@ impl Totals {
             let total = self.findings.entry(names.rule(rule).0).or_default();
             *total.sites.entry(site(from)).or_default() += count;
         }
-        let rules: BTreeSet<u8> = told.keys().chain(counted.keys()).copied().collect();
+        let rules: BTreeSet<u8> = noted.keys().chain(counted.keys()).copied().collect();
         for rule in rules {
             let (id, severity) = names.rule(rule);
             let total = self.findings.entry(id).or_default();
             total.severity = severity;
-            let told = told.remove(&rule);
-            let times = told.as_ref().map_or(0, |(times, _)| *times);
+            let noted = noted.remove(&rule);
+            let times = noted.as_ref().map_or(0, |(times, _)| *times);
             total.count += counted.get(&rule).copied().unwrap_or_default().max(times);
             total.files.insert(file);
-            if let (Some((_, text)), true) = (told, total.text.as_ref().is_none_or(|(earlier, _)| file < *earlier)) {
+            if let (Some((_, text)), true) = (noted, total.text.as_ref().is_none_or(|(earlier, _)| file < *earlier)) {
                 total.text = Some((file, text));
             }
         }
@@ -276,7 +276,7 @@ impl Totals {
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
         self.unfinished.sort_by_key(|it| (it.was_left, it.file, it.started, it.thread));
-        let (pairs, timeline) = pairs(self.pairs, &self.ways, &self.access, number);
+        let (pairs, timeline) = pairs(self.pairs, &self.paths, &self.access, number);
         let lost = lost(&pairs);
         Report {
             version: VERSION,
@@ -293,7 +293,7 @@ impl Totals {
         }
     }
 
-    /// Puts GPUs in order and labels them. The answer is the new number of each.
+    /// Puts GPUs in order and labels them. Returns the new number of each.
     fn sort_gpus(&mut self) -> Vec<usize> {
         let several = {
             let mut hosts: Vec<_> = self.files.iter().filter_map(|file| file.host.as_ref()).collect();
@@ -362,7 +362,7 @@ fn process(file: &File, several_hosts: bool) -> String {
 
 fn pairs(
     totals: HashMap<[usize; 2], PairTotal>,
-    ways: &[(String, Option<String>)],
+    paths: &[(String, Option<String>)],
     access: &HashMap<[usize; 2], Access>,
     number: impl Fn(usize) -> usize,
 ) -> (Vec<Pair>, Timeline) {
@@ -376,13 +376,13 @@ fn pairs(
         // Either GPU can make the path.
         let known: Vec<&Access> = [[one, other], [other, one]].iter().filter_map(|pair| access.get(pair)).collect();
         let can: Vec<bool> = known.iter().filter_map(|access| access.access).collect();
-        let named = |(index, way): (&usize, &Way)| {
-            let (path, why) = ways.get(*index).cloned().unwrap_or_default();
-            let Way { calls, bytes, device_calls, device_bytes, device_ns } = *way;
+        let named = |(index, tally): (&usize, &PathTally)| {
+            let (path, why) = paths.get(*index).cloned().unwrap_or_default();
+            let PathTally { calls, bytes, device_calls, device_bytes, device_ns } = *tally;
             let gb_per_s = (device_ns > 0 && device_bytes > 0).then(|| device_bytes as f64 / device_ns as f64);
             Path { path, why, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s }
         };
-        let mut paths: Vec<Path> = total.ways.iter().map(named).collect();
+        let mut paths: Vec<Path> = total.paths.iter().map(named).collect();
         paths.sort_by(|one, other| {
             other.bytes.cmp(&one.bytes).then_with(|| (&one.path, &one.why).cmp(&(&other.path, &other.why)))
         });

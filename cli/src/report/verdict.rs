@@ -8,8 +8,12 @@ use super::term::{bytes, clean, count, duration};
 
 /// As decisions of traces have it.
 const IN_USE: &str = "in use";
-/// In the reason for which a copy was kept off peer access that loses data, or hangs.
-const VETOED: &str = "vetoed";
+/// In the reason of copies that p2pshim kept off peer access that loses data, or hangs. Older traces have the second.
+const BLOCKED: [&str; 2] = ["blocked", "vetoed"];
+
+fn is_blocked(path: &Path) -> bool {
+    path.why.as_ref().is_some_and(|why| BLOCKED.iter().any(|blocked| why.contains(blocked)))
+}
 /// A call that is under way for less than this need not hang.
 const SOON_NANOS: u64 = 1_000_000_000;
 /// Pairs that a sentence names.
@@ -35,9 +39,9 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let mut all = Vec::new();
     all.extend(in_use(report));
     all.extend(never_returned(report));
-    let vetoed = vetoed_bytes(report.pairs.iter());
-    all.extend(avoided(report, vetoed));
-    all.extend(traffic(report, vetoed));
+    let blocked = blocked_bytes(report.pairs.iter());
+    all.extend(avoided(report, blocked));
+    all.extend(traffic(report, blocked));
     all
 }
 
@@ -46,8 +50,8 @@ pub(super) fn hangs(call: &Unfinished) -> bool {
     !call.was_left && call.age_ns.is_none_or(|age| age >= SOON_NANOS)
 }
 
-/// A way, and why it was taken.
-pub(super) fn way(path: &str, why: Option<&String>) -> String {
+/// A path, and why it was taken.
+pub(super) fn path_text(path: &str, why: Option<&String>) -> String {
     why.map_or_else(|| path.to_owned(), |why| format!("{path}: {why}"))
 }
 
@@ -58,8 +62,8 @@ pub(super) fn what(report: &Report, call: &Unfinished) -> String {
         _ => String::new(),
     };
     let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
-    let way = call.path.as_ref().map(|path| format!(", {}", way(path, call.why.as_ref()))).unwrap_or_default();
-    format!("{pair}{size}{way}")
+    let path = call.path.as_ref().map(|path| format!(", {}", path_text(path, call.why.as_ref()))).unwrap_or_default();
+    format!("{pair}{size}{path}")
 }
 
 /// Pairs that lose data, or hang, and are used all the same.
@@ -68,9 +72,9 @@ fn in_use(report: &Report) -> Option<Sentence> {
     let pairs = named(report, decisions.filter_map(|it| Some((it.src?, it.dst?))))?;
     Some(Sentence::bad(
         format!(
-            "Data may be WRONG: when it was verified, {pairs} lost data or hung, and the program uses it all the same."
+            "Data may be WRONG: verification of {pairs} lost data or hung, and the program still uses peer access there."
         ),
-        "Run it with P2PSHIM_ACCESS=off, or P2PSHIM_DENY for the pair: its copies go through the host then. What was seen is under Decisions.",
+        "Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair, to send its copies through the host. See Decisions for what happened.",
     ))
 }
 
@@ -90,19 +94,19 @@ fn never_returned(report: &Report) -> Option<Sentence> {
 }
 
 /// What was kept off peer access that cannot be trusted.
-fn avoided(report: &Report, vetoed: u64) -> Option<Sentence> {
-    let pairs = report.pairs.iter().filter(|&pair| vetoed_bytes([pair].into_iter()) > 0);
+fn avoided(report: &Report, blocked: u64) -> Option<Sentence> {
+    let pairs = report.pairs.iter().filter(|&pair| blocked_bytes([pair].into_iter()) > 0);
     let names = named(report, pairs.map(|pair| (pair.src, pair.dst)))?;
     Some(Sentence {
-        text: format!("{} went through the host, since peer access loses data or hangs: {names}.", bytes(vetoed)),
-        more: Some("What was seen, and the likely cause, is under Decisions; `p2pshim doctor` shows more.".to_owned()),
+        text: format!("{} went through the host, because peer access loses data or hangs: {names}.", bytes(blocked)),
+        more: Some("See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.".to_owned()),
         is_bad: false,
     })
 }
 
-fn vetoed_bytes<'a>(pairs: impl Iterator<Item = &'a Pair>) -> u64 {
-    let is_vetoed = |path: &&Path| path.why.as_ref().is_some_and(|why| why.contains(VETOED));
-    pairs.flat_map(|pair| &pair.paths).filter(is_vetoed).map(|path| path.bytes).fold(0, u64::saturating_add)
+fn blocked_bytes<'a>(pairs: impl Iterator<Item = &'a Pair>) -> u64 {
+    let paths = pairs.flat_map(|pair| &pair.paths).filter(|&path| is_blocked(path));
+    paths.map(|path| path.bytes).fold(0, u64::saturating_add)
 }
 
 /// A few of the pairs, each once; none if there is none.
@@ -117,8 +121,8 @@ fn named(report: &Report, pairs: impl Iterator<Item = (usize, usize)>) -> Option
     }
 }
 
-/// Which way what went, and what it rests on.
-fn traffic(report: &Report, vetoed: u64) -> Option<Sentence> {
+/// Which path what took, and what it rests on.
+fn traffic(report: &Report, blocked: u64) -> Option<Sentence> {
     let say = |text: String, more: Option<String>| Some(Sentence { text, more, is_bad: false });
     let lost = &report.lost;
     let copies: u64 = report.pairs.iter().map(|pair| pair.calls).sum();
@@ -135,22 +139,22 @@ fn traffic(report: &Report, vetoed: u64) -> Option<Sentence> {
         direct => format!("{} went directly; {}", bytes(direct), bytes(staged)),
     };
     let could = lost.could_be_direct_bytes;
-    let rest = lost.staged_bytes.saturating_sub(could).saturating_sub(vetoed);
+    let rest = lost.staged_bytes.saturating_sub(could).saturating_sub(blocked);
     let why = |which: Which| reasons(report, which).map(|reasons| format!(" ({reasons})")).unwrap_or_default();
     if could > 0 {
         let staged = beside(could);
         let reasons = reasons(report, Which::Avoidable).map(|it| format!("Staged because: {it}. ")).unwrap_or_default();
         let rest = match rest {
             0 => String::new(),
-            _ => format!(" {} more had no better way{}.", bytes(rest), why(Which::Rest)),
+            _ => format!(" {} more had no better path{}.", bytes(rest), why(Which::Rest)),
         };
         return match lost.seconds {
             Some(seconds) => say(
-                format!("{staged} were staged that could be direct, about {} lost.", seconds_of(seconds)),
+                format!("{staged} were staged but could be direct, about {} lost.", seconds_of(seconds)),
                 Some(format!("{reasons}Lost: {}.{rest}", lost.basis)),
             ),
             None => say(
-                format!("{staged} were staged that could be direct."),
+                format!("{staged} were staged but could be direct."),
                 Some(format!("{reasons}Time lost is not known: {}.{rest}", lost.basis)),
             ),
         };
@@ -158,14 +162,14 @@ fn traffic(report: &Report, vetoed: u64) -> Option<Sentence> {
     if rest > 0 {
         return say(format!("{} were staged{}; {}.", beside(rest), why(Which::Rest), lost.basis), None);
     }
-    if vetoed > 0 {
+    if blocked > 0 {
         return Some(of("direct"))
             .filter(|&it| it > 0)
             .and_then(|it| say(format!("{} went directly.", bytes(it)), None));
     }
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
     let verdict = match of("direct") {
-        0 if total == 0 => "No copy between GPUs came to its end.".to_owned(),
+        0 if total == 0 => "No copy between GPUs finished.".to_owned(),
         0 => format!("{} were copied, none of it known to be staged.", bytes(total)),
         direct => format!("{} went directly from GPU to GPU; nothing was staged.", bytes(direct)),
     };
@@ -189,7 +193,7 @@ fn reasons(report: &Report, which: Which) -> Option<String> {
         Which::Avoidable => could_be_direct(path),
         Which::Rest => path.path == "staged" && !could_be_direct(path),
     };
-    let is_meant = |path: &&Path| is_meant(path) && path.why.as_ref().is_none_or(|why| !why.contains(VETOED));
+    let is_meant = |path: &&Path| is_meant(path) && !is_blocked(path);
     for path in pairs.flat_map(|pair| &pair.paths).filter(is_meant) {
         let Some(why) = path.why.as_deref() else { continue };
         match reasons.iter_mut().find(|(known, _)| *known == why) {

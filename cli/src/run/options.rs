@@ -6,8 +6,7 @@ use std::path::{self, PathBuf};
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgMatches};
-
-use crate::config::{PREFIX, Variable};
+use p2pshim_host::config::{Changes, PREFIX, Variable};
 
 /// The title that the arguments stand under.
 const TITLE: &str = "Options of the shim";
@@ -51,18 +50,19 @@ pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
 /// The table of docs/OPTIONS.md, of this command's own rows: the library has no words for documents.
 ///
 /// # Errors
-/// What `out` answers.
+/// What `out` returns.
 pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "# Options")?;
     writeln!(out)?;
-    writeln!(out, "Generated from src/config/mod.rs by `make header`; do not edit.")?;
+    writeln!(out, "Generated from host/src/config/mod.rs by `make header`; do not edit.")?;
     writeln!(out)?;
     writeln!(
         out,
-        "All are environment variables, read once, when the program first calls or looks up an intercepted function; `p2pshim \
-         run` takes each but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is not listed here, or has \
-         another value, has no effect but a warning that names the nearest valid one (none with `P2PSHIM=off`). An empty value \
-         is the default. Simulated GPUs have variables of their own: [sim/README.md](../sim/README.md)."
+        "Options are environment variables. They are read once, when the program first calls or looks up an intercepted \
+         function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is \
+         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one (no warning \
+         with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
+         [sim/README.md](../sim/README.md)."
     )?;
     for &variable in Variable::ALL {
         let default = match shown(variable.c_default()) {
@@ -74,12 +74,24 @@ pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
         if name(variable) != PREFIX {
             writeln!(out, "`p2pshim run --{}`.", long_name(name(variable)))?;
         }
+        writeln!(out, "{}", changes(variable))?;
         writeln!(out, "\n{}.", shown(variable.c_help()))?;
         if !variable.details().is_empty() {
             writeln!(out, "\n{}", variable.details())?;
         }
     }
     Ok(())
+}
+
+/// Whether a program can still set it while it runs.
+fn changes(variable: Variable) -> String {
+    let when = match variable.changes() {
+        Changes::Never => return "It can be set only before the first intercepted call.".to_owned(),
+        Changes::Always => "at any time",
+        Changes::UntilTraced => "until there is a trace",
+        Changes::Between(_, values) => values,
+    };
+    format!("The [C interface](C_API.md#options) can change it {when}.")
 }
 
 /// The values as Markdown: words as code.
@@ -129,12 +141,14 @@ fn checked(variable: Variable, value: OsString) -> Result<OsString, String> {
         // The shim takes it for not set.
         return Ok(value);
     }
-    if ["PATH", "FOLDER", "DIRECTORY", "DIR"].contains(&value_name(shown(variable.c_values())).as_str()) {
+    if variable.is_path() {
         // The program, or a child, may stand elsewhere when it opens it.
         return path::absolute(PathBuf::from(value)).map(PathBuf::into_os_string).map_err(|error| error.to_string());
     }
     match value.to_str() {
-        Some(text) => variable.check(text).map(|()| value.clone()).map_err(|warning| problem(&warning).to_owned()),
+        Some(text) => {
+            variable.check(text.as_ref()).map(|()| value.clone()).map_err(|warning| problem(&warning).to_owned())
+        }
         None => Err("the value is not UTF-8".to_owned()),
     }
 }

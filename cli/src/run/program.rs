@@ -37,7 +37,7 @@ impl Hindrance {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Static => {
-                "is a static program: LD_PRELOAD has no effect there, so that none of its copies are seen. Link it without -static"
+                "is a static program: LD_PRELOAD has no effect on it, and its copies are not intercepted. Link it without -static"
             }
             Self::OtherUser => {
                 "runs with the rights of another user (set-user-ID or set-group-ID): the dynamic linker ignores LD_PRELOAD \

@@ -139,7 +139,7 @@ impl Scene {
             scene.note(0, NoteKind::Function, number.into(), &[layer, name]);
         }
         for (number, name) in
-            [(DIRECT, "direct"), (STAGED, "staged: never enabled"), (VETOED, "staged: vetoed, lost data")]
+            [(DIRECT, "direct"), (STAGED, "staged: never enabled"), (VETOED, "staged: blocked, lost data")]
         {
             scene.note(0, NoteKind::Path, number.into(), &[name]);
         }
@@ -175,11 +175,11 @@ impl Scene {
 
     pub(crate) fn call(&mut self, call: &Call) {
         let start = TICKS + call.at;
-        let mut begin = || self.segment.begin(call.depth, call.function, call.site, start);
+        let begin = || self.segment.begin(call.depth, call.function, call.site, start);
         let begun: Begun = match begin() {
             Some(begun) => begun,
             None => {
-                assert_eq!(self.writer.extend(&mut self.segment), Ok(true));
+                assert_eq!(self.writer.extend(&self.segment), Ok(true));
                 self.segment.begin(call.depth, call.function, call.site, start).unwrap()
             }
         };

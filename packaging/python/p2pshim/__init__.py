@@ -13,9 +13,9 @@ and ask it from inside that program::
         print(p2pshim.pair(0, 1))    # Pair(direct_copies=3, direct_bytes=805306368, staged_copies=1, staged_bytes=262144)
         print(p2pshim.pair_state(0, 1).reason)
 
-It intercepts CUDA's calls only where it was preloaded, which ``p2pshim run`` and ``environment`` bring about for
-processes that start later; importing this module does not. All functions may be called from any thread. They are those of
-p2pshim.h, which tells more about each; listeners and copies of boxes are left to C.
+CUDA calls are intercepted only in processes into which the library is preloaded. ``p2pshim run`` and ``environment`` do
+that for processes that start later; importing this module does not. All functions may be called from any thread. They are
+those of p2pshim.h, which documents them in full; callbacks and 3D copies are available in C only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DEVICES = 32
 
 
 def library_path() -> pathlib.Path:
-    """The library that was installed with this module: what ``LD_PRELOAD`` wants.
+    """The library that was installed with this module, for ``LD_PRELOAD``.
 
     :raises FileNotFoundError: it is not there.
     """
@@ -112,13 +112,13 @@ def __getattr__(name: str) -> str:
 
 
 def state() -> State:
-    """What the library does in this process, and what it has seen."""
+    """What the library does in this process, and what it has intercepted."""
     told: State = _library.ask(State)
     return told
 
 
 def is_active() -> bool:
-    """Whether calls of CUDA in this process are seen: the library was preloaded, or linked before CUDA, and is not off."""
+    """Whether CUDA calls in this process are intercepted: the library was preloaded or linked before CUDA, and is not off."""
     # Loaded by this module, it would not be in the global scope.
     if _library.in_process() is None or not hasattr(ctypes.CDLL(None), "p2pshim_version"):
         return False
@@ -162,13 +162,12 @@ def set_option(name: str, value: Any) -> None:
 
 
 def rules() -> List[Rule]:
-    """The rules about peer calls, with how often each has spoken."""
+    """The rules about peer calls, with the number of findings of each."""
     return _library.ask_all(Rule)
 
 
 def last_finding() -> Optional[Tuple[Finding, str]]:
-    """The last that was found wrong with a call of this process, whichever thread's, and the text that the log has; None if
-    there was nothing."""
+    """The last finding of this process, on any thread, and its text as in the log; None if there was none."""
     finding, text = _library.blank(Finding), ctypes.create_string_buffer(8192)
     status = _library.call("finding_last", ctypes.byref(finding), text, len(text))
     if status == _library.NOT_FOUND:
@@ -179,7 +178,7 @@ def last_finding() -> Optional[Tuple[Finding, str]]:
 
 
 def libraries() -> List[Library]:
-    """The runtimes and drivers that are loaded: by which routes their calls reach p2pshim, and what goes past it."""
+    """The runtimes and drivers that are loaded: by which routes their calls reach p2pshim, and which calls bypass it."""
     return _library.ask_all(Library)
 
 
@@ -206,7 +205,7 @@ def pairs() -> Dict[Tuple[int, int], Pair]:
 
 
 def pair_state(device: int, peer: int) -> PairState:
-    """What is known of a device's access to the memory of another, and which way copies take.
+    """What is known of a device's access to the memory of another, and which path copies take.
 
     :raises IndexError: a device is negative or above 63.
     """
@@ -224,7 +223,7 @@ def start_trace(folder: Optional[str] = None) -> None:
 
 
 def stop_trace() -> None:
-    """Records no more calls, until ``start_trace``.
+    """Stops recording calls until ``start_trace``.
 
     :raises Error: there is no trace.
     """
@@ -232,7 +231,7 @@ def stop_trace() -> None:
 
 
 def mark(text: str) -> None:
-    """Leaves a mark in the trace, such as "epoch 3 begins".
+    """Writes a mark to the trace, such as "epoch 3 begins".
 
     :raises Error: calls are not being recorded.
     """

@@ -48,7 +48,7 @@ FUNCTIONS: Any = {
 
 
 class Error(RuntimeError):
-    """A function of the library has answered that it failed."""
+    """A function of the library failed."""
 
     #: Its status, such as 5, and the status's name, such as "P2PSHIM_TOO_LATE".
     status: int

@@ -22,6 +22,8 @@ class Activity(enum.IntEnum):
     OFF = 2
     #: It only forwards calls: the process is a forked child.
     FORKED = 3
+    #: It forwards and counts calls, and does nothing else: it has run out of memory.
+    EXHAUSTED = 4
 
 
 class Proof(enum.IntEnum):
@@ -33,7 +35,7 @@ class Proof(enum.IntEnum):
     PASSED = 1
     #: The driver says that there is no path.
     NO_PATH = 2
-    #: Data is lost, or copies hang: the pair is vetoed.
+    #: Data is lost, or copies hang: the pair is blocked.
     FAILED = 3
     #: Data arrives, but later than by way of the host.
     SLOWER = 4
@@ -66,7 +68,7 @@ class Api(NamedTuple):
     name: str
     #: "runtime" or "driver".
     layer: str
-    #: "traced", "state" (seen, not shown) or "lookup" (hands out functions).
+    #: "traced", "state" (watched, not shown) or "lookup" (returns functions).
     kind: str
     #: The names of its parameters, separated by ", ".
     parameters: str
@@ -74,7 +76,7 @@ class Api(NamedTuple):
     since: int
     #: How often it was called so far in this process; counted of "traced" functions only.
     calls: int
-    #: How many of these calls were answered with an error.
+    #: How many of these calls returned an error.
     failures: int
 
 
@@ -129,7 +131,7 @@ class Finding(NamedTuple):
     function: str
     #: How many findings this process had by then; tells two of them apart.
     number: int
-    #: What the function answered; 0 too for what is said before a call.
+    #: What the function returned; also 0 for a finding before the call.
     result: int
     #: The thread that called, as the kernel numbers it.
     thread: int
@@ -159,9 +161,9 @@ class State(NamedTuple):
     driver_version: int
     #: How many devices the process sees; 0 if there is no driver, or nobody has initialised it yet.
     device_count: int
-    #: How many calls of functions whose kind is "traced" were seen.
+    #: How many calls of functions whose kind is "traced" were intercepted.
     calls: int
-    #: How many of them were answered with an error.
+    #: How many of them returned an error.
     failures: int
 
 

@@ -1,4 +1,5 @@
-//! Simulated GPUs: devices, memory, streams, events, contexts and peer access, without any ABI.
+//! Simulated GPUs: devices, memory, streams, events, contexts and peer access. The libraries above it have the ABIs; what
+//! C callers hand to all of them is in [`abi`] and [`functions`].
 //!
 //! [`Machine`] is the whole simulation behind one lock. Work that a GPU would do becomes a `Work` and goes
 //! through one door, `State::submit`, to the worker thread of its `Stream`. Order is decided when work is
@@ -9,6 +10,8 @@
 
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code, reason = "reads and writes what pointers from C callers point to")]
+pub mod abi;
 mod access;
 mod capture;
 pub mod config;
@@ -16,6 +19,8 @@ pub mod current;
 mod error;
 pub mod fault;
 mod fence;
+#[allow(unsafe_code, reason = "calls functions of the program")]
+pub mod functions;
 mod gate;
 mod grants;
 mod graph;

@@ -10,7 +10,6 @@ use p2psim_core::fault::Failure;
 use p2psim_core::machine::{DefaultStream, StreamHandle, StreamRef};
 use p2psim_core::{Error, Machine, Result, at_fork_in_child, inject, on_worker};
 
-use crate::abi::Null;
 use crate::table;
 
 /// Defines exported functions. The body is a block that ends in a [`Result`].
@@ -93,12 +92,6 @@ impl Setup {
 fn setup() -> &'static Setup {
     static SETUP: OnceLock<Setup> = OnceLock::new();
     SETUP.get_or_init(Setup::new)
-}
-
-impl From<Null> for Error {
-    fn from(_: Null) -> Error {
-        Error::INVALID_VALUE
-    }
 }
 
 /// Brings the machine up, once in a process.

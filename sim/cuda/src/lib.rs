@@ -6,12 +6,9 @@
 
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code, reason = "reads and writes what pointers from C callers point to")]
-#[allow(dead_code, reason = "shared with the runtime, which needs more of it")]
-mod abi;
 #[allow(unsafe_code, reason = "the names of exported functions have to stay as they are")]
 mod api;
 mod entry;
-#[allow(unsafe_code, reason = "calls functions of the program")]
-mod functions;
 mod table;
+
+use p2psim_core::{abi, functions};

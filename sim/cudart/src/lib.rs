@@ -2,17 +2,13 @@
 //!
 //! It stands in for NVIDIA's runtime, which refuses any driver but NVIDIA's, and reaches the driver as that
 //! does: at the first call one `dlopen`, one `dlsym`, and `cuGetProcAddress` for everything else
-//! (`driver.rs`). It knows nothing of the simulation below: whoever puts another function in the driver's
+//! (`driver.rs`). It knows nothing of the simulation below, and shares only its words for what C callers hand in: whoever puts another function in the driver's
 //! place decides what a call does and what it returns.
 //!
 //! The same code serves every version; `flavour.rs` knows which one it was linked as.
 
 #![deny(unsafe_code)]
 
-#[path = "../../cuda/src/abi.rs"]
-#[allow(unsafe_code, reason = "reads and writes what pointers from C callers point to")]
-#[allow(dead_code, reason = "shared with the driver, which needs more of it")]
-mod abi;
 #[allow(unsafe_code, reason = "the names of exported functions have to stay as they are")]
 mod api;
 #[allow(unsafe_code, reason = "finds functions of the driver")]
@@ -22,3 +18,5 @@ mod error;
 #[allow(unsafe_code, reason = "reads a number that the linker adds")]
 mod flavour;
 mod thread;
+
+use p2psim_core::abi;

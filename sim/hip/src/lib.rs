@@ -8,20 +8,14 @@
 
 #![deny(unsafe_code)]
 
-#[path = "../../cuda/src/abi.rs"]
-#[allow(unsafe_code, reason = "reads and writes what pointers from C callers point to")]
-#[allow(dead_code, reason = "shared with the CUDA driver, which needs more of it")]
-mod abi;
 #[allow(unsafe_code, reason = "the names of exported functions have to stay as they are")]
 mod api;
 mod entry;
 mod error;
 #[allow(unsafe_code, reason = "reads a number that the linker adds")]
 mod flavour;
-#[path = "../../cuda/src/functions.rs"]
-#[allow(unsafe_code, reason = "calls functions of the program")]
-#[allow(dead_code, reason = "shared with the CUDA driver, which needs more of it")]
-mod functions;
 #[allow(unsafe_code, reason = "asks the dynamic linker")]
 mod lookup;
 mod thread;
+
+use p2psim_core::{abi, functions};

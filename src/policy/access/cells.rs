@@ -3,47 +3,35 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::policy::changes;
-use crate::policy::path::Path;
+use crate::model::Path;
+use crate::model::epoch;
 
 /// How many contexts, pools and the like are told apart. Number 0 is nobody.
 pub(super) const OWNERS: usize = 128;
 
 /// What is known of copies from memory of one owner to memory of another.
 pub(super) struct Cell {
-    /// The epoch in which the way was settled, and its number in the low byte.
-    settled: AtomicU64,
-    /// When it was last used, in ticks.
-    used: AtomicU32,
-    /// Copies since the beginning, or since access was given up; until the pair was settled.
+    /// The epoch in which the path was decided, and its number in the low byte.
+    decided: AtomicU64,
+    /// Copies since the beginning, until the pair was decided.
     copies: AtomicU32,
-    /// Their bytes.
     bytes: AtomicU64,
 }
 
 impl Cell {
     const fn new() -> Self {
-        Self {
-            settled: AtomicU64::new(0),
-            used: AtomicU32::new(0),
-            copies: AtomicU32::new(0),
-            bytes: AtomicU64::new(0),
-        }
+        Self { decided: AtomicU64::new(0), copies: AtomicU32::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Counts a copy, and answers how many there are, and of how many bytes.
+    /// Counts a copy, and returns how many there are, and of how many bytes.
     pub(super) fn count(&self, bytes: u64) -> (u32, u64) {
         let copies = self.copies.fetch_add(1, Relaxed).saturating_add(1);
         (copies, self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes))
     }
 
-    pub(super) fn last_used(&self) -> u32 {
-        self.used.load(Relaxed)
-    }
-
     /// As if nothing had been copied yet.
-    pub(super) fn forget(&self) {
-        self.settled.store(0, Relaxed);
+    fn forget(&self) {
+        self.decided.store(0, Relaxed);
         self.copies.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
     }
@@ -52,15 +40,13 @@ impl Cell {
 /// All pairs.
 pub(super) struct Cells {
     cells: [Cell; OWNERS * OWNERS],
-    /// What was settled in an earlier epoch is to be settled anew.
+    /// What was decided in an earlier epoch is to be decided anew.
     epoch: AtomicU64,
-    /// Time, as far as the order of uses needs it: one tick for each pair that is enabled.
-    tick: AtomicU32,
 }
 
 impl Cells {
     pub(super) const fn new() -> Self {
-        Self { cells: [const { Cell::new() }; OWNERS * OWNERS], epoch: AtomicU64::new(1), tick: AtomicU32::new(1) }
+        Self { cells: [const { Cell::new() }; OWNERS * OWNERS], epoch: AtomicU64::new(1) }
     }
 
     #[inline(always)]
@@ -68,25 +54,15 @@ impl Cells {
         self.cells.get(usize::from(src) * OWNERS + usize::from(dst))
     }
 
-    /// The way that copies of a pair take, if that is settled. Notes the use.
+    /// The path that copies of a pair take, if that is decided.
     #[inline(always)]
-    pub(super) fn settled(&self, src: u8, dst: u8) -> Option<Path> {
+    pub(super) fn decided(&self, src: u8, dst: u8) -> Option<Path> {
         let cell = self.get(src, dst)?;
-        let word = cell.settled.load(Relaxed);
+        let word = cell.decided.load(Relaxed);
         if word >> 8 != self.epoch.load(Relaxed) {
             return None;
         }
-        self.touch(cell);
         Path::numbered(word as u32 & 0xff)
-    }
-
-    /// Notes that a pair is used.
-    #[inline(always)]
-    pub(super) fn touch(&self, cell: &Cell) {
-        let now = self.tick.load(Relaxed);
-        if cell.used.load(Relaxed) != now {
-            cell.used.store(now, Relaxed);
-        }
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -94,21 +70,15 @@ impl Cells {
     }
 
     /// Keeps a decision that rests on what was true in `epoch`.
-    pub(super) fn settle(&self, cell: &Cell, path: Path, epoch: u64) {
-        cell.settled.store(epoch << 8 | u64::from(path.number()), Release);
-        changes::happened();
+    pub(super) fn keep(&self, cell: &Cell, path: Path, epoch: u64) {
+        cell.decided.store(epoch << 8 | u64::from(path.number()), Release);
+        epoch::advance();
     }
 
     /// Everything is to be decided anew: peers, pools or contexts have changed.
-    pub(super) fn unsettle(&self) {
+    pub(super) fn invalidate(&self) {
         self.epoch.fetch_add(1, AcqRel);
-        changes::happened();
-    }
-
-    pub(super) fn tick(&self) {
-        self.tick.fetch_add(1, Relaxed);
-        // So that each pair is touched again that is used.
-        changes::happened();
+        epoch::advance();
     }
 
     /// Forgets all pairs of an owner, whose number may get another.
@@ -116,7 +86,7 @@ impl Cells {
         for other in 0..OWNERS as u8 {
             [self.get(owner, other), self.get(other, owner)].into_iter().flatten().for_each(Cell::forget);
         }
-        changes::happened();
+        epoch::advance();
     }
 }
 
@@ -125,18 +95,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settled_until_anything_changes() {
+    fn decided_until_anything_changes() {
         let cells = Box::new(Cells::new());
         let cell = cells.get(1, 2).unwrap();
-        assert_eq!(cells.settled(1, 2), None);
-        cells.settle(cell, Path::Direct, cells.epoch());
-        assert_eq!(cells.settled(1, 2), Some(Path::Direct));
-        assert_eq!(cells.settled(2, 1), None);
+        assert_eq!(cells.decided(1, 2), None);
+        cells.keep(cell, Path::Direct, cells.epoch());
+        assert_eq!(cells.decided(1, 2), Some(Path::Direct));
+        assert_eq!(cells.decided(2, 1), None);
         let before = cells.epoch();
-        cells.unsettle();
-        assert_eq!(cells.settled(1, 2), None);
-        cells.settle(cell, Path::Direct, before);
-        assert_eq!(cells.settled(1, 2), None, "decided before the change");
+        cells.invalidate();
+        assert_eq!(cells.decided(1, 2), None);
+        cells.keep(cell, Path::Direct, before);
+        assert_eq!(cells.decided(1, 2), None, "decided before the change");
     }
 
     #[test]

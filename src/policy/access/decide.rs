@@ -1,12 +1,15 @@
-//! What is done about a pair whose way is not settled.
+//! What is done about a pair whose path is not decided.
 
+use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::registry::{Ours, Owner, Proof, Registry};
-use super::{Access, Kind, Path, Place, Traffic, Why, evident, left_alone};
+use super::registry::{Ours, Owner, Registry, Verification};
+use super::{Access, Kind, Place, evident, left_alone};
 use crate::config::{self, Probe};
-use crate::policy::{Driver, Ends, capture};
-use crate::record::log;
+use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::policy::capture;
+use crate::policy::driver::Driver;
+use crate::record::log::{self, Verified};
 
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
 const COPIES: u32 = 16;
@@ -16,9 +19,7 @@ const BYTES: u64 = 1 << 20;
 pub(crate) struct Circumstances {
     /// The contexts that the program named: the source's, the destination's. Either may be 0, or wrong.
     pub(crate) contexts: [usize; 2],
-    /// Whether this thread is capturing any stream.
     pub(crate) thread_captures: bool,
-    /// Whether the thread has a context.
     pub(crate) has_context: bool,
     /// Whether it is known who may access whose memory: not of pools while any capture is under way.
     pub(crate) may_know: bool,
@@ -26,9 +27,9 @@ pub(crate) struct Circumstances {
 
 /// What is to be done about a copy.
 enum Step {
-    /// The way is this until something changes.
-    Settled(Path),
-    /// The way is this for now.
+    /// The path is this until something changes.
+    Decided(Path),
+    /// The path is this for now.
     Now(Path),
     /// Something is to be done first.
     Act { checks_only: bool },
@@ -44,13 +45,22 @@ pub(super) struct Plan {
     pub(super) checks_only: bool,
     /// A context for each side: the memory's own, if it has one. Its handle, and what tells it from later ones.
     pub(super) contexts: [(usize, u64); 2],
-    /// The pool of each side.
     pub(super) pools: [Option<usize>; 2],
 }
 
 impl Plan {
     pub(super) fn devices(&self) -> [i32; 2] {
         [i32::from(self.src.device), i32::from(self.dst.device)]
+    }
+
+    /// Says what was decided about the pair.
+    pub(super) fn say(&self, what: fmt::Arguments<'_>) {
+        log::pair_info(self.src.device, self.dst.device, what);
+    }
+
+    /// Says what came of verifying it.
+    pub(super) fn say_verified(&self, verified: Verified, what: fmt::Arguments<'_>) {
+        log::pair_verified(self.src.device, self.dst.device, verified, what);
     }
 }
 
@@ -59,42 +69,39 @@ pub(super) struct Acting<'a>(pub(super) &'a Access);
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
-        self.0.cells.unsettle();
+        self.0.cells.invalidate();
         self.0.lock().is_acting = false;
     }
 }
 
 impl Access {
-    /// Finds the way of a copy, and opens a better one, if it is worth it.
-    pub(crate) fn consider(&self, driver: &impl Driver, ends: &Ends, on: Circumstances) -> Option<Traffic> {
-        // As it may be all the same, if it took this to find out where the copy begins and ends.
-        if let Some(traffic) = self.settled(ends) {
-            return Some(traffic);
+    /// Finds the path of a copy, and enables a better one, if it is worth it.
+    pub(crate) fn consider(&self, driver: &impl Driver, copy: &Memcpy, on: Circumstances) -> Option<Traffic> {
+        if !copy.has_addresses() {
+            return None;
         }
-        self.sees_context(driver);
-        let (src, dst) = (self.place(driver, ends.src)?, self.place(driver, ends.dst)?);
+        let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
-            None => self.weigh(driver, (src, dst), ends.bytes, on)?,
+            None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
+        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
     fn weigh(&self, driver: &impl Driver, (src, dst): (Place, Place), bytes: u64, on: Circumstances) -> Option<Path> {
         let cell = self.cells.get(src.owner, dst.owner)?;
         let counted = cell.count(bytes);
-        self.cells.touch(cell);
         let epoch = self.cells.epoch();
         // Asking about a pool would end a capture, whichever thread's.
         let may_ask = !capture::may_be_under_way();
         let is_granted = may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src));
-        // Without a context no copy is made: there is nothing to open a path for.
+        // Without a context no copy is made: there is nothing to enable a path for.
         let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
         let on = Circumstances { has_context: driver.current_context().is_some(), may_know, ..on };
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
-            Step::Settled(path) => {
-                self.cells.settle(cell, path, epoch);
+            Step::Decided(path) => {
+                self.cells.keep(cell, path, epoch);
                 self.tell_once(src, dst, path);
                 Some(path)
             }
@@ -112,7 +119,7 @@ impl Access {
     /// Says, once for each pair of devices and reason, why its copies are staged.
     fn tell_once(&self, src: Place, dst: Place, path: Path) {
         if let Path::Staged(_) = path
-            && self.lock().told.insert((src.device, dst.device, path.number()))
+            && self.lock().logged.insert((src.device, dst.device, path.number()))
         {
             log::pair_info(src.device, dst.device, format_args!("copies are {}", path.name()));
         }
@@ -123,7 +130,7 @@ impl Access {
         self.waits.store(false, Relaxed);
         let waiting = std::mem::take(&mut self.lock().waiting);
         for (src, dst) in waiting {
-            if self.lock().proof(kind_of(src, dst), src.device, dst.device).is_some() {
+            if self.lock().verification(kind_of(src, dst), src.device, dst.device).is_some() {
                 continue;
             }
             let is_mine = !std::mem::replace(&mut self.lock().is_acting, true);
@@ -153,7 +160,7 @@ impl Access {
             let plan = self.plan(driver, (src, dst), checks_only, on)?;
             Some(self.carry_out(driver, &plan))
         });
-        let path = path.flatten().unwrap_or_else(|| Path::Staged(self.put_off(src, dst, Why::Unproven)));
+        let path = path.flatten().unwrap_or_else(|| Path::Staged(self.put_off(src, dst, Why::Unverified)));
         if checks_only { Path::Direct } else { path }
     }
 
@@ -215,15 +222,15 @@ impl Registry {
         on: Circumstances,
     ) -> Step {
         let kind = kind_of(src, dst);
-        let proof = self.proof(kind, src.device, dst.device);
+        let verification = self.verification(kind, src.device, dst.device);
         let attempts = self.attempts(src, dst);
         let is_due = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
         let links = [self.reach(src, dst), self.reach(dst, src)];
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
-            let is_left = self.access != config::Access::Auto || self.probe == Probe::Off;
-            if is_ours || is_left || proof.is_some() {
-                return Step::Settled(Path::Direct);
+            let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);
+            if is_ours || is_left || verification.is_some() {
+                return Step::Decided(Path::Direct);
             }
             if !is_due || !on.has_context || self.is_acting || on.thread_captures {
                 return Step::Now(Path::Direct);
@@ -234,8 +241,8 @@ impl Registry {
         if !on.may_know {
             return Step::Now(Path::Staged(Why::Capturing));
         }
-        if let Some(why) = self.never(kind, proof, src, dst) {
-            return Step::Settled(Path::Staged(why));
+        if let Some(why) = self.never(kind, verification, src, dst) {
+            return Step::Decided(Path::Staged(why));
         }
         if !is_due || !on.has_context {
             return Step::Now(Path::Staged(attempts.why()));
@@ -243,7 +250,7 @@ impl Registry {
         if self.is_acting {
             return Step::Now(Path::Staged(Why::Verifying));
         }
-        if on.thread_captures && proof != Some(Proof::Passed) {
+        if on.thread_captures && verification != Some(Verification::Passed) {
             if !self.waiting.contains(&(src, dst)) {
                 self.waiting.push((src, dst));
             }
@@ -253,8 +260,13 @@ impl Registry {
         Step::Act { checks_only: false }
     }
 
+    /// Whether a path cannot be verified, whichever it is. Memory of pools has rights of its own in any case.
+    fn is_unverifiable(&self, kind: Kind) -> bool {
+        self.cannot_verify && kind == Kind::Plain
+    }
+
     /// Why nothing will ever be done for a pair, if that is so.
-    pub(super) fn never(&self, kind: Kind, proof: Option<Proof>, src: Place, dst: Place) -> Option<Why> {
+    pub(super) fn never(&self, kind: Kind, verification: Option<Verification>, src: Place, dst: Place) -> Option<Why> {
         if self.is_apart(i32::from(src.device), i32::from(dst.device)) {
             return Some(Why::Denied);
         }
@@ -264,13 +276,16 @@ impl Registry {
         match kind {
             Kind::Pool if !self.grants_pools => return Some(Why::Pool),
             Kind::Plain if src.kind == Kind::Mapped || dst.kind == Kind::Mapped => return Some(Why::Mapped),
+            _ if self.probe != Probe::Off && verification.is_none() && self.is_unverifiable(kind) => {
+                return Some(Why::Unverified);
+            }
             _ => {}
         }
-        match proof {
-            Some(Proof::NoPath) => Some(Why::NoPath),
-            Some(Proof::Failed) => Some(Why::Vetoed),
-            Some(Proof::Slower) => Some(Why::Slower),
-            Some(Proof::Passed) | None => None,
+        match verification {
+            Some(Verification::NoPath) => Some(Why::NoPath),
+            Some(Verification::Failed) => Some(Why::Blocked),
+            Some(Verification::Slower) => Some(Why::Slower),
+            Some(Verification::Passed) | None => None,
         }
     }
 }

@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::abi::Code;
-use crate::policy::full::Answer;
-use crate::policy::{Driver, Holder, Mark, Memory, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
+use crate::policy::full::Verdict;
 
 /// What happens to direct copies from one device to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,16 +24,11 @@ pub(crate) struct Fake {
     pub(crate) limit: usize,
     pub(crate) no_path: BTreeSet<(i32, i32)>,
     pub(crate) faults: BTreeMap<(i32, i32), Fault>,
-    pub(crate) full: BTreeMap<(i32, i32), Answer>,
+    pub(crate) verdicts: BTreeMap<(i32, i32), Verdict>,
     pub(crate) mapping: Cell<Code>,
     pub(crate) allocating: Cell<Code>,
     pub(crate) busy: Cell<bool>,
     pub(crate) devices: i32,
-    pub(crate) marks: bool,
-    /// Primary contexts that exist.
-    pub(crate) primaries: Vec<usize>,
-    /// Contexts that have something to do.
-    pub(crate) working: RefCell<BTreeSet<usize>>,
     pub(crate) current: Cell<usize>,
     /// By handle; a context that is not here has id 1.
     pub(crate) ids: RefCell<BTreeMap<usize, u64>>,
@@ -81,14 +76,11 @@ impl Fake {
             limit: 8,
             no_path: BTreeSet::new(),
             faults: BTreeMap::new(),
-            full: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
             mapping: Cell::new(Code::SUCCESS),
             allocating: Cell::new(Code::SUCCESS),
             busy: Cell::new(false),
             devices: 16,
-            marks: true,
-            primaries: Vec::new(),
-            working: RefCell::default(),
             current: Cell::new(context(0)),
             ids: RefCell::default(),
             enabled: RefCell::default(),
@@ -115,12 +107,15 @@ impl Fake {
         (handle as i32 - 0xc000) % 16
     }
 
+    /// As the program does it.
+    pub(crate) fn disable(&self, context: usize, peer: usize) -> Code {
+        self.disables.set(self.disables.get() + 1);
+        if self.enabled.borrow_mut().remove(&(context, peer)) { Code::SUCCESS } else { Code(705) }
+    }
+
     fn is_direct(&self, from: &Scratch, to: &Scratch) -> bool {
-        let enabled = self.enabled.borrow();
         self.shared.borrow().contains(&(from.address, to.device))
             || self.shared.borrow().contains(&(to.address, from.device))
-            || (from.kind == ScratchKind::Plain
-                && (enabled.contains(&(from.context, to.context)) || enabled.contains(&(to.context, from.context))))
     }
 }
 
@@ -164,10 +159,6 @@ impl Driver for Fake {
         self.context_id(context).map(|_| Self::device(context))
     }
 
-    fn primary_contexts(&self) -> Vec<usize> {
-        self.primaries.clone()
-    }
-
     fn device_count(&self) -> i32 {
         self.devices
     }
@@ -209,30 +200,10 @@ impl Driver for Fake {
         Code::SUCCESS
     }
 
-    fn disable(&self, context: usize, peer: usize) -> Code {
-        assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
-        self.disables.set(self.disables.get() + 1);
-        if self.enabled.borrow_mut().remove(&(context, peer)) { Code::SUCCESS } else { Code(705) }
-    }
-
     fn grant(&self, pool: usize, device: i32) -> Code {
         self.granted.borrow_mut().insert((pool, device));
         Code::SUCCESS
     }
-
-    fn has_marks(&self) -> bool {
-        self.marks
-    }
-
-    fn mark(&self, context: usize) -> Option<Mark> {
-        self.marks.then_some(Mark { context, event: 0 })
-    }
-
-    fn is_passed(&self, mark: &Mark) -> bool {
-        !self.working.borrow().contains(&mark.context)
-    }
-
-    fn drop_mark(&self, _: Mark) {}
 
     fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
         assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
@@ -298,8 +269,8 @@ impl Driver for Fake {
         None
     }
 
-    fn prove_fully(&self, src: i32, dst: i32) -> Answer {
-        self.full.get(&(src, dst)).cloned().unwrap_or(Answer::Passed)
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
+        self.verdicts.get(&(src, dst)).cloned()
     }
 
     fn stream_context(&self, stream: usize, _: bool) -> Option<usize> {

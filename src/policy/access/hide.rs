@@ -6,7 +6,8 @@ use super::Access;
 use super::registry::Owner;
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, Holder, capture};
+use crate::policy::capture;
+use crate::policy::driver::{Driver, Holder};
 
 /// Whose memory a function sets rights of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +29,14 @@ impl Access {
         self.lock().access == config::Access::Off
     }
 
-    /// Whether zeros take the place of what a successful query told about a device's access to another.
+    /// Whether zeros take the place of what a successful query returned about a device's access to another.
     pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
         /// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`, which compares links and says nothing of access.
         const PERFORMANCE_RANK: i32 = 1;
         attribute != Some(PERFORMANCE_RANK) && self.lock().is_denied(device, peer)
     }
 
-    /// What is answered to a call that grants devices access to memory, if any of them may not have it.
+    /// What is returned to a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
         let owners = match of {
             Grants::OfMapped { address, bytes } => owners_of_mapped(driver, address, bytes),

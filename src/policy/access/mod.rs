@@ -5,63 +5,72 @@
 //! that is never held while the driver is called:
 //!
 //! 1. A pair that has copied too little stays as it is.
-//! 2. The path between the two devices is proven with data, once in the process ([`proof`]), by memory that has nothing to
-//!    do with the program's, so that no copy of the program ever takes a path that is not proven.
+//! 2. The path between the two devices is verified with data, once in the process ([`verify`]), by memory that has nothing to
+//!    do with the program's, so that no copy of the program ever takes a path that is not verified.
 //! 3. The two contexts get access to each other, or the pool is granted to the other device.
 //!
 //! What the program sees of peer access is what it asked for itself ([`view`]).
+//!
+//! **Who.** Ordinals and contexts in the arguments do not say who copies: CUDA accepts wrong ones, and pointers decide. Contexts
+//! are known by handle and `cuCtxGetId`, which a reset changes and the handle does not.
+//!
+//! **Threads.** One thread at a time verifies or enables; others forward meanwhile. An enabling of ours that is under way is noted
+//! as intended, so that a program's own on another thread, which then gets 704, is not taken for a second one. A disabling of the
+//! program that found nothing of ours, and is under way, is waited for before a pair is enabled: it would disable that under its
+//! first copies.
+//!
+//! **Captures.** While a thread captures nothing is verified. The pair waits for the end of the capture, before the graph is
+//! instantiated, which is when its copies choose their path.
+//!
+//! **Pools** belong to a device, not to a context. The other device is granted access to the pool itself, after a verification with
+//! a pool of our own. `cuMemPoolGetAccess` does not show what we granted. Mapped memory is reported and not touched.
+//!
+//! Why a pair is verified first, what stays enabled, and how many peers are ours: docs/decisions/.
 
 mod cells;
 mod decide;
+mod enable;
 #[cfg(test)]
 pub(crate) mod fake;
-mod gate;
 mod hide;
-mod limit;
-#[allow(dead_code, reason = "the command shows all of it")]
-mod machine;
-mod open;
 mod outcome;
-mod proof;
 mod registry;
 mod state;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod view;
 
 pub(crate) use decide::Circumstances;
-pub(crate) use gate::{Gate, Place as PlaceInGate};
 pub(crate) use hide::Grants;
-pub(crate) use proof::HALF;
-pub(crate) use state::Proven;
+pub(crate) use registry::Verification;
+pub(crate) use view::HarmlessEnable;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use self::cells::Cells;
 use self::registry::Registry;
+use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
-use super::path::{Path, Why};
-use super::{Driver, Ends, Holder, Traffic};
 use crate::config::{self, Config};
+use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::os;
 
 /// All that is known of memory, contexts and peers.
 pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
-    gate: Gate,
+    /// The standard library's: see [`os::lock`].
     registry: Mutex<Registry>,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
     /// Whether any pair is denied.
     hides: AtomicBool,
-    /// How many graphs of the program are ready to run.
-    graphs: AtomicUsize,
-    /// How many calls of the program are under way that disable a peer, or take a right to a pool away, and close what they
-    /// find.
-    closings: AtomicUsize,
+    /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
+    disablings: AtomicUsize,
 }
 
 impl Access {
@@ -69,12 +78,10 @@ impl Access {
         Self {
             cache: Cache::new(),
             cells: Cells::new(),
-            gate: Gate::new(),
             registry: Mutex::new(Registry::new()),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
-            graphs: AtomicUsize::new(0),
-            closings: AtomicUsize::new(0),
+            disablings: AtomicUsize::new(0),
         }
     }
 
@@ -84,26 +91,25 @@ impl Access {
         self.lock().configure(config);
     }
 
-    /// Takes over options that have changed: what was settled is settled anew.
+    /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
-        // What a panic of ours left half done is no worse than what the driver may say anyway.
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        os::lock(&self.registry)
     }
 
-    /// The way that a copy takes, if that is settled.
+    /// From where to where a copy goes, and on which path, if that is decided.
     #[inline(always)]
-    pub(crate) fn settled(&self, ends: &Ends) -> Option<Traffic> {
-        let (src, dst) = (self.cache.find(ends.src)?, self.cache.find(ends.dst)?);
+    pub(crate) fn decided(&self, copy: &Memcpy) -> Option<Traffic> {
+        let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
-            None => self.cells.settled(src.owner, dst.owner)?,
+            None => self.cells.decided(src.owner, dst.owner)?,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
+        copy.has_addresses().then_some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
     /// Whose memory an address is, and its allocation, if that is known.
@@ -128,37 +134,12 @@ impl Access {
         self.waits.load(Relaxed)
     }
 
-    /// What copies, begins captures, makes graphs ready to run or ends contexts passes it.
-    #[inline(always)]
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
-    }
-
-    /// Takes note of the current context, which may have something to do from now on.
-    pub(crate) fn sees_context(&self, driver: &impl Driver) {
-        if let Some(context) = driver.current_context()
-            && let Some(id) = driver.context_id(context)
-        {
-            self.lock().see(context, id);
-        }
-    }
-
-    /// Takes note that the program has one more graph that is ready to run: its copies keep the way that they have now.
-    pub(crate) fn graph_is_made(&self) {
-        self.graphs.fetch_add(1, Relaxed);
-    }
-
-    /// Takes note that such a graph is gone.
-    pub(crate) fn graph_is_gone(&self) {
-        let _ = self.graphs.fetch_update(Relaxed, Relaxed, |graphs| graphs.checked_sub(1));
-    }
-
     /// The number of a context that exists.
     fn context_number(&self, handle: usize, id: u64, device: i32) -> Option<u8> {
         let (number, is_another_gone) = self.lock().context(&self.cells, handle, id, device);
         if is_another_gone {
             self.cache.forget();
-            self.cells.unsettle();
+            self.cells.invalidate();
         }
         number
     }
@@ -168,7 +149,7 @@ impl Access {
         if let Some(place) = self.cache.find(address) {
             return Some(place);
         }
-        let generation = self.cache.generation();
+        let epoch = self.cache.epoch();
         let memory = driver.memory(address)?;
         let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
         let place = match memory.holder {
@@ -196,12 +177,12 @@ impl Access {
                 Place { kind: Kind::Mapped, device: device?, owner, reach }
             }
         };
-        self.cache.insert(address, memory.range, place, generation);
+        self.cache.insert(address, memory.range, place, epoch);
         Some(place)
     }
 }
 
-/// The way of a copy that needs no decision.
+/// The path of a copy that needs no decision.
 #[inline(always)]
 fn evident(src: Place, dst: Place) -> Option<Path> {
     if src.kind == Kind::Host || dst.kind == Kind::Host {

@@ -1,48 +1,43 @@
-//! What a proof has shown: noted, and told.
+//! What verification has shown, kept and logged.
 
 use std::path::Path as File;
 
+use p2pshim_host::machine::Machine;
+
 use super::decide::Plan;
-use super::machine::Machine;
-use super::proof::{self, Failure};
-use super::registry::{MOST_SHIFT, Proof};
+use super::registry::Verification;
+use super::verify::{self, Failure};
 use super::{Access, Kind, Path, Place, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
-use crate::policy::Driver;
+use crate::policy::driver::Driver;
 use crate::record::log::{self, Verified};
 
 impl Access {
-    /// Notes and says that a pair can be trusted.
+    /// Keeps and logs that a pair can be trusted.
     pub(super) fn passed(&self, plan: &Plan) {
         let Plan { src, dst, kind, .. } = plan;
-        self.lock().set_proof(*kind, src.device, dst.device, Proof::Passed);
+        self.lock().set_verification(*kind, src.device, dst.device, Verification::Passed);
         let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
         let what = format_args!("{of}verified: data arrives in both directions");
-        log::pair_verified(src.device, dst.device, Verified::Right, what);
+        plan.say_verified(Verified::Right, what);
     }
 
-    /// Notes and says that a pair cannot be trusted, or that nothing is known of it.
+    /// Keeps and logs that a pair cannot be trusted, or that nothing is known of it.
     pub(super) fn failed(&self, driver: &impl Driver, plan: &Plan, failure: &Failure) -> Path {
-        let (proof, why) = match failure {
-            Failure::Unknown(code) => return self.unproven(plan, *code),
-            Failure::Untested(reason) => {
-                let path = self.untested(plan, reason);
-                // It took seconds to find out, and will be the same the next time.
-                self.lock().attempts_mut(plan.src, plan.dst).shift = MOST_SHIFT;
-                return path;
-            }
-            Failure::Slower { .. } => (Proof::Slower, Why::Slower),
-            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Fully(_) => (Proof::Failed, Why::Vetoed),
+        let (verification, why) = match failure {
+            Failure::Unknown(code) => return self.unverified(plan, *code),
+            Failure::Slower { .. } => (Verification::Slower, Why::Slower),
+            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
         };
-        self.lock().set_proof(plan.kind, plan.src.device, plan.dst.device, proof);
-        let verified = match proof {
-            Proof::Slower => Verified::Slower,
+        self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
+        let verified = match verification {
+            Verification::Slower => Verified::Slower,
             _ if plan.checks_only => Verified::InUse,
             _ => Verified::Avoided,
         };
-        let advice = match proof {
-            Proof::Slower => String::new(),
+        let advice = match verification {
+            Verification::Slower => String::new(),
             _ => format!(". Likely cause: {}. `p2pshim doctor` shows more", likely_cause(driver, plan.devices())),
         };
         let [from, to] = direction(failure).unwrap_or([plan.src.device, plan.dst.device]);
@@ -50,23 +45,17 @@ impl Access {
         Path::Staged(why)
     }
 
-    /// Notes and says that a driver's answer has kept a pair from being verified.
-    pub(super) fn unproven(&self, plan: &Plan, code: Code) -> Path {
+    /// Keeps and logs that a driver's error has kept a pair from being verified.
+    pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
-        self.untested(plan, &format!("the driver answered {name} ({})", code.0))
-    }
-
-    fn untested(&self, plan: &Plan, reason: &str) -> Path {
-        let why = self.put_off(plan.src, plan.dst, Why::Unproven);
-        let was_told = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_told, true);
-        if !was_told {
-            log::pair_verified(
-                plan.src.device,
-                plan.dst.device,
-                Verified::Unknown,
+        let why = self.put_off(plan.src, plan.dst, Why::Unverified);
+        let was_logged = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_logged, true);
+        if !was_logged {
+            plan.say_verified(Verified::Unknown,
                 format_args!(
-                    "could not be verified: {reason}. {}. It is tried again when twice as much has been copied; \
-                     P2PSHIM_PROBE=off would trust it untested",
+                    "could not be verified: the driver returned {name} ({}). {}. Verification is tried again when twice as much has been \
+                     copied; P2PSHIM_PROBE=off would use the pair without verification",
+                    code.0,
                     consequence(plan)
                 ),
             );
@@ -74,7 +63,33 @@ impl Access {
         Path::Staged(why)
     }
 
-    /// Notes that a pair is looked at again when it has copied twice as much.
+    /// Keeps, and logs once, that the driver lacks what it takes to verify pairs: nothing is enabled for any.
+    pub(super) fn unverifiable(&self, plan: &Plan) -> Path {
+        let was_known = std::mem::replace(&mut self.lock().cannot_verify, true);
+        if !was_known {
+            plan.say_verified(Verified::Unknown,
+                format_args!(
+                    "could not be verified, nor can any other pair: the driver has no memory with access rights of its own \
+                     (cuMemCreate, cuMemMap). The shim enables no peer access for this reason; \
+                     P2PSHIM_PROBE=off would trust all pairs untested"
+                ),
+            );
+        }
+        Path::Staged(Why::Unverified)
+    }
+
+    /// Says, once, that there is no verdict where there should be one.
+    pub(super) fn misses_verdict(&self) {
+        if !std::mem::replace(&mut self.lock().is_verdict_missed, true) {
+            log::warnings(&[
+                "P2PSHIM_PROBE=full: there is no verdict on these GPUs since the machine was booted, so pairs \
+                             are verified as with quick. `p2pshim doctor` and `p2pshim run --probe full` write verdicts"
+                    .to_owned(),
+            ]);
+        }
+    }
+
+    /// A pair is tried again when it has copied twice as much.
     pub(super) fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {
         self.lock().attempts_mut(src, dst).put_off(why);
         why
@@ -87,7 +102,7 @@ fn direction(failure: &Failure) -> Option<[u8; 2]> {
         Failure::Lost { src, dst, .. } | Failure::Hung { src, dst } | Failure::Slower { src, dst, .. } => {
             Some([u8::try_from(src).ok()?, u8::try_from(dst).ok()?])
         }
-        Failure::Fully(_) | Failure::Untested(_) | Failure::Unknown(_) => None,
+        Failure::Kept(_) | Failure::Unknown(_) => None,
     }
 }
 
@@ -95,27 +110,26 @@ fn direction(failure: &Failure) -> Option<[u8; 2]> {
 fn story(failure: &Failure) -> String {
     match failure {
         Failure::Lost { wrong, bytes, src, dst } => format!(
-            "data does not arrive: of {bytes} bytes copied from device {src} to device {dst}, {wrong} were wrong"
+            "data does not arrive: {wrong} of {bytes} bytes copied from device {src} to device {dst} were wrong"
         ),
         Failure::Hung { src, dst } => format!(
-            "a copy from device {src} to device {dst} did not end within {:?}; the program may hang where it waits for a \
-             whole device, and at its end: then start it with P2PSHIM_DENY='{src}-{dst}'",
-            proof::TIME_OUT
+            "a copy from device {src} to device {dst} did not complete within {:?}. The program may hang when it synchronizes \
+             a whole device or exits; if it does, run it with P2PSHIM_DENY='{src}-{dst}'",
+            verify::TIME_OUT
         ),
         Failure::Slower { direct, staged, src, dst } => format!(
-            "copying from device {src} to device {dst} directly is slower than through the host ({direct:?}, {staged:?})"
+            "direct copies from device {src} to device {dst} are slower than copies through the host ({direct:?}, {staged:?})"
         ),
-        Failure::Fully(what) => format!("the full proof failed: {what}"),
-        Failure::Untested(reason) => reason.clone(),
-        Failure::Unknown(code) => format!("the driver answered {}", code.0),
+        Failure::Kept(what) => format!("the full verification failed: {what}"),
+        Failure::Unknown(code) => format!("the driver returned {}", code.0),
     }
 }
 
 /// What follows from it for the program.
 fn consequence(plan: &Plan) -> &'static str {
     if plan.checks_only {
-        "The program has enabled access between them itself, and keeps it. Run it with P2PSHIM_ACCESS=off, or P2PSHIM_DENY \
-         for this pair: its copies go through the host then"
+        "The program has enabled peer access between them itself, so its copies still use it. To send them through the \
+         host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for this pair"
     } else {
         "Copies between them go through the host"
     }

@@ -1,13 +1,12 @@
-//! Who holds memory, who may access whose, and what has been proven: all that is kept under the lock.
+//! Who holds memory, who may access whose, and what has been verified: all that is kept under the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use super::cells::{Cells, OWNERS};
 use crate::config::{self, Config, Denied, Probe};
+use crate::model::Why;
+use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::memory::{Kind, Place};
-use crate::policy::path::Why;
-use crate::policy::{Scratch, ScratchKind};
 
 /// Somebody whose memory is copied; its number is its position plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,17 +27,16 @@ impl Owner {
     }
 }
 
+/// How many peers a context can have, on machines without NVSwitch.
+pub(super) const MOST_PEERS: usize = 8;
+
 /// What we have done about a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
-    /// Nothing.
     No,
-    /// We are about to enable it: an answer of 704 means us.
+    /// We are about to enable it: a return of 704 means us.
     Intended,
-    /// We hold it.
     Held,
-    /// We are about to close it: who enables it has to wait.
-    Closing,
 }
 
 /// Access of one context to the memory of another.
@@ -52,14 +50,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn is_open(self) -> bool {
+    pub(super) fn is_enabled(self) -> bool {
         self.program || self.ours == Ours::Held
     }
 }
 
 /// What has been found out about the path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(crate) enum Verification {
     /// Data arrives.
     Passed,
     /// The driver says that there is none.
@@ -79,12 +77,12 @@ pub(super) struct Attempts {
     pub(super) is_limit: bool,
     /// Whether it was because the devices were busy.
     pub(super) is_busy: bool,
-    /// Whether something was said about it.
-    pub(super) is_told: bool,
+    /// Whether something was logged about it.
+    pub(super) is_logged: bool,
 }
 
 /// Thresholds stay within their types.
-pub(super) const MOST_SHIFT: u32 = 24;
+const MOST_SHIFT: u32 = 24;
 
 impl Attempts {
     /// One more, in vain.
@@ -99,15 +97,9 @@ impl Attempts {
         match self {
             attempts if attempts.is_limit => Why::Limit,
             attempts if attempts.is_busy => Why::Busy,
-            attempts if attempts.shift > 0 => Why::Unproven,
+            attempts if attempts.shift > 0 => Why::Unverified,
             _ => Why::NotYetWorth,
         }
-    }
-
-    /// Others had to have the place.
-    pub(super) fn limited(&mut self) {
-        self.put_off(Why::Limit);
-        self.put_off(Why::Limit);
     }
 }
 
@@ -116,15 +108,13 @@ pub(super) struct Registry {
     pub(super) access: config::Access,
     pub(super) probe: Probe,
     pub(super) grants_pools: bool,
+    /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
+    pub(super) cannot_verify: bool,
     denied: Vec<Denied>,
     owners: Vec<Option<Owner>>,
-    /// Further contexts that may have something to do: handles and ids.
-    seen: BTreeSet<(usize, u64)>,
-    /// Contexts that have given up a peer for one that the program is about to enable, and until when at most.
-    kept: Vec<(u8, Instant)>,
     links: BTreeMap<(u8, u8), Link>,
     attempts: BTreeMap<(u8, u8), Attempts>,
-    proofs: BTreeMap<(Kind, u8, u8), Proof>,
+    verifications: BTreeMap<(Kind, u8, u8), Verification>,
     scratch: Vec<Scratch>,
     /// Which device was let reach which scratch, by its address.
     pub(super) shared: Vec<(u64, i32)>,
@@ -134,12 +124,14 @@ pub(super) struct Registry {
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles, and their devices, as far as those are known.
     pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
-    /// Whether a thread is proving or enabling something.
+    /// Whether it was said that there is no verdict.
+    pub(super) is_verdict_missed: bool,
+    /// Whether a thread is verifying or enabling something.
     pub(super) is_acting: bool,
     /// Pairs that wait for the end of a capture.
     pub(super) waiting: Vec<(Place, Place)>,
-    /// Of which devices it was said which way their copies take.
-    pub(super) told: BTreeSet<(u8, u8, u32)>,
+    /// For which devices it was logged which path their copies take.
+    pub(super) logged: BTreeSet<(u8, u8, u32)>,
 }
 
 impl Registry {
@@ -148,21 +140,21 @@ impl Registry {
             access: config::Access::Auto,
             probe: Probe::Quick,
             grants_pools: true,
+            cannot_verify: false,
             denied: Vec::new(),
             owners: Vec::new(),
-            seen: BTreeSet::new(),
-            kept: Vec::new(),
             links: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            proofs: BTreeMap::new(),
+            verifications: BTreeMap::new(),
             scratch: Vec::new(),
             shared: Vec::new(),
             granted: Vec::new(),
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),
+            is_verdict_missed: false,
             is_acting: false,
             waiting: Vec::new(),
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
         }
     }
 
@@ -183,42 +175,6 @@ impl Registry {
         self.is_denied(one, other) || self.is_denied(other, one)
     }
 
-    /// Takes note of a context that may have something to do.
-    pub(super) fn see(&mut self, handle: usize, id: u64) {
-        self.seen.insert((handle, id));
-    }
-
-    /// Forgets a context that is gone.
-    pub(super) fn lose_sight(&mut self, handle: usize, id: u64) {
-        self.seen.remove(&(handle, id));
-    }
-
-    /// All contexts that may have something to do: handles and ids. Some may be gone.
-    pub(super) fn contexts(&self) -> Vec<(usize, u64)> {
-        let numbered = self.numbered().filter_map(|(_, owner)| match owner {
-            Owner::Context { handle, id, .. } => Some((handle, id)),
-            _ => None,
-        });
-        numbered.chain(self.seen.iter().copied()).collect()
-    }
-
-    /// Keeps the place of a peer that was given up: the program is about to take it.
-    pub(super) fn keep_place(&mut self, from: u8) {
-        /// Far more than it takes, on a busy machine too.
-        const MOST: Duration = Duration::from_secs(1);
-        self.kept.push((from, Instant::now() + MOST));
-    }
-
-    /// Whether a context's last place is another's.
-    pub(super) fn keeps_place(&self, from: u8) -> bool {
-        self.kept.iter().any(|&(context, until)| context == from && Instant::now() < until)
-    }
-
-    /// The program has taken the place.
-    pub(super) fn place_is_taken(&mut self, from: u8) {
-        self.kept.retain(|&(context, _)| context != from);
-    }
-
     /// The number of a context, and whether an earlier one of the same handle was forgotten.
     pub(super) fn context(&mut self, cells: &Cells, handle: usize, id: u64, device: i32) -> (Option<u8>, bool) {
         let known = |owner: &Owner| matches!(owner, Owner::Context { handle: h, .. } if *h == handle);
@@ -227,8 +183,6 @@ impl Registry {
             Some((number, owner)) if owner == (Owner::Context { handle, id, device }) => (Some(number), false),
             _ => {
                 known.into_iter().for_each(|(number, _)| self.forget(cells, number));
-                // It may get no number.
-                self.see(handle, id);
                 (self.add(Owner::Context { handle, id, device }), known.is_some())
             }
         }
@@ -279,7 +233,6 @@ impl Registry {
             self.drop_scratches(|scratch| scratch.context == handle);
         }
         self.links.retain(|&(from, to), _| from != number && to != number);
-        self.kept.retain(|&(context, _)| context != number);
         self.attempts.retain(|&(one, other), _| one != number && other != number);
         self.waiting.retain(|(src, dst)| src.owner != number && dst.owner != number);
         if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {
@@ -301,7 +254,18 @@ impl Registry {
         self.links.values()
     }
 
-    /// The open link by which one side reaches the other's memory, if that belongs to a context.
+    /// How many links from a context are ours, or about to be.
+    fn count_ours(&self, from: u8) -> usize {
+        self.links().filter(|link| link.from == from && link.ours != Ours::No).count()
+    }
+
+    /// Whether we may have one more link from a context. If its device has more peers than a context can have (`is_scarce`),
+    /// half of the places are left to the program.
+    pub(super) fn may_have_more(&self, from: u8, is_scarce: bool) -> bool {
+        !is_scarce || self.count_ours(from) < MOST_PEERS / 2
+    }
+
+    /// The enabled link by which one side reaches the other's memory, if that belongs to a context.
     pub(super) fn reach(&self, by: Place, to: Place) -> Option<Link> {
         if to.kind != Kind::Plain {
             return None;
@@ -313,15 +277,11 @@ impl Registry {
                 .owner(number)
                 .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
         };
-        self.links.values().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_open())
+        self.links.values().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_enabled())
     }
 
     pub(super) fn attempts_mut(&mut self, src: Place, dst: Place) -> &mut Attempts {
-        self.attempts_of(src.owner, dst.owner)
-    }
-
-    pub(super) fn attempts_of(&mut self, one: u8, other: u8) -> &mut Attempts {
-        self.attempts.entry(ordered(one, other)).or_default()
+        self.attempts.entry(ordered(src.owner, dst.owner)).or_default()
     }
 
     pub(super) fn attempts(&self, src: Place, dst: Place) -> Attempts {
@@ -339,14 +299,14 @@ impl Registry {
         self.attempts.iter().filter(move |(pair, _)| is_between(pair)).map(|(_, &attempts)| attempts)
     }
 
-    pub(super) fn proof(&self, kind: Kind, one: u8, other: u8) -> Option<Proof> {
+    pub(super) fn verification(&self, kind: Kind, one: u8, other: u8) -> Option<Verification> {
         let (low, high) = ordered(one, other);
-        self.proofs.get(&(kind, low, high)).copied()
+        self.verifications.get(&(kind, low, high)).copied()
     }
 
-    pub(super) fn set_proof(&mut self, kind: Kind, one: u8, other: u8, proof: Proof) {
+    pub(super) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
         let (low, high) = ordered(one, other);
-        self.proofs.insert((kind, low, high), proof);
+        self.verifications.insert((kind, low, high), verification);
     }
 
     pub(super) fn scratch(&self, kind: ScratchKind, (context, id): (usize, u64)) -> Option<Scratch> {
@@ -374,6 +334,12 @@ impl Registry {
         self.granted_by_program.retain(|(pool, _)| elsewhere.contains(pool));
         self.gone_pools.retain(|_, of| of.is_some_and(|of| of != device));
         self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
+    }
+
+    /// Nobody is granted access to a pool any more.
+    pub(super) fn drop_grants(&mut self, pool: usize) {
+        self.granted.retain(|&(granted, _)| granted != pool);
+        self.granted_by_program.retain(|&(granted, _)| granted != pool);
     }
 
     fn drop_scratches(&mut self, is_dropped: impl Fn(&Scratch) -> bool) {

@@ -1,6 +1,6 @@
 //! What is known of two devices, for those who ask.
 
-use super::registry::{Ours, Owner, Proof, Registry};
+use super::registry::{Ours, Owner, Registry, Verification};
 use super::{Access, Kind, Path, Place, Why};
 
 /// What is known of one device's access to the memory of another.
@@ -8,43 +8,14 @@ use super::{Access, Kind, Path, Place, Why};
 pub(crate) struct PairState {
     /// Whether the program has enabled it, between any of their contexts.
     pub(crate) by_program: bool,
-    /// Whether the shim has.
     pub(crate) by_shim: bool,
     /// Whether it is hidden from the program.
     pub(crate) is_denied: bool,
-    /// What is known of the path.
-    pub(crate) proven: Proven,
+    pub(crate) verification: Option<Verification>,
     /// The same for memory of pools.
-    pub(crate) pool_proven: Proven,
-    /// The way of copies between memory of their contexts, as things stand.
+    pub(crate) pool_verification: Option<Verification>,
+    /// The path of copies between memory of their contexts, as things stand.
     pub(crate) path: Path,
-}
-
-/// What has been found out about a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proven {
-    /// Nothing yet.
-    No,
-    /// Data arrives.
-    Passed,
-    /// The driver says that there is none.
-    NoPath,
-    /// Data is lost, or copies hang.
-    Failed,
-    /// Data arrives, but later than through the host.
-    Slower,
-}
-
-impl From<Option<Proof>> for Proven {
-    fn from(proof: Option<Proof>) -> Self {
-        match proof {
-            None => Self::No,
-            Some(Proof::Passed) => Self::Passed,
-            Some(Proof::NoPath) => Self::NoPath,
-            Some(Proof::Failed) => Self::Failed,
-            Some(Proof::Slower) => Self::Slower,
-        }
-    }
 }
 
 impl Access {
@@ -57,17 +28,17 @@ impl Access {
 impl Registry {
     fn pair_state(&self, device: u8, peer: u8) -> PairState {
         PairState {
-            by_program: self.is_any_open(device, peer, |program, _| program),
-            by_shim: self.is_any_open(device, peer, |_, ours| ours == Ours::Held),
+            by_program: self.is_any_enabled(device, peer, |program, _| program),
+            by_shim: self.is_any_enabled(device, peer, |_, ours| ours == Ours::Held),
             is_denied: self.is_denied(device.into(), peer.into()),
-            proven: self.proof(Kind::Plain, device, peer).into(),
-            pool_proven: self.proof(Kind::Pool, device, peer).into(),
+            verification: self.verification(Kind::Plain, device, peer),
+            pool_verification: self.verification(Kind::Pool, device, peer),
             path: self.path_between(device, peer),
         }
     }
 
     /// Whether something holds of any link from a context of one device to one of another.
-    fn is_any_open(&self, device: u8, peer: u8, holds: impl Fn(bool, Ours) -> bool) -> bool {
+    fn is_any_enabled(&self, device: u8, peer: u8, holds: impl Fn(bool, Ours) -> bool) -> bool {
         let is_on = |number, device: u8| matches!(self.owner(number), Some(Owner::Context { device: of, .. }) if of == i32::from(device));
         self.links().any(|link| is_on(link.from, device) && is_on(link.to, peer) && holds(link.program, link.ours))
     }
@@ -77,12 +48,13 @@ impl Registry {
         if one == other {
             return Path::SameDevice;
         }
-        let is_open = |program, ours| program || ours == Ours::Held;
-        if self.is_any_open(one, other, is_open) || self.is_any_open(other, one, is_open) {
+        let is_enabled = |program, ours| program || ours == Ours::Held;
+        if self.is_any_enabled(one, other, is_enabled) || self.is_any_enabled(other, one, is_enabled) {
             return Path::Direct;
         }
         let place = |device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
-        if let Some(why) = self.never(Kind::Plain, self.proof(Kind::Plain, one, other), place(one), place(other)) {
+        if let Some(why) = self.never(Kind::Plain, self.verification(Kind::Plain, one, other), place(one), place(other))
+        {
             return Path::Staged(why);
         }
         let tried = self.attempts_between(one, other).max_by_key(|attempts| attempts.shift);

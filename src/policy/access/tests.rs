@@ -4,8 +4,9 @@ use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
 use crate::config::{Denied, Probe};
-use crate::policy::full::Answer;
-use crate::policy::{HarmlessEnable, Revision};
+use crate::model::{Named, Shape};
+use crate::policy::HarmlessEnable;
+use crate::policy::full::Verdict;
 
 struct Process {
     access: Box<Access>,
@@ -26,14 +27,15 @@ impl Process {
     }
 
     fn copy_on(&self, src: u64, dst: u64, bytes: u64, on: Circumstances) -> Option<Path> {
-        let ends = Ends { src, dst, bytes };
-        let settled = self.access.settled(&ends);
-        let traffic = settled.or_else(|| self.access.consider(&self.driver, &ends, on));
+        let named = Named::Ordinal(0);
+        let copy = Memcpy { src, dst, src_named: named, dst_named: named, bytes, stream: None, shape: Shape::Linear };
+        let decided = self.access.decided(&copy);
+        let traffic = decided.or_else(|| self.access.consider(&self.driver, &copy, on));
         assert_eq!(self.driver.relaxed.get(), 0);
         traffic.map(|traffic| traffic.path)
     }
 
-    /// The way of a copy between the memory of two contexts.
+    /// The path of a copy between the memory of two contexts.
     fn copy(&self, src: usize, dst: usize, bytes: u64) -> Path {
         self.copy_on(memory_of(src), memory_of(dst), bytes, Circumstances::default()).unwrap()
     }
@@ -49,16 +51,8 @@ impl Process {
             assert_eq!((harmless.flags, harmless.from), (1, Code(1)), "enables nothing");
             return harmless.to.0;
         }
-        let call = || self.driver.relaxed(|| self.driver.enable(context(from), context(to))).unwrap();
-        let mut ret = call();
-        for is_first in [true, false] {
-            match self.access.enabled(&self.driver, context(to), 0, ret, is_first) {
-                Revision::Keep => break,
-                Revision::Answer(code) => return code.0,
-                Revision::Again => ret = call(),
-            }
-        }
-        ret.0
+        let ret = self.driver.relaxed(|| self.driver.enable(context(from), context(to))).unwrap();
+        self.access.enabled(&self.driver, context(to), 0, ret).0
     }
 
     fn disable(&self, from: usize, to: usize) -> i32 {
@@ -70,7 +64,7 @@ impl Process {
                 assert_eq!(ret, expected);
                 (to, true)
             }
-            _ => (self.driver.relaxed(|| self.driver.disable(context(from), context(to))).unwrap(), false),
+            _ => (self.driver.disable(context(from), context(to)), false),
         };
         self.access.disabled(&self.driver, context(to), ret, stays).0
     }
@@ -96,7 +90,7 @@ fn consider_large_copy_pair_is_enabled_before_it() {
 }
 
 #[test]
-fn settled_seen_before_the_driver_is_not_asked() {
+fn decided_seen_before_the_driver_is_not_asked() {
     let process = Process::new(Fake::new());
     process.copy(0, 1, ENOUGH);
     process.copy(0, 1, ENOUGH);
@@ -121,11 +115,11 @@ fn consider_one_device_or_unknown_memory_nothing_is_done() {
 #[test]
 fn consider_pair_that_loses_data_is_never_enabled() {
     for fault in [Fault::Drop, Fault::Hang] {
-        for way in [(0, 1), (1, 0)] {
-            let driver = Fake { faults: [(way, fault)].into(), ..Fake::new() };
+        for direction in [(0, 1), (1, 0)] {
+            let driver = Fake { faults: [(direction, fault)].into(), ..Fake::new() };
             let process = Process::new(driver);
-            process.staged(0, 1, Why::Vetoed);
-            process.staged(1, 0, Why::Vetoed);
+            process.staged(0, 1, Why::Blocked);
+            process.staged(1, 0, Why::Blocked);
             assert_eq!(process.driver.enables.get(), 0, "{fault:?}");
             assert_eq!(process.copy(2, 1, ENOUGH), Path::Direct, "another pair");
         }
@@ -140,22 +134,30 @@ fn consider_pair_slower_than_the_host_is_not_enabled() {
 }
 
 #[test]
-fn consider_no_mapped_memory_is_proven_in_place_and_closed_if_broken() {
-    let process = Process::new(Fake::new());
-    process.driver.mapping.set(Code(801));
-    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
-
-    let process = Process::new(Fake { faults: [((1, 0), Fault::Drop)].into(), ..Fake::new() });
-    process.driver.mapping.set(Code(801));
-    process.staged(0, 1, Why::Vetoed);
-    assert!(process.driver.enabled.borrow().is_empty());
+fn consider_no_mapped_memory_nothing_is_enabled() {
+    for code in [Code(801), Code::SHARED_OBJECT_SYMBOL_NOT_FOUND] {
+        let process = Process::new(Fake::new());
+        process.driver.mapping.set(code);
+        (0..3).for_each(|_| process.staged(0, 1, Why::Unverified));
+        let taken = process.driver.next.get();
+        process.staged(2, 3, Why::Unverified);
+        assert_eq!(process.driver.next.get(), taken, "no other pair is tried");
+        assert_eq!(process.driver.enables.get(), 0);
+        assert_eq!(process.enable(0, 1), 0);
+        assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct, "the program's own");
+        assert_eq!(process.disable(0, 1), 0);
+        process.staged(0, 1, Why::Unverified);
+        assert_eq!(process.driver.disables.get(), 1, "nothing stays that is not verified");
+        let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
+        assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Direct), "verified by a pool");
+    }
 }
 
 #[test]
-fn consider_no_memory_for_the_proof_is_no_veto() {
+fn consider_no_memory_for_the_verification_blocks_nothing() {
     let process = Process::new(Fake::new());
     process.driver.allocating.set(Code(2));
-    process.staged(0, 1, Why::Unproven);
+    process.staged(0, 1, Why::Unverified);
     process.driver.allocating.set(Code::SUCCESS);
     let paths: Vec<Path> = (0..3).map(|_| process.copy(0, 1, ENOUGH)).collect();
     assert_eq!(paths.last(), Some(&Path::Direct), "tried again: {paths:?}");
@@ -201,16 +203,16 @@ fn view_of_a_pair_that_we_enabled_is_the_programs_own() {
 }
 
 #[test]
-fn view_nothing_is_opened_while_the_program_disables() {
+fn view_nothing_is_enabled_while_the_program_disables() {
     let process = Process::new(Fake::new());
-    // The contexts are known, and nothing is open: the function is called.
+    // The contexts are known, and nothing is enabled: the function is called.
     process.copy(0, 1, 4);
     process.driver.current.set(context(0));
     assert_eq!(process.access.disabling(&process.driver, context(1)), None);
     process.staged(0, 1, Why::Busy);
     assert!(process.driver.enabled.borrow().is_empty());
-    let answer = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, false);
-    assert_eq!(answer, Code::PEER_ACCESS_NOT_ENABLED);
+    let ret = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, false);
+    assert_eq!(ret, Code::PEER_ACCESS_NOT_ENABLED);
     assert_eq!(process.copy(0, 1, 2 * ENOUGH), Path::Direct);
     assert_eq!(process.disable(0, 1), 705);
     assert_eq!(process.driver.disables.get(), 0);
@@ -247,7 +249,7 @@ fn view_broken_pair_that_the_program_enabled_stays_enabled() {
     }
     assert_eq!(process.driver.disables.get(), 0);
     assert_eq!(process.disable(0, 1), 0);
-    process.staged(0, 1, Why::Vetoed);
+    process.staged(0, 1, Why::Blocked);
 }
 
 #[test]
@@ -278,23 +280,6 @@ fn limit_a_pair_beyond_it_stays_staged_and_says_limit() {
 }
 
 #[test]
-fn limit_least_recently_used_pair_is_given_up_for_the_programs_own() {
-    let process = Process::new(Fake { limit: 2, no_path: [(1, 0), (2, 0), (3, 0)].into(), ..Fake::new() });
-    for peer in 1..=2 {
-        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
-    }
-    process.copy(0, 1, 4);
-    assert_eq!(process.enable(0, 3), 0);
-    let enabled = process.driver.enabled.borrow().clone();
-    assert!(
-        !enabled.contains(&(context(0), context(2))) && enabled.contains(&(context(0), context(1))),
-        "{enabled:x?}"
-    );
-    assert_eq!(process.copy(0, 1, 4), Path::Direct);
-    process.staged(0, 2, Why::Limit);
-}
-
-#[test]
 fn limit_of_one_side_the_other_direction_will_do() {
     let process = Process::new(Fake { limit: 1, ..Fake::new() });
     for peer in 1..=5 {
@@ -303,85 +288,68 @@ fn limit_of_one_side_the_other_direction_will_do() {
     assert_eq!(process.driver.disables.get(), 0);
 }
 
-#[test]
-fn limit_the_programs_own_peers_go_first() {
-    let process = Process::new(Fake { limit: 1, ..Fake::new() });
-    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
-    assert_eq!(process.enable(0, 2), 0, "ours is given up");
-    assert_eq!(process.enable(0, 3), 711, "as without us");
-    assert_eq!(process.disable(0, 1), 705);
+/// Of 12 devices all of which reach each other.
+fn many() -> Process {
+    Process::new(Fake { devices: 12, ..Fake::new() })
 }
 
 #[test]
-fn limit_nothing_is_given_up_while_it_may_be_in_use() {
-    let process = Process::new(Fake { limit: 1, no_path: [(1, 0), (3, 0)].into(), ..Fake::new() });
-    process.copy(0, 1, ENOUGH);
-    process.driver.working.borrow_mut().insert(context(1));
-    assert_eq!(process.enable(0, 2), 711);
-    process.driver.working.borrow_mut().clear();
-    process.access.graph_is_made();
-    assert_eq!(process.enable(0, 2), 711);
-    process.staged(0, 3, Why::Limit);
-    assert_eq!(process.driver.disables.get(), 0);
-    process.access.graph_is_gone();
-    assert_eq!(process.enable(0, 2), 0);
-}
-
-#[test]
-fn limit_nothing_is_given_up_while_any_context_works() {
-    let fake = Fake { limit: 1, no_path: [(1, 0)].into(), primaries: vec![context(5)], ..Fake::new() };
-    let process = Process::new(fake);
-    process.copy(0, 1, ENOUGH);
-    process.driver.current.set(context(4));
-    process.access.sees_context(&process.driver);
-    let work = |context| process.driver.working.borrow_mut().insert(context);
-    for third in [context(4), context(5)] {
-        work(third);
-        assert_eq!(process.enable(0, 2), 711, "{third:x}");
-        process.driver.working.borrow_mut().clear();
+fn limit_of_few_devices_program_may_enable_all_peers() {
+    // What the others are does not matter: they reach nobody.
+    let apart = (0..9).flat_map(|one| (9..16).flat_map(move |other| [(one, other), (other, one)])).collect();
+    for driver in [Fake { devices: 9, ..Fake::new() }, Fake { no_path: apart, ..Fake::new() }] {
+        let process = Process::new(driver);
+        (1..9).for_each(|peer| assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct));
+        (1..9).for_each(|peer| assert_eq!(process.enable(0, peer), 0));
+        (1..9).for_each(|peer| assert_eq!(process.enable(peer, 0), 0));
     }
-    assert_eq!(process.driver.disables.get(), 0);
-    work(context(4));
-    process.driver.ids.borrow_mut().insert(context(4), 0);
-    assert_eq!(process.enable(0, 2), 0, "it is gone");
 }
 
 #[test]
-fn limit_nothing_is_given_up_while_a_copy_is_being_made() {
-    let process = Process::new(Fake { limit: 1, no_path: [(1, 0)].into(), ..Fake::new() });
-    process.copy(0, 1, ENOUGH);
-    let mut shard = 0;
-    assert!(!process.access.gate().enter(&mut shard));
-    assert_eq!(process.enable(0, 2), 711);
-    assert_eq!(process.driver.disables.get(), 0);
-    process.access.gate().leave(shard);
-    assert_eq!(process.enable(0, 2), 0);
+fn limit_of_many_devices_half_of_the_places_are_the_programs() {
+    let process = many();
+    (1..5).for_each(|peer| assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct));
+    for peer in [5, 6] {
+        // From the other side there is room.
+        assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct);
+    }
+    let ours = |from| process.driver.enabled.borrow().iter().filter(|link| link.0 == context(from)).count();
+    assert_eq!((ours(0), ours(5)), (4, 1));
+    (8..12).for_each(|peer| assert_eq!(process.enable(0, peer), 0));
+    assert_eq!(process.enable(0, 7), 711, "as the ninth");
+    assert_eq!(process.enable(0, 1), 0, "it has that place");
+    assert_eq!(process.disable(0, 11), 0);
+    assert_eq!(process.enable(0, 7), 0);
 }
 
 #[test]
-fn limit_place_that_was_given_up_is_the_programs() {
-    let process = Process::new(Fake { limit: 1, no_path: [(1, 0), (3, 0)].into(), ..Fake::new() });
-    process.copy(0, 1, ENOUGH);
-    process.driver.current.set(context(0));
-    let enabled = |ret, is_first| process.access.enabled(&process.driver, context(2), 0, Code(ret), is_first);
-    assert_eq!(enabled(711, true), Revision::Again);
-    assert!(process.driver.enabled.borrow().is_empty());
-    process.staged(0, 3, Why::Limit);
-    assert_eq!(process.driver.relaxed(|| process.driver.enable(context(0), context(2))), Some(Code::SUCCESS));
-    assert_eq!(enabled(0, false), Revision::Keep);
-    assert_eq!(process.disable(0, 2), 0);
+fn limit_of_many_devices_pair_that_is_full_on_both_sides_is_staged_unverified() {
+    let process = many();
+    for one in [0, 1] {
+        (2..6).for_each(|peer| assert_eq!(process.copy(one, peer, ENOUGH), Path::Direct));
+    }
+    let taken = process.driver.next.get();
+    for _ in 0..100 {
+        process.staged(0, 1, Why::Limit);
+    }
+    assert_eq!(process.driver.next.get(), taken, "nothing is verified that is not enabled");
+    assert_eq!((process.enable(0, 1), process.copy(0, 1, ENOUGH)), (0, Path::Direct));
 }
 
 #[test]
-fn limit_that_could_not_be_kept_safely_is_not_approached() {
-    let process = Process::new(Fake { marks: false, ..Fake::new() });
-    process.staged(0, 1, Why::Limit);
-    let few = Process::new(Fake { marks: false, devices: 9, ..Fake::new() });
-    assert_eq!(few.copy(0, 1, ENOUGH), Path::Direct);
+fn limit_of_many_devices_no_more_than_half_stays_that_the_program_disables() {
+    let process = many();
+    for peer in 1..9 {
+        assert_eq!(process.enable(0, peer), 0);
+        (0..2).for_each(|_| assert_eq!(process.copy(0, peer, ENOUGH), Path::Direct));
+    }
+    (1..9).for_each(|peer| assert_eq!(process.disable(0, peer), 0));
+    assert_eq!(process.driver.enabled.borrow().len(), 4);
+    (8..12).for_each(|peer| assert_eq!(process.enable(0, peer), 0));
 }
 
 #[test]
-fn captures_proof_waits_for_the_end() {
+fn captures_verification_waits_for_the_end() {
     let process = Process::new(Fake::new());
     let captured = Circumstances { thread_captures: true, ..Circumstances::default() };
     let copy = || process.copy_on(memory_of(0), memory_of(1), ENOUGH, captured).unwrap();
@@ -393,7 +361,7 @@ fn captures_proof_waits_for_the_end() {
 }
 
 #[test]
-fn pools_memory_is_granted_after_its_own_proof() {
+fn pools_memory_is_granted_after_its_own_verification() {
     let process = Process::new(Fake::new());
     let copy = |src, dst, contexts| {
         process.copy_on(src, dst, ENOUGH, Circumstances { contexts, ..Circumstances::default() }).unwrap()
@@ -447,7 +415,7 @@ fn pools_of_other_devices_are_known_after_a_reset() {
 fn pools_broken_path_is_not_granted() {
     let process = Process::new(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
     let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
-    assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Staged(Why::Vetoed)));
+    assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Staged(Why::Blocked)));
     assert!(process.driver.granted.borrow().is_empty());
 }
 
@@ -489,16 +457,30 @@ fn hidden_pairs_are_seen_by_nobody() {
 }
 
 #[test]
-fn probe_full_pair_has_to_pass_it_as_well() {
-    for (answer, path) in [
-        (Answer::Passed, Path::Direct),
-        (Answer::Failed("stores are lost".to_owned()), Path::Staged(Why::Vetoed)),
-        (Answer::Unknown("no command".to_owned()), Path::Staged(Why::Unproven)),
+fn probe_full_failed_verdict_on_either_direction_keeps_the_pair_blocked() {
+    let failed = || Verdict::Failed("stores are lost".to_owned());
+    let blocked = Path::Staged(Why::Blocked);
+    for (probe, verdicts, path) in [
+        (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)], Path::Direct),
+        (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), failed())], blocked),
+        (Probe::Full, vec![((1, 0), failed())], blocked),
+        (Probe::Full, vec![], Path::Direct),
+        (Probe::Quick, vec![((1, 0), failed())], Path::Direct),
     ] {
-        let driver = Fake { full: [((1, 0), answer)].into(), ..Fake::new() };
-        let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });
+        let driver = Fake { verdicts: verdicts.into_iter().collect(), ..Fake::new() };
+        let process = Process::configured(driver, &Config { probe, ..Config::default() });
         assert_eq!(process.copy(0, 1, ENOUGH), path);
         assert_eq!(process.driver.enables.get() == 0, path != Path::Direct);
+    }
+}
+
+#[test]
+fn probe_full_without_verdicts_what_quick_finds_holds() {
+    for (verdict, path) in [(None, Path::Staged(Why::Blocked)), (Some(Verdict::Passed), Path::Staged(Why::Blocked))] {
+        let verdicts = verdict.into_iter().flat_map(|verdict| [((0, 1), verdict.clone()), ((1, 0), verdict)]).collect();
+        let driver = Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
+        let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });
+        assert_eq!(process.copy(0, 1, ENOUGH), path);
     }
 }
 

@@ -1,23 +1,34 @@
 //! What the program sees of peer access: what it asked for itself.
 //!
-//! The real function is asked wherever its answer does not change anything that we hold, since only it knows all the errors
-//! that it may answer. Enabling what is enabled changes nothing, and answers 704 where there is no other error; so that is
-//! what is called where the program disables what must stay open. It stays open because graphs that were instantiated
-//! with a direct copy end with an error once the path is closed.
+//! The real function is asked wherever a call of it does not change anything that we hold, since only it knows all the errors
+//! that it may return. Enabling what is enabled changes nothing, and returns 704 where there is no other error; so that is
+//! what is called where the program disables what must stay enabled. It stays enabled because graphs that were instantiated
+//! with a direct copy end with an error once the path is disabled.
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use super::registry::{Link, Ours, Owner, Proof, Registry};
+use super::registry::{Link, Ours, Owner, Registry, Verification};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::{Driver, HarmlessEnable, Revision};
+use crate::policy::driver::Driver;
+
+/// What is called in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
+/// nothing that was not enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HarmlessEnable {
+    /// The context of the memory.
+    pub(crate) peer: usize,
+    pub(crate) flags: u32,
+    /// The code that means that there is no other error.
+    pub(crate) from: Code,
+    /// What the program gets for it.
+    pub(crate) to: Code,
+}
 
 impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
-    /// which the driver looks at before it enables anything. Only whether the peer still lives it looks at later.
+    /// which the driver checks before it enables anything. Only whether the peer still lives it checks later.
     pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
         if !self.hides() {
             return None;
@@ -33,95 +44,71 @@ impl Access {
         is_denied.then_some(HarmlessEnable { peer, flags: 1, from: Code::INVALID_VALUE, to })
     }
 
-    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays open, enabling it once more. If there
-    /// is nothing, the function is called, and until [`Access::disabled`] nothing is opened that it might close.
+    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays enabled, enabling it once more. If there
+    /// is nothing, the function is called, and until [`Access::disabled`] nothing is enabled that it might disable.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
-        // First, since who opens a link says so under the lock and then looks here.
-        self.closings.fetch_add(1, SeqCst);
+        // First, since who enables a link says so under the lock and then looks here.
+        self.disablings.fetch_add(1, SeqCst);
         let instead = self.instead_of_disabling(driver, peer);
         if instead.is_some() {
-            self.closing_is_over();
+            self.disabling_is_over();
         }
         instead
     }
 
-    fn closing_is_over(&self) {
-        let _ = self.closings.fetch_update(SeqCst, SeqCst, |closings| closings.checked_sub(1));
+    fn disabling_is_over(&self) {
+        let _ = self.disablings.fetch_update(SeqCst, SeqCst, |disablings| disablings.checked_sub(1));
     }
 
     fn instead_of_disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         let (from, to) = self.numbers(driver, peer)?;
+        let is_scarce = self.is_scarce(driver, from);
         let mut registry = self.lock();
         let &Link { program, ours, .. } = registry.link(from, to)?;
-        let stays = matches!(ours, Ours::Held | Ours::Intended) || (program && registry.wants(from, to));
+        let wanted = program && registry.wants(from, to) && registry.may_have_more(from, is_scarce);
+        let stays = ours != Ours::No || wanted;
         if ours == Ours::Intended {
-            // It is open in any case after what is called now: this, or what we are about to call.
+            // It is enabled in any case after what is called now: this, or what we are about to call.
             registry.link_mut(from, to).ours = Ours::Held;
         }
         let same = Code::PEER_ACCESS_ALREADY_ENABLED;
         stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
     }
 
-    /// What the program gets for an answer to `cuCtxEnablePeerAccess(peer, flags)`. `is_first` unless it was called twice.
-    pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code, is_first: bool) -> Revision {
-        if !is_first && let Some(from) = self.current_number(driver) {
-            self.lock().place_is_taken(from);
-        }
+    /// What the program gets where `cuCtxEnablePeerAccess(peer, flags)` has returned `ret`.
+    pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code) -> Code {
         match ret {
-            Code::SUCCESS => {
-                self.note_enabled(driver, peer);
-                Revision::Keep
+            Code::SUCCESS => self.on_enabled(driver, peer),
+            Code::PEER_ACCESS_ALREADY_ENABLED if flags == 0 && self.is_new_to_the_program(driver, peer) => {
+                return Code::SUCCESS;
             }
-            Code::PEER_ACCESS_ALREADY_ENABLED if flags == 0 => {
-                let Some((from, to)) = self.numbers(driver, peer) else { return Revision::Keep };
-                self.enabled_again(from, to, is_first)
-            }
-            Code::TOO_MANY_PEERS if is_first => {
-                let from = self.current_number(driver);
-                let is_given_up =
-                    from.is_some_and(|from| driver.relaxed(|| self.give_up_one(driver, from)).unwrap_or_default());
-                if is_given_up { Revision::Again } else { Revision::Keep }
-            }
-            _ => Revision::Keep,
+            _ => {}
         }
+        ret
     }
 
-    /// What the program gets for 704: success, if it is the first time for it. If the link is just being closed, it is
-    /// waited for, and the function called again.
-    fn enabled_again(&self, from: u8, to: u8, is_first: bool) -> Revision {
-        /// Far more than closing takes.
-        const MOST: Duration = Duration::from_millis(100);
-        let started = Instant::now();
-        let mut is_late = false;
-        loop {
-            let mut registry = self.lock();
-            let Some(&Link { program, ours, .. }) = registry.link(from, to) else { return Revision::Keep };
-            match ours {
-                Ours::Held | Ours::Intended if !program => {
-                    registry.link_mut(from, to).program = true;
-                    return Revision::Answer(Code::SUCCESS);
-                }
-                Ours::Closing if started.elapsed() < MOST => {}
-                Ours::Closing | Ours::No if is_late && is_first => return Revision::Again,
-                _ => return Revision::Keep,
-            }
-            drop(registry);
-            is_late = true;
-            thread::sleep(Duration::from_micros(50));
+    /// Notes that the program has enabled what is enabled already; false if it had before.
+    fn is_new_to_the_program(&self, driver: &impl Driver, peer: usize) -> bool {
+        let Some((from, to)) = self.numbers(driver, peer) else { return false };
+        let mut registry = self.lock();
+        let is_only_ours = registry.link(from, to).is_some_and(|link| link.ours != Ours::No && !link.program);
+        if is_only_ours {
+            registry.link_mut(from, to).program = true;
         }
+        is_only_ours
     }
 
-    /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and answers 704
+    /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and returns 704
     /// where disabling would do something.
     pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
-        let answer = self.answer_to_disabling(driver, peer, ret, stays);
+        let ret = self.after_disabling(driver, peer, ret, stays);
         if !stays {
-            self.closing_is_over();
+            self.disabling_is_over();
         }
-        answer
+        ret
     }
 
-    fn answer_to_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
+    fn after_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
         let expected = if stays { Code::PEER_ACCESS_ALREADY_ENABLED } else { Code::SUCCESS };
         let numbers = if ret == expected { self.numbers(driver, peer) } else { None };
         let Some((from, to)) = numbers else { return ret };
@@ -131,13 +118,13 @@ impl Access {
         link.program = false;
         link.ours = if stays { Ours::Held } else { Ours::No };
         drop(registry);
-        self.cells.unsettle();
-        // Whose was it that was closed, or would have been?
+        self.cells.invalidate();
+        // Whose was it that was disabled, or would have been?
         let was_the_programs = program || (!stays && ours == Ours::No);
         if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }
     }
 
-    fn note_enabled(&self, driver: &impl Driver, peer: usize) {
+    fn on_enabled(&self, driver: &impl Driver, peer: usize) {
         let Some(current) = driver.current_context() else { return };
         let number = |context| {
             let device = driver.device_of_context(context)?;
@@ -150,17 +137,13 @@ impl Access {
         // Whatever we held was not there any more.
         link.ours = Ours::No;
         drop(registry);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
-    /// Takes note of a call after which contexts may be gone: those that the driver does not know any more are forgotten.
+    /// After a call by which contexts may be gone: those that the driver does not know any more are forgotten.
     /// For drivers that do not number contexts, all those of `device`, or the one with this handle.
     pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, device: Option<i32>, destroyed: Option<usize>) {
         let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
-        let seen = self.lock().contexts();
-        for (handle, id) in seen.into_iter().filter(|&(handle, id)| driver.context_id(handle) != Some(id)) {
-            self.lock().lose_sight(handle, id);
-        }
         let mut is_any_gone = false;
         for (number, owner) in known {
             let is_gone = match owner {
@@ -180,11 +163,11 @@ impl Access {
         }
         if is_any_gone {
             self.cache.forget();
-            self.cells.unsettle();
+            self.cells.invalidate();
         }
     }
 
-    /// Takes note that a pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
+    /// A pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
     /// any more.
     pub(crate) fn pool_is_gone(&self, pool: usize) {
         let mut registry = self.lock();
@@ -193,24 +176,22 @@ impl Access {
         if let Some((number, _)) = found {
             registry.forget(&self.cells, number);
         }
-        registry.granted.retain(|&(granted, _)| granted != pool);
-        registry.granted_by_program.retain(|&(granted, _)| granted != pool);
+        registry.drop_grants(pool);
         registry.gone_pools.insert(pool, found.map(|(_, owner)| owner.device()));
         drop(registry);
         self.cache.forget();
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
-    /// Takes note of a new pool, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
+    /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
     pub(crate) fn pool_is_new(&self, pool: usize, device: Option<i32>) {
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
-        registry.granted.retain(|&(granted, _)| granted != pool);
-        registry.granted_by_program.retain(|&(granted, _)| granted != pool);
+        registry.drop_grants(pool);
         device.and_then(|device| registry.pool(pool, device));
     }
 
-    /// Takes note that the program has set a pool's rights: for these devices, whether they have any now.
+    /// The program has set a pool's rights: for these devices, whether they have any now.
     pub(crate) fn pool_has_changed(&self, pool: usize, devices: impl Iterator<Item = (i32, bool)>) {
         let mut registry = self.lock();
         for (device, is_granted) in devices {
@@ -221,7 +202,7 @@ impl Access {
             }
         }
         drop(registry);
-        self.cells.unsettle();
+        self.cells.invalidate();
     }
 
     /// Whether a right stays though the program takes it away: we have given it too, and copies that are under way may need
@@ -230,15 +211,15 @@ impl Access {
         self.lock().granted.contains(&(pool, device))
     }
 
-    /// Takes note that the program is about to take a right to a pool away that we have not given. Until
-    /// [`Access::taking_is_over`] nothing is opened that this might close.
+    /// The program is about to take a right to a pool away that we have not given. Until
+    /// [`Access::taking_is_over`] nothing is enabled that this might disable.
     pub(crate) fn taking_begins(&self) {
-        self.closings.fetch_add(1, SeqCst);
+        self.disablings.fetch_add(1, SeqCst);
     }
 
     /// It has done so, or has failed.
     pub(crate) fn taking_is_over(&self) {
-        self.closing_is_over();
+        self.disabling_is_over();
     }
 
     /// Whether it was us alone who granted a device access to a pool.
@@ -249,11 +230,7 @@ impl Access {
 
     /// The numbers of the current context and a peer, if both are known.
     fn numbers(&self, driver: &impl Driver, peer: usize) -> Option<(u8, u8)> {
-        Some((self.current_number(driver)?, self.number(driver, peer)?))
-    }
-
-    fn current_number(&self, driver: &impl Driver) -> Option<u8> {
-        self.number(driver, driver.current_context()?)
+        Some((self.number(driver, driver.current_context()?)?, self.number(driver, peer)?))
     }
 
     fn number(&self, driver: &impl Driver, context: usize) -> Option<u8> {
@@ -264,7 +241,7 @@ impl Access {
 }
 
 impl Registry {
-    /// Whether a link that the program has opened is one that we would open: its path is proven and in use.
+    /// Whether a link that the program has enabled is one that we would enable: its path is verified and in use.
     fn wants(&self, from: u8, to: u8) -> bool {
         let device = |number| match self.owner(number) {
             Some(Owner::Context { device, .. }) => u8::try_from(device).ok(),
@@ -273,6 +250,6 @@ impl Registry {
         let (Some(one), Some(other)) = (device(from), device(to)) else { return false };
         self.access == config::Access::Auto
             && !self.is_apart(i32::from(one), i32::from(other))
-            && self.proof(Kind::Plain, one, other) == Some(Proof::Passed)
+            && self.verification(Kind::Plain, one, other) == Some(Verification::Passed)
     }
 }

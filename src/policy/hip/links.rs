@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use super::DEVICES;
+/// How many devices are told apart.
+pub(super) const DEVICES: usize = 64;
 
 /// Access from one device to the memory of another, as far as it is our doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,18 +13,16 @@ use super::DEVICES;
 pub(super) enum Link {
     /// It is none, or the program's.
     Idle = 0,
-    /// It is being enabled.
-    Opening = 1,
+    Enabling = 1,
     /// It is ours: the program has not asked for it.
     Ours = 2,
-    /// It is being disabled.
-    Closing = 3,
+    Disabling = 3,
 }
 
 /// All pairs of devices, each direction by itself.
 pub(super) struct Links {
     links: [[AtomicU8; DEVICES]; DEVICES],
-    settled: [[AtomicU8; DEVICES]; DEVICES],
+    decided: [[AtomicU8; DEVICES]; DEVICES],
 }
 
 /// A link that nobody else changes until it is ended.
@@ -40,7 +39,7 @@ impl Links {
     pub(super) const fn new() -> Self {
         Self {
             links: [const { [const { AtomicU8::new(Link::Idle as u8) }; DEVICES] }; DEVICES],
-            settled: [const { [const { AtomicU8::new(0) }; DEVICES] }; DEVICES],
+            decided: [const { [const { AtomicU8::new(0) }; DEVICES] }; DEVICES],
         }
     }
 
@@ -54,11 +53,11 @@ impl Links {
         link.compare_exchange(Link::Idle as u8, into as u8, AcqRel, Acquire).ok().map(|_| Changing(link))
     }
 
-    /// Begins to close a link that is ours; none if it is not.
-    pub(super) fn begin_closing(&self, from: u8, to: u8) -> Option<Changing<'_>> {
+    /// Begins to disable a link that is ours; none if it is not.
+    pub(super) fn begin_disabling(&self, from: u8, to: u8) -> Option<Changing<'_>> {
         let link = self.link(from, to)?;
         wait(link);
-        let began = link.compare_exchange(Link::Ours as u8, Link::Closing as u8, AcqRel, Acquire);
+        let began = link.compare_exchange(Link::Ours as u8, Link::Disabling as u8, AcqRel, Acquire);
         began.ok().map(|_| Changing(link))
     }
 
@@ -71,26 +70,26 @@ impl Links {
 
     /// Whether there is nothing more to be done about a pair.
     #[inline(always)]
-    pub(super) fn are_settled(&self, one: u8, other: u8) -> bool {
-        self.settled
+    pub(super) fn are_decided(&self, one: u8, other: u8) -> bool {
+        self.decided
             .get(usize::from(one))
             .and_then(|of| of.get(usize::from(other)))
-            .is_some_and(|settled| settled.load(Relaxed) != 0)
+            .is_some_and(|decided| decided.load(Relaxed) != 0)
     }
 
     /// Says that there is nothing more to be done about a pair.
-    pub(super) fn settle(&self, one: u8, other: u8) {
+    pub(super) fn mark_decided(&self, one: u8, other: u8) {
         self.set(one, other, 1);
     }
 
-    /// Says that a pair has to be looked at anew.
-    pub(super) fn unsettle(&self, one: u8, other: u8) {
+    /// Says that a pair has to be decided anew.
+    pub(super) fn invalidate(&self, one: u8, other: u8) {
         self.set(one, other, 0);
     }
 
-    /// Says that every pair has to be looked at anew.
-    pub(super) fn unsettle_all(&self) {
-        self.settled.iter().flatten().for_each(|settled| settled.store(0, Relaxed));
+    /// Says that every pair has to be decided anew.
+    pub(super) fn invalidate_all(&self) {
+        self.decided.iter().flatten().for_each(|decided| decided.store(0, Relaxed));
     }
 
     /// Whether a link is ours, for those who ask.
@@ -98,10 +97,10 @@ impl Links {
         self.link(from, to).is_some_and(|link| link.load(Relaxed) == Link::Ours as u8)
     }
 
-    fn set(&self, one: u8, other: u8, settled: u8) {
+    fn set(&self, one: u8, other: u8, decided: u8) {
         for (one, other) in [(one, other), (other, one)] {
-            if let Some(place) = self.settled.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
-                place.store(settled, Relaxed);
+            if let Some(place) = self.decided.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
+                place.store(decided, Relaxed);
             }
         }
     }
@@ -112,7 +111,7 @@ impl Links {
 fn wait(link: &AtomicU8) {
     const MOST: Duration = Duration::from_secs(10);
     const PAUSE: Duration = Duration::from_micros(20);
-    let is_changing = || [Link::Opening as u8, Link::Closing as u8].contains(&link.load(Acquire));
+    let is_changing = || [Link::Enabling as u8, Link::Disabling as u8].contains(&link.load(Acquire));
     if !is_changing() {
         return;
     }
@@ -127,14 +126,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn take_of_a_link_that_is_slow_to_open_waits_for_it() {
+    fn take_of_a_link_that_is_slow_to_enable_waits_for_it() {
         let links = Box::new(Links::new());
-        let changing = links.begin(0, 1, Link::Opening).unwrap();
+        let changing = links.begin(0, 1, Link::Enabling).unwrap();
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| links.take(0, 1));
             std::thread::sleep(Duration::from_millis(400));
             changing.end(Link::Ours);
-            assert!(taker.join().unwrap(), "it would be enabled twice, and answer 704");
+            assert!(taker.join().unwrap(), "it would be enabled twice, and return 704");
         });
     }
 }

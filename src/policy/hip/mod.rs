@@ -1,15 +1,15 @@
 //! Peer access and copies of AMD's runtime.
 //!
 //! HIP has one layer: its hooks name a call and decide about it. A peer copy needs no enabling, since the runtime maps the
-//! memory on first use; enabling is for kernels that follow pointers. So what is opened here serves kernels, and copies take
-//! the way that they take anyway.
+//! memory on first use; enabling is for kernels that follow pointers. So what is enabled here serves kernels, and copies take
+//! the path that they take anyway.
 //!
 //! **The last error.** Before 7.0 each call overwrites it, from 7.0 on failures only. To be right for both, questions about
 //! a copy are asked before it is made, while the slot is empty, and the slot is emptied again; a thread that has left an error
 //! there is not asked for. Around functions about peer access only calls are made that succeed if the program's own may:
 //! those leave no trace that the program's own call does not cover.
 //!
-//! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run.
+//! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run. Why it is so: docs/decisions/hip-*.md.
 
 mod links;
 #[cfg(test)]
@@ -18,18 +18,16 @@ mod tests;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
-use self::links::{Link, Links};
+use self::links::{DEVICES, Link, Links};
+use super::capture;
 use super::memory::{Cache, Kind, Place};
-use super::path::{Path, Why};
-use super::{Ends, Traffic, capture};
 use crate::api::abi::Code;
 use crate::config::{self, Config, Denied};
+use crate::model::{Memcpy, Path, Traffic, Why};
 use crate::record;
 
 /// How many copies of the runtime are told apart in a process.
 pub(crate) const LIBRARIES: usize = 4;
-/// How many devices are.
-const DEVICES: usize = 64;
 
 /// What decisions ask the real library, and have it do. Nothing here waits for a device.
 ///
@@ -38,16 +36,13 @@ pub(crate) trait Hip {
     /// The calling thread's last error; none if the library cannot tell.
     fn last_error(&self) -> Option<Code>;
 
-    /// Empties the last-error slot.
     fn clear_last_error(&self);
 
     /// The calling thread's device; none on a machine without any.
     fn current_device(&self) -> Option<i32>;
 
-    /// Makes a device current.
     fn make_current(&self, device: i32) -> Code;
 
-    /// How many devices there are.
     fn device_count(&self) -> i32;
 
     /// Whether the hardware lets a device access the memory of another.
@@ -56,11 +51,10 @@ pub(crate) trait Hip {
     /// Lets the current device access the memory of another.
     fn enable(&self, peer: i32) -> Code;
 
-    /// Undoes [`Hip::enable`].
     fn disable(&self, peer: i32) -> Code;
 
     /// What an address belongs to.
-    fn memory(&self, address: u64) -> Told;
+    fn memory(&self, address: u64) -> Queried;
 
     /// Whether the host can read at an address.
     fn is_readable(&self, address: u64) -> bool;
@@ -68,8 +62,7 @@ pub(crate) trait Hip {
 
 /// What the library says of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// Whose memory it is.
+pub(crate) enum Queried {
     Memory(Memory),
     /// That HIP does not know it.
     Unknown,
@@ -84,7 +77,6 @@ pub(crate) struct Memory {
     pub(crate) range: (u64, u64),
     /// The device, if it is memory of one.
     pub(crate) device: i32,
-    /// Whether it is memory of the host.
     pub(crate) is_host: bool,
     /// Whether it moves by itself.
     pub(crate) is_managed: bool,
@@ -115,7 +107,6 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Nothing is known.
     pub(crate) const NOTHING: Self = Self { devices: None, current: None, ends: [Known::NotAsked; 2] };
 }
 
@@ -124,7 +115,7 @@ impl Before {
 pub(crate) enum Ask {
     /// The real function gets the call as it came.
     Forward,
-    /// It gets it with an ordinal that is no device, so that it answers what it answers for a device that cannot be
+    /// It gets it with an ordinal that is no device, so that it returns what it returns for a device that cannot be
     /// reached.
     Unreachable,
     /// In its place one that succeeds and does nothing: the access is there.
@@ -147,7 +138,7 @@ struct Library {
     pairs: [[AtomicU8; DEVICES]; DEVICES],
     /// 0 until it is known.
     devices: AtomicI32,
-    /// How many calls of the program are under way that change access: nothing is opened meanwhile.
+    /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
     asking: AtomicUsize,
 }
 
@@ -175,7 +166,7 @@ impl Library {
         self.pairs.get(usize::from(src))?.get(usize::from(dst))
     }
 
-    /// The way of a copy between devices, if the pair is known.
+    /// The path of a copy between devices, if the pair is known.
     #[inline(always)]
     fn path(&self, src: u8, dst: u8) -> Option<Path> {
         if src == dst {
@@ -198,7 +189,7 @@ fn bit(device: i32) -> u64 {
 pub(crate) struct Peers {
     cache: Cache,
     libraries: [Library; LIBRARIES],
-    opens: AtomicBool,
+    enables: AtomicBool,
     hides: AtomicBool,
     /// Of each device, a bit for each peer that is hidden from it. No lock: a signal handler may come between, and a child
     /// have no other thread to let go of it.
@@ -210,7 +201,7 @@ impl Peers {
         Self {
             cache: Cache::new(),
             libraries: [const { Library::new() }; LIBRARIES],
-            opens: AtomicBool::new(true),
+            enables: AtomicBool::new(true),
             hides: AtomicBool::new(false),
             denied: [const { AtomicU64::new(0) }; DEVICES],
         }
@@ -219,7 +210,7 @@ impl Peers {
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
         let is_off = config.access == config::Access::Off;
-        self.opens.store(config.access == config::Access::Auto, Relaxed);
+        self.enables.store(config.access == config::Access::Auto, Relaxed);
         for (device, denied) in (0..).zip(&self.denied) {
             let of_device = config.denied.iter().filter(|pair| pair.device == device);
             let bits = of_device.fold(0, |bits, &Denied { peer, .. }| bits | bit(peer));
@@ -228,13 +219,13 @@ impl Peers {
         self.hides.store(is_off || !config.denied.is_empty(), Relaxed);
     }
 
-    /// Takes over options that have changed: what was settled is settled anew.
+    /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
-        self.libraries.iter().for_each(|library| library.links.unsettle_all());
+        self.libraries.iter().for_each(|library| library.links.invalidate_all());
     }
 
-    /// What any copy of the runtime knows of two devices: the way of copies, and whether the one reaches the memory of the
+    /// What any copy of the runtime knows of two devices: the path of copies, and whether the one reaches the memory of the
     /// other because of us.
     pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<(Path, bool)> {
         let known = |library: &Library| Some((library.path(device, peer)?, library.links.is_ours(device, peer)));
@@ -253,7 +244,7 @@ impl Peers {
         device != peer && denied.is_some_and(|denied| denied.load(Relaxed) & bit(peer) != 0)
     }
 
-    /// Whether zeros take the place of what a successful query told about a device's access to another.
+    /// Whether zeros take the place of what a successful query returned about a device's access to another.
     pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
         /// `hipDevP2PAttrPerformanceRank`, which compares links and says nothing of access.
         const PERFORMANCE_RANK: i32 = 0;
@@ -272,25 +263,25 @@ impl Peers {
         self.cache.forget();
     }
 
-    /// The way that a copy takes, if all about it is settled.
+    /// From where to where a copy goes, and on which path, if all about it is decided.
     #[inline(always)]
-    pub(crate) fn settled(&self, library: usize, ends: &Ends) -> Option<Traffic> {
+    pub(crate) fn decided(&self, library: usize, copy: &Memcpy) -> Option<Traffic> {
         let library = self.libraries.get(library)?;
-        let (src, dst) = (self.cache.find(ends.src)?, self.cache.find(ends.dst)?);
+        let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = match (src.kind, dst.kind) {
             (Kind::Host, _) | (_, Kind::Host) => Path::Host,
             (Kind::Foreign, _) | (_, Kind::Foreign) => Path::Unknown,
-            _ if src.device == dst.device || library.links.are_settled(src.device, dst.device) => {
+            _ if src.device == dst.device || library.links.are_decided(src.device, dst.device) => {
                 library.path(src.device, dst.device)?
             }
             _ => return None,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: ends.bytes })
+        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
-    /// Finds out what there is to know about a copy that is about to be made, and opens its pair for kernels if it is the
-    /// first of it. `ends` is none for what has no addresses.
-    pub(crate) fn consider(&self, library: usize, hip: &impl Hip, ends: Option<&Ends>) -> (Option<Traffic>, Before) {
+    /// Finds out what there is to know about a copy that is about to be made, and enables its pair for kernels if it is the
+    /// first of it. `copy` is none for what has no addresses.
+    pub(crate) fn consider(&self, library: usize, hip: &impl Hip, copy: Option<&Memcpy>) -> (Option<Traffic>, Before) {
         let mut before = Before::NOTHING;
         let Some(own) = self.libraries.get(library) else { return (None, before) };
         before.devices = own.devices();
@@ -299,10 +290,10 @@ impl Peers {
             return (None, before);
         }
         (before.current, before.devices) = self.whereabouts(own, hip);
-        if let Some(ends) = ends
+        if let Some(copy) = copy
             && before.current.is_some()
         {
-            before.ends = [ends.src, ends.dst].map(|address| self.look_at(hip, address));
+            before.ends = [copy.src, copy.dst].map(|address| self.identify(hip, address));
             let device = |known| match known {
                 Known::Place(Place { kind: Kind::Plain, device, .. }, _) => Some(device),
                 _ => None,
@@ -310,13 +301,13 @@ impl Peers {
             if let [Some(src), Some(dst)] = before.ends.map(device)
                 && src != dst
             {
-                self.settle(own, hip, [src, dst], before.current);
+                self.decide(own, hip, [src, dst], before.current);
             }
         }
         if hip.last_error() != Some(Code::SUCCESS) {
             hip.clear_last_error();
         }
-        (ends.and_then(|ends| self.settled(library, ends)), before)
+        (copy.and_then(|copy| self.decided(library, copy)), before)
     }
 
     /// The calling thread's device, and how many there are.
@@ -345,16 +336,16 @@ impl Peers {
     }
 
     /// What an address is. Asks the library, if it is not known.
-    fn look_at(&self, hip: &impl Hip, address: u64) -> Known {
+    fn identify(&self, hip: &impl Hip, address: u64) -> Known {
         if let Some((place, end)) = self.known(address) {
             return Known::Place(place, end);
         }
-        let generation = self.cache.generation();
-        let memory = match if address == 0 { Told::Unknown } else { hip.memory(address) } {
-            Told::Memory(memory) => memory,
-            Told::Unknown if hip.is_readable(address) => return Known::Unregistered,
-            Told::Unknown => return Known::Nothing,
-            Told::Nothing => return Known::NotAsked,
+        let epoch = self.cache.epoch();
+        let memory = match if address == 0 { Queried::Unknown } else { hip.memory(address) } {
+            Queried::Memory(memory) => memory,
+            Queried::Unknown if hip.is_readable(address) => return Known::Unregistered,
+            Queried::Unknown => return Known::Nothing,
+            Queried::Nothing => return Known::NotAsked,
         };
         let device = u8::try_from(memory.device).ok().filter(|&device| usize::from(device) < DEVICES);
         let kind = match (memory.is_managed, memory.is_host, device) {
@@ -369,13 +360,13 @@ impl Peers {
         if !(memory.range.0..end).contains(&address) {
             return Known::Place(place, u64::MAX);
         }
-        self.cache.insert(address, memory.range, place, generation);
+        self.cache.insert(address, memory.range, place, epoch);
         Known::Place(place, end)
     }
 
     /// Finds out whether two devices reach each other, and has them do so if nobody objects.
-    fn settle(&self, own: &Library, hip: &impl Hip, [src, dst]: [u8; 2], current: Option<i32>) {
-        if own.links.are_settled(src, dst) {
+    fn decide(&self, own: &Library, hip: &impl Hip, [src, dst]: [u8; 2], current: Option<i32>) {
+        if own.links.are_decided(src, dst) {
             return;
         }
         let (one, other) = (i32::from(src), i32::from(dst));
@@ -386,25 +377,25 @@ impl Peers {
                 pair.store(verdict, Relaxed);
             }
         }
-        if self.opens.load(Relaxed) && verdict == REACHABLE {
+        if self.enables.load(Relaxed) && verdict == REACHABLE {
             let wanted = [(src, dst), (dst, src)].into_iter().zip(reaches);
             let wanted = wanted.filter(|&((from, to), reaches)| reaches && !self.is_denied(from.into(), to.into()));
-            let opened: Vec<bool> = wanted.map(|((from, to), _)| self.open(own, hip, from, to)).collect();
+            let enabled: Vec<bool> = wanted.map(|((from, to), _)| self.enable(own, hip, from, to)).collect();
             if let Some(current) = current {
                 hip.make_current(current);
             }
-            if opened.contains(&false) {
+            if enabled.contains(&false) {
                 // The program changes access at this moment: at a later copy.
                 return;
             }
         }
-        own.links.settle(src, dst);
+        own.links.mark_decided(src, dst);
     }
 
     /// Lets a device access another's memory. False if that has to wait.
-    fn open(&self, own: &Library, hip: &impl Hip, from: u8, to: u8) -> bool {
-        let Some(link) = own.links.begin(from, to, Link::Opening) else { return true };
-        // Whoever asks now waits until the link is open; who asked before is let go first.
+    fn enable(&self, own: &Library, hip: &impl Hip, from: u8, to: u8) -> bool {
+        let Some(link) = own.links.begin(from, to, Link::Enabling) else { return true };
+        // Whoever asks now waits until the link is enabled; who asked before is let go first.
         if own.asking.load(SeqCst) != 0 {
             link.end(Link::Idle);
             return false;
@@ -419,13 +410,16 @@ impl Peers {
             Code::SUCCESS => record::log::pair_info(
                 from,
                 to,
-                format_args!("kernels of device {from} may use memory of device {to} (HIP)"),
+                format_args!("kernels of device {from} can access memory of device {to} (HIP)"),
             ),
             Code::PEER_ACCESS_ALREADY_ENABLED => {}
             ret => record::log::pair_info(
                 from,
                 to,
-                format_args!("not enabled from device {from} for kernels: hipDeviceEnablePeerAccess answers {}", ret.0),
+                format_args!(
+                    "not enabled from device {from} for kernels: hipDeviceEnablePeerAccess returned {}",
+                    ret.0
+                ),
             ),
         }
         true
@@ -434,7 +428,7 @@ impl Peers {
     /// Decides about a call that enables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn enabling(&self, library: usize, hip: &impl Hip, peer: i32, flags: u32) -> Ask {
         self.asking(library, hip, peer, |own, device, peer| {
-            // Before it looks at anything else HIP refuses flags.
+            // Before it checks anything else HIP refuses flags.
             let is_ours = flags == 0 && own.links.take(device, peer);
             if is_ours { Ask::Succeed } else { Ask::Forward }
         })
@@ -443,8 +437,8 @@ impl Peers {
     /// Decides about a call that disables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> Ask {
         self.asking(library, hip, peer, |own, device, peer| {
-            // What the program never enabled is closed first, so that HIP answers what it would without us.
-            if let Some(link) = own.links.begin_closing(device, peer) {
+            // What the program never enabled is disabled first, so that HIP returns what it would without us.
+            if let Some(link) = own.links.begin_disabling(device, peer) {
                 hip.disable(peer.into());
                 link.end(Link::Idle);
             }
@@ -455,7 +449,7 @@ impl Peers {
     fn asking(&self, library: usize, hip: &impl Hip, peer: i32, decide: impl FnOnce(&Library, u8, u8) -> Ask) -> Ask {
         let Some(own) = self.libraries.get(library) else { return Ask::Forward };
         own.asking.fetch_add(1, SeqCst);
-        if !self.hides() && !self.opens.load(Relaxed) {
+        if !self.hides() && !self.enables.load(Relaxed) {
             return Ask::Forward;
         }
         let Some(device) = hip.current_device() else { return Ask::Forward };
@@ -468,14 +462,14 @@ impl Peers {
         }
     }
 
-    /// Takes note that such a call has returned.
+    /// Such a call has returned.
     pub(crate) fn asked(&self, library: usize) {
         if let Some(own) = self.libraries.get(library) {
             let _ = own.asking.fetch_update(SeqCst, SeqCst, |asking| asking.checked_sub(1));
         }
     }
 
-    /// Closes what was opened from and to the current device, which is about to be reset: whether a reset does so itself is
+    /// Disables what was enabled from and to the current device, which is about to be reset: whether a reset does so itself is
     /// another matter in each release. Ends with [`Peers::asked`].
     pub(crate) fn resetting(&self, library: usize, hip: &impl Hip) {
         let Some(own) = self.libraries.get(library) else { return };
@@ -485,16 +479,16 @@ impl Peers {
         let is_empty = hip.last_error() == Some(Code::SUCCESS);
         for other in 0..DEVICES as u8 {
             for (from, to) in [(device, other), (other, device)] {
-                let Some(link) = own.links.begin_closing(from, to) else { continue };
+                let Some(link) = own.links.begin_disabling(from, to) else { continue };
                 if hip.make_current(from.into()) == Code::SUCCESS {
                     hip.disable(to.into());
                 }
                 link.end(Link::Idle);
             }
-            own.links.unsettle(device, other);
+            own.links.invalidate(device, other);
         }
         hip.make_current(current);
-        // Somebody whom we do not see may have closed it: then closing it fails, and the program must not find that.
+        // Somebody whom we do not see may have disabled it: then disabling it fails, and the program must not find that.
         if is_empty && hip.last_error() != Some(Code::SUCCESS) {
             hip.clear_last_error();
         }

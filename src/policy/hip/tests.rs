@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::model::{Named, Shape};
 use crate::policy::memory::Place;
 
 /// Where each device's memory begins: at its ordinal, plus one, times this.
@@ -34,7 +35,7 @@ impl Fake {
         Self { sticky, apart: Vec::new(), is_mute: false, registers: false, state: RefCell::new(state) }
     }
 
-    fn answer(&self, ret: Code) -> Code {
+    fn returning(&self, ret: Code) -> Code {
         let mut state = self.state.borrow_mut();
         state.calls += 1;
         if !self.sticky || ret != Code::SUCCESS {
@@ -70,9 +71,9 @@ impl Fake {
     /// The program's `hipDeviceEnablePeerAccess`, as the hook makes it.
     fn program_enables(&self, peers: &Peers, peer: i32, flags: u32) -> Code {
         let ret = match peers.enabling(0, self, peer, flags) {
-            Ask::Succeed => self.answer(Code::SUCCESS),
-            Ask::Unreachable if flags == 0 => self.answer(Code::INVALID_DEVICE),
-            _ if flags != 0 => self.answer(Code::INVALID_VALUE),
+            Ask::Succeed => self.returning(Code::SUCCESS),
+            Ask::Unreachable if flags == 0 => self.returning(Code::INVALID_DEVICE),
+            _ if flags != 0 => self.returning(Code::INVALID_VALUE),
             _ => self.enable(peer),
         };
         peers.asked(0);
@@ -82,7 +83,7 @@ impl Fake {
     /// The same of `hipDeviceDisablePeerAccess`.
     fn program_disables(&self, peers: &Peers, peer: i32) -> Code {
         let ret = match peers.disabling(0, self, peer) {
-            Ask::Unreachable => self.answer(Code::INVALID_DEVICE),
+            Ask::Unreachable => self.returning(Code::INVALID_DEVICE),
             _ => self.disable(peer),
         };
         peers.asked(0);
@@ -91,16 +92,24 @@ impl Fake {
 
     /// The program's copy between two devices, as the hook makes it.
     fn program_copies(&self, peers: &Peers, src: i32, dst: i32) -> Option<Traffic> {
-        let ends = ends(src, dst);
-        let traffic = peers.settled(0, &ends).or_else(|| peers.consider(0, self, Some(&ends)).0);
-        self.answer(Code::SUCCESS);
+        let copy = copy(src, dst);
+        let traffic = peers.decided(0, &copy).or_else(|| peers.consider(0, self, Some(&copy)).0);
+        self.returning(Code::SUCCESS);
         traffic
     }
 }
 
-fn ends(src: i32, dst: i32) -> Ends {
+fn copy(src: i32, dst: i32) -> Memcpy<'static> {
     let at = |device: i32| BASE * (device as u64 + 1) + 256;
-    Ends { src: at(src), dst: at(dst), bytes: 16 }
+    Memcpy {
+        src: at(src),
+        dst: at(dst),
+        src_named: Named::Ordinal(src),
+        dst_named: Named::Ordinal(dst),
+        bytes: 16,
+        stream: None,
+        shape: Shape::Linear,
+    }
 }
 
 impl Hip for Fake {
@@ -114,53 +123,53 @@ impl Hip for Fake {
 
     fn current_device(&self) -> Option<i32> {
         let has_devices = self.state.borrow().devices > 0;
-        self.answer(if has_devices { Code::SUCCESS } else { Code(100) });
+        self.returning(if has_devices { Code::SUCCESS } else { Code(100) });
         has_devices.then(|| self.current())
     }
 
     fn make_current(&self, device: i32) -> Code {
         self.state.borrow_mut().current = device;
-        self.answer(Code::SUCCESS)
+        self.returning(Code::SUCCESS)
     }
 
     fn device_count(&self) -> i32 {
-        self.answer(Code::SUCCESS);
+        self.returning(Code::SUCCESS);
         self.state.borrow().devices
     }
 
     fn can_access(&self, device: i32, peer: i32) -> bool {
-        self.answer(Code::SUCCESS);
+        self.returning(Code::SUCCESS);
         !self.apart.contains(&(device, peer))
     }
 
     fn enable(&self, peer: i32) -> Code {
-        let Some(current) = self.check(peer) else { return self.answer(Code::INVALID_DEVICE) };
+        let Some(current) = self.check(peer) else { return self.returning(Code::INVALID_DEVICE) };
         if self.state.borrow().enabled.contains(&(current, peer)) {
-            return self.answer(Code::PEER_ACCESS_ALREADY_ENABLED);
+            return self.returning(Code::PEER_ACCESS_ALREADY_ENABLED);
         }
         self.state.borrow_mut().enabled.push((current, peer));
-        self.answer(Code::SUCCESS)
+        self.returning(Code::SUCCESS)
     }
 
     fn disable(&self, peer: i32) -> Code {
-        let Some(current) = self.check(peer) else { return self.answer(Code::INVALID_DEVICE) };
+        let Some(current) = self.check(peer) else { return self.returning(Code::INVALID_DEVICE) };
         if !self.state.borrow().enabled.contains(&(current, peer)) {
-            return self.answer(Code::PEER_ACCESS_NOT_ENABLED);
+            return self.returning(Code::PEER_ACCESS_NOT_ENABLED);
         }
         self.state.borrow_mut().enabled.retain(|&link| link != (current, peer));
-        self.answer(Code::SUCCESS)
+        self.returning(Code::SUCCESS)
     }
 
-    fn memory(&self, address: u64) -> Told {
+    fn memory(&self, address: u64) -> Queried {
         let device = i32::try_from(address / BASE).unwrap_or_default() - 1;
         if !(0..self.state.borrow().devices).contains(&device) {
             // What it does not know is an error that it leaves behind.
-            self.answer(Code::INVALID_VALUE);
-            return if self.is_mute { Told::Nothing } else { Told::Unknown };
+            self.returning(Code::INVALID_VALUE);
+            return if self.is_mute { Queried::Nothing } else { Queried::Unknown };
         }
-        self.answer(Code::SUCCESS);
+        self.returning(Code::SUCCESS);
         let range = (BASE * (device as u64 + 1), 1 << 20);
-        Told::Memory(Memory { range, device, is_host: self.registers, is_managed: false })
+        Queried::Memory(Memory { range, device, is_host: self.registers, is_managed: false })
     }
 
     fn is_readable(&self, _: u64) -> bool {
@@ -175,7 +184,7 @@ fn peers(config: &Config) -> Box<Peers> {
 }
 
 #[test]
-fn consider_first_copy_of_a_pair_opens_both_directions_and_restores_the_device() {
+fn consider_first_copy_of_a_pair_enables_both_directions_and_restores_the_device() {
     for sticky in [false, true] {
         let (hip, peers) = (Fake::new(3, sticky), peers(&Config::default()));
         hip.make_current(2);
@@ -199,13 +208,13 @@ fn enabling_what_is_ours_succeeds_once_and_is_the_programs_then() {
         assert_eq!((hip.program_enables(&peers, 1, 0), hip.last()), (Code::SUCCESS, Code::SUCCESS));
         assert_eq!(hip.program_enables(&peers, 1, 0), Code::PEER_ACCESS_ALREADY_ENABLED);
         assert_eq!(hip.program_disables(&peers, 1), Code::SUCCESS);
-        assert_eq!(hip.enabled(), [(1, 0)], "what the program disables is closed");
+        assert_eq!(hip.enabled(), [(1, 0)], "what the program disables is gone");
         assert_eq!((hip.program_disables(&peers, 1), hip.last()), (Code(705), Code(705)));
     }
 }
 
 #[test]
-fn disabling_what_is_ours_is_answered_as_without_us() {
+fn disabling_what_is_ours_returns_what_it_does_without_us() {
     for sticky in [false, true] {
         let (hip, peers) = (Fake::new(2, sticky), peers(&Config::default()));
         hip.program_copies(&peers, 0, 1);
@@ -213,7 +222,7 @@ fn disabling_what_is_ours_is_answered_as_without_us() {
         assert_eq!(hip.enabled(), [(1, 0)]);
         hip.clear_last_error();
         hip.program_copies(&peers, 0, 1);
-        assert_eq!(hip.enabled(), [(1, 0)], "it is not opened again");
+        assert_eq!(hip.enabled(), [(1, 0)], "it is not enabled again");
         assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS);
     }
 }
@@ -232,19 +241,19 @@ fn enabled_by_the_program_before_stays_its_own() {
 fn consider_while_an_error_is_left_nothing_is_asked() {
     for sticky in [false, true] {
         let (hip, peers) = (Fake::new(2, sticky), peers(&Config::default()));
-        hip.answer(Code::INVALID_VALUE);
+        hip.returning(Code::INVALID_VALUE);
         let calls = hip.calls();
-        assert_eq!(peers.consider(0, &hip, Some(&ends(0, 1))), (None, Before::NOTHING));
+        assert_eq!(peers.consider(0, &hip, Some(&copy(0, 1))), (None, Before::NOTHING));
         assert_eq!((hip.calls(), hip.last()), (calls, Code::INVALID_VALUE));
         hip.clear_last_error();
-        assert!(peers.consider(0, &hip, Some(&ends(0, 1))).0.is_some());
+        assert!(peers.consider(0, &hip, Some(&copy(0, 1))).0.is_some());
     }
 }
 
 #[test]
 fn consider_memory_that_is_not_known_leaves_no_error() {
     let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
-    let unknown = Ends { src: 64, dst: ends(0, 1).dst, bytes: 16 };
+    let unknown = Memcpy { src: 64, ..copy(0, 1) };
     let (traffic, before) = peers.consider(0, &hip, Some(&unknown));
     assert_eq!((traffic, before.ends[0], hip.last()), (None, Known::Unregistered, Code::SUCCESS));
     assert!(matches!(before.ends[1], Known::Place(Place { device: 1, .. }, _)));
@@ -255,7 +264,7 @@ fn consider_memory_that_is_not_known_leaves_no_error() {
 fn consider_library_that_cannot_tell_says_nothing_of_the_memory() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.is_mute = true;
-    let (traffic, before) = peers.consider(0, &hip, Some(&Ends { src: 64, dst: 64, bytes: 16 }));
+    let (traffic, before) = peers.consider(0, &hip, Some(&Memcpy { src: 64, dst: 64, ..copy(0, 1) }));
     assert_eq!((traffic, before.ends, hip.last()), (None, [Known::NotAsked; 2], Code::SUCCESS));
 }
 
@@ -265,7 +274,7 @@ fn consider_memory_outside_its_range_has_no_end() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.registers = true;
     let beyond = BASE + (2 << 20);
-    let (_, before) = peers.consider(0, &hip, Some(&Ends { src: beyond, dst: BASE, bytes: 16 }));
+    let (_, before) = peers.consider(0, &hip, Some(&Memcpy { src: beyond, dst: BASE, ..copy(0, 1) }));
     let ends = before.ends.map(|known| match known {
         Known::Place(Place { kind: Kind::Host, .. }, end) => end,
         other => panic!("{other:?}"),
@@ -275,14 +284,14 @@ fn consider_memory_outside_its_range_has_no_end() {
 }
 
 #[test]
-fn consider_app_and_denied_and_apart_open_nothing() {
+fn consider_app_and_denied_and_apart_enable_nothing() {
     let denied = vec![Denied { device: 0, peer: 1 }];
     let app = Config { access: config::Access::App, ..Config::default() };
     let off = Config { access: config::Access::Off, ..Config::default() };
-    for (config, opened) in [(app, &[][..]), (off, &[]), (Config { denied, ..Config::default() }, &[(1, 0)])] {
+    for (config, enabled) in [(app, &[][..]), (off, &[]), (Config { denied, ..Config::default() }, &[(1, 0)])] {
         let (hip, peers) = (Fake::new(2, true), peers(&config));
         assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse));
-        assert_eq!(hip.enabled(), opened);
+        assert_eq!(hip.enabled(), enabled);
     }
     let mut hip = Fake::new(2, true);
     hip.apart = vec![(0, 1), (1, 0)];
@@ -292,7 +301,7 @@ fn consider_app_and_denied_and_apart_open_nothing() {
 }
 
 #[test]
-fn hidden_peers_are_answered_as_unreachable_ones() {
+fn hidden_peers_return_what_unreachable_ones_do() {
     let off = Config { access: config::Access::Off, ..Config::default() };
     let (hip, peers) = (Fake::new(2, true), peers(&off));
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE);
@@ -303,7 +312,7 @@ fn hidden_peers_are_answered_as_unreachable_ones() {
 }
 
 #[test]
-fn resetting_closes_what_is_ours_and_opens_it_again_later() {
+fn resetting_disables_what_is_ours_and_enables_it_again_later() {
     let (hip, peers) = (Fake::new(3, true), peers(&Config::default()));
     hip.program_copies(&peers, 0, 1);
     hip.program_copies(&peers, 1, 2);
@@ -318,7 +327,7 @@ fn resetting_closes_what_is_ours_and_opens_it_again_later() {
 }
 
 #[test]
-fn resetting_what_somebody_else_has_closed_leaves_no_error() {
+fn resetting_what_somebody_else_has_disabled_leaves_no_error() {
     for sticky in [false, true] {
         let (hip, peers) = (Fake::new(2, sticky), peers(&Config::default()));
         hip.program_copies(&peers, 0, 1);
@@ -340,14 +349,14 @@ fn consider_while_the_program_asks_waits_for_a_later_copy() {
 }
 
 #[test]
-fn settled_is_by_pointers_and_by_library() {
+fn decided_is_by_pointers_and_by_library() {
     let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.program_copies(&peers, 0, 1);
-    assert!(peers.settled(0, &ends(1, 0)).is_some());
-    assert_eq!(peers.settled(1, &ends(1, 0)), None, "another copy of HIP has its own access");
-    assert_eq!(peers.settled(LIBRARIES, &ends(1, 0)), None);
+    assert!(peers.decided(0, &copy(1, 0)).is_some());
+    assert_eq!(peers.decided(1, &copy(1, 0)), None, "another copy of HIP has its own access");
+    assert_eq!(peers.decided(LIBRARIES, &copy(1, 0)), None);
     peers.memory_has_changed();
-    assert_eq!(peers.settled(0, &ends(1, 0)), None);
+    assert_eq!(peers.decided(0, &copy(1, 0)), None);
 }
 
 #[test]

@@ -1,45 +1,23 @@
 //! What a call's arguments show by themselves, and what the driver knows of them.
 
-use super::call::{Given, Kind, Parameters, PeerCall, Seen, Side};
+use super::call::{Given, Seen, Side, Sides};
 use super::facts::{Array, Facts};
-use super::rules::Rule;
-use crate::api::abi::{Code, Value};
-use crate::api::{Function, Layer};
-use crate::policy::{Driver, Holder, Memory};
-
-/// Something that a rule says of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
-    /// The rule.
-    pub(crate) rule: Rule,
-    /// The code that the documentation gives for it, if it gives one.
-    pub(crate) code: Option<Code>,
-    /// The parameter, its value, and what is wrong with it.
-    pub(crate) what: String,
-}
-
-impl Finding {
-    /// With the code that the rule has for the layer.
-    pub(super) fn new(rule: Rule, layer: Layer, what: String) -> Self {
-        Self { rule, code: rule.code(layer), what }
-    }
-
-    /// The same where the documentation gives no code.
-    pub(super) fn without_code(self) -> Self {
-        Self { code: None, ..self }
-    }
-}
+use crate::api::Layer;
+use crate::api::abi::Code;
+use crate::model::{Access, Asks, Finding, Named, Rule, Shape};
+use crate::policy::driver::{Driver, Holder, Memory};
 
 /// What is wrong with a call's arguments. What matters most comes first.
 pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
     if device_count(driver).is_none() {
         return Vec::new();
     }
-    match Kind::of(seen.function) {
-        Kind::Copy | Kind::AsyncCopy => check_copy(driver, facts, seen),
-        Kind::Access => check_access(driver, seen),
-        Kind::Query => check_query(driver, seen),
-        Kind::Other => Vec::new(),
+    match seen.request.asks {
+        Asks::Copy(_) => check_copy(driver, facts, seen),
+        Asks::Access(Access::Enable { peer, flags }) => check_access(driver, seen, peer, Some(flags)),
+        Asks::Access(Access::Disable { peer }) => check_access(driver, seen, peer, None),
+        Asks::Access(query @ Access::Query { .. }) => check_query(driver, seen, query),
+        Asks::Other => Vec::new(),
     }
 }
 
@@ -57,15 +35,15 @@ fn bad_ordinal(driver: &impl Driver, name: &str, ordinal: i32) -> Option<String>
 
 // ---- Peer access ----
 
-fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
+/// `flags` are those of enabling; none for disabling.
+fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Option<u32>) -> Vec<Finding> {
     let mut found = Vec::new();
     let layer = seen.layer();
     let of = |rule, what| Finding::new(rule, layer, what);
     let current = driver.current_context();
     let device = current.and_then(|context| driver.device_of_context(context));
-    let enables = matches!(seen.function, Function::cudaDeviceEnablePeerAccess | Function::cuCtxEnablePeerAccess);
-    let peer = match *seen.values {
-        [Value::Ordinal(peer), ..] => {
+    let peer = match named {
+        Named::Ordinal(peer) => {
             if let Some(what) = bad_ordinal(driver, "peerDevice", peer) {
                 found.push(of(Rule::EnableDeviceOrdinal, what));
                 None
@@ -73,32 +51,29 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
                 Some(peer)
             }
         }
-        [Value::Address(context), ..] => {
+        Named::Context(context) => {
             match current {
                 None => found.push(of(Rule::AccessNoContext, "no context is current in this thread".to_owned())),
                 Some(current) if driver.context_id(current).is_none() => {
-                    let what = format!("the current context {current:#x} is no context any more");
+                    let what = format!("the current context {current:#x} no longer exists");
                     // The documentation speaks of the peer's only.
                     found.push(of(Rule::AccessInvalidContext, what).without_code());
                 }
                 Some(_) => {}
             }
             if driver.context_id(context).is_none() {
-                let what = if context == 0 { "NULL" } else { "no context (any more)" };
+                let what = if context == 0 { "NULL" } else { "not a context, or no longer" };
                 found.push(of(Rule::AccessInvalidContext, format!("peerContext={context:#x} is {what}")));
                 None
             } else {
                 driver.device_of_context(context)
             }
         }
-        _ => None,
     };
-    if !enables {
-        return found;
-    }
-    let is_self = match *seen.values {
-        [Value::Address(context), ..] => current == Some(context),
-        _ => device == peer,
+    let Some(flags) = flags else { return found };
+    let is_self = match named {
+        Named::Context(context) => current == Some(context),
+        Named::Ordinal(_) => device == peer,
     };
     match (device, peer) {
         (Some(device), Some(peer)) if device == peer => {
@@ -112,25 +87,18 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
         }
         _ => {}
     }
-    if let [_, Value::UInt(flags)] = *seen.values
-        && flags != 0
-    {
+    if flags != 0 {
         found.push(of(Rule::EnableFlags, format!("flags={flags}")));
     }
     found
 }
 
-fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
+fn check_query(driver: &impl Driver, seen: &Seen<'_>, query: Access) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |rule, what| found.push(Finding::new(rule, seen.layer(), what));
-    let (attribute, pair) = match *seen.values {
-        [Value::OutInt(_), Value::Ordinal(device), Value::Ordinal(peer)] => (None, [device, peer]),
-        [Value::OutInt(_), Value::P2pAttribute(attribute), Value::Ordinal(device), Value::Ordinal(peer)] => {
-            (Some(attribute), [device, peer])
-        }
-        _ => return found,
-    };
-    let names = seen.function.arguments();
+    let Access::Query { output, attribute, device, peer, .. } = query else { return found };
+    let pair = [device, peer];
+    let names = seen.request.function.arguments();
     let names = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
     for (name, ordinal) in names.iter().zip(pair) {
         if let Some(what) = bad_ordinal(driver, name, ordinal) {
@@ -146,10 +114,8 @@ fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
             add(Rule::QueryAttribute, format!("the attribute is {attribute}"));
         }
     }
-    if let [Value::OutInt(output), ..] = *seen.values
-        && output.is_null()
-    {
-        let name = seen.function.arguments().first().copied().unwrap_or_default();
+    if output.is_null() {
+        let name = seen.request.function.arguments().first().copied().unwrap_or_default();
         let finding = Finding::new(Rule::QueryNullOutput, seen.layer(), format!("{name} is NULL"));
         // The page of the other function says nothing of it.
         found.push(if attribute.is_some() { finding } else { finding.without_code() });
@@ -162,20 +128,12 @@ fn check_query(driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
 fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
     let layer = seen.layer();
     let mut found = Vec::new();
-    let pointer = match *seen.values {
-        [Value::RuntimePeer3D(parms), ..] => Some(parms as usize),
-        [Value::DriverPeer3D(parms), ..] => Some(parms as usize),
-        _ => None,
-    };
-    if let Some(pointer) = pointer
-        && seen.parameters == Parameters::Unreadable
-    {
-        let name = seen.function.arguments().first().copied().unwrap_or_default();
+    if let Some(Shape::Unreadable(pointer)) = seen.request.copy().map(|copy| copy.shape) {
+        let name = seen.request.function.arguments().first().copied().unwrap_or_default();
         let what = if pointer == 0 { " is NULL".to_owned() } else { format!("={pointer:#x} cannot be read") };
         found.push(Finding::new(Rule::Copy3dNullParameters, layer, format!("{name}{what}")));
     }
-    let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return found };
-
+    let Some(call) = Sides::of(seen.request) else { return found };
     // What a copy of nothing is not asked for.
     if layer == Layer::Driver && driver.current_context().is_none() {
         found.push(Finding::new(Rule::CopyNoContext, layer, "no context is current in this thread".to_owned()));
@@ -183,15 +141,15 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
     for side in &call.sides {
         check_place(driver, layer, side, &mut found);
     }
-    // So NVIDIA's runtimes ask the driver for a box of nothing, whatever they were given.
+    // So NVIDIA's runtimes ask the driver for a 3D copy of nothing, whatever they were given.
     let is_of_no_memory = call.sides.iter().all(|side| side.given == Given::Device(0));
-    let is_of_nothing = call.is_empty() && (!call.is_box || layer == Layer::Driver && is_of_no_memory);
+    let is_of_nothing = call.is_empty() && (!call.is_3d || layer == Layer::Driver && is_of_no_memory);
     if !is_of_nothing {
         for side in &call.sides {
             check_given(layer, side, &mut found);
         }
     }
-    if let Some(stream) = call.stream
+    if let Some(stream) = seen.request.stream()
         && facts.streams.find(stream).is_some_and(|fact| fact.is_destroyed)
     {
         found.push(Finding::new(Rule::CopyDestroyedStream, layer, format!("stream={stream:#x} was destroyed")));
@@ -250,7 +208,7 @@ fn check_place(driver: &impl Driver, layer: Layer, side: &Side, found: &mut Vec<
             found.push(Finding::new(Rule::CopyNullContext, layer, format!("{name}Context is NULL")));
         }
         (Some(context), _) if context != 0 && driver.context_id(context).is_none() => {
-            let what = format!("{name}Context={context:#x} is no context (any more)");
+            let what = format!("{name}Context={context:#x} is not a context, or no longer");
             found.push(Finding::new(Rule::CopyInvalidContext, layer, what));
         }
         _ => {}
@@ -263,9 +221,10 @@ fn check_given(layer: Layer, side: &Side, found: &mut Vec<Finding>) {
     let mut add = |rule, what| found.push(Finding::new(rule, layer, what));
     match side.given {
         Given::Device(0) => add(Rule::CopyNullPointer, format!("{name} is NULL")),
-        Given::Nothing => add(Rule::Copy3dNoMemory, format!("{name} has neither array nor pointer")),
+        Given::Nothing => add(Rule::Copy3dNoMemory, format!("{name} has neither an array nor a pointer")),
         Given::Both { array, pointer } => {
-            add(Rule::Copy3dArrayAndPointer, format!("{name}Array={array:#x}, and {name}Ptr.ptr={pointer:#x} as well"));
+            let what = format!("{name}Array={array:#x} and {name}Ptr.ptr={pointer:#x} are both set");
+            add(Rule::Copy3dArrayAndPointer, what);
         }
         Given::Type(kind) => add(Rule::Copy3dMemoryType, format!("{name}MemoryType={kind}")),
         Given::Device(_) | Given::Any(_) | Given::Array(_) => {}
@@ -332,7 +291,7 @@ impl Object {
 
 /// A side of a copy.
 struct Part<'a> {
-    call: &'a PeerCall,
+    call: &'a Sides,
     side: &'a Side,
     /// How many bytes the extent's width counts by, if that is known.
     unit: Option<u64>,
@@ -349,28 +308,28 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             let (rule, what) = if was_freed {
                 (Rule::CopyFreedMemory, "was freed")
             } else if driver.is_readable(address) {
-                (Rule::CopyHostMemory, "is ordinary memory of the host")
+                (Rule::CopyHostMemory, "is ordinary host memory")
             } else {
-                (Rule::CopyUnknownPointer, "is no memory that CUDA knows")
+                (Rule::CopyUnknownPointer, "is not memory that CUDA knows")
             };
             let finding = Finding::new(rule, layer, format!("{name}={address:#x} {what}"));
-            // A box may be copied from and to the host, by the documentation; the runtime refuses it all the same.
+            // A 3D copy may be from and to the host, by the documentation; the runtime refuses it all the same.
             match (may_be_host && rule == Rule::CopyHostMemory, layer) {
                 (false, _) => add(finding),
                 (true, Layer::Runtime) => add(finding.without_code()),
                 (true, Layer::Driver | Layer::Hip) => {}
             }
         }
-        // A box may lie there, however the runtime says it to the driver.
-        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_box => {
-            let what = format!("{name}={address:#x} is page-locked memory of the host");
+        // A 3D copy may lie there, however the runtime says it to the driver.
+        Object::Memory { address, memory: Memory { holder: Holder::Host, .. }, .. } if !call.is_3d => {
+            let what = format!("{name}={address:#x} is page-locked host memory");
             add(Finding::new(Rule::CopyPinnedHost, layer, what));
         }
         Object::Memory { address, memory, .. } => {
-            if call.is_box {
+            if call.is_3d {
                 check_layout(layer, part, found);
             }
-            // What has succeeded lies inside: the library looks at that.
+            // What has succeeded lies inside: the library checks that.
             if !has_succeeded {
                 check_range(driver, layer, part, (address, memory), found);
             }
@@ -389,7 +348,7 @@ fn check_rights(driver: &impl Driver, layer: Layer, side: &Side, object: &Object
     if let Object::Memory { address, memory: Memory { holder: Holder::Mapped, device, .. }, .. } = *object
         && !driver.mapped_access(address, device)
     {
-        let what = format!("{}={address:#x} is mapped, but its device {device} may not read and write it", side.name);
+        let what = format!("{}={address:#x} is mapped, but its device {device} cannot access it", side.name);
         found.push(Finding::new(Rule::CopyMappedNoAccess, layer, what));
     }
 }
@@ -417,7 +376,7 @@ fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: 
         // The driver's page leaves 0 open.
         found.push(if layer == Layer::Driver && side.pitch == 0 { finding.without_code() } else { finding });
     } else if has_rows && x.saturating_add(row) > side.pitch {
-        let what = format!("a row of {row} bytes from byte {x} on, where {name}{pitch}={}", side.pitch);
+        let what = format!("a row of {row} bytes begins at byte {x}, but {name}{pitch}={}", side.pitch);
         found.push(Finding::new(Rule::Copy3dPosition, layer, what));
     }
     if depth > 1 && side.rows < height {
@@ -425,7 +384,7 @@ fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: 
         let finding = Finding::new(Rule::Copy3dHeight, layer, what);
         found.push(if layer == Layer::Runtime && side.rows == 0 { finding.without_code() } else { finding });
     } else if depth > 1 && y.saturating_add(height) > side.rows {
-        let what = format!("{height} rows from row {y} on, where {name}{rows}={}", side.rows);
+        let what = format!("{height} rows begin at row {y}, but {name}{rows}={}", side.rows);
         found.push(Finding::new(Rule::Copy3dPosition, layer, what));
     }
 }
@@ -444,8 +403,7 @@ fn check_range(
     let left = end.saturating_sub(address);
     if bytes > u128::from(left) {
         let what = format!(
-            "{}={address:#x}: {bytes} bytes from there on, but the allocation has {size} bytes from {start:#x}, and {left} \
-             are left from there on",
+            "{}={address:#x}: the copy needs {bytes} bytes, but {left} are left of the allocation of {size} bytes at {start:#x}",
             side.name,
         );
         found.push(Finding::new(Rule::CopyPastAllocation, layer, what));
@@ -471,7 +429,7 @@ fn end_of(driver: &impl Driver, memory: Memory, wanted: u128) -> u64 {
 }
 
 /// How many bytes from the pointer to the end of what is copied.
-pub(super) fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u128 {
+pub(super) fn bytes_from_address(call: &Sides, side: &Side, unit: u64) -> u128 {
     let [width, height, depth] = call.extent.map(u128::from);
     let [x, y, z] = side.position.map(u128::from);
     let slices = (z + depth - 1).saturating_mul(u128::from(side.rows));
@@ -480,7 +438,7 @@ pub(super) fn bytes_from_address(call: &PeerCall, side: &Side, unit: u64) -> u12
 }
 
 /// Whether an array holds the extent.
-fn check_array(layer: Layer, call: &PeerCall, side: &Side, array: Array, found: &mut Vec<Finding>) {
+fn check_array(layer: Layer, call: &Sides, side: &Side, array: Array, found: &mut Vec<Finding>) {
     // The driver counts bytes.
     let width = match layer {
         Layer::Runtime | Layer::Hip => array.extent[0],
@@ -490,19 +448,20 @@ fn check_array(layer: Layer, call: &PeerCall, side: &Side, array: Array, found: 
     let axes = ["width", "height", "depth"].into_iter().zip(call.extent).zip(side.position);
     for (((axis, extent), position), most) in axes.zip([width, height, depth]) {
         if position.saturating_add(extent) > most {
-            let what = format!("{}Array has a {axis} of {most}; {extent} from {position} on go past it", side.name);
+            let what =
+                format!("{}Array has a {axis} of {most}, but the copy covers {extent} from {position} on", side.name);
             found.push(Finding::new(Rule::Copy3dOutsideArray, layer, what));
         }
     }
 }
 
 /// What both sides together show.
-fn check_both(driver: &impl Driver, call: &PeerCall, objects: [&Object; 2], layer: Layer, found: &mut Vec<Finding>) {
+fn check_both(driver: &impl Driver, call: &Sides, objects: [&Object; 2], layer: Layer, found: &mut Vec<Finding>) {
     let [src, dst] = objects;
     if let (Layer::Runtime, Some(one), Some(other)) = (layer, src.element(), dst.element())
         && one != other
     {
-        let what = format!("elements of {one} bytes in srcArray, of {other} in dstArray");
+        let what = format!("srcArray has elements of {one} bytes, dstArray of {other}");
         found.push(Finding::new(Rule::Copy3dElementSize, layer, what));
     }
     // A call that is refused moves nothing, wherever it says.
@@ -526,7 +485,7 @@ fn check_both(driver: &impl Driver, call: &PeerCall, objects: [&Object; 2], laye
     }
     if let (Object::Memory { address: src, .. }, Object::Memory { address: dst, .. }) = (src, dst) {
         let [bytes, ..] = call.extent;
-        let overlap = match call.is_box {
+        let overlap = match call.is_3d {
             false => src.abs_diff(*dst) < bytes,
             true => {
                 let [one, other] = call.sides;
@@ -534,7 +493,7 @@ fn check_both(driver: &impl Driver, call: &PeerCall, objects: [&Object; 2], laye
             }
         };
         if overlap {
-            let what = format!("src={src:#x} and dst={dst:#x}: the two overlap");
+            let what = format!("src={src:#x} and dst={dst:#x} overlap");
             found.push(Finding::new(Rule::CopyOverlap, layer, what));
         }
     }

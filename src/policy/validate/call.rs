@@ -1,110 +1,28 @@
-//! A call as the rules see it: of either layer, in one or three dimensions.
+//! A call as the rules see it, of either layer; and the two sides of its copy.
 
+use crate::api::Layer;
 use crate::api::abi::{
-    CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, Value,
-    cudaMemcpy3DPeerParms, is_pointer,
+    CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED,
+    cudaMemcpy3DPeerParms, cudaPitchedPtr, is_pointer,
 };
-use crate::api::{Function, Layer};
-use crate::policy::path::Path;
+use crate::model::{Memcpy, Named, Path, Request, Shape};
 
-/// What kind of function it is; known at compile time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Copies between devices, and answers when that is done, or as if it were.
-    Copy,
-    /// Copies between devices on a stream.
-    AsyncCopy,
-    /// Enables or disables peer access.
-    Access,
-    /// Asks about peer access.
-    Query,
-    /// No rule is about it.
-    Other,
-}
-
-impl Kind {
-    /// The kind of a function.
-    #[inline(always)]
-    pub(crate) const fn of(function: Function) -> Self {
-        match function {
-            Function::cudaMemcpyPeer
-            | Function::cudaMemcpy3DPeer
-            | Function::cudaMemcpy3DPeer_ptds
-            | Function::cuMemcpyPeer
-            | Function::cuMemcpyPeer_ptds
-            | Function::cuMemcpy3DPeer
-            | Function::cuMemcpy3DPeer_ptds
-            | Function::hipMemcpyPeer
-            | Function::hipMemcpy3DPeer => Self::Copy,
-            Function::cudaMemcpyPeerAsync
-            | Function::cudaMemcpy3DPeerAsync
-            | Function::cudaMemcpy3DPeerAsync_ptsz
-            | Function::cuMemcpyPeerAsync
-            | Function::cuMemcpyPeerAsync_ptsz
-            | Function::cuMemcpy3DPeerAsync
-            | Function::cuMemcpy3DPeerAsync_ptsz
-            | Function::hipMemcpyPeerAsync
-            | Function::hipMemcpy3DPeerAsync => Self::AsyncCopy,
-            Function::cudaDeviceEnablePeerAccess
-            | Function::cudaDeviceDisablePeerAccess
-            | Function::cuCtxEnablePeerAccess
-            | Function::cuCtxDisablePeerAccess
-            | Function::hipDeviceEnablePeerAccess
-            | Function::hipDeviceDisablePeerAccess => Self::Access,
-            Function::cudaDeviceCanAccessPeer
-            | Function::cudaDeviceGetP2PAttribute
-            | Function::cuDeviceCanAccessPeer
-            | Function::cuDeviceGetP2PAttribute
-            | Function::hipDeviceCanAccessPeer
-            | Function::hipDeviceGetP2PAttribute => Self::Query,
-            _ => Self::Other,
-        }
-    }
-
-    /// Whether it copies.
-    #[inline(always)]
-    pub(crate) const fn copies(self) -> bool {
-        matches!(self, Self::Copy | Self::AsyncCopy)
-    }
-}
-
-/// The parameters that a call's first argument points to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Parameters {
-    /// It points to none: its arguments are all there is. Or it is not known whether it does.
-    None,
-    /// It points to nothing that can be read.
-    Unreadable,
-    /// Those of the runtime.
-    Runtime(cudaMemcpy3DPeerParms),
-    /// Those of the driver.
-    Driver(CUDA_MEMCPY3D_PEER),
-}
-
-/// A call that is looked at.
+/// A call that is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
-    /// Which function.
-    pub(crate) function: Function,
-    /// What it was given.
-    pub(crate) values: &'a [Value],
-    /// What that points to.
-    pub(crate) parameters: Parameters,
-    /// What it answered; none before it is made.
+    pub(crate) request: &'a Request<'a>,
+    /// What it returned; none before it is made.
     pub(crate) ret: Option<Code>,
-    /// The way that a copy took, if that is known.
+    /// The path that a copy took, if that is known.
     pub(crate) path: Option<Path>,
-    /// The tag of the calling thread.
     pub(crate) thread: u8,
 }
 
 impl Seen<'_> {
-    /// The function's layer.
     pub(crate) fn layer(&self) -> Layer {
-        self.function.layer()
+        self.request.function.layer()
     }
 
-    /// Whether it succeeded.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.ret == Some(Code::SUCCESS)
     }
@@ -132,7 +50,6 @@ pub(crate) enum Given {
 pub(crate) struct Side {
     /// `src` or `dst`.
     pub(crate) name: &'static str,
-    /// The memory.
     pub(crate) given: Given,
     /// The device, for the runtime.
     pub(crate) ordinal: Option<i32>,
@@ -148,74 +65,64 @@ pub(crate) struct Side {
     pub(crate) lod: u64,
 }
 
-/// A copy that was asked for.
+/// A copy in full: both sides, and its extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PeerCall {
+pub(crate) struct Sides {
     /// Source, destination.
     pub(crate) sides: [Side; 2],
     /// Width, height and depth; bytes, 1 and 1 for a linear copy.
     pub(crate) extent: [u64; 3],
-    /// Whether it is a box.
-    pub(crate) is_box: bool,
-    /// The stream, if it has one.
-    pub(crate) stream: Option<usize>,
+    pub(crate) is_3d: bool,
 }
 
-impl PeerCall {
-    /// The copy that a call asks for; none for other calls, and for parameters that could not be read.
-    pub(crate) fn new(values: &[Value], parameters: &Parameters) -> Option<Self> {
-        let stream = match values.last() {
-            Some(&Value::Stream(stream)) => Some(stream),
-            _ => None,
+impl Sides {
+    /// Those of the copy that a call asks for; none for other calls, and for parameters that could not be read.
+    pub(crate) fn of(request: &Request<'_>) -> Option<Self> {
+        let copy = request.copy()?;
+        let (sides, extent) = match copy.shape {
+            Shape::Linear => (sides_of_linear(copy), [copy.bytes, 1, 1]),
+            Shape::Runtime3D(parms) => {
+                let extent = [parms.extent.width, parms.extent.height, parms.extent.depth];
+                (sides_of_runtime(parms), extent.map(|size| size as u64))
+            }
+            Shape::Driver3D(peer) => {
+                (sides_of_driver(peer), [peer.WidthInBytes, peer.Height, peer.Depth].map(|size| size as u64))
+            }
+            Shape::Unreadable(_) | Shape::Unread(_) => return None,
         };
-        match (values, parameters) {
-            (&[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), ..], _) => Some(Self {
-                sides: [linear("src", src, src_at), linear("dst", dst, dst_at)],
-                extent: [bytes, 1, 1],
-                is_box: false,
-                stream,
-            }),
-            (_, Parameters::Runtime(parms)) => Some(Self {
-                sides: sides_of_runtime(parms),
-                extent: [parms.extent.width, parms.extent.height, parms.extent.depth].map(|size| size as u64),
-                is_box: true,
-                stream,
-            }),
-            (_, Parameters::Driver(peer)) => Some(Self {
-                sides: sides_of_driver(peer),
-                extent: [peer.WidthInBytes, peer.Height, peer.Depth].map(|size| size as u64),
-                is_box: true,
-                stream,
-            }),
-            _ => None,
-        }
+        Some(Self { sides, extent, is_3d: copy.is_3d() })
     }
 
-    /// Whether there is nothing to copy.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.extent.contains(&0)
     }
 
-    /// Whether any side is an array.
     pub(crate) fn has_array(&self) -> bool {
         self.sides.iter().any(|side| matches!(side.given, Given::Array(_) | Given::Both { .. }))
     }
 }
 
-fn linear(name: &'static str, address: usize, at: Value) -> Side {
-    let (ordinal, context) = match at {
-        Value::Ordinal(ordinal) => (Some(ordinal), None),
-        Value::Address(context) => (None, Some(context)),
-        _ => (None, None),
+fn sides_of_linear(copy: &Memcpy) -> [Side; 2] {
+    let of = |name, address, named: Named| Side {
+        name,
+        given: Given::Device(address),
+        ordinal: named.ordinal(),
+        context: match named {
+            Named::Context(context) => Some(context),
+            Named::Ordinal(_) => None,
+        },
+        position: [0; 3],
+        pitch: 0,
+        rows: 0,
+        lod: 0,
     };
-    let given = Given::Device(address as u64);
-    Side { name, given, ordinal, context, position: [0; 3], pitch: 0, rows: 0, lod: 0 }
+    [of("src", copy.src, copy.src_named), of("dst", copy.dst, copy.dst_named)]
 }
 
 fn sides_of_runtime(parms: &cudaMemcpy3DPeerParms) -> [Side; 2] {
     let (src, dst) = (&parms.srcPos, &parms.dstPos);
-    let of = |name, array, pointer: crate::api::abi::cudaPitchedPtr, ordinal, position: [usize; 3]| Side {
+    let of = |name, array, pointer: cudaPitchedPtr, ordinal, position: [usize; 3]| Side {
         name,
         given: match (array, pointer.ptr) {
             (0, 0) => Given::Nothing,

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::handles::{Fact, Handles};
 use crate::policy::capture;
@@ -33,9 +34,7 @@ pub(super) const LAST_DEFAULT_STREAM: usize = 2;
 
 /// What is known of the program's handles and memory.
 pub(crate) struct Facts {
-    /// Streams.
     pub(crate) streams: Handles,
-    /// Contexts.
     pub(crate) contexts: Handles,
     /// How many non-blocking streams each device has, by the tag of the thread that made them.
     non_blocking: [[AtomicU16; Fact::TAGS]; DEVICES],
@@ -75,7 +74,6 @@ impl Facts {
         }
     }
 
-    /// Takes note of a stream.
     pub(crate) fn stream_is_made(&self, stream: usize, fact: Fact) {
         let before = self.streams.find(stream);
         self.streams.learn(stream, fact);
@@ -97,31 +95,24 @@ impl Facts {
 
     /// Begins to ask the driver, unless somebody waits for those who do.
     fn ask(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        if self.waiting.load(Relaxed) != 0 {
-            return None;
-        }
-        match self.asking.try_read() {
-            Ok(asking) => Some(asking),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        if self.waiting.load(Relaxed) == 0 { self.asking.try_read() } else { None }
     }
 
     /// Waits for those who are asking the driver about streams that they have found before; but not for ever, since a driver
-    /// whose queue is full answers when the device has gone on, and that may be waiting for the caller.
+    /// whose queue is full returns when the device has gone on, and that may be waiting for the caller.
     pub(crate) fn let_askers_finish(&self) {
-        if !matches!(self.asking.try_write(), Err(TryLockError::WouldBlock)) {
+        if self.asking.try_write().is_some() {
             return;
         }
         let started = Instant::now();
         self.waiting.fetch_add(1, Relaxed);
-        while matches!(self.asking.try_write(), Err(TryLockError::WouldBlock)) && started.elapsed() < PATIENCE {
+        while self.asking.try_write().is_none() && started.elapsed() < PATIENCE {
             thread::sleep(INTERVAL);
         }
         self.waiting.fetch_sub(1, Relaxed);
     }
 
-    /// Takes note that a stream is destroyed, or about to be.
+    /// A stream is destroyed, or about to be.
     pub(crate) fn stream_is_gone(&self, stream: usize) {
         if stream <= LAST_DEFAULT_STREAM {
             return;
@@ -160,17 +151,15 @@ impl Facts {
         self.let_askers_finish();
     }
 
-    /// Forgets everything.
     pub(super) fn forget(&self) {
         self.contexts_have_changed();
         self.streams.retain(|_| false);
-        self.arrays().clear();
+        self.arrays.lock().clear();
         self.frees.iter().flat_map(|frees| &frees.last).for_each(|[_, to]| to.store(0, Relaxed));
     }
 
-    /// Takes note of an array.
     pub(crate) fn array_is_made(&self, handle: usize, array: Array) {
-        let mut arrays = self.arrays();
+        let mut arrays = self.arrays.lock();
         if arrays.len() >= ARRAYS {
             arrays.retain(|_, known| known.is_some());
         }
@@ -179,16 +168,15 @@ impl Facts {
         }
     }
 
-    /// Takes note that an array is destroyed.
     pub(crate) fn array_is_gone(&self, handle: usize) {
-        if let Some(known) = self.arrays().get_mut(&handle) {
+        if let Some(known) = self.arrays.lock().get_mut(&handle) {
             *known = None;
         }
     }
 
-    /// Takes note that there is an array where one was destroyed.
+    /// There is an array where one was destroyed.
     pub(crate) fn array_is_there(&self, handle: usize) {
-        let mut arrays = self.arrays();
+        let mut arrays = self.arrays.lock();
         if arrays.get(&handle) == Some(&None) {
             arrays.remove(&handle);
         }
@@ -196,14 +184,10 @@ impl Facts {
 
     /// What is known of an array: none for nothing, none inside for one that was destroyed.
     pub(super) fn array(&self, handle: usize) -> Option<Option<Array>> {
-        self.arrays().get(&handle).copied()
+        self.arrays.lock().get(&handle).copied()
     }
 
-    fn arrays(&self) -> MutexGuard<'_, BTreeMap<usize, Option<Array>>> {
-        self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes note that a thread freed memory; `end` is just after it, or 0 if no more is known.
+    /// A thread freed memory; `end` is just after it, or 0 if no more is known.
     pub(crate) fn memory_is_gone(&self, thread: u8, start: u64, end: u64) {
         let Some(Frees { last, count }) = self.frees.get(usize::from(thread)) else { return };
         // Threads that share a tag may both write: then one free is forgotten.
@@ -256,7 +240,7 @@ mod tests {
         let facts = Facts::new();
         let begun = Instant::now();
         let asked = facts.beside_no_capture(|| {
-            // A driver that answers only when the caller has gone on.
+            // A driver that returns only when the caller has gone on.
             thread::scope(|scope| scope.spawn(|| facts.let_askers_finish()).join().ok())?;
             Some(begun.elapsed())
         });

@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::policy::changes;
+use crate::model::epoch;
 
 /// What is known of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,6 @@ pub(crate) struct Fact {
     pub(crate) device: u8,
     /// For a stream: whether it is ordered with the legacy default stream.
     pub(crate) non_blocking: bool,
-    /// Whether the program destroyed it.
     pub(crate) is_destroyed: bool,
     /// For a stream: the tag of the thread that made it.
     pub(crate) thread: u8,
@@ -116,7 +115,7 @@ impl Handles {
             // If another thread was quicker, its handle is as good.
             let _ = place.compare_exchange(there, word, Relaxed, Relaxed);
         }
-        changes::happened();
+        epoch::advance();
     }
 
     /// The same, unless just that is known: then nothing has changed for those who rest on it.
@@ -126,7 +125,6 @@ impl Handles {
         }
     }
 
-    /// Forgets a handle.
     pub(crate) fn forget(&self, handle: usize) {
         for place in self.places(handle) {
             let there = place.load(Relaxed);
@@ -134,7 +132,7 @@ impl Handles {
                 let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
             }
         }
-        changes::happened();
+        epoch::advance();
     }
 
     /// Forgets all handles of which this does not hold.
@@ -145,10 +143,9 @@ impl Handles {
                 let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
             }
         }
-        changes::happened();
+        epoch::advance();
     }
 
-    /// All that is known.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Fact)> {
         let words = self.places.iter().map(|place| place.load(Relaxed)).filter(|&word| word != 0);
         words.map(|word| ((word & ((1 << BITS) - 1)) as usize, Fact::unpack(word >> BITS)))

@@ -1,13 +1,11 @@
 //! What is dangerous or slow about a copy that succeeds.
 
-use super::arguments::Finding;
-use super::call::{Kind, PeerCall, Seen};
+use super::call::{Given, Seen, Sides};
 use super::facts::{Facts, LAST_DEFAULT_STREAM};
 use super::handles::Fact;
-use super::rules::Rule;
-use crate::policy::path::{Path, Why};
-use crate::policy::{Driver, Holder, capture};
-use crate::record::counters;
+use crate::model::{Finding, Path, Rule, Why, counters};
+use crate::policy::capture;
+use crate::policy::driver::{Driver, Holder};
 
 /// A pair whose copies are staged is spoken of from the copy on that exceeds either.
 const COPIES: u64 = 16;
@@ -15,12 +13,12 @@ const BYTES: u64 = 1 << 20;
 
 /// What is dangerous or slow about a copy that has succeeded.
 pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: &mut Vec<Finding>) {
-    let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return };
+    let Some(call) = Sides::of(seen.request) else { return };
     if call.is_empty() {
         return;
     }
     let Some(devices) = devices(driver, &call) else { return };
-    match call.stream {
+    match seen.request.stream() {
         Some(stream) => check_stream(driver, facts, seen, (stream, devices), found),
         None => check_synchronous(driver, facts, seen, devices, found),
     }
@@ -28,8 +26,7 @@ pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: 
 }
 
 /// The devices of a copy between two pointers: the source's, the destination's.
-fn devices(driver: &impl Driver, call: &PeerCall) -> Option<[i32; 2]> {
-    use super::call::Given;
+fn devices(driver: &impl Driver, call: &Sides) -> Option<[i32; 2]> {
     let device = |index: usize| {
         let (Given::Device(address) | Given::Any(address)) = call.sides.get(index)?.given else { return None };
         let memory = driver.memory(address)?;
@@ -54,7 +51,7 @@ fn check_stream(
         device.inspect(|&device| facts.contexts.learn(context, Fact::on(device)))
     } else {
         // Not to be made current here to be asked: a green context may be current to one thread only.
-        let context = driver.stream_context(stream, seen.function.per_thread());
+        let context = driver.stream_context(stream, seen.request.function.per_thread());
         let device = context.and_then(|context| facts.contexts.find(context)).map(|fact| fact.device);
         let known = facts.streams.find(stream).unwrap_or(Fact::on(Fact::NOWHERE));
         let device = device.unwrap_or(known.device);
@@ -64,10 +61,7 @@ fn check_stream(
     let Some(device) = device.map(i32::from).filter(|device| !devices.contains(device)) else { return };
     let [src, dst] = devices;
     let (rule, of) = if is_default {
-        (
-            Rule::OrderDefaultStream,
-            format!("stream={stream:#x} is a default stream of device {device}, which is current"),
-        )
+        (Rule::OrderDefaultStream, format!("stream={stream:#x} is a default stream of the current device {device}"))
     } else {
         (Rule::OrderStreamElsewhere, format!("stream={stream:#x} belongs to device {device}"))
     };
@@ -92,7 +86,7 @@ fn check_synchronous(
     let is_busy = |stream| may_ask() && driver.is_stream_idle(stream) == Some(false);
     let busy = facts.find_stream(|stream, fact| is_near(fact) && is_busy(stream));
     if let Some((stream, fact)) = busy {
-        let what = format!("stream {stream:#x} of device {} is non-blocking, and has work under way", fact.device);
+        let what = format!("stream {stream:#x} of device {} is non-blocking and has unfinished work", fact.device);
         found.push(Finding::new(Rule::OrderNonBlocking, seen.layer(), what));
     }
 }
@@ -109,7 +103,7 @@ fn check_path(seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     let staged = ordinals.and_then(|(src, dst)| counters::sums(src, dst)).unwrap_or_default().staged;
     if staged.copies > COPIES || staged.bytes > BYTES {
         let what = format!(
-            "{} copies of {} bytes together went from device {src} to device {dst} through the host",
+            "{} copies from device {src} to device {dst}, {} bytes in total, went through the host",
             staged.copies, staged.bytes,
         );
         found.push(Finding::new(rule, seen.layer(), what));
@@ -122,7 +116,7 @@ pub(super) fn of_run(seen: &Seen<'_>, run: Run, found: &mut Vec<Finding>) {
         let what = format!("{} copies of less than {SMALL} bytes in a row", run.small);
         found.push(Finding::new(Rule::SlowSmallCopies, seen.layer(), what));
     }
-    if Kind::of(seen.function) == Kind::Copy && run.is_long() {
+    if seen.request.stream().is_none() && run.is_long() {
         let what = format!("{} synchronous copies in a row", run.length);
         found.push(Finding::new(Rule::SlowSynchronousLoop, seen.layer(), what));
     }
@@ -141,14 +135,12 @@ const LONG: u32 = 256;
 pub(crate) struct Run {
     /// Where the program goes on after each.
     site: usize,
-    /// How many.
     length: u32,
     /// How many of the last were small.
     small: u32,
 }
 
 impl Run {
-    /// None yet.
     #[cfg(test)]
     pub(crate) const NONE: Self = Self { site: 0, length: 0, small: 0 };
 
@@ -159,9 +151,9 @@ impl Run {
         self.is_small() || (is_synchronous && self.is_long())
     }
 
-    /// Whether the next copy from a place is looked at in full: the first few, and one now and then.
+    /// Whether the next copy from a place is checked in full: the first few, and one now and then.
     #[inline(always)]
-    pub(crate) fn is_looked_at(self, site: usize) -> bool {
+    pub(crate) fn is_check_due(self, site: usize) -> bool {
         const FIRST: u32 = 16;
         self.site != site || self.length < FIRST || self.length.is_power_of_two()
     }

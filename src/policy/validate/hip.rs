@@ -1,44 +1,39 @@
-//! What a call of HIP gets wrong, by what was known before it was made. HIP is asked nothing afterwards: the answer would take
+//! What a call of HIP gets wrong, by what was known before it was made. HIP is asked nothing afterwards: a question would take
 //! the place of the program's last error.
 
-use super::answers::{documented, is_of_the_machine, is_sticky};
-use super::arguments::{Finding, bytes_from_address};
-use super::call::{Given, Kind, Parameters, PeerCall, Side};
-use super::rules::Rule;
-use super::{Instead, Linear, Validate, crashes_hip};
-use crate::api::abi::{Code, Value};
-use crate::api::{Function, Layer};
+use super::arguments::bytes_from_address;
+use super::call::{Given, Side, Sides};
+use super::returned::{is_of_the_machine, is_sticky};
+use super::{Validate, crashes_hip};
+use crate::api::Layer;
+use crate::api::abi::Code;
+use crate::model::finding::documents;
+use crate::model::{Access, Asks, Finding, Memcpy, Named, Request, Rule, Shape};
 use crate::policy::hip::{Before, Known};
 use crate::policy::memory::{Kind as MemoryKind, Place};
 
-/// A call of HIP that is looked at.
+/// A call of HIP that is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HipCall<'a> {
-    /// Which function.
-    pub(crate) function: Function,
-    /// What it was given.
-    pub(crate) values: &'a [Value],
-    /// What that points to.
-    pub(crate) parameters: Parameters,
-    /// What was known before it was made.
+    pub(crate) request: &'a Request<'a>,
     pub(crate) before: Before,
 }
 
 impl Validate {
     /// What is to be said and done before a call of HIP is made: see [`Validate::before`].
-    pub(crate) fn before_hip(&self, call: &HipCall<'_>) -> (Option<Finding>, Instead) {
+    pub(crate) fn before_hip(&self, call: &HipCall<'_>) -> (Option<Finding>, Option<Code>) {
         let mut wrong = check(call);
         if !self.is_strict() {
-            return (wrong.into_iter().find(|finding| crashes_hip(finding.rule)), Instead::Forward);
+            return (wrong.into_iter().find(|finding| crashes_hip(finding.rule)), None);
         }
         // What HIP refuses itself it refuses with the documented code.
         let Some(first) = wrong.iter().position(|finding| finding.code.is_some()) else {
-            return (None, Instead::Forward);
+            return (None, None);
         };
         let first = wrong.swap_remove(first);
         match first.code.filter(|_| is_accepted(first.rule)) {
-            Some(code) => (Some(first), Instead::Answer(code)),
-            None => (None, Instead::Forward),
+            Some(code) => (Some(first), Some(code)),
+            None => (None, None),
         }
     }
 
@@ -46,16 +41,15 @@ impl Validate {
     pub(crate) fn after_hip(&self, call: &HipCall<'_>, ret: Code) -> Vec<Finding> {
         let wrong = check(call);
         match ret {
-            Code::SUCCESS if Kind::of(call.function).copies() => wrong,
+            Code::SUCCESS if call.request.copy().is_some() => wrong,
             Code::SUCCESS => self.churn_hip(call).into_iter().collect(),
             ret => vec![explain(call, ret, wrong)],
         }
     }
 
     fn churn_hip(&self, call: &HipCall<'_>) -> Option<Finding> {
-        let (&[Value::Ordinal(peer), Value::UInt(_)], Some(device)) = (call.values, call.before.current) else {
-            return None;
-        };
+        let Some(Access::Enable { peer: Named::Ordinal(peer), .. }) = call.request.access() else { return None };
+        let device = call.before.current?;
         self.enabled_again(Layer::Hip, device, peer)
     }
 }
@@ -68,25 +62,26 @@ fn is_accepted(rule: Rule) -> bool {
 /// Whether there is nothing to say of a copy that succeeds, as far as that is known without asking. `known` tells whose
 /// memory an address is, and where its allocation ends.
 #[inline(always)]
-pub(crate) fn is_clean(copy: &Linear, known: impl Fn(u64) -> Option<(Place, u64)>) -> bool {
+pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)>) -> bool {
     let (Some((src, _)), Some((dst, _))) = (known(copy.src), known(copy.dst)) else { return false };
-    // It lies inside its memory: the library looks at that.
-    let [src_reach, dst_reach] = copy.reach;
-    let is_on = |at: Value, place: Place| at == Value::Ordinal(place.device.into());
+    // It lies inside its memory: the library checks that.
+    let Some([src_reach, dst_reach]) = copy.reach() else { return false };
+    let is_on = |named: Named, place: Place| named == Named::Ordinal(place.device.into());
     src.kind == MemoryKind::Plain
         && dst.kind == MemoryKind::Plain
         && (src.device != dst.device || copy.src.abs_diff(copy.dst) >= src_reach.max(dst_reach))
-        && is_on(copy.src_at, src)
-        && is_on(copy.dst_at, dst)
+        && is_on(copy.src_named, src)
+        && is_on(copy.dst_named, dst)
 }
 
-/// What is wrong with a call's arguments, in the order in which HIP looks at them.
+/// What is wrong with a call's arguments, in the order in which HIP checks them.
 fn check(call: &HipCall<'_>) -> Vec<Finding> {
-    match Kind::of(call.function) {
-        Kind::Copy | Kind::AsyncCopy => check_copy(call),
-        Kind::Access => check_access(call),
-        Kind::Query => check_query(call),
-        Kind::Other => Vec::new(),
+    match call.request.asks {
+        Asks::Copy(_) => check_copy(call),
+        Asks::Access(Access::Enable { peer, flags }) => check_access(call, peer, flags),
+        Asks::Access(Access::Disable { peer }) => check_access(call, peer, 0),
+        Asks::Access(query @ Access::Query { .. }) => check_query(call, query),
+        Asks::Other => Vec::new(),
     }
 }
 
@@ -102,11 +97,11 @@ fn bad_ordinal(call: &HipCall<'_>, name: &str, ordinal: i32) -> Option<String> {
 }
 
 fn check_copy(call: &HipCall<'_>) -> Vec<Finding> {
-    if let (&[Value::RuntimePeer3D(parms), ..], Parameters::Unreadable) = (call.values, &call.parameters) {
-        let what = if parms.is_null() { "p is NULL".to_owned() } else { format!("p={parms:p} cannot be read") };
+    if let Some(Shape::Unreadable(parms)) = call.request.copy().map(|copy| copy.shape) {
+        let what = if parms == 0 { "p is NULL".to_owned() } else { format!("p={parms:#x} cannot be read") };
         return vec![of(Rule::Copy3dNullParameters, what)];
     }
-    let Some(copy) = PeerCall::new(call.values, &call.parameters) else { return Vec::new() };
+    let Some(copy) = Sides::of(call.request) else { return Vec::new() };
     let ordinals =
         copy.sides.iter().filter_map(|side| bad_ordinal(call, &format!("{}Device", side.name), side.ordinal?));
     let mut found: Vec<Finding> = ordinals.map(|what| of(Rule::CopyDeviceOrdinal, what)).collect();
@@ -135,11 +130,11 @@ fn check_copy(call: &HipCall<'_>) -> Vec<Finding> {
             found.push(of(Rule::CopyOrdinalMismatch, what));
         }
     }
-    if let ([src, dst], false) = (copy.sides.map(|side| side.given), copy.is_box)
+    if let ([src, dst], false) = (copy.sides.map(|side| side.given), copy.is_3d)
         && let (Given::Device(src), Given::Device(dst)) = (src, dst)
         && copy.extent.first().is_some_and(|&bytes| src.abs_diff(dst) < bytes)
     {
-        found.push(of(Rule::CopyOverlap, format!("src={src:#x} and dst={dst:#x}: the two overlap")));
+        found.push(of(Rule::CopyOverlap, format!("src={src:#x} and dst={dst:#x} overlap")));
     }
     found
 }
@@ -149,45 +144,46 @@ fn missing(side: &Side) -> Option<Finding> {
     let name = side.name;
     match side.given {
         Given::Device(0) => Some(of(Rule::CopyNullPointer, format!("{name} is NULL"))),
-        Given::Nothing => Some(of(Rule::Copy3dNoMemory, format!("{name} has neither array nor pointer"))),
+        Given::Nothing => Some(of(Rule::Copy3dNoMemory, format!("{name} has neither an array nor a pointer"))),
         Given::Both { array, pointer } => Some(of(
             Rule::Copy3dArrayAndPointer,
-            format!("{name}Array={array:#x}, and {name}Ptr.ptr={pointer:#x} as well"),
+            format!("{name}Array={array:#x} and {name}Ptr.ptr={pointer:#x} are both set"),
         )),
         _ => None,
     }
 }
 
 /// Whether a side's memory is what the call takes it for, and holds what is copied.
-fn check_memory(copy: &PeerCall, side: &Side, known: Known) -> Option<Finding> {
+fn check_memory(copy: &Sides, side: &Side, known: Known) -> Option<Finding> {
     let (Given::Device(address) | Given::Any(address)) = side.given else { return None };
     let shown = format!("{}={address:#x}", side.name);
     match known {
         Known::NotAsked => None,
         Known::Unregistered => {
-            let finding = of(Rule::CopyHostMemory, format!("{shown} is ordinary memory of the host"));
-            // A box is refused; that it may lie there is not said.
-            Some(if copy.is_box { finding.without_code() } else { finding })
+            let finding = of(Rule::CopyHostMemory, format!("{shown} is ordinary host memory"));
+            // A 3D copy is refused; that it may lie there is not said.
+            Some(if copy.is_3d { finding.without_code() } else { finding })
         }
-        Known::Nothing => Some(of(Rule::CopyUnknownPointer, format!("{shown} is no memory that HIP knows"))),
-        Known::Place(Place { kind: MemoryKind::Host, .. }, _) if !copy.is_box => {
-            Some(of(Rule::CopyPinnedHost, format!("{shown} is page-locked memory of the host")))
+        Known::Nothing => Some(of(Rule::CopyUnknownPointer, format!("{shown} is not memory that HIP knows"))),
+        Known::Place(Place { kind: MemoryKind::Host, .. }, _) if !copy.is_3d => {
+            Some(of(Rule::CopyPinnedHost, format!("{shown} is page-locked host memory")))
         }
         Known::Place(_, end) => {
             let (bytes, left) = (bytes_from_address(copy, side, 1), end.saturating_sub(address));
             let is_past = bytes > u128::from(left);
             is_past.then(|| {
-                of(Rule::CopyPastAllocation, format!("{shown}: {bytes} bytes, but {left} are left from there on"))
+                of(
+                    Rule::CopyPastAllocation,
+                    format!("{shown}: the copy needs {bytes} bytes, but {left} are left of the allocation"),
+                )
             })
         }
     }
 }
 
-fn check_access(call: &HipCall<'_>) -> Vec<Finding> {
-    let &[Value::Ordinal(peer), ref rest @ ..] = call.values else { return Vec::new() };
-    if let &[Value::UInt(flags)] = rest
-        && flags != 0
-    {
+fn check_access(call: &HipCall<'_>, peer: Named, flags: u32) -> Vec<Finding> {
+    let Named::Ordinal(peer) = peer else { return Vec::new() };
+    if flags != 0 {
         return vec![of(Rule::EnableFlags, format!("flags={flags}"))];
     }
     if let Some(what) = bad_ordinal(call, "peerDeviceId", peer) {
@@ -199,18 +195,12 @@ fn check_access(call: &HipCall<'_>) -> Vec<Finding> {
     Vec::new()
 }
 
-fn check_query(call: &HipCall<'_>) -> Vec<Finding> {
-    let (output, attribute, pair) = match *call.values {
-        [Value::OutInt(output), Value::Ordinal(device), Value::Ordinal(peer)] => (output, None, [device, peer]),
-        [Value::OutInt(output), Value::P2pAttribute(attribute), Value::Ordinal(device), Value::Ordinal(peer)] => {
-            (output, Some(attribute), [device, peer])
-        }
-        _ => return Vec::new(),
-    };
+fn check_query(call: &HipCall<'_>, query: Access) -> Vec<Finding> {
+    let Access::Query { output, attribute, device, peer, .. } = query else { return Vec::new() };
     if output.is_null() {
         return vec![of(Rule::QueryNullOutput, "the output is NULL".to_owned())];
     }
-    let [device, peer] = pair;
+    let pair = [device, peer];
     match attribute {
         // By this function a device is simply no peer of itself, even one that there is not.
         None if device == peer => return Vec::new(),
@@ -219,9 +209,9 @@ fn check_query(call: &HipCall<'_>) -> Vec<Finding> {
         }
         _ => {}
     }
-    let names = call.function.arguments();
+    let names = call.request.function.arguments();
     let names = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
-    // Attributes are looked at after ordinals that are too large, and before those below 0.
+    // Attributes are checked after ordinals that are too large, and before those below 0.
     let is_unknown = attribute.filter(|attribute| !(0..=3).contains(attribute));
     let bad = names.iter().zip(pair).filter(|&(_, ordinal)| is_unknown.is_none() || ordinal >= 0);
     let bad = bad.filter_map(|(name, ordinal)| bad_ordinal(call, name, ordinal));
@@ -232,16 +222,16 @@ fn check_query(call: &HipCall<'_>) -> Vec<Finding> {
     }
 }
 
-/// Which side's rows go past its pitch, in a box that HIP has refused.
+/// Which side's rows go past its pitch, in a 3D copy that HIP has refused.
 fn beyond_rows(call: &HipCall<'_>) -> Option<String> {
-    let copy = PeerCall::new(call.values, &call.parameters).filter(|copy| copy.is_box && !copy.has_array())?;
+    let copy = Sides::of(call.request).filter(|copy| copy.is_3d && !copy.has_array())?;
     let [width, ..] = copy.extent;
     let side = copy.sides.iter().find(|side| {
         let [x, ..] = side.position;
         x.saturating_add(width) > side.pitch
     })?;
     let ([x, ..], pitch) = (side.position, side.pitch);
-    Some(format!("a row of {width} bytes from byte {x} on, where {}Ptr.pitch={pitch}", side.name))
+    Some(format!("a row of {width} bytes begins at byte {x}, but {}Ptr.pitch={pitch}", side.name))
 }
 
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it.
@@ -253,29 +243,30 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     const NO_STREAM: [Code; 2] = [Code(400), Code(709)];
     /// `hipErrorInvalidPitchValue`.
     const INVALID_PITCH: Code = Code(12);
-    let kind = Kind::of(call.function);
+    let copies = call.request.copy().is_some();
+    let changes_access = call.request.access().is_some_and(|access| !matches!(access, Access::Query { .. }));
     let plain = |rule, what: &str| of(rule, what.to_owned());
     if is_sticky(ret) {
-        return plain(Rule::ErrorEarlierWork, "an error of work that was queued before");
+        return plain(Rule::ErrorEarlierWork, "an error of work that was queued earlier");
     }
-    // Releases before 6 answer invalid device on a machine without any.
+    // Releases before 6 return invalid device on a machine without any.
     if is_of_the_machine(ret) || (ret == Code::INVALID_DEVICE && call.before.devices == Some(0)) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }
-    match (kind, ret) {
-        (Kind::Copy | Kind::AsyncCopy, CAPTURE_IMPLICIT) => {
-            return plain(Rule::CaptureDefaultStream, "the copy is one of the legacy default stream");
+    match ret {
+        CAPTURE_IMPLICIT if copies => {
+            return plain(Rule::CaptureDefaultStream, "the copy uses the legacy default stream");
         }
-        (Kind::Copy | Kind::AsyncCopy, ret) if CAPTURE.contains(&ret) => {
+        ret if copies && CAPTURE.contains(&ret) => {
             return plain(Rule::CaptureCopy, "a stream is being captured");
         }
-        (Kind::Access, ret) if CAPTURE.contains(&ret) => {
+        ret if changes_access && CAPTURE.contains(&ret) => {
             return plain(Rule::CaptureAccess, "a stream is being captured");
         }
-        (Kind::Access, Code::PEER_ACCESS_ALREADY_ENABLED) => {
-            return plain(Rule::EnableTwice, "access to this peer is enabled already");
+        Code::PEER_ACCESS_ALREADY_ENABLED if changes_access => {
+            return plain(Rule::EnableTwice, "access to this peer is already enabled");
         }
-        (Kind::Access, Code::PEER_ACCESS_NOT_ENABLED) => {
+        Code::PEER_ACCESS_NOT_ENABLED if changes_access => {
             return plain(Rule::DisableNotEnabled, "access to this peer is not enabled from the current device");
         }
         _ => {}
@@ -287,27 +278,27 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     if let Some(finding) = by_code.and_then(|position| wrong.into_iter().nth(position)) {
         return finding;
     }
-    if let (true, Some(&Value::Stream(stream))) = (NO_STREAM.contains(&ret), call.values.last()) {
-        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is no stream (any more)"));
+    if let (true, Some(stream)) = (NO_STREAM.contains(&ret), call.request.stream()) {
+        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is not a stream, or no longer"));
     }
-    if kind.copies() && ret == INVALID_PITCH {
+    if copies && ret == INVALID_PITCH {
         return plain(Rule::Copy3dPitch, "the pitch or height of one side is too small");
     }
     if let (Code::INVALID_VALUE, Some(what)) = (ret, beyond_rows(call)) {
         return of(Rule::Copy3dPosition, what);
     }
     // How many devices there are may not have been asked.
-    if let (true, Code::INVALID_DEVICE, Some(copy)) = (kind.copies(), ret, PeerCall::new(call.values, &call.parameters))
+    if let (Code::INVALID_DEVICE, Some(copy)) = (ret, Sides::of(call.request))
         && let [Some(src), Some(dst)] = copy.sides.map(|side| side.ordinal)
     {
-        return of(Rule::CopyDeviceOrdinal, format!("srcDevice={src}, dstDevice={dst}: not both are devices"));
+        return of(Rule::CopyDeviceOrdinal, format!("srcDevice={src}, dstDevice={dst}: not both exist"));
     }
     // Its arguments are right, by what was known of them.
-    if kind == Kind::Access && ret == Code::INVALID_DEVICE && call.before.current.is_some() {
+    if changes_access && ret == Code::INVALID_DEVICE && call.before.current.is_some() {
         return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
     }
-    if documented(call.function).contains(&ret.0) {
-        plain(Rule::ErrorUnexplained, "the arguments look right")
+    if documents(call.request.function, ret) {
+        plain(Rule::ErrorUnexplained, "the arguments look valid")
     } else {
         plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
     }

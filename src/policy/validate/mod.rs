@@ -1,48 +1,56 @@
 //! What a program gets wrong with its peer calls, and what the errors mean that it gets.
 //!
-//! A call is looked at when it has returned: the answer is the program's already, and nothing here changes it, but for
+//! A call is checked when it has returned: what it returned is the program's already, and nothing here changes it, but for
 //! `P2PSHIM_VALIDATE=strict`. A copy that succeeded, between memory that was seen before, on a stream that was seen before, is
-//! looked at without a lock and without asking the driver ([`Validate::is_clean`]); what is not clean by that is looked at
+//! checked without a lock and without asking the driver ([`Validate::is_clean`]); what is not clean by that is checked
 //! again with what the driver says now, so that nothing is said by what is out of date.
 //!
-//! Only the outermost call is looked at: a call of the driver inside one of the runtime has the runtime's arguments.
+//! Only the outermost call is checked: a call of the driver inside one of the runtime has the runtime's arguments.
+//!
+//! **Streams** are known from the calls that create and destroy them, and asked for their context when first used. One is noted as
+//! destroyed before it is, never after: by then another thread may have been given its handle. Non-blocking ones are counted by
+//! device and by a tag of the thread that made them, so that a synchronous copy asks whether they are idle only where its own thread
+//! has some: what threads do beside each other is not meant to be ordered. Nothing is asked about a stream that may be captured, be
+//! destroyed, or belong to a context that is current elsewhere; those who are asking are waited for ([`Facts::let_askers_finish`]).
+//!
+//! **The pending error.** 704 and 705 are noted by thread when an outermost call of the runtime returns them; `cudaGetLastError`,
+//! a state row, takes the note away. The next peer call of the runtime that finds it speaks.
+//!
+//! **Strict.** A hook of the driver returns the code itself. In the runtime the code comes from the real function, which is called
+//! with arguments that it refuses before it follows any. When each finding is said, and why: docs/decisions/said-before-and-after.md.
 
-mod answers;
 mod arguments;
 mod call;
 mod facts;
 mod handles;
 mod hazards;
 mod hip;
-mod rules;
+mod returned;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use arguments::Finding;
-use call::{Given, PeerCall};
-pub(crate) use call::{Kind, Parameters, Seen};
+pub(crate) use call::Seen;
+use call::{Given, Sides};
 pub(crate) use facts::Array;
 pub(crate) use handles::Fact;
 pub(crate) use hazards::Run;
 pub(crate) use hip::{HipCall, is_clean as is_clean_hip};
-pub(crate) use rules::Rule;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicI32, AtomicU8};
+
+use parking_lot::Mutex;
 
 use self::facts::Facts;
-use super::Driver;
 use super::access::Access;
-use super::changes;
+use super::driver::Driver;
 use super::memory::{self, Place};
-use super::path::{Path, Why};
-use crate::api::abi::{
-    CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_pointer,
-};
-use crate::api::{Function, Layer};
+use crate::api::abi::{Code, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos};
+use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
+use crate::model::finding::documents;
+use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters, epoch};
 
 /// All that is known for the rules.
 pub(crate) struct Validate {
@@ -54,25 +62,14 @@ pub(crate) struct Validate {
     enabled: Mutex<BTreeMap<(bool, i32, i32), u32>>,
     /// How often each rule has spoken of each place in the program.
     found: Mutex<BTreeMap<(usize, Rule), u64>>,
-    counts: [AtomicU64; Rule::ALL.len()],
-}
-
-/// What is done instead of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Instead {
-    /// Nothing.
-    Forward,
-    /// The program gets the documented code.
-    Answer(Code),
 }
 
 /// Who calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
-    /// The tag of the thread.
     pub(crate) thread: u8,
     /// Whether what must be asked of the driver each time is asked.
-    pub(crate) is_looked_at: bool,
+    pub(crate) is_check_due: bool,
 }
 
 /// A tag for one more thread: its own, as long as there are any.
@@ -86,22 +83,18 @@ pub(crate) fn next_tag() -> u8 {
 const OFF: u8 = 0;
 const WARN: u8 = 1;
 const STRICT: u8 = 2;
-/// The options have not been read: a call is looked at, and they are read then.
-const UNKNOWN: u8 = 3;
 
 impl Validate {
     pub(crate) const fn new() -> Self {
         Self {
-            mode: AtomicU8::new(UNKNOWN),
+            mode: AtomicU8::new(OFF),
             facts: Facts::new(),
             devices: AtomicI32::new(0),
             enabled: Mutex::new(BTreeMap::new()),
             found: Mutex::new(BTreeMap::new()),
-            counts: [const { AtomicU64::new(0) }; Rule::ALL.len()],
         }
     }
 
-    /// Takes over the option.
     pub(crate) fn configure(&self, validate: config::Validate) {
         let mode = match validate {
             config::Validate::Warn => WARN,
@@ -113,24 +106,22 @@ impl Validate {
             self.facts.forget();
         }
         self.mode.store(mode, Relaxed);
-        changes::happened();
+        epoch::advance();
     }
 
-    /// Looks at nothing any more.
     pub(crate) fn stop(&self) {
         self.mode.store(OFF, Relaxed);
     }
 
-    /// Whether calls are looked at.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.mode.load(Relaxed) != OFF
     }
 
-    /// Whether documented errors are answered, or may be.
+    /// Whether documented errors are returned, or may be.
     #[inline(always)]
     pub(crate) fn is_strict(&self) -> bool {
-        self.mode.load(Relaxed) >= STRICT
+        self.mode.load(Relaxed) == STRICT
     }
 
     /// What has been seen of handles and memory.
@@ -151,9 +142,9 @@ impl Validate {
 
     /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking.
     #[inline(always)]
-    pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Linear, by: Caller) -> bool {
+    pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Memcpy, by: Caller) -> bool {
         // To ask costs as much as all the rest, so that not each copy of a place is.
-        if by.is_looked_at && lacks_context(driver, copy) {
+        if by.is_check_due && lacks_context(driver, copy) {
             return false;
         }
         if copy.bytes == 0 {
@@ -162,8 +153,8 @@ impl Validate {
         let (Some((src, _)), Some((dst, _))) = (access.known(copy.src), access.known(copy.dst)) else {
             return false;
         };
-        // It lies inside its memory: the library looks at that.
-        let [src_reach, dst_reach] = copy.reach;
+        // It lies inside its memory: the library checks that.
+        let Some([src_reach, dst_reach]) = copy.reach() else { return false };
         // Of these it is not known where they are.
         if src.kind == memory::Kind::Foreign || dst.kind == memory::Kind::Foreign {
             return true;
@@ -171,36 +162,34 @@ impl Validate {
         is_of_a_device(src)
             && is_of_a_device(dst)
             && (src.device != dst.device || copy.src.abs_diff(copy.dst) >= src_reach.max(dst_reach))
-            && self.is_on_device(copy.src_at, src)
-            && self.is_on_device(copy.dst_at, dst)
+            && self.is_on_device(copy.src_named, src)
+            && self.is_on_device(copy.dst_named, dst)
             && self.is_stream_near(driver, copy.stream, [src.device, dst.device], by)
     }
 
     /// The same of a copy of nothing, of which only the handles matter.
     #[cold]
-    fn is_clean_nothing(&self, copy: &Linear) -> bool {
-        let is_there = |at| match at {
-            Value::Ordinal(ordinal) => (0..self.devices.load(Relaxed)).contains(&ordinal),
-            Value::Address(context) => self.knows_context(context),
-            _ => false,
+    fn is_clean_nothing(&self, copy: &Memcpy) -> bool {
+        let is_there = |named| match named {
+            Named::Ordinal(ordinal) => (0..self.devices.load(Relaxed)).contains(&ordinal),
+            Named::Context(context) => self.knows_context(context),
         };
-        // A box of nothing must have memory all the same.
-        let is_given = !copy.is_box || (copy.src != 0 && copy.dst != 0);
+        // A 3D copy of nothing must have memory all the same.
+        let is_given = !copy.is_3d() || (copy.reach().is_some() && copy.src != 0 && copy.dst != 0);
         is_given
-            && is_there(copy.src_at)
-            && is_there(copy.dst_at)
+            && is_there(copy.src_named)
+            && is_there(copy.dst_named)
             && !copy.stream.is_some_and(|stream| self.is_destroyed(stream))
     }
 
     /// Whether an ordinal or a context is that of some memory.
     #[inline(always)]
-    fn is_on_device(&self, at: Value, place: Place) -> bool {
-        match at {
-            Value::Ordinal(ordinal) => ordinal == i32::from(place.device),
-            Value::Address(context) => {
+    fn is_on_device(&self, named: Named, place: Place) -> bool {
+        match named {
+            Named::Ordinal(ordinal) => ordinal == i32::from(place.device),
+            Named::Context(context) => {
                 self.facts.contexts.find(context).is_some_and(|fact| fact.device == place.device)
             }
-            _ => false,
         }
     }
 
@@ -211,9 +200,9 @@ impl Validate {
         let fact = match stream {
             None => {
                 let has_stream = |device: &u8| self.facts.has_non_blocking(*device, by.thread);
-                return !by.is_looked_at || !devices.iter().any(has_stream);
+                return !by.is_check_due || !devices.iter().any(has_stream);
             }
-            Some(0..=2) if !by.is_looked_at => return true,
+            Some(0..=2) if !by.is_check_due => return true,
             Some(0..=2) => driver.current_context().and_then(|context| self.facts.contexts.find(context)),
             Some(stream) => self.facts.streams.find(stream).filter(|fact| !fact.is_destroyed),
         };
@@ -222,19 +211,19 @@ impl Validate {
 
     /// What is to be said and done before a call is made: where the documentation defines an error, in strict mode; and what
     /// would crash the library, which can be said of at no other time.
-    pub(crate) fn before(&self, driver: &impl Driver, seen: &Seen<'_>) -> (Option<Finding>, Instead) {
+    pub(crate) fn before(&self, driver: &impl Driver, seen: &Seen<'_>) -> (Option<Finding>, Option<Code>) {
         let mut wrong = arguments::check(driver, &self.facts, seen);
         if self.is_strict() {
             // A code that the function's own page lists goes before one that is another page's.
-            let is_listed = |code: Code| documents(seen.function, code);
+            let is_listed = |code: Code| documents(seen.request.function, code);
             let first = wrong.iter().position(|finding| finding.code.is_some_and(is_listed));
             let first = first.or_else(|| wrong.iter().position(|finding| finding.code.is_some()));
             let first = first.map(|position| wrong.swap_remove(position));
             let code = first.as_ref().and_then(|finding| finding.code);
-            return (first, code.map_or(Instead::Forward, Instead::Answer));
+            return (first, code);
         }
         let crashing = wrong.into_iter().find(|finding| crashes(finding.rule, seen.layer()));
-        (crashing, Instead::Forward)
+        (crashing, None)
     }
 
     /// What there is to say of a call that has returned.
@@ -244,7 +233,7 @@ impl Validate {
         }
         let mut wrong = arguments::check(driver, &self.facts, seen);
         match seen.ret {
-            Some(Code::SUCCESS) if Kind::of(seen.function).copies() => {
+            Some(Code::SUCCESS) if seen.request.copy().is_some() => {
                 self.devices.store(driver.device_count(), Relaxed);
                 self.remember(driver, seen);
                 hazards::find(driver, &self.facts, seen, &mut wrong);
@@ -255,7 +244,7 @@ impl Validate {
                 wrong.extend(self.churn(driver, seen));
                 wrong
             }
-            Some(ret) => vec![answers::explain(driver, seen, ret, wrong)],
+            Some(ret) => vec![returned::explain(driver, seen, ret, wrong)],
             None => Vec::new(),
         }
     }
@@ -263,9 +252,9 @@ impl Validate {
     /// What was destroyed, and has been copied with, is there again, made in a way that is not seen. A copy of nothing is no
     /// proof of it: nobody looks at its handles, but the driver at the stream.
     fn revive(&self, seen: &Seen<'_>) {
-        let Some(call) = PeerCall::new(seen.values, &seen.parameters) else { return };
-        let is_stream_used = !call.is_empty() || call.is_box || seen.layer() == Layer::Driver;
-        if let Some(stream) = call.stream.filter(|&stream| is_stream_used && self.is_destroyed(stream)) {
+        let Some(call) = Sides::of(seen.request) else { return };
+        let is_stream_used = !call.is_empty() || call.is_3d || seen.layer() == Layer::Driver;
+        if let Some(stream) = seen.request.stream().filter(|&stream| is_stream_used && self.is_destroyed(stream)) {
             self.facts.streams.forget(stream);
         }
         if call.is_empty() {
@@ -278,7 +267,6 @@ impl Validate {
         }
     }
 
-    /// What a run of copies shows.
     pub(crate) fn of_run(&self, seen: &Seen<'_>, run: Run) -> Vec<Finding> {
         let mut found = Vec::new();
         hazards::of_run(seen, run, &mut found);
@@ -304,11 +292,7 @@ impl Validate {
 
     /// Remembers the devices of the contexts that a copy names.
     fn remember(&self, driver: &impl Driver, seen: &Seen<'_>) {
-        let contexts = match (seen.values, &seen.parameters) {
-            (&[_, Value::Address(dst), _, Value::Address(src), ..], _) => [src, dst],
-            (_, Parameters::Driver(peer)) => self::contexts(peer),
-            _ => return,
-        };
+        let contexts = seen.request.copy().map_or([0; 2], |copy| copy.contexts());
         for context in contexts.into_iter().filter(|&context| context != 0) {
             self.device_of(driver, context);
         }
@@ -316,10 +300,10 @@ impl Validate {
 
     /// Whether a program enables access to the same peer again and again. It has succeeded just now.
     fn churn(&self, driver: &impl Driver, seen: &Seen<'_>) -> Option<Finding> {
-        let peer = match (seen.function, seen.values) {
-            (Function::cudaDeviceEnablePeerAccess, &[Value::Ordinal(peer), ..]) => peer,
-            (Function::cuCtxEnablePeerAccess, &[Value::Address(context), ..]) => driver.device_of_context(context)?,
-            _ => return None,
+        let Some(model::Access::Enable { peer, .. }) = seen.request.access() else { return None };
+        let peer = match peer {
+            Named::Ordinal(peer) => peer,
+            Named::Context(context) => driver.device_of_context(context)?,
         };
         let device = driver.device_of_context(driver.current_context()?)?;
         self.enabled_again(seen.layer(), device, peer)
@@ -329,7 +313,7 @@ impl Validate {
     fn enabled_again(&self, layer: Layer, device: i32, peer: i32) -> Option<Finding> {
         /// So often is not by chance.
         const OFTEN: u32 = 4;
-        let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut enabled = self.enabled.lock();
         let times = enabled.entry((layer == Layer::Hip, device, peer)).or_default();
         *times = times.saturating_add(1);
         (*times >= OFTEN).then(|| {
@@ -338,14 +322,12 @@ impl Validate {
         })
     }
 
-    /// Counts a finding, and answers how often its rule has spoken of this place by now.
+    /// Counts a finding, and returns how often its rule has spoken of this place by now.
     pub(crate) fn count(&self, site: usize, rule: Rule) -> u64 {
         /// More places than any program has that a reader would look at.
         const MOST: usize = 4096;
-        if let Some(count) = self.counts.get(rule as usize) {
-            count.fetch_add(1, Relaxed);
-        }
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        counters::count_finding(rule);
+        let mut found = self.found.lock();
         if found.len() >= MOST && !found.contains_key(&(site, rule)) {
             return u64::MAX;
         }
@@ -353,17 +335,12 @@ impl Validate {
         *count = count.saturating_add(1);
         *count
     }
-
-    /// How often a rule has spoken.
-    pub(crate) fn times(&self, rule: Rule) -> u64 {
-        self.counts.get(rule as usize).map_or(0, |count| count.load(Relaxed))
-    }
 }
 
 /// Whether a call of the driver is made without a current context, where that succeeds: a created stream has its own.
 #[inline(always)]
-fn lacks_context(driver: &impl Driver, copy: &Linear) -> bool {
-    matches!((copy.stream, copy.src_at), (Some(3..), Value::Address(_))) && driver.current_context().is_none()
+fn lacks_context(driver: &impl Driver, copy: &Memcpy) -> bool {
+    matches!((copy.stream, copy.src_named), (Some(3..), Named::Context(_))) && driver.current_context().is_none()
 }
 
 /// Whether the real library may not survive it.
@@ -383,33 +360,20 @@ fn crashes_hip(rule: Rule) -> bool {
     rule == Rule::CopyUnknownPointer
 }
 
-/// The contexts that a 3D copy names; 0 for a side that has none: memory of the host and arrays.
-pub(crate) fn contexts(peer: &CUDA_MEMCPY3D_PEER) -> [usize; 2] {
-    let context = |kind, context| if is_pointer(kind) { context } else { 0 };
-    [context(peer.srcMemoryType, peer.srcContext), context(peer.dstMemoryType, peer.dstContext)]
-}
-
-/// Whether the documentation of a function lists a code.
-pub(crate) fn documents(function: Function, code: Code) -> bool {
-    answers::documented(function).contains(&code.0)
-}
-
-/// What a call of the runtime leaves in the last-error slot that is no failure of its own: a code, or 0.
-pub(crate) fn left_by(seen: &Seen<'_>) -> i32 {
+/// The pending error that a call of the runtime leaves and that is no failure of its own: a code, or 0.
+pub(crate) fn pending_after(seen: &Seen<'_>) -> i32 {
+    let changes_access =
+        matches!(seen.request.function.effect(), Effect::Access(AccessKind::enable | AccessKind::disable));
     match seen.ret {
-        Some(code @ (Code::PEER_ACCESS_ALREADY_ENABLED | Code::PEER_ACCESS_NOT_ENABLED))
-            if Kind::of(seen.function) == Kind::Access =>
-        {
-            code.0
-        }
+        Some(code @ (Code::PEER_ACCESS_ALREADY_ENABLED | Code::PEER_ACCESS_NOT_ENABLED)) if changes_access => code.0,
         _ => 0,
     }
 }
 
-/// What there is to say of a call if such a code was left before.
-pub(crate) fn of_left(left: i32, seen: &Seen<'_>) -> Option<Finding> {
-    (left != 0).then(|| {
-        let what = format!("nobody has cleared the last-error slot of this thread since a call left {left} in it");
+/// What there is to say of a call that finds such a pending error.
+pub(crate) fn of_pending(code: i32, seen: &Seen<'_>) -> Option<Finding> {
+    (code != 0).then(|| {
+        let what = format!("{code} is still pending in this thread: nothing has cleared it with cudaGetLastError");
         Finding::new(Rule::ErrorLeftBehind, seen.layer(), what)
     })
 }
@@ -442,110 +406,4 @@ pub(crate) fn is_detour(path: Option<Path>) -> bool {
 #[inline(always)]
 fn is_of_a_device(place: Place) -> bool {
     matches!(place.kind, memory::Kind::Plain | memory::Kind::Pool | memory::Kind::Mapped)
-}
-
-/// A copy between two pointers, as far as it can be looked at without asking.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Linear {
-    /// Where the bytes come from.
-    src: u64,
-    /// Where they go to.
-    dst: u64,
-    /// Ordinal or context of the source.
-    src_at: Value,
-    /// Ordinal or context of the destination.
-    dst_at: Value,
-    /// How far from each pointer on bytes are touched.
-    reach: [u64; 2],
-    /// How many bytes are copied.
-    pub(crate) bytes: u64,
-    /// Whether it is a box.
-    is_box: bool,
-    /// None for a synchronous copy.
-    stream: Option<usize>,
-}
-
-impl Linear {
-    /// None for what must be looked at in full.
-    #[inline(always)]
-    pub(crate) fn new(values: &[Value]) -> Option<Self> {
-        let (&[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes)], rest) =
-            values.split_first_chunk::<5>()?
-        else {
-            return None;
-        };
-        let stream = stream(rest)?;
-        Some(Self { src: src as u64, dst: dst as u64, src_at, dst_at, reach: [bytes; 2], bytes, is_box: false, stream })
-    }
-
-    /// Its two addresses.
-    pub(crate) fn ends(&self) -> [u64; 2] {
-        [self.src, self.dst]
-    }
-
-    /// A box of the runtime between two pointers.
-    #[inline(always)]
-    pub(crate) fn of_runtime(p: &cudaMemcpy3DPeerParms, rest: &[Value]) -> Option<Self> {
-        let extent = [p.extent.width, p.extent.height, p.extent.depth];
-        let reach =
-            |pointer: &cudaPitchedPtr, at: &cudaPos| reach(extent, [at.x, at.y, at.z], pointer.pitch, pointer.ysize);
-        (p.srcArray == 0 && p.dstArray == 0).then_some(())?;
-        Some(Self {
-            src: p.srcPtr.ptr as u64,
-            dst: p.dstPtr.ptr as u64,
-            src_at: Value::Ordinal(p.srcDevice),
-            dst_at: Value::Ordinal(p.dstDevice),
-            reach: [reach(&p.srcPtr, &p.srcPos)?, reach(&p.dstPtr, &p.dstPos)?],
-            bytes: bytes(extent),
-            is_box: true,
-            stream: stream(rest)?,
-        })
-    }
-
-    /// A box of the driver between two pointers.
-    #[inline(always)]
-    pub(crate) fn of_driver(p: &CUDA_MEMCPY3D_PEER, rest: &[Value]) -> Option<Self> {
-        let extent = [p.WidthInBytes, p.Height, p.Depth];
-        let is_plain = is_pointer(p.srcMemoryType) && is_pointer(p.dstMemoryType) && p.srcLOD == 0 && p.dstLOD == 0;
-        is_plain.then_some(())?;
-        Some(Self {
-            src: p.srcDevice,
-            dst: p.dstDevice,
-            src_at: Value::Address(p.srcContext),
-            dst_at: Value::Address(p.dstContext),
-            reach: [
-                reach(extent, [p.srcXInBytes, p.srcY, p.srcZ], p.srcPitch, p.srcHeight)?,
-                reach(extent, [p.dstXInBytes, p.dstY, p.dstZ], p.dstPitch, p.dstHeight)?,
-            ],
-            bytes: bytes(extent),
-            is_box: true,
-            stream: stream(rest)?,
-        })
-    }
-}
-
-#[inline(always)]
-fn bytes([width, height, depth]: [usize; 3]) -> u64 {
-    (width as u64).saturating_mul(height as u64).saturating_mul(depth as u64)
-}
-
-/// How far from a pointer on a box touches bytes; none for one whose rows or slices lie inside each other, or too far apart.
-#[inline(always)]
-fn reach(extent: [usize; 3], at: [usize; 3], pitch: usize, rows: usize) -> Option<u64> {
-    let ([width, height, depth], [x, y, z]) = (extent, at);
-    let in_rows = height <= 1 && depth <= 1 || x.checked_add(width)? <= pitch;
-    let in_slices = depth <= 1 || y.checked_add(height)? <= rows;
-    (in_rows && in_slices && pitch <= i32::MAX as usize).then_some(())?;
-    let slices = z.checked_add(depth)?.checked_sub(1)?.checked_mul(rows)?;
-    let rows = slices.checked_add(y)?.checked_add(height)?.checked_sub(1)?.checked_mul(pitch)?;
-    rows.checked_add(x)?.checked_add(width).map(|reach| reach as u64)
-}
-
-#[inline(always)]
-fn stream(rest: &[Value]) -> Option<Option<usize>> {
-    match *rest {
-        [] => Some(None),
-        [Value::Stream(stream)] => Some(Some(stream)),
-        _ => None,
-    }
 }

@@ -2,10 +2,10 @@
 
 use super::call::Side;
 use super::*;
-use crate::api::abi::cudaExtent;
-use crate::policy::Traffic;
+use crate::api::Function;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Value, cudaExtent};
+use crate::model::{Request, Shape, Traffic, Why};
 use crate::policy::access::fake::{Fake, context, mapped, memory_of, pooled};
-use crate::policy::path::Why;
 
 /// Bytes of every allocation of the fake driver.
 const ALLOCATION: u64 = 1 << 24;
@@ -31,10 +31,6 @@ impl Process {
         self.validate.configure(mode);
     }
 
-    fn seen<'a>(&self, function: Function, values: &'a [Value], ret: Option<i32>) -> Seen<'a> {
-        Seen { function, values, parameters: Parameters::None, ret: ret.map(Code), path: None, thread: 0 }
-    }
-
     /// The rules that speak of a call that has returned, and the codes that they name.
     fn after(&self, seen: &Seen<'_>) -> Vec<(Rule, Option<i32>)> {
         let found = self.validate.after(&self.driver, seen);
@@ -42,15 +38,32 @@ impl Process {
     }
 
     fn said(&self, function: Function, values: &[Value], ret: i32) -> Vec<(Rule, Option<i32>)> {
-        self.after(&self.seen(function, values, Some(ret)))
+        self.after(&seen(&request(function, values), Some(ret)))
+    }
+
+    /// What is said before a call is made, and the code that the program gets.
+    fn before(&self, function: Function, values: &[Value]) -> (Option<Rule>, Option<Code>) {
+        let (finding, code) = self.validate.before(&self.driver, &seen(&request(function, values), None));
+        (finding.map(|finding| finding.rule), code)
     }
 
     fn is_clean(&self, values: &[Value]) -> bool {
-        let linear = Linear::new(values).unwrap();
-        linear.ends().iter().for_each(|&address| self.access.learn(&self.driver, address));
-        let by = Caller { thread: 0, is_looked_at: true };
-        self.validate.is_clean(&self.driver, &self.access, &linear, by)
+        let function = if matches!(values[1], Value::Ordinal(_)) { RUNTIME } else { DRIVER };
+        let request = request(function, values);
+        let copy = request.copy().unwrap();
+        [copy.src, copy.dst].iter().for_each(|&address| self.access.learn(&self.driver, address));
+        let by = Caller { thread: 0, is_check_due: true };
+        self.validate.is_clean(&self.driver, &self.access, copy, by)
     }
+}
+
+/// A linear copy, or a call about access.
+fn request(function: Function, values: &[Value]) -> Request<'_> {
+    Request::new(function, values, |_| Shape::Linear)
+}
+
+fn seen<'a>(request: &'a Request<'a>, ret: Option<i32>) -> Seen<'a> {
+    Seen { request, ret: ret.map(Code), path: None, thread: 0 }
 }
 
 fn pointer(address: u64) -> Value {
@@ -200,11 +213,11 @@ fn after_errors_of_no_argument_are_told_apart() {
 }
 
 #[test]
-fn after_detours_are_told_of_by_their_reason() {
-    use crate::record::counters;
+fn after_detours_are_reported_by_their_reason() {
+    use crate::model::counters;
     let process = Process::new();
     let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NeverEnabled), bytes: 2 << 20 };
-    counters::count(&mut 0, &traffic);
+    counters::count(&Default::default(), &traffic);
     for (why, rule) in [
         (Why::NeverEnabled, Some(Rule::StagedNeverEnabled)),
         (Why::Pool, Some(Rule::StagedPool)),
@@ -213,7 +226,8 @@ fn after_detours_are_told_of_by_their_reason() {
     ] {
         let path = Some(Path::Staged(why));
         let values = good();
-        let seen = Seen { path, ..process.seen(RUNTIME, &values, Some(0)) };
+        let request = request(RUNTIME, &values);
+        let seen = Seen { path, ..seen(&request, Some(0)) };
         assert_eq!(process.after(&seen), rule.map(|rule| (rule, None)).into_iter().collect::<Vec<_>>());
         assert_eq!(is_detour(path), rule.is_some());
     }
@@ -277,27 +291,24 @@ fn is_clean_not_without_a_current_context_for_the_driver() {
 }
 
 #[test]
-fn before_strict_answers_what_is_documented_and_nothing_else() {
+fn before_strict_returns_what_is_documented_and_nothing_else() {
     let process = Process::new();
     process.mode(config::Validate::Strict);
-    let before = |function, values: &[Value]| {
-        let (finding, instead) = process.validate.before(&process.driver, &process.seen(function, values, None));
-        (finding.map(|finding| finding.rule), instead)
-    };
-    let answer = |rule, code| (Some(rule), Instead::Answer(Code(code)));
-    let forward = (None, Instead::Forward);
+    let before = |function, values: &[Value]| process.before(function, values);
+    let refused = |rule, code| (Some(rule), Some(Code(code)));
+    let forward = (None, None);
     assert_eq!(before(RUNTIME, &good()), forward);
     assert_eq!(before(RUNTIME, &with(good(), 1, Value::Ordinal(3))), forward, "a hazard without a code");
     let nothing = with(with(good(), 4, Value::UInt(0)), 1, Value::Ordinal(99));
-    assert_eq!(before(RUNTIME, &nothing), answer(Rule::CopyZeroBytes, 101));
-    assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), answer(Rule::CopyNullContext, 201));
+    assert_eq!(before(RUNTIME, &nothing), refused(Rule::CopyZeroBytes, 101));
+    assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), refused(Rule::CopyNullContext, 201));
     process.validate.facts().stream_is_gone(STREAM);
-    assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
+    assert_eq!(before(RUNTIME, &good()), refused(Rule::CopyDestroyedStream, 400));
     // Of what is wrong with it, what the function's own page lists.
-    assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), answer(Rule::CopyNullPointer, 1));
+    assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), refused(Rule::CopyNullPointer, 1));
     // A copy of nothing does not look at it; but one of something shows that it lives.
     assert_eq!(process.said(RUNTIME, &with(good(), 4, Value::UInt(0)), 0), [(Rule::CopyZeroBytes, None)]);
-    assert_eq!(before(RUNTIME, &good()), answer(Rule::CopyDestroyedStream, 400));
+    assert_eq!(before(RUNTIME, &good()), refused(Rule::CopyDestroyedStream, 400));
     assert_eq!(process.said(RUNTIME, &good(), 0), []);
     assert_eq!(before(RUNTIME, &good()), forward);
 }
@@ -308,39 +319,22 @@ fn before_strict_copies_of_nothing_on_destroyed_streams_do_not_reach_the_driver(
     process.mode(config::Validate::Strict);
     process.validate.facts().stream_is_gone(STREAM);
     let nothing = with(good_of_driver(), 4, Value::UInt(0));
-    let before = |function, values: &[Value]| {
-        let (finding, instead) = process.validate.before(&process.driver, &process.seen(function, values, None));
-        (finding.map(|finding| finding.rule), instead)
-    };
-    let refused = (Some(Rule::CopyDestroyedStream), Instead::Answer(Code(400)));
+    let before = |function, values: &[Value]| process.before(function, values);
+    let refused = (Some(Rule::CopyDestroyedStream), Some(Code(400)));
     assert_eq!(before(DRIVER, &nothing), refused);
-    assert_eq!(
-        before(RUNTIME, &with(good(), 4, Value::UInt(0))),
-        (None, Instead::Forward),
-        "the runtime does not look"
-    );
+    assert_eq!(before(RUNTIME, &with(good(), 4, Value::UInt(0))), (None, None), "the runtime does not look");
     // The driver does, so that the stream is there again when it has not crashed.
     assert_eq!(process.said(DRIVER, &nothing, 0), []);
-    assert_eq!(before(DRIVER, &nothing), (None, Instead::Forward));
-}
-
-#[test]
-fn is_strict_before_the_options_are_read_each_call_is_looked_at() {
-    let validate = Box::new(Validate::new());
-    assert!(validate.is_on() && validate.is_strict());
-    validate.configure(config::Validate::Warn);
-    assert!(validate.is_on() && !validate.is_strict());
-    validate.stop();
-    assert!(!validate.is_on());
+    assert_eq!(before(DRIVER, &nothing), (None, None));
 }
 
 #[test]
 fn before_only_what_may_crash_is_said_and_all_is_forwarded() {
     let process = Process::new();
     let before = |values: &[Value]| {
-        let (finding, instead) = process.validate.before(&process.driver, &process.seen(DRIVER, values, None));
-        assert_eq!(instead, Instead::Forward);
-        finding.map(|finding| finding.rule)
+        let (rule, code) = process.before(DRIVER, values);
+        assert_eq!(code, None);
+        rule
     };
     assert_eq!(before(&with(good_of_driver(), 0, pointer(0))), None);
     assert_eq!(before(&with(good_of_driver(), 1, Value::Address(0x99))), Some(Rule::CopyInvalidContext));
@@ -352,12 +346,12 @@ fn count_is_by_place_and_rule() {
     let rule = Rule::CopyOverlap;
     assert_eq!([1, 1, 2].map(|site| process.validate.count(site, rule)), [1, 2, 1]);
     assert_eq!(process.validate.count(1, Rule::EnableTwice), 1);
-    assert_eq!((process.validate.times(rule), process.validate.times(Rule::EnableSelf)), (3, 0));
+    assert_eq!((counters::findings(rule), counters::findings(Rule::EnableSelf)), (3, 0));
     assert!((0..10_000).all(|site| process.validate.count(site, Rule::EnableSelf) != 0));
-    assert_eq!(process.validate.times(Rule::EnableSelf), 10_000, "places beyond the last are still counted");
+    assert_eq!(counters::findings(Rule::EnableSelf), 10_000, "places beyond the last are still counted");
 }
 
-// ---- Boxes ----
+// ---- 3D copies ----
 
 fn parms() -> cudaMemcpy3DPeerParms {
     let origin = cudaPos { x: 0, y: 0, z: 0 };
@@ -375,15 +369,15 @@ fn parms() -> cudaMemcpy3DPeerParms {
     }
 }
 
-/// What is said of a box of the runtime that was refused with a code, or accepted with 0.
+/// What is said of a 3D copy of the runtime that was refused with a code, or accepted with 0.
 fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(Rule, Option<i32>)> {
     let values = [Value::RuntimePeer3D(parms)];
-    let parameters = Parameters::Runtime(*parms);
-    process.after(&Seen { parameters, ..process.seen(Function::cudaMemcpy3DPeer, &values, Some(ret)) })
+    let request = Request::new(Function::cudaMemcpy3DPeer, &values, |_| Shape::Runtime3D(parms));
+    process.after(&seen(&request, Some(ret)))
 }
 
 #[test]
-fn after_box_each_wrong_parameter_has_its_rule() {
+fn after_3d_copy_each_wrong_parameter_has_its_rule() {
     let process = Process::new();
     assert_eq!(said_of(&process, &parms(), 0), []);
     type Change = fn(&mut cudaMemcpy3DPeerParms);
@@ -406,12 +400,10 @@ fn after_box_each_wrong_parameter_has_its_rule() {
         if rule == Rule::CopyPastAllocation {
             continue;
         }
-        let linear = Linear::of_runtime(&parms, &[]);
-        let by = Caller { thread: 0, is_looked_at: true };
-        let is_clean = linear.is_some_and(|linear| {
-            linear.ends().iter().for_each(|&address| process.access.learn(&process.driver, address));
-            process.validate.is_clean(&process.driver, &process.access, &linear, by)
-        });
+        let copy = Memcpy::of_runtime(&parms, None);
+        [copy.src, copy.dst].iter().for_each(|&address| process.access.learn(&process.driver, address));
+        let by = Caller { thread: 0, is_check_due: true };
+        let is_clean = process.validate.is_clean(&process.driver, &process.access, &copy, by);
         assert!(!is_clean, "{}", rule.id());
     }
     let last = cudaMemcpy3DPeerParms { srcPos: cudaPos { x: 0, y: 0, z: 1020 }, ..parms() };
@@ -419,7 +411,7 @@ fn after_box_each_wrong_parameter_has_its_rule() {
 }
 
 #[test]
-fn after_box_of_the_driver_may_be_of_the_host() {
+fn after_3d_copy_of_the_driver_may_be_of_the_host() {
     let process = Process::new();
     let of_driver = |kind, host, device| {
         let mut peer = CUDA_MEMCPY3D_PEER::ZERO;
@@ -430,8 +422,8 @@ fn after_box_of_the_driver_may_be_of_the_host() {
     };
     let said = |peer, ret| {
         let values = [Value::DriverPeer3D(&raw const peer)];
-        let parameters = Parameters::Driver(peer);
-        process.after(&Seen { parameters, ..process.seen(Function::cuMemcpy3DPeer, &values, Some(ret)) })
+        let request = Request::new(Function::cuMemcpy3DPeer, &values, |_| Shape::Driver3D(&peer));
+        process.after(&seen(&request, Some(ret)))
     };
     assert_eq!(said(of_driver(1, 0x1000, 0), 0), []);
     assert_eq!(said(of_driver(4, 0, 0x1000), 0), []);
@@ -439,7 +431,7 @@ fn after_box_of_the_driver_may_be_of_the_host() {
 }
 
 #[test]
-fn after_box_with_arrays_counts_their_elements() {
+fn after_3d_copy_with_arrays_counts_their_elements() {
     let process = Process::new();
     let array = Array { extent: [256, 16, 4], element: 4 };
     process.validate.facts().array_is_made(0xa0, array);
@@ -472,11 +464,13 @@ fn refused_parameters_are_wrong_in_one_thing_only() {
 }
 
 #[test]
-fn peer_call_memory_of_the_host_and_arrays_have_no_context() {
+fn sides_memory_of_the_host_and_arrays_have_no_context() {
     let mut peer = CUDA_MEMCPY3D_PEER::ZERO;
     (peer.srcMemoryType, peer.srcHost, peer.srcContext) = (1, 0x1000, 0x99);
     (peer.dstMemoryType, peer.dstArray, peer.dstContext) = (3, 0xa0, 0x99);
-    let call = call::PeerCall::new(&[Value::DriverPeer3D(&peer)], &Parameters::Driver(peer)).unwrap();
+    let values = [Value::DriverPeer3D(&peer)];
+    let request = Request::new(Function::cuMemcpy3DPeer, &values, |_| Shape::Driver3D(&peer));
+    let call = Sides::of(&request).unwrap();
     assert!(call.sides.iter().all(|side: &Side| side.context.is_none()));
 }
 

@@ -1,0 +1,332 @@
+/*
+ * Every intercepted function that the simulated GPUs have, called once or more: functions of the runtime and of the driver, and of
+ * HIP with the argument `hip`; with `pools`, pools without end. Prints what each answers. For tests in which something fails at every single point of a program.
+ * No peer copy is captured, since the shim lets that succeed.
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { BYTES = 64 << 10, MAPPED = 2 << 20 };
+
+typedef int any();
+
+static void *library = RTLD_DEFAULT;
+
+static any *found(const char *name)
+{
+    return (any *)dlsym(library, name);
+}
+
+static int show(const char *name, int code)
+{
+    printf("%s = %d\n", name, code);
+    return code;
+}
+
+/* Integers of 64 bits and pointers must be given as such. */
+#define CALL(name, ...) show(#name, found(#name) ? found(#name)(__VA_ARGS__) : -1)
+
+static void *a0, *a1;
+static CUcontext c0, c1;
+static CUstream stream;
+
+static void copies_of_runtime(void)
+{
+    struct cudaMemcpy3DPeerParms p = {.srcDevice = 0, .dstDevice = 1, .srcPtr = {a0, 256, 256, 1}, .dstPtr = {a1, 256, 256, 1}, .extent = {256, 1, 1}};
+    for (int i = 0; i < 20; i++)
+        CHECK(cudaMemcpyPeerAsync(a1, 1, a0, 0, 4096, (cudaStream_t)stream));
+    SHOW(cudaMemcpyPeer(a1, 1, a0, 0, BYTES));
+    SHOW(cudaMemcpy3DPeer(&p));
+    SHOW(cudaMemcpy3DPeerAsync(&p, (cudaStream_t)stream));
+    CALL(cudaMemcpyPeer, a1, 1, a0, 0, (size_t)64);
+    CALL(cudaMemcpyPeerAsync, a1, 1, a0, 0, (size_t)64, stream);
+    CALL(cudaMemcpy3DPeer_ptds, &p);
+    CALL(cudaMemcpy3DPeerAsync_ptsz, &p, stream);
+    SHOW(cudaStreamSynchronize((cudaStream_t)stream));
+}
+
+static void copies_of_driver(void)
+{
+    CUdeviceptr from = (CUdeviceptr)a0, to = (CUdeviceptr)a1;
+    CUDA_MEMCPY3D_PEER p = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from, .srcContext = c0, .srcPitch = 256, .srcHeight = 1,
+                            .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = to, .dstContext = c1, .dstPitch = 256, .dstHeight = 1,
+                            .WidthInBytes = 256, .Height = 1, .Depth = 1};
+    SHOW_CU(cuMemcpyPeer(to, c1, from, c0, BYTES));
+    CALL(cuMemcpyPeer, to, c1, from, c0, (size_t)512);
+    CALL(cuMemcpyPeer_ptds, to, c1, from, c0, (size_t)512);
+    for (int i = 0; i < 3; i++)
+        CALL(cuMemcpyPeerAsync, to, c1, from, c0, (size_t)512, stream);
+    CALL(cuMemcpyPeerAsync_ptsz, to, c1, from, c0, (size_t)512, stream);
+    CALL(cuMemcpy3DPeer, &p);
+    CALL(cuMemcpy3DPeer_ptds, &p);
+    CALL(cuMemcpy3DPeerAsync, &p, stream);
+    CALL(cuMemcpy3DPeerAsync_ptsz, &p, stream);
+    CALL(cuMemcpyPeer, to, c1, (CUdeviceptr)8, c0, (size_t)512);
+    SHOW_CU(cuStreamSynchronize(stream));
+    /* A synchronous peer copy may be under way still, and taking access away meanwhile ends the context. */
+    SHOW_CU(cuCtxSynchronize());
+}
+
+static void peers(void)
+{
+    int can[2] = {-1, -1}, value = -1;
+    SHOW(cudaDeviceCanAccessPeer(&can[0], 0, 1));
+    CALL(cuDeviceCanAccessPeer, &can[1], 0, 1);
+    SHOW(cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrAccessSupported, 0, 1));
+    CALL(cuDeviceGetP2PAttribute, &value, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 0, 1);
+    printf("can %d %d %d\n", can[0], can[1], value);
+    unsigned capabilities[2] = {9, 9}, operations[2] = {0, 1};
+    CALL(cuDeviceGetP2PAtomicCapabilities, capabilities, operations, 2u, 0, 1);
+    printf("atomics %u %u\n", capabilities[0], capabilities[1]);
+    for (int i = 0; i < 2; i++)
+        SHOW(cudaDeviceEnablePeerAccess(1, 0));
+    SHOW(cudaDeviceEnablePeerAccess(1, 5));
+    CALL(cudaGetLastError);
+    copies_of_runtime();
+    copies_of_driver();
+    for (int i = 0; i < 2; i++)
+        SHOW(cudaDeviceDisablePeerAccess(1));
+    SHOW(cudaGetLastError());
+    for (int i = 0; i < 2; i++)
+        CALL(cuCtxEnablePeerAccess, c1, 0u);
+    for (int i = 0; i < 2; i++)
+        CALL(cuCtxDisablePeerAccess, c1);
+}
+
+static void graph_of(int code)
+{
+    (void)code;
+    CUgraph graph = NULL;
+    CUgraphExec exec = NULL;
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
+    static int which;
+    CALL(cuStreamEndCapture, stream, &graph);
+    if (!graph)
+        return;
+    switch (which++ % 5) {
+    case 0: CALL(cuGraphInstantiate, &exec, graph, NULL, NULL, (size_t)0); break;
+    case 1: CALL(cuGraphInstantiate_v2, &exec, graph, NULL, NULL, (size_t)0); break;
+    case 2: CALL(cuGraphInstantiateWithFlags, &exec, graph, (size_t)0); break;
+    case 3: CALL(cuGraphInstantiateWithParams, &exec, graph, &params); break;
+    default: CALL(cuGraphInstantiateWithParams_ptsz, &exec, graph, &params); break;
+    }
+    if (exec)
+        CALL(cuGraphExecDestroy, exec);
+}
+
+static void captures(void)
+{
+    CUgraph graph = NULL;
+    graph_of(CALL(cuStreamBeginCapture, stream));
+    graph_of(CALL(cuStreamBeginCapture_ptsz, stream));
+    graph_of(CALL(cuStreamBeginCapture_v2, stream, 0));
+    graph_of(CALL(cuStreamBeginCapture_v2_ptsz, stream, 1));
+    CHECK_CU(cuGraphCreate(&graph, 0));
+    graph_of(CALL(cuStreamBeginCaptureToGraph, stream, graph, NULL, NULL, (size_t)0, 2));
+    CALL(cuStreamBeginCaptureToGraph_ptsz, stream, graph, NULL, NULL, (size_t)0, 2);
+    CALL(cuStreamEndCapture_ptsz, stream, &graph);
+    CUstream more[3] = {0};
+    CALL(cuStreamCreate, &more[0], 1u);
+    CALL(cuStreamCreateWithPriority, &more[1], 0u, 0);
+    CALL(cuGreenCtxStreamCreate, &more[2], NULL, 1u, 0);
+    CALL(cuStreamDestroy, more[1]);
+    CALL(cuStreamDestroy_v2, more[0]);
+}
+
+static void memory(void)
+{
+    CUarray array = NULL;
+    CUDA_ARRAY_DESCRIPTOR flat = {.Width = 16, .Height = 4, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = 16, .Height = 4, .Depth = 2, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    if (CALL(cuArrayCreate_v2, &array, &flat) == 0)
+        CALL(cuArrayDestroy, array);
+    if (CALL(cuArray3DCreate_v2, &array, &deep) == 0)
+        CALL(cuArrayDestroy, array);
+    CUdeviceptr more[3] = {0};
+    CHECK_CU(cuMemAlloc(&more[0], 4096));
+    CHECK_CU(cuMemAllocAsync(&more[1], 4096, stream));
+    CHECK_CU(cuMemAllocAsync(&more[2], 4096, stream));
+    CALL(cuMemFree_v2, more[0]);
+    CALL(cuMemFreeAsync, more[1], stream);
+    CALL(cuMemFreeAsync_ptsz, more[2], stream);
+    CALL(cuIpcCloseMemHandle, (CUdeviceptr)64);
+
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
+    CUmemAccessDesc both[2] = {{{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+                               {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    CHECK_CU(cuMemCreate(&handle, MAPPED, &prop, 0));
+    CHECK_CU(cuMemAddressReserve(&at, MAPPED, 0, 0, 0));
+    CHECK_CU(cuMemMap(at, MAPPED, 0, handle, 0));
+    CALL(cuMemSetAccess, at, (size_t)MAPPED, both, (size_t)2);
+    CALL(cuMemcpyPeer, at, c1, (CUdeviceptr)a0, c0, (size_t)4096);
+    CHECK_CU(cuCtxSynchronize());
+    CALL(cuMemUnmap, at, (size_t)MAPPED);
+    CHECK_CU(cuMemRelease(handle));
+
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
+    CUmemoryPool pool = NULL;
+    CUmemAccess_flags flags = 9;
+    CALL(cuMemPoolCreate, &pool, &props);
+    CHECK_CU(cuMemAllocFromPoolAsync(&at, 2 << 20, pool, stream));
+    CHECK_CU(cuStreamSynchronize(stream));
+    for (int i = 0; i < 20; i++)
+        CHECK_CU(cuMemcpyPeer(at, c1, (CUdeviceptr)a0, c0, BYTES));
+    CHECK_CU(cuCtxSynchronize());
+    CALL(cuMemPoolGetAccess, &flags, pool, &both[1].location);
+    printf("flags %d\n", flags);
+    CALL(cuMemPoolSetAccess, pool, &both[1], (size_t)1);
+    CALL(cuMemPoolGetAccess, &flags, pool, &both[1].location);
+    printf("flags %d\n", flags);
+    both[1].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    CALL(cuMemPoolSetAccess, pool, &both[1], (size_t)1);
+    CALL(cuMemFreeAsync, at, stream);
+    CALL(cuMemPoolDestroy, pool);
+    CALL(cuMemPoolImportFromShareableHandle, &pool, NULL, 1, (size_t)0);
+}
+
+static void contexts(void)
+{
+    CUcontext made = NULL;
+    if (CALL(cuCtxCreate_v2, &made, 0u, 1) == 0)
+        CALL(cuCtxDestroy_v2, made);
+    if (CALL(cuCtxCreate_v3, &made, NULL, 0, 0u, 1) == 0)
+        CALL(cuCtxDestroy_v2, made);
+    if (CALL(cuCtxCreate_v4, &made, NULL, 0u, 1) == 0)
+        CALL(cuCtxDestroy_v2, made);
+    CALL(cuGreenCtxDestroy, NULL);
+}
+
+static void look_ups(void)
+{
+    int (*copy)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t) = NULL;
+    int status = -1;
+    CALL(cuGetProcAddress, "cuMemcpyPeer", &copy, 11030, (size_t)0);
+    if (copy)
+        show("found", copy((CUdeviceptr)a1, c1, (CUdeviceptr)a0, c0, 4096));
+    CALL(cuGetProcAddress_v2, "cuMemcpyPeer", &copy, 12000, (size_t)0, &status);
+    if (copy)
+        show("found", copy((CUdeviceptr)a1, c1, (CUdeviceptr)a0, c0, 4096));
+    CALL(cuGetProcAddress_v2, "cuNothing", &copy, 12000, (size_t)0, &status);
+}
+
+static void ends(void)
+{
+    CALL(cuDevicePrimaryCtxRelease, 1);
+    CALL(cuDevicePrimaryCtxRelease_v2, 0);
+    CALL(cuDevicePrimaryCtxReset, 1);
+    CALL(cuDevicePrimaryCtxReset_v2, 0);
+}
+
+/* What is left of the table: first forms, which the simulated driver does not have. */
+static void absent(void)
+{
+    const char *names[] = {"cuArrayCreate", "cuArray3DCreate", "cuMemFree", "cuCtxCreate", "cuCtxDestroy"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        printf("%s %s\n", names[i], found(names[i]) ? "is there" : "is absent");
+}
+
+static int of_cuda(void)
+{
+    static unsigned char sent[BYTES], received[BYTES];
+    fill(sent, BYTES, 5);
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMalloc(&a1, BYTES));
+    CHECK_CU(cuDevicePrimaryCtxRetain(&c1, 1));
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMalloc(&a0, BYTES));
+    CHECK_CU(cuDevicePrimaryCtxRetain(&c0, 0));
+    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(cudaMemcpy(a0, sent, BYTES, cudaMemcpyHostToDevice));
+    copies_of_runtime();
+    copies_of_driver();
+    peers();
+    captures();
+    memory();
+    contexts();
+    look_ups();
+    copies_of_driver();
+    absent();
+    CHECK(cudaMemcpy(received, a1, BYTES, cudaMemcpyDeviceToHost));
+    printf("bytes %08x of %08x\n", checksum(received, BYTES), checksum(sent, BYTES));
+    ends();
+    return 0;
+}
+
+static int of_hip(void)
+{
+    void *b0 = NULL, *b1 = NULL, *b2 = NULL, *graph = NULL, *own = NULL;
+    int can = -1, value = -1, status = -1;
+    library = dlopen("libamdhip64.so.7", RTLD_NOW);
+    REQUIRE(library);
+    REQUIRE(CALL(hipMalloc, &b0, (size_t)BYTES) == 0 && CALL(hipSetDevice, 1) == 0 && CALL(hipMalloc, &b1, (size_t)BYTES) == 0);
+    CALL(hipSetDevice, 0);
+    CALL(hipStreamCreate, &own);
+    CALL(hipDeviceCanAccessPeer, &can, 0, 1);
+    CALL(hipDeviceGetP2PAttribute, &value, 1, 0, 1);
+    printf("can %d %d\n", can, value);
+    struct cudaMemcpy3DPeerParms p = {.srcDevice = 0, .dstDevice = 1, .srcPtr = {b0, 256, 256, 1}, .dstPtr = {b1, 256, 256, 1}, .extent = {256, 1, 1}};
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 3; i++) {
+            CALL(hipMemcpyPeer, b1, 1, b0, 0, (size_t)BYTES);
+            CALL(hipMemcpyPeerAsync, b1, 1, b0, 0, (size_t)4096, own);
+        }
+        CALL(hipMemcpy3DPeer, &p);
+        CALL(hipMemcpy3DPeerAsync, &p, own);
+        CALL(hipDeviceEnablePeerAccess, 1, 0u);
+        CALL(hipDeviceEnablePeerAccess, 1, 0u);
+    }
+    CALL(hipDeviceDisablePeerAccess, 1);
+    CALL(hipDeviceDisablePeerAccess, 1);
+    CALL(hipCtxEnablePeerAccess, NULL, 0u);
+    CALL(hipCtxDisablePeerAccess, NULL);
+    CALL(hipStreamSynchronize, own);
+    CALL(hipStreamBeginCapture, own, 0);
+    CALL(hipStreamEndCapture, own, &graph);
+    CALL(hipStreamBeginCapture_spt, own, 0);
+    CALL(hipStreamEndCapture_spt, own, &graph);
+    CALL(hipStreamBeginCaptureToGraph, own, NULL, NULL, NULL, (size_t)0, 0);
+    any *copy = NULL;
+    CALL(hipGetProcAddress, "hipMemcpyPeer", &copy, 60100, (size_t)0, &status);
+    if (copy)
+        show("found", copy(b1, 1, b0, 0, (size_t)64));
+    CALL(hipMallocAsync, &b2, (size_t)4096, own);
+    CALL(hipFreeAsync, b2, own);
+    CALL(hipFreeHost, NULL);
+    CALL(hipHostFree, NULL);
+    CALL(hipHostUnregister, NULL);
+    CALL(hipMemUnmap, NULL, (size_t)4096);
+    CALL(hipIpcCloseMemHandle, NULL);
+    CALL(hipStreamDestroy, own);
+    CALL(hipFree, b0);
+    CALL(hipDeviceReset);
+    return 0;
+}
+
+/* So many pools with rights that what is kept of them needs megabytes. */
+static int of_pools(void)
+{
+    enum { POOLS = 60000 };
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
+    CUmemAccessDesc given = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemoryPool pool;
+    CHECK_CU(cuInit(0));
+    for (int i = 0; i < POOLS; i++) {
+        CHECK_CU(cuMemPoolCreate(&pool, &props));
+        CHECK_CU(cuMemPoolSetAccess(pool, &given, 1));
+    }
+    printf("through\n");
+    return 0;
+}
+
+int main(int count, char **words)
+{
+    const char *what = count > 1 ? words[1] : "cuda";
+    return strcmp(what, "hip") == 0 ? of_hip() : strcmp(what, "pools") == 0 ? of_pools() : of_cuda();
+}

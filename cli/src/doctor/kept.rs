@@ -1,0 +1,82 @@
+//! Verdicts that are kept for `P2PSHIM_PROBE=full`: those that the doctor has found, and those that `p2pshim run` makes.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use p2pshim_host::verdicts::{self, Cache, Key, Question};
+
+use super::lines::{Finding, Verdict};
+use super::supervisor::Job;
+use super::{Inventory, Row, TIMEOUT_S, examine};
+
+/// Where the shim looks for verdicts, if there is a place for them.
+pub(super) fn cache() -> Option<Cache> {
+    // SAFETY: geteuid takes and touches nothing.
+    let user = unsafe { libc::geteuid() };
+    Cache::of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"), user)
+}
+
+/// Keeps the verdict on a pair for the shim; returns whether it is kept.
+pub(super) fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64) -> bool {
+    let is_hung = row.findings.iter().any(|finding| matches!(finding, Some(Finding::Hung(_))));
+    let verdict = match &row.verdict {
+        Verdict::Passed => verdicts::Verdict::Passed,
+        // A user may be less patient than others.
+        Verdict::Failed(why) if !is_hung || timeout >= TIMEOUT_S => verdicts::Verdict::Failed(why.clone()),
+        Verdict::Failed(_) | Verdict::NoPath | Verdict::Unknown(_) => return false,
+    };
+    key(inventory, row.pair).is_some_and(|key| cache.put(&key, &verdict))
+}
+
+/// What the verdict on a pair is kept by.
+fn key(inventory: &Inventory, pair: [usize; 2]) -> Option<Key> {
+    let [from, to] = pair.map(|ordinal| inventory.devices.get(ordinal).cloned());
+    let (from, to) = (from?, to?);
+    verdicts::key(&Question {
+        from_uuid: from.uuid,
+        from_bus_id: from.bus_id,
+        to_uuid: to.uuid,
+        to_bus_id: to.bus_id,
+        driver_version: inventory.driver?,
+    })
+}
+
+/// Makes the verdicts that are missing on pairs of GPUs that a process with this environment sees, and says what it does.
+/// Those on simulated GPUs, with which something else may go wrong each time, are made anew.
+///
+/// # Errors
+/// Why there is none on some pair, in a sentence for the user.
+pub(crate) fn make_missing(environment: &[(OsString, OsString)], are_simulated: bool) -> Result<(), String> {
+    let timeout = Duration::from_secs(TIMEOUT_S);
+    let cache = cache().ok_or("neither XDG_CACHE_HOME nor HOME is set, so verdicts cannot be saved")?;
+    let outcome = Job { pair: None, timeout, environment, with_speed: false }.run();
+    if let Verdict::Failed(why) | Verdict::Unknown(why) = outcome.verdict {
+        return Err(why);
+    }
+    let inventory = Inventory::new(outcome.lines);
+    let is_missing =
+        |pair: &[usize; 2]| are_simulated || key(&inventory, *pair).is_none_or(|key| cache.get(&key).is_none());
+    let missing: Vec<[usize; 2]> = inventory.paths.iter().map(|(pair, _)| *pair).filter(is_missing).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!(
+        "p2pshim: P2PSHIM_PROBE=full: {} between GPUs {} verified before the program starts; verdicts are saved in {}",
+        if missing.len() == 1 { "1 path".to_owned() } else { format!("{} paths", missing.len()) },
+        if missing.len() == 1 { "is" } else { "are" },
+        cache.folder().display()
+    );
+    let mut unknown = None;
+    for pair in missing {
+        let row = examine(&inventory, pair, timeout, environment, false);
+        if !keep(&cache, &inventory, &row, TIMEOUT_S) {
+            let why = match row.verdict {
+                Verdict::Unknown(why) => why,
+                _ => format!("cannot write to {}", cache.folder().display()),
+            };
+            let [from, to] = pair;
+            unknown = unknown.or(Some(format!("{from}>{to}: {why}")));
+        }
+    }
+    unknown.map_or(Ok(()), Err)
+}

@@ -1,0 +1,265 @@
+//! The verification of one pair, in a process of its own: what is done to the GPUs.
+//!
+//! Device A is to reach the memory of device B. Data goes from A to B by the copy engines of either, and a kernel on A
+//! loads from B's memory and stores to it. Each time the place that it goes to holds other bytes before, and the device
+//! that owns it reads it back.
+
+use std::time::{Duration, Instant};
+
+use super::cuda::{Address, Context, Device, Driver, Function, Result, Stream};
+use super::kernel::{self, ENTRY_POINT};
+use super::lines::{Finding, Measure, Path, Test, Verdict};
+use super::pattern::{difference, pattern, stale};
+
+/// What is copied: one that fits into any shortcut of the driver, and one that does not.
+const SIZES: [usize; 2] = [4 << 10, 4 << 20];
+/// How often: a path may lose its first copy only.
+const TRIES: u64 = 2;
+/// How much one copy of the speed measurement moves.
+const SPEED_BYTES: usize = 64 << 20;
+/// How much a copy moves whose time is measured.
+const SMALL_BYTES: usize = 4;
+/// After so long a measurement makes do with what it has.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Who learns how the verification goes on.
+pub(super) trait Witness {
+    /// What is done next; it may never end.
+    fn begin(&self, test: Test);
+    /// How a test came out.
+    fn found(&self, test: Test, finding: &Finding);
+    /// The tests are over; measuring may never end.
+    fn measuring(&self, verdict: &Verdict);
+    /// How fast a path is.
+    fn measured(&self, path: Path, measure: Measure);
+}
+
+/// One of the two devices.
+struct Side {
+    device: Device,
+    context: Context,
+    memory: Address,
+    stream: Stream,
+}
+
+impl Side {
+    fn new(driver: &Driver, device: Device) -> Result<Self> {
+        let context = driver.context(device)?;
+        let [.., largest] = SIZES;
+        let memory = driver.allocate(context, largest)?;
+        Ok(Self { device, context, memory, stream: driver.stream(context)? })
+    }
+
+    fn place(&self) -> (Address, Context) {
+        (self.memory, self.context)
+    }
+}
+
+/// Verifies that `from` reaches the memory of `to`.
+pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, witness: &impl Witness) -> Verdict {
+    let sides = match connect(driver, from, to) {
+        Ok(Some(sides)) => sides,
+        Ok(None) => {
+            if with_speed {
+                witness.measuring(&Verdict::NoPath);
+                measure_without_path(driver, from, to, witness);
+            }
+            return Verdict::NoPath;
+        }
+        Err(error) => return Verdict::Unknown(error.to_string()),
+    };
+    let verification = Verification { driver, sides };
+    let kernel = verification.kernel();
+    let (mut verdict, mut faulted) = (Verdict::Passed, false);
+    for test in Test::ALL {
+        witness.begin(test);
+        let finding = match (test, &kernel) {
+            // What a device returns after a fault says nothing of the next test.
+            _ if faulted => Ok(Finding::Untested("the previous test ended in a device fault".to_owned())),
+            (Test::Copies, _) => verification.copies(),
+            (Test::Loads | Test::Stores, Ok(kernel)) => verification.kernel_copies(*kernel, test),
+            (Test::Loads | Test::Stores, Err(error)) => Err(error.clone()),
+        };
+        let finding = finding.unwrap_or_else(|error| {
+            faulted |= error.is_fault();
+            if error.is_fault() { Finding::Wrong(error.to_string()) } else { Finding::Untested(error.to_string()) }
+        });
+        witness.found(test, &finding);
+        verdict = verdict.and(test, finding);
+    }
+    if with_speed && !faulted {
+        witness.measuring(&verdict);
+        if verdict == Verdict::Passed {
+            verification.measure(Path::Direct, witness);
+        }
+        if verification.disconnect().is_ok() {
+            verification.measure(Path::Staged, witness);
+        }
+    }
+    verdict
+}
+
+/// Measures copies between two devices of which neither reaches the other, or only the wrong one does.
+fn measure_without_path(driver: &Driver, from: Device, to: Device, witness: &impl Witness) {
+    if let (Ok(from), Ok(to)) = (Side::new(driver, from), Side::new(driver, to)) {
+        Verification { driver, sides: [from, to] }.measure(Path::Staged, witness);
+    }
+}
+
+/// Contexts, memory and access; none if the hardware has no path.
+fn connect(driver: &Driver, from: Device, to: Device) -> Result<Option<[Side; 2]>> {
+    if !driver.can_access(from, to)? {
+        return Ok(None);
+    }
+    let sides = [Side::new(driver, from)?, Side::new(driver, to)?];
+    let [a, b] = &sides;
+    driver.enable(a.context, b.context)?;
+    // Whoever trusts a pair has it enabled both ways where it can be, and then either side may carry a copy out.
+    if driver.can_access(to, from)? {
+        driver.enable(b.context, a.context)?;
+    }
+    Ok(Some(sides))
+}
+
+struct Verification<'a> {
+    driver: &'a Driver,
+    sides: [Side; 2],
+}
+
+impl Verification<'_> {
+    /// Loads the kernel on A.
+    fn kernel(&self) -> Result<Function> {
+        let [a, _] = &self.sides;
+        let ptx = kernel::ptx(self.driver.capability(a.device)?);
+        self.driver.kernel(a.context, &ptx, ENTRY_POINT)
+    }
+
+    /// Copies from A to B, on streams of both.
+    fn copies(&self) -> Result<Finding> {
+        let [a, b] = &self.sides;
+        for (round, size) in rounds() {
+            for (engine, name) in [(a, "the source"), (b, "the destination")] {
+                let seed = if engine.device == a.device { round } else { round + 100 };
+                let wrong = self.trial(b, a, seed, size, || {
+                    self.driver.enter(engine.context)?;
+                    self.driver.copy(b.place(), a.place(), size, engine.stream)?;
+                    self.driver.wait(engine.stream)
+                })?;
+                if let Some(wrong) = wrong {
+                    return Ok(Finding::Wrong(format!("{wrong} (copy {round}, on a stream of {name})")));
+                }
+            }
+        }
+        Ok(Finding::Right)
+    }
+
+    /// Has a kernel on A load from B, or store to B.
+    fn kernel_copies(&self, kernel: Function, test: Test) -> Result<Finding> {
+        let [a, b] = &self.sides;
+        let (to, from, seed) = if test == Test::Loads { (a, b, 200) } else { (b, a, 300) };
+        for (round, size) in rounds() {
+            let words = size as u64 / 8;
+            let wrong = self.trial(to, from, seed + round, size, || {
+                self.driver.enter(a.context)?;
+                self.driver.launch_copy(kernel, (to.memory, from.memory, words), a.stream)?;
+                self.driver.wait(a.stream)
+            })?;
+            if let Some(wrong) = wrong {
+                return Ok(Finding::Wrong(format!("{wrong} (launch {round})")));
+            }
+        }
+        Ok(Finding::Right)
+    }
+
+    /// Has `work` move a pattern; returns how what arrived is wrong.
+    fn trial(
+        &self,
+        to: &Side,
+        from: &Side,
+        seed: u64,
+        size: usize,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<Option<String>> {
+        let driver = self.driver;
+        let sent = pattern(seed, size);
+        let mut found = stale(&sent);
+        driver.write(from.context, from.memory, &sent)?;
+        driver.write(to.context, to.memory, &found)?;
+        // A write from pageable memory may return before it is done, and our streams wait for no other.
+        driver.synchronize(from.context)?;
+        driver.synchronize(to.context)?;
+        work()?;
+        driver.read(to.context, to.memory, &mut found)?;
+        Ok(difference(&sent, &found).map(|difference| difference.to_string()))
+    }
+
+    /// Disables the paths, so that copies go through the host.
+    fn disconnect(&self) -> Result<()> {
+        let [a, b] = &self.sides;
+        self.driver.synchronize(a.context)?;
+        self.driver.synchronize(b.context)?;
+        self.driver.disable(a.context, b.context)?;
+        if self.driver.can_access(b.device, a.device)? {
+            self.driver.disable(b.context, a.context)?;
+        }
+        Ok(())
+    }
+
+    /// Tells how fast copies from A to B are as things are; nothing if that cannot be found out.
+    fn measure(&self, path: Path, witness: &impl Witness) {
+        if let (Ok(speed), Ok(latency)) = (self.speed(), self.latency()) {
+            witness.measured(path, Measure { speed, latency });
+        }
+    }
+
+    /// GB/s of copies from A to B: the best of three rounds of four, by the host's clock.
+    fn speed(&self) -> Result<f64> {
+        const ROUNDS: usize = 3;
+        const COPIES: usize = 4;
+        let [a, b] = &self.sides;
+        let from = self.driver.allocate(a.context, SPEED_BYTES)?;
+        let to = self.driver.allocate(b.context, SPEED_BYTES)?;
+        self.driver.enter(a.context)?;
+        let copy = || self.driver.copy((to, b.context), (from, a.context), SPEED_BYTES, a.stream);
+        copy()?;
+        self.driver.wait(a.stream)?;
+        let mut best: f64 = 0.0;
+        let begin = Instant::now();
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            for _ in 0..COPIES {
+                copy()?;
+            }
+            self.driver.wait(a.stream)?;
+            best = best.max((SPEED_BYTES * COPIES) as f64 / start.elapsed().as_secs_f64() / 1e9);
+            if begin.elapsed() > PATIENCE {
+                break;
+            }
+        }
+        self.driver.free(a.context, from)?;
+        self.driver.free(b.context, to)?;
+        Ok(best)
+    }
+
+    /// Microseconds from asking for a small copy from A to B until it is known to be complete: the median.
+    fn latency(&self) -> Result<f64> {
+        const COPIES: usize = 200;
+        let [a, b] = &self.sides;
+        self.driver.enter(a.context)?;
+        let mut times = Vec::with_capacity(COPIES);
+        let begin = Instant::now();
+        while times.len() < COPIES && begin.elapsed() < PATIENCE {
+            let start = Instant::now();
+            self.driver.copy(b.place(), a.place(), SMALL_BYTES, a.stream)?;
+            self.driver.wait(a.stream)?;
+            times.push(start.elapsed());
+        }
+        times.sort_unstable();
+        Ok(times.get(times.len() / 2).copied().unwrap_or_default().as_secs_f64() * 1e6)
+    }
+}
+
+/// Numbers and sizes of the trials, from 1.
+fn rounds() -> impl Iterator<Item = (u64, usize)> {
+    (1..).zip(SIZES.into_iter().flat_map(|size| (0..TRIES).map(move |_| size)))
+}

@@ -1,0 +1,320 @@
+//! Options: one row each, read once from the environment.
+//!
+//! # How to add an option
+//! Add a row to the table below, and use the field of [`Config`] that it makes. A row says:
+//!
+//! - what the value decides, and the field with its type; a type of its own goes to `values.rs`;
+//! - `variable`: the name in the environment;
+//! - `values`: `words(…)`, each with its value, the default first; or `text(…)`, with what is said of it, the default as
+//!   text and as value, and the function of `values.rs` that reads it; or `path(…)`, which is unset by default;
+//! - `changes`: whether a program can still set it while it runs ([`Changes`]);
+//! - `help`, a sentence or two for everybody, and `details`, what else docs/OPTIONS.md says, in Markdown.
+//!
+//! `p2pshim options`, the arguments of `p2pshim run`, the C interface and docs/OPTIONS.md (`make header`) follow.
+
+pub mod given;
+mod nearest;
+#[macro_use]
+mod option;
+mod values;
+
+use std::ffi::OsString;
+
+use nearest::nearest;
+pub use option::{Changes, Variable};
+pub use values::{Access, Denied, GpuTiming, Probe, Validate};
+
+/// What every option's name begins with.
+pub const PREFIX: &str = "P2PSHIM";
+
+options! {
+    /// Whether anything but forwarding happens.
+    on: bool {
+        variable: P2PSHIM,
+        values: words("on" = true, "off" = false),
+        changes: Changes::Never,
+        help: "off: every hook returns or calls the real function and does nothing else",
+        details: "",
+    }
+
+    /// Who decides about peer access.
+    access: Access {
+        variable: P2PSHIM_ACCESS,
+        values: words("auto" = Access::Auto, "app" = Access::App, "off" = Access::Off),
+        changes: Changes::Between(
+            |config| config.access != Access::Off,
+            "between `auto` and `app`; pairs that are enabled stay enabled. `off` cannot be changed, because the program may have asked for its peers",
+        ),
+        help: "auto: p2pshim verifies and enables peer access for pairs that copy; app: only the program enables it; off: peer access is hidden from the program, and copies go through the host",
+        details: "With `off`, `cudaDeviceCanAccessPeer` writes 0, enabling returns 217, disabling returns 705, and the P2P attributes 2 to 5 are 0. Granting another device access to a pool or to mapped memory returns 101. Copies work, through the host. With `app` nothing is verified either. For HIP see [HIP.md](HIP.md).",
+    }
+
+    /// Pairs whose peer access is hidden.
+    denied: Vec<Denied> {
+        variable: P2PSHIM_DENY,
+        values: text("pairs of devices such as 0-1,2>3", "" = Vec::new(), values::pairs),
+        changes: Changes::Never,
+        help: "pairs for which P2PSHIM_ACCESS=off applies: 0-1 in both directions, 2>3 the access of device 2 to memory of device 3",
+        details: "Ordinals are those of the program. In `2>3` device 2 is the one that accesses (quote it: the shell interprets `>`). The shim then enables neither direction. A program that enables 3>2 itself still copies directly between the two; to send all copies of a pair through the host, write `2-3`.",
+    }
+
+    /// How a pair is verified.
+    probe: Probe {
+        variable: P2PSHIM_PROBE,
+        values: words("quick" = Probe::Quick, "full" = Probe::Full, "off" = Probe::Off),
+        changes: Changes::Always,
+        help: "how a pair is verified before it is used; quick: data is copied and compared; full: the verdict of p2pshim doctor is used as well, which also tests loads and stores by kernels; off: not verified",
+        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. With `full`, a pair that failed there is not used. `p2pshim run` makes missing verdicts before it starts the program (about 0.9 s per direction on H200). A pair without a verdict is verified as with `quick`, and a line in the log says so.",
+    }
+
+    /// Whether memory pools are made accessible.
+    grants_pools: bool {
+        variable: P2PSHIM_POOLS,
+        values: words("auto" = true, "app" = false),
+        changes: Changes::Always,
+        help: "auto: p2pshim grants the other device access to a memory pool that is copied from or to; app: only the program grants access",
+        details: "Memory of pools is verified separately before access is granted.",
+    }
+
+    /// Whether peer copies on capturing streams are replaced.
+    rewrites_captured: bool {
+        variable: P2PSHIM_CAPTURE,
+        values: words("rewrite" = true, "forward" = false),
+        changes: Changes::Always,
+        help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, is replaced by an equivalent copy that CUDA can capture; forward: it is forwarded, and refused",
+        details: "Copies with arrays or host memory have no equivalent and are forwarded. Contexts are not checked, because the pointers decide.",
+    }
+
+    /// What is done about calls whose arguments are wrong.
+    validate: Validate {
+        variable: P2PSHIM_VALIDATE,
+        values: words("warn" = Validate::Warn, "strict" = Validate::Strict, "off" = Validate::Off),
+        changes: Changes::Always,
+        help: "warn: log what is wrong with peer calls and what their errors mean (p2pshim explain); strict: also return documented errors that the real library overlooks; off: neither",
+        details: "A finding is logged in full once per place in the program, after the call; notes are logged from `P2PSHIM_LOG=info` on. Calls return what they would return without p2pshim. With `strict` the program gets every error that CUDA's documentation defines, even where the real library silently accepts the call or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
+    }
+
+    /// What is logged: an env_logger filter.
+    log: String {
+        variable: P2PSHIM_LOG,
+        values: text(
+            "off|error|warn|info|debug|trace, or an env_logger filter such as warn,p2pshim::lookup=debug",
+            "warn" = "warn".to_owned(),
+            values::filter,
+        ),
+        changes: Changes::Always,
+        help: "what is written to standard error; trace writes one line for each intercepted call",
+        details: "The filter is that of [env_logger](https://docs.rs/env_logger). Targets: `p2pshim::call` (at `trace`: each call), `p2pshim::finding`, `p2pshim::lookup` (at `debug`: what look-ups found), `p2pshim::policy` (at `info`: what p2pshim decided). How to read the lines: [LOG_LINES.md](LOG_LINES.md). A pipe, socket or terminal that nobody reads does not stop the program: a line waits 200 ms at most, and [lost lines are counted](LOG_LINES.md#lines-that-are-lost).",
+    }
+
+    /// Where the log goes, if not to standard error.
+    log_file: Option<OsString> {
+        variable: P2PSHIM_LOG_FILE,
+        values: path("path"),
+        changes: Changes::Never,
+        help: "append the log to this file (created with mode 0600) instead of standard error",
+        details: "If the file cannot be opened or is a symbolic link, a warning is logged and standard error is used. A program that runs with more privileges than its user ignores the option. A FIFO that nobody reads does not stop the program (see P2PSHIM_LOG). A regular file stops it for as long as its file system blocks, for example while an NFS server is gone.",
+    }
+
+    /// Where calls are recorded.
+    trace: Option<OsString> {
+        variable: P2PSHIM_TRACE,
+        values: path("folder"),
+        changes: Changes::Never,
+        help: "record each intercepted call in a file of this folder, one file per process, for p2pshim report",
+        details: "A record costs [some 50 ns](results/trace-cost-2026-11-21.md) and is in the file when the call returns. The format of the files: [TRACE_FORMAT.md](TRACE_FORMAT.md).",
+    }
+
+    /// Bytes that a file of records may have.
+    trace_limit: u64 {
+        variable: P2PSHIM_TRACE_LIMIT,
+        values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "1G" = 1 << 30, values::size),
+        changes: Changes::UntilTraced,
+        help: "the largest size of the file of a process; further calls are only counted",
+        details: "",
+    }
+
+    /// Of which copies it is measured how long GPUs take.
+    gpu_timing: GpuTiming {
+        variable: P2PSHIM_GPU_TIMING,
+        values: words("sample" = GpuTiming::Sample, "all" = GpuTiming::All, "off" = GpuTiming::Off),
+        changes: Changes::Always,
+        help: "which copies on streams have their GPU time recorded in a trace; sample: the first 64 of a thread, then one in 4093, and more where they are large; all: each; off: none",
+        details: "Only while a trace is written. Events are recorded before and after the copy, which takes the host some 10 µs. Copies that are synchronous or on the legacy default stream have no GPU time.",
+    }
+
+    /// Whether a table is written when the program ends.
+    summary: bool {
+        variable: P2PSHIM_SUMMARY,
+        values: words("off" = false, "on" = true),
+        changes: Changes::Always,
+        help: "on: write a table of pairs, functions and findings to standard error when the program returns from main or calls exit",
+        details: "It needs no trace.",
+    }
+}
+
+impl Config {
+    /// Reads the options out of `environment`, and says what it could not use.
+    ///
+    /// Variables without our prefix are left alone. An unknown name or value has no effect but its
+    /// warning; an empty value counts as not set.
+    pub fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<String>) {
+        let mut config = Self::default();
+        let mut warnings = Vec::new();
+        for (name, value) in environment {
+            let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
+            let Some(option) = Variable::named(name) else {
+                let nearest = nearest(name, OPTIONS.iter().map(|option| option.name()));
+                warnings.push(format!("{name}: no such option; did you mean {nearest}? It has no effect"));
+                continue;
+            };
+            if !value.is_empty() {
+                warnings.extend(option.take(&mut config, &value).err());
+            }
+        }
+        (config, warnings)
+    }
+}
+
+/// Whether a variable claims to be ours. P2PSIM_…, the simulated GPUs' prefix, is not.
+fn is_ours(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    fn read(variables: &[(&str, &str)]) -> (Config, Vec<String>) {
+        Config::read(variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    #[test]
+    fn read_nothing_set_defaults_hold() {
+        let (config, warnings) = read(&[("PATH", "/bin"), ("P2PSIM_DEVICES", "4"), ("P2PSHIMS", "x")]);
+        assert_eq!(config, Config::default());
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_valid_values_are_taken() {
+        let (config, warnings) =
+            read(&[("P2PSHIM", "off"), ("P2PSHIM_LOG", "warn,p2pshim::lookup=debug"), ("P2PSHIM_LOG_FILE", "/tmp/x")]);
+        assert_eq!(
+            config,
+            Config {
+                on: false,
+                log: "warn,p2pshim::lookup=debug".into(),
+                log_file: Some("/tmp/x".into()),
+                ..Config::default()
+            }
+        );
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_sizes_are_bytes_or_powers_of_1024() {
+        let limit = |value| {
+            let (config, warnings) = read(&[("P2PSHIM_TRACE_LIMIT", value)]);
+            (config.trace_limit, warnings.len())
+        };
+        assert_eq!([limit("4096"), limit("500M"), limit("2 GiB")], [(4096, 0), (500 << 20, 0), (2 << 30, 0)]);
+        for wrong in ["M", "-1", "1.5G", "5X", "99999999T", "5 M x"] {
+            assert_eq!(limit(wrong), (1 << 30, 1), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn read_empty_value_counts_as_not_set() {
+        let (config, warnings) = read(&[("P2PSHIM", ""), ("P2PSHIM_LOG_FILE", "")]);
+        assert!(config.on && config.log_file.is_none() && warnings.is_empty());
+    }
+
+    #[test]
+    fn read_unknown_name_warning_names_the_nearest() {
+        let (_, warnings) = read(&[("P2PSHIM_LOGFILE", "x")]);
+        assert_eq!(warnings, ["P2PSHIM_LOGFILE: no such option; did you mean P2PSHIM_LOG_FILE? It has no effect"]);
+    }
+
+    #[test]
+    fn read_unknown_value_warning_names_the_nearest_and_the_default_holds() {
+        let (config, warnings) = read(&[("P2PSHIM", "offf"), ("P2PSHIM_LOG", "trce")]);
+        assert_eq!(config, Config::default());
+        assert_eq!(warnings[0], "P2PSHIM=\"offf\": no such value; did you mean off? The default holds: on");
+        assert!(
+            warnings[1].contains("P2PSHIM_LOG=\"trce\"") && warnings[1].contains("did you mean trace?"),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn read_words_of_other_programs_for_off_and_on_are_understood_as_such() {
+        for (name, value, meant) in [
+            ("P2PSHIM", "0", "off"),
+            ("P2PSHIM", "False", "off"),
+            ("P2PSHIM", "1", "on"),
+            ("P2PSHIM_ACCESS", "no", "off"),
+            ("P2PSHIM_VALIDATE", "0", "off"),
+            ("P2PSHIM_VALIDATE", "1", "warn"),
+        ] {
+            let (config, warnings) = read(&[(name, value)]);
+            assert_eq!(config, Config::default());
+            assert!(warnings[0].contains(&format!("did you mean {meant}?")), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn read_access_options_are_taken() {
+        let (config, warnings) = read(&[
+            ("P2PSHIM_ACCESS", "app"),
+            ("P2PSHIM_DENY", "0-1, 2>3"),
+            ("P2PSHIM_PROBE", "off"),
+            ("P2PSHIM_POOLS", "app"),
+        ]);
+        let denied = [(0, 1), (1, 0), (2, 3)].map(|(device, peer)| Denied { device, peer });
+        let expected = Config {
+            access: Access::App,
+            denied: denied.to_vec(),
+            probe: Probe::Off,
+            grants_pools: false,
+            ..Config::default()
+        };
+        assert_eq!(config, expected);
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_damaged_pairs_nothing_is_denied() {
+        for pairs in ["0", "0:1", "0-1,x>2", "3-3", "-1>2", "0>99999"] {
+            let (config, warnings) = read(&[("P2PSHIM_DENY", pairs)]);
+            assert!(config.denied.is_empty(), "{pairs}");
+            assert!(warnings.len() == 1 && warnings[0].contains("is no pair of devices"), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn read_damaged_filter_is_refused() {
+        let (config, warnings) = read(&[("P2PSHIM_LOG", "p2pshim::call=lots")]);
+        assert_eq!(config.log, "warn");
+        assert_eq!(warnings.len(), 1);
+    }
+
+    #[test]
+    fn defaults_as_text_are_those_as_values() {
+        for option in Variable::ALL.iter().filter(|option| !option.shown_default().is_empty()) {
+            let mut config = Config::default();
+            option.take(&mut config, OsStr::new(option.shown_default())).unwrap();
+            assert_eq!(config, Config::default(), "{}", option.name());
+        }
+    }
+
+    #[test]
+    fn texts_are_c_strings() {
+        for option in Variable::ALL {
+            for text in [option.c_name(), option.c_values(), option.c_default(), option.c_help()] {
+                assert_eq!(text.find('\0'), Some(text.len() - 1), "{text:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a row of the table becomes.
+
+use std::ffi::OsStr;
+
+use super::Config;
+use super::nearest::meant;
+
+/// One environment variable.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// The variable's name.
+    pub(super) name: &'static str,
+    /// The accepted values, or what kind of value it is.
+    pub(super) values: &'static str,
+    /// What holds when it is not set.
+    pub(super) default: &'static str,
+    /// What it does, in a sentence or two.
+    pub(super) help: &'static str,
+    /// What else docs/OPTIONS.md says of it, in Markdown. Only the command reads it, so there is no NUL.
+    pub(super) details: &'static str,
+    /// Whether it can change once the options were read.
+    pub(super) changes: Changes,
+    /// Whether the value is a path.
+    pub(super) is_path: bool,
+    /// Takes a value over.
+    pub(super) take: fn(&mut Config, &OsStr) -> Result<(), Unusable>,
+}
+
+/// Whether an option can change once the options were read.
+#[derive(Clone, Copy, Debug)]
+pub enum Changes {
+    /// It cannot.
+    Never,
+    /// At any time.
+    Always,
+    /// Until there is a trace.
+    UntilTraced,
+    /// Between the values of which this holds; the text says which those are, in Markdown.
+    Between(fn(&Config) -> bool, &'static str),
+}
+
+/// Why a value cannot be used.
+pub(super) enum Unusable {
+    /// It is not UTF-8.
+    NotText,
+    /// A sentence, with what to write instead.
+    Problem(String),
+}
+
+/// Makes the fields of `Config`, their defaults and the rows of `OPTIONS` of the table.
+macro_rules! options {
+    ($(
+        $(#[doc = $doc:literal])+
+        $field:ident: $type:ty {
+            variable: $variable:ident,
+            values: $kind:ident $values:tt,
+            changes: $changes:expr,
+            help: $help:literal,
+            details: $details:literal,
+        }
+    )+) => {
+        /// The options as they hold for this process.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Config {
+            $($(#[doc = $doc])+ pub $field: $type,)+
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($field: values!(default $kind $values),)+ }
+            }
+        }
+
+        /// All options. The texts end in NUL so that they can be handed to C as they are.
+        const OPTIONS: &[Variable] = &[$(Variable {
+            name: concat!(stringify!($variable), "\0"),
+            values: values!(shown $kind $values),
+            default: values!(default_text $kind $values),
+            help: concat!($help, "\0"),
+            details: $details,
+            changes: $changes,
+            is_path: values!(is_path $kind),
+            take: |config, given| {
+                config.$field = values!(read $kind $values given)?;
+                Ok(())
+            },
+        },)+];
+    };
+}
+
+/// What there is to know of an option's values, by their kind.
+macro_rules! values {
+    (shown words($first:literal = $_1:expr $(, $word:literal = $_2:expr)* $(,)?)) => {
+        concat!($first, $("|", $word,)* "\0")
+    };
+    (shown text($shown:literal, $_1:literal = $_2:expr, $_3:path $(,)?)) => { concat!($shown, "\0") };
+    (shown path($shown:literal)) => { concat!($shown, "\0") };
+    (default_text words($first:literal = $($_rest:tt)*)) => { concat!($first, "\0") };
+    (default_text text($_1:literal, $default:literal = $($_rest:tt)*)) => { concat!($default, "\0") };
+    (default_text path($_1:literal)) => { "\0" };
+    (default words($_1:literal = $value:expr $(, $($_rest:tt)*)?)) => { $value };
+    (default text($_1:literal, $_2:literal = $value:expr, $_3:path $(,)?)) => { $value };
+    (default path($_1:literal)) => { None };
+    (is_path path) => { true };
+    (is_path $_other:ident) => { false };
+    (read words($($word:literal = $value:expr),* $(,)?) $given:ident) => { option::word($given, &[$(($word, $value)),*]) };
+    (read text($_1:literal, $_2:literal = $_3:expr, $parse:path $(,)?) $given:ident) => { option::text($given, $parse) };
+    (read path($_1:literal) $given:ident) => { Ok::<_, option::Unusable>(Some($given.to_owned())) };
+}
+
+/// Reads one of some words.
+pub(super) fn word<T: Copy>(given: &OsStr, words: &[(&'static str, T)]) -> Result<T, Unusable> {
+    text(given, |text| {
+        let known = || words.iter().map(|&(word, _)| word);
+        let found = words.iter().find(|&&(word, _)| word == text).map(|&(_, value)| value);
+        found.ok_or_else(|| {
+            let default = known().next().unwrap_or_default();
+            format!("no such value; did you mean {}?", meant(text, known, default))
+        })
+    })
+}
+
+/// Reads a text.
+pub(super) fn text<T>(given: &OsStr, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Unusable> {
+    parse(given.to_str().ok_or(Unusable::NotText)?).map_err(Unusable::Problem)
+}
+
+impl Variable {
+    /// All options, in the order of the documents.
+    pub const ALL: &[Self] = super::OPTIONS;
+
+    /// The name, as C text.
+    pub fn c_name(self) -> &'static str {
+        self.name
+    }
+
+    /// The accepted values, as C text.
+    pub fn c_values(self) -> &'static str {
+        self.values
+    }
+
+    /// The default, as C text; empty if there is none.
+    pub fn c_default(self) -> &'static str {
+        self.default
+    }
+
+    /// The help, as C text.
+    pub fn c_help(self) -> &'static str {
+        self.help
+    }
+
+    /// What else there is to say, in Markdown; mostly empty.
+    pub fn details(self) -> &'static str {
+        self.details
+    }
+
+    /// Whether it can change once the options were read.
+    pub fn changes(self) -> Changes {
+        self.changes
+    }
+
+    /// Whether the value is a path.
+    pub fn is_path(self) -> bool {
+        self.is_path
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        self.name.trim_end_matches('\0')
+    }
+
+    /// The option of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|option| option.name() == name)
+    }
+
+    pub(super) fn shown_default(self) -> &'static str {
+        self.default.trim_end_matches('\0')
+    }
+
+    /// Takes a value over.
+    ///
+    /// # Errors
+    /// A sentence that names the value and the nearest valid one; then nothing has changed.
+    pub(super) fn take(self, config: &mut Config, given: &OsStr) -> Result<(), String> {
+        let (name, default, shown) = (self.name(), self.shown_default(), given.to_string_lossy());
+        (self.take)(config, given).map_err(|unusable| match unusable {
+            Unusable::NotText => format!("{name}: the value is not UTF-8; the default holds: {default}"),
+            Unusable::Problem(problem) if default.is_empty() => format!("{name}={shown:?}: {problem}"),
+            Unusable::Problem(problem) => format!("{name}={shown:?}: {problem} The default holds: {default}"),
+        })
+    }
+
+    /// # Errors
+    /// A sentence that names the value and the nearest valid one.
+    pub fn check(self, given: &OsStr) -> Result<(), String> {
+        self.take(&mut Config::default(), given)
+    }
+}

@@ -1,0 +1,364 @@
+//! What the machine says about the paths between its devices, as far as it says so without root: the IOMMU, PCI access
+//! control (ACS), virtual machines.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What was read; nothing of it is certain to be there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Version of NVIDIA's kernel module.
+    pub kernel_module: Option<String>,
+    /// The kernel's parameters that are about the IOMMU or ACS.
+    pub parameters: Vec<String>,
+    /// The IOMMUs that the kernel uses.
+    pub iommus: Vec<String>,
+    /// The virtual machine's name, if this is one.
+    pub hypervisor: Option<String>,
+    /// The GPUs, in the order asked for.
+    pub gpus: Vec<Gpu>,
+}
+
+/// A GPU's place.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Gpu {
+    /// Address on the PCI bus.
+    pub bus_id: String,
+    /// Number of its IOMMU group.
+    pub group: Option<String>,
+    /// What the IOMMU does to it.
+    pub translation: Translation,
+    /// The bridges above it, the root port first.
+    pub bridges: Vec<Bridge>,
+}
+
+/// What the IOMMU does to a device's addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Translation {
+    /// sysfs does not show the device.
+    #[default]
+    Unseen,
+    /// The device has no IOMMU group.
+    None,
+    /// They pass unchanged.
+    Identity,
+    /// They are translated; the kernel's name for the mode.
+    Translated(String),
+    /// There is a group, but the kernel does not say.
+    Unknown,
+}
+
+/// A bridge, and what it does to requests from one device below it to another.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Bridge {
+    /// Address on the PCI bus.
+    pub address: String,
+    /// Its access control.
+    pub acs: Acs,
+}
+
+/// Access control of a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acs {
+    /// Not to be read without root.
+    Unreadable,
+    /// The bridge has none.
+    Absent,
+    /// It lets requests pass.
+    Off,
+    /// It sends requests, or their answers, up to the root complex.
+    Redirects,
+}
+
+impl Machine {
+    /// Reads what is below `root`, which is `/` but in tests.
+    pub fn read(root: &Path, bus_ids: &[String]) -> Self {
+        let text = |path: &str| read_line(&root.join(path));
+        let words = text("proc/cmdline").unwrap_or_default();
+        let parameters = words.split_whitespace().filter(|word| is_about_iommu(word)).map(str::to_owned).collect();
+        let mut iommus: Vec<String> = fs::read_dir(root.join("sys/class/iommu"))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+            .collect();
+        iommus.sort();
+        Self {
+            kernel_module: text("sys/module/nvidia/version"),
+            parameters,
+            iommus,
+            hypervisor: hypervisor(root),
+            gpus: bus_ids.iter().map(|bus_id| Gpu::read(root, bus_id)).collect(),
+        }
+    }
+
+    /// What probably stands between two GPUs that lose data, and what to do about it.
+    pub fn likely_cause(&self, pair: [usize; 2]) -> String {
+        let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
+        let redirecting: Vec<&str> = gpus()
+            .flat_map(|gpu| &gpu.bridges)
+            .filter(|bridge| bridge.acs == Acs::Redirects)
+            .map(|bridge| bridge.address.as_str())
+            .collect();
+        let translated = gpus().find_map(|gpu| match &gpu.translation {
+            Translation::Translated(mode) => Some((gpu.bus_id.as_str(), mode.as_str())),
+            _ => None,
+        });
+        if let Some(name) = &self.hypervisor {
+            return format!(
+                "this is a virtual machine ({name}): the host's IOMMU or ACS may block peer-to-peer between the GPUs. Ask the \
+                 host's administrator to enable it; nothing inside the virtual machine can change it"
+            );
+        }
+        if let Some((bus_id, mode)) = translated {
+            return format!(
+                "the IOMMU translates the addresses of {bus_id} ({mode}). Boot the kernel with iommu=pt, or switch the \
+                 IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
+            );
+        }
+        if !redirecting.is_empty() {
+            return format!(
+                "PCI access control services (ACS) of {} redirect requests between devices to the root complex. Switch ACS \
+                 off in the firmware, or for these bridges with setpci, and test again",
+                redirecting.join(", ")
+            );
+        }
+        let unreadable = gpus().flat_map(|gpu| &gpu.bridges).any(|bridge| bridge.acs == Acs::Unreadable);
+        let acs =
+            if unreadable { " PCI access control services (ACS) could not be read: run the test as root." } else { "" };
+        format!(
+            "this machine shows neither a translating IOMMU nor a hypervisor, so the driver, the firmware or the hardware is \
+             at fault.{acs} Try another driver version"
+        )
+    }
+}
+
+impl Gpu {
+    fn read(root: &Path, bus_id: &str) -> Self {
+        let place = root.join("sys/bus/pci/devices").join(bus_id);
+        let group = fs::read_link(place.join("iommu_group")).ok();
+        let translation = match (&group, read_line(&place.join("iommu_group/type")).as_deref()) {
+            (None, _) if !place.exists() => Translation::Unseen,
+            (None, _) => Translation::None,
+            (Some(_), Some("identity")) => Translation::Identity,
+            (Some(_), Some(mode)) => Translation::Translated(mode.to_owned()),
+            (Some(_), None) => Translation::Unknown,
+        };
+        let number = group.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        Self { bus_id: bus_id.to_owned(), group: number, translation, bridges: bridges(&place) }
+    }
+}
+
+/// The bridges above a device: those on its path that are PCI devices themselves.
+fn bridges(device: &Path) -> Vec<Bridge> {
+    let Ok(path) = fs::canonicalize(device) else { return Vec::new() };
+    let mut above: Vec<PathBuf> =
+        path.ancestors().skip(1).filter(|place| is_pci_address(place)).map(PathBuf::from).collect();
+    above.reverse();
+    let bridge = |place: PathBuf| {
+        let acs = fs::read(place.join("config")).map_or(Acs::Unreadable, |config| access_control(&config));
+        Bridge { address: name(&place), acs }
+    };
+    above.into_iter().map(bridge).collect()
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Whether a path ends like `0000:17:00.0`.
+fn is_pci_address(path: &Path) -> bool {
+    let name = name(path);
+    let mut parts = name.split([':', '.']);
+    let mut is_hex = |lengths: &[usize]| {
+        parts
+            .next()
+            .is_some_and(|part| lengths.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    is_hex(&[4, 5, 8]) && is_hex(&[2]) && is_hex(&[2]) && is_hex(&[1]) && parts.next().is_none()
+}
+
+/// Reads the ACS control register out of a configuration space. Without root only its first 64 bytes are there.
+///
+/// Source: PCI Express Base Specification, extended capabilities (header of 4 bytes from 0x100 on: identifier in bits 0
+/// to 15, offset of the next one in bits 20 to 31) and ACS (identifier 0x0d, control register at 6).
+fn access_control(config: &[u8]) -> Acs {
+    const EXTENDED: usize = 0x100;
+    const ACS: u16 = 0x0d;
+    /// P2P request redirect, P2P completion redirect, upstream forwarding.
+    const REDIRECTS: u16 = 1 << 2 | 1 << 3;
+    let word = |at: usize| Some(u16::from_le_bytes([*config.get(at)?, *config.get(at + 1)?]));
+    let mut at = EXTENDED;
+    // More capabilities than fit can only be a loop.
+    for _ in 0..1024 {
+        let (Some(identifier), Some(next)) = (word(at), word(at + 2)) else { return Acs::Unreadable };
+        if identifier == ACS {
+            return match word(at + 6) {
+                None => Acs::Unreadable,
+                Some(control) if control & REDIRECTS != 0 => Acs::Redirects,
+                Some(_) => Acs::Off,
+            };
+        }
+        at = usize::from(next >> 4);
+        if at < EXTENDED {
+            break;
+        }
+    }
+    Acs::Absent
+}
+
+/// The virtual machine's name; none if the processor says that it is not in one.
+fn hypervisor(root: &Path) -> Option<String> {
+    let processors = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let flags = processors.lines().find(|line| line.starts_with("flags"))?;
+    if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
+        return None;
+    }
+    let names = ["sys/class/dmi/id/sys_vendor", "sys/class/dmi/id/product_name", "sys/hypervisor/type"];
+    let names: Vec<String> = names.iter().filter_map(|path| read_line(&root.join(path))).collect();
+    Some(if names.is_empty() { "of unknown make".to_owned() } else { names.join(", ") })
+}
+
+/// Whether a parameter of the kernel is about the IOMMU or ACS.
+fn is_about_iommu(word: &str) -> bool {
+    word.contains("iommu") || word.contains("acs")
+}
+
+/// The first line of a file, if there is anything in it.
+fn read_line(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A tree like that of a machine with one GPU below a root port and a switch.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Tree {
+            let root = std::env::temp_dir().join(format!("p2pshim-{name}-{}", std::process::id()));
+            let tree = Tree(root);
+            tree.write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/config", &[0; 64]);
+            tree.write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/config", &[0; 64]);
+            tree.write("sys/devices/pci0000:00/0000:00:01.0/config", &configuration(0));
+            fs::create_dir_all(tree.0.join("sys/bus/pci/devices")).unwrap();
+            symlink(
+                "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0",
+                tree.0.join("sys/bus/pci/devices/0000:02:00.0"),
+            )
+            .unwrap();
+            tree
+        }
+
+        fn write(&self, path: &str, bytes: &[u8]) {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+
+        fn group(&self, kind: &str) {
+            self.write("sys/kernel/iommu_groups/17/type", kind.as_bytes());
+            symlink(
+                self.0.join("sys/kernel/iommu_groups/17"),
+                self.0.join("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/iommu_group"),
+            )
+            .unwrap();
+        }
+
+        fn read(&self) -> Machine {
+            Machine::read(&self.0, &["0000:02:00.0".to_owned()])
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A configuration space whose second extended capability is ACS with that control register.
+    fn configuration(control: u16) -> Vec<u8> {
+        let mut bytes = vec![0; 4096];
+        bytes[0x100..0x104].copy_from_slice(&(0x1480_0001_u32).to_le_bytes());
+        bytes[0x148..0x14c].copy_from_slice(&(0x0001_000d_u32).to_le_bytes());
+        bytes[0x14e..0x150].copy_from_slice(&control.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn access_control_reads_the_register_where_it_is() {
+        for (control, expected) in [(0, Acs::Off), (0x1, Acs::Off), (0x4, Acs::Redirects), (0x1d, Acs::Redirects)] {
+            assert_eq!(access_control(&configuration(control)), expected, "{control:#x}");
+        }
+        assert_eq!(access_control(&[0; 64]), Acs::Unreadable);
+        assert_eq!(access_control(&[0; 4096]), Acs::Absent);
+        let mut loops = vec![0; 4096];
+        loops[0x100..0x104].copy_from_slice(&(0x1000_0001_u32).to_le_bytes());
+        assert_eq!(access_control(&loops), Acs::Absent);
+    }
+
+    #[test]
+    fn read_finds_parameters_groups_and_bridges() {
+        let tree = Tree::new("machine");
+        tree.write("proc/cmdline", b"quiet intel_iommu=on pcie_acs_override=downstream root=/dev/sda\n");
+        tree.write("proc/cpuinfo", b"processor: 0\nflags\t\t: fpu vme sse\n");
+        tree.write("sys/class/iommu/dmar0", b"");
+        tree.write("sys/module/nvidia/version", b"580.159.04\n");
+        tree.group("DMA-FQ\n");
+        let machine = tree.read();
+        let gpu = Gpu {
+            bus_id: "0000:02:00.0".to_owned(),
+            group: Some("17".to_owned()),
+            translation: Translation::Translated("DMA-FQ".to_owned()),
+            bridges: vec![
+                Bridge { address: "0000:00:01.0".to_owned(), acs: Acs::Off },
+                Bridge { address: "0000:01:00.0".to_owned(), acs: Acs::Unreadable },
+            ],
+        };
+        let expected = Machine {
+            kernel_module: Some("580.159.04".to_owned()),
+            parameters: vec!["intel_iommu=on".to_owned(), "pcie_acs_override=downstream".to_owned()],
+            iommus: vec!["dmar0".to_owned()],
+            hypervisor: None,
+            gpus: vec![gpu],
+        };
+        assert_eq!(machine, expected);
+        assert!(machine.likely_cause([0, 0]).contains("iommu=pt"), "{}", machine.likely_cause([0, 0]));
+    }
+
+    #[test]
+    fn likely_cause_virtual_machine_comes_first_and_acs_is_named() {
+        let tree = Tree::new("virtual");
+        tree.write("sys/devices/pci0000:00/0000:00:01.0/config", &configuration(0x1d));
+        tree.group("identity\n");
+        let machine = tree.read();
+        assert_eq!(machine.gpus[0].translation, Translation::Identity);
+        assert!(machine.likely_cause([0, 0]).contains("ACS) of 0000:00:01.0"), "{}", machine.likely_cause([0, 0]));
+        tree.write("proc/cpuinfo", b"flags : fpu hypervisor sse\n");
+        tree.write("sys/class/dmi/id/sys_vendor", b"QEMU\n");
+        assert!(tree.read().likely_cause([0, 0]).contains("virtual machine (QEMU)"));
+    }
+
+    #[test]
+    fn read_nothing_there_says_nothing() {
+        let machine = Machine::read(Path::new("/nonexistent"), &["0000:01:00.0".to_owned()]);
+        let gpus = vec![Gpu { bus_id: "0000:01:00.0".to_owned(), ..Gpu::default() }];
+        assert_eq!(machine, Machine { gpus, ..Machine::default() });
+        assert!(machine.likely_cause([0, 1]).contains("driver version"));
+    }
+
+    #[test]
+    fn is_pci_address_of_devices_only() {
+        for (path, expected) in [
+            ("/sys/0000:17:00.0", true),
+            ("/sys/10000:e0:06.0", true),
+            ("/sys/pci0000:00", false),
+            ("/sys/0000:17:00", false),
+        ] {
+            assert_eq!(is_pci_address(Path::new(path)), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Where a call comes from, and where it goes: what a trampoline says, and the real function.
+
+use std::ffi::c_void;
+
+use super::mode::{self, contained};
+use super::read::Room;
+use crate::api::Function;
+use crate::api::abi::{Code, Value};
+use crate::model::Request;
+use crate::real::slot::{self, Slot};
+use crate::record;
+
+/// What a trampoline adds to the arguments: two addresses, as the bits of two numbers. The ABI passes such a struct in
+/// two vector registers, behind integers and pointers of any number.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Arrival {
+    slot: f64,
+    stack: f64,
+}
+
+/// Who calls, and by which route. It has nothing to drop, so that a thread may be cancelled inside the real function.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    slot: &'static Slot,
+    stack: usize,
+}
+
+impl Caller {
+    /// Takes over what the trampoline says.
+    ///
+    /// # Safety
+    /// `arrival` was made by a trampoline that jumped to the calling hook.
+    #[inline(always)]
+    pub(crate) unsafe fn new(Arrival { slot, stack }: Arrival) -> Self {
+        // SAFETY: the trampoline's slot is a static.
+        Self { slot: unsafe { &*(slot.to_bits() as usize as *const Slot) }, stack: stack.to_bits() as usize }
+    }
+
+    /// The stack pointer at entry.
+    #[inline(always)]
+    pub(crate) fn stack(self) -> usize {
+        self.stack
+    }
+
+    /// Where the program goes on after the call.
+    #[inline(always)]
+    pub(crate) fn return_address(self) -> *const c_void {
+        // SAFETY: at entry the stack pointer points to the return address, which stays there until
+        // the hook returns.
+        unsafe { *(self.stack as *const *const c_void) }
+    }
+
+    /// Which of a function's routes the call came by.
+    pub(crate) fn route(self, function: Function) -> u8 {
+        slot::position(function, self.slot) as u8
+    }
+
+    /// The real function, if it is the same for all callers of this route.
+    #[inline(always)]
+    pub(crate) fn real_of_route(self) -> Option<*mut c_void> {
+        let real = self.slot.real();
+        (!real.is_null()).then_some(real)
+    }
+
+    /// The real function, or none if no loaded library has it.
+    #[inline(always)]
+    pub(crate) fn real(self, function: Function) -> Option<*mut c_void> {
+        self.real_of_route().or_else(|| self.find_real(function))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_real(self, function: Function) -> Option<*mut c_void> {
+        if let Some(real) = slot::route(self.slot, self.return_address()) {
+            return Some(real);
+        }
+        let position = slot::position(function, self.slot);
+        // Not only while we are not busy: a call that cannot be forwarded would fail.
+        contained(|| slot::resolve(function, slot::of(function), position, self.return_address()))
+    }
+}
+
+/// What a function returns that no loaded library has: what the vendor documents for a symbol that could not be resolved.
+#[cold]
+pub(crate) fn unavailable(function: Function) -> Code {
+    let code = Code::SHARED_OBJECT_SYMBOL_NOT_FOUND;
+    if mode::is_on() {
+        mode::unseen(|| record::log::unavailable(function, code));
+    }
+    code
+}
+
+/// A call that is under way: who makes it, and what it asks for. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    /// What it asks for.
+    pub(crate) request: Request<'a>,
+    /// Who makes it.
+    pub(crate) caller: Caller,
+}
+
+impl<'a> Call<'a> {
+    /// Parses a call. `room` is for what its arguments point to.
+    #[inline(always)]
+    pub(crate) fn new(function: Function, caller: Caller, arguments: &'a [Value], room: &'a mut Room) -> Self {
+        Self { request: Request::new(function, arguments, |of| room.parameters(of)), caller }
+    }
+
+    /// Which function is called.
+    #[inline(always)]
+    pub(crate) fn function(&self) -> Function {
+        self.request.function
+    }
+}

@@ -1,0 +1,74 @@
+//! Copies of the driver: which path they take, and what is called in place of one that CUDA refuses to capture.
+
+use super::arrival::Call;
+use super::decision::{Decision, Instead, Room};
+use super::{mode, recording, thread};
+use crate::api::Effect;
+use crate::model::Memcpy;
+use crate::policy::access::Circumstances;
+use crate::policy::{ACCESS, Driver, capture};
+use crate::real::driver::{self, ReadyCopy, RealDriver};
+use crate::record;
+
+/// Decides about a copy: without a lock and without a question, if its path is decided already.
+#[inline(always)]
+pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
+    let Some(copy) = call.request.copy() else { return Decision::FORWARD };
+    if !may_be_captured(call)
+        && let traffic @ Some(_) = ACCESS.decided(copy)
+    {
+        return Decision { instead: None, traffic };
+    }
+    consider(call, copy, room)
+}
+
+/// Whether the copy may be on a stream that is being captured, where CUDA refuses it.
+#[inline(always)]
+fn may_be_captured(call: &Call<'_>) -> bool {
+    let Effect::Copy(kind) = call.function().effect() else { return false };
+    kind.is_refused_in_capture && capture::may_be_under_way()
+}
+
+/// The same for a copy about which something has to be found out.
+#[cold]
+#[inline(never)]
+fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decision<'a> {
+    // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
+    let captured = match copy.stream.filter(|_| may_be_captured(call)) {
+        Some(stream) => RealDriver.is_capturing(stream, call.function().per_thread()),
+        None => Some(false),
+    };
+    let is_captured = captured == Some(true);
+    if !is_captured && let traffic @ Some(_) = ACCESS.decided(copy) {
+        return Decision { instead: None, traffic };
+    }
+    let considered = mode::unseen(|| {
+        let is_exhausted = mode::is_exhausted();
+        if !is_exhausted {
+            recording::note_gpus_before_a_copy();
+        }
+        // Where the driver does not say, nothing is done that a capture could not bear.
+        let thread_captures = captured != Some(false) || capture::is_capturing(thread::id());
+        let contexts = [copy.src_named.context(), copy.dst_named.context()];
+        let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
+        let traffic = if is_exhausted { None } else { ACCESS.consider(&RealDriver, copy, on) };
+        let instead = if is_captured { capturable(call, copy) } else { None };
+        Some(Decision { instead: instead.map(|copy| &*room.write(Instead::Copy(copy))), traffic })
+    });
+    considered.unwrap_or(Decision::FORWARD)
+}
+
+/// What is called in place of a copy on a stream that is being captured.
+fn capturable(call: &Call<'_>, copy: &Memcpy) -> Option<ReadyCopy> {
+    match capture::capturable(&RealDriver, call.function(), copy) {
+        None => {
+            record::log::decided(call.function(), capture::why_refused());
+            None
+        }
+        Some(replacement) => {
+            let ready = driver::ready(&replacement)?;
+            record::log::decided(call.function(), ready.note);
+            Some(ready)
+        }
+    }
+}

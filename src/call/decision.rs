@@ -1,0 +1,126 @@
+//! What was decided about a call, and what has to be put right once its real function has returned.
+
+use std::mem::MaybeUninit;
+use std::time::Instant;
+
+use p2pshim_trace::Begun;
+
+use super::arrival::Call;
+use super::thread;
+use crate::api::Layer;
+use crate::api::abi::Code;
+use crate::model::{Path, Traffic, counters};
+use crate::os;
+use crate::policy::HarmlessEnable;
+use crate::real::driver::{self, ReadyCopy};
+
+/// What was decided about a call. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Decision<'a> {
+    /// What is called in place of the real function.
+    pub(crate) instead: Option<&'a Instead>,
+    /// For a copy: from where to where, and on which path.
+    pub(crate) traffic: Option<Traffic>,
+}
+
+impl Decision<'_> {
+    /// The real function gets the call as it came.
+    pub(crate) const FORWARD: Self = Self { instead: None, traffic: None };
+    /// The real function does not get it, or such that it fails.
+    pub(crate) const REFUSED: Self = Self { instead: Some(&Instead::Refused), traffic: None };
+
+    /// What the log says of it.
+    pub(crate) fn note(&self) -> Option<&'static str> {
+        match self.instead {
+            Some(Instead::Copy(copy)) => Some(copy.note),
+            Some(Instead::Refused) => Some("refused by P2PSHIM_VALIDATE=strict"),
+            _ => None,
+        }
+    }
+}
+
+/// Room for what is called in place of a function, in the frame that calls it.
+pub(crate) type Room = MaybeUninit<Instead>;
+
+/// What is called in place of a function.
+#[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
+#[derive(Clone, Copy)]
+pub(crate) enum Instead {
+    /// An equal copy, which can be captured.
+    Copy(ReadyCopy),
+    /// `cuCtxEnablePeerAccess` such that it changes nothing.
+    Harmless(HarmlessEnable),
+    /// Nothing: the call is refused.
+    Refused,
+}
+
+impl Instead {
+    /// Calls it.
+    ///
+    /// # Safety
+    /// What the function asks of its caller whose place this takes.
+    pub(crate) unsafe fn call(&self) -> Code {
+        match self {
+            // SAFETY: the caller's.
+            Self::Copy(copy) => unsafe { copy.make() },
+            Self::Refused => Code::INVALID_VALUE,
+            &Self::Harmless(HarmlessEnable { peer, flags, from, to }) => {
+                match driver::enable_peer_access(peer, flags) {
+                    // Enabled after all, if it was not: that is what it takes the access to be.
+                    ret if ret == from || ret == Code::SUCCESS => to,
+                    ret => ret,
+                }
+            }
+        }
+    }
+}
+
+/// A call whose real function is running: what has to be put right when that has returned. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Running {
+    /// How many calls enclose this one.
+    pub(crate) depth: usize,
+    /// The call's record, if it has one.
+    pub(crate) record: Option<Begun>,
+    /// Whether it is shown, in the log or to callbacks, and when the real function was called.
+    pub(crate) shown_since: Option<Instant>,
+}
+
+impl Running {
+    /// Whether no other call encloses it.
+    #[inline(always)]
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.depth == 0
+    }
+
+    /// Has the time that is shown begin now: what was done since is not the call's.
+    pub(crate) fn restart_clock(&mut self) {
+        self.shown_since = self.shown_since.map(|_| os::uncancelled(Instant::now));
+    }
+}
+
+/// Counts a call, and of a copy that was made its bytes. A runtime's copy is counted as that of the driver inside it.
+#[inline(always)]
+pub(crate) fn count(call: &Call<'_>, decision: &Decision<'_>, ret: Code) {
+    let shard = &thread::current().shard;
+    counters::count_call(shard, call.function(), ret != Code::SUCCESS);
+    if let Some(traffic) = &decision.traffic
+        && ret == Code::SUCCESS
+    {
+        counters::count(shard, traffic);
+    }
+}
+
+/// The path of a copy that succeeded. That of a runtime's copy is decided for the driver's inside it.
+#[inline(always)]
+pub(crate) fn path(call: &Call<'_>, decision: &Decision<'_>, begun: &Running, ret: Code) -> Option<Path> {
+    let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);
+    match call.function().layer() {
+        Layer::Runtime => thread::current().take_path().filter(|_| ret == Code::SUCCESS),
+        Layer::Driver if !begun.is_outermost() && own.is_some() => {
+            thread::current().set_path(own);
+            own
+        }
+        Layer::Driver | Layer::Hip => own,
+    }
+}

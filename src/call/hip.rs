@@ -1,0 +1,254 @@
+//! Calls of HIP, which has no layer below: its hooks both name a call and decide about it.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use super::arrival::{Call, Caller};
+use super::decision::{Decision, Running, count, path};
+use super::read::{self, Room};
+use super::run;
+use super::{callbacks, mode, peers, recording, show, validate};
+use crate::api::abi::{Code, Failing, Value};
+use crate::api::{Effect, Function};
+use crate::model::{Access, Asks, Memcpy, Named};
+use crate::os;
+use crate::policy::hip::{Ask, Before, Hip};
+use crate::policy::validate::{HipCall, is_clean_hip};
+use crate::policy::{HIP, VALIDATE};
+use crate::real::hip::{self, Library};
+use crate::record::trace;
+
+/// Makes a call of HIP that is traced. `found` is the real function, which `real` calls with the program's arguments, or with
+/// others that it refuses before it does anything.
+#[inline(always)]
+pub(crate) fn traced(
+    function: Function,
+    caller: Caller,
+    found: *const c_void,
+    arguments: &[Value],
+    real: impl Fn(Option<&Failing>) -> Code,
+) -> Code {
+    if !mode::is_on() {
+        return real(None);
+    }
+    let mut room = Room::new();
+    let call = Call::new(function, caller, arguments, &mut room);
+    let decided = decide(&call, found);
+    let begun = run::begin(&call, &decided.decision);
+    let ret = match &decided.how {
+        How::AsItCame => real(None),
+        How::Failing(how) => real(Some(how)),
+        How::Succeed(library) => hip::succeed(*library),
+    };
+    end(&call, &decided, begun, ret);
+    ret
+}
+
+/// How the real function is called.
+#[derive(Clone, Copy)]
+enum How {
+    /// As the program called it.
+    AsItCame,
+    /// With arguments that it refuses before it does anything.
+    Failing(Failing),
+    /// Not at all: another function succeeds in its place.
+    Succeed(Library),
+}
+
+/// What was decided about a call of HIP. It has nothing to drop.
+#[derive(Clone, Copy)]
+struct Decided {
+    how: How,
+    /// What the record and the log say of it.
+    decision: Decision<'static>,
+    library: Option<Library>,
+    before: Before,
+    /// Whether there is nothing to say of it if it succeeds.
+    is_clean: bool,
+    /// Whether the call changes access, and nothing else may meanwhile.
+    asks: bool,
+}
+
+impl Decided {
+    const FORWARD: Self = Self {
+        how: How::AsItCame,
+        decision: Decision::FORWARD,
+        library: None,
+        before: Before::NOTHING,
+        is_clean: false,
+        asks: false,
+    };
+
+    /// Whether the call fails because of what its arguments are.
+    fn is_refused(&self) -> bool {
+        self.decision.instead.is_some()
+    }
+}
+
+#[inline(always)]
+fn decide(call: &Call<'_>, found: *const c_void) -> Decided {
+    match &call.request.asks {
+        Asks::Copy(copy) => {
+            if let Some(library) = Library::seen(found)
+                && copy.has_addresses()
+                && copy.reach().is_some()
+                && let traffic @ Some(_) = HIP.decided(library.number(), copy)
+                && (!VALIDATE.is_on() || is_clean_hip(copy, |address| HIP.known(address)))
+            {
+                let decision = Decision { instead: None, traffic };
+                return Decided { library: Some(library), decision, is_clean: true, ..Decided::FORWARD };
+            }
+        }
+        Asks::Access(Access::Query { .. }) => {
+            if !VALIDATE.is_on() {
+                return Decided::FORWARD;
+            }
+            // How many devices there are is all that errors of a query are explained by.
+            if let Some(library) = Library::seen(found)
+                && let Some(before) = HIP.seen_around(library.number())
+            {
+                return Decided { library: Some(library), before, is_clean: true, ..Decided::FORWARD };
+            }
+        }
+        Asks::Access(_) => {}
+        Asks::Other => return Decided::FORWARD,
+    }
+    consider(call, found)
+}
+
+#[cold]
+#[inline(never)]
+fn consider(call: &Call<'_>, found: *const c_void) -> Decided {
+    let considered = mode::unseen(|| {
+        let library = Library::of(found)?;
+        let decided = match &call.request.asks {
+            Asks::Copy(copy) => consider_copy(call, library, copy),
+            Asks::Access(access) => consider_access(library, *access),
+            Asks::Other => Decided::FORWARD,
+        };
+        Some(Decided { library: Some(library), ..decided })
+    });
+    considered.unwrap_or(Decided::FORWARD)
+}
+
+fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
+    let (traffic, before) = HIP.consider(library.number(), &library, Some(copy).filter(|copy| copy.has_addresses()));
+    let decided = Decided { decision: Decision { instead: None, traffic }, before, ..Decided::FORWARD };
+    // As long as something may be asked.
+    if let (Some(_), Some(devices)) = (before.current, before.devices)
+        && trace::file().is_some_and(|trace| trace.wants_gpus())
+    {
+        note_gpus(library, devices);
+    }
+    if !VALIDATE.is_on() {
+        return decided;
+    }
+    let (finding, code) = VALIDATE.before_hip(&HipCall { request: &call.request, before });
+    // Now, since the library may crash or the call is not made.
+    if let Some(finding) = finding {
+        validate::say_before(call, &finding, code);
+    }
+    match code {
+        None => decided,
+        Some(code) => Decided { how: How::Failing(failing(code)), decision: Decision::REFUSED, ..decided },
+    }
+}
+
+fn consider_access(library: Library, access: Access) -> Decided {
+    let number = library.number();
+    let before = if VALIDATE.is_on() { HIP.look_around(number, &library) } else { Before::NOTHING };
+    let ask = match access {
+        Access::Enable { peer: Named::Ordinal(peer), flags } => HIP.enabling(number, &library, peer, flags),
+        Access::Disable { peer: Named::Ordinal(peer) } => HIP.disabling(number, &library, peer),
+        _ => return Decided { before, ..Decided::FORWARD },
+    };
+    let how = match ask {
+        Ask::Forward => How::AsItCame,
+        Ask::Unreachable => How::Failing(failing(Code::INVALID_DEVICE)),
+        Ask::Succeed => How::Succeed(library),
+    };
+    Decided { how, before, asks: true, ..Decided::FORWARD }
+}
+
+/// How a call fails with a code: HIP checks ordinals before pointers, and pointers before it follows them.
+fn failing(code: Code) -> Failing {
+    Failing { code, replaces: true, parameters: ptr::null() }
+}
+
+/// What there is to do when the real function has returned.
+#[inline(always)]
+fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
+    run::leave(&begun);
+    if !mode::is_still_on() {
+        return;
+    }
+    if decided.asks {
+        has_asked(decided);
+    }
+    if let Some(query @ Access::Query { device, peer, attribute, .. }) = call.request.access()
+        && ret == Code::SUCCESS
+        && HIP.is_hidden(device, peer, attribute)
+    {
+        peers::hide(query);
+    }
+    let decision = &decided.decision;
+    count(call, decision, ret);
+    let path = path(call, decision, &begun, ret);
+    if let Some(record) = begun.record {
+        recording::end(call, decision, record, ret, path);
+    }
+    if decided.is_refused() {
+        validate::record_refusal(&begun);
+    }
+    if let Some(since) = begun.shown_since {
+        show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
+    }
+    let is_fine = ret == Code::SUCCESS && decided.is_clean;
+    if VALIDATE.is_on() && begun.is_outermost() && !is_fine && !decided.is_refused() {
+        check(call, decided, ret);
+    }
+    if begun.shown_since.is_some() {
+        callbacks::run(&begun);
+    }
+}
+
+#[cold]
+fn has_asked(decided: &Decided) {
+    if let Some(library) = decided.library {
+        HIP.asked(library.number());
+    }
+}
+
+/// Says what is wrong with a call, by what was known before it was made.
+#[cold]
+#[inline(never)]
+fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
+    let has_rules = !matches!(call.function().effect(), Effect::Traced);
+    if !has_rules || decided.library.is_none() {
+        return;
+    }
+    mode::unseen(|| {
+        let request = read::read_again(&call.request, ret).unwrap_or(call.request);
+        for finding in VALIDATE.after_hip(&HipCall { request: &request, before: decided.before }, ret) {
+            validate::say(call, &finding, Some(ret));
+        }
+    });
+}
+
+/// Notes for the trace which GPUs there are, and which can reach each other. The last error is empty, and stays so.
+fn note_gpus(library: Library, devices: i32) {
+    let count = u8::try_from(devices).unwrap_or(0).min(64);
+    for device in 0..count {
+        let [name, uuid, bus_id] = hip::gpu(library, device.into());
+        trace::gpu(device, &[&name, &uuid, &bus_id]);
+    }
+    for (device, peer) in (0..count).flat_map(|device| (0..count).map(move |peer| (device, peer))) {
+        if device != peer {
+            let access = i32::from(library.can_access(device.into(), peer.into()));
+            trace::peer(device, peer, &[&format!("access={access}")]);
+        }
+    }
+    if library.last_error() != Some(Code::SUCCESS) {
+        library.clear_last_error();
+    }
+}

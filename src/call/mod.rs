@@ -1,0 +1,23 @@
+//! What surrounds the real function of a call. [`run`] is the path of a call, to be read from top to bottom; the other files
+//! are one subject each.
+
+mod arrival;
+pub(crate) mod callbacks;
+pub(crate) mod control;
+mod copy;
+mod decision;
+pub(crate) mod fast;
+pub(crate) mod hip;
+pub(crate) mod mode;
+mod peers;
+mod read;
+mod recording;
+pub(crate) mod run;
+mod show;
+pub(crate) mod state;
+mod thread;
+mod timing;
+mod validate;
+
+pub(crate) use arrival::{Arrival, Call, Caller, unavailable};
+pub(crate) use read::Room;

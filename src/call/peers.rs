@@ -1,0 +1,67 @@
+//! Peer access as the program asks for it: what is called in place of a function, what the program gets, and what is hidden.
+
+use std::ptr;
+
+use super::arrival::Call;
+use super::decision::{Decision, Instead, Room};
+use super::mode;
+use crate::api::abi::Code;
+use crate::api::{Effect, Layer};
+use crate::model::{Access, Named};
+use crate::policy::{ACCESS, HarmlessEnable};
+use crate::real::driver::RealDriver;
+
+/// Decides what is called in place of a function about peer access.
+#[inline(never)]
+pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
+    let harmless: Option<HarmlessEnable> = match call.request.access() {
+        Some(Access::Enable { peer: Named::Context(peer), flags }) if ACCESS.hides() => {
+            mode::unseen(|| ACCESS.enabling(&RealDriver, peer, flags))
+        }
+        Some(Access::Disable { peer: Named::Context(peer) }) => mode::unseen(|| ACCESS.disabling(&RealDriver, peer)),
+        _ => None,
+    };
+    Decision { instead: harmless.map(|harmless| &*room.write(Instead::Harmless(harmless))), traffic: None }
+}
+
+/// What the program gets for what the driver has returned.
+#[inline(always)]
+pub(crate) fn revise(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
+    match (call.function().layer(), call.function().effect()) {
+        (Layer::Driver, Effect::Access(_)) => revise_access(call, decision, ret),
+        _ => ret,
+    }
+}
+
+#[inline(never)]
+fn revise_access(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
+    if !mode::is_still_on() {
+        return ret;
+    }
+    let was_harmless = matches!(decision.instead, Some(Instead::Harmless(_)));
+    match call.request.access() {
+        Some(Access::Enable { peer: Named::Context(peer), flags }) if !was_harmless => {
+            mode::unseen(|| Some(ACCESS.enabled(&RealDriver, peer, flags, ret))).unwrap_or(ret)
+        }
+        Some(Access::Disable { peer: Named::Context(peer) }) => {
+            mode::unseen(|| Some(ACCESS.disabled(&RealDriver, peer, ret, was_harmless))).unwrap_or(ret)
+        }
+        Some(query @ Access::Query { device, peer, attribute, .. }) => {
+            if ret == Code::SUCCESS && ACCESS.hides() && ACCESS.is_hidden(device, peer, attribute) {
+                hide(query);
+            }
+            ret
+        }
+        _ => ret,
+    }
+}
+
+/// Writes over what a successful query returned about access that is hidden.
+pub(crate) fn hide(query: Access) {
+    if let Access::Query { output, count, .. } = query
+        && !output.is_null()
+    {
+        // SAFETY: the real function reports success, so it has just written that many numbers of 4 bytes there.
+        unsafe { ptr::write_bytes(output, 0, count) };
+    }
+}

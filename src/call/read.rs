@@ -1,0 +1,192 @@
+//! Reading what a call's arguments point to.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+use super::thread;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
+use crate::model::{Memcpy, Request, Shape};
+use crate::os;
+use crate::policy::validate::Array;
+use crate::real::driver::{self, AccessDesc, Array3dDescriptor, ArrayDescriptor, Location, PoolProps};
+use crate::real::loader;
+use crate::record::{Argument, CallSite, Contents};
+
+/// Room for the parameters of a 3D copy, in a frame that lasts until the call has returned.
+pub(crate) struct Room {
+    runtime: MaybeUninit<cudaMemcpy3DPeerParms>,
+    driver: MaybeUninit<CUDA_MEMCPY3D_PEER>,
+}
+
+impl Room {
+    /// Empty.
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self { runtime: MaybeUninit::uninit(), driver: MaybeUninit::uninit() }
+    }
+
+    /// Reads the parameters of a 3D copy before it is made. They are loaded where some were read before, since a loop has them
+    /// in one place; else the system is asked, since the real function may refuse the call before it follows the pointer.
+    #[inline(always)]
+    pub(crate) fn parameters(&mut self, of: Value) -> Shape<'_> {
+        match of {
+            Value::RuntimePeer3D(p) => match read_input(p, &mut self.runtime) {
+                Ok(parms) => Shape::Runtime3D(parms),
+                Err(Unread::NotThere) => Shape::Unreadable(p as usize),
+                Err(Unread::NotAllowed) => Shape::Unread(p),
+            },
+            Value::DriverPeer3D(p) => match read_input(p, &mut self.driver) {
+                Ok(peer) => Shape::Driver3D(peer),
+                // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
+                Err(Unread::NotAllowed) if !p.is_null() => Shape::Driver3D(unsafe { &*p }),
+                Err(_) => Shape::Unreadable(p as usize),
+            },
+            _ => Shape::Linear,
+        }
+    }
+}
+
+/// A request whose parameters could not be read before the call, which has succeeded: the real function has just read them.
+pub(crate) fn read_again<'a>(request: &Request<'a>, ret: Code) -> Option<Request<'a>> {
+    let Shape::Unread(p) = request.copy()?.shape else { return None };
+    // SAFETY: the real function reports success, so it has read the parameters.
+    (ret == Code::SUCCESS).then(|| request.with_copy(Memcpy::of_runtime(unsafe { &*p }, request.stream())))
+}
+
+/// Why an input could not be read.
+enum Unread {
+    /// There is no memory.
+    NotThere,
+    /// The system does not let us ask.
+    NotAllowed,
+}
+
+#[inline(always)]
+fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Unread> {
+    if thread::current().is_readable(from) {
+        // SAFETY: aligned, made of integers, and where some were read before. The program leaves them alone until the call has
+        // returned, since the real function reads them as well.
+        return Ok(unsafe { &*from });
+    }
+    ask(from).map(|value| &*room.write(value))
+}
+
+/// Reads where it is not known whether there is memory.
+#[cold]
+#[inline(never)]
+fn ask<T: Copy>(from: *const T) -> Result<T, Unread> {
+    // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
+    let value = os::keep_errno(|| unsafe { os::read(from) }).map_err(|error| match error.raw_os_error() {
+        Some(libc::EFAULT) => Unread::NotThere,
+        _ => Unread::NotAllowed,
+    })?;
+    thread::current().mark_readable(from);
+    Ok(value)
+}
+
+/// Names the arguments of a call that has returned `ret`, with what they point to: outputs only if it succeeded, nothing
+/// through NULL.
+pub(crate) fn arguments(request: &Request<'_>, ret: Code) -> Vec<Argument> {
+    let named = request.function.arguments().iter().zip(request.arguments);
+    named.map(|(&name, &value)| Argument { name, value, contents: contents(request, value, ret) }).collect()
+}
+
+fn contents(request: &Request<'_>, value: Value, ret: Code) -> Option<Contents> {
+    match (value, request.copy().map(|copy| copy.shape)) {
+        (Value::OutInt(output), _) if ret == Code::SUCCESS => {
+            // SAFETY: the real function reports success, so it has just written the output unless the pointer is NULL.
+            unsafe { output.as_ref() }.map(|&n| Contents::Int(n.into()))
+        }
+        (Value::RuntimePeer3D(_), Some(Shape::Runtime3D(p))) => Some(Contents::RuntimePeer3D(*p)),
+        (Value::DriverPeer3D(_), Some(Shape::Driver3D(p))) => Some(Contents::DriverPeer3D(*p)),
+        _ => None,
+    }
+}
+
+/// The shape of an array that was created from a `CUDA_ARRAY_DESCRIPTOR`.
+pub(crate) fn array_2d(descriptor: usize) -> Option<Array> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    let descriptor = unsafe { input(descriptor as *const ArrayDescriptor) }?;
+    shape([descriptor.width, descriptor.height, 0], descriptor.format, descriptor.channels)
+}
+
+/// The same from a `CUDA_ARRAY3D_DESCRIPTOR`.
+pub(crate) fn array_3d(descriptor: usize) -> Option<Array> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    let descriptor = unsafe { input(descriptor as *const Array3dDescriptor) }?;
+    shape([descriptor.width, descriptor.height, descriptor.depth], descriptor.format, descriptor.channels)
+}
+
+fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<Array> {
+    // `CUarray_format`; others have no element of whole bytes.
+    let bytes = match format {
+        0x01 | 0x08 => 1,
+        0x02 | 0x09 | 0x10 => 2,
+        0x03 | 0x0a | 0x20 => 4,
+        _ => return None,
+    };
+    Some(Array { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels) })
+}
+
+/// Reads what the real function reads too: where the system does not let us ask whether it is there, as in some containers,
+/// the load does what that would do.
+///
+/// # Safety
+/// Any bytes are a valid `T`.
+unsafe fn input<T: Copy>(from: *const T) -> Option<T> {
+    // SAFETY: the caller's.
+    match unsafe { os::read(from) } {
+        Ok(value) => Some(value),
+        Err(error) if error.raw_os_error() == Some(libc::EFAULT) => None,
+        // SAFETY: see above.
+        Err(_) => unsafe { from.as_ref() }.copied(),
+    }
+}
+
+/// What rights are set; none if any descriptor is one that the driver refuses.
+pub(crate) fn grants(grants: *const AccessDesc, count: u64) -> Option<Vec<AccessDesc>> {
+    /// More than any machine has devices.
+    const MOST: u64 = 1024;
+    let count = usize::try_from(count.min(MOST)).unwrap_or_default();
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    let each = (0..count).map(|index| unsafe { input(grants.wrapping_add(index)) });
+    each.map(|grant| grant.filter(|grant| grant.device().is_some())).collect()
+}
+
+/// The device of a pool that is made with these properties.
+pub(crate) fn device_of_pool(properties: *const PoolProps) -> Option<i32> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    driver::device_of_pool(&unsafe { input(properties) }?)
+}
+
+/// The device at a location.
+pub(crate) fn device_at(location: *const Location) -> Option<i32> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    unsafe { input(location) }?.device_id()
+}
+
+/// A handle that a call which succeeded has written.
+pub(crate) fn handle_at(output: *const usize) -> Option<usize> {
+    // SAFETY: any bytes are a valid number.
+    unsafe { input(output) }
+}
+
+/// The devices of a copy, source first; none for a call that copies nothing. The pointer decides: an ordinal that does not match it
+/// is accepted and has no effect.
+pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
+    let copy = request.copy().filter(|copy| !matches!(copy.shape, Shape::Unreadable(_) | Shape::Unread(_)))?;
+    let device = |address: u64, ordinal| Some(address).filter(|&it| it != 0).and_then(driver::device_of).or(ordinal);
+    let src = device(copy.src, copy.src_named.ordinal())?;
+    Some((src, device(copy.dst, copy.dst_named.ordinal())?))
+}
+
+/// Where a call came from, by its return address.
+pub(crate) fn call_site(return_address: *const c_void) -> Option<CallSite> {
+    // The call instruction lies before the address to return to, perhaps in another function.
+    let (object, symbol) = loader::describe(return_address.wrapping_byte_sub(1))?;
+    Some(CallSite {
+        module: String::from_utf8_lossy(object.file_name()).into_owned(),
+        offset: (return_address as usize).wrapping_sub(object.base),
+        symbol: symbol.map(|symbol| symbol.name.to_string_lossy().into_owned()),
+    })
+}

@@ -1,0 +1,182 @@
+//! The record of a call in the trace: begun when the call begins, since it may never return, and completed when it has.
+
+use p2pshim_trace::{Begun, Capture};
+
+use super::arrival::Call;
+use super::decision::{Decision, Instead};
+use super::thread::{self, Thread};
+use super::{mode, timing};
+use crate::api::abi::Code;
+use crate::api::{Effect, Layer};
+use crate::model::{Path, Request, Traffic};
+use crate::policy::Driver;
+use crate::real::driver::{self, RealDriver};
+use crate::record::log;
+use crate::record::trace::{self, Trace};
+
+/// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
+#[inline(never)]
+pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>, depth: usize) -> Option<Begun> {
+    let (trace, thread) = (trace::file()?, thread::current());
+    let address = call.caller.return_address() as usize;
+    let site = match thread.known_site(depth, address) {
+        Some(site) => site,
+        None => find_site(trace, thread, depth, address),
+    };
+    if depth == 0 {
+        thread.inner_record.set(None);
+        thread.timing_cost.set(0);
+    }
+    thread.last_record.set(None);
+    let function = call.function();
+    let begun = thread.segment.begin(depth, function as u8, site, trace.now());
+    let begun = begun.or_else(|| match trace.drops() {
+        true => None,
+        false => mode::unseen(|| {
+            let extended = trace.extend(&thread.segment, depth, function, site);
+            extended.inspect_err(|why| log::untraced(why)).ok().flatten()
+        }),
+    })?;
+    note(&call.request, decision, begun);
+    Some(begun)
+}
+
+/// The number of a place in the code that the thread's last call at this depth did not come from.
+#[inline(never)]
+fn find_site(trace: &Trace, thread: &Thread, depth: usize, address: usize) -> u16 {
+    let site = match trace.known_site(address) {
+        Some(site) => site,
+        None => mode::unseen(|| trace.new_site(address)),
+    };
+    if site != 0 {
+        thread.note_site(depth, address, site);
+    }
+    site
+}
+
+/// Notes in a record what the call is about, and which path it is to take.
+#[inline(always)]
+pub(crate) fn note(request: &Request<'_>, decision: &Decision<'_>, record: Begun) {
+    let stream = request.stream().unwrap_or_default() as u64;
+    match request.copy() {
+        Some(copy) => record.copies(copy.src, copy.dst, copy.bytes, stream),
+        None => record.copies(0, 0, 0, stream),
+    }
+    match decision.traffic {
+        Some(Traffic { src, dst, path, .. }) => {
+            record.between(Some(src), Some(dst));
+            record.takes(path.number() as u8);
+        }
+        None => {
+            let [src, dst] = request.named_devices();
+            record.between(src, dst);
+        }
+    }
+}
+
+/// Completes the record of a call that has returned.
+#[inline(never)]
+pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: Code, path: Option<Path>) {
+    /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
+    const CAPTURED: Code = Code(900);
+    let Some(trace) = trace::file() else { return };
+    let (end, thread) = (trace.now(), thread::current());
+    let inner = thread.inner_record.take();
+    let layer = call.function().layer();
+    if let (Layer::Runtime, Effect::Copy(_), Some(inner)) = (layer, call.function().effect(), inner) {
+        record.like(inner);
+    }
+    // One that has failed went nowhere.
+    record.takes(path.map_or(0, |path| path.number() as u8));
+    let capture = match decision.instead {
+        Some(Instead::Copy(_)) => Capture::Rewritten,
+        _ if ret == CAPTURED => Capture::Forwarded,
+        _ => Capture::None,
+    };
+    // Of measuring inside it the call knows nothing.
+    record.done(end.saturating_sub(thread.timing_cost.get()), ret.0, capture);
+    if timing::is_timed(call.function()) {
+        timing::count(thread, record.bytes());
+    }
+    thread.last_record.set(Some(record));
+    let is_of_driver = layer == Layer::Driver;
+    if is_of_driver {
+        thread.inner_record.set(Some(record));
+    }
+    if trace.is_calibration_due(end) || (is_of_driver && trace.wants_gpus()) {
+        describe(trace, end, is_of_driver && ret == Code::SUCCESS);
+    }
+}
+
+/// Notes in the trace what is noted now and then: what time it is by all clocks, and, where the driver can be asked, which
+/// GPUs there are.
+#[cold]
+#[inline(never)]
+fn describe(trace: &Trace, now: u64, can_ask: bool) {
+    trace.calibrate_if_due(now);
+    if can_ask && trace.may_note_gpus() {
+        mode::unseen(note_gpus);
+    }
+}
+
+/// Compares the trace's clock with others, off the path of most calls.
+#[cold]
+#[inline(never)]
+pub(crate) fn calibrate(thread: &Thread, now: u64) {
+    if let Some(trace) = trace::file() {
+        trace.calibrate_if_due(now);
+        thread.calibration_due.set(trace.calibration_due());
+    }
+}
+
+/// Gives the thread room for more records, off the path of most calls.
+#[cold]
+#[inline(never)]
+pub(crate) fn make_room(thread: &Thread) {
+    if let Some(trace) = trace::file() {
+        trace.make_room(&thread.segment);
+    }
+}
+
+/// Notes which GPUs there are, if the driver tells: the first copy may never return.
+pub(crate) fn note_gpus_before_a_copy() {
+    if let Some(trace) = trace::file()
+        && trace.wants_gpus()
+        && RealDriver.device_count() > 0
+        && trace.may_note_gpus()
+    {
+        note_gpus();
+    }
+}
+
+/// Notes for the trace which GPUs there are, and what the hardware says of each pair.
+fn note_gpus() {
+    if let Ok(version) = driver::version() {
+        trace::version("driver", &format!("{}.{}", version / 1000, version % 1000 / 10));
+    }
+    let count = u8::try_from(RealDriver.device_count()).unwrap_or(0).min(64);
+    for device in 0..count {
+        if let Some(gpu) = driver::gpu(device.into()) {
+            trace::gpu(device, &[&gpu.name, &gpu.uuid, &gpu.bus_id]);
+        }
+    }
+    for (device, peer) in (0..count).flat_map(|device| (0..count).map(move |peer| (device, peer))) {
+        if device == peer {
+            continue;
+        }
+        let [access, rank, atomics] = driver::peer_attributes(device.into(), peer.into());
+        // Over PCIe there are none.
+        let link = match (access, atomics) {
+            (Some(1), Some(1)) => "NVLink",
+            (Some(1), Some(0)) => "PCIe",
+            _ => "",
+        };
+        let known = [("access", access), ("performance_rank", rank), ("native_atomics", atomics)];
+        let known = known.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        let mut strings: Vec<String> = known.collect();
+        if !link.is_empty() {
+            strings.push(format!("link={link}"));
+        }
+        trace::peer(device, peer, &strings.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,129 @@
+//! The path of a call, from its arrival to its return: read [`traced`] from top to bottom.
+//!
+//! The real function is called in one place, outside every lock and outside the panic boundary. A cancelled thread unwinds
+//! through it, so nothing in these frames may have a destructor while it runs.
+
+use std::mem::MaybeUninit;
+use std::time::Instant;
+
+use super::arrival::{Call, Caller};
+use super::decision::{self, Decision, Running, count, path};
+use super::read::Room;
+use super::{callbacks, copy, fast, mode, peers, recording, show, thread, timing, validate};
+use crate::api::abi::{Code, Failing, Value};
+use crate::api::{Effect, Function, Layer};
+use crate::os;
+use crate::policy::VALIDATE;
+use crate::record::trace;
+
+/// Makes a call of the CUDA runtime or driver that is traced. `real` calls the real function, with the program's arguments, or
+/// with others that it refuses before it does anything.
+#[inline(always)]
+pub(crate) fn traced(
+    function: Function,
+    caller: Caller,
+    arguments: &[Value],
+    real: impl Fn(Option<&Failing>) -> Code,
+) -> Code {
+    if !mode::is_on() {
+        return real(None);
+    }
+    let (mut parameters, mut others, mut instead) = (Room::new(), MaybeUninit::uninit(), MaybeUninit::uninit());
+    let call = Call::new(function, caller, arguments, &mut parameters);
+    if let Some(refusal) = validate::refusal(&call, &mut others) {
+        let begun = begin(&call, &Decision::REFUSED);
+        let ret = match refusal {
+            validate::Refusal::Return(code) => code,
+            validate::Refusal::Fail(how) => real(Some(&how)),
+        };
+        return validate::end_refused(&call, begun, ret);
+    }
+    let decision = decide(&call, &mut instead);
+    let mut begun = begin(&call, &decision);
+    let timing = timing::begin(&call, &begun);
+    if timing.is_some() {
+        begun.restart_clock();
+    }
+    let ret = match decision.instead {
+        None => real(None),
+        // SAFETY: made of the program's arguments, in place of the real function.
+        Some(instead) => unsafe { instead.call() },
+    };
+    let ret = peers::revise(&call, &decision, ret);
+    end(&call, &decision, begun, timing, ret);
+    ret
+}
+
+/// Decides what is done about a call. Decisions are made for calls of the driver, where every client of CUDA ends.
+#[inline(always)]
+fn decide<'a>(call: &Call<'_>, room: &'a mut decision::Room) -> Decision<'a> {
+    match (call.function().layer(), call.function().effect()) {
+        (Layer::Driver, Effect::Copy(_)) => copy::decide(call, room),
+        (Layer::Driver, Effect::Access(_)) => peers::decide(call, room),
+        _ => Decision::FORWARD,
+    }
+}
+
+/// Notes that the real function is about to be called.
+#[inline(always)]
+pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>) -> Running {
+    let thread = thread::current();
+    let depth = thread.enter(call.caller.stack());
+    let sees = mode::sees();
+    if sees.nothing() || thread.is_busy() {
+        return Running { depth, record: None, shown_since: None };
+    }
+    begin_seen(call, decision, depth, sees)
+}
+
+/// The same for a call that is recorded or shown.
+#[inline(never)]
+fn begin_seen(call: &Call<'_>, decision: &Decision<'_>, depth: usize, sees: mode::Sees) -> Running {
+    if depth == 0 && sees.shows() {
+        callbacks::forget(thread::current());
+    }
+    if sees.drops() {
+        trace::drop_call();
+    }
+    let record = if sees.records() { recording::begin(call, decision, depth) } else { None };
+    let shown_since = sees.shows().then(|| os::uncancelled(Instant::now));
+    Running { depth, record, shown_since }
+}
+
+/// Notes that the real function has returned.
+#[inline(always)]
+pub(crate) fn leave(begun: &Running) {
+    thread::current().leave(begun.depth);
+}
+
+/// Does what there is to do when the real function has returned: counts the call, records and shows it, checks it, and caches
+/// what was decided.
+#[inline(always)]
+fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<timing::Timing>, ret: Code) {
+    leave(&begun);
+    // A child that was forked inside the call returns from it as well: records and locks are its parent's.
+    if !mode::is_still_on() {
+        return;
+    }
+    count(call, decision, ret);
+    let is_checked = validate::has_rules(call.function()) && VALIDATE.is_on();
+    let path = path(call, decision, &begun, ret);
+    if let Some(record) = begun.record {
+        recording::end(call, decision, record, ret, path);
+    }
+    timing::end(call, timing, begun.record, ret);
+    let is_clean = match begun.shown_since {
+        Some(since) => {
+            show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
+            if begun.is_outermost() && is_checked {
+                validate::check(call, ret, path);
+            }
+            callbacks::run(&begun);
+            false
+        }
+        None => !begun.is_outermost() || !is_checked || validate::check(call, ret, path),
+    };
+    if is_clean && ret == Code::SUCCESS && decision.instead.is_none() {
+        fast::keep(call, &begun);
+    }
+}

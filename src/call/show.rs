@@ -1,0 +1,43 @@
+//! A call in the log, and to callbacks.
+
+use std::time::Duration;
+
+use super::arrival::Call;
+use super::decision::{Decision, Running};
+use super::{callbacks, mode, read};
+use crate::api::abi::Code;
+use crate::model::Path;
+use crate::record::{self, Event};
+
+/// Shows a call that has returned: as a line of the log, and keeps it for callbacks.
+#[cold]
+#[inline(never)]
+pub(crate) fn call(
+    call: &Call<'_>,
+    decision: &Decision<'_>,
+    running: &Running,
+    elapsed: Duration,
+    ret: Code,
+    path: Option<Path>,
+) {
+    let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
+    let request = read::read_again(&call.request, ret).unwrap_or(call.request);
+    mode::unseen(|| {
+        callbacks::keep(call, &request, running.depth, (ret, pair, path), elapsed);
+        if !record::log::shows_calls() {
+            return;
+        }
+        let arguments = read::arguments(&request, ret);
+        record::log::call(&Event {
+            function: call.function(),
+            depth: running.depth,
+            pair: pair.or_else(|| read::pair(&request)),
+            arguments: &arguments,
+            ret,
+            elapsed,
+            path,
+            note: decision.note(),
+            caller: read::call_site(call.caller.return_address()),
+        });
+    });
+}

@@ -1,0 +1,414 @@
+//! Calls that change what copies and peer access depend on: one `match` on the row's effect before the real function
+//! ([`Change::before`]), and one after it ([`Change::after`]). What an effect does stands below them.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{mode, read, thread, timing};
+use crate::api::abi::{Code, Value};
+use crate::api::{Function, Layer, State};
+use crate::policy::access::Grants;
+use crate::policy::validate::{Array, Fact};
+use crate::policy::{ACCESS, Driver, HIP, VALIDATE, capture};
+use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
+use crate::real::hip::Library;
+
+/// Makes a call that changes state. `found` is the real function, which `real` calls.
+#[inline(always)]
+pub(crate) fn changing(
+    function: Function,
+    state: State,
+    found: *const c_void,
+    arguments: &[Value],
+    real: impl Fn() -> Code,
+) -> Code {
+    if !mode::is_on() {
+        return real();
+    }
+    let change = Change { function, arguments, found };
+    let ret = match change.before(state) {
+        None => real(),
+        Some(code) => code,
+    };
+    if mode::is_still_on() {
+        change.after(state, ret);
+    }
+    ret
+}
+
+/// A call that changes state.
+#[derive(Clone, Copy)]
+struct Change<'a> {
+    function: Function,
+    arguments: &'a [Value],
+    found: *const c_void,
+}
+
+impl Change<'_> {
+    /// What is done before the call is made. A code, if it must not be made: the program gets that.
+    #[inline(always)]
+    fn before(self, state: State) -> Option<Code> {
+        match (state, self.arguments) {
+            (State::begins_capture, &[Value::Stream(stream), ..]) => self.before_capture(stream),
+            (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
+            (State::destroys_array, &[Value::Address(array)]) => on_array_destroy(array),
+            (
+                State::destroys_context
+                | State::destroys_green_context
+                | State::releases_primary_context
+                | State::resets_primary_context,
+                _,
+            ) => before_context_ends(),
+            (State::resets_device, _) => before_device_reset(self.found),
+            (
+                State::sets_mapped_access,
+                &[Value::Address(address), Value::UInt(bytes), Value::Address(grants), Value::UInt(count)],
+            ) if ACCESS.hides() => {
+                let of = Grants::OfMapped { address: address as u64, bytes };
+                return before_grants(of, grants as *const AccessDesc, count);
+            }
+            (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
+                return before_grants(Grants::OfPool(pool), grants as *const AccessDesc, count);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// What is done once it has returned.
+    #[inline(always)]
+    fn after(self, state: State, ret: Code) {
+        let has_succeeded = ret == Code::SUCCESS;
+        match (state, self.arguments) {
+            (State::frees_memory, &[start, ..]) if self.function.layer() == Layer::Driver => on_free(start, ret),
+            (State::frees_memory | State::resets_device, _) => on_hip_free(state, self.found),
+            (State::sets_mapped_access, _) => ACCESS.memory_has_changed(),
+            (State::clears_last_error, _) => thread::current().pending_error.store(0, Relaxed),
+            (State::begins_capture, &[Value::Stream(stream), ..]) => self.after_capture_begun(stream, ret),
+            (State::ends_capture, &[Value::Stream(stream), ..]) => self.on_capture_end(stream, ret),
+            (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..])
+                if has_succeeded =>
+            {
+                on_stream_create(out, rest, state == State::creates_stream);
+            }
+            (State::destroys_stream, &[Value::Stream(stream)]) => self.after_stream_destroy(stream, ret),
+            (State::creates_array, &[Value::Address(out), Value::Address(shape)]) if has_succeeded => {
+                on_array_create(out, || read::array_2d(shape));
+            }
+            (State::creates_3d_array, &[Value::Address(out), Value::Address(shape)]) if has_succeeded => {
+                on_array_create(out, || read::array_3d(shape));
+            }
+            (State::creates_old_array, &[Value::Address(out), _]) if has_succeeded => on_array_create(out, || None),
+            (State::destroys_array, &[Value::Address(array)]) => after_array_destroy(array, ret),
+            (State::destroys_context, &[Value::Address(context)]) if has_succeeded => on_context_destroy(context),
+            (State::destroys_green_context, _) => mode::unseen(|| contexts_have_changed(None, None)),
+            (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
+                on_primary_context_end(device);
+            }
+            (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
+                on_pool_set_access(pool, grants as *const AccessDesc, count, ret);
+            }
+            (State::gets_pool_access, &[Value::Address(flags), Value::Address(pool), Value::Address(location)])
+                if has_succeeded =>
+            {
+                on_pool_get_access(flags as *mut u32, pool, location as *const Location)
+            }
+            (State::creates_pool, &[Value::Address(out), Value::Address(properties)]) if has_succeeded => {
+                on_pool_create(out, Some(properties as *const PoolProps));
+            }
+            (State::imports_pool, &[Value::Address(out), ..]) if has_succeeded => on_pool_create(out, None),
+            (State::destroys_pool, &[Value::Address(pool)]) if has_succeeded => {
+                mode::unseen(|| ACCESS.pool_is_gone(pool));
+            }
+            // Captures that end before a graph is instantiated are seen; what a graph copies is not.
+            (State::creates_context | State::instantiates_graph | State::destroys_graph, _) => {}
+            _ => {}
+        }
+    }
+}
+
+// ---- Memory ----
+
+/// Memory is gone, or was not there.
+#[inline(always)]
+fn on_free(start: Value, ret: Code) {
+    if ret == Code::SUCCESS && VALIDATE.is_on() {
+        let start = match start {
+            Value::UInt(start) => start,
+            Value::Address(start) => start as u64,
+            _ => 0,
+        };
+        let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
+        VALIDATE.facts().memory_is_gone(thread::current().tag(), start, end);
+    }
+    ACCESS.memory_has_changed();
+}
+
+#[inline(always)]
+fn on_hip_free(state: State, found: *const c_void) {
+    if state == State::resets_device {
+        after_device_reset(found);
+    }
+    HIP.memory_has_changed();
+}
+
+// ---- Captures ----
+
+impl Change<'_> {
+    /// A capture is about to begin. Nobody asks about a stream once it may be captured: that would end the capture.
+    #[cold]
+    #[inline(never)]
+    fn before_capture(self, stream: usize) {
+        mode::unseen(|| {
+            let facts = VALIDATE.facts();
+            // While it may still be asked, and only of a stream that is there: of no other does the driver return safely.
+            let context = match VALIDATE.is_there(stream) {
+                true => facts.beside_no_capture(|| RealDriver.stream_context(stream, self.function.per_thread())),
+                false => None,
+            };
+            capture::is_about_to_begin();
+            facts.let_askers_finish();
+            thread::current().begins_capture.set(Some(context.unwrap_or(0)));
+        });
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn after_capture_begun(self, stream: usize, ret: Code) {
+        // Unless our own code runs, which begins none.
+        mode::unseen(|| {
+            let begun = thread::current().begins_capture.take();
+            let context = begun.filter(|&context| context != 0 && ret == Code::SUCCESS);
+            let context = context.and_then(|context| Some((context, RealDriver.context_id(context)?)));
+            capture::has_begun(self.stream(stream), ret, begun.is_some(), context);
+        });
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on_capture_end(self, stream: usize, ret: Code) {
+        mode::unseen(|| self.after_capture(capture::has_ended(self.stream(stream), ret)));
+    }
+
+    /// What was put off while a capture was under way is done once it has ended.
+    fn after_capture(self, has_ended: bool) {
+        if has_ended && !capture::is_capturing(thread::id()) && ACCESS.waits() {
+            ACCESS.capture_has_ended(&RealDriver);
+        }
+    }
+
+    fn stream(self, handle: usize) -> capture::Stream {
+        capture::Stream::new(handle, self.function.per_thread(), thread::id())
+    }
+}
+
+// ---- Streams ----
+
+/// A stream was created. The arguments behind it are its flags and priority; a green context stands before them.
+#[cold]
+#[inline(never)]
+fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
+    /// `CU_STREAM_NON_BLOCKING`.
+    const NON_BLOCKING: u64 = 1;
+    let (&[Value::UInt(flags), ..] | &[_, Value::UInt(flags), ..]) = rest else { return };
+    if !VALIDATE.is_on() {
+        return;
+    }
+    mode::unseen(|| {
+        let Some(stream) = read::handle_at(out as *const usize) else { return };
+        // A green context may be current elsewhere, and so must not be asked.
+        let context = if is_of_current_context { RealDriver.current_context() } else { None };
+        let device = context.and_then(|context| VALIDATE.device_of(&RealDriver, context));
+        let fact = Fact::on(device.unwrap_or(Fact::NOWHERE));
+        let non_blocking = flags & NON_BLOCKING != 0;
+        VALIDATE.facts().stream_is_made(stream, Fact { non_blocking, thread: thread::current().tag(), ..fact });
+    });
+}
+
+/// A stream is about to be destroyed. Not only when it is: by then another thread may have been given the handle anew.
+#[inline(always)]
+fn on_stream_destroy(function: Function, stream: usize) {
+    if function.layer() == Layer::Driver && VALIDATE.is_on() {
+        mode::unseen(|| VALIDATE.facts().stream_is_gone(stream));
+    }
+}
+
+impl Change<'_> {
+    #[cold]
+    #[inline(never)]
+    fn after_stream_destroy(self, stream: usize, ret: Code) {
+        if self.function.layer() == Layer::Driver && is_there_still(ret) {
+            VALIDATE.facts().streams.forget(stream);
+        }
+        if ret == Code::SUCCESS {
+            mode::unseen(|| self.after_capture(capture::stream_is_destroyed(self.stream(stream))));
+        }
+    }
+}
+
+/// Whether what was to be destroyed was not, and is there.
+fn is_there_still(ret: Code) -> bool {
+    /// `CUDA_ERROR_INVALID_HANDLE`: there is none (any more).
+    const INVALID_HANDLE: Code = Code(400);
+    ret != Code::SUCCESS && ret != INVALID_HANDLE
+}
+
+// ---- Arrays ----
+
+/// An array was created, of which the shape may not be known.
+#[cold]
+#[inline(never)]
+fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
+    if !VALIDATE.is_on() {
+        return;
+    }
+    mode::unseen(|| match (read::handle_at(out as *const usize), shape()) {
+        (Some(array), Some(shape)) => VALIDATE.facts().array_is_made(array, shape),
+        (Some(array), None) => VALIDATE.facts().array_is_there(array),
+        (None, _) => {}
+    });
+}
+
+/// An array is about to be destroyed.
+#[cold]
+#[inline(never)]
+fn on_array_destroy(array: usize) {
+    if VALIDATE.is_on() {
+        mode::unseen(|| VALIDATE.facts().array_is_gone(array));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn after_array_destroy(array: usize, ret: Code) {
+    if is_there_still(ret) {
+        mode::unseen(|| VALIDATE.facts().array_is_there(array));
+    }
+}
+
+// ---- Contexts ----
+
+/// A context may be about to end, and what belongs to it.
+#[cold]
+#[inline(never)]
+fn before_context_ends() {
+    mode::unseen(|| {
+        timing::contexts_are_going();
+        VALIDATE.facts().contexts_have_changed();
+    });
+}
+
+#[cold]
+#[inline(never)]
+fn on_context_destroy(context: usize) {
+    mode::unseen(|| {
+        VALIDATE.facts().contexts_have_changed();
+        contexts_have_changed(None, Some(context));
+    });
+}
+
+#[cold]
+#[inline(never)]
+fn on_primary_context_end(device: i32) {
+    mode::unseen(|| {
+        let is_gone = !driver::is_primary_active(device);
+        contexts_have_changed(is_gone.then_some(device), None);
+    });
+}
+
+/// Contexts may be gone: that of a device, or one by its handle, if it is known which.
+fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
+    capture::contexts_have_changed(&RealDriver);
+    ACCESS.contexts_have_changed(&RealDriver, device, context);
+}
+
+/// HIP is about to reset a device.
+#[cold]
+#[inline(never)]
+fn before_device_reset(found: *const c_void) {
+    mode::unseen(|| {
+        if let Some(library) = Library::of(found) {
+            HIP.resetting(library.number(), &library);
+        }
+    });
+}
+
+#[cold]
+#[inline(never)]
+fn after_device_reset(found: *const c_void) {
+    if let Some(library) = Library::seen(found) {
+        HIP.asked(library.number());
+    }
+}
+
+// ---- Pools ----
+
+/// Rights of memory are about to be set. A code, if that must not be done: the program gets it.
+#[cold]
+#[inline(never)]
+fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -> Option<Code> {
+    mode::unseen(|| {
+        let grants = read::grants(grants, count)?;
+        let devices: Vec<i32> = grants.iter().filter_map(AccessDesc::device).collect();
+        if ACCESS.hides()
+            && let Some(refused) = ACCESS.refused(&RealDriver, of, &devices)
+        {
+            return Some(refused);
+        }
+        let Grants::OfPool(pool) = of else { return None };
+        if !grants.iter().any(AccessDesc::takes_away) {
+            return None;
+        }
+        // First, since who gives a right says so under the lock and then looks here.
+        ACCESS.taking_begins();
+        let stays = |grant: &AccessDesc| {
+            grant.takes_away() && grant.device().is_some_and(|device| ACCESS.keeps_right(pool, device))
+        };
+        if grants.iter().any(stays) && grants.len() as u64 == count {
+            let kept = |grant: &AccessDesc| if stays(grant) { grant.giving() } else { *grant };
+            let ret = driver::set_rights(pool, &grants.iter().map(kept).collect::<Vec<_>>());
+            ACCESS.taking_is_over();
+            return Some(ret);
+        }
+        thread::current().takes_right.set(true);
+        None
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn on_pool_set_access(pool: usize, grants: *const AccessDesc, count: u64, ret: Code) {
+    if thread::current().takes_right.replace(false) {
+        ACCESS.taking_is_over();
+    }
+    if ret == Code::SUCCESS {
+        mode::unseen(|| {
+            let grants = read::grants(grants, count).unwrap_or_default();
+            let rights = grants.iter().filter_map(|grant| Some((grant.device()?, !grant.takes_away())));
+            ACCESS.pool_has_changed(pool, rights);
+        });
+    }
+}
+
+/// What a query tells of a right that only we gave is written over.
+#[cold]
+#[inline(never)]
+fn on_pool_get_access(flags: *mut u32, pool: usize, location: *const Location) {
+    mode::unseen(|| {
+        if read::device_at(location).is_some_and(|device| ACCESS.has_granted(pool, device)) {
+            // SAFETY: the real function reports success, so it has just written the flags there.
+            unsafe { flags.write(0) };
+        }
+    });
+}
+
+/// A pool was created, or imported from another process, which has no properties here.
+#[cold]
+#[inline(never)]
+fn on_pool_create(out: usize, properties: Option<*const PoolProps>) {
+    mode::unseen(|| {
+        if let Some(pool) = read::handle_at(out as *const usize) {
+            ACCESS.pool_is_new(pool, properties.and_then(read::device_of_pool));
+        }
+    });
+}

@@ -1,0 +1,463 @@
+//! What a thread remembers across nested calls.
+//!
+//! The block is plain static thread storage, reached by the initial-exec model, which is two instructions: no
+//! destructor, no first-use initialisation, no call into the dynamic linker, valid from a thread's first instruction to
+//! its last. `thread_local!` has one or the other.
+//!
+//! A signal handler of the thread may copy between any two instructions, and uses the same block. So nothing of it is ever
+//! borrowed mutably: a field is an atomic where a handler's call may come between a read and a write of it, and a `Cell` where
+//! signals are held meanwhile, or where it does not matter whose value remains.
+
+use std::arch::{asm, global_asm};
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
+
+use p2pshim_trace::{Begun, Segment};
+
+use crate::model::Path;
+use crate::model::counters::Shard;
+use crate::model::event::{CallEvent, FOUND};
+use crate::policy::cached::{Known, Recent};
+use crate::policy::validate::{self, Fact, Run};
+
+/// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
+/// of either that calls again.
+const NESTED: usize = 4;
+
+/// How many call sites of outermost calls are remembered; a power of two.
+const SITES: usize = 4;
+
+/// The driver's copy inside a copy of the runtime that takes the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inner {
+    /// There is none, or one that does not take the fast path.
+    None,
+    /// It is still to come, if the call makes one that is seen.
+    Expected,
+    /// It is being made, or was; this is what is known of it.
+    Begun(Known),
+}
+
+impl Inner {
+    const NONE: u32 = 0;
+    const EXPECTED: u32 = 1;
+
+    /// In one word, which is written by one instruction: a signal handler's copy finds what was before, or all of it.
+    #[inline(always)]
+    const fn word(self) -> u32 {
+        match self {
+            Self::None => Self::NONE,
+            Self::Expected => Self::EXPECTED,
+            Self::Begun(known) => known.word(),
+        }
+    }
+}
+
+/// What a thread keeps for callbacks. All zero is nothing.
+pub(crate) struct Pending {
+    /// The events for callbacks once the outermost call has returned.
+    #[expect(clippy::box_collection, reason = "one word, null for none: the block is zero at first")]
+    pub(crate) events: Cell<Option<Box<Vec<CallEvent>>>>,
+    /// Whether a callback is running.
+    pub(crate) in_callback: AtomicBool,
+    /// The rules with a finding about the call under way: their numbers plus one.
+    pub(crate) found: Cell<[u8; FOUND]>,
+}
+
+/// The calling thread's block. All zero is a valid state. What each copy needs comes first.
+#[repr(C)]
+pub(crate) struct Thread {
+    /// How many of `calls` are in flight.
+    depth: AtomicUsize,
+    /// The stack pointers at entry of the calls in flight, outermost first.
+    calls: [AtomicUsize; NESTED],
+    /// Whether our own code runs: whatever it calls is forwarded unseen.
+    busy: AtomicBool,
+    /// Where this thread's copies are counted; 0 until the first.
+    pub(crate) shard: AtomicU8,
+    /// What tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is checked.
+    tag: AtomicU8,
+    /// Whether the copy that is under way, or the next, is checked with what only the driver knows.
+    pub(crate) is_check_due: AtomicBool,
+    /// The driver's copy inside a copy of the runtime, as a word.
+    inner: AtomicU32,
+    /// The code that the driver call inside this runtime call is to return; 0 for none.
+    pub(crate) forced: AtomicI32,
+    /// The pending error that a call about peer access has left in a runtime; 0 for none.
+    pub(crate) pending_error: AtomicI32,
+    /// The route by which that runtime was called.
+    pub(crate) pending_error_of: AtomicU8,
+    /// The number of the path that the last driver call inside a runtime call took; 0 for none.
+    path: AtomicU8,
+    /// How many copies were not fast, to keep one now and then.
+    pub(crate) not_fast: AtomicU8,
+    /// The last copies from one place.
+    pub(crate) run: Cell<Run>,
+    /// What this thread has to itself of the counters; none until a copy of its is to be fast.
+    pub(crate) counters: Cell<Option<&'static Shard>>,
+    /// Where this thread's calls are recorded.
+    pub(crate) segment: Segment,
+    /// When the trace's clock is to be compared with others next, as far as this thread knows.
+    pub(crate) calibration_due: Cell<u64>,
+    /// How many copies are not measured before the next that is; large ones count more than once.
+    pub(crate) untimed_left: Cell<u64>,
+    /// How many of this thread's first copies were measured.
+    pub(crate) first_timed: Cell<u8>,
+    /// What measuring GPUs has cost inside the call that is under way, in ticks of the trace.
+    pub(crate) timing_cost: Cell<u64>,
+    /// The record of the last driver call inside a call of the runtime.
+    pub(crate) inner_record: Cell<Option<Begun>>,
+    /// The record of the last call that has returned, for what is found out about it afterwards.
+    pub(crate) last_record: Cell<Option<Begun>>,
+    /// Where the last recorded calls came from that no other enclosed, each place where its address puts it, and the last that
+    /// one other enclosed: the address in the low 48 bits, the number of the place in the others.
+    sites: [AtomicU64; SITES + 1],
+    /// Cached decisions about this thread's last copies.
+    pub(crate) recent: Recent,
+    /// The pages that turned out to be there when memory was last read that might not have been.
+    readable: [AtomicUsize; 2],
+    /// The rule for which the call under way is refused: its number plus one; 0 for none.
+    pub(crate) refused_for: Cell<u8>,
+    /// Whether a right to a pool is being taken away by this thread.
+    pub(crate) takes_right: Cell<bool>,
+    /// Whether a capture that this thread is about to begin is counted already, and the context of its stream; 0 if that is
+    /// not known.
+    pub(crate) begins_capture: Cell<Option<usize>>,
+    /// What callbacks get once the outermost call has returned.
+    pub(crate) callbacks: Pending,
+    /// What the driver returned for the last copy that this thread asked the shim for.
+    pub(crate) code: Cell<i32>,
+}
+
+global_asm!(
+    ".section .tbss.p2p_thread,\"awT\",@nobits",
+    ".globl p2p_thread",
+    ".hidden p2p_thread",
+    ".type p2p_thread, @object",
+    ".size p2p_thread, {size}",
+    ".p2align 6",
+    "p2p_thread:",
+    ".zero {size}",
+    ".text",
+    size = const size_of::<Thread>(),
+);
+
+/// The calling thread's block.
+#[inline(always)]
+pub(crate) fn current() -> &'static Thread {
+    let thread: *const Thread;
+    // SAFETY: reads the thread's own base address and the constant offset of p2p_thread from it.
+    unsafe {
+        asm!(
+            "mov {thread}, qword ptr [rip + p2p_thread@GOTTPOFF]",
+            "add {thread}, qword ptr fs:[0]",
+            thread = out(reg) thread,
+            options(pure, readonly, nostack),
+        );
+    }
+    // SAFETY: the block is there for as long as the thread runs, all zero is a valid one, it is never borrowed mutably, and it
+    // is not Sync, so that no other thread gets the reference.
+    unsafe { &*thread }
+}
+
+impl Thread {
+    /// Notes a call that entered with this stack pointer, and returns how many enclose it.
+    ///
+    /// A call that was left by an exception, `longjmp` or the end of a cancelled thread has not said
+    /// so. Its frame is gone, which shows: an enclosing call's frame lies above this one's.
+    #[inline(always)]
+    pub(crate) fn enter(&self, stack: usize) -> usize {
+        let mut depth = self.depth.load(Relaxed);
+        while let Some(outer) = depth.checked_sub(1).and_then(|last| self.calls.get(last))
+            && outer.load(Relaxed) <= stack
+        {
+            depth -= 1;
+        }
+        if depth == 0 || self.inner.load(Relaxed) == Inner::EXPECTED {
+            self.set_inner(Inner::None);
+        }
+        if depth == 0 {
+            // One that was left may not have taken its own.
+            self.path.store(0, Relaxed);
+        }
+        match self.calls.get(depth) {
+            Some(call) => {
+                call.store(stack, Relaxed);
+                compiler_fence(SeqCst);
+                self.depth.store(depth + 1, Relaxed);
+            }
+            None => self.depth.store(depth, Relaxed),
+        }
+        depth
+    }
+
+    /// Notes a call that no other encloses.
+    #[inline(always)]
+    pub(crate) fn enter_outermost(&self, stack: usize) {
+        let [outermost, ..] = &self.calls;
+        outermost.store(stack, Relaxed);
+        compiler_fence(SeqCst);
+        self.depth.store(1, Relaxed);
+    }
+
+    /// Forgets the call that `enter` returned `depth` for, and all inside it.
+    #[inline(always)]
+    pub(crate) fn leave(&self, depth: usize) {
+        self.depth.store(depth, Relaxed);
+    }
+
+    /// Whether no call is in flight, and no code of ours.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.depth.load(Relaxed) == 0 && !self.is_busy()
+    }
+
+    /// Whether no call encloses one that is about to enter with this stack pointer. Calls that were left otherwise than by
+    /// returning do not count.
+    #[inline(always)]
+    pub(crate) fn is_outermost(&self, stack: usize) -> bool {
+        self.depth.load(Relaxed) == 0 || self.outermost() <= stack
+    }
+
+    #[inline(always)]
+    fn outermost(&self) -> usize {
+        let [outermost, ..] = &self.calls;
+        outermost.load(Relaxed)
+    }
+
+    /// Whether the driver's copy that is about to enter with this stack pointer is one that a fast copy of the runtime expects.
+    #[inline(always)]
+    pub(crate) fn expects_inner(&self, stack: usize) -> bool {
+        self.inner.load(Relaxed) == Inner::EXPECTED
+            && self.depth.load(Relaxed) == 1
+            && stack < self.outermost()
+            && !self.is_busy()
+    }
+
+    /// The driver's copy inside the call that entered with this stack pointer, which no other encloses.
+    #[inline(always)]
+    pub(crate) fn inner_of(&self, stack: usize) -> Inner {
+        // A signal handler's copy may have come between the notes of when it entered; it has left its own there.
+        if self.depth.load(Relaxed) != 1 || self.outermost() != stack {
+            return Inner::None;
+        }
+        match self.inner.load(Relaxed) {
+            Inner::NONE => Inner::None,
+            Inner::EXPECTED => Inner::Expected,
+            word => Inner::Begun(Known::of_word(word)),
+        }
+    }
+
+    /// Notes that the driver's copy is being made that was expected; false if none is expected any more. In one instruction, so
+    /// that of a copy and that of a signal handler only one is the expected one.
+    #[inline(always)]
+    pub(crate) fn begin_inner(&self, known: Known) -> bool {
+        let mut was = Inner::EXPECTED;
+        // Other threads do not look there, so that it need not be locked.
+        // SAFETY: writes the word, if it is what was expected.
+        unsafe {
+            asm!(
+                "cmpxchg dword ptr [{inner}], {begun:e}",
+                inner = in(reg) self.inner.as_ptr(),
+                begun = in(reg) Inner::Begun(known).word(),
+                inout("eax") was,
+                options(nostack),
+            );
+        }
+        was == Inner::EXPECTED
+    }
+
+    /// Notes what is known of the driver's copy.
+    #[inline(always)]
+    pub(crate) fn set_inner(&self, inner: Inner) {
+        self.inner.store(inner.word(), Relaxed);
+    }
+
+    /// Whether our own code is running.
+    #[inline(always)]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed)
+    }
+
+    /// Says that our own code is running, or no longer.
+    pub(crate) fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Relaxed);
+    }
+
+    /// Whether no call has left anything that the next has to look for.
+    #[inline(always)]
+    pub(crate) fn has_nothing_pending(&self) -> bool {
+        self.forced.load(Relaxed) | self.pending_error.load(Relaxed) == 0
+    }
+
+    /// Notes the path of a copy that a runtime call makes.
+    pub(crate) fn set_path(&self, path: Option<Path>) {
+        self.path.store(path.map_or(0, |path| path.number() as u8), Relaxed);
+    }
+
+    /// The path of the copy that the runtime call that ends has made.
+    pub(crate) fn take_path(&self) -> Option<Path> {
+        let number = self.path.load(Relaxed);
+        self.path.store(0, Relaxed);
+        Path::numbered(number.into())
+    }
+
+    /// Which of `sites` is that of an address.
+    #[inline(always)]
+    fn site(&self, depth: usize, address: usize) -> Option<&AtomicU64> {
+        // Calls have 5 bytes at least.
+        self.sites.get(if depth == 0 { (address ^ address >> 3) % SITES } else { SITES })
+    }
+
+    /// The number of the place that a call came from which is recorded, if the last at this depth came from there too.
+    #[inline(always)]
+    pub(crate) fn known_site(&self, depth: usize, address: usize) -> Option<u16> {
+        let word = self.site(depth, address)?.load(Relaxed);
+        (word << 16 >> 16 == address as u64).then_some((word >> 48) as u16)
+    }
+
+    /// Notes where a recorded call came from.
+    pub(crate) fn note_site(&self, depth: usize, address: usize, number: u16) {
+        if let Some(site) = self.site(depth, address) {
+            site.store(address as u64 | u64::from(number) << 48, Relaxed);
+        }
+    }
+
+    /// Notes that a value could be read which might not have been there.
+    pub(crate) fn mark_readable<T>(&self, from: *const T) {
+        const PAGE: usize = 4096;
+        let end = (from as usize).saturating_add(size_of::<T>());
+        let end = end.checked_next_multiple_of(PAGE).unwrap_or(end);
+        let [first, last] = &self.readable;
+        // Empty meanwhile, for a signal handler.
+        last.store(0, Relaxed);
+        compiler_fence(SeqCst);
+        first.store(from as usize & !(PAGE - 1), Relaxed);
+        compiler_fence(SeqCst);
+        last.store(end, Relaxed);
+    }
+
+    /// Whether a value lies in pages that were there the last time. A program that copies in a loop has its parameters
+    /// in one place; if it has unmapped that since, it gives the real function a pointer into nothing.
+    #[inline(always)]
+    pub(crate) fn is_readable<T>(&self, from: *const T) -> bool {
+        let end = (from as usize).saturating_add(size_of::<T>());
+        let [first, last] = &self.readable;
+        let pages = Range { start: first.load(Relaxed), end: last.load(Relaxed) };
+        pages.start <= from as usize && end <= pages.end && from.is_aligned()
+    }
+
+    /// What tells this thread's streams from others'.
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> u8 {
+        match self.tag.load(Relaxed) {
+            Fact::NO_THREAD => {
+                let tag = validate::next_tag();
+                self.tag.store(tag, Relaxed);
+                tag
+            }
+            tag => tag,
+        }
+    }
+}
+
+/// Anything that tells the calling thread from others.
+pub(crate) fn id() -> usize {
+    std::ptr::from_ref(current()) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> Thread {
+        // SAFETY: all zero is a valid block.
+        unsafe { std::mem::zeroed() }
+    }
+
+    #[test]
+    fn current_each_thread_has_its_own_zeroed_block() {
+        let here = id();
+        assert_eq!(here, id());
+        let there = std::thread::spawn(|| {
+            assert!(current().is_idle());
+            id()
+        });
+        assert_ne!(there.join().unwrap(), here);
+    }
+
+    #[test]
+    fn tag_each_thread_has_its_own_until_there_are_too_many() {
+        let (one, other) = (fresh(), fresh());
+        let tags = [one.tag(), one.tag(), other.tag()];
+        assert!(tags[0] == tags[1] && tags[0] != Fact::NO_THREAD);
+        assert!(tags[0] != tags[2] || tags[0] == Fact::MANY);
+        (0..Fact::TAGS).for_each(|_| _ = fresh().tag());
+        assert_eq!(fresh().tag(), Fact::MANY);
+    }
+
+    #[test]
+    fn enter_call_inside_a_call_is_its_child() {
+        let thread = fresh();
+        assert_eq!(thread.enter(900), 0);
+        assert_eq!(thread.enter(800), 1);
+        thread.leave(1);
+        assert_eq!(thread.enter(850), 1);
+        thread.leave(1);
+        thread.leave(0);
+        assert_eq!(thread.enter(900), 0);
+    }
+
+    #[test]
+    fn enter_after_a_call_that_never_returned_nesting_is_right_again() {
+        let thread = fresh();
+        thread.enter(900);
+        thread.enter(800);
+        assert!(thread.is_outermost(900) && !thread.is_outermost(899));
+        assert_eq!(thread.enter(900), 0, "both frames are gone");
+        thread.enter(800);
+        assert_eq!(thread.enter(850), 1, "the inner frame is gone");
+    }
+
+    #[test]
+    fn enter_after_a_call_that_never_returned_its_path_is_not_taken_for_the_next_ones() {
+        let thread = fresh();
+        thread.enter(900);
+        thread.enter(800);
+        thread.set_path(Path::numbered(1));
+        thread.leave(1);
+        thread.enter(900);
+        assert_eq!(thread.take_path(), None);
+        thread.enter(800);
+        thread.set_path(Path::numbered(1));
+        thread.leave(1);
+        thread.enter(850);
+        assert_eq!(thread.take_path(), Path::numbered(1), "of another inside the same");
+    }
+
+    #[test]
+    fn enter_deeper_than_remembered_is_survived() {
+        let thread = fresh();
+        for depth in 0..2 * NESTED {
+            assert_eq!(thread.enter(900 - depth), depth.min(NESTED));
+        }
+        thread.leave(0);
+        assert_eq!(thread.enter(900), 0);
+    }
+
+    #[test]
+    fn is_readable_only_what_lies_in_the_pages_of_the_last() {
+        let thread = fresh();
+        let at = |address: usize| address as *const [u64; 25];
+        assert!(!thread.is_readable(at(0)) && !thread.is_readable(at(0x5000)));
+        thread.mark_readable(at(0x5f80));
+        for (address, expected) in [(0x5000, true), (0x6f38, true), (0x6f40, false), (0x4ff8, false), (0x5004, false)] {
+            assert_eq!(thread.is_readable(at(address)), expected, "{address:#x}");
+        }
+        thread.mark_readable(at(0x9000));
+        assert!(!thread.is_readable(at(0x5f80)) && thread.is_readable(at(0x9f38)));
+        assert!(!thread.is_readable(at(usize::MAX - 7)));
+    }
+}

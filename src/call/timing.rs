@@ -1,0 +1,262 @@
+//! How long GPUs take for copies: an event before and after a copy on its own stream, checked later, when both have passed.
+//!
+//! Nothing here waits, and nothing happens while any capture is under way, or at exit. To measure a copy costs the host some
+//! 10 µs, so in the mode `sample` of a thread's copies the first are measured, and then one in [`EVERY`].
+//!
+//! One copy counts for as many as it has MiB, so that large ones are measured more often. When the GPU began is counted from an event
+//! of our own whose time is known. All events are forgotten when a context is about to end. What measuring costs is taken out of the
+//! time of the call around it.
+
+use std::collections::VecDeque;
+use std::mem::{forget, take};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use p2pshim_trace::Begun;
+
+use super::arrival::Call;
+use super::decision::Running;
+use super::mode::{self, unseen};
+use super::thread::{self, Thread};
+use crate::api::abi::Code;
+use crate::api::{Effect, Function, Layer};
+use crate::config::GpuTiming;
+use crate::policy::{Driver, VALIDATE, capture};
+use crate::real::driver::RealDriver;
+use crate::real::driver::timing::{Context, Event};
+use crate::record::trace;
+
+/// In the mode `sample`, how many copies of a thread are measured before others are left out.
+const FIRST: u8 = 64;
+/// Of how many copies one is measured after that: 0.15 % of a copy of 1.6 µs. A prime, so that of copies that go to several devices
+/// in turn each is measured.
+const EVERY: u64 = 4093;
+/// Measurements that are not over, at most.
+const MOST: usize = 512;
+/// Measurements that are checked before and after a copy that is measured, at most.
+const LOOKS: usize = 8;
+/// For so long an origin is good: what CUDA tells of the time between events loses a microsecond in it, and clocks drift.
+const ORIGIN_NANOS: u64 = 10_000_000_000;
+
+/// How many measurements were begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+
+/// A copy that is being measured: the number of its measurement. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Timing(u64);
+
+/// An event that passed as soon as it was recorded, and when that was, in ticks.
+struct Origin {
+    event: Event,
+    ticks: u64,
+}
+
+/// A measurement that is not over.
+struct Measurement {
+    number: u64,
+    stream: usize,
+    before: Event,
+    after: Event,
+    origin: Arc<Origin>,
+    /// Of a copy that has returned. One that is left otherwise keeps its place.
+    record: Option<Begun>,
+}
+
+impl Measurement {
+    /// Completes it, if it is over.
+    fn complete(&self) -> bool {
+        let Some(record) = self.record else { return false };
+        match self.after.has_passed() {
+            Some(false) => return false,
+            Some(true) => record.timed(self.measured()),
+            None => record.timed(None),
+        }
+        true
+    }
+
+    /// When the GPU began, in ticks, and how long it took, in nanoseconds.
+    fn measured(&self) -> Option<(u64, u64)> {
+        let nanos = self.after.nanos_since(&self.before)?;
+        // The second copy of a stream begins when the first has ended, however early it was asked for.
+        let since = self.before.nanos_since(&self.origin.event).unwrap_or_default();
+        Some((self.origin.ticks + trace::ticks(since), nanos))
+    }
+}
+
+/// What is kept of all threads' measurements.
+#[derive(Default)]
+struct Clocks {
+    /// Where times are counted from, one for each context.
+    origins: Vec<Arc<Origin>>,
+    measurements: VecDeque<Measurement>,
+}
+
+static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { origins: Vec::new(), measurements: VecDeque::new() });
+
+fn lock() -> MutexGuard<'static, Clocks> {
+    CLOCKS.lock()
+}
+
+/// Whether a function's copies can be measured: those of the driver that the stream orders.
+#[inline(always)]
+pub(crate) const fn is_timed(function: Function) -> bool {
+    matches!((function.layer(), function.effect()), (Layer::Driver, Effect::Copy(kind)) if kind.is_async)
+}
+
+/// Which of a function's copies on a stream are measured: none, or what the option says. On the legacy default stream an event is a
+/// barrier of its own: work of other streams that comes later would wait for what came earlier.
+#[inline(always)]
+pub(crate) fn of(call: &Call<'_>) -> GpuTiming {
+    let function = call.function();
+    let is_legacy = || call.request.stream().is_none_or(|stream| is_legacy(stream, function.per_thread()));
+    match mode::gpu_timing() {
+        mode if is_timed(function) && !is_legacy() => mode,
+        _ => GpuTiming::Off,
+    }
+}
+
+/// Whether a handle is the legacy default stream, for a function whose default stream is one per thread or not.
+fn is_legacy(stream: usize, per_thread: bool) -> bool {
+    /// `CU_STREAM_LEGACY`.
+    const LEGACY: usize = 1;
+    stream == LEGACY || (stream == 0 && !per_thread)
+}
+
+/// Whether a thread's next copy is measured, of those of which some are.
+#[inline(always)]
+pub(crate) fn is_due(thread: &Thread) -> bool {
+    thread.untimed_left.get() == 0
+}
+
+/// Counts a recorded copy, and once more for each MiB, which takes a GPU longer than a small copy the host.
+#[inline(always)]
+pub(crate) fn count(thread: &Thread, bytes: u64) {
+    thread.untimed_left.set(thread.untimed_left.get().saturating_sub(1 + (bytes >> 20)));
+}
+
+/// Begins to measure a copy that is about to be made, if it is one to be measured.
+#[inline(always)]
+pub(crate) fn begin(call: &Call<'_>, running: &Running) -> Option<Timing> {
+    if !is_timed(call.function()) || running.record.is_none() {
+        return None;
+    }
+    let (mode, thread) = (of(call), thread::current());
+    let is_measured = mode == GpuTiming::All || mode == GpuTiming::Sample && is_due(thread);
+    if !is_measured || capture::may_be_under_way() {
+        return None;
+    }
+    thread.first_timed.set(thread.first_timed.get().saturating_add(1));
+    thread.untimed_left.set(if thread.first_timed.get() < FIRST { 0 } else { EVERY });
+    begin_measuring(call)
+}
+
+#[cold]
+#[inline(never)]
+fn begin_measuring(call: &Call<'_>) -> Option<Timing> {
+    let (stream, per_thread) = (call.request.stream()?, call.function().per_thread());
+    measuring(|| {
+        let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
+        let context = (context, RealDriver.context_id(context)?);
+        let origin = origin(context)?;
+        let [before, after] = Event::pair(context)?;
+        if lock().measurements.len() >= MOST || !record(&before, stream, per_thread) {
+            return None;
+        }
+        let number = BEGUN.fetch_add(1, Relaxed);
+        lock().measurements.push_back(Measurement { number, stream, before, after, origin, record: None });
+        Some(Timing(number))
+    })
+}
+
+/// Goes on measuring, once the copy was made: from now on the measurement is checked now and then.
+#[inline(always)]
+pub(crate) fn end(call: &Call<'_>, timing: Option<Timing>, record: Option<Begun>, ret: Code) {
+    if let Some(timing) = timing {
+        end_measuring(call, timing, record, ret == Code::SUCCESS);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn end_measuring(call: &Call<'_>, Timing(number): Timing, record: Option<Begun>, has_succeeded: bool) {
+    measuring(|| {
+        let mut measurement = {
+            let all = &mut lock().measurements;
+            all.remove(all.iter().rposition(|of| of.number == number)?)?
+        };
+        measurement.record = record;
+        if has_succeeded && self::record(&measurement.after, measurement.stream, call.function().per_thread()) {
+            record?.is_timed();
+            lock().measurements.push_back(measurement);
+        }
+        Some(())
+    });
+}
+
+/// Does something that is part of measuring. What that costs is taken out of the time of the call around it.
+fn measuring<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+    let trace = trace::file()?;
+    let begun = trace.now();
+    let result = unseen(|| {
+        let result = work();
+        look();
+        result
+    });
+    let cost = &thread::current().timing_cost;
+    cost.set(cost.get() + trace.now().saturating_sub(begun));
+    result
+}
+
+/// Records an event on a stream of the program's that is not being captured. Returns whether it was.
+fn record(event: &Event, stream: usize, per_thread: bool) -> bool {
+    VALIDATE.facts().beside_no_capture(|| event.record(stream, per_thread).then_some(())).is_some()
+}
+
+/// Where a context's times are counted from by now.
+fn origin(context: Context) -> Option<Arc<Origin>> {
+    let trace = trace::file()?;
+    let is_good = |origin: &&Arc<Origin>| {
+        origin.event.is_of(context) && trace.now() < origin.ticks.saturating_add(trace::ticks(ORIGIN_NANOS))
+    };
+    if let Some(known) = lock().origins.iter().find(is_good) {
+        return Some(Arc::clone(known));
+    }
+    let origin = Arc::new(Origin { event: Event::recorded(context)?, ticks: trace.now() });
+    let mut clocks = lock();
+    clocks.origins.retain(|known| !known.event.is_of(context));
+    clocks.origins.push(Arc::clone(&origin));
+    Some(origin)
+}
+
+/// Checks the measurements that have waited longest. No capture begins meanwhile: to ask about an event may end that of
+/// another thread.
+fn look() {
+    VALIDATE.facts().beside_no_capture(|| {
+        // Whoever has it looks for us.
+        let mut clocks = CLOCKS.try_lock()?;
+        for _ in 0..LOOKS.min(clocks.measurements.len()) {
+            let measurement = clocks.measurements.pop_front()?;
+            if !measurement.complete() {
+                clocks.measurements.push_back(measurement);
+                break;
+            }
+        }
+        Some(())
+    });
+}
+
+/// Completes what can be completed, and forgets the rest: a context is about to end, and its events with it. Those of others
+/// are given back to the driver, since whoever releases a primary context again and again would pile them up.
+pub(crate) fn contexts_are_going() {
+    let mut left = take(&mut *lock());
+    VALIDATE.facts().beside_no_capture(|| {
+        let records = left.measurements.drain(..).filter(|it| !it.complete()).filter_map(|it| it.record);
+        records.for_each(|record| record.timed(None));
+        left.origins.clear();
+        Some(())
+    });
+    // Beside a capture nothing is given back.
+    forget(left);
+}

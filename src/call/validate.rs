@@ -1,0 +1,244 @@
+//! Checking calls for what is wrong with them: what is done before, and what is said after.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::arrival::Call;
+use super::decision::{self, Decision, Running};
+use super::{callbacks, mode, read, recording, show, thread};
+use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
+use crate::api::{AccessKind, Effect, Function, Layer};
+use crate::model::{Asks, Finding, Memcpy, Path, Request, Rule, Shape};
+use crate::policy::validate::{self, Caller, Seen};
+use crate::policy::{ACCESS, VALIDATE};
+use crate::real::driver::RealDriver;
+use crate::record;
+
+/// What is done in place of a call whose arguments are wrong.
+#[derive(Clone, Copy)]
+pub(crate) enum Refusal {
+    /// The program gets the code.
+    Return(Code),
+    /// The real function is called such that it fails, so that the runtime knows of it.
+    Fail(Failing),
+}
+
+/// Whether rules are about a function.
+#[inline(always)]
+pub(crate) const fn has_rules(function: Function) -> bool {
+    match function.effect() {
+        Effect::Copy(_) => true,
+        Effect::Access(kind) => !matches!(kind, AccessKind::query_capabilities),
+        _ => false,
+    }
+}
+
+/// What is done instead of a call whose arguments are wrong, in strict mode; and what of them must be said before, since
+/// the library may crash. `room` is for parameters.
+#[inline(always)]
+pub(crate) fn refusal(call: &Call<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Refusal> {
+    if !has_rules(call.function()) || !VALIDATE.is_on() {
+        return None;
+    }
+    let thread = thread::current();
+    if !thread.is_outermost(call.caller.stack()) {
+        let forced = thread.forced.load(Relaxed);
+        if forced == 0 || call.function().layer() != Layer::Driver {
+            return None;
+        }
+        thread.forced.store(0, Relaxed);
+        return Some(Refusal::Return(Code(forced)));
+    }
+    // A call of the runtime that was to fail may have been left by longjmp.
+    thread.forced.store(0, Relaxed);
+    if VALIDATE.is_strict() || may_crash(&call.request) { check_before(call, room) } else { None }
+}
+
+/// Whether the library might crash over it: a copy whose handles were seen before and are alive does not make it.
+#[inline(always)]
+fn may_crash(request: &Request<'_>) -> bool {
+    let Some(copy) = request.copy() else { return false };
+    let is_unknown = |context| context != 0 && !VALIDATE.knows_context(context);
+    copy.stream.is_some_and(|stream| VALIDATE.is_destroyed(stream))
+        || match copy.shape {
+            Shape::Linear | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
+            Shape::Runtime3D(p) => p.srcArray | p.dstArray != 0,
+            Shape::Unreadable(_) | Shape::Unread(_) => true,
+        }
+}
+
+#[cold]
+#[inline(never)]
+fn check_before(call: &Call<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Refusal> {
+    mode::unseen(|| {
+        let (finding, code) = VALIDATE.before(&RealDriver, &seen(&call.request, None));
+        if let Some(finding) = finding {
+            say_before(call, &finding, code);
+        }
+        let code = code?;
+        if call.function().layer() == Layer::Driver {
+            return Some(Refusal::Return(code));
+        }
+        thread::current().forced.store(code.0, Relaxed);
+        Some(Refusal::Fail(failing(code, &call.request, room)))
+    })
+}
+
+/// How a call of the runtime fails with a code: by arguments that it refuses before it does anything, or by what the driver
+/// returns. `room` is for parameters.
+fn failing(code: Code, request: &Request<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Failing {
+    /// `cudaErrorInvalidPitchValue`, which the driver does not have.
+    const INVALID_PITCH: Code = Code(12);
+    let mut with = |parms| Failing { code, replaces: true, parameters: room.write(parms) };
+    match request.asks {
+        Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == INVALID_PITCH => {
+            with(validate::refused(parms, 1, parms.srcDevice))
+        }
+        Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == Code::INVALID_DEVICE => {
+            with(validate::refused(parms, 4, -1))
+        }
+        _ => {
+            let is_by_arguments = matches!(code, Code::INVALID_VALUE | Code::INVALID_DEVICE);
+            Failing { code, replaces: request.copy().is_some() && is_by_arguments, parameters: ptr::null() }
+        }
+    }
+}
+
+/// Completes a call that was refused: counts, records and shows it.
+#[cold]
+#[inline(never)]
+pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
+    let thread = thread::current();
+    thread.leave(begun.depth);
+    if call.function().layer() == Layer::Runtime {
+        thread.forced.store(0, Relaxed);
+    }
+    if !mode::is_still_on() {
+        return ret;
+    }
+    decision::count(call, &Decision::REFUSED, ret);
+    if let Some(record) = begun.record {
+        recording::end(call, &Decision::REFUSED, record, ret, None);
+    }
+    record_refusal(&begun);
+    if let Some(since) = begun.shown_since {
+        show::call(call, &Decision::REFUSED, &begun, since.elapsed(), ret, None);
+        callbacks::run(&begun);
+    }
+    ret
+}
+
+/// Says what is found before a call is made, which is refused if there is a code. The last record is of another call.
+pub(crate) fn say_before(call: &Call<'_>, finding: &Finding, code: Option<Code>) {
+    let thread = thread::current();
+    thread.last_record.set(None);
+    thread.refused_for.set(if code.is_some() { finding.rule as u8 + 1 } else { 0 });
+    say(call, finding, code);
+}
+
+/// Notes at the record of a call that was refused by which rule. A call of the driver inside it is refused for the same.
+pub(crate) fn record_refusal(begun: &Running) {
+    if begun.is_outermost() {
+        let rule = thread::current().refused_for.take();
+        if let (Some(record), Some(rule)) = (begun.record, rule.checked_sub(1)) {
+            record.breaks(rule);
+        }
+    }
+}
+
+/// Checks an outermost call that has returned, and says what there is to say. Whether that is nothing.
+#[inline(never)]
+pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) -> bool {
+    let is_query = matches!(call.function().effect(), Effect::Access(AccessKind::query));
+    if is_query && ret == Code::SUCCESS {
+        return true;
+    }
+    let thread = thread::current();
+    let site = call.caller.return_address() as usize;
+    let mut run = thread.run.get();
+    let is_check_due = thread.is_check_due.load(Relaxed) || run.is_check_due(site);
+    thread.is_check_due.store(false, Relaxed);
+    let by = Caller { thread: thread.tag(), is_check_due };
+    // Only calls of the runtime can speak of a pending error.
+    let pending = if call.function().layer() == Layer::Runtime { thread.pending_error.load(Relaxed) } else { 0 };
+    if let Some(copy) = call.request.copy()
+        && ret == Code::SUCCESS
+        && pending == 0
+        && !(is_check_due && validate::is_detour(path))
+        && VALIDATE.is_clean(&RealDriver, &ACCESS, copy, by)
+    {
+        let is_long = run.add(site, copy.bytes, copy.stream.is_none());
+        thread.run.set(run);
+        if is_long {
+            mode::unseen(|| say_of_run(call, &call.request));
+        }
+        return true;
+    }
+    check_with_driver(call, ret, path);
+    false
+}
+
+/// The same with what the driver says now.
+#[cold]
+fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
+    mode::unseen(|| {
+        let thread = thread::current();
+        let request = read::read_again(&call.request, ret).unwrap_or(call.request);
+        let seen = Seen { path, ..seen(&request, Some(ret)) };
+        let found = VALIDATE.after(&RealDriver, &seen);
+        // Only now and then is it asked which device the default stream is of; once it is wrong, of the next copy as well.
+        let is_check_due = found.iter().any(|finding| finding.rule == Rule::OrderDefaultStream);
+        thread.is_check_due.store(is_check_due, Relaxed);
+        for finding in &found {
+            say(call, finding, Some(ret));
+        }
+        if call.function().layer() == Layer::Runtime
+            && let Some(finding) = validate::of_pending(take_pending(call, &seen), &seen)
+        {
+            say(call, &finding, Some(ret));
+        }
+        let Some(copy) = request.copy().filter(|copy| ret == Code::SUCCESS && copy.reach().is_some()) else { return };
+        [copy.src, copy.dst].into_iter().for_each(|address| ACCESS.learn(&RealDriver, address));
+        let mut run = thread.run.get();
+        let is_long = run.add(call.caller.return_address() as usize, copy.bytes, copy.stream.is_none());
+        thread.run.set(run);
+        if is_long {
+            say_of_run(call, &request);
+        }
+    });
+}
+
+/// The pending error of the runtime that this call is one of; notes the one that it leaves itself.
+fn take_pending(call: &Call<'_>, seen: &Seen<'_>) -> i32 {
+    let thread = thread::current();
+    let by = call.caller.route(call.function());
+    let pending = thread.pending_error.swap(validate::pending_after(seen), Relaxed);
+    // Another runtime has another pending error.
+    if thread.pending_error_of.swap(by, Relaxed) == by { pending } else { 0 }
+}
+
+/// Says what a run of copies shows that has become long.
+#[cold]
+fn say_of_run(call: &Call<'_>, request: &Request<'_>) {
+    for finding in VALIDATE.of_run(&seen(request, Some(Code::SUCCESS)), thread::current().run.get()) {
+        say(call, &finding, Some(Code::SUCCESS));
+    }
+}
+
+fn seen<'a>(request: &'a Request<'a>, ret: Option<Code>) -> Seen<'a> {
+    Seen { request, ret, path: None, thread: thread::current().tag() }
+}
+
+/// Says a finding in full once a place and rule; then only counts, with a word now and then.
+pub(crate) fn say(call: &Call<'_>, finding: &Finding, ret: Option<Code>) {
+    let site: *const c_void = call.caller.return_address();
+    let times = VALIDATE.count(site as usize, finding.rule);
+    if let Some(record) = thread::current().last_record.get() {
+        record.breaks(finding.rule as u8);
+    }
+    record::finding::keep(call.function(), finding, ret);
+    callbacks::keep_rule(finding.rule);
+    record::log::finding(call.function(), finding, ret, times, || read::call_site(site));
+}

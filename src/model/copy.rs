@@ -1,0 +1,182 @@
+//! A copy between devices, parsed once from a call's arguments.
+
+use super::path::Path;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_pointer};
+
+/// How the arguments name the device of one end of a copy, or a peer. Under unified addressing the pointers decide, whatever
+/// the arguments name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// By its ordinal.
+    Ordinal(i32),
+    /// By one of its contexts.
+    Context(usize),
+}
+
+impl Named {
+    /// The ordinal, if the device is named by one.
+    pub(crate) fn ordinal(self) -> Option<i32> {
+        match self {
+            Self::Ordinal(ordinal) => Some(ordinal),
+            Self::Context(_) => None,
+        }
+    }
+
+    /// The context, if the device is named by one; 0 else.
+    #[inline(always)]
+    pub(crate) fn context(self) -> usize {
+        match self {
+            Self::Ordinal(_) => 0,
+            Self::Context(context) => context,
+        }
+    }
+}
+
+/// A copy, as a call asks for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Memcpy<'a> {
+    /// The address of the source; 0 if it is an array, or not known.
+    pub(crate) src: u64,
+    /// The address of the destination; 0 if it is an array, or not known.
+    pub(crate) dst: u64,
+    /// How the arguments name the source's device.
+    pub(crate) src_named: Named,
+    /// How the arguments name the destination's device.
+    pub(crate) dst_named: Named,
+    /// How many bytes are copied; where an array takes part, its elements are counted instead.
+    pub(crate) bytes: u64,
+    /// The stream's handle; none for a synchronous copy.
+    pub(crate) stream: Option<usize>,
+    /// Whether it is a 3D copy, and of what extent.
+    pub(crate) shape: Shape<'a>,
+}
+
+/// What a copy copies: a number of bytes, or what the parameters of a 3D copy say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Shape<'a> {
+    /// So many bytes, one after another.
+    Linear,
+    /// A 3D copy of the CUDA runtime, or of HIP.
+    Runtime3D(&'a cudaMemcpy3DPeerParms),
+    /// A 3D copy of the driver.
+    Driver3D(&'a CUDA_MEMCPY3D_PEER),
+    /// A 3D copy whose parameters cannot be read at this address.
+    Unreadable(usize),
+    /// A 3D copy of the runtime whose parameters the system does not let us read before the real function has.
+    Unread(*const cudaMemcpy3DPeerParms),
+}
+
+impl<'a> Memcpy<'a> {
+    /// A 3D copy of the runtime.
+    #[inline(always)]
+    pub(crate) fn of_runtime(p: &'a cudaMemcpy3DPeerParms, stream: Option<usize>) -> Self {
+        Self {
+            src: p.srcPtr.ptr as u64,
+            dst: p.dstPtr.ptr as u64,
+            src_named: Named::Ordinal(p.srcDevice),
+            dst_named: Named::Ordinal(p.dstDevice),
+            bytes: volume([p.extent.width, p.extent.height, p.extent.depth]),
+            stream,
+            shape: Shape::Runtime3D(p),
+        }
+    }
+
+    /// A 3D copy of the driver.
+    #[inline(always)]
+    pub(crate) fn of_driver(p: &'a CUDA_MEMCPY3D_PEER, stream: Option<usize>) -> Self {
+        let address = |kind, address| if is_pointer(kind) { address } else { 0 };
+        Self {
+            src: address(p.srcMemoryType, p.srcDevice),
+            dst: address(p.dstMemoryType, p.dstDevice),
+            src_named: Named::Context(p.srcContext),
+            dst_named: Named::Context(p.dstContext),
+            bytes: volume([p.WidthInBytes, p.Height, p.Depth]),
+            stream,
+            shape: Shape::Driver3D(p),
+        }
+    }
+
+    /// A 3D copy whose parameters are not known.
+    pub(crate) fn unknown(shape: Shape<'a>, named: Named, stream: Option<usize>) -> Self {
+        Self { src: 0, dst: 0, src_named: named, dst_named: named, bytes: 0, stream, shape }
+    }
+
+    /// Whether it is a 3D copy.
+    #[inline(always)]
+    pub(crate) fn is_3d(&self) -> bool {
+        !matches!(self.shape, Shape::Linear)
+    }
+
+    /// Whether both ends are given as addresses, and so lie in the unified address space: neither an array nor, for a 3D copy of
+    /// the driver, memory that is said to be the host's.
+    #[inline(always)]
+    pub(crate) fn has_addresses(&self) -> bool {
+        match self.shape {
+            Shape::Linear => true,
+            Shape::Runtime3D(p) => p.srcArray == 0 && p.dstArray == 0,
+            Shape::Driver3D(p) => is_pointer(p.srcMemoryType) && is_pointer(p.dstMemoryType),
+            Shape::Unreadable(_) | Shape::Unread(_) => false,
+        }
+    }
+
+    /// The contexts that it names, the source's first; 0 for an end that names none.
+    #[inline(always)]
+    pub(crate) fn contexts(&self) -> [usize; 2] {
+        match self.shape {
+            Shape::Driver3D(p) => {
+                let context = |kind, context| if is_pointer(kind) { context } else { 0 };
+                [context(p.srcMemoryType, p.srcContext), context(p.dstMemoryType, p.dstContext)]
+            }
+            _ => [self.src_named.context(), self.dst_named.context()],
+        }
+    }
+
+    /// How many bytes from each address on the copy touches, the source's first. None for what has no two addresses, and for
+    /// a 3D copy whose rows or slices overlap, or are farther apart than CUDA allows.
+    #[inline(always)]
+    pub(crate) fn reach(&self) -> Option<[u64; 2]> {
+        match self.shape {
+            Shape::Linear => Some([self.bytes; 2]),
+            Shape::Runtime3D(p) if self.has_addresses() => {
+                let extent = [p.extent.width, p.extent.height, p.extent.depth];
+                let of = |ptr: &cudaPitchedPtr, at: &cudaPos| reach(extent, [at.x, at.y, at.z], ptr.pitch, ptr.ysize);
+                Some([of(&p.srcPtr, &p.srcPos)?, of(&p.dstPtr, &p.dstPos)?])
+            }
+            Shape::Driver3D(p) if self.has_addresses() && p.srcLOD == 0 && p.dstLOD == 0 => {
+                let extent = [p.WidthInBytes, p.Height, p.Depth];
+                let src = reach(extent, [p.srcXInBytes, p.srcY, p.srcZ], p.srcPitch, p.srcHeight)?;
+                Some([src, reach(extent, [p.dstXInBytes, p.dstY, p.dstZ], p.dstPitch, p.dstHeight)?])
+            }
+            _ => None,
+        }
+    }
+}
+
+fn volume([width, height, depth]: [usize; 3]) -> u64 {
+    (width as u64).saturating_mul(height as u64).saturating_mul(depth as u64)
+}
+
+/// How many bytes from an address on one end of a 3D copy touches.
+#[inline(always)]
+fn reach(extent: [usize; 3], at: [usize; 3], pitch: usize, rows: usize) -> Option<u64> {
+    let ([width, height, depth], [x, y, z]) = (extent, at);
+    let in_rows = height <= 1 && depth <= 1 || x.checked_add(width)? <= pitch;
+    let in_slices = depth <= 1 || y.checked_add(height)? <= rows;
+    (in_rows && in_slices && pitch <= i32::MAX as usize).then_some(())?;
+    let slices = z.checked_add(depth)?.checked_sub(1)?.checked_mul(rows)?;
+    let rows = slices.checked_add(y)?.checked_add(height)?.checked_sub(1)?.checked_mul(pitch)?;
+    rows.checked_add(x)?.checked_add(width).map(|reach| reach as u64)
+}
+
+/// A copy as it is counted and shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// The device that the bytes come from.
+    pub(crate) src: u8,
+    /// The device that they go to.
+    pub(crate) dst: u8,
+    /// The path that they take.
+    pub(crate) path: Path,
+    /// How many there are.
+    pub(crate) bytes: u64,
+}

@@ -1,0 +1,27 @@
+//! A call, as callbacks get it.
+
+use super::path::Path;
+use crate::api::Function;
+use crate::api::abi::Code;
+
+/// How many rules the event of a call names.
+pub(crate) const FOUND: usize = 4;
+
+/// A call, as it is kept for callbacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallEvent {
+    pub(crate) function: Function,
+    pub(crate) depth: usize,
+    pub(crate) thread: i32,
+    /// In nanoseconds.
+    pub(crate) start: u64,
+    pub(crate) took: u64,
+    pub(crate) ret: Code,
+    /// Source and destination; -1 for none.
+    pub(crate) devices: [i32; 2],
+    /// The same as addresses.
+    pub(crate) ends: [u64; 2],
+    pub(crate) bytes: u64,
+    pub(crate) stream: u64,
+    pub(crate) path: Option<Path>,
+}

@@ -1,0 +1,81 @@
+//! What a rule finds wrong with a call.
+
+use super::rules::Rule;
+use crate::api::abi::Code;
+use crate::api::{Function, Layer};
+
+/// Something that a rule says of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// The rule.
+    pub(crate) rule: Rule,
+    /// The code that the documentation gives for it, if it gives one.
+    pub(crate) code: Option<Code>,
+    /// The parameter, its value, and what is wrong with it.
+    pub(crate) what: String,
+}
+
+impl Finding {
+    /// With the code that the rule has for the layer.
+    pub(crate) fn new(rule: Rule, layer: Layer, what: String) -> Self {
+        Self { rule, code: rule.code(layer), what }
+    }
+
+    /// The same where the documentation gives no code.
+    pub(crate) fn without_code(self) -> Self {
+        Self { code: None, ..self }
+    }
+}
+
+/// Whether the documentation of a function lists a code.
+pub(crate) fn documents(function: Function, code: Code) -> bool {
+    documented(function).contains(&code.0)
+}
+
+/// The codes that the documentation of CUDA 13.0, or of HIP, lists for a function, besides success and errors of earlier work.
+pub(crate) fn documented(function: Function) -> &'static [i32] {
+    match (function.layer(), function.base()) {
+        // What any call of the runtime returns that is the first, and so initialises it: 3, 35, 100.
+        (Layer::Runtime, "cudaMemcpyPeer" | "cudaMemcpyPeerAsync") => &[1, 101, 3, 35, 100],
+        (Layer::Runtime, "cudaMemcpy3DPeer" | "cudaMemcpy3DPeerAsync") => &[1, 12, 101, 3, 35, 100],
+        (Layer::Runtime, "cudaDeviceCanAccessPeer") => &[101, 3, 35, 100],
+        (Layer::Runtime, "cudaDeviceEnablePeerAccess") => &[101, 704, 1, 3, 35, 100],
+        (Layer::Runtime, "cudaDeviceDisablePeerAccess") => &[705, 101, 3, 35, 100],
+        (Layer::Runtime, "cudaDeviceGetP2PAttribute") => &[101, 1, 3, 35, 100],
+        // Not initialised, and shutting down: 3, 4.
+        (Layer::Driver, "cuMemcpyPeerAsync") => &[1, 201, 400, 3, 4],
+        (Layer::Driver, "cuMemcpyPeer" | "cuMemcpy3DPeer" | "cuMemcpy3DPeerAsync") => &[1, 201, 3, 4],
+        (Layer::Driver, "cuCtxEnablePeerAccess") => &[217, 704, 711, 201, 1, 3, 4],
+        (Layer::Driver, "cuCtxDisablePeerAccess") => &[705, 201, 3, 4],
+        (Layer::Driver, "cuDeviceCanAccessPeer") => &[101, 3, 4],
+        (Layer::Driver, "cuDeviceGetP2PAttribute") => &[101, 1, 3, 4],
+        // Its pages list nothing for a machine without devices (100), which each call returns, or not initialised (3).
+        (Layer::Hip, "hipMemcpyPeer" | "hipMemcpyPeerAsync") => &[1, 101, 3, 100],
+        (Layer::Hip, "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => &[1, 12, 101, 3, 100],
+        // Of NULL its page says nothing.
+        (Layer::Hip, "hipDeviceCanAccessPeer") => &[101, 3, 100],
+        (Layer::Hip, "hipDeviceEnablePeerAccess") => &[101, 1, 704, 3, 100],
+        // Of devices that are none, or no peers, neither.
+        (Layer::Hip, "hipDeviceDisablePeerAccess") => &[705, 3, 100],
+        (Layer::Hip, "hipDeviceGetP2PAttribute") => &[101, 1, 3, 100],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{AccessKind, Effect};
+
+    #[test]
+    fn documented_every_function_that_rules_are_about() {
+        for &function in Function::ALL {
+            let has_rules = match function.effect() {
+                Effect::Copy(_) => true,
+                Effect::Access(kind) => kind != AccessKind::query_capabilities,
+                Effect::Traced | Effect::State(_) | Effect::Lookup => false,
+            };
+            assert_eq!(!documented(function).is_empty(), has_rules, "{}", function.name());
+        }
+    }
+}

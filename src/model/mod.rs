@@ -1,0 +1,19 @@
+//! What the other rooms talk about, as plain values: a call and what it asks for, the path of a copy, what was found wrong
+//! with a call, how much was copied, and the epoch that says until when a kept decision holds.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod copy;
+pub(crate) mod counters;
+pub(crate) mod epoch;
+pub(crate) mod event;
+pub(crate) mod finding;
+pub(crate) mod path;
+pub(crate) mod request;
+pub(crate) mod rules;
+
+pub(crate) use copy::{Memcpy, Named, Shape, Traffic};
+pub(crate) use finding::Finding;
+pub(crate) use path::{Path, Why};
+pub(crate) use request::{Access, Asks, Request};
+pub(crate) use rules::Rule;

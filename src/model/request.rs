@@ -1,0 +1,160 @@
+//! A call, and what it asks for.
+
+use super::copy::{Memcpy, Named, Shape};
+use crate::api::abi::Value;
+use crate::api::{AccessKind, Effect, Function};
+
+/// A call: parsed once, when it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// Which function is called.
+    pub(crate) function: Function,
+    /// Its arguments in order, for the log; nothing is decided by them but what a state row means.
+    pub(crate) arguments: &'a [Value],
+    /// What it asks for.
+    pub(crate) asks: Asks<'a>,
+}
+
+/// What a call asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asks<'a> {
+    /// A copy between devices.
+    Copy(Memcpy<'a>),
+    /// Peer access, or a query about it.
+    Access(Access),
+    /// Something else.
+    Other,
+}
+
+/// What a call does about peer access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Lets the current context or device access the memory of a peer.
+    Enable { peer: Named, flags: u32 },
+    /// Undoes that.
+    Disable { peer: Named },
+    /// Asks what access of a device to a peer's memory there can be.
+    Query {
+        /// Where the result is written.
+        output: *mut i32,
+        /// Of how many numbers of 4 bytes it is.
+        count: usize,
+        /// Of `cudaDeviceP2PAttr`; none if only whether there can be access is asked.
+        attribute: Option<i32>,
+        /// The device that accesses.
+        device: i32,
+        /// The device whose memory it is.
+        peer: i32,
+    },
+}
+
+impl<'a> Request<'a> {
+    /// Parses a call. `read` gives what the parameters of a 3D copy hold, by its first argument.
+    #[inline(always)]
+    pub(crate) fn new(function: Function, arguments: &'a [Value], read: impl FnOnce(Value) -> Shape<'a>) -> Self {
+        let asks = match function.effect() {
+            Effect::Copy(_) => copy(arguments, read).map(Asks::Copy),
+            Effect::Access(kind) => access(kind, arguments).map(Asks::Access),
+            _ => None,
+        };
+        Self { function, arguments, asks: asks.unwrap_or(Asks::Other) }
+    }
+
+    /// The copy that it asks for, if it does.
+    #[inline(always)]
+    pub(crate) fn copy(&self) -> Option<&Memcpy<'a>> {
+        match &self.asks {
+            Asks::Copy(copy) => Some(copy),
+            _ => None,
+        }
+    }
+
+    /// The stream that it names.
+    #[inline(always)]
+    pub(crate) fn stream(&self) -> Option<usize> {
+        match self.asks {
+            Asks::Copy(copy) => copy.stream,
+            _ => None,
+        }
+    }
+
+    /// The same call with its copy known better.
+    pub(crate) fn with_copy(&self, copy: Memcpy<'a>) -> Self {
+        Self { asks: Asks::Copy(copy), ..*self }
+    }
+
+    /// What it asks for about peer access, if it does.
+    #[inline(always)]
+    pub(crate) fn access(&self) -> Option<Access> {
+        match self.asks {
+            Asks::Access(access) => Some(access),
+            _ => None,
+        }
+    }
+
+    /// The devices that its arguments name: of a copy source and destination, of access who accesses and whose memory it is.
+    pub(crate) fn named_devices(&self) -> [Option<u8>; 2] {
+        let named = match self.asks {
+            Asks::Copy(copy) => [copy.src_named.ordinal(), copy.dst_named.ordinal()],
+            Asks::Access(Access::Query { device, peer, .. }) => [Some(device), Some(peer)],
+            Asks::Access(Access::Enable { peer, .. } | Access::Disable { peer }) => [None, peer.ordinal()],
+            Asks::Other => [None; 2],
+        };
+        named.map(|ordinal| u8::try_from(ordinal?).ok().filter(|&device| device < u8::MAX))
+    }
+}
+
+/// The copy that the arguments of a function describe.
+#[inline(always)]
+fn copy<'a>(arguments: &[Value], read: impl FnOnce(Value) -> Shape<'a>) -> Option<Memcpy<'a>> {
+    let (&parameters, rest) = arguments.split_first()?;
+    let stream = match rest.last() {
+        Some(&Value::Stream(stream)) => Some(stream),
+        _ => None,
+    };
+    let &[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), ..] = arguments else {
+        return Some(match read(parameters) {
+            Shape::Runtime3D(p) => Memcpy::of_runtime(p, stream),
+            Shape::Driver3D(p) => Memcpy::of_driver(p, stream),
+            shape @ (Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear) => {
+                let named = match parameters {
+                    Value::DriverPeer3D(_) => Named::Context(0),
+                    _ => Named::Ordinal(-1),
+                };
+                Memcpy::unknown(shape, named, stream)
+            }
+        });
+    };
+    let (src_named, dst_named) = (named(src_at)?, named(dst_at)?);
+    Some(Memcpy { src: src as u64, dst: dst as u64, src_named, dst_named, bytes, stream, shape: Shape::Linear })
+}
+
+/// What the arguments of a function say about peer access.
+#[inline(always)]
+fn access(kind: AccessKind, arguments: &[Value]) -> Option<Access> {
+    Some(match (kind, arguments) {
+        (AccessKind::enable, &[peer, Value::UInt(flags)]) => Access::Enable { peer: named(peer)?, flags: flags as u32 },
+        (AccessKind::disable, &[peer]) => Access::Disable { peer: named(peer)? },
+        (AccessKind::query, &[Value::OutInt(output), Value::Ordinal(device), Value::Ordinal(peer)]) => {
+            Access::Query { output, count: 1, attribute: None, device, peer }
+        }
+        (
+            AccessKind::query,
+            &[Value::OutInt(output), Value::P2pAttribute(attribute), Value::Ordinal(device), Value::Ordinal(peer)],
+        ) => Access::Query { output, count: 1, attribute: Some(attribute), device, peer },
+        (
+            AccessKind::query_capabilities,
+            &[Value::Address(output), _, Value::UInt(count), Value::Ordinal(device), Value::Ordinal(peer)],
+        ) => Access::Query { output: output as *mut i32, count: count as usize, attribute: None, device, peer },
+        _ => return None,
+    })
+}
+
+#[inline(always)]
+fn named(value: Value) -> Option<Named> {
+    match value {
+        Value::Ordinal(ordinal) => Some(Named::Ordinal(ordinal)),
+        Value::Address(context) => Some(Named::Context(context)),
+        _ => None,
+    }
+}

@@ -1,0 +1,218 @@
+//! The quick verification: data is copied between two devices, both ways, and read back by the device that got it.
+//!
+//! A kernel of the program may run for ever, waiting for its host. So nothing here waits for a device: own streams that
+//! block no other, asynchronous copies by the copy engines, and asking whether they are done.
+//!
+//! What it takes for a pair to pass: known patterns, new ones each time, at two sizes, twice each, arrive whole. And a
+//! copy must not be slower than one through the host, as it is on some machines whose devices hang on two processors.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::api::abi::Code;
+use crate::policy::driver::{Driver, HALF, Scratch, Span};
+
+/// The two sizes that are copied: less than a page, and much more. Where a page ends the larger one begins.
+const SMALL: Span = Span { offset: 0, bytes: 4092 };
+const LARGE: Span = Span { offset: 4096, bytes: 256 << 10 };
+const WHOLE: usize = LARGE.offset + LARGE.bytes;
+const _: () = assert!(WHOLE <= HALF);
+const ROUNDS: u32 = 2;
+/// A pair that does not answer within this time hangs.
+pub(crate) const TIME_OUT: Duration = Duration::from_secs(2);
+
+/// How a verification ended that the pair did not pass.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Failure {
+    /// Bytes were wrong: how many, of how many; from which device, to which.
+    Lost { wrong: usize, bytes: usize, src: i32, dst: i32 },
+    /// A copy did not end.
+    Hung { src: i32, dst: i32 },
+    /// Copies are right but slower than through the host.
+    Slower { direct: Duration, staged: Duration, src: i32, dst: i32 },
+    /// The verdict that is kept is that it failed: what was seen.
+    Kept(String),
+    /// It could not be tried. Says nothing about the pair.
+    Unknown(Code),
+}
+
+impl From<Code> for Failure {
+    fn from(code: Code) -> Self {
+        Self::Unknown(code)
+    }
+}
+
+/// Copies between two devices, both ways at once; then compares the times of direct and staged copies, if wanted.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
+    /// No two patterns are the same: what was left by an earlier verification must not pass for what this one has copied.
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let deadline = Instant::now() + TIME_OUT;
+    let [a, b] = pair;
+    let directions = [(a, b), (b, a)];
+    for _ in 0..ROUNDS {
+        let pattern = || pattern(WHOLE, NUMBER.fetch_add(1, Relaxed));
+        let sent = [pattern()?, pattern()?];
+        for ((src, dst), sent) in directions.into_iter().zip(&sent) {
+            driver.upload(src, sent)?;
+            driver.send(src, dst, SMALL)?;
+            driver.send(src, dst, LARGE)?;
+        }
+        for direction in directions {
+            wait(driver, direction.0, direction, deadline)?;
+        }
+        for (_, dst) in directions {
+            driver.download(dst, WHOLE)?;
+        }
+        for (direction, sent) in directions.into_iter().zip(&sent) {
+            wait(driver, direction.1, direction, deadline)?;
+            compare(driver.downloaded(direction.1, WHOLE).as_deref(), sent, direction)?;
+        }
+    }
+    for direction in directions.into_iter().filter(|_| is_timed) {
+        not_slower(driver, direction, deadline)?;
+    }
+    Ok(())
+}
+
+fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
+    let got = got.ok_or(Failure::Unknown(Code::OUT_OF_MEMORY))?;
+    let count_wrong = |span: Span| {
+        let end = span.offset + span.bytes;
+        match (got.get(span.offset..end), sent.get(span.offset..end)) {
+            (Some(got), Some(sent)) => got.iter().zip(sent).filter(|(got, sent)| got != sent).count(),
+            _ => span.bytes,
+        }
+    };
+    match count_wrong(SMALL) + count_wrong(LARGE) {
+        0 => Ok(()),
+        wrong => Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src: src.device, dst: dst.device }),
+    }
+}
+
+/// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A verification is no good
+/// then: what it needs from the driver takes long as well, and times mean nothing.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failure> {
+    /// Far more than the 12 to 35 µs that it takes on an idle device.
+    const USUAL: Duration = Duration::from_micros(400);
+    const PATIENCE: Duration = Duration::from_millis(3);
+    const MOST: Duration = Duration::from_millis(12);
+    /// One may be slow for reasons of this process: it was not given a processor.
+    const TRIES: u32 = 4;
+    let started = Instant::now();
+    let mut tries = 0..;
+    while tries.next() < Some(TRIES) || started.elapsed() < PATIENCE {
+        let tried = Instant::now();
+        driver.upload(on, &[0; 64])?;
+        while !driver.is_done(on)? {
+            if started.elapsed() > MOST {
+                return Ok(true);
+            }
+            rest(tried);
+        }
+        if tried.elapsed() < USUAL {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Compares a copy with one through the host, in alternating rounds, until the quickest direct one beats the quickest
+/// staged one. If none ever does, and it is far from it, direct is the worse path. What else the machine does can make any
+/// round slower but none quicker, so only the quickest of many say something.
+fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch), deadline: Instant) -> Result<(), Failure> {
+    const COPIES: [u32; 12] = [1, 1, 1, 8, 1, 1, 1, 8, 1, 1, 1, 8];
+    /// One round alone may have been disturbed.
+    const LEAST: usize = 3;
+    /// If the path through the host takes so long a copy, something else is going on, and times mean nothing.
+    const UNUSUAL: Duration = Duration::from_millis(2);
+    let (src, dst) = direction;
+    let (mut direct, mut staged) = (Duration::MAX, Duration::MAX);
+    for (round, copies) in (1..).zip(COPIES) {
+        let started = Instant::now();
+        (0..copies).try_for_each(|_| driver.download(src, LARGE.bytes))?;
+        wait(driver, src, direction, deadline)?;
+        (0..copies).try_for_each(|_| driver.upload_downloaded(src, dst, LARGE.bytes))?;
+        wait(driver, dst, direction, deadline)?;
+        staged = staged.min(started.elapsed() / copies);
+        let started = Instant::now();
+        (0..copies).try_for_each(|_| driver.send(src, dst, LARGE))?;
+        wait(driver, src, direction, deadline)?;
+        direct = direct.min(started.elapsed() / copies);
+        if direct <= staged && round >= LEAST {
+            return Ok(());
+        }
+    }
+    // Half as much again: less would be noise.
+    if staged < UNUSUAL && direct > staged * 3 / 2 {
+        return Err(Failure::Slower { direct, staged, src: src.device, dst: dst.device });
+    }
+    Ok(())
+}
+
+/// Asks until a stream has nothing to do.
+fn wait(
+    driver: &impl Driver,
+    on: &Scratch,
+    (src, dst): (&Scratch, &Scratch),
+    deadline: Instant,
+) -> Result<(), Failure> {
+    let started = Instant::now();
+    while !driver.is_done(on)? {
+        if Instant::now() > deadline {
+            return Err(Failure::Hung { src: src.device, dst: dst.device });
+        }
+        rest(started);
+    }
+    Ok(())
+}
+
+/// Between two questions whether a copy is done that was begun then. Copies of these sizes are done at once if nothing else
+/// is going on; if something is, others should have the processor.
+fn rest(since: Instant) {
+    const SOON: Duration = Duration::from_micros(200);
+    if since.elapsed() > SOON {
+        thread::sleep(Duration::from_micros(50));
+    } else {
+        thread::yield_now();
+    }
+}
+
+/// Bytes that no two seeds share (SplitMix64).
+///
+/// # Errors
+/// There is no memory.
+fn pattern(bytes: usize, seed: u64) -> Result<Vec<u8>, Failure> {
+    let mut pattern = Vec::new();
+    pattern.try_reserve_exact(bytes).map_err(|_| Failure::Unknown(Code::OUT_OF_MEMORY))?;
+    let mut state = seed;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = state;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    });
+    pattern.extend(words.take(bytes.div_ceil(8)).flat_map(u64::to_le_bytes).take(bytes));
+    Ok(pattern)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pattern_differs_by_seed_and_has_its_length() {
+        let pattern = |bytes, seed| pattern(bytes, seed).unwrap();
+        assert_eq!(pattern(13, 1).len(), 13);
+        let same = pattern(4096, 1).iter().zip(&pattern(4096, 2)).filter(|(a, b)| a == b).count();
+        assert!(same < 64, "{same} of 4096 bytes are the same");
+    }
+}

@@ -1,0 +1,162 @@
+//! The driver, as decisions see it.
+
+use super::full::Verdict;
+use crate::api::abi::Code;
+
+/// Bytes of a half of a [`Scratch`].
+pub(crate) const HALF: usize = 512 << 10;
+
+/// What decisions ask the real driver, and have it do. Nothing here waits for a device.
+///
+/// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. What
+/// changes anything is called within [`Driver::relaxed`] only.
+pub(crate) trait Driver {
+    /// Whether the stream is being captured; none if the driver cannot tell. `per_thread` says which default stream a
+    /// null handle means.
+    fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool>;
+
+    /// Whether an address is that of memory on a device.
+    fn is_device_memory(&self, address: u64) -> bool;
+
+    /// What an address belongs to; none if the driver does not know it.
+    fn memory(&self, address: u64) -> Option<Memory>;
+
+    /// The calling thread's context.
+    fn current_context(&self) -> Option<usize>;
+
+    /// What tells the context from later ones with the same handle; none if there is no such context (any more). 0 for all
+    /// contexts of drivers that do not number them.
+    fn context_id(&self, context: usize) -> Option<u64>;
+
+    /// The device of a context that exists.
+    fn device_of_context(&self, context: usize) -> Option<i32>;
+
+    /// How many devices there are.
+    fn device_count(&self) -> i32;
+
+    /// Whether the hardware lets a device access the memory of another.
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code>;
+
+    /// Whether a device may access a pool's memory.
+    fn pool_access(&self, pool: usize, device: i32) -> bool;
+
+    /// The device whose pool it is from the start, if it is such a pool.
+    fn default_pool(&self, device: i32) -> Option<usize>;
+
+    /// Whether a device may access memory that the program mapped.
+    fn mapped_access(&self, address: u64, device: i32) -> bool;
+
+    /// Runs `work` so that its calls disturb no capture, whichever thread's. None if that cannot be had.
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T>;
+
+    /// Lets one context access the memory of another.
+    fn enable(&self, context: usize, peer: usize) -> Code;
+
+    /// Lets a device access a pool's memory.
+    fn grant(&self, pool: usize, device: i32) -> Code;
+
+    /// Takes memory for a verification.
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code>;
+
+    /// Lets another device access it; for mapped memory and pools.
+    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code>;
+
+    /// Begins to copy bytes into the first half, on the memory's own stream.
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code>;
+
+    /// Begins to copy what was last downloaded from one into the first half of another, on the latter's stream.
+    fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code>;
+
+    /// Begins to copy from the first half to the second half of another, on the source's stream.
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code>;
+
+    /// Begins to copy out of the second half, on the memory's own stream.
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code>;
+
+    /// What has been downloaded; none if there is no memory for it.
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>>;
+
+    /// Where a device is on the PCI bus.
+    fn bus_id(&self, device: i32) -> Option<String>;
+
+    /// The verdict that is kept on a device's access to the memory of another.
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
+
+    /// The context that a stream of the program's belongs to; none if the driver cannot tell.
+    fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize>;
+
+    /// Whether a stream of the program's has nothing left to do; none if it has failed.
+    fn is_stream_idle(&self, stream: usize) -> Option<bool>;
+
+    /// Whether the host can read at an address.
+    fn is_readable(&self, address: u64) -> bool;
+
+    /// Whether the memory's stream has nothing left to do.
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code>;
+}
+
+/// What the driver says of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// The allocation: its first address, and its bytes.
+    pub(crate) range: (u64, u64),
+    /// The device, if it is memory of one.
+    pub(crate) device: i32,
+    pub(crate) holder: Holder,
+}
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Host,
+    Context(usize),
+    Pool(usize),
+    /// The program's, which mapped it.
+    Mapped,
+    /// Managed memory, and memory of other processes: its copies are not ours to judge.
+    Foreign,
+}
+
+/// What kind of memory a verification is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScratchKind {
+    /// Mapped, with rights of its own: nothing of the program's is affected.
+    Mapped,
+    /// That of a pool of our own.
+    Pool,
+    /// A page only, to see whether the device has time: a context's.
+    Page,
+}
+
+/// A piece of a device's memory for verifications, of two halves of [`HALF`] bytes, with a stream of its own and memory of
+/// the host. It is never freed: that would wait for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scratch {
+    pub(crate) kind: ScratchKind,
+    /// The context of the stream.
+    pub(crate) context: usize,
+    /// What tells it from later ones.
+    pub(crate) context_id: u64,
+    pub(crate) device: i32,
+    pub(crate) address: u64,
+    pub(crate) bytes: usize,
+    /// The stream, which blocks no other.
+    pub(crate) stream: usize,
+    pub(crate) pool: usize,
+    /// Page-locked memory of the host, as much as the device has: what is uploaded, and what was downloaded.
+    pub(crate) host: usize,
+}
+
+impl Scratch {
+    /// How many bytes each half has.
+    pub(crate) fn half(&self) -> usize {
+        (self.bytes / 2).min(HALF)
+    }
+}
+
+/// A part of a half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}

@@ -1,0 +1,125 @@
+//! What an error that the program gets means.
+
+use super::call::{Given, Seen, Side, Sides};
+use crate::api::abi::Code;
+use crate::model::finding::documents;
+use crate::model::rules::Severity;
+use crate::model::{Access, Asks, Finding, Rule};
+use crate::policy::driver::{Driver, Holder};
+
+/// `cudaErrorStreamCaptureUnsupported`, `cudaErrorStreamCaptureImplicit`.
+const CAPTURE_UNSUPPORTED: Code = Code(900);
+const CAPTURE_IMPLICIT: Code = Code(906);
+/// `CUDA_ERROR_INVALID_HANDLE`, `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+const INVALID_HANDLE: Code = Code(400);
+const CONTEXT_IS_DESTROYED: Code = Code(709);
+
+/// Explains an error that the program gets, by what is wrong with the arguments if that is it.
+pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
+    let plain = |rule, what: &str| Finding::new(rule, seen.layer(), what.to_owned());
+    if is_sticky(ret) {
+        let device = driver.current_context().and_then(|context| driver.device_of_context(context));
+        let of = device.map_or(String::new(), |device| format!(" of device {device}"));
+        let what =
+            format!("an error of work that was queued earlier, in the current context{of} or in one of the copy");
+        return plain(Rule::ErrorEarlierWork, &what);
+    }
+    if is_of_the_machine(ret) {
+        return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
+    }
+    let changes_access = matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }));
+    match (&seen.request.asks, ret) {
+        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() => {
+            return plain(Rule::CaptureCopy, "the stream is being captured");
+        }
+        (Asks::Copy(_), CAPTURE_IMPLICIT) => {
+            return plain(Rule::CaptureDefaultStream, "the copy uses the legacy default stream");
+        }
+        (_, CAPTURE_UNSUPPORTED) if changes_access => {
+            return plain(Rule::CaptureAccess, "a stream is being captured");
+        }
+        (_, Code::PEER_ACCESS_ALREADY_ENABLED) if changes_access => {
+            return plain(Rule::EnableTwice, "access to this peer is already enabled");
+        }
+        (_, Code::PEER_ACCESS_NOT_ENABLED) if changes_access => {
+            return plain(Rule::DisableNotEnabled, "access to this peer is not enabled from the current device");
+        }
+        (_, Code::TOO_MANY_PEERS) if changes_access => {
+            return plain(Rule::EnableLimit, "the context has as many peers as it can have");
+        }
+        _ => {}
+    }
+    // The one that is documented to return this; else the first, which returned otherwise than documented.
+    let is_documented = |finding: &Finding| finding.code == Some(ret);
+    let by_code = wrong.iter().position(is_documented).unwrap_or(0);
+    let explains = |finding: &Finding| is_documented(finding) || fails(finding.rule);
+    if let Some(finding) = wrong.into_iter().nth(by_code).filter(explains) {
+        return finding;
+    }
+    if let (INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(stream)) = (ret, seen.request.stream())
+        && (ret == INVALID_HANDLE || !is_current_context_gone(driver))
+    {
+        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is not a stream, or no longer"));
+    }
+    if changes_access && ret == Code::PEER_ACCESS_UNSUPPORTED {
+        return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
+    }
+    if let Some(what) = unreachable_mapping(driver, seen) {
+        return plain(Rule::CopyMappedNoAccess, &what);
+    }
+    if let Some(what) = short_slice(seen) {
+        return plain(Rule::Copy3dHeight, &what).without_code();
+    }
+    if documents(seen.request.function, ret) {
+        plain(Rule::ErrorUnexplained, "the arguments look valid")
+    } else {
+        plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
+    }
+}
+
+/// Whether the context that is current is none any more.
+fn is_current_context_gone(driver: &impl Driver) -> bool {
+    driver.current_context().is_some_and(|context| driver.context_id(context).is_none())
+}
+
+/// What of a copy was mapped by the program, and is not its own device's to use.
+fn unreachable_mapping(driver: &impl Driver, seen: &Seen<'_>) -> Option<String> {
+    let call = Sides::of(seen.request).filter(|call| !call.is_empty())?;
+    let is_out_of_reach = |side: &&Side| {
+        let (Given::Device(address) | Given::Any(address)) = side.given else { return false };
+        let memory = driver.memory(address).filter(|memory| memory.holder == Holder::Mapped);
+        memory.is_some_and(|memory| !driver.mapped_access(address, memory.device))
+    };
+    let side = call.sides.iter().find(is_out_of_reach)?;
+    Some(format!("{} is mapped memory that its own device cannot access", side.name))
+}
+
+/// Which side's slices are shorter than the extent. With one slice the documentation does not mind, but the hardware does.
+fn short_slice(seen: &Seen<'_>) -> Option<String> {
+    let call = Sides::of(seen.request).filter(|call| call.is_3d && !call.is_empty())?;
+    let [_, height, _] = call.extent;
+    let is_short = |side: &&Side| matches!(side.given, Given::Device(_) | Given::Any(_)) && side.rows < height;
+    let side = call.sides.iter().find(is_short)?;
+    Some(format!("{} has slices of {} rows, fewer than the extent's height of {height}", side.name, side.rows))
+}
+
+/// Whether what the rule is about can be why a call fails.
+fn fails(rule: Rule) -> bool {
+    rule.text().severity == Severity::Error
+}
+
+/// Whether the code says that CUDA is not there, or not yet.
+pub(super) fn is_of_the_machine(code: Code) -> bool {
+    /// Not initialised, shutting down, stub library, insufficient driver, unavailable and no device, system not ready, driver
+    /// mismatches, MPS.
+    const MACHINE: &[i32] = &[3, 4, 34, 35, 46, 100, 802, 803, 804, 805, 806, 807, 808, 809, 810];
+    MACHINE.contains(&code.0)
+}
+
+/// Whether a context returns it for ever: work that it did has failed.
+pub(super) fn is_sticky(code: Code) -> bool {
+    /// ECC, NVLink and contained errors; illegal address, launch time-out, assertion, hardware stack, illegal instruction,
+    /// misaligned address, address space, program counter, launch failure, tensor memory.
+    const STICKY: &[i32] = &[214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721];
+    STICKY.contains(&code.0)
+}

@@ -1,0 +1,96 @@
+//! What the driver says of devices, for reports and verdicts.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use p2pshim_host::verdicts::Question;
+
+use super::functions::{
+    asked, checked, device_get_name, device_get_p2p_attribute, device_get_pci_bus_id, device_get_uuid,
+    device_get_uuid_1, driver_get_version, is_missing,
+};
+use crate::api::abi::Code;
+
+/// The driver's version, as CUDA counts: 12.8 is 12080.
+pub(crate) fn version() -> Result<i32, Code> {
+    // SAFETY: the function writes the place.
+    asked(|version| unsafe { driver_get_version(version) })
+}
+
+/// What a report calls a device.
+pub(crate) struct Gpu {
+    pub(crate) name: String,
+    pub(crate) uuid: String,
+    pub(crate) bus_id: String,
+}
+
+/// What a report calls a device. Nothing here needs a context, or disturbs a capture.
+pub(crate) fn gpu(device: i32) -> Option<Gpu> {
+    let name = text(device_get_name, device).ok()?;
+    Some(Gpu { name, uuid: uuid(device).ok()?, bus_id: bus_id(device).ok()? })
+}
+
+/// What the hardware says of the access of a device to the memory of another: whether there is any, how fast it is (0 is
+/// best), and whether atomic operations work.
+pub(crate) fn peer_attributes(device: i32, peer: i32) -> [Option<i32>; 3] {
+    const ACCESS: c_int = 2;
+    const PERFORMANCE_RANK: c_int = 1;
+    const NATIVE_ATOMICS: c_int = 3;
+    // SAFETY: the function writes the place.
+    let ask = |attribute| asked(|value| unsafe { device_get_p2p_attribute(value, attribute, device, peer) }).ok();
+    [ACCESS, PERFORMANCE_RANK, NATIVE_ATOMICS].map(ask)
+}
+
+/// What a verdict on the two devices is kept under.
+pub(super) fn question(src: i32, dst: i32) -> Result<Question, Code> {
+    Ok(Question {
+        from_uuid: uuid(src)?,
+        from_bus_id: bus_id(src)?,
+        to_uuid: uuid(dst)?,
+        to_bus_id: bus_id(dst)?,
+        driver_version: version()?,
+    })
+}
+
+/// Where a device is on the PCI bus.
+pub(super) fn bus_id(device: i32) -> Result<String, Code> {
+    text(device_get_pci_bus_id, device)
+}
+
+fn text(ask: unsafe fn(*mut c_char, c_int, c_int) -> Code, device: i32) -> Result<String, Code> {
+    let mut text = [0u8; 256];
+    // SAFETY: the function writes a text with a NUL of at most that length.
+    checked(unsafe { ask(text.as_mut_ptr().cast(), text.len() as c_int, device) })?;
+    Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned())
+}
+
+/// A device's UUID. The second form of the function tells instances of a partitioned GPU apart.
+fn uuid(device: i32) -> Result<String, Code> {
+    let ask = |function: unsafe fn(*mut [u8; 16], c_int) -> Code| {
+        // SAFETY: both functions write 16 bytes.
+        asked(|uuid: &mut [u8; 16]| unsafe { function(uuid, device) })
+    };
+    match ask(device_get_uuid) {
+        Err(code) if is_missing(code) => ask(device_get_uuid_1),
+        result => result,
+    }
+    .map(uuid_text)
+}
+
+/// A UUID as `nvidia-smi -L` writes it, and `CUDA_VISIBLE_DEVICES` takes it.
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let part = |from, to| hex.get(from..to).unwrap_or_default();
+    format!("GPU-{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuid_text_names_devices_as_the_command_does() {
+        let uuid = *b"\x89\x32\xf9\x37\xd7\x2c\x41\x06\xc1\x2f\x20\xbd\x9f\xae\xd9\xf6";
+        assert_eq!(uuid_text(uuid), "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6");
+        assert_eq!(uuid_text([1; 16]), "GPU-01010101-0101-0101-0101-010101010101");
+    }
+}

@@ -1,0 +1,146 @@
+//! The functions of the driver that the shim calls itself.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::transmute;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use super::types::{AccessDesc, AllocationProp, Location, PoolProps};
+use crate::api::abi::Code;
+use crate::os;
+use crate::real::loader::{self, Handle};
+
+pub(super) use crate::real::{asked, checked};
+
+/// A function of the driver, looked for once.
+struct Entry {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Entry {
+    /// In place of the address of a function that the driver does not have.
+    const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
+
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    fn get(&self) -> Option<*mut c_void> {
+        let mut found = self.found.load(Relaxed);
+        if found.is_null() {
+            found = os::undisturbed(|| {
+                let driver = Handle::to_loaded(c"libcuda.so.1");
+                let found = driver.map(|driver| driver.symbol(self.name).filter(|&found| loader::pin(found)));
+                loader::forget_error();
+                // A driver that is there and lacks it is not asked again.
+                found.map(|found| found.unwrap_or(Self::ABSENT))
+            })?;
+            self.found.store(found, Relaxed);
+        }
+        (found != Self::ABSENT).then_some(found)
+    }
+}
+
+/// The two forms of a function: with the legacy default stream, and with one per thread.
+pub(super) struct Forms {
+    legacy: Entry,
+    per_thread: Entry,
+}
+
+impl Forms {
+    const fn new(legacy: &'static CStr, per_thread: &'static CStr) -> Self {
+        Self { legacy: Entry::new(legacy), per_thread: Entry::new(per_thread) }
+    }
+
+    pub(super) fn get(&self, per_thread: bool) -> Option<*mut c_void> {
+        if per_thread { self.per_thread.get() } else { self.legacy.get() }
+    }
+}
+
+pub(super) static MEMCPY_ASYNC: Forms = Forms::new(c"cuMemcpyAsync", c"cuMemcpyAsync_ptsz");
+pub(super) static MEMCPY_3D_ASYNC: Forms = Forms::new(c"cuMemcpy3DAsync_v2", c"cuMemcpy3DAsync_v2_ptsz");
+
+/// Functions of the driver with their real signatures. A driver that lacks one returns 302 for it.
+macro_rules! driver_functions {
+    ($($(#[$doc:meta])* fn $name:ident $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => { $(
+        $(#[$doc])*
+        /// # Safety
+        /// Pointers point to what the function documents; handles are the driver's.
+        pub(super) unsafe fn $name($($argument: $type),*) -> Code {
+            static ENTRY: Entry = Entry::new($symbol);
+            let Some(function) = ENTRY.get() else { return Code::SHARED_OBJECT_SYMBOL_NOT_FOUND };
+            // SAFETY: the entry holds what was looked up under that name.
+            let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Code>(function) };
+            // SAFETY: the caller's.
+            unsafe { function($($argument),*) }
+        }
+    )* };
+}
+
+driver_functions! {
+    fn pointer_get_attribute c"cuPointerGetAttribute" (data: *mut c_void, attribute: c_int, address: u64);
+    fn pointer_get_attributes c"cuPointerGetAttributes" (count: c_uint, attributes: *const c_int, data: *mut *mut c_void, address: u64);
+    fn ctx_get_current c"cuCtxGetCurrent" (context: *mut usize);
+    fn ctx_get_id c"cuCtxGetId" (context: usize, id: *mut u64);
+    fn ctx_get_device c"cuCtxGetDevice" (device: *mut c_int);
+    fn ctx_push_current c"cuCtxPushCurrent_v2" (context: usize);
+    fn ctx_pop_current c"cuCtxPopCurrent_v2" (context: *mut usize);
+    fn ctx_enable_peer_access c"cuCtxEnablePeerAccess" (peer: usize, flags: c_uint);
+    fn device_primary_ctx_get_state c"cuDevicePrimaryCtxGetState" (device: c_int, flags: *mut c_uint, is_active: *mut c_int);
+    fn device_primary_ctx_retain c"cuDevicePrimaryCtxRetain" (context: *mut usize, device: c_int);
+    fn device_primary_ctx_release c"cuDevicePrimaryCtxRelease_v2" (device: c_int);
+    fn driver_get_version c"cuDriverGetVersion" (version: *mut c_int);
+    fn device_get_uuid c"cuDeviceGetUuid_v2" (uuid: *mut [u8; 16], device: c_int);
+    fn device_get_uuid_1 c"cuDeviceGetUuid" (uuid: *mut [u8; 16], device: c_int);
+    fn device_get_pci_bus_id c"cuDeviceGetPCIBusId" (text: *mut c_char, length: c_int, device: c_int);
+    fn device_get_count c"cuDeviceGetCount" (count: *mut c_int);
+    fn device_get_name c"cuDeviceGetName" (text: *mut c_char, length: c_int, device: c_int);
+    fn device_get_p2p_attribute c"cuDeviceGetP2PAttribute" (value: *mut c_int, attribute: c_int, device: c_int, peer: c_int);
+    fn device_can_access_peer c"cuDeviceCanAccessPeer" (can: *mut c_int, device: c_int, peer: c_int);
+    fn device_get_default_mem_pool c"cuDeviceGetDefaultMemPool" (pool: *mut usize, device: c_int);
+    fn exchange_capture_mode c"cuThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
+    fn event_create c"cuEventCreate" (event: *mut usize, flags: c_uint);
+    fn event_record c"cuEventRecord" (event: usize, stream: usize);
+    fn event_record_ptsz c"cuEventRecord_ptsz" (event: usize, stream: usize);
+    fn event_query c"cuEventQuery" (event: usize);
+    fn event_destroy c"cuEventDestroy_v2" (event: usize);
+    fn event_elapsed_time c"cuEventElapsedTime" (milliseconds: *mut f32, start: usize, end: usize);
+    fn mem_pool_get_access c"cuMemPoolGetAccess" (flags: *mut c_uint, pool: usize, location: *const Location);
+    fn mem_pool_set_access c"cuMemPoolSetAccess" (pool: usize, grants: *const AccessDesc, count: usize);
+    fn mem_pool_create c"cuMemPoolCreate" (pool: *mut usize, properties: *const PoolProps);
+    fn mem_alloc_from_pool_async c"cuMemAllocFromPoolAsync" (address: *mut u64, bytes: usize, pool: usize, stream: usize);
+    fn mem_alloc c"cuMemAlloc_v2" (address: *mut u64, bytes: usize);
+    fn mem_get_allocation_granularity c"cuMemGetAllocationGranularity" (bytes: *mut usize, properties: *const AllocationProp, option: c_int);
+    fn mem_create c"cuMemCreate" (handle: *mut u64, bytes: usize, properties: *const AllocationProp, flags: u64);
+    fn mem_address_reserve c"cuMemAddressReserve" (address: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64);
+    fn mem_map c"cuMemMap" (address: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
+    fn mem_get_access c"cuMemGetAccess" (flags: *mut u64, location: *const Location, address: u64);
+    fn mem_set_access c"cuMemSetAccess" (address: u64, bytes: usize, grants: *const AccessDesc, count: usize);
+    fn mem_host_register c"cuMemHostRegister_v2" (host: usize, bytes: usize, flags: c_uint);
+    fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
+    fn stream_destroy c"cuStreamDestroy_v2" (stream: usize);
+    fn stream_get_ctx c"cuStreamGetCtx" (stream: usize, context: *mut usize);
+    fn stream_get_ctx_ptsz c"cuStreamGetCtx_ptsz" (stream: usize, context: *mut usize);
+    fn stream_is_capturing c"cuStreamIsCapturing" (stream: usize, status: *mut c_uint);
+    fn stream_is_capturing_ptsz c"cuStreamIsCapturing_ptsz" (stream: usize, status: *mut c_uint);
+    fn stream_query c"cuStreamQuery" (stream: usize);
+    fn memcpy_host_to_device c"cuMemcpyHtoDAsync_v2" (dst: u64, src: usize, bytes: usize, stream: usize);
+    fn memcpy_device_to_host c"cuMemcpyDtoHAsync_v2" (dst: usize, src: u64, bytes: usize, stream: usize);
+    fn memcpy_peer c"cuMemcpyPeerAsync" (dst: u64, dst_context: usize, src: u64, src_context: usize, bytes: usize, stream: usize);
+}
+
+/// Whether a driver has no such function.
+pub(super) fn is_missing(code: Code) -> bool {
+    code == Code::SHARED_OBJECT_SYMBOL_NOT_FOUND
+}
+
+/// Whether something is done, where a function says so by its code.
+pub(super) fn is_ready(code: Code) -> Result<bool, Code> {
+    if code == Code::NOT_READY { Ok(false) } else { checked(code).map(|()| true) }
+}
+
+/// Whether the library of the driver is loaded.
+pub(crate) fn is_loaded() -> bool {
+    MEMCPY_ASYNC.get(false).is_some()
+}

@@ -1,0 +1,101 @@
+//! What the driver says of memory.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use super::contexts;
+use super::functions::{mem_pool_set_access, pointer_get_attribute, pointer_get_attributes};
+use super::types::AccessDesc;
+use crate::api::abi::{Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
+use crate::policy::driver::{Holder, Memory};
+
+/// `CU_POINTER_ATTRIBUTE_…`
+mod attribute {
+    use std::ffi::c_int;
+    pub(super) const CONTEXT: c_int = 1;
+    pub(super) const MEMORY_TYPE: c_int = 2;
+    pub(super) const IS_MANAGED: c_int = 8;
+    pub(super) const DEVICE_ORDINAL: c_int = 9;
+    pub(super) const IS_LEGACY_CUDA_IPC_CAPABLE: c_int = 10;
+    pub(super) const RANGE_START_ADDR: c_int = 11;
+    pub(super) const RANGE_SIZE: c_int = 12;
+    pub(super) const MEMPOOL_HANDLE: c_int = 17;
+}
+
+/// The device that memory lives on, by the driver's own account; none for memory it does not know.
+///
+/// The query needs no context, waits for nothing and is allowed while a stream is being captured.
+pub(crate) fn device_of(address: u64) -> Option<i32> {
+    pointer_attribute(attribute::DEVICE_ORDINAL, address).filter(|&device| device >= 0)
+}
+
+/// An attribute of a pointer that is one `int`.
+fn pointer_attribute(attribute: c_int, address: u64) -> Option<c_int> {
+    let mut value: c_int = -1;
+    // SAFETY: the attribute is one int, and `value` is one. The address is looked up, not read.
+    let code = unsafe { pointer_get_attribute((&raw mut value).cast(), attribute, address) };
+    (code == Code::SUCCESS).then_some(value)
+}
+
+/// Whether an address is that of memory on a device.
+pub(super) fn is_on_device(address: u64) -> bool {
+    pointer_attribute(attribute::MEMORY_TYPE, address).is_some_and(|kind| kind.cast_unsigned() == MEMORYTYPE_DEVICE)
+}
+
+/// What an address belongs to; none if the driver does not know it.
+pub(super) fn of(address: u64) -> Option<Memory> {
+    const WANTED: [c_int; 8] = [
+        attribute::CONTEXT,
+        attribute::MEMORY_TYPE,
+        attribute::IS_MANAGED,
+        attribute::DEVICE_ORDINAL,
+        attribute::IS_LEGACY_CUDA_IPC_CAPABLE,
+        attribute::RANGE_START_ADDR,
+        attribute::RANGE_SIZE,
+        attribute::MEMPOOL_HANDLE,
+    ];
+    let query = |count: usize| {
+        let mut values = [0u64; WANTED.len()];
+        let mut places = values.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
+        // SAFETY: each attribute is at most 8 bytes, and so is its place. The address is looked up, not read.
+        let code = unsafe { pointer_get_attributes(count as c_uint, WANTED.as_ptr(), places.as_mut_ptr(), address) };
+        (code == Code::SUCCESS).then_some(values)
+    };
+    // Drivers before 11.3 know no pools.
+    let [context, kind, is_managed, device, is_own, start, bytes, pool] =
+        query(WANTED.len()).or_else(|| query(WANTED.len() - 1))?;
+    let (kind, device) = (kind as u32, device as u32 as i32);
+    let holder = match (context as usize, pool as usize) {
+        _ if kind == MEMORYTYPE_HOST => Holder::Host,
+        _ if kind != MEMORYTYPE_DEVICE => return None,
+        _ if is_managed as u32 & 1 != 0 => Holder::Foreign,
+        (_, pool) if pool != 0 => Holder::Pool(pool),
+        (0, _) => Holder::Mapped,
+        // Memory of another process, whose device is not the one that the driver names.
+        _ if is_own as u32 & 1 == 0 => Holder::Foreign,
+        (context, _) => Holder::Context(context),
+    };
+    Some(Memory { range: (start, bytes), device, holder })
+}
+
+/// A context to name for memory in a copy: its own; for pools, and what the program mapped, the current one if it is on their
+/// device, or the device's primary one; for what the driver does not know, the current one. 0 if there is none. And the
+/// device, if the memory is known to be on one.
+pub(crate) fn context_for(address: u64) -> (usize, Option<i32>) {
+    let current = || contexts::current();
+    let Some(Memory { device, holder, .. }) = of(address) else { return (current().unwrap_or(0), None) };
+    let is_here = |context: &usize| contexts::device_of(*context) == Some(device);
+    let on_device = || current().filter(is_here).or_else(|| contexts::primary_context(device));
+    let (context, device) = match holder {
+        Holder::Context(context) => (Some(context), Some(device)),
+        Holder::Pool(_) | Holder::Mapped => (on_device(), Some(device)),
+        Holder::Host | Holder::Foreign => (current(), None),
+    };
+    (context.unwrap_or(0), device)
+}
+
+/// Sets a pool's rights.
+pub(crate) fn set_rights(pool: usize, grants: &[AccessDesc]) -> Code {
+    // SAFETY: so many descriptors are there; the pool is the program's argument.
+    unsafe { mem_pool_set_access(pool, grants.as_ptr(), grants.len()) }
+}

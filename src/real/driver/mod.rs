@@ -1,0 +1,204 @@
+//! The few calls that the shim itself makes to the real driver.
+
+mod contexts;
+mod devices;
+mod functions;
+mod memory;
+mod replacement;
+mod scratch;
+pub(crate) mod timing;
+mod types;
+
+pub(crate) use contexts::{enable_peer_access, is_primary_active};
+pub(crate) use devices::{gpu, peer_attributes, version};
+pub(crate) use functions::is_loaded;
+pub(crate) use memory::{context_for, device_of, set_rights};
+pub(crate) use replacement::{ReadyCopy, ready};
+pub(crate) use types::{AccessDesc, Array3dDescriptor, ArrayDescriptor, Location, PoolProps, device_of_pool};
+
+use std::ffi::c_uint;
+use std::ptr;
+
+use self::contexts::within;
+use self::functions::{
+    asked, checked, device_can_access_peer, device_get_count, device_get_default_mem_pool, exchange_capture_mode,
+    is_missing, is_ready, mem_get_access, mem_pool_get_access, mem_set_access, memcpy_device_to_host,
+    memcpy_host_to_device, memcpy_peer, stream_get_ctx, stream_get_ctx_ptsz, stream_is_capturing,
+    stream_is_capturing_ptsz, stream_query,
+};
+use self::types::READ_WRITE;
+use crate::api::abi::Code;
+use crate::os;
+use crate::policy::capture;
+use crate::policy::driver::{Driver, Memory, Scratch, ScratchKind, Span};
+use crate::policy::full::{self, Verdict};
+
+/// The driver of this process.
+pub(crate) struct RealDriver;
+
+impl Driver for RealDriver {
+    fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool> {
+        /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+        const ACTIVE: c_uint = 1;
+        let query = if per_thread { stream_is_capturing_ptsz } else { stream_is_capturing };
+        // SAFETY: the function writes the place. The stream is the program's own argument, which the real function would get
+        // next.
+        asked(|status| unsafe { query(stream, status) }).ok().map(|status| status == ACTIVE)
+    }
+
+    fn is_device_memory(&self, address: u64) -> bool {
+        memory::is_on_device(address)
+    }
+
+    fn memory(&self, address: u64) -> Option<Memory> {
+        memory::of(address)
+    }
+
+    fn current_context(&self) -> Option<usize> {
+        contexts::current()
+    }
+
+    fn context_id(&self, context: usize) -> Option<u64> {
+        contexts::id(context)
+    }
+
+    fn device_of_context(&self, context: usize) -> Option<i32> {
+        contexts::device_of(context)
+    }
+
+    fn device_count(&self) -> i32 {
+        // SAFETY: the function writes the place.
+        asked(|count| unsafe { device_get_count(count) }).unwrap_or(0)
+    }
+
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
+        // SAFETY: the function writes the place.
+        asked(|can| unsafe { device_can_access_peer(can, device, peer) }).map(|can| can != 0)
+    }
+
+    fn pool_access(&self, pool: usize, device: i32) -> bool {
+        // SAFETY: the function writes the place; the pool is one that memory belongs to, or the program's argument.
+        let flags = asked(|flags| unsafe { mem_pool_get_access(flags, pool, &Location::device(device)) });
+        flags == Ok(READ_WRITE.cast_unsigned())
+    }
+
+    fn default_pool(&self, device: i32) -> Option<usize> {
+        // SAFETY: the function writes the place.
+        asked(|pool| unsafe { device_get_default_mem_pool(pool, device) }).ok()
+    }
+
+    fn mapped_access(&self, address: u64, device: i32) -> bool {
+        // SAFETY: the function writes the place; the address is looked up, not read.
+        let flags = asked(|flags| unsafe { mem_get_access(flags, &Location::device(device), address) });
+        flags == Ok(READ_WRITE as u64)
+    }
+
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+        const RELAXED: c_uint = 2;
+        let mut mode = RELAXED;
+        // SAFETY: the function swaps the calling thread's mode with `mode`.
+        let code = unsafe { exchange_capture_mode(&mut mode) };
+        if code != Code::SUCCESS && (!is_missing(code) || capture::may_be_under_way()) {
+            return None;
+        }
+        let result = work();
+        if code == Code::SUCCESS {
+            // SAFETY: as above; `mode` is what it was before.
+            unsafe { exchange_capture_mode(&mut mode) };
+        }
+        Some(result)
+    }
+
+    fn enable(&self, context: usize, peer: usize) -> Code {
+        within(context, || checked(enable_peer_access(peer, 0))).err().unwrap_or(Code::SUCCESS)
+    }
+
+    fn grant(&self, pool: usize, device: i32) -> Code {
+        set_rights(pool, &[AccessDesc::read_write(device)])
+    }
+
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
+        within(context.0, || scratch::take(kind, context, device))
+    }
+
+    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
+        let desc = AccessDesc::read_write(device);
+        match scratch.kind {
+            ScratchKind::Pool => checked(self.grant(scratch.pool, device)),
+            // SAFETY: `desc` is one descriptor, and the range was mapped as a whole.
+            ScratchKind::Mapped => checked(unsafe { mem_set_access(scratch.address, scratch.bytes, &desc, 1) }),
+            ScratchKind::Page => Ok(()),
+        }
+    }
+
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        let count = bytes.len().min(to.half());
+        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier
+        // verification has left under way reads other bytes then, which nobody looks at.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
+        // SAFETY: both have that many bytes and are never freed.
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }))
+    }
+
+    fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code> {
+        let (host, bytes) = (from.host + from.half(), bytes.min(from.half()).min(to.half()));
+        // SAFETY: as above.
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }))
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        let offset = span.offset as u64;
+        let (src, dst) = (from.address + offset, to.address + to.half() as u64 + offset);
+        // SAFETY: the span lies in either half.
+        let send = || unsafe { memcpy_peer(dst, to.context, src, from.context, span.bytes, from.stream) };
+        within(from.context, || checked(send()))
+    }
+
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
+        let (half, bytes) = (from.half(), bytes.min(from.half()));
+        // SAFETY: as above.
+        let download =
+            || unsafe { memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream) };
+        within(from.context, || checked(download()))
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
+        let bytes = bytes.min(from.half());
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes).ok()?;
+        copy.resize(bytes, 0);
+        // SAFETY: the second half of the scratch's page-locked memory has that many bytes, and no copy to it is under way.
+        unsafe { ptr::copy_nonoverlapping((from.host + from.half()) as *const u8, copy.as_mut_ptr(), bytes) };
+        Some(copy)
+    }
+
+    fn bus_id(&self, device: i32) -> Option<String> {
+        devices::bus_id(device).ok()
+    }
+
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
+        full::verdict(&devices::question(src, dst).ok()?)
+    }
+
+    fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize> {
+        let query = if per_thread { stream_get_ctx_ptsz } else { stream_get_ctx };
+        // SAFETY: the function writes the place. The stream is the program's own argument of a call that succeeded.
+        asked(|context| unsafe { query(stream, context) }).ok().filter(|&context| context != 0)
+    }
+
+    fn is_stream_idle(&self, stream: usize) -> Option<bool> {
+        // SAFETY: the stream was created in sight, and was not destroyed since.
+        is_ready(unsafe { stream_query(stream) }).ok()
+    }
+
+    fn is_readable(&self, address: u64) -> bool {
+        // SAFETY: any byte is one.
+        unsafe { os::read(address as *const u8) }.is_ok()
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        // SAFETY: the stream is ours and is never destroyed.
+        within(scratch.context, || is_ready(unsafe { stream_query(scratch.stream) }))
+    }
+}

@@ -1,0 +1,50 @@
+//! The copy that is made in place of one that CUDA would refuse.
+
+use std::ffi::c_void;
+use std::mem::transmute;
+
+use super::functions::{MEMCPY_3D_ASYNC, MEMCPY_ASYNC};
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
+use crate::policy::capture::Replacement;
+
+/// The function that makes a replacement, with its arguments. It has nothing to drop, so that it can be called outside
+/// the panic fence.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadyCopy {
+    function: *mut c_void,
+    replacement: Replacement,
+    /// What the log says of it.
+    pub(crate) note: &'static str,
+}
+
+/// Finds the function for a replacement; none if the driver does not have it.
+pub(crate) fn ready(replacement: &Replacement) -> Option<ReadyCopy> {
+    let function = match replacement.parameters.is_some() {
+        false => MEMCPY_ASYNC.get(replacement.per_thread)?,
+        true => MEMCPY_3D_ASYNC.get(replacement.per_thread)?,
+    };
+    Some(ReadyCopy { function, replacement: *replacement, note: replacement.note() })
+}
+
+impl ReadyCopy {
+    /// Makes the copy.
+    ///
+    /// # Safety
+    /// What the peer copy asks of its caller.
+    pub(crate) unsafe fn make(&self) -> Code {
+        type MemcpyAsync = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> Code;
+        type Memcpy3DAsync = unsafe extern "C-unwind" fn(*const CUDA_MEMCPY3D_PEER, usize) -> Code;
+        let Replacement { dst, src, bytes, stream, .. } = self.replacement;
+        // SAFETY: `ready` looked the function up under the name that goes with the copy. CUDA_MEMCPY3D has the layout
+        // of CUDA_MEMCPY3D_PEER, with reserved words for the contexts.
+        unsafe {
+            match &self.replacement.parameters {
+                Some(parameters) => transmute::<*mut c_void, Memcpy3DAsync>(self.function)(parameters, stream),
+                None => {
+                    let (dst, src, bytes) = (dst as usize, src as usize, bytes as usize);
+                    transmute::<*mut c_void, MemcpyAsync>(self.function)(dst, src, bytes, stream)
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Memory to verify pairs with.
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::ffi::{c_int, c_uint};
+use std::mem::zeroed;
+
+use super::functions::{
+    checked, mem_address_reserve, mem_alloc, mem_alloc_from_pool_async, mem_create, mem_get_allocation_granularity,
+    mem_host_register, mem_map, mem_pool_create, mem_set_access, stream_create,
+};
+use super::types::{AccessDesc, AllocationProp, Location, PINNED, PoolProps};
+use crate::api::abi::Code;
+use crate::policy::driver::{HALF, Scratch, ScratchKind};
+
+/// Takes memory, page-locked memory of the host, and a stream, in the current context. Nothing of it is ever given back:
+/// that would wait for the device. So what is most likely to fail comes first.
+pub(super) fn take(kind: ScratchKind, (context, context_id): (usize, u64), device: i32) -> Result<Scratch, Code> {
+    /// `CU_STREAM_NON_BLOCKING`.
+    const NON_BLOCKING: c_uint = 1;
+    let wanted = if kind == ScratchKind::Page { 4096 } else { 2 * HALF };
+    let (mut address, mut bytes, mut pool, mut stream) = (0, wanted, 0, 0);
+    let take_stream = |stream: &mut usize| {
+        // SAFETY: the function writes a handle.
+        checked(unsafe { stream_create(stream, NON_BLOCKING) })
+    };
+    match kind {
+        // SAFETY: the function writes an address.
+        ScratchKind::Page => checked(unsafe { mem_alloc(&mut address, wanted) })?,
+        ScratchKind::Mapped => (address, bytes) = take_mapped(wanted, device)?,
+        ScratchKind::Pool => {
+            // SAFETY: plain integers, for which zero is a value.
+            let mut properties: PoolProps = unsafe { zeroed() };
+            (properties.kind, properties.location) = (PINNED, Location::device(device));
+            take_stream(&mut stream)?;
+            // SAFETY: the functions write a handle and an address.
+            unsafe {
+                checked(mem_pool_create(&mut pool, &properties))?;
+                checked(mem_alloc_from_pool_async(&mut address, wanted, pool, stream))?;
+            }
+        }
+    }
+    if stream == 0 {
+        take_stream(&mut stream)?;
+    }
+    let host = take_host(wanted)?;
+    Ok(Scratch { kind, context, context_id, device, address, bytes, stream, pool, host })
+}
+
+/// Takes page-locked memory of the host that is ours: that of the driver would go with the context, which another thread
+/// may end meanwhile.
+fn take_host(bytes: usize) -> Result<usize, Code> {
+    /// `CU_MEMHOSTREGISTER_PORTABLE`: page-locked for every context.
+    const PORTABLE: c_uint = 1;
+    let layout = Layout::from_size_align(bytes, 4096).map_err(|_| Code::OUT_OF_MEMORY)?;
+    // SAFETY: the size is not zero.
+    let host = unsafe { alloc_zeroed(layout) };
+    if host.is_null() {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    // SAFETY: the memory is there, and for ever.
+    checked(unsafe { mem_host_register(host as usize, bytes, PORTABLE) }).map(|()| host as usize)
+}
+
+fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {
+    /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
+    const MINIMUM: c_int = 0;
+    // SAFETY: plain integers, for which zero is a value.
+    let mut properties: AllocationProp = unsafe { zeroed() };
+    (properties.kind, properties.location) = (PINNED, Location::device(device));
+    let (mut granularity, mut handle, mut address) = (0, 0, 0);
+    // SAFETY: each function writes one value of the type of the variable that it is given.
+    unsafe {
+        checked(mem_get_allocation_granularity(&mut granularity, &properties, MINIMUM))?;
+        let bytes = wanted.next_multiple_of(granularity.max(1));
+        checked(mem_create(&mut handle, bytes, &properties, 0))?;
+        checked(mem_address_reserve(&mut address, bytes, 0, 0, 0))?;
+        checked(mem_map(address, bytes, 0, handle, 0))?;
+        let desc = AccessDesc::read_write(device);
+        checked(mem_set_access(address, bytes, &desc, 1))?;
+        Ok((address, bytes))
+    }
+}

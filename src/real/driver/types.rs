@@ -1,0 +1,115 @@
+//! What functions of the driver take by pointer.
+
+use std::ffi::c_int;
+
+/// `CUmemLocation`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+impl Location {
+    pub(super) fn device(id: i32) -> Self {
+        /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+        const DEVICE: c_int = 1;
+        Self { kind: DEVICE, id }
+    }
+
+    /// The device, if it is one.
+    pub(crate) fn device_id(self) -> Option<i32> {
+        (self.kind == Self::device(0).kind).then_some(self.id)
+    }
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessDesc {
+    location: Location,
+    flags: c_int,
+}
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+pub(super) const READ_WRITE: c_int = 3;
+
+impl AccessDesc {
+    /// What gives a device access.
+    pub(super) fn read_write(device: i32) -> Self {
+        Self { location: Location::device(device), flags: READ_WRITE }
+    }
+
+    /// Whether it takes access away.
+    pub(crate) fn takes_away(&self) -> bool {
+        self.flags == 0
+    }
+
+    /// The same device, given access: where it has that, nothing changes.
+    pub(crate) fn giving(&self) -> Self {
+        Self { flags: READ_WRITE, ..*self }
+    }
+
+    /// The device whose access is set, if it is a device and the flags are some that there are.
+    pub(crate) fn device(&self) -> Option<i32> {
+        self.location.device_id().filter(|_| [0, 1, READ_WRITE].contains(&self.flags))
+    }
+}
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+pub(super) const PINNED: c_int = 1;
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+pub(super) struct AllocationProp {
+    pub(super) kind: c_int,
+    handle_types: c_int,
+    pub(super) location: Location,
+    windows: usize,
+    flags: u64,
+}
+
+/// `CUmemPoolProps`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PoolProps {
+    pub(super) kind: c_int,
+    handle_types: c_int,
+    pub(super) location: Location,
+    windows: usize,
+    max_size: usize,
+    usage: u16,
+    reserved: [u8; 54],
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ArrayDescriptor {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Array3dDescriptor {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+    flags: u32,
+}
+
+const _: () = {
+    assert!(size_of::<ArrayDescriptor>() == 24 && size_of::<Array3dDescriptor>() == 40);
+    assert!(size_of::<AccessDesc>() == 12 && size_of::<AllocationProp>() == 32 && size_of::<PoolProps>() == 88);
+};
+
+/// The device of a pool that is made with these properties; none for memory of the host.
+pub(crate) fn device_of_pool(properties: &PoolProps) -> Option<i32> {
+    properties.location.device_id()
+}

@@ -1,0 +1,454 @@
+#!/usr/bin/env python3
+"""structure.py [--report] [ROOT]: whether the code keeps to the structure that ARCHITECTURE.md tells.
+
+Reads src/ without its tests, docs/GLOSSARY.md and the headings of documents, and finds
+
+1. a room (a folder or a file directly below src/) that uses one that it may not use;
+2. files of a room that use each other in a circle;
+3. files and functions that are too long;
+4. words that docs/GLOSSARY.md has retired, in identifiers, messages and headings.
+
+Prints a line for each, and a table of figures. Exit status 1 if anything was found; with --report always 0.
+"""
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+# Who comes first may use all that come later, and nobody of the same line.
+ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("record",), ("model",), ("api", "os", "config"))
+FILE_LINES = 500
+FUNCTION_LINES = 70
+# Tables, which are data: the file, and why it may be longer.
+TABLES = {
+    "src/api/table.rs": "one row for each intercepted function",
+    "src/model/rules.rs": "one row for each rule, with its texts",
+}
+# Names that cannot change any more, or are not ours. (Whole identifiers; those that begin with P2PSHIM_ or p2pshim_ are public.)
+KEPT_IDENTIFIERS = {
+    "Probe": "the values of P2PSHIM_PROBE",
+    "probe": "the option P2PSHIM_PROBE",
+    "Box": "the standard library's",
+    "box_collection": "a lint of clippy",
+    "told_apart": "another meaning",
+    "proof": "a field of p2pshim_pair_state_t",
+    "pool_proof": "a field of p2pshim_pair_state_t",
+    "ErrorLeftBehind": "the rule P2P-error-left-behind",
+    "note_site": "a note of the trace format",
+    "note_module": "a note of the trace format",
+    "note_gpus": "a note of the trace format",
+    "note_gpus_before_a_copy": "a note of the trace format",
+}
+# What is taken out of a message before it is looked at: ids of rules, environment variables, public functions, switches.
+KEPT_IN_MESSAGES = re.compile(
+    # The first line of a file with a verdict.
+    r"P2P-[a-z0-9-]+|P2PSHIM\w*|p2pshim_\w+|--[a-z-]+|\b(?:cu|cuda|hip)[A-Z]\w*|p2pshim proof 1"
+)
+# Documents whose headings are of their day.
+KEPT_DOCUMENTS = ("CHANGELOG.md", "docs/results/", "docs/GLOSSARY.md")
+GOALS = {"lines of src without tests": 17_000, "words of ARCHITECTURE.md": 3_000, "longest line of ARCHITECTURE.md": 110}
+
+STRING = re.compile(r'[bc]?r(#*)".*?"\1|[bc]?"(?:\\.|[^"\\])*"', re.S)
+CHARACTER = re.compile(r"b?'(?:\\(?:x[0-9a-fA-F]{2}|u\{[0-9a-fA-F_]+\}|.)|[^\\'\n])'")
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def blank(text):
+    return re.sub(r"[^\n]", " ", text)
+
+
+def clean(text):
+    """Code with comments, strings and characters made blank, each line where it was; and the strings by position."""
+    parts, strings, at = [], [], 0
+    while at < len(text):
+        if text.startswith("//", at):
+            end = text.find("\n", at)
+            end = len(text) if end < 0 else end
+        elif text.startswith("/*", at):
+            end = end_of_comment(text, at)
+        elif found := CHARACTER.match(text, at):
+            end = found.end()
+        elif (text[at] in 'bcr"') and (found := STRING.match(text, at)):
+            end = found.end()
+            strings.append((at, found[0]))
+        else:
+            word = re.compile(r"\w+|.", re.S).match(text, at)
+            parts.append(word[0])
+            at = word.end()
+            continue
+        parts.append(blank(text[at:end]))
+        at = end
+    return "".join(parts), strings
+
+
+def end_of_comment(text, at):
+    """Comments between /* and */ nest."""
+    depth = 0
+    for found in re.compile(r"/\*|\*/").finditer(text, at):
+        depth += 1 if found[0] == "/*" else -1
+        if depth == 0:
+            return found.end()
+    return len(text)
+
+
+def end_of_braces(code, at):
+    """Where the block ends whose brace is at `at`."""
+    depth = 0
+    for found in re.compile(r"[{}]").finditer(code, at):
+        depth += 1 if found[0] == "{" else -1
+        if depth == 0:
+            return found.end()
+    return len(code)
+
+
+def end_of_item(code, at):
+    """Where the item ends that begins at `at`: with its block, or with a semicolon."""
+    depth = 0
+    for found in re.compile(r"[()\[\]{};]").finditer(code, at):
+        if found[0] in "([":
+            depth += 1
+        elif found[0] in ")]":
+            depth -= 1
+            if depth < 0:
+                return found.start()
+        elif depth == 0 and found[0] == "{":
+            end = end_of_braces(code, found.start())
+            is_list = re.match(r"\s*(?:pub(?:\([^)]*\))?\s+)?use\b", code[at:])
+            return end if not is_list else code.find(";", end) + 1
+        elif depth == 0 and found[0] == ";":
+            return found.end()
+    return len(code)
+
+
+class File:
+    """A file of src/, without what is compiled for tests only."""
+
+    def __init__(self, root, path):
+        self.path = str(path.relative_to(root))
+        parts = path.relative_to(root / "src").with_suffix("").parts
+        self.module = parts[:-1] if parts[-1] in ("mod", "lib") else parts
+        self.room = self.module[0] if self.module else None
+        text = path.read_text()
+        code, strings = clean(text)
+        self.tests, spans = set(), []
+        for found in re.finditer(r"#\[cfg\((?:all\()?test\b[^\]]*\]", code):
+            at = found.end()
+            while attribute := re.compile(r"\s*#\[").match(code, at):
+                at = code.find("]", attribute.end()) + 1
+            end = end_of_item(code, at)
+            spans.append((found.start(), end))
+            if module := re.match(r"\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;", code[at:end]):
+                self.tests.add((*self.module, module[1]))
+        for start, end in spans:
+            code = code[:start] + blank(code[start:end]) + code[end:]
+        self.code = code
+        self.strings = [(at, string) for at, string in strings if not any(start <= at < end for start, end in spans)]
+        tested = {line for start, end in spans for line in range(line_of(text, start), line_of(text, end - 1) + 1)}
+        self.lines = len(text.splitlines()) - len(tested)
+
+    def place(self, at):
+        return f"{self.path}:{line_of(self.code, at)}"
+
+    def functions(self):
+        """Every function with a body: its name, where it begins, how many lines it has."""
+        for found in re.finditer(r"\bfn\s+(\$?\w+)", self.code):
+            end = end_of_item(self.code, found.end())
+            if self.code[end - 1] == "}":
+                yield found[1], found.start(), self.code.count("\n", found.start(), end) + 1
+
+
+def trees(code, at):
+    """The paths of a use tree that begins at `at`, each as a tuple; and where it ends."""
+    path, token = [], re.compile(r"\s*(::|\w+|\{|\*)")
+    while found := token.match(code, at):
+        at = found.end()
+        if found[1] == "{":
+            paths = []
+            while not re.compile(r"\s*\}").match(code, at):
+                inner, end = trees(code, at)
+                paths += inner
+                end = re.compile(r"\s*,?").match(code, end).end()
+                if end == at:
+                    break
+                at = end
+            at = re.compile(r"\s*\}?").match(code, at).end()
+            return [(*path, *inner) for inner in paths], at
+        if found[1] == "::":
+            continue
+        path.append(found[1])
+        if alias := re.compile(r"\s+as\s+(\w+)").match(code, at):
+            return [(*path, f"as {alias[1]}")], alias.end()
+        if not re.compile(r"\s*::").match(code, at):
+            break
+    return [tuple(path)], at
+
+
+class Crate:
+    def __init__(self, root):
+        files = [File(root, path) for path in sorted((root / "src").rglob("*.rs"))]
+        tests = set().union(*(file.tests for file in files))
+        is_test = lambda file: "tests" in file.module or any(file.module[: len(test)] == test for test in tests)
+        self.files = {file.module: file for file in files if not is_test(file)}
+        self.imports = defaultdict(dict)
+        self.edges = []
+        for file in self.files.values():
+            self.read_paths(file)
+
+    def read_paths(self, file):
+        """Notes which paths the file has, and which names it imports."""
+        self_paths, seen = [], []
+        for found in re.finditer(r"\b((?:pub(?:\([^)]*\))?\s+)?use\s+)?(?:::)?\b(\w+)\s*::(?!<)", file.code):
+            at = found.start(2)
+            if any(start <= at < end for start, end in seen):
+                continue
+            before = file.code[max(0, at - 30) : at]
+            if re.search(r"::\s*$", before) or re.search(r"pub\(in\s+$", before) or (before[-1:] == "$" and found[2] != "crate"):
+                continue
+            paths, end = trees(file.code, at)
+            seen.append((at, end))
+            is_use = re.search(r"\buse\s+(?:::)?$", before) is not None
+            is_passed_on = re.search(r"\bpub(?:\([^)]*\))?\s+use\s+(?:::)?$", before) is not None
+            for path in paths:
+                self_paths.append((at, path, is_use, is_passed_on))
+        inline = [
+            (found.end() - 1, end_of_braces(file.code, found.end() - 1))
+            for found in re.finditer(r"\bmod\s+\w+\s*\{", file.code)
+        ]
+        for at, path, is_use, is_passed_on in self_paths:
+            depth = sum(start < at < end for start, end in inline)
+            absolute = self.absolute(file, path, depth)
+            if absolute is None:
+                continue
+            if is_use and depth == 0:
+                *most, last = absolute
+                name = last[3:] if last.startswith("as ") else last
+                if name == "self":
+                    name, absolute = most[-1], tuple(most)
+                self.imports[file.module][name] = tuple(part for part in absolute if not part.startswith("as "))
+            self.edges.append((file, at, tuple(part for part in absolute if not part.startswith("as ")), is_passed_on))
+
+    def absolute(self, file, path, depth):
+        """A path from the crate's root on; none if it leads elsewhere."""
+        first, *rest = path
+        if first == "crate":
+            return tuple(rest) or None
+        if first == "self" and rest:
+            return (*file.module, *rest)
+        if first == "super":
+            ups = next((n for n, part in enumerate(path) if part != "super"), len(path))
+            up = max(0, ups - depth)
+            module = file.module[: len(file.module) - up] if up else file.module
+            return (*module, *path[ups:]) or None
+        if (*file.module, first) in self.files:
+            return (*file.module, *path)
+        return None
+
+    def target(self, path, hops=8):
+        """The file that a path leads to, through what others pass on."""
+        module = ()
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.files:
+                module = path[:length]
+                break
+        rest = path[len(module) :]
+        passed = rest and self.imports[module].get(rest[0])
+        if hops and passed and passed != path:
+            return self.target((*passed, *rest[1:]), hops - 1)
+        return self.files.get(module)
+
+    def uses(self):
+        """Who uses whom, and where: pairs of files. What a module passes on it does not use."""
+        for file, at, path, is_passed_on in self.edges:
+            target = self.target(path)
+            if target and target is not file and not is_passed_on:
+                yield file, target, at
+
+
+def rank(room):
+    return next((rank for rank, rooms in enumerate(ORDER) if room in rooms), None)
+
+
+def between_rooms(crate):
+    for room in sorted({file.room for file in crate.files.values() if file.room}):
+        if rank(room) is None:
+            yield f"room {room} has no place in the order"
+    # The first room of a path counts, whoever passes the name on: `real` must not reach `call` through `policy`.
+    seen = set()
+    for file, at, path, _ in crate.edges:
+        direct = path[0] if (path[0],) in crate.files else None
+        target = crate.target(path)
+        for room in {direct, target.room if target else None} - {None, file.room}:
+            place = file.place(at)
+            if file.room is None or rank(file.room) is None or rank(room) is None or (place, room) in seen:
+                continue
+            seen.add((place, room))
+            if rank(file.room) >= rank(room):
+                yield f"{place}: {file.room} may not use {room} ({'::'.join(path)})"
+
+
+def knots(crate):
+    """Files of a room that use each other in a circle."""
+    graph, example = defaultdict(set), {}
+    for file, target, at in crate.uses():
+        if file.room and file.room == target.room:
+            graph[file.path].add(target.path)
+            example.setdefault((file.path, target.path), file.place(at))
+    reach = {path: reachable(graph, path) for path in graph}
+    done = set()
+    for path in sorted(graph):
+        knot = sorted({other for other in reach[path] if path in reach.get(other, ())})
+        if len(knot) < 2 or path in done:
+            continue
+        done |= set(knot)
+        places = [example[one, other] for one in knot for other in sorted(graph[one]) if other in knot]
+        yield f"{len(knot)} files use each other: {', '.join(knot)} (by {', '.join(sorted(places))})"
+
+
+def reachable(graph, start):
+    found, todo = set(), [start]
+    while todo:
+        for other in graph.get(todo.pop(), ()):
+            if other not in found:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+def lengths(crate):
+    for file in crate.files.values():
+        if file.lines > FILE_LINES and file.path not in TABLES:
+            yield f"{file.path}: {file.lines} lines without tests, at most {FILE_LINES}"
+        for name, at, lines in file.functions():
+            if lines > FUNCTION_LINES:
+                yield f"{file.place(at)}: fn {name} has {lines} lines, at most {FUNCTION_LINES}"
+
+
+class Retired:
+    """The words of docs/GLOSSARY.md: those in backticks are looked for in identifiers, those in quotes in messages and
+    headings."""
+
+    def __init__(self, glossary):
+        self.identifiers, self.phrases = [], []
+        for line in glossary.splitlines():
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if len(cells) != 3 or cells[0] in ("say",) or not cells[0].strip("-"):
+                continue
+            say = re.sub("[*`]", "", cells[0])
+            for word in re.findall(r"`([^`]+)`", cells[1]):
+                self.identifiers.append((word, words(word), say))
+            for phrase in re.findall(r'"([^"]+)"', cells[1]):
+                pattern = r"\b" + r"\s+".join(map(re.escape, phrase.split())) + r"\b"
+                self.phrases.append((phrase, re.compile(pattern, re.I), say))
+
+    def in_identifier(self, identifier):
+        if identifier in KEPT_IDENTIFIERS or re.match(r"(?i)p2pshim_|(cu|cuda|hip)[A-Z]|CU_|CUDA_", identifier):
+            return None
+        parts = words(identifier)
+        for word, wanted, say in self.identifiers:
+            is_type = re.match(r"[A-Z]\w*[a-z]", identifier)
+            if word.endswith("…"):
+                is_it = identifier.startswith(word[:-1])
+            else:
+                starts = range(len(parts) - len(wanted) + 1)
+                is_it = any(parts[at : at + len(wanted)] == wanted for at in starts) and (is_type or word.islower())
+            if is_it:
+                return word, say
+        return None
+
+    def in_text(self, text):
+        text = KEPT_IN_MESSAGES.sub(" ", text)
+        return next(((phrase, say) for phrase, pattern, say in self.phrases if pattern.search(text)), None)
+
+
+def words(identifier):
+    """Of snake_case, CamelCase and SCREAMING_CASE."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", identifier)]
+
+
+def retired_words(root, crate):
+    glossary = root / "docs/GLOSSARY.md"
+    if not glossary.exists():
+        yield "docs/GLOSSARY.md is not there"
+        return
+    retired = Retired(glossary.read_text())
+    if not retired.identifiers:
+        yield "docs/GLOSSARY.md has no words"
+    for file in crate.files.values():
+        places = defaultdict(list)
+        for found in re.finditer(r"\b[A-Za-z_]\w+", file.code):
+            places[found[0]].append(found.start())
+        for identifier, ats in places.items():
+            if offence := retired.in_identifier(identifier):
+                times = f" ({len(ats)} times)" if len(ats) > 1 else ""
+                yield f"{file.place(ats[0])}: {identifier}{times}: say {offence[1]}, not {offence[0]}"
+        for at, string in file.strings:
+            if offence := retired.in_text(string.replace("\\\n", " ")):
+                yield f"{file.place(at)}: a message: say {offence[1]}, not \"{offence[0]}\""
+    for document in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
+        path = str(document.relative_to(root))
+        if path.startswith(KEPT_DOCUMENTS):
+            continue
+        is_code = False
+        for number, line in enumerate(document.read_text().splitlines(), 1):
+            is_code ^= line.lstrip().startswith("```")
+            if not is_code and line.startswith("#") and (offence := retired.in_text(line)):
+                yield f"{path}:{number}: a heading: say {offence[1]}, not \"{offence[0]}\""
+
+
+def print_figures(root, crate):
+    figures = {"lines of src without tests": sum(file.lines for file in crate.files.values())}
+    architecture = root / "ARCHITECTURE.md"
+    if architecture.exists():
+        text = architecture.read_text()
+        longest = sorted(((len(line), number) for number, line in enumerate(text.splitlines(), 1)), reverse=True)
+        figures["words of ARCHITECTURE.md"] = len(text.split())
+        figures["longest line of ARCHITECTURE.md"] = longest[0][0] if longest else 0
+    for what, figure in figures.items():
+        over = "" if figure <= GOALS[what] else "  over"
+        print(f"{what:<34} {figure:>7,}  goal {GOALS[what]:>7,}{over}")
+    if architecture.exists():
+        most = GOALS["longest line of ARCHITECTURE.md"]
+        over = [f"{number} ({columns})" for columns, number in longest if columns > most]
+        more = f", and {len(over) - 8} more" if len(over) > 8 else ""
+        print(f"{'lines over ' + str(most) + ' columns there':<34} {len(over):>7,}  " + ", ".join(over[:8]) + more)
+    rooms = defaultdict(lambda: [0, 0, 0])
+    for file in crate.files.values():
+        if file.room:
+            figures_of_room = rooms[file.room]
+            figures_of_room[0] += 1
+            figures_of_room[1] += file.lines
+            figures_of_room[2] += len(re.findall(r"\bunsafe\s*\{", file.code))
+    print(f"\n{'room':<10} {'files':>6} {'lines':>7} {'unsafe blocks':>14}")
+    for room, (files, lines, unsafe) in sorted(rooms.items(), key=lambda item: (rank(item[0]) or 0, item[0])):
+        print(f"{room:<10} {files:>6} {lines:>7,} {unsafe:>14,}")
+
+
+def main():
+    arguments = [argument for argument in sys.argv[1:] if argument != "--report"]
+    is_report = len(arguments) < len(sys.argv) - 1
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    crate = Crate(root)
+    total = 0
+    checks = {
+        "rooms": list(between_rooms(crate)),
+        "circles of files": list(knots(crate)),
+        "lengths": list(lengths(crate)),
+        "retired words": list(retired_words(root, crate)),
+    }
+    for what, offences in checks.items():
+        total += len(offences)
+        if offences or is_report:
+            print(f"{what}: {len(offences)}")
+        for offence in offences:
+            print(f"  {offence}")
+    print_figures(root, crate)
+    if total and not is_report:
+        sys.exit(f"structure: {total} offences")
+
+
+if __name__ == "__main__":
+    main()

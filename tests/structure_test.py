@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Whether structure.py finds each offence, in small made-up trees, and nothing where there is none."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("structure.py")
+GLOSSARY = """# Glossary
+
+| say | not | meaning |
+| --- | --- | --- |
+| *path* | `Way`, "which way" | how bytes travel |
+| *epoch* | `generation`, `note_…` | a number |
+"""
+CLEAN = {
+    "docs/GLOSSARY.md": GLOSSARY,
+    "ARCHITECTURE.md": "# Architecture\n\nThree words here.\n",
+    "src/lib.rs": "mod api;\nmod call;\nmod capi;\nmod entry;\nmod policy;\n",
+    "src/entry/mod.rs": "//! crate::capi::x is a comment.\nmod hooks;\n",
+    "src/entry/hooks.rs": 'use crate::call::run;\npub(in crate::capi) fn hook<\'a>(c: char) -> &\'a str { run(); "crate::capi::x {" }\n',
+    "src/capi.rs": "use crate::{api::Code, call};\nmod copy;\n",
+    "src/capi/copy.rs": "use super::call;\n",
+    "src/call.rs": "use crate::policy::decide;\npub fn run() { decide::decide(); unsafe { x() } }\n",
+    "src/policy/mod.rs": "pub(crate) mod decide;\npub(crate) mod rules;\npub(crate) use decide::decide;\npub struct Ends;\n",
+    "src/policy/decide.rs": "use super::{Ends, rules::Rule};\npub fn decide() {}\n#[cfg(test)]\nmod tests {\n    use crate::entry;\n    fn proof(way: Way) { unsafe { x() } }\n}\n",
+    "src/policy/rules.rs": "use crate::api::Code;\npub struct Rule;\n",
+    "src/policy/tests.rs": "use crate::entry;\nfn generation() {}\n",
+    "src/api/mod.rs": "pub struct Code;\nfn quotes() { let _ = (b'\"', '{', '\\'', r#\"\"{\"#, \"\\\"{\"); /* { /* { */ */ }\n",
+}
+
+
+class Structure(unittest.TestCase):
+    def check(self, *arguments, **files):
+        """What is printed, and the exit status, of the clean tree with other files in it."""
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in {**CLEAN, **files.get("files", {})}.items():
+                place = Path(folder, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text)
+            done = subprocess.run([sys.executable, SCRIPT, *arguments, folder], capture_output=True, text=True)
+            return done.stdout + done.stderr, done.returncode
+
+    def finds(self, expected, files):
+        said, status = self.check(files=files)
+        self.assertIn(expected, said)
+        self.assertIn("structure: 1 offences", said)
+        self.assertEqual(status, 1)
+        said, status = self.check("--report", files=files)
+        self.assertIn(expected, said)
+        self.assertEqual(status, 0)
+
+    def test_clean_tree_nothing_is_found(self):
+        said, status = self.check()
+        self.assertEqual(status, 0, said)
+        self.assertNotIn("offences", said)
+        self.assertNotIn("  over\n", said)
+
+    def test_room_uses_an_earlier_one_is_found(self):
+        files = {"src/policy/rules.rs": "pub struct Rule;\n\nfn x() { crate::call::run() }\n"}
+        self.finds("src/policy/rules.rs:3: policy may not use call (call::run)", files)
+
+    def test_room_uses_an_earlier_one_by_super_is_found(self):
+        self.finds("src/policy/rules.rs:1: policy may not use call", {"src/policy/rules.rs": "use super::super::call;\npub struct Rule;\n"})
+
+    def test_room_uses_an_earlier_one_in_braces_is_found(self):
+        files = {"src/policy/rules.rs": "use crate::{\n    api::{self, Code},\n    call::run as go,\n};\npub struct Rule;\n"}
+        self.finds("policy may not use call", files)
+
+    def test_room_entry_and_capi_use_each_other_is_found(self):
+        self.finds("src/capi/copy.rs:1: capi may not use entry", {"src/capi/copy.rs": "use crate::entry::hooks;\n"})
+        self.finds("src/entry/hooks.rs:1: entry may not use capi", {"src/entry/hooks.rs": "use crate::capi::copy;\n"})
+
+    def test_room_that_nobody_knows_is_found(self):
+        self.finds("room util has no place in the order", {"src/util.rs": "\n"})
+
+    def test_files_in_a_circle_are_found(self):
+        files = {"src/policy/rules.rs": "use super::decide;\npub struct Rule;\n"}
+        said = "2 files use each other: src/policy/decide.rs, src/policy/rules.rs"
+        self.finds(said, files)
+        passed_on = {"src/policy/rules.rs": "use super::decide as d;\npub struct Rule;\n"}
+        self.finds(said, passed_on)
+
+    def test_files_in_a_circle_by_what_a_module_passes_on_are_found(self):
+        files = {
+            "src/policy/mod.rs": "pub(crate) mod decide;\npub(crate) mod rules;\npub(crate) use decide::choose;\n",
+            "src/policy/rules.rs": "use crate::policy::choose;\npub struct Rule;\n",
+        }
+        self.finds("2 files use each other", files)
+
+    def test_file_of_many_lines_is_found_unless_they_are_tests(self):
+        long = "pub struct Rule;\n" * 501
+        self.finds("src/policy/rules.rs: 501 lines", {"src/policy/rules.rs": long})
+        tested = "pub struct Rule;\n#[cfg(test)]\nmod tests {\n" + "\n" * 501 + "}\n"
+        self.assertEqual(self.check(files={"src/policy/rules.rs": tested})[1], 0)
+        self.assertEqual(self.check(files={"src/api/table.rs": long})[1], 0)
+
+    def test_function_of_many_lines_is_found(self):
+        function = 'pub struct Rule;\nfn long(x: [u8; 2]) -> u8\nwhere\n    X: Y,\n{\n    let s = ("}", \'}\', \'"\');\n' + "    x();\n" * 65 + "}\n"
+        self.finds("src/policy/rules.rs:2: fn long has 71 lines", {"src/policy/rules.rs": function})
+        shorter = function.replace("    x();\n", "", 1)
+        self.assertEqual(self.check(files={"src/policy/rules.rs": shorter})[1], 0)
+
+    def test_retired_word_in_an_identifier_is_found(self):
+        for code, said in {
+            "enum Way {}": "Way: say path, not Way",
+            "fn old_generation() {}": "old_generation: say epoch, not generation",
+            "fn note_free() {}": "note_free: say epoch, not note_…",
+        }.items():
+            self.finds(said, {"src/policy/rules.rs": f"pub struct Rule;\n{code}\n"})
+        for code in ("fn under_way(way: u8) {}", "// generation", "struct NoteKind;", "fn footnote_x() {}", "fn regenerations() {}"):
+            self.assertEqual(self.check(files={"src/policy/rules.rs": f"pub struct Rule;\n{code}\n"})[1], 0, code)
+
+    def test_retired_phrase_in_a_message_is_found(self):
+        code = 'pub struct Rule;\nconst A: &str = "it is not known Which \\\n    way";\n'
+        self.finds("src/policy/rules.rs:2: a message: say path", {"src/policy/rules.rs": code})
+        self.assertEqual(self.check(files={"src/policy/rules.rs": code.replace("Which", "the")})[1], 0)
+
+    def test_retired_phrase_in_a_heading_is_found(self):
+        self.finds("docs/A.md:1: a heading: say path", {"docs/A.md": "# Which way\n"})
+        self.assertEqual(self.check(files={"docs/A.md": "# A\n\nWhich way\n\n```\n# which way\n```\n"})[1], 0)
+
+    def test_glossary_without_words_is_found(self):
+        said, status = self.check(files={"docs/GLOSSARY.md": "# Nothing\n"})
+        self.assertEqual((status, "docs/GLOSSARY.md has no words" in said), (1, True), said)
+
+    def test_figures_are_those_of_the_tree(self):
+        files = {"ARCHITECTURE.md": "# Architecture\n\n" + "x" * 111 + "\n"}
+        said, status = self.check(files=files)
+        self.assertEqual(status, 0, "goals are no offences")
+        self.assertRegex(said, r"words of ARCHITECTURE.md +3  goal")
+        self.assertRegex(said, r"longest line of ARCHITECTURE.md +111  goal +110  over")
+        self.assertRegex(said, r"lines over 110 columns there +1  3 \(111\)")
+        self.assertRegex(said, r"call +1 +2 +1\n")
+        self.assertRegex(said, r"policy +3 +8 +0\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
