@@ -2,6 +2,9 @@
 //!
 //! The real function is called in one place, outside every lock and outside the panic boundary. A cancelled thread unwinds
 //! through it, so nothing in these frames may have a destructor while it runs.
+//!
+//! Copies like the last ones do not come here: their hooks, in `entry/hooks.rs`, take the [fast path](super::fast). HIP, which has
+//! no layer below, has a path of its own in [`super::hip`].
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
