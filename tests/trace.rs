@@ -595,6 +595,8 @@ fn gpu_timing_samples_copies_and_measures_some() {
         }
     }
     assert!(threads.values().any(|&[copies, _, known]| copies > 1000 && known > 0), "{threads:?}");
+    let sum = |of: usize| threads.values().map(|counts| counts[of]).sum::<usize>();
+    assert!(sum(0) - sum(1) > 10 * sum(2), "{threads:?}");
     // The first 64, one that is about to be at the end, and one in 4093 of the others.
     for &[copies, timed, known] in threads.values() {
         assert!(known <= timed && (copies.min(64).saturating_sub(1)..=64 + 8).contains(&timed), "{threads:?}");

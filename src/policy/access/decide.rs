@@ -29,7 +29,7 @@ pub(crate) struct Circumstances {
 enum Step {
     /// The path is this until something changes.
     Decided(Path),
-    /// The path is this for now.
+    /// The path of this copy is this; of the next it may be another.
     Now(Path),
     /// Something is to be done first.
     Act { checks_only: bool },
