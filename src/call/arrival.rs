@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
     /// Parses a call. `room` is for what its arguments point to.
     #[inline(always)]
     pub(crate) fn new(function: Function, caller: Caller, arguments: &'a [Value], room: &'a mut Room) -> Self {
-        Self { request: Request::new(function, arguments, |of| room.parameters(of)), caller }
+        Self { request: Request::new(function, arguments, |arguments| room.parameters(arguments)), caller }
     }
 
     /// Which function is called.

@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use super::thread;
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
+use crate::api::abi::{
+    CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
+};
 use crate::model::{Memcpy, Request, Shape};
 use crate::os;
 use crate::policy::validate::Array;
@@ -25,24 +27,69 @@ impl Room {
         Self { runtime: MaybeUninit::uninit(), driver: MaybeUninit::uninit() }
     }
 
-    /// Reads the parameters of a 3D copy before it is made. They are loaded where some were read before, since a loop has them
+    /// Reads the parameters of a 2D or 3D copy before it is made; none of a regular one that need not be looked at. They are loaded where some were read before, since a loop has them
     /// in one place; else the system is asked, since the real function may refuse the call before it follows the pointer.
     #[inline(always)]
-    pub(crate) fn parameters(&mut self, of: Value) -> Shape<'_> {
-        match of {
-            Value::RuntimePeer3D(p) => match read_input(p, &mut self.runtime) {
+    pub(crate) fn parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
+        Some(match *arguments {
+            [Value::RuntimePeer3D(p), ..] => match read_input(p, &mut self.runtime) {
                 Ok(parms) => Shape::Runtime3D(parms),
                 Err(Unread::NotThere) => Shape::Unreadable(p as usize),
                 Err(Unread::NotAllowed) => Shape::Unread(p),
             },
-            Value::DriverPeer3D(p) => match read_input(p, &mut self.driver) {
+            [Value::DriverPeer3D(p), ..] => match read_input(p, &mut self.driver) {
                 Ok(peer) => Shape::Driver3D(peer),
                 // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
                 Err(Unread::NotAllowed) if !p.is_null() => Shape::Driver3D(unsafe { &*p }),
                 Err(_) => Shape::Unreadable(p as usize),
             },
-            _ => Shape::Linear,
-        }
+            _ => return self.regular_parameters(arguments),
+        })
+    }
+
+    /// The same of a regular copy, as those of a peer copy that names no devices.
+    #[inline(always)]
+    fn regular_parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
+        Some(match *arguments {
+            [Value::Runtime3D(p), ..] => {
+                let parms = *read_input(p, &mut MaybeUninit::uninit()).ok()?;
+                is_between_devices(parms.kind).then_some(())?;
+                Shape::Runtime3D(self.runtime.write(parms.into()))
+            }
+            [Value::Driver3D(p), ..] => {
+                let parameters = *read_input(p, &mut self.driver).ok()?;
+                Shape::Driver3D(self.driver.write(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters }))
+            }
+            [Value::Driver2D(p), ..] => {
+                let parameters = *read_input(p, &mut MaybeUninit::uninit()).ok()?;
+                Shape::Driver3D(self.driver.write(parameters.into()))
+            }
+            [
+                Value::Address(dst),
+                Value::UInt(dpitch),
+                Value::Address(src),
+                Value::UInt(spitch),
+                Value::UInt(width),
+                Value::UInt(height),
+                ..,
+            ] => {
+                let (width, height) = (width as usize, height as usize);
+                let side = |ptr, pitch| cudaPitchedPtr { ptr, pitch: pitch as usize, xsize: width, ysize: height };
+                let start = cudaPos { x: 0, y: 0, z: 0 };
+                Shape::Runtime3D(self.runtime.write(cudaMemcpy3DPeerParms {
+                    srcArray: 0,
+                    srcPos: start,
+                    srcPtr: side(src, spitch),
+                    srcDevice: 0,
+                    dstArray: 0,
+                    dstPos: start,
+                    dstPtr: side(dst, dpitch),
+                    dstDevice: 0,
+                    extent: cudaExtent { width, height, depth: 1 },
+                }))
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -99,6 +146,8 @@ fn contents(request: &Request<'_>, value: Value, ret: Code) -> Option<Contents> 
         }
         (Value::RuntimePeer3D(_), Some(Shape::Runtime3D(p))) => Some(Contents::RuntimePeer3D(*p)),
         (Value::DriverPeer3D(_), Some(Shape::Driver3D(p))) => Some(Contents::DriverPeer3D(*p)),
+        (Value::Runtime3D(_), Some(Shape::Runtime3D(p))) => Some(Contents::Runtime3D(*p)),
+        (Value::Driver2D(_) | Value::Driver3D(_), Some(Shape::Driver3D(p))) => Some(Contents::Driver3D(*p)),
         _ => None,
     }
 }

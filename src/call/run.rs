@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Running, count, path};
 use super::read::Room;
-use super::{callbacks, copy, fast, mode, peers, recording, show, thread, timing, validate};
+use super::{callbacks, copy, fast, mode, peers, recording, regular, show, thread, timing, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
 use crate::os;
@@ -33,6 +33,9 @@ pub(crate) fn traced(
     }
     let (mut parameters, mut others, mut instead) = (Room::new(), MaybeUninit::uninit(), MaybeUninit::uninit());
     let call = Call::new(function, caller, arguments, &mut parameters);
+    if regular::is_passed_on(&call) {
+        return real(None);
+    }
     if let Some(refusal) = validate::refusal(&call, &mut others) {
         let begun = begin(&call, &Decision::REFUSED);
         let ret = match refusal {

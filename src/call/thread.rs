@@ -93,6 +93,8 @@ pub(crate) struct Thread {
     path: AtomicU8,
     /// How many copies were not fast, to keep one now and then.
     pub(crate) not_fast: AtomicU8,
+    /// How many copies with memory that the driver did not know were passed on, to ask again about one now and then.
+    pub(crate) not_asked: AtomicU8,
     /// The last copies from one place.
     pub(crate) run: Cell<Run>,
     /// What this thread has to itself of the counters; none until a copy of its is to be fast.

@@ -1,8 +1,8 @@
 //! A call, and what it asks for.
 
 use super::copy::{Memcpy, Named, Shape};
-use crate::api::abi::Value;
-use crate::api::{AccessKind, Effect, Function};
+use crate::api::abi::{Value, is_between_devices};
+use crate::api::{AccessKind, CopyKind, Effect, Function};
 
 /// A call: parsed once, when it arrives.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +49,15 @@ pub(crate) enum Access {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a call. `read` gives what the parameters of a 3D copy hold, by its first argument.
+    /// Parses a call. `read` gives what the parameters of a 2D or 3D copy are, if they are to be looked at.
     #[inline(always)]
-    pub(crate) fn new(function: Function, arguments: &'a [Value], read: impl FnOnce(Value) -> Shape<'a>) -> Self {
+    pub(crate) fn new(
+        function: Function,
+        arguments: &'a [Value],
+        read: impl FnOnce(&[Value]) -> Option<Shape<'a>>,
+    ) -> Self {
         let asks = match function.effect() {
+            Effect::Copy(CopyKind { is_regular: true, .. }) => regular_copy(arguments, read).map(Asks::Copy),
             Effect::Copy(_) => copy(arguments, read).map(Asks::Copy),
             Effect::Access(kind) => access(kind, arguments).map(Asks::Access),
             _ => None,
@@ -104,16 +109,46 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The copy that the arguments of a function describe.
+/// The stream that the arguments of a function end in.
 #[inline(always)]
-fn copy<'a>(arguments: &[Value], read: impl FnOnce(Value) -> Shape<'a>) -> Option<Memcpy<'a>> {
-    let (&parameters, rest) = arguments.split_first()?;
-    let stream = match rest.last() {
+fn stream(arguments: &[Value]) -> Option<usize> {
+    match arguments.last() {
         Some(&Value::Stream(stream)) => Some(stream),
         _ => None,
-    };
+    }
+}
+
+/// The copy that the arguments of a function describe that names no devices; none if it says that the host takes part.
+#[inline(always)]
+fn regular_copy<'a>(
+    arguments: &[Value],
+    read: impl FnOnce(&[Value]) -> Option<Shape<'a>>,
+) -> Option<Memcpy<'a>> {
+    if let [.., Value::MemcpyKind(kind)] | [.., Value::MemcpyKind(kind), Value::Stream(_)] = *arguments
+        && !is_between_devices(kind)
+    {
+        return None;
+    }
+    let stream = stream(arguments);
+    if let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ..] = *arguments {
+        let (src, dst) = (src as u64, dst as u64);
+        let (src_named, dst_named) = (Named::Pointer, Named::Pointer);
+        return Some(Memcpy { src, dst, src_named, dst_named, bytes, stream, shape: Shape::Linear });
+    }
+    match read(arguments)? {
+        Shape::Runtime3D(p) => Some(Memcpy::of_runtime(p, stream).regular()),
+        Shape::Driver3D(p) => Some(Memcpy::of_driver(p, stream).regular()),
+        Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear => None,
+    }
+}
+
+/// The copy that the arguments of a function describe.
+#[inline(always)]
+fn copy<'a>(arguments: &[Value], read: impl FnOnce(&[Value]) -> Option<Shape<'a>>) -> Option<Memcpy<'a>> {
+    let (&parameters, _) = arguments.split_first()?;
+    let stream = stream(arguments);
     let &[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), ..] = arguments else {
-        return Some(match read(parameters) {
+        return Some(match read(arguments)? {
             Shape::Runtime3D(p) => Memcpy::of_runtime(p, stream),
             Shape::Driver3D(p) => Memcpy::of_driver(p, stream),
             shape @ (Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear) => {

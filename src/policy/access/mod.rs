@@ -118,6 +118,35 @@ impl Access {
         self.cache.find_range(address)
     }
 
+    /// Whether a copy that names no devices goes from one to another; none if that is not known yet.
+    #[inline(always)]
+    pub(crate) fn between(&self, copy: &Memcpy) -> Option<Between> {
+        // Whose array it is, is not known.
+        if copy.bytes == 0 || !copy.has_addresses() {
+            return Some(Between::Others);
+        }
+        let ((src, _), (dst, _)) = (self.cache.find_any(copy.src)?, self.cache.find_any(copy.dst)?);
+        Some(Between::of(src, dst))
+    }
+
+    /// The same, and the driver is asked about what it did not know, or was not asked about.
+    pub(crate) fn ask_between(&self, driver: &impl Driver, copy: &Memcpy) -> Between {
+        for address in [copy.src, copy.dst] {
+            let was_unknown = self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
+            let epoch = self.cache.epoch();
+            match self.place(driver, address) {
+                None => self.cache.insert_unknown(address, epoch),
+                // What was the host's is a device's now, and perhaps what lies around it.
+                Some(_) if was_unknown => {
+                    self.cache.forget();
+                    self.place(driver, address);
+                }
+                Some(_) => {}
+            }
+        }
+        self.between(copy).unwrap_or(Between::Others)
+    }
+
     /// Finds out whose memory an address is, for later.
     pub(crate) fn learn(&self, driver: &impl Driver, address: u64) {
         self.place(driver, address);
@@ -179,6 +208,29 @@ impl Access {
         };
         self.cache.insert(address, memory.range, place, epoch);
         Some(place)
+    }
+}
+
+/// What a copy that names no devices goes between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Between {
+    /// Two devices.
+    Devices,
+    /// One device, or the host and a device. So is managed memory taken, which moves by itself, and memory of other processes.
+    Others,
+    /// An end that the driver did not know: ordinary memory of the host, unless it has become a device's since.
+    Unknown,
+}
+
+impl Between {
+    #[inline(always)]
+    fn of(src: Place, dst: Place) -> Self {
+        match (src.kind, dst.kind) {
+            (Kind::Host | Kind::Foreign, _) | (_, Kind::Host | Kind::Foreign) => Self::Others,
+            (Kind::Unknown, _) | (_, Kind::Unknown) => Self::Unknown,
+            _ if src.device != dst.device => Self::Devices,
+            _ => Self::Others,
+        }
     }
 }
 

@@ -69,11 +69,13 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Opti
                 driver.device_of_context(context)
             }
         }
+        // Of copies only.
+        Named::Pointer => None,
     };
     let Some(flags) = flags else { return found };
     let is_self = match named {
         Named::Context(context) => current == Some(context),
-        Named::Ordinal(_) => device == peer,
+        Named::Ordinal(_) | Named::Pointer => device == peer,
     };
     match (device, peer) {
         (Some(device), Some(peer)) if device == peer => {
