@@ -1,0 +1,67 @@
+//! Regular copies, `cudaMemcpyAsync` and the like, which name no devices: those whose pointers lie on two devices are ours, and
+//! all others are passed on as if there were no shim: neither recorded nor counted nor checked.
+//!
+//! What the pointers are is known as it is of peer copies ([memory](crate::policy::memory)). Memory of the host that the driver does not know is
+//! remembered too, and asked about again now and then, since a device's may come to lie there. If the shim takes a copy between
+//! devices for another, that costs a word in the log or a slower copy, never a byte.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::arrival::Call;
+use super::{mode, thread};
+use crate::api::{CopyKind, Effect};
+use crate::model::epoch;
+use crate::policy::ACCESS;
+use crate::policy::access::Between;
+use crate::real::driver::RealDriver;
+
+/// Of so many copies with memory that the driver did not know it is asked about one again.
+const AGAIN: u8 = 255;
+
+/// The real function of a copy that is known not to be ours; none for copies that name devices.
+#[inline(always)]
+pub(crate) fn passes(call: &Call<'_>) -> Option<*mut c_void> {
+    // In a forked child nothing is known.
+    if !is_regular(call) || epoch::now() == 0 {
+        return None;
+    }
+    is_known_to_pass(call).then(|| call.caller.real_of_route()).flatten()
+}
+
+#[inline(always)]
+fn is_regular(call: &Call<'_>) -> bool {
+    matches!(call.function().effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
+}
+
+#[inline(always)]
+fn is_known_to_pass(call: &Call<'_>) -> bool {
+    // The call says that the host takes part, or cannot be read.
+    let Some(copy) = call.request.copy() else { return true };
+    match ACCESS.between(copy) {
+        Some(Between::Others) => true,
+        Some(Between::Unknown) => {
+            let thread = thread::current();
+            let turn = thread.not_asked.load(Relaxed);
+            thread.not_asked.store(turn.wrapping_add(1), Relaxed);
+            turn != AGAIN
+        }
+        Some(Between::Devices) | None => false,
+    }
+}
+
+/// Whether a call is passed on as it came. The driver is asked about memory that is not known.
+#[inline(always)]
+pub(crate) fn is_passed_on(call: &Call<'_>) -> bool {
+    is_regular(call) && (is_known_to_pass(call) || !is_ours(call))
+}
+
+#[cold]
+#[inline(never)]
+fn is_ours(call: &Call<'_>) -> bool {
+    let Some(copy) = call.request.copy() else { return false };
+    match ACCESS.between(copy) {
+        Some(Between::Devices) => true,
+        _ => mode::unseen(|| ACCESS.ask_between(&RealDriver, copy) == Between::Devices),
+    }
+}
