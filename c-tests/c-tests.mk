@@ -32,7 +32,7 @@ C_DRIVER_CASES := pools_beside_capture capture_left_behind deny_pools disable_be
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
   hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu and held_up.cu need nvcc.
-C_GPU_CASES := bandwidth first_use alloc_cost enqueue
+C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
@@ -78,6 +78,8 @@ BESIDE := '-Wl,-rpath,$$ORIGIN'
 # They find the driver as they find the runtime: by LD_LIBRARY_PATH, or the real one.
 $(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
 $(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/regular-static: C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/regular-static: $(SIM_LIB)/libcuda.so.1
 
 # Only to link with: they are for machines with a driver.
 $(foreach runtime,nvidia12 nvidia13,$(C_TESTS)/conformance-$(runtime)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
