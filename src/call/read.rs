@@ -32,12 +32,12 @@ impl Room {
     #[inline(always)]
     pub(crate) fn parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
         Some(match *arguments {
-            [Value::RuntimePeer3D(p), ..] => match read_input(p, &mut self.runtime) {
+            [Value::RuntimePeer3D(p), ..] => match read_input(p, &mut self.runtime, false) {
                 Ok(parms) => Shape::Runtime3D(parms),
                 Err(Unread::NotThere) => Shape::Unreadable(p as usize),
                 Err(Unread::NotAllowed) => Shape::Unread(p),
             },
-            [Value::DriverPeer3D(p), ..] => match read_input(p, &mut self.driver) {
+            [Value::DriverPeer3D(p), ..] => match read_input(p, &mut self.driver, true) {
                 Ok(peer) => Shape::Driver3D(peer),
                 // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
                 Err(Unread::NotAllowed) if !p.is_null() => Shape::Driver3D(unsafe { &*p }),
@@ -52,16 +52,16 @@ impl Room {
     fn regular_parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
         Some(match *arguments {
             [Value::Runtime3D(p), ..] => {
-                let parms = *read_input(p, &mut MaybeUninit::uninit()).ok()?;
+                let parms = *read_input(p, &mut MaybeUninit::uninit(), false).ok()?;
                 is_between_devices(parms.kind).then_some(())?;
                 Shape::Runtime3D(self.runtime.write(parms.into()))
             }
             [Value::Driver3D(p), ..] => {
-                let parameters = *read_input(p, &mut self.driver).ok()?;
+                let parameters = *read_input(p, &mut self.driver, true).ok()?;
                 Shape::Driver3D(self.driver.write(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters }))
             }
             [Value::Driver2D(p), ..] => {
-                let parameters = *read_input(p, &mut MaybeUninit::uninit()).ok()?;
+                let parameters = *read_input(p, &mut MaybeUninit::uninit(), true).ok()?;
                 Shape::Driver3D(self.driver.write(parameters.into()))
             }
             [
@@ -109,25 +109,25 @@ enum Unread {
 }
 
 #[inline(always)]
-fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Unread> {
-    if thread::current().is_readable(from) {
+fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>, is_of_driver: bool) -> Result<&T, Unread> {
+    if thread::current().is_readable(from, is_of_driver) {
         // SAFETY: aligned, made of integers, and where some were read before. The program leaves them alone until the call has
         // returned, since the real function reads them as well.
         return Ok(unsafe { &*from });
     }
-    ask(from).map(|value| &*room.write(value))
+    ask(from, is_of_driver).map(|value| &*room.write(value))
 }
 
 /// Reads where it is not known whether there is memory.
 #[cold]
 #[inline(never)]
-fn ask<T: Copy>(from: *const T) -> Result<T, Unread> {
+fn ask<T: Copy>(from: *const T, is_of_driver: bool) -> Result<T, Unread> {
     // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
     let value = os::keep_errno(|| unsafe { os::read(from) }).map_err(|error| match error.raw_os_error() {
         Some(libc::EFAULT) => Unread::NotThere,
         _ => Unread::NotAllowed,
     })?;
-    thread::current().mark_readable(from);
+    thread::current().mark_readable(from, is_of_driver);
     Ok(value)
 }
 

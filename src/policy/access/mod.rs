@@ -131,20 +131,25 @@ impl Access {
 
     /// The same, and the driver is asked about what it did not know, or was not asked about.
     pub(crate) fn ask_between(&self, driver: &impl Driver, copy: &Memcpy) -> Between {
-        for address in [copy.src, copy.dst] {
-            let was_unknown = self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
+        let ends = [copy.src, copy.dst];
+        let is_unknown =
+            |address| self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
+        let were_unknown = ends.map(is_unknown);
+        let places = ends.map(|address| self.place(driver, address));
+        if places.iter().zip(were_unknown).any(|(place, was_unknown)| was_unknown && place.is_some()) {
+            // What was the host's is a device's now, and perhaps what lies around it.
+            self.cache.forget();
+        }
+        for address in ends {
             let epoch = self.cache.epoch();
-            match self.place(driver, address) {
-                None => self.cache.insert_unknown(address, epoch),
-                // What was the host's is a device's now, and perhaps what lies around it.
-                Some(_) if was_unknown => {
-                    self.cache.forget();
-                    self.place(driver, address);
-                }
-                Some(_) => {}
+            if self.place(driver, address).is_none() {
+                self.cache.insert_unknown(address, epoch);
             }
         }
-        self.between(copy).unwrap_or(Between::Others)
+        match places {
+            [Some(src), Some(dst)] => Between::of(src, dst),
+            _ => Between::Unknown,
+        }
     }
 
     /// Finds out whose memory an address is, for later.
