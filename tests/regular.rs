@@ -64,7 +64,11 @@ fn between_devices_records_have_devices_bytes_and_path() {
         for block in 0..trace.blocks() {
             let block = trace.block(block, &mut buffer).unwrap().unwrap();
             for call in block.calls().filter(|call| call.depth == 0) {
-                assert_eq!((call.state, call.src_device, call.dst_device), (State::Done, Some(0), Some(1)), "{flavour}: {call:?}");
+                assert_eq!(
+                    (call.state, call.src_device, call.dst_device),
+                    (State::Done, Some(0), Some(1)),
+                    "{flavour}: {call:?}"
+                );
                 assert_eq!((call.bytes, u32::from(call.path)), (BYTES, direct), "{flavour}: {call:?}");
                 copies += 1;
             }
@@ -92,7 +96,8 @@ fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
         for call in &trace.calls {
             assert!(call.text.contains(&format!(" 0->1 {path}")), "{access}: {}", call.text);
         }
-        let rules: Vec<_> = outcome.findings.iter().map(|found| (found.rule.as_str(), found.function.as_str())).collect();
+        let rules: Vec<_> =
+            outcome.findings.iter().map(|found| (found.rule.as_str(), found.function.as_str())).collect();
         let expected = (access == "app").then_some(("P2P-staged-never-enabled", "cudaMemcpy"));
         assert_eq!(rules.first().copied(), expected, "{access}");
     }

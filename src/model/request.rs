@@ -120,10 +120,7 @@ fn stream(arguments: &[Value]) -> Option<usize> {
 
 /// The copy that the arguments of a function describe that names no devices; none if it says that the host takes part.
 #[inline(always)]
-fn regular_copy<'a>(
-    arguments: &[Value],
-    read: impl FnOnce(&[Value]) -> Option<Shape<'a>>,
-) -> Option<Memcpy<'a>> {
+fn regular_copy<'a>(arguments: &[Value], read: impl FnOnce(&[Value]) -> Option<Shape<'a>>) -> Option<Memcpy<'a>> {
     if let [.., Value::MemcpyKind(kind)] | [.., Value::MemcpyKind(kind), Value::Stream(_)] = *arguments
         && !is_between_devices(kind)
     {

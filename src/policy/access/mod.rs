@@ -132,8 +132,7 @@ impl Access {
     /// The same, and the driver is asked about what it did not know, or was not asked about.
     pub(crate) fn ask_between(&self, driver: &impl Driver, copy: &Memcpy) -> Between {
         let ends = [copy.src, copy.dst];
-        let is_unknown =
-            |address| self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
+        let is_unknown = |address| self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
         let were_unknown = ends.map(is_unknown);
         let places = ends.map(|address| self.place(driver, address));
         if places.iter().zip(were_unknown).any(|(place, was_unknown)| was_unknown && place.is_some()) {
