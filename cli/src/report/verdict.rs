@@ -127,7 +127,7 @@ fn traffic(report: &Report, blocked: u64) -> Option<Sentence> {
     let lost = &report.lost;
     let copies: u64 = report.pairs.iter().map(|pair| pair.calls).sum();
     if copies == 0 {
-        return say("Nothing was copied between GPUs.".to_owned(), None);
+        return say(NOTHING.to_owned(), Some(NOT_SEEN.to_owned()));
     }
     let of = |path: &str| {
         let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);
