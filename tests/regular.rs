@@ -89,7 +89,7 @@ fn elsewhere_nothing_is_shown_recorded_or_counted() {
 
 #[test]
 fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
-    for (access, path) in [("app", "staged (access never enabled)"), ("off", "staged (denied by P2PSHIM")] {
+    for (access, path) in [("app", "staged (access never enabled)"), ("off", "staged (denied)")] {
         let (outcome, trace) = program("12", "between").findings_apart().env("P2PSHIM_ACCESS", access).traced();
         outcome.assert_success();
         assert_eq!(trace.names_at(0).len(), FUNCTIONS.len());

@@ -75,6 +75,7 @@ pub(crate) trait Argument: Copy {
     fn value(self) -> Value;
 
     /// What stands in its place in a call that is to fail, and do nothing else.
+    #[inline(always)]
     fn failing(self, _: &Failing) -> Self {
         self
     }
@@ -99,12 +100,14 @@ macro_rules! arguments {
         pub(crate) struct $name(pub(crate) $inner);
 
         impl Argument for $name {
+            #[inline(always)]
             fn value(self) -> Value {
                 let show: fn($inner) -> Value = $value;
                 show(self.0)
             }
 
             $(
+                #[inline(always)]
                 fn failing(self, how: &Failing) -> Self {
                     let fail: fn(&Failing) -> Option<$inner> = $failing;
                     if how.replaces { Self(fail(how).unwrap_or(self.0)) } else { self }

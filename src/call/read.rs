@@ -27,29 +27,29 @@ impl Room {
         Self { runtime: MaybeUninit::uninit(), driver: MaybeUninit::uninit() }
     }
 
-    /// Reads the parameters of a 2D or 3D copy before it is made; none of a regular one that need not be looked at. They are loaded where some were read before, since a loop has them
+    /// Reads the parameters of a 3D copy before it is made. They are loaded where some were read before, since a loop has them
     /// in one place; else the system is asked, since the real function may refuse the call before it follows the pointer.
     #[inline(always)]
-    pub(crate) fn parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
-        Some(match *arguments {
-            [Value::RuntimePeer3D(p), ..] => match read_input(p, &mut self.runtime, false) {
+    pub(crate) fn parameters(&mut self, of: Value) -> Shape<'_> {
+        match of {
+            Value::RuntimePeer3D(p) => match read_input(p, &mut self.runtime, false) {
                 Ok(parms) => Shape::Runtime3D(parms),
                 Err(Unread::NotThere) => Shape::Unreadable(p as usize),
                 Err(Unread::NotAllowed) => Shape::Unread(p),
             },
-            [Value::DriverPeer3D(p), ..] => match read_input(p, &mut self.driver, true) {
+            Value::DriverPeer3D(p) => match read_input(p, &mut self.driver, true) {
                 Ok(peer) => Shape::Driver3D(peer),
                 // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
                 Err(Unread::NotAllowed) if !p.is_null() => Shape::Driver3D(unsafe { &*p }),
                 Err(_) => Shape::Unreadable(p as usize),
             },
-            _ => return self.regular_parameters(arguments),
-        })
+            _ => Shape::Linear,
+        }
     }
 
-    /// The same of a regular copy, as those of a peer copy that names no devices.
+    /// The same of a regular 2D or 3D copy, as those of a peer copy; none if it need not be looked at.
     #[inline(always)]
-    fn regular_parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
+    pub(crate) fn regular_parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
         Some(match *arguments {
             [Value::Runtime3D(p), ..] => {
                 let parms = *read_input(p, &mut MaybeUninit::uninit(), false).ok()?;

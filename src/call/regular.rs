@@ -8,9 +8,11 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::arrival::Call;
+use super::arrival::{Call, Caller};
+use super::read::Room;
 use super::{mode, thread};
-use crate::api::{CopyKind, Effect};
+use crate::api::abi::Value;
+use crate::api::{CopyKind, Effect, Function};
 use crate::model::epoch;
 use crate::policy::ACCESS;
 use crate::policy::access::Between;
@@ -23,37 +25,53 @@ const AGAIN: u8 = 255;
 #[inline(always)]
 pub(crate) fn passes(call: &Call<'_>) -> Option<*mut c_void> {
     // In a forked child nothing is known.
-    if !is_regular(call) || epoch::now() == 0 {
+    if !is_regular(call.function()) || epoch::now() == 0 {
         return None;
     }
     is_known_to_pass(call).then(|| call.caller.real_of_route()).flatten()
 }
 
 #[inline(always)]
-fn is_regular(call: &Call<'_>) -> bool {
-    matches!(call.function().effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
+fn is_regular(function: Function) -> bool {
+    matches!(function.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
 }
 
 #[inline(always)]
 fn is_known_to_pass(call: &Call<'_>) -> bool {
     // The call says that the host takes part, or cannot be read.
     let Some(copy) = call.request.copy() else { return true };
-    match ACCESS.between(copy) {
-        Some(Between::Others) => true,
-        Some(Between::Unknown) => {
-            let thread = thread::current();
-            let turn = thread.not_asked.load(Relaxed);
-            thread.not_asked.store(turn.wrapping_add(1), Relaxed);
-            turn != AGAIN
-        }
-        Some(Between::Devices) | None => false,
+    if copy.bytes == 0 || !copy.has_addresses() {
+        return true;
     }
+    // What the runtime's hook has found out the driver's need not.
+    let (thread, word) = (thread::current(), ACCESS.word(copy));
+    let passed = thread.passed(word);
+    match passed.load(Relaxed) {
+        last if last == word => return true,
+        last if last == !word => {}
+        _ => match ACCESS.between(copy) {
+            Some(Between::Others) => {
+                passed.store(word, Relaxed);
+                return true;
+            }
+            Some(Between::Unknown) => passed.store(!word, Relaxed),
+            Some(Between::Devices) | None => return false,
+        },
+    }
+    let turn = thread.not_asked.load(Relaxed);
+    thread.not_asked.store(turn.wrapping_add(1), Relaxed);
+    turn != AGAIN
 }
 
 /// Whether a call is passed on as it came. The driver is asked about memory that is not known.
 #[inline(always)]
-pub(crate) fn is_passed_on(call: &Call<'_>) -> bool {
-    is_regular(call) && (is_known_to_pass(call) || !is_ours(call))
+pub(crate) fn is_passed_on(function: Function, caller: Caller, arguments: &[Value]) -> bool {
+    if !is_regular(function) {
+        return false;
+    }
+    let mut room = Room::new();
+    let call = Call::new(function, caller, arguments, &mut room);
+    is_known_to_pass(&call) || !is_ours(&call)
 }
 
 #[cold]

@@ -29,6 +29,9 @@ const NESTED: usize = 4;
 /// How many call sites of outermost calls are remembered; a power of two.
 const SITES: usize = 4;
 
+/// How many regular copies that were passed on are remembered; a power of two.
+const PASSED: usize = 64;
+
 /// The driver's copy inside a copy of the runtime that takes the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inner {
@@ -132,6 +135,8 @@ pub(crate) struct Thread {
     pub(crate) callbacks: Pending,
     /// What the driver returned for the last copy that this thread asked the shim for.
     pub(crate) code: Cell<i32>,
+    /// Regular copies that were passed on: a word for each, which is inverted if the driver did not know an end.
+    passed: [AtomicU64; PASSED],
 }
 
 global_asm!(
@@ -350,6 +355,14 @@ impl Thread {
         let [first, last] = self.readable(is_of_driver);
         let pages = Range { start: first.load(Relaxed), end: last.load(Relaxed) };
         pages.start <= from as usize && end <= pages.end && from.is_aligned()
+    }
+
+    /// Where it is remembered whether the copy with this word was passed on. In one word, which a signal handler's copy finds
+    /// as it was before, or whole.
+    #[inline(always)]
+    pub(crate) fn passed(&self, word: u64) -> &AtomicU64 {
+        let [first, ..] = &self.passed;
+        self.passed.get((word >> (64 - PASSED.trailing_zeros())) as usize).unwrap_or(first)
     }
 
     #[inline(always)]

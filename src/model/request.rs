@@ -2,7 +2,7 @@
 
 use super::copy::{Memcpy, Named, Shape};
 use crate::api::abi::{Value, is_between_devices};
-use crate::api::{AccessKind, CopyKind, Effect, Function};
+use crate::api::{AccessKind, Effect, Function};
 
 /// A call: parsed once, when it arrives.
 #[derive(Clone, Copy, Debug)]
@@ -49,20 +49,26 @@ pub(crate) enum Access {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a call. `read` gives what the parameters of a 2D or 3D copy are, if they are to be looked at.
+    /// Parses a call. `read` gives what the parameters of a 3D copy hold, by its first argument.
     #[inline(always)]
-    pub(crate) fn new(
-        function: Function,
-        arguments: &'a [Value],
-        read: impl FnOnce(&[Value]) -> Option<Shape<'a>>,
-    ) -> Self {
+    pub(crate) fn new(function: Function, arguments: &'a [Value], read: impl FnOnce(Value) -> Shape<'a>) -> Self {
         let asks = match function.effect() {
-            Effect::Copy(CopyKind { is_regular: true, .. }) => regular_copy(arguments, read).map(Asks::Copy),
             Effect::Copy(_) => copy(arguments, read).map(Asks::Copy),
             Effect::Access(kind) => access(kind, arguments).map(Asks::Access),
             _ => None,
         };
         Self { function, arguments, asks: asks.unwrap_or(Asks::Other) }
+    }
+
+    /// Parses a call of a regular copy. `read` gives what the parameters of a 2D or 3D copy are, if they are to be looked at.
+    #[inline(always)]
+    pub(crate) fn regular(
+        function: Function,
+        arguments: &'a [Value],
+        read: impl FnOnce(&[Value]) -> Option<Shape<'a>>,
+    ) -> Self {
+        let asks = regular_copy(arguments, read).map_or(Asks::Other, Asks::Copy);
+        Self { function, arguments, asks }
     }
 
     /// The copy that it asks for, if it does.
@@ -141,11 +147,11 @@ fn regular_copy<'a>(arguments: &[Value], read: impl FnOnce(&[Value]) -> Option<S
 
 /// The copy that the arguments of a function describe.
 #[inline(always)]
-fn copy<'a>(arguments: &[Value], read: impl FnOnce(&[Value]) -> Option<Shape<'a>>) -> Option<Memcpy<'a>> {
+fn copy<'a>(arguments: &[Value], read: impl FnOnce(Value) -> Shape<'a>) -> Option<Memcpy<'a>> {
     let (&parameters, _) = arguments.split_first()?;
     let stream = stream(arguments);
     let &[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), ..] = arguments else {
-        return Some(match read(arguments)? {
+        return Some(match read(parameters) {
             Shape::Runtime3D(p) => Memcpy::of_runtime(p, stream),
             Shape::Driver3D(p) => Memcpy::of_driver(p, stream),
             shape @ (Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear) => {

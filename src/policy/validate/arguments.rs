@@ -38,8 +38,7 @@ fn bad_ordinal(driver: &impl Driver, name: &str, ordinal: i32) -> Option<String>
 /// `flags` are those of enabling; none for disabling.
 fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Option<u32>) -> Vec<Finding> {
     let mut found = Vec::new();
-    let layer = seen.layer();
-    let of = |rule, what| Finding::new(rule, layer, what);
+    let of = |rule, what| Finding::new(rule, seen.layer(), what);
     let current = driver.current_context();
     let device = current.and_then(|context| driver.device_of_context(context));
     let peer = match named {
@@ -69,7 +68,6 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Opti
                 driver.device_of_context(context)
             }
         }
-        // Of copies only.
         Named::Pointer => None,
     };
     let Some(flags) = flags else { return found };

@@ -59,7 +59,7 @@ impl Process {
 
 /// A linear copy, or a call about access.
 fn request(function: Function, values: &[Value]) -> Request<'_> {
-    Request::new(function, values, |_| Some(Shape::Linear))
+    Request::new(function, values, |_| Shape::Linear)
 }
 
 fn seen<'a>(request: &'a Request<'a>, ret: Option<i32>) -> Seen<'a> {
@@ -372,7 +372,7 @@ fn parms() -> cudaMemcpy3DPeerParms {
 /// What is said of a 3D copy of the runtime that was refused with a code, or accepted with 0.
 fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(Rule, Option<i32>)> {
     let values = [Value::RuntimePeer3D(parms)];
-    let request = Request::new(Function::cudaMemcpy3DPeer, &values, |_| Some(Shape::Runtime3D(parms)));
+    let request = Request::new(Function::cudaMemcpy3DPeer, &values, |_| Shape::Runtime3D(parms));
     process.after(&seen(&request, Some(ret)))
 }
 
@@ -422,7 +422,7 @@ fn after_3d_copy_of_the_driver_may_be_of_the_host() {
     };
     let said = |peer, ret| {
         let values = [Value::DriverPeer3D(&raw const peer)];
-        let request = Request::new(Function::cuMemcpy3DPeer, &values, |_| Some(Shape::Driver3D(&peer)));
+        let request = Request::new(Function::cuMemcpy3DPeer, &values, |_| Shape::Driver3D(&peer));
         process.after(&seen(&request, Some(ret)))
     };
     assert_eq!(said(of_driver(1, 0x1000, 0), 0), []);
@@ -469,7 +469,7 @@ fn sides_memory_of_the_host_and_arrays_have_no_context() {
     (peer.srcMemoryType, peer.srcHost, peer.srcContext) = (1, 0x1000, 0x99);
     (peer.dstMemoryType, peer.dstArray, peer.dstContext) = (3, 0xa0, 0x99);
     let values = [Value::DriverPeer3D(&peer)];
-    let request = Request::new(Function::cuMemcpy3DPeer, &values, |_| Some(Shape::Driver3D(&peer)));
+    let request = Request::new(Function::cuMemcpy3DPeer, &values, |_| Shape::Driver3D(&peer));
     let call = Sides::of(&request).unwrap();
     assert!(call.sides.iter().all(|side: &Side| side.context.is_none()));
 }
