@@ -1,17 +1,20 @@
 /*
  * How fast copies from device 0 to device 1 are by each function that names no devices.
  *
- *   regular never|enables [MIB]
+ *   regular never|enables [captured|made]
  *
  *   never      never enables peer access
  *   enables    enables it in both directions, as the documentation asks
+ *   captured   launches a graph with a copy that was captured, in place of calling the functions
+ *   made       the same with a copy that was added to it (cudaGraphAddMemcpyNode1D); with a shared runtime only
  *
- * A line a function, with tabs: name, GB/s of a large copy (64 MiB, or MIB), and the host's time of its call in
+ * A line a function, with tabs: name, GB/s of a copy of 64 MiB, and the host's time of its call in
  * microseconds. Medians. Exits with 1 if a copy brought wrong bytes.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include "check.h"
 #include "measure.h"
@@ -24,9 +27,10 @@ CUresult cuMemcpyAsync_ptsz(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 cudaError_t cudaMemcpyAsync_ptsz(void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t);
 
-static size_t large = 64 * MIB;
+static const size_t large = 64 * MIB;
 static void *source, *target;
 static cudaStream_t stream;
+static cudaGraphExec_t graph;
 
 static struct cudaMemcpy3DParms box_of_runtime(void)
 {
@@ -83,7 +87,8 @@ static CUDA_MEMCPY2D rows_of_driver(void)
     with(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned(&rows)) \
     with(cuMemcpy2DAsync_v2, cuMemcpy2DAsync(&rows, stream)) \
     with(cuMemcpy3D_v2, cuMemcpy3D(&of_driver)) \
-    with(cuMemcpy3DAsync_v2, cuMemcpy3DAsync(&of_driver, stream))
+    with(cuMemcpy3DAsync_v2, cuMemcpy3DAsync(&of_driver, stream)) \
+    with(cudaGraphLaunch, cudaGraphLaunch(graph, stream))
 
 #define NUMBER(name, call) N_##name,
 #define NAME(name, call) #name,
@@ -100,6 +105,26 @@ static int copy(int function)
         EACH_FUNCTION(CASE)
     }
     return -1;
+}
+
+static void make_graph(int captured)
+{
+    cudaGraph_t made;
+    cudaGraphNode_t node;
+    if (captured) {
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+        CHECK(cudaMemcpyAsync(target, source, large, cudaMemcpyDefault, stream));
+        CHECK(cudaStreamEndCapture(stream, &made));
+    } else {
+        /* Simulated runtimes do not have them. */
+        __typeof__(cudaGraphCreate) *create = dlsym(RTLD_DEFAULT, "cudaGraphCreate");
+        __typeof__(cudaGraphAddMemcpyNode1D) *add = dlsym(RTLD_DEFAULT, "cudaGraphAddMemcpyNode1D");
+        REQUIRE(create && add);
+        CHECK(create(&made, 0));
+        CHECK(add(&node, made, NULL, 0, target, source, large, cudaMemcpyDefault));
+    }
+    CHECK(cudaGraphInstantiateWithFlags(&graph, made, 0));
+    CHECK(cudaGraphDestroy(made));
 }
 
 static void settle(void)
@@ -146,15 +171,12 @@ static int brings_the_right_bytes(int function)
 
 int main(int argc, char **argv)
 {
-    const char *mode = argc > 1 ? argv[1] : "";
-    int wrong = 0;
-    if (strcmp(mode, "never") != 0 && strcmp(mode, "enables") != 0) {
-        fprintf(stderr, "usage: regular never|enables [MIB]\n");
+    const char *mode = argc > 1 ? argv[1] : "", *how = argc > 2 ? argv[2] : "captured";
+    int wrong = 0, captured = strcmp(how, "captured") == 0;
+    if ((strcmp(mode, "never") != 0 && strcmp(mode, "enables") != 0) || (!captured && strcmp(how, "made") != 0)) {
+        fprintf(stderr, "usage: regular never|enables [captured|made]\n");
         return 2;
     }
-    if (argc > 2)
-        large = (size_t)atoi(argv[2]) * MIB;
-    REQUIRE(large > 0);
     CHECK(cudaSetDevice(1));
     CHECK(cudaMalloc(&target, large));
     if (strcmp(mode, "enables") == 0)
@@ -165,7 +187,10 @@ int main(int argc, char **argv)
     if (strcmp(mode, "enables") == 0)
         CHECK(cudaDeviceEnablePeerAccess(1, 0));
     CHECK(cudaStreamCreate(&stream));
-    for (int function = 0; function < FUNCTIONS; function++) {
+    if (argc > 2)
+        make_graph(captured);
+    int first = argc > 2 ? N_cudaGraphLaunch : 0, end = argc > 2 ? FUNCTIONS : N_cudaGraphLaunch;
+    for (int function = first; function < end; function++) {
         measure(function);
         if (!brings_the_right_bytes(function)) {
             fprintf(stderr, "%s brought wrong bytes\n", names[function]);

@@ -10,7 +10,7 @@ from harness import BUILD, HERE, Failed, Run, build, judge, table
 
 ROUNDS = 3
 LEAST_DIRECT = 0.97  # bandwidth of a program that never enables, preloaded, to that of one that does
-MOST_HOST = 0.6  # microseconds that its calls take the host longer than those of one that does
+MOST_HOST = 0.3  # microseconds that its calls take the host longer than those of one that does, the median of all functions
 
 
 def measured(run):
@@ -45,10 +45,25 @@ def bandwidth():
         ratio = shim[slow][0] / enables[slow][0]
         judge(ratio >= LEAST_DIRECT, f"regular, {runtime} runtime",
               f"at least {ratio:.3f} of the bandwidth with access enabled ({slow}), limit {LEAST_DIRECT}")
-        late = max(never, key=lambda function: shim[function][1] - enables[function][1])
-        more = shim[late][1] - enables[late][1]
-        judge(more <= MOST_HOST, f"regular, {runtime} runtime, host",
-              f"a call takes the host at most {more:.2f} us longer than with access enabled ({late}), limit {MOST_HOST}")
+        more = sorted(shim[function][1] - enables[function][1] for function in never)
+        judge(median(more) <= MOST_HOST, f"regular, {runtime} runtime, host",
+              f"a call takes the host {median(more):+.2f} us longer than with access enabled ({more[0]:+.2f} to {more[-1]:+.2f}), "
+              f"limit {MOST_HOST}")
+
+
+def graphs():
+    """A copy that is captured counts, so that its pair is enabled before the graph is instantiated. One that is added to a graph
+    is not seen, and keeps the path that it has then."""
+    program = build("regular.c", "shared")
+    for how in ("captured", "made"):
+        never, enables, shim = (measured(Run([program, mode, how], trace=False, preload=preload))["cudaGraphLaunch"]
+                                for mode, preload in (("never", False), ("enables", False), ("never", True)))
+        text = (f"{how}: {never[0]:.1f} GB/s never enabled, {enables[0]:.1f} enabled, {shim[0]:.1f} never enabled and preloaded; "
+                f"host {never[1]:.1f}, {enables[1]:.1f}, {shim[1]:.1f} us")
+        if how == "captured":
+            judge(shim[0] >= LEAST_DIRECT * enables[0], "regular, captured graph", text)
+        else:
+            print(f"        {text}")
 
 
 def reported(script, *expected):

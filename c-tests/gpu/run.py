@@ -244,6 +244,7 @@ def main():
                         speed.trace_bandwidth):
         check(measurement.__name__, measurement)
     check("regular", regular.bandwidth)
+    check("regular_graphs", regular.graphs)
 
     check("torch_pipeline", regular.torch_pipeline)
     check("doctor", doctor)
