@@ -117,3 +117,21 @@ fn report_counts_them() {
     assert!(text.starts_with("25.2 MB went directly from GPU to GPU; nothing was staged."), "{text}");
     assert!(text.contains("  GPU 0 > GPU 1     12  25.2 MB  direct "), "{text}");
 }
+
+/// What each function returned on two H200 for good and bad arguments, tests/golden/conformance-regular.tsv; in captures and without a
+/// context too.
+#[test]
+fn conformance_every_row_as_on_real_gpus() {
+    let table = support::path("tests/golden/conformance-regular.tsv");
+    for flavour in FLAVOURS {
+        let program = Program::case(&format!("conformance-{flavour}")).arg("--jobs").arg("4");
+        let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy()).findings_apart();
+        let plain = program.plain();
+        plain.assert_success();
+        assert_eq!(plain.stdout.lines().last(), Some("# 136 rows: 136 as expected, 0 differ"));
+        program.preloaded().assert_same_as(&plain, "preloaded");
+        let (traced, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
+        traced.assert_same_as(&plain, "preloaded with a trace");
+        assert!(trace.calls.len() > 90, "{flavour}: {} calls", trace.calls.len());
+    }
+}

@@ -124,7 +124,10 @@ impl Machine {
     /// Copies on a stream.
     pub fn copy(&self, stream: StreamRef, request: &Request, completion: Completion) -> Result<()> {
         let mut state = self.lock();
-        let stream = state.stream(stream)?;
+        let stream = match completion {
+            Completion::Async => state.stream_of_async_copy(stream)?,
+            _ => state.stream(stream)?,
+        };
         if request.extent.is_empty() {
             return Ok(());
         }
@@ -136,7 +139,7 @@ impl Machine {
     /// is looked at.
     pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
         let mut state = self.lock();
-        let stream = state.stream_of_peer_copy(stream)?;
+        let stream = state.stream_of_async_copy(stream)?;
         state.refuse_implicit(&stream)?;
         state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
         if request.extent.is_empty() {
