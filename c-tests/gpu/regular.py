@@ -4,11 +4,13 @@ import json
 import re
 import subprocess
 import sys
-from statistics import median
+from statistics import median, quantiles
 
 from harness import BUILD, HERE, Failed, Run, build, judge, table
 
 ROUNDS = 3
+TURNS = 12  # of a step on one GPU, plain and preloaded
+MOST_STEP = 1.005  # of its plain time
 LEAST_DIRECT = 0.97  # bandwidth of a program that never enables, preloaded, to that of one that does
 MOST_HOST = 0.3  # microseconds that its calls take the host longer than those of one that does, the median of all functions
 
@@ -102,3 +104,20 @@ def reported(script, *expected):
 
 def torch_pipeline():
     reported("torch_pipeline.py", (0, 1, "forward"), (1, 0, "backward"))
+
+
+def torch_step():
+    """What a training step on one GPU costs more: nothing of it is a copy between devices."""
+    command = [sys.executable, HERE / "torch_step.py"]
+    ratios = {"medians": [], "least": []}
+    for turn in range(TURNS):
+        ways = [({}, "plain"), ({"preload": True}, "preloaded")]
+        rows = {name: Run(command, trace=False, **options).numbers()[0] for options, name in (ways if turn % 2 else ways[::-1])}
+        for column, what in enumerate(ratios):
+            ratios[what].append(rows["preloaded"][column] / rows["plain"][column])
+    low, middle, high = quantiles(ratios["least"], n=4)
+    print(f"        in turn, {TURNS} times: preloaded to plain by medians {median(ratios['medians']):.4f}, by the quickest steps "
+          f"{middle:.4f} ({low:.4f} to {high:.4f})")
+    # From process to process a step varies by more than what is looked for.
+    judge(low <= MOST_STEP, "torch_step", f"a step of 1,000 small operations takes {middle:.4f} of plain (lower quartile {low:.4f}, "
+          f"limit {MOST_STEP})")

@@ -247,6 +247,8 @@ def main():
     check("regular_graphs", regular.graphs)
 
     check("torch_pipeline", regular.torch_pipeline)
+    if len(sys.argv) > 1:
+        check("torch_step", regular.torch_step)
     check("doctor", doctor)
     check("hidden", hidden)
     check("captured_copies", captured)
