@@ -87,6 +87,18 @@ fn elsewhere_nothing_is_shown_recorded_or_counted() {
     }
 }
 
+/// What the driver did not know when it was asked is asked about again: an address may become a device's without a call that is seen.
+#[test]
+fn reused_address_is_asked_about_again() {
+    for flavour in FLAVOURS {
+        let program = program(flavour, "reused").findings_apart();
+        let (outcome, trace) = program.traced();
+        outcome.assert_success();
+        let seen = trace.names_at(0).len();
+        assert!((300..600).contains(&seen), "{flavour}: {seen} of 600 copies were seen");
+    }
+}
+
 #[test]
 fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
     for (access, path) in [("app", "staged (access never enabled)"), ("off", "staged (denied)")] {
@@ -132,6 +144,6 @@ fn conformance_every_row_as_on_real_gpus() {
         program.preloaded().assert_same_as(&plain, "preloaded");
         let (traced, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
         traced.assert_same_as(&plain, "preloaded with a trace");
-        assert!(trace.calls.len() > 90, "{flavour}: {} calls", trace.calls.len());
+        assert!(trace.calls.len() > 50, "{flavour}: {} calls", trace.calls.len());
     }
 }

@@ -4,6 +4,7 @@
  *
  *   regular_copies between     2 MiB from device 0 to device 1, once by each function
  *   regular_copies elsewhere   copies that are not between devices, by each function
+ *   regular_copies reused      600 copies to memory at an address that was no memory when it was first copied to
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -120,9 +121,25 @@ static void elsewhere(void)
     CHECK(cudaFree(there));
 }
 
+static void reused(void)
+{
+    void *there = allocate(1), *before = there, *here = allocate(0);
+    CHECK(cudaFree(there));
+    REQUIRE(cudaMemcpyAsync(there, here, COUNT, cudaMemcpyDeviceToDevice, NULL) != cudaSuccess);
+    cudaGetLastError();
+    there = allocate(1);
+    REQUIRE(there == before);
+    CHECK(cudaSetDevice(0));
+    for (int i = 0; i < 600; i++)
+        CHECK(cudaMemcpyAsync(there, here, 4096, cudaMemcpyDeviceToDevice, NULL));
+    CHECK(cudaDeviceSynchronize());
+}
+
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "between") == 0)
+    if (argc > 1 && strcmp(argv[1], "reused") == 0)
+        reused();
+    else if (argc > 1 && strcmp(argv[1], "between") == 0)
         between();
     else
         elsewhere();

@@ -59,8 +59,11 @@ fn is_known_to_pass(call: &Call<'_>) -> bool {
         },
     }
     let turn = thread.not_asked.load(Relaxed);
-    thread.not_asked.store(turn.wrapping_add(1), Relaxed);
-    turn != AGAIN
+    if turn == AGAIN {
+        return false;
+    }
+    thread.not_asked.store(turn + 1, Relaxed);
+    true
 }
 
 /// Whether a call is passed on as it came. The driver is asked about memory that is not known.
@@ -78,8 +81,9 @@ pub(crate) fn is_passed_on(function: Function, caller: Caller, arguments: &[Valu
 #[inline(never)]
 fn is_ours(call: &Call<'_>) -> bool {
     let Some(copy) = call.request.copy() else { return false };
-    match ACCESS.between(copy) {
-        Some(Between::Devices) => true,
-        _ => mode::unseen(|| ACCESS.ask_between(&RealDriver, copy) == Between::Devices),
+    if ACCESS.between(copy) == Some(Between::Devices) {
+        return true;
     }
+    thread::current().not_asked.store(0, Relaxed);
+    mode::unseen(|| ACCESS.ask_between(&RealDriver, copy) == Between::Devices)
 }
