@@ -30,7 +30,7 @@ C_DRIVER_CASES := pools_beside_capture capture_left_behind deny_pools disable_be
   context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
-  hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside
+  hip_regular hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu and held_up.cu need nvcc.
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular
 

@@ -332,6 +332,11 @@ static int of_hip(void)
             CALL(hipMemcpyPeer, b1, 1, b0, 0, (size_t)BYTES);
             CALL(hipMemcpyPeerAsync, b1, 1, b0, 0, (size_t)4096, own);
         }
+        CALL(hipMemcpy, b1, b0, (size_t)4096, 3);
+        CALL(hipMemcpyAsync, b1, b0, (size_t)4096, 4, own);
+        CALL(hipMemcpyWithStream, b1, b0, (size_t)4096, 4, own);
+        CALL(hipMemcpyDtoD, b1, b0, (size_t)4096);
+        CALL(hipMemcpyDtoDAsync, b1, b0, (size_t)4096, own);
         CALL(hipMemcpy3DPeer, &p);
         CALL(hipMemcpy3DPeerAsync, &p, own);
         CALL(hipDeviceEnablePeerAccess, 1, 0u);

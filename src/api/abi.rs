@@ -226,9 +226,10 @@ impl From<cudaMemcpy3DParms> for cudaMemcpy3DPeerParms {
     }
 }
 
-/// Whether a `cudaMemcpyKind` says that both sides may be memory of devices: `cudaMemcpyDeviceToDevice`, `cudaMemcpyDefault`.
+/// Whether a `cudaMemcpyKind` or `hipMemcpyKind` says that both sides may be memory of devices: `…DeviceToDevice`, `…Default`, and
+/// `hipMemcpyDeviceToDeviceNoCU`.
 pub(crate) const fn is_between_devices(kind: i32) -> bool {
-    matches!(kind, 3 | 4)
+    matches!(kind, 3 | 4 | 1024)
 }
 
 /// `CUDA_MEMCPY2D`.

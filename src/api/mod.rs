@@ -348,7 +348,7 @@ mod tests {
             "cudaMemcpyToSymbol",
             "cudaMemcpyPeerAsyncs",
             "cudaMemcpyPee",
-            "hipMemcpy",
+            "hipMemcpyToSymbol",
             "hipMemcpyPeer_spt",
             "hip",
             "malloc",

@@ -148,6 +148,11 @@ macro_rules! for_each_function {
             copy(async)                           hip      4020 hipMemcpyPeerAsync(dst: Pointer, dstDeviceId: Ordinal, src: Pointer, srcDevice: Ordinal, sizeBytes: Size, stream: Stream);
             copy(sync)                            hip      7010 hipMemcpy3DPeer(p: RuntimePeer3D);
             copy(async)                           hip      7010 hipMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpy(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind);
+            copy(async, regular)                  hip      4020 hipMemcpyAsync(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpyWithStream(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpyDtoD(dst: Pointer, src: Pointer, sizeBytes: Size);
+            copy(async, regular)                  hip      4020 hipMemcpyDtoDAsync(dst: Pointer, src: Pointer, sizeBytes: Size, stream: Stream);
             access(query)                         hip      4020 hipDeviceCanAccessPeer(canAccessPeer: OutInt, deviceId: Ordinal, peerDeviceId: Ordinal);
             access(enable)                        hip      4020 hipDeviceEnablePeerAccess(peerDeviceId: Ordinal, flags: UInt);
             access(disable)                       hip      4020 hipDeviceDisablePeerAccess(peerDeviceId: Ordinal);

@@ -33,7 +33,7 @@ pub(crate) fn passes(call: &Call<'_>) -> Option<*mut c_void> {
 }
 
 #[inline(always)]
-fn is_regular(function: Function) -> bool {
+pub(super) fn is_regular(function: Function) -> bool {
     matches!(function.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
 }
 

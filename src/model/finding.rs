@@ -61,6 +61,10 @@ pub(crate) fn documented(function: Function) -> &'static [i32] {
         (Layer::Driver, "cuDeviceGetP2PAttribute") => &[101, 1, 3, 4],
         // Its pages list nothing for a machine without devices (100), which each call returns, or not initialised (3).
         (Layer::Hip, "hipMemcpyPeer" | "hipMemcpyPeerAsync") => &[1, 101, 3, 100],
+        (
+            Layer::Hip,
+            "hipMemcpy" | "hipMemcpyAsync" | "hipMemcpyWithStream" | "hipMemcpyDtoD" | "hipMemcpyDtoDAsync",
+        ) => &[1, 3, 100],
         (Layer::Hip, "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => &[1, 12, 101, 3, 100],
         // Of NULL its page says nothing.
         (Layer::Hip, "hipDeviceCanAccessPeer") => &[101, 3, 100],

@@ -170,6 +170,7 @@ fn memcpy_kind(kind: i32) -> Option<&'static str> {
         2 => Some("DeviceToHost"),
         3 => Some("DeviceToDevice"),
         4 => Some("Default"),
+        1024 => Some("DeviceToDeviceNoCU"),
         _ => None,
     }
 }
