@@ -27,7 +27,7 @@ $(BENCH):
 	mkdir -p $@
 
 $(BENCH)/libcudart.so.12: benches/null_runtime.c benches/null_runtime.map benches/null_cuda.h | $(BENCH)
-	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcudart.so.12,--version-script=benches/null_runtime.map -o $@
+	$(BENCH_CC) $(BENCH_LIBRARY) -fno-plt $< -Wl,-soname,libcudart.so.12,--version-script=benches/null_runtime.map -o $@
 
 $(BENCH)/libcuda.so.1: benches/null_driver.c benches/null_cuda.h | $(BENCH)
 	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@

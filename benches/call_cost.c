@@ -4,10 +4,15 @@
  * ROUTE is how the program comes by the function, and which it is: runtime, driver and driver-3d are
  * peer copies and free is cuMemFreeAsync, all linked symbols; lookup asks cuGetProcAddress as the CUDA
  * runtime does. Their stream is 0; driver-legacy, driver-thread and driver-ptsz name a default stream in the
- * other ways that there are, and lookup-stream an ordinary one. MEMORY is what is copied: one allocation of each device, 64 small ones in turn, or
- * steps of 4 MiB through a large one. LIBRARY is the file that the called code must lie in; anything
- * else ends the program, since a figure for the wrong code is worse than none. With `capture` another
- * stream is being captured all the time.
+ * other ways that there are, and lookup-stream an ordinary one. The others are regular copies, linked, on
+ * stream 0: regular and same-device are cuMemcpyDtoDAsync_v2, and runtime-same-device, runtime-to-device and
+ * runtime-default-host are cudaMemcpyAsync of the kind that they name.
+ *
+ * MEMORY is what is copied: one allocation of each device, 64 small ones in turn, or steps of 4 MiB through a
+ * large one. Where a route does not go between devices, device 0 stands for device 1, or the host for device 0.
+ * LIBRARY is the file that the called code must lie in; anything else ends the program, since a figure for the
+ * wrong code is worse than none. What the runtime calls in turn must lie in LIBRARY too, if that is a preload.
+ * With `capture` another stream is being captured all the time.
  * CPU time, so that waiting for a core does not count. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,13 +31,15 @@ static const struct memory {
 	/* The first address on device 0 and on device 1; what comes after it, and when it begins anew. */
 	uint64_t src, dst;
 	size_t step, span;
+	/* What stands for the first address on device 1 in copies on device 0. */
+	uint64_t dst_on_0;
 } memories[] = {
-	{ "pair", LARGE(0), LARGE(1), 0, 1 },
-	{ "small", SMALL(0), SMALL(1), SMALL_BYTES, 64 * SMALL_BYTES },
-	{ "walk", LARGE(0), LARGE(1), 4 << 20, LARGE_BYTES },
+	{ "pair", LARGE(0), LARGE(1), 0, 1, LARGE(0) + LARGE_BYTES / 2 },
+	{ "small", SMALL(0), SMALL(1), SMALL_BYTES, 64 * SMALL_BYTES, SMALL(0) + SMALL_BLOCK / 2 },
+	{ "walk", LARGE(0), LARGE(1), 4 << 20, LARGE_BYTES, LARGE(0) },
 };
 
-static const struct memory *memory;
+static struct memory memory;
 static memcpy_peer_async_t *looked_up;
 static void *contexts[DEVICES];
 
@@ -54,6 +61,26 @@ static int call_driver_ptsz(uint64_t dst, uint64_t src, void *stream)
 static int call_lookup(uint64_t dst, uint64_t src, void *stream)
 {
 	return looked_up(dst, contexts[1], src, contexts[0], BYTES, stream);
+}
+
+static int call_dtod(uint64_t dst, uint64_t src, void *stream)
+{
+	return cuMemcpyDtoDAsync_v2(dst, src, BYTES, stream);
+}
+
+static int call_runtime_dtod(uint64_t dst, uint64_t src, void *stream)
+{
+	return cudaMemcpyAsync((void *)dst, (void *)src, BYTES, DEVICE_TO_DEVICE, stream);
+}
+
+static int call_runtime_to_device(uint64_t dst, uint64_t src, void *stream)
+{
+	return cudaMemcpyAsync((void *)dst, (void *)src, BYTES, HOST_TO_DEVICE, stream);
+}
+
+static int call_runtime_default(uint64_t dst, uint64_t src, void *stream)
+{
+	return cudaMemcpyAsync((void *)dst, (void *)src, BYTES, DEFAULT, stream);
 }
 
 /* As programs do it: the parameters of one copy are changed for the next. */
@@ -83,7 +110,7 @@ static void *stream_of_route(void);
 	static int loop_##route(long calls)                                                          \
 	{                                                                                            \
 		int codes = 0;                                                                       \
-		const struct memory of = *memory;                                                    \
+		const struct memory of = memory;                                                     \
 		void *const stream = stream_of_route();                                              \
 		for (size_t at = 0; calls--; at = (at + of.step) & (of.span - 1))                    \
 			codes |= call_##route(of.dst + at, of.src + at, stream);                     \
@@ -94,6 +121,10 @@ LOOP(driver)
 LOOP(driver_ptsz)
 LOOP(lookup)
 LOOP(driver_3d)
+LOOP(dtod)
+LOOP(runtime_dtod)
+LOOP(runtime_to_device)
+LOOP(runtime_default)
 LOOP(free)
 
 static const struct route {
@@ -101,16 +132,22 @@ static const struct route {
 	int (*call)(uint64_t dst, uint64_t src, void *stream);
 	int (*loop)(long calls);
 	void *stream;
+	enum { BETWEEN_DEVICES, ON_DEVICE, FROM_HOST } ends;
 } routes[] = {
-	{ "runtime", call_runtime, loop_runtime, NULL },
-	{ "driver", call_driver, loop_driver, NULL },
-	{ "driver-legacy", call_driver, loop_driver, STREAM_LEGACY },
-	{ "driver-thread", call_driver, loop_driver, STREAM_PER_THREAD },
-	{ "driver-ptsz", call_driver_ptsz, loop_driver_ptsz, NULL },
-	{ "lookup", call_lookup, loop_lookup, NULL },
-	{ "lookup-stream", call_lookup, loop_lookup, STREAM },
-	{ "driver-3d", call_driver_3d, loop_driver_3d, NULL },
-	{ "free", call_free, loop_free, NULL },
+	{ "runtime", call_runtime, loop_runtime, NULL, BETWEEN_DEVICES },
+	{ "driver", call_driver, loop_driver, NULL, BETWEEN_DEVICES },
+	{ "driver-legacy", call_driver, loop_driver, STREAM_LEGACY, BETWEEN_DEVICES },
+	{ "driver-thread", call_driver, loop_driver, STREAM_PER_THREAD, BETWEEN_DEVICES },
+	{ "driver-ptsz", call_driver_ptsz, loop_driver_ptsz, NULL, BETWEEN_DEVICES },
+	{ "lookup", call_lookup, loop_lookup, NULL, BETWEEN_DEVICES },
+	{ "lookup-stream", call_lookup, loop_lookup, STREAM, BETWEEN_DEVICES },
+	{ "driver-3d", call_driver_3d, loop_driver_3d, NULL, BETWEEN_DEVICES },
+	{ "regular", call_dtod, loop_dtod, NULL, BETWEEN_DEVICES },
+	{ "same-device", call_dtod, loop_dtod, NULL, ON_DEVICE },
+	{ "runtime-same-device", call_runtime_dtod, loop_runtime_dtod, NULL, ON_DEVICE },
+	{ "runtime-to-device", call_runtime_to_device, loop_runtime_to_device, NULL, FROM_HOST },
+	{ "runtime-default-host", call_runtime_default, loop_runtime_default, NULL, FROM_HOST },
+	{ "free", call_free, loop_free, NULL, BETWEEN_DEVICES },
 };
 
 static const struct route *route;
@@ -146,6 +183,10 @@ static void *target(void)
 {
 	if (route->call == call_runtime)
 		return (void *)cudaMemcpyPeerAsync;
+	if (route->call == call_dtod)
+		return (void *)cuMemcpyDtoDAsync_v2;
+	if (route->call == call_runtime_dtod || route->call == call_runtime_to_device || route->call == call_runtime_default)
+		return (void *)cudaMemcpyAsync;
 	if (route->call == call_driver_3d)
 		return (void *)cuMemcpy3DPeerAsync;
 	if (route->call == call_free)
@@ -155,16 +196,34 @@ static void *target(void)
 	return route->call == call_driver ? (void *)cuMemcpyPeerAsync : (void *)looked_up;
 }
 
-static void check_target(const char *library)
+/* The code that the runtime goes to in turn, which is found as the program's is; or none. */
+static void *inner_target(void)
+{
+	if (route->call == call_runtime_dtod)
+		return (void *)cuMemcpyDtoDAsync_v2;
+	return route->call == call_runtime_default ? (void *)cuMemcpyAsync : NULL;
+}
+
+static void check_lies_in(void *code, const char *library)
 {
 	Dl_info info;
-	if (!dladdr(target(), &info))
+	if (!dladdr(code, &info))
 		fail("called code lies nowhere", route->name);
 	const char *slash = strrchr(info.dli_fname, '/');
 	if (strcmp(slash ? slash + 1 : info.dli_fname, library) != 0)
 		fail("calls go elsewhere", info.dli_fname);
-	if (route->call(memory->dst, memory->src, (void *)ARRIVED) != ARRIVED)
+}
+
+static void check_target(const char *library)
+{
+	check_lies_in(target(), library);
+	if (inner_target())
+		check_lies_in(inner_target(), strcmp(library, "libcudart.so.12") == 0 ? "libcuda.so.1" : library);
+	if (route->call(memory.dst, memory.src, (void *)ARRIVED) != ARRIVED)
 		fail("calls do not arrive at the null library", route->name);
+	/* The runtime notes what the driver answers, and nothing else. */
+	if (inner_target() && null_last_error() != ARRIVED)
+		fail("calls do not arrive at the null driver", route->name);
 }
 
 static double cpu_time_ns(void)
@@ -201,11 +260,15 @@ int main(int argc, char **argv)
 			route = &routes[i];
 	for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
 		if (strcmp(argv[2], memories[i].name) == 0)
-			memory = &memories[i];
+			memory = memories[i];
 	int threads = atoi(argv[3]);
 	calls = atol(argv[4]);
-	if (!route || !memory || threads < 1 || threads > MAX_THREADS || calls < 1)
+	if (!route || !memory.name || threads < 1 || threads > MAX_THREADS || calls < 1)
 		fail("bad argument", argv[1]);
+	if (route->ends == ON_DEVICE)
+		memory.dst = memory.dst_on_0;
+	if (route->ends == FROM_HOST)
+		memory.src = HOST;
 	if (argc == 7 && cuStreamBeginCapture_v2((void *)4321, 0))
 		fail("cannot begin a capture", argv[1]);
 

@@ -5,13 +5,18 @@
 #include "null_cuda.h"
 
 static __typeof__(cudaMemcpyPeerAsync) *real_cuda;
+static __typeof__(cudaMemcpyAsync) *real_cuda_regular;
 static memcpy_peer_async_t *real_peer, *real_peer_ptsz;
+static memcpy_async_t *real_regular, *real_dtod;
 static memcpy_3d_peer_async_t *real_3d;
 static mem_free_async_t *real_free;
 
 __attribute__((constructor)) static void find(void)
 {
 	*(void **)&real_cuda = dlsym(RTLD_NEXT, "cudaMemcpyPeerAsync");
+	*(void **)&real_cuda_regular = dlsym(RTLD_NEXT, "cudaMemcpyAsync");
+	*(void **)&real_regular = dlsym(RTLD_NEXT, "cuMemcpyAsync");
+	*(void **)&real_dtod = dlsym(RTLD_NEXT, "cuMemcpyDtoDAsync_v2");
 	*(void **)&real_peer = dlsym(RTLD_NEXT, "cuMemcpyPeerAsync");
 	*(void **)&real_peer_ptsz = dlsym(RTLD_NEXT, "cuMemcpyPeerAsync_ptsz");
 	*(void **)&real_3d = dlsym(RTLD_NEXT, "cuMemcpy3DPeerAsync");
@@ -21,6 +26,21 @@ __attribute__((constructor)) static void find(void)
 int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count, void *stream)
 {
 	return real_cuda(dst, dstDevice, src, srcDevice, count, stream);
+}
+
+int cudaMemcpyAsync(void *dst, const void *src, size_t count, int kind, void *stream)
+{
+	return real_cuda_regular(dst, src, count, kind, stream);
+}
+
+int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t count, void *stream)
+{
+	return real_regular(dst, src, count, stream);
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t count, void *stream)
+{
+	return real_dtod(dst, src, count, stream);
 }
 
 int cuMemcpyPeerAsync(uint64_t dst, void *dstContext, uint64_t src, void *srcContext, size_t count, void *stream)

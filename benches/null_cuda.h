@@ -16,17 +16,27 @@ _Static_assert(sizeof(struct memcpy_3d_peer) == 200, "as in the vendor's headers
 
 typedef int memcpy_peer_async_t(uint64_t dst, void *dstContext, uint64_t src, void *srcContext, size_t count,
 				void *stream);
+typedef int memcpy_async_t(uint64_t dst, uint64_t src, size_t count, void *stream);
 typedef int memcpy_3d_peer_async_t(const struct memcpy_3d_peer *copy, void *stream);
 typedef int mem_free_async_t(uint64_t pointer, void *stream);
 typedef int get_proc_address_t(const char *symbol, void **pfn, int version, uint64_t flags, int *status);
 
 int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count, void *stream);
+int cudaMemcpyAsync(void *dst, const void *src, size_t count, int kind, void *stream);
+/* What the driver answered the null runtime last, if that was an error. Reading clears it. */
+int null_last_error(void);
 memcpy_peer_async_t cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz;
+memcpy_async_t cuMemcpyAsync, cuMemcpyDtoDAsync_v2;
 memcpy_3d_peer_async_t cuMemcpy3DPeerAsync;
 mem_free_async_t cuMemFreeAsync;
 get_proc_address_t cuGetProcAddress_v2;
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuDevicePrimaryCtxRetain(void **context, int device);
+
+/* cudaMemcpyKind. */
+#define HOST_TO_DEVICE 1
+#define DEVICE_TO_DEVICE 3
+#define DEFAULT 4
 
 /* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD. */
 #define STREAM_LEGACY ((void *)1)
@@ -51,5 +61,7 @@ static inline int answer(void *stream)
 #define SMALL_BYTES 512ull
 #define SMALL_BLOCK (2ull << 20)
 #define SMALL(device) (0x7f8000000000 + (device) * SMALL_BLOCK)
+/* Ordinary memory of the host, which the driver does not know. */
+#define HOST 0x600000000000
 
 #endif

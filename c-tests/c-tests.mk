@@ -16,7 +16,7 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
   exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
-  hip_for_nvidia children_sharing full_log
+  hip_for_nvidia children_sharing full_log regular_copies
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
@@ -30,9 +30,9 @@ C_DRIVER_CASES := pools_beside_capture capture_left_behind deny_pools disable_be
   context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
-  hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside
+  hip_regular hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu and held_up.cu need nvcc.
-C_GPU_CASES := bandwidth first_use alloc_cost enqueue
+C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
@@ -78,6 +78,8 @@ BESIDE := '-Wl,-rpath,$$ORIGIN'
 # They find the driver as they find the runtime: by LD_LIBRARY_PATH, or the real one.
 $(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
 $(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/regular-static: C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/regular-static: $(SIM_LIB)/libcuda.so.1
 
 # Only to link with: they are for machines with a driver.
 $(foreach runtime,nvidia12 nvidia13,$(C_TESTS)/conformance-$(runtime)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1

@@ -74,6 +74,9 @@ static CUmemoryPool pool;
 static CUmemAccessDesc d, e[2];
 static struct cudaMemcpy3DPeerParms p;
 static CUDA_MEMCPY3D_PEER q;
+static struct cudaMemcpy3DParms r;
+static CUDA_MEMCPY2D t;
+static CUDA_MEMCPY3D u;
 static int v = -7;
 static unsigned long long w = (unsigned long long)-7;
 
@@ -118,6 +121,18 @@ static void make_variables(void)
     q.WidthInBytes = 1024;
     q.Height = 16;
     q.Depth = 4;
+
+    r.srcPtr = p.srcPtr;
+    r.dstPtr = p.dstPtr;
+    r.extent = p.extent;
+    r.kind = cudaMemcpyDeviceToDevice;
+    t.srcMemoryType = t.dstMemoryType = u.srcMemoryType = u.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    t.srcDevice = u.srcDevice = da;
+    t.dstDevice = u.dstDevice = db;
+    t.srcPitch = t.dstPitch = u.srcPitch = u.dstPitch = 1024;
+    t.WidthInBytes = u.WidthInBytes = 1024;
+    t.Height = u.Height = u.srcHeight = u.dstHeight = 16;
+    u.Depth = 4;
 
     d.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     d.location.id = 1;
@@ -270,6 +285,17 @@ static int step(const char *text)
     STEP(cuMemPoolSetAccess(pool, e, 2))
     STEP(cuMemSetAccess(m, g, &d, 1))
     STEP(cuMemSetAccess(m, g, e, 2))
+    ASSIGN(r.kind = cudaMemcpyDefault)
+    ASSIGN(r.kind = (enum cudaMemcpyKind)7)
+    ASSIGN(r.srcPtr.ptr = 0)
+    ASSIGN(r.srcPtr.pitch = 8)
+    ASSIGN(r.extent.width = 0)
+    ASSIGN(t.srcPitch = 8)
+    ASSIGN(t.WidthInBytes = 0)
+    ASSIGN(t.dstDevice = 0)
+    ASSIGN(u.srcPitch = 8)
+    ASSIGN(u.WidthInBytes = 0)
+    ASSIGN(u.dstDevice = 0)
     ASSIGN(p.extent.width = 0)
     ASSIGN(p.extent.height = 0)
     ASSIGN(p.extent.depth = 0)
@@ -427,6 +453,81 @@ static void prepare(const char *text)
 static int evaluate(const char *call)
 {
 #define CALL(...) if (same_text(call, #__VA_ARGS__)) return (int)(__VA_ARGS__);
+    CALL(cudaMemcpy(b, a, n, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy(b, a, n, cudaMemcpyDefault))
+    CALL(cudaMemcpy(b, a, n, cudaMemcpyHostToDevice))
+    CALL(cudaMemcpy(b, a, n, cudaMemcpyDeviceToHost))
+    CALL(cudaMemcpy(b, a, n, cudaMemcpyHostToHost))
+    CALL(cudaMemcpy(b, a, n, (enum cudaMemcpyKind)7))
+    CALL(cudaMemcpy(NULL, a, n, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy(b, NULL, n, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy(NULL, NULL, 0, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy(b, a, 0, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy(b, a, n * 64, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy(b, h, n, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy(h, a, n, cudaMemcpyDefault))
+    CALL(cudaMemcpyAsync(b, a, n, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpyAsync(b, a, n, cudaMemcpyDefault, s0))
+    CALL(cudaMemcpyAsync(b, a, n, cudaMemcpyHostToDevice, s0))
+    CALL(cudaMemcpyAsync(b, a, n, cudaMemcpyDeviceToHost, s0))
+    CALL(cudaMemcpyAsync(b, a, n, cudaMemcpyHostToHost, s0))
+    CALL(cudaMemcpyAsync(b, a, n, (enum cudaMemcpyKind)7, s0))
+    CALL(cudaMemcpyAsync(NULL, a, n, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpyAsync(b, NULL, n, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpyAsync(NULL, NULL, 0, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpyAsync(b, a, 0, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpyAsync(b, a, n * 64, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpyAsync(b, h, n, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpyAsync(h, a, n, cudaMemcpyDefault, s0))
+    CALL(cudaMemcpy2D(b, 1024, a, 1024, 1024, 16, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy2D(b, 1024, a, 1024, 512, 16, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy2D(b, 512, a, 1024, 1024, 16, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy2D(b, 1024, a, 512, 1024, 16, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy2D(NULL, 1024, a, 1024, 1024, 16, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy2D(b, 1024, a, 1024, 0, 16, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy2D(b, 1024, a, 1024, 1024, 0, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy2D(b, 1024, a, 1024, 1024, 16, (enum cudaMemcpyKind)7))
+    CALL(cudaMemcpy2D(b, 1024, a, 1024, 1024, n, cudaMemcpyDeviceToDevice))
+    CALL(cudaMemcpy2DAsync(b, 1024, a, 1024, 1024, 16, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpy2DAsync(b, 1024, a, 1024, 512, 16, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpy2DAsync(b, 512, a, 1024, 1024, 16, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpy2DAsync(b, 1024, a, 512, 1024, 16, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpy2DAsync(NULL, 1024, a, 1024, 1024, 16, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpy2DAsync(b, 1024, a, 1024, 0, 16, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpy2DAsync(b, 1024, a, 1024, 1024, 0, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpy2DAsync(b, 1024, a, 1024, 1024, 16, (enum cudaMemcpyKind)7, s0))
+    CALL(cudaMemcpy2DAsync(b, 1024, a, 1024, 1024, n, cudaMemcpyDeviceToDevice, s0))
+    CALL(cudaMemcpy3D(&r))
+    CALL(cudaMemcpy3DAsync(&r, s0))
+    CALL(cuMemcpy(db, da, n))
+    CALL(cuMemcpy(0, da, n))
+    CALL(cuMemcpy(db, 0, n))
+    CALL(cuMemcpy(db, da, 0))
+    CALL(cuMemcpy(db, da, n * 64))
+    CALL(cuMemcpy(db, dh, n))
+    CALL(cuMemcpyDtoD(db, da, n))
+    CALL(cuMemcpyDtoD(0, da, n))
+    CALL(cuMemcpyDtoD(db, 0, n))
+    CALL(cuMemcpyDtoD(db, da, 0))
+    CALL(cuMemcpyDtoD(db, da, n * 64))
+    CALL(cuMemcpyDtoD(db, dh, n))
+    CALL(cuMemcpyAsync(db, da, n, s0))
+    CALL(cuMemcpyAsync(0, da, n, s0))
+    CALL(cuMemcpyAsync(db, 0, n, s0))
+    CALL(cuMemcpyAsync(db, da, 0, s0))
+    CALL(cuMemcpyAsync(db, da, n * 64, s0))
+    CALL(cuMemcpyAsync(db, dh, n, s0))
+    CALL(cuMemcpyDtoDAsync(db, da, n, s0))
+    CALL(cuMemcpyDtoDAsync(0, da, n, s0))
+    CALL(cuMemcpyDtoDAsync(db, 0, n, s0))
+    CALL(cuMemcpyDtoDAsync(db, da, 0, s0))
+    CALL(cuMemcpyDtoDAsync(db, da, n * 64, s0))
+    CALL(cuMemcpyDtoDAsync(db, dh, n, s0))
+    CALL(cuMemcpy2D(&t))
+    CALL(cuMemcpy2DUnaligned(&t))
+    CALL(cuMemcpy2DAsync(&t, s0))
+    CALL(cuMemcpy3D(&u))
+    CALL(cuMemcpy3DAsync(&u, s0))
     CALL(cudaDeviceCanAccessPeer(&v, 0, 1))
     CALL(cudaDeviceCanAccessPeer(&v, 1, 0))
     CALL(cudaDeviceCanAccessPeer(&v, 0, 0))

@@ -17,7 +17,8 @@ NOT_IN_13 := cudaGetDeviceProperties_v2; cudaEventElapsedTime_v2;
 ABSENT_13 := $(NOT_IN_13) $(call both,cudaStreamGetCaptureInfo_v2 cudaStreamGetCaptureInfo_v3,_ptsz)
 ABSENT_12 := cudaDeviceGetP2PAtomicCapabilities; cudaMemGetDefaultMemPool; cudaMemGetMemPool; cudaMemSetMemPool;
 ABSENT_11.0 := $(NOT_IN_13) $(ABSENT_12) cudaInitDevice; $(call both,cudaGetDriverEntryPointByVersion \
-	cudaStreamBeginCaptureToGraph cudaStreamGetCaptureInfo_v3 cudaGraphInstantiateWithParams,_ptsz)
+	cudaStreamBeginCaptureToGraph cudaStreamGetCaptureInfo_v3 cudaGraphInstantiateWithParams \
+	cudaMemcpyBatchAsync cudaMemcpy3DBatchAsync,_ptsz)
 
 # The same for HIP: what hipRuntimeGetVersion says, and the first version node that the release does not have.
 HIP_VERSIONS := 5 6 7

@@ -23,7 +23,8 @@ const PART: &str = "GPU_TEST_PART";
 /// A part of the program, in a process of its own.
 fn program(part: &str) -> Program {
     let this = std::env::current_exe().unwrap();
-    Program::new(this).arg("the_program_itself").arg("--exact").arg("--nocapture").env(PART, part)
+    // Its name is another after each change, so that its findings cannot be kept.
+    Program::new(this).arg("the_program_itself").arg("--exact").arg("--nocapture").env(PART, part).findings_apart()
 }
 
 fn simulated(part: &str) -> Program {
@@ -169,6 +170,9 @@ fn assert_same_and_right(program: &Program) {
     ] {
         assert_eq!(trace.of(name).len(), calls, "{name}");
     }
+    let (traced, _) = program.traced();
+    let rules: Vec<_> = traced.findings.iter().map(|found| found.rule.as_str()).collect();
+    assert_eq!(rules, ["P2P-enable-twice"]);
 }
 
 #[test]

@@ -43,6 +43,20 @@ fn same(program: &Program, options: &[Variables]) -> (Outcome, Trace) {
     (plain, trace)
 }
 
+/// Those between two devices are seen, those inside one and with the host are not.
+#[test]
+fn regular_copies_between_devices_are_seen() {
+    for release in RELEASES {
+        let (plain, trace) = same(&case("hip_regular", release), &UNCHANGED);
+        plain.assert_success();
+        let expected = ["hipMemcpy", "hipMemcpyAsync", "hipMemcpyWithStream", "hipMemcpyDtoD", "hipMemcpyDtoDAsync"];
+        assert_eq!(trace.names_at(0), expected, "{release}");
+        for call in &trace.calls {
+            assert!(call.text.contains(" 0->1 mapped on first use"), "{release}: {}", call.text);
+        }
+    }
+}
+
 fn names(trace: &Trace) -> BTreeSet<&str> {
     trace.names_at(0).into_iter().collect()
 }

@@ -138,7 +138,7 @@ fn file_is_for_the_user_only_and_says_what_it_is_of() {
     let first = |kind| trace.notes_of(kind).next().unwrap();
     assert!(first(NoteKind::Program).string(0).ends_with("/target/c-tests/guide_sample-12"));
     let variables: Vec<&str> = trace.notes_of(NoteKind::Variable).map(|note| note.string(0)).collect();
-    assert_eq!(variables, ["P2PSHIM_TRACE", "RANK"]);
+    assert_eq!(variables, ["P2PSHIM_LOG", "P2PSHIM_TRACE", "RANK"]);
     let versions: Vec<(&str, &str)> =
         trace.notes_of(NoteKind::Version).map(|note| (note.string(0), note.string(1))).collect();
     assert_eq!(versions, [("p2pshim", env!("CARGO_PKG_VERSION")), ("runtime", "12"), ("driver", "13.0")]);

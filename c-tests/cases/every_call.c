@@ -50,6 +50,59 @@ static void copies_of_runtime(void)
     SHOW(cudaStreamSynchronize((cudaStream_t)stream));
 }
 
+static void regular_copies_of_runtime(void)
+{
+    enum cudaMemcpyKind kind = cudaMemcpyDeviceToDevice;
+    struct cudaMemcpy3DParms p = {.srcPtr = {a0, 256, 256, 1}, .dstPtr = {a1, 256, 256, 1}, .extent = {256, 1, 1}, .kind = kind};
+    char host[64];
+    for (int i = 0; i < 20; i++)
+        CHECK(cudaMemcpyAsync(a1, a0, 4096, kind, (cudaStream_t)stream));
+    CALL(cudaMemcpy, a1, a0, (size_t)64, kind);
+    CALL(cudaMemcpy_ptds, a1, a0, (size_t)64, kind);
+    CALL(cudaMemcpyAsync, a1, a0, (size_t)64, kind, stream);
+    CALL(cudaMemcpyAsync_ptsz, a1, a0, (size_t)64, kind, stream);
+    CALL(cudaMemcpy2D, a1, (size_t)256, a0, (size_t)256, (size_t)64, (size_t)2, kind);
+    CALL(cudaMemcpy2D_ptds, a1, (size_t)256, a0, (size_t)256, (size_t)64, (size_t)2, kind);
+    CALL(cudaMemcpy2DAsync, a1, (size_t)256, a0, (size_t)256, (size_t)64, (size_t)2, kind, stream);
+    CALL(cudaMemcpy2DAsync_ptsz, a1, (size_t)256, a0, (size_t)256, (size_t)64, (size_t)2, kind, stream);
+    CALL(cudaMemcpy3D, &p);
+    CALL(cudaMemcpy3D_ptds, &p);
+    CALL(cudaMemcpy3DAsync, &p, stream);
+    CALL(cudaMemcpy3DAsync_ptsz, &p, stream);
+    CALL(cudaMemcpy, host, a0, sizeof host, cudaMemcpyDefault);
+    CALL(cudaMemcpy, a0, host, sizeof host, cudaMemcpyHostToDevice);
+    SHOW(cudaStreamSynchronize((cudaStream_t)stream));
+}
+
+static void regular_copies_of_driver(void)
+{
+    CUdeviceptr from = (CUdeviceptr)a0, to = (CUdeviceptr)a1;
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from, .srcPitch = 256,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = to, .dstPitch = 256, .WidthInBytes = 256, .Height = 1};
+    CUDA_MEMCPY3D p = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from, .srcPitch = 256, .srcHeight = 1,
+                       .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = to, .dstPitch = 256, .dstHeight = 1,
+                       .WidthInBytes = 256, .Height = 1, .Depth = 1};
+    CALL(cuMemcpy, to, from, (size_t)512);
+    CALL(cuMemcpy_ptds, to, from, (size_t)512);
+    CALL(cuMemcpyAsync, to, from, (size_t)512, stream);
+    CALL(cuMemcpyAsync_ptsz, to, from, (size_t)512, stream);
+    CALL(cuMemcpyDtoD_v2, to, from, (size_t)512);
+    CALL(cuMemcpyDtoD_v2_ptds, to, from, (size_t)512);
+    CALL(cuMemcpyDtoDAsync_v2, to, from, (size_t)512, stream);
+    CALL(cuMemcpyDtoDAsync_v2_ptsz, to, from, (size_t)512, stream);
+    CALL(cuMemcpy2D_v2, &rows);
+    CALL(cuMemcpy2D_v2_ptds, &rows);
+    CALL(cuMemcpy2DUnaligned_v2, &rows);
+    CALL(cuMemcpy2DUnaligned_v2_ptds, &rows);
+    CALL(cuMemcpy2DAsync_v2, &rows, stream);
+    CALL(cuMemcpy2DAsync_v2_ptsz, &rows, stream);
+    CALL(cuMemcpy3D_v2, &p);
+    CALL(cuMemcpy3D_v2_ptds, &p);
+    CALL(cuMemcpy3DAsync_v2, &p, stream);
+    CALL(cuMemcpy3DAsync_v2_ptsz, &p, stream);
+    SHOW_CU(cuStreamSynchronize(stream));
+}
+
 static void copies_of_driver(void)
 {
     CUdeviceptr from = (CUdeviceptr)a0, to = (CUdeviceptr)a1;
@@ -88,6 +141,8 @@ static void peers(void)
     SHOW(cudaDeviceEnablePeerAccess(1, 5));
     CALL(cudaGetLastError);
     copies_of_runtime();
+    regular_copies_of_runtime();
+    regular_copies_of_driver();
     copies_of_driver();
     for (int i = 0; i < 2; i++)
         SHOW(cudaDeviceDisablePeerAccess(1));
@@ -277,6 +332,11 @@ static int of_hip(void)
             CALL(hipMemcpyPeer, b1, 1, b0, 0, (size_t)BYTES);
             CALL(hipMemcpyPeerAsync, b1, 1, b0, 0, (size_t)4096, own);
         }
+        CALL(hipMemcpy, b1, b0, (size_t)4096, 3);
+        CALL(hipMemcpyAsync, b1, b0, (size_t)4096, 4, own);
+        CALL(hipMemcpyWithStream, b1, b0, (size_t)4096, 4, own);
+        CALL(hipMemcpyDtoD, b1, b0, (size_t)4096);
+        CALL(hipMemcpyDtoDAsync, b1, b0, (size_t)4096, own);
         CALL(hipMemcpy3DPeer, &p);
         CALL(hipMemcpy3DPeerAsync, &p, own);
         CALL(hipDeviceEnablePeerAccess, 1, 0u);

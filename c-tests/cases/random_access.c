@@ -41,6 +41,8 @@ enum {
 CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuMemcpyPeer_ptds(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
+CUresult cuMemcpy_ptds(CUdeviceptr, CUdeviceptr, size_t);
+CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 
 enum kind { NONE, PLAIN, POOLED, MAPPED };
 
@@ -683,7 +685,7 @@ static void change_stream(struct world *w)
 
 /* ---- copies ---- */
 
-/* The forms of a copy: 0 to 3 are the runtime's, the others the driver's. */
+/* The forms of a copy: first the runtime's, then the driver's. Plain ones name no devices. */
 enum form {
     RUNTIME_PEER,
     RUNTIME_PEER_ASYNC,
@@ -691,6 +693,10 @@ enum form {
     RUNTIME_3D_ASYNC,
     RUNTIME_PLAIN,
     RUNTIME_PLAIN_ASYNC,
+    RUNTIME_PLAIN_2D,
+    RUNTIME_PLAIN_2D_ASYNC,
+    RUNTIME_PLAIN_3D,
+    RUNTIME_PLAIN_3D_ASYNC,
     DRIVER_PEER,
     DRIVER_PEER_PER_THREAD,
     DRIVER_PEER_ASYNC,
@@ -698,20 +704,57 @@ enum form {
     DRIVER_3D,
     DRIVER_3D_ASYNC,
     DRIVER_PLAIN,
+    DRIVER_PLAIN_ANY,
+    DRIVER_PLAIN_ANY_PER_THREAD,
     DRIVER_PLAIN_ASYNC,
+    DRIVER_PLAIN_ANY_ASYNC,
+    DRIVER_PLAIN_ASYNC_PER_THREAD,
+    DRIVER_PLAIN_2D,
+    DRIVER_PLAIN_2D_UNALIGNED,
+    DRIVER_PLAIN_2D_ASYNC,
+    DRIVER_PLAIN_3D,
+    DRIVER_PLAIN_3D_ASYNC,
     FORMS,
 };
 
+static bool is_of_runtime(enum form form)
+{
+    return form < DRIVER_PEER;
+}
+
 static bool is_async(enum form form)
 {
-    return form == RUNTIME_PEER_ASYNC || form == RUNTIME_3D_ASYNC || form == RUNTIME_PLAIN_ASYNC ||
-           form == DRIVER_PEER_ASYNC || form == DRIVER_PEER_ASYNC_PER_THREAD || form == DRIVER_3D_ASYNC ||
-           form == DRIVER_PLAIN_ASYNC;
+    switch (form) {
+    case RUNTIME_PEER_ASYNC:
+    case RUNTIME_3D_ASYNC:
+    case RUNTIME_PLAIN_ASYNC:
+    case RUNTIME_PLAIN_2D_ASYNC:
+    case RUNTIME_PLAIN_3D_ASYNC:
+    case DRIVER_PEER_ASYNC:
+    case DRIVER_PEER_ASYNC_PER_THREAD:
+    case DRIVER_3D_ASYNC:
+    case DRIVER_PLAIN_ASYNC:
+    case DRIVER_PLAIN_ANY_ASYNC:
+    case DRIVER_PLAIN_ASYNC_PER_THREAD:
+    case DRIVER_PLAIN_2D_ASYNC:
+    case DRIVER_PLAIN_3D_ASYNC:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_2d(enum form form)
+{
+    return form == RUNTIME_PLAIN_2D || form == RUNTIME_PLAIN_2D_ASYNC || form == DRIVER_PLAIN_2D ||
+           form == DRIVER_PLAIN_2D_UNALIGNED || form == DRIVER_PLAIN_2D_ASYNC;
 }
 
 static bool is_3d(enum form form)
 {
-    return form == RUNTIME_3D || form == RUNTIME_3D_ASYNC || form == DRIVER_3D || form == DRIVER_3D_ASYNC;
+    return form == RUNTIME_3D || form == RUNTIME_3D_ASYNC || form == RUNTIME_PLAIN_3D ||
+           form == RUNTIME_PLAIN_3D_ASYNC || form == DRIVER_3D || form == DRIVER_3D_ASYNC || form == DRIVER_PLAIN_3D ||
+           form == DRIVER_PLAIN_3D_ASYNC;
 }
 
 struct copy {
@@ -748,6 +791,54 @@ static int copy_3d(const struct copy *c)
     return c->form == DRIVER_3D ? (int)cuMemcpy3DPeer(&p) : (int)cuMemcpy3DPeerAsync(&p, c->stream);
 }
 
+static int copy_plain_3d(const struct copy *c)
+{
+    const struct box *box = &c->box;
+    if (is_of_runtime(c->form)) {
+        struct cudaMemcpy3DParms p = {.kind = cudaMemcpyDefault};
+        p.srcPtr.ptr = (void *)c->src;
+        p.dstPtr.ptr = (void *)c->dst;
+        p.srcPtr.pitch = p.dstPtr.pitch = box->pitch;
+        p.srcPtr.xsize = p.dstPtr.xsize = p.extent.width = box->width;
+        p.srcPtr.ysize = p.dstPtr.ysize = p.extent.height = box->height;
+        p.extent.depth = box->depth;
+        return c->form == RUNTIME_PLAIN_3D ? cudaMemcpy3D(&p) : cudaMemcpy3DAsync(&p, c->stream);
+    }
+    CUDA_MEMCPY3D p = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_UNIFIED};
+    p.srcDevice = c->src;
+    p.dstDevice = c->dst;
+    p.srcPitch = p.dstPitch = box->pitch;
+    p.srcHeight = p.dstHeight = p.Height = box->height;
+    p.WidthInBytes = box->width;
+    p.Depth = box->depth;
+    return c->form == DRIVER_PLAIN_3D ? (int)cuMemcpy3D(&p) : (int)cuMemcpy3DAsync(&p, c->stream);
+}
+
+static int copy_plain_2d(const struct copy *c)
+{
+    const struct box *box = &c->box;
+    void *dst = (void *)c->dst, *src = (void *)c->src;
+    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_DEVICE};
+    p.srcDevice = c->src;
+    p.dstDevice = c->dst;
+    p.srcPitch = p.dstPitch = box->pitch;
+    p.WidthInBytes = box->width;
+    p.Height = box->height;
+    switch (c->form) {
+    case RUNTIME_PLAIN_2D:
+        return cudaMemcpy2D(dst, box->pitch, src, box->pitch, box->width, box->height, cudaMemcpyDeviceToDevice);
+    case RUNTIME_PLAIN_2D_ASYNC:
+        return cudaMemcpy2DAsync(dst, box->pitch, src, box->pitch, box->width, box->height, cudaMemcpyDefault,
+                                 c->stream);
+    case DRIVER_PLAIN_2D:
+        return cuMemcpy2D(&p);
+    case DRIVER_PLAIN_2D_UNALIGNED:
+        return cuMemcpy2DUnaligned(&p);
+    default:
+        return cuMemcpy2DAsync(&p, c->stream);
+    }
+}
+
 static int perform(const struct copy *c)
 {
     void *dst = (void *)c->dst, *src = (void *)c->src;
@@ -771,10 +862,23 @@ static int perform(const struct copy *c)
         return cuMemcpyPeerAsync_ptsz(c->dst, c->dst_context, c->src, c->src_context, count, c->stream);
     case DRIVER_PLAIN:
         return cuMemcpyDtoD(c->dst, c->src, count);
+    case DRIVER_PLAIN_ANY:
+        return cuMemcpy(c->dst, c->src, count);
+    case DRIVER_PLAIN_ANY_PER_THREAD:
+        return cuMemcpy_ptds(c->dst, c->src, count);
     case DRIVER_PLAIN_ASYNC:
+        return cuMemcpyDtoDAsync(c->dst, c->src, count, c->stream);
+    case DRIVER_PLAIN_ANY_ASYNC:
         return cuMemcpyAsync(c->dst, c->src, count, c->stream);
+    case DRIVER_PLAIN_ASYNC_PER_THREAD:
+        return cuMemcpyDtoDAsync_v2_ptsz(c->dst, c->src, count, c->stream);
+    case RUNTIME_PLAIN_3D:
+    case RUNTIME_PLAIN_3D_ASYNC:
+    case DRIVER_PLAIN_3D:
+    case DRIVER_PLAIN_3D_ASYNC:
+        return copy_plain_3d(c);
     default:
-        return copy_3d(c);
+        return is_2d(c->form) ? copy_plain_2d(c) : copy_3d(c);
     }
 }
 
@@ -792,7 +896,9 @@ static void expect(unsigned char *dst, const unsigned char *src, const struct bo
 
 static void draw_box(struct world *w, struct copy *c, bool large)
 {
-    if (!is_3d(c->form)) {
+    if (is_2d(c->form)) {
+        c->box = large ? (struct box){4080, 4096, 256, 1} : (struct box){60, 64, 5, 1};
+    } else if (!is_3d(c->form)) {
         size_t width = large ? LARGE - 4096 : (draw(w, 2) ? 4 : 1 + draw(w, 1024));
         c->box = (struct box){width, width, 1, 1};
     } else if (large) {
@@ -819,7 +925,7 @@ static void spoil(struct world *w, struct copy *c)
         c->src_device = -1;
         break;
     case 4:
-        c->box.width = is_3d(c->form) ? 0 : (size_t)1 << 40;
+        c->box.width = is_2d(c->form) || is_3d(c->form) ? 0 : (size_t)1 << 40;
         break;
     case 5:
         c->dst_context = w->alone && w->created[0].handle ? w->created[0].handle : NULL;
@@ -856,7 +962,7 @@ static void stand(struct world *w, struct copy *c)
 {
     struct created *created = &w->created[draw(w, CREATED)];
     int device = some_device(w);
-    if (c->form <= RUNTIME_PLAIN_ASYNC) {
+    if (is_of_runtime(c->form)) {
         if (draw(w, 2))
             fold(w, (uint64_t)cudaSetDevice(device));
     } else if (draw(w, 4)) {
@@ -875,7 +981,7 @@ static enum form some_form(struct world *w, bool only_async)
 {
     for (;;) {
         enum form form = (enum form)draw(w, FORMS);
-        bool allowed = w->api == MIXED || (w->api == RUNTIME) == (form <= RUNTIME_PLAIN_ASYNC);
+        bool allowed = w->api == MIXED || (w->api == RUNTIME) == is_of_runtime(form);
         if (allowed && (!only_async || is_async(form)))
             return form;
     }
@@ -909,7 +1015,7 @@ static void copy(struct world *w)
     struct box asked = c.box;
     unsigned times = repeats(w, large);
     spoil(w, &c);
-    size_t step = is_3d(c.form) || asked.width > 64 ? 0 : 4, most = span(&asked) + step * (times - 1);
+    size_t step = is_2d(c.form) || is_3d(c.form) || asked.width > 64 ? 0 : 4, most = span(&asked) + step * (times - 1);
     note(w, "copy form %d, %d>%d, kinds %d>%d, %zu bytes, %u times", (int)c.form, src->device, dst->device,
          (int)src->kind, (int)dst->kind, asked.width * asked.height * asked.depth, times);
     begin_copying(w);

@@ -17,6 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 import neighbours
+import regular
 import speed
 from harness import BUILD, HERE, Run, at_once, build, check, judge, report, results
 
@@ -242,7 +243,12 @@ def main():
     for measurement in (speed.bandwidth, speed.first_use, speed.spinning, speed.held_up, speed.probe, speed.alloc_cost, speed.trace_cost,
                         speed.trace_bandwidth):
         check(measurement.__name__, measurement)
+    check("regular", regular.bandwidth)
+    check("regular_graphs", regular.graphs)
 
+    check("torch_pipeline", regular.torch_pipeline)
+    if len(sys.argv) > 1:
+        check("torch_step", regular.torch_step)
     check("doctor", doctor)
     check("hidden", hidden)
     check("captured_copies", captured)

@@ -53,12 +53,20 @@ pub(crate) enum Value {
     UInt(u64),
     /// `cudaDeviceP2PAttr` or `CUdevice_P2PAttribute`.
     P2pAttribute(i32),
+    /// `cudaMemcpyKind` or `hipMemcpyKind`.
+    MemcpyKind(i32),
     /// Where one `int` is written on success.
     OutInt(*mut i32),
     /// The parameters of `cudaMemcpy3DPeer`.
     RuntimePeer3D(*const cudaMemcpy3DPeerParms),
     /// The parameters of `cuMemcpy3DPeer`.
     DriverPeer3D(*const CUDA_MEMCPY3D_PEER),
+    /// The parameters of `cudaMemcpy3D`.
+    Runtime3D(*const cudaMemcpy3DParms),
+    /// The parameters of `cuMemcpy2D`.
+    Driver2D(*const CUDA_MEMCPY2D),
+    /// The parameters of `cuMemcpy3D`, which lie where those of `cuMemcpy3DPeer` do; in place of contexts they have reserved words.
+    Driver3D(*const CUDA_MEMCPY3D_PEER),
 }
 
 /// What every argument type can say of itself.
@@ -67,6 +75,7 @@ pub(crate) trait Argument: Copy {
     fn value(self) -> Value;
 
     /// What stands in its place in a call that is to fail, and do nothing else.
+    #[inline(always)]
     fn failing(self, _: &Failing) -> Self {
         self
     }
@@ -91,12 +100,14 @@ macro_rules! arguments {
         pub(crate) struct $name(pub(crate) $inner);
 
         impl Argument for $name {
+            #[inline(always)]
             fn value(self) -> Value {
                 let show: fn($inner) -> Value = $value;
                 show(self.0)
             }
 
             $(
+                #[inline(always)]
                 fn failing(self, how: &Failing) -> Self {
                     let fail: fn(&Failing) -> Option<$inner> = $failing;
                     if how.replaces { Self(fail(how).unwrap_or(self.0)) } else { self }
@@ -127,6 +138,8 @@ arguments! {
     UInt64(u64) => Value::UInt;
     /// `cudaDeviceP2PAttr`, `CUdevice_P2PAttribute`.
     P2pAttribute(i32) => Value::P2pAttribute;
+    /// `cudaMemcpyKind`.
+    MemcpyKind(i32) => Value::MemcpyKind;
     /// `int *`: exactly one, written on success.
     OutInt(*mut i32) => Value::OutInt;
     /// `const char *`.
@@ -136,6 +149,12 @@ arguments! {
         failing |how| Some(how.parameters);
     /// `const CUDA_MEMCPY3D_PEER *`.
     DriverPeer3D(*const CUDA_MEMCPY3D_PEER) => Value::DriverPeer3D;
+    /// `const cudaMemcpy3DParms *`.
+    Runtime3D(*const cudaMemcpy3DParms) => Value::Runtime3D;
+    /// `const CUDA_MEMCPY2D *`.
+    Driver2D(*const CUDA_MEMCPY2D) => Value::Driver2D;
+    /// `const CUDA_MEMCPY3D *`.
+    Driver3D(*const CUDA_MEMCPY3D_PEER) => Value::Driver3D;
 }
 
 /// `cudaPos`, in elements of the object it lies in.
@@ -185,6 +204,57 @@ pub(crate) struct cudaMemcpy3DPeerParms {
     pub(crate) extent: cudaExtent,
 }
 
+/// `cudaMemcpy3DParms`: the same without devices, and with a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+#[allow(non_camel_case_types, non_snake_case, reason = "the vendor's spelling")]
+pub(crate) struct cudaMemcpy3DParms {
+    pub(crate) srcArray: usize,
+    pub(crate) srcPos: cudaPos,
+    pub(crate) srcPtr: cudaPitchedPtr,
+    pub(crate) dstArray: usize,
+    pub(crate) dstPos: cudaPos,
+    pub(crate) dstPtr: cudaPitchedPtr,
+    pub(crate) extent: cudaExtent,
+    pub(crate) kind: i32,
+}
+
+impl From<cudaMemcpy3DParms> for cudaMemcpy3DPeerParms {
+    fn from(p: cudaMemcpy3DParms) -> Self {
+        let cudaMemcpy3DParms { srcArray, srcPos, srcPtr, dstArray, dstPos, dstPtr, extent, kind: _ } = p;
+        Self { srcArray, srcPos, srcPtr, srcDevice: 0, dstArray, dstPos, dstPtr, dstDevice: 0, extent }
+    }
+}
+
+/// Whether a `cudaMemcpyKind` or `hipMemcpyKind` says that both sides may be memory of devices: `…DeviceToDevice`, `…Default`, and
+/// `hipMemcpyDeviceToDeviceNoCU`.
+pub(crate) const fn is_between_devices(kind: i32) -> bool {
+    matches!(kind, 3 | 4 | 1024)
+}
+
+/// `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+#[allow(non_camel_case_types, non_snake_case, reason = "the vendor's spelling")]
+pub(crate) struct CUDA_MEMCPY2D {
+    pub(crate) srcXInBytes: usize,
+    pub(crate) srcY: usize,
+    pub(crate) srcMemoryType: u32,
+    pub(crate) srcHost: usize,
+    pub(crate) srcDevice: u64,
+    pub(crate) srcArray: usize,
+    pub(crate) srcPitch: usize,
+    pub(crate) dstXInBytes: usize,
+    pub(crate) dstY: usize,
+    pub(crate) dstMemoryType: u32,
+    pub(crate) dstHost: usize,
+    pub(crate) dstDevice: u64,
+    pub(crate) dstArray: usize,
+    pub(crate) dstPitch: usize,
+    pub(crate) WidthInBytes: usize,
+    pub(crate) Height: usize,
+}
+
 /// `CUDA_MEMCPY3D_PEER`. The memory types say which of host, device and array is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -231,7 +301,31 @@ pub(crate) fn is_pointer(memory_type: u32) -> bool {
     memory_type == MEMORYTYPE_DEVICE || memory_type == MEMORYTYPE_UNIFIED
 }
 
-#[cfg(test)]
+impl From<CUDA_MEMCPY2D> for CUDA_MEMCPY3D_PEER {
+    fn from(p: CUDA_MEMCPY2D) -> Self {
+        Self {
+            srcXInBytes: p.srcXInBytes,
+            srcY: p.srcY,
+            srcMemoryType: p.srcMemoryType,
+            srcHost: p.srcHost,
+            srcDevice: p.srcDevice,
+            srcArray: p.srcArray,
+            srcPitch: p.srcPitch,
+            dstXInBytes: p.dstXInBytes,
+            dstY: p.dstY,
+            dstMemoryType: p.dstMemoryType,
+            dstHost: p.dstHost,
+            dstDevice: p.dstDevice,
+            dstArray: p.dstArray,
+            dstPitch: p.dstPitch,
+            WidthInBytes: p.WidthInBytes,
+            Height: p.Height,
+            Depth: 1,
+            ..Self::ZERO
+        }
+    }
+}
+
 impl CUDA_MEMCPY3D_PEER {
     /// All fields 0.
     pub(crate) const ZERO: Self = Self {
@@ -271,4 +365,7 @@ const _: () = {
     assert!(std::mem::offset_of!(cudaMemcpy3DPeerParms, dstDevice) == 136);
     assert!(std::mem::offset_of!(cudaMemcpy3DPeerParms, extent) == 144);
     assert!(size_of::<CUDA_MEMCPY3D_PEER>() == 200);
+    assert!(size_of::<cudaMemcpy3DParms>() == 160);
+    assert!(std::mem::offset_of!(cudaMemcpy3DParms, kind) == 152);
+    assert!(size_of::<CUDA_MEMCPY2D>() == 128);
 };

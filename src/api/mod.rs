@@ -62,6 +62,8 @@ pub(crate) struct CopyKind {
     pub(crate) is_fast: bool,
     /// CUDA refuses it on a stream that is being captured.
     pub(crate) is_refused_in_capture: bool,
+    /// It names no devices: under unified addressing its pointers say whether it goes between two.
+    pub(crate) is_regular: bool,
 }
 
 /// What a function does about peer access.
@@ -136,6 +138,7 @@ macro_rules! effect {
             is_async: has(DETAILS, "async"),
             is_fast: has(DETAILS, "fast"),
             is_refused_in_capture: has(DETAILS, "refused_in_capture"),
+            is_regular: has(DETAILS, "regular"),
         };
         Effect::Copy(KIND)
     }};
@@ -342,10 +345,10 @@ mod tests {
         for other in [
             "",
             "cuda",
-            "cudaMemcpy",
+            "cudaMemcpyToSymbol",
             "cudaMemcpyPeerAsyncs",
             "cudaMemcpyPee",
-            "hipMemcpy",
+            "hipMemcpyToSymbol",
             "hipMemcpyPeer_spt",
             "hip",
             "malloc",

@@ -18,6 +18,7 @@
 //! | `copy(sync)`, `copy(async)` | copy between devices, and wait for that, or do not |
 //! | `copy(…, fast)` | and give source, destination, bytes and stream as arguments: copies like the last take the fast path |
 //! | `copy(…, refused_in_capture)` | and are refused by CUDA on a stream that is being captured, where another may take their place |
+//! | `copy(…, regular)` | and name no devices: only calls whose pointers lie on two devices are copies to the shim, others are passed on |
 //! | `access(enable)`, `access(disable)`, `access(query)` | change peer access, or tell of it; `query_capabilities` tells of several operations at once |
 //! | `state(…)` | change what copies and peer access depend on: a [`State`](super::State), with an arm in `call/state.rs`; never shown |
 //! | `lookup` | hand out functions; their hooks are written by hand in `entry/lookup.rs` |
@@ -42,6 +43,19 @@ macro_rules! for_each_function {
             access(disable)                       runtime  4000 cudaDeviceDisablePeerAccess(peerDevice: Ordinal);
             access(query)                         runtime  8000 cudaDeviceGetP2PAttribute(value: OutInt, attr: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
 
+            copy(sync, regular)                   runtime  2000 cudaMemcpy(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind);
+            copy(sync, regular)                   runtime  7000 cudaMemcpy_ptds(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind);
+            copy(async, fast, regular)            runtime  2000 cudaMemcpyAsync(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind, stream: Stream);
+            copy(async, fast, regular)            runtime  7000 cudaMemcpyAsync_ptsz(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   runtime  2000 cudaMemcpy2D(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind);
+            copy(sync, regular)                   runtime  7000 cudaMemcpy2D_ptds(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind);
+            copy(async, regular)                  runtime  2000 cudaMemcpy2DAsync(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind, stream: Stream);
+            copy(async, regular)                  runtime  7000 cudaMemcpy2DAsync_ptsz(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   runtime  2000 cudaMemcpy3D(p: Runtime3D);
+            copy(sync, regular)                   runtime  7000 cudaMemcpy3D_ptds(p: Runtime3D);
+            copy(async, regular)                  runtime  2000 cudaMemcpy3DAsync(p: Runtime3D, stream: Stream);
+            copy(async, regular)                  runtime  7000 cudaMemcpy3DAsync_ptsz(p: Runtime3D, stream: Stream);
+
             state(clears_last_error)              runtime  2000 cudaGetLastError();
 
             copy(sync)                            driver   4000 cuMemcpyPeer(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
@@ -57,6 +71,25 @@ macro_rules! for_each_function {
             access(disable)                       driver   4000 cuCtxDisablePeerAccess(peerContext: Context);
             access(query)                         driver   8000 cuDeviceGetP2PAttribute(value: OutInt, attrib: P2pAttribute, srcDevice: Ordinal, dstDevice: Ordinal);
             access(query_capabilities)            driver  13000 cuDeviceGetP2PAtomicCapabilities(capabilities: Pointer, operations: Pointer, count: UInt, srcDevice: Ordinal, dstDevice: Ordinal);
+
+            copy(sync, regular)                   driver   4000 cuMemcpy(dst: DevicePointer, src: DevicePointer, ByteCount: Size);
+            copy(sync, regular)                   driver   7000 cuMemcpy_ptds(dst: DevicePointer, src: DevicePointer, ByteCount: Size);
+            copy(async, fast, regular)            driver   4000 cuMemcpyAsync(dst: DevicePointer, src: DevicePointer, ByteCount: Size, hStream: Stream);
+            copy(async, fast, regular)            driver   7000 cuMemcpyAsync_ptsz(dst: DevicePointer, src: DevicePointer, ByteCount: Size, hStream: Stream);
+            copy(sync, regular)                   driver   3020 cuMemcpyDtoD_v2(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size);
+            copy(sync, regular)                   driver   7000 cuMemcpyDtoD_v2_ptds(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size);
+            copy(async, fast, regular)            driver   3020 cuMemcpyDtoDAsync_v2(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size, hStream: Stream);
+            copy(async, fast, regular)            driver   7000 cuMemcpyDtoDAsync_v2_ptsz(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size, hStream: Stream);
+            copy(sync, regular)                   driver   3020 cuMemcpy2D_v2(pCopy: Driver2D);
+            copy(sync, regular)                   driver   7000 cuMemcpy2D_v2_ptds(pCopy: Driver2D);
+            copy(sync, regular)                   driver   3020 cuMemcpy2DUnaligned_v2(pCopy: Driver2D);
+            copy(sync, regular)                   driver   7000 cuMemcpy2DUnaligned_v2_ptds(pCopy: Driver2D);
+            copy(async, regular)                  driver   3020 cuMemcpy2DAsync_v2(pCopy: Driver2D, hStream: Stream);
+            copy(async, regular)                  driver   7000 cuMemcpy2DAsync_v2_ptsz(pCopy: Driver2D, hStream: Stream);
+            copy(sync, regular)                   driver   3020 cuMemcpy3D_v2(pCopy: Driver3D);
+            copy(sync, regular)                   driver   7000 cuMemcpy3D_v2_ptds(pCopy: Driver3D);
+            copy(async, regular)                  driver   3020 cuMemcpy3DAsync_v2(pCopy: Driver3D, hStream: Stream);
+            copy(async, regular)                  driver   7000 cuMemcpy3DAsync_v2_ptsz(pCopy: Driver3D, hStream: Stream);
 
             state(begins_capture)                 driver  10000 cuStreamBeginCapture(hStream: Stream);
             state(begins_capture)                 driver  10000 cuStreamBeginCapture_ptsz(hStream: Stream);
@@ -115,6 +148,11 @@ macro_rules! for_each_function {
             copy(async)                           hip      4020 hipMemcpyPeerAsync(dst: Pointer, dstDeviceId: Ordinal, src: Pointer, srcDevice: Ordinal, sizeBytes: Size, stream: Stream);
             copy(sync)                            hip      7010 hipMemcpy3DPeer(p: RuntimePeer3D);
             copy(async)                           hip      7010 hipMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpy(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind);
+            copy(async, regular)                  hip      4020 hipMemcpyAsync(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpyWithStream(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpyDtoD(dst: Pointer, src: Pointer, sizeBytes: Size);
+            copy(async, regular)                  hip      4020 hipMemcpyDtoDAsync(dst: Pointer, src: Pointer, sizeBytes: Size, stream: Stream);
             access(query)                         hip      4020 hipDeviceCanAccessPeer(canAccessPeer: OutInt, deviceId: Ordinal, peerDeviceId: Ordinal);
             access(enable)                        hip      4020 hipDeviceEnablePeerAccess(peerDeviceId: Ordinal, flags: UInt);
             access(disable)                       hip      4020 hipDeviceDisablePeerAccess(peerDeviceId: Ordinal);

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use super::mode::{self, contained};
 use super::read::Room;
-use crate::api::Function;
 use crate::api::abi::{Code, Value};
+use crate::api::{CopyKind, Effect, Function};
 use crate::model::Request;
 use crate::real::slot::{self, Slot};
 use crate::record;
@@ -104,7 +104,13 @@ impl<'a> Call<'a> {
     /// Parses a call. `room` is for what its arguments point to.
     #[inline(always)]
     pub(crate) fn new(function: Function, caller: Caller, arguments: &'a [Value], room: &'a mut Room) -> Self {
-        Self { request: Request::new(function, arguments, |of| room.parameters(of)), caller }
+        let request = match function.effect() {
+            Effect::Copy(CopyKind { is_regular: true, .. }) => {
+                Request::regular(function, arguments, |arguments| room.regular_parameters(arguments))
+            }
+            _ => Request::new(function, arguments, |of| room.parameters(of)),
+        };
+        Self { request, caller }
     }
 
     /// Which function is called.

@@ -3,7 +3,7 @@
 use super::arrival::Call;
 use super::decision::{Decision, Instead, Room};
 use super::{mode, recording, thread};
-use crate::api::Effect;
+use crate::api::{CopyKind, Effect};
 use crate::model::Memcpy;
 use crate::policy::access::Circumstances;
 use crate::policy::{ACCESS, Driver, capture};
@@ -14,7 +14,7 @@ use crate::record;
 #[inline(always)]
 pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     let Some(copy) = call.request.copy() else { return Decision::FORWARD };
-    if !may_be_captured(call)
+    if !may_be_captured(copy)
         && let traffic @ Some(_) = ACCESS.decided(copy)
     {
         return Decision { instead: None, traffic };
@@ -22,11 +22,16 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     consider(call, copy, room)
 }
 
-/// Whether the copy may be on a stream that is being captured, where CUDA refuses it.
+/// Whether the copy may be on a stream that is being captured.
 #[inline(always)]
-fn may_be_captured(call: &Call<'_>) -> bool {
-    let Effect::Copy(kind) = call.function().effect() else { return false };
-    kind.is_refused_in_capture && capture::may_be_under_way()
+fn may_be_captured(copy: &Memcpy<'_>) -> bool {
+    copy.stream.is_some() && capture::may_be_under_way()
+}
+
+/// Whether CUDA refuses to capture it.
+#[inline(always)]
+fn is_refused_in_capture(call: &Call<'_>) -> bool {
+    matches!(call.function().effect(), Effect::Copy(CopyKind { is_refused_in_capture: true, .. }))
 }
 
 /// The same for a copy about which something has to be found out.
@@ -34,11 +39,11 @@ fn may_be_captured(call: &Call<'_>) -> bool {
 #[inline(never)]
 fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decision<'a> {
     // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
-    let captured = match copy.stream.filter(|_| may_be_captured(call)) {
+    let captured = match copy.stream.filter(|_| may_be_captured(copy)) {
         Some(stream) => RealDriver.is_capturing(stream, call.function().per_thread()),
         None => Some(false),
     };
-    let is_captured = captured == Some(true);
+    let is_captured = captured == Some(true) && is_refused_in_capture(call);
     if !is_captured && let traffic @ Some(_) = ACCESS.decided(copy) {
         return Decision { instead: None, traffic };
     }

@@ -7,10 +7,10 @@ use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running, count, path};
 use super::read::{self, Room};
 use super::run;
-use super::{callbacks, mode, peers, recording, show, validate};
+use super::{callbacks, mode, peers, recording, regular, show, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function};
-use crate::model::{Access, Asks, Memcpy, Named};
+use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
 use crate::os;
 use crate::policy::hip::{Ask, Before, Hip};
 use crate::policy::validate::{HipCall, is_clean_hip};
@@ -34,6 +34,9 @@ pub(crate) fn traced(
     let mut room = Room::new();
     let call = Call::new(function, caller, arguments, &mut room);
     let decided = decide(&call, found);
+    if decided.is_passed_on {
+        return real(None);
+    }
     let begun = run::begin(&call, &decided.decision);
     let ret = match &decided.how {
         How::AsItCame => real(None),
@@ -67,6 +70,8 @@ struct Decided {
     is_clean: bool,
     /// Whether the call changes access, and nothing else may meanwhile.
     asks: bool,
+    /// Whether it is a regular copy that does not go between devices, which nobody sees.
+    is_passed_on: bool,
 }
 
 impl Decided {
@@ -77,7 +82,9 @@ impl Decided {
         before: Before::NOTHING,
         is_clean: false,
         asks: false,
+        is_passed_on: false,
     };
+    const PASSED_ON: Self = Self { is_passed_on: true, ..Self::FORWARD };
 
     /// Whether the call fails because of what its arguments are.
     fn is_refused(&self) -> bool {
@@ -92,11 +99,15 @@ fn decide(call: &Call<'_>, found: *const c_void) -> Decided {
             if let Some(library) = Library::seen(found)
                 && copy.has_addresses()
                 && copy.reach().is_some()
-                && let traffic @ Some(_) = HIP.decided(library.number(), copy)
-                && (!VALIDATE.is_on() || is_clean_hip(copy, |address| HIP.known(address)))
+                && let Some(traffic) = HIP.decided(library.number(), copy)
             {
-                let decision = Decision { instead: None, traffic };
-                return Decided { library: Some(library), decision, is_clean: true, ..Decided::FORWARD };
+                if is_passed_on(copy, Some(traffic)) {
+                    return Decided::PASSED_ON;
+                }
+                if !VALIDATE.is_on() || is_clean_hip(copy, |address| HIP.known(address)) {
+                    let decision = Decision { instead: None, traffic: Some(traffic) };
+                    return Decided { library: Some(library), decision, is_clean: true, ..Decided::FORWARD };
+                }
             }
         }
         Asks::Access(Access::Query { .. }) => {
@@ -111,6 +122,7 @@ fn decide(call: &Call<'_>, found: *const c_void) -> Decided {
             }
         }
         Asks::Access(_) => {}
+        Asks::Other if regular::is_regular(call.function()) => return Decided::PASSED_ON,
         Asks::Other => return Decided::FORWARD,
     }
     consider(call, found)
@@ -128,11 +140,23 @@ fn consider(call: &Call<'_>, found: *const c_void) -> Decided {
         };
         Some(Decided { library: Some(library), ..decided })
     });
-    considered.unwrap_or(Decided::FORWARD)
+    let is_regular = regular::is_regular(call.function());
+    considered.unwrap_or(if is_regular { Decided::PASSED_ON } else { Decided::FORWARD })
+}
+
+/// Whether a copy names no devices and does not go between two, as far as is known.
+#[inline(always)]
+fn is_passed_on(copy: &Memcpy, traffic: Option<Traffic>) -> bool {
+    let is_between_devices =
+        |of: Traffic| of.src != of.dst && of.bytes != 0 && !matches!(of.path, Path::Host | Path::Unknown);
+    copy.src_named == Named::Pointer && !traffic.is_some_and(is_between_devices)
 }
 
 fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
     let (traffic, before) = HIP.consider(library.number(), &library, Some(copy).filter(|copy| copy.has_addresses()));
+    if is_passed_on(copy, traffic) {
+        return Decided::PASSED_ON;
+    }
     let decided = Decided { decision: Decision { instead: None, traffic }, before, ..Decided::FORWARD };
     // As long as something may be asked.
     if let (Some(_), Some(devices)) = (before.current, before.devices)

@@ -12,6 +12,7 @@ pub(crate) mod mode;
 mod peers;
 mod read;
 mod recording;
+pub(crate) mod regular;
 pub(crate) mod run;
 mod show;
 pub(crate) mod state;

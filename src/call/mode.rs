@@ -59,6 +59,12 @@ pub(crate) fn is_on() -> bool {
     epoch::is_running() || (STARTED.load(Relaxed) == Activity::Unstarted as u8 && start())
 }
 
+/// Whether it is decided what the shim does with calls.
+#[inline(always)]
+pub(crate) fn is_decided() -> bool {
+    STARTED.load(Relaxed) != Activity::Unstarted as u8
+}
+
 /// Whether calls are seen still: not in a child that was forked inside a call, and returns from it as well.
 #[inline(always)]
 pub(crate) fn is_still_on() -> bool {

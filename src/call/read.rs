@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use super::thread;
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
+use crate::api::abi::{
+    CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
+};
 use crate::model::{Memcpy, Request, Shape};
 use crate::os;
 use crate::policy::validate::Array;
@@ -30,12 +32,12 @@ impl Room {
     #[inline(always)]
     pub(crate) fn parameters(&mut self, of: Value) -> Shape<'_> {
         match of {
-            Value::RuntimePeer3D(p) => match read_input(p, &mut self.runtime) {
+            Value::RuntimePeer3D(p) => match read_input(p, &mut self.runtime, false) {
                 Ok(parms) => Shape::Runtime3D(parms),
                 Err(Unread::NotThere) => Shape::Unreadable(p as usize),
                 Err(Unread::NotAllowed) => Shape::Unread(p),
             },
-            Value::DriverPeer3D(p) => match read_input(p, &mut self.driver) {
+            Value::DriverPeer3D(p) => match read_input(p, &mut self.driver, true) {
                 Ok(peer) => Shape::Driver3D(peer),
                 // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
                 Err(Unread::NotAllowed) if !p.is_null() => Shape::Driver3D(unsafe { &*p }),
@@ -43,6 +45,51 @@ impl Room {
             },
             _ => Shape::Linear,
         }
+    }
+
+    /// The same of a regular 2D or 3D copy, as those of a peer copy; none if it need not be looked at.
+    #[inline(always)]
+    pub(crate) fn regular_parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
+        Some(match *arguments {
+            [Value::Runtime3D(p), ..] => {
+                let parms = *read_input(p, &mut MaybeUninit::uninit(), false).ok()?;
+                is_between_devices(parms.kind).then_some(())?;
+                Shape::Runtime3D(self.runtime.write(parms.into()))
+            }
+            [Value::Driver3D(p), ..] => {
+                let parameters = *read_input(p, &mut self.driver, true).ok()?;
+                Shape::Driver3D(self.driver.write(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters }))
+            }
+            [Value::Driver2D(p), ..] => {
+                let parameters = *read_input(p, &mut MaybeUninit::uninit(), true).ok()?;
+                Shape::Driver3D(self.driver.write(parameters.into()))
+            }
+            [
+                Value::Address(dst),
+                Value::UInt(dpitch),
+                Value::Address(src),
+                Value::UInt(spitch),
+                Value::UInt(width),
+                Value::UInt(height),
+                ..,
+            ] => {
+                let (width, height) = (width as usize, height as usize);
+                let side = |ptr, pitch| cudaPitchedPtr { ptr, pitch: pitch as usize, xsize: width, ysize: height };
+                let start = cudaPos { x: 0, y: 0, z: 0 };
+                Shape::Runtime3D(self.runtime.write(cudaMemcpy3DPeerParms {
+                    srcArray: 0,
+                    srcPos: start,
+                    srcPtr: side(src, spitch),
+                    srcDevice: 0,
+                    dstArray: 0,
+                    dstPos: start,
+                    dstPtr: side(dst, dpitch),
+                    dstDevice: 0,
+                    extent: cudaExtent { width, height, depth: 1 },
+                }))
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -62,25 +109,25 @@ enum Unread {
 }
 
 #[inline(always)]
-fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Unread> {
-    if thread::current().is_readable(from) {
+fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>, is_of_driver: bool) -> Result<&T, Unread> {
+    if thread::current().is_readable(from, is_of_driver) {
         // SAFETY: aligned, made of integers, and where some were read before. The program leaves them alone until the call has
         // returned, since the real function reads them as well.
         return Ok(unsafe { &*from });
     }
-    ask(from).map(|value| &*room.write(value))
+    ask(from, is_of_driver).map(|value| &*room.write(value))
 }
 
 /// Reads where it is not known whether there is memory.
 #[cold]
 #[inline(never)]
-fn ask<T: Copy>(from: *const T) -> Result<T, Unread> {
+fn ask<T: Copy>(from: *const T, is_of_driver: bool) -> Result<T, Unread> {
     // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
     let value = os::keep_errno(|| unsafe { os::read(from) }).map_err(|error| match error.raw_os_error() {
         Some(libc::EFAULT) => Unread::NotThere,
         _ => Unread::NotAllowed,
     })?;
-    thread::current().mark_readable(from);
+    thread::current().mark_readable(from, is_of_driver);
     Ok(value)
 }
 
@@ -99,6 +146,8 @@ fn contents(request: &Request<'_>, value: Value, ret: Code) -> Option<Contents> 
         }
         (Value::RuntimePeer3D(_), Some(Shape::Runtime3D(p))) => Some(Contents::RuntimePeer3D(*p)),
         (Value::DriverPeer3D(_), Some(Shape::Driver3D(p))) => Some(Contents::DriverPeer3D(*p)),
+        (Value::Runtime3D(_), Some(Shape::Runtime3D(p))) => Some(Contents::Runtime3D(*p)),
+        (Value::Driver2D(_) | Value::Driver3D(_), Some(Shape::Driver3D(p))) => Some(Contents::Driver3D(*p)),
         _ => None,
     }
 }

@@ -29,6 +29,9 @@ const NESTED: usize = 4;
 /// How many call sites of outermost calls are remembered; a power of two.
 const SITES: usize = 4;
 
+/// How many regular copies that were passed on are remembered; a power of two.
+const PASSED: usize = 64;
+
 /// The driver's copy inside a copy of the runtime that takes the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inner {
@@ -93,6 +96,8 @@ pub(crate) struct Thread {
     path: AtomicU8,
     /// How many copies were not fast, to keep one now and then.
     pub(crate) not_fast: AtomicU8,
+    /// How many copies with memory that the driver did not know were passed on, to ask again about one now and then.
+    pub(crate) not_asked: AtomicU8,
     /// The last copies from one place.
     pub(crate) run: Cell<Run>,
     /// What this thread has to itself of the counters; none until a copy of its is to be fast.
@@ -116,8 +121,9 @@ pub(crate) struct Thread {
     sites: [AtomicU64; SITES + 1],
     /// Cached decisions about this thread's last copies.
     pub(crate) recent: Recent,
-    /// The pages that turned out to be there when memory was last read that might not have been.
-    readable: [AtomicUsize; 2],
+    /// The pages that turned out to be there when memory was last read that might not have been: for calls of the driver, and
+    /// for others, around which those are.
+    readable: [[AtomicUsize; 2]; 2],
     /// The rule for which the call under way is refused: its number plus one; 0 for none.
     pub(crate) refused_for: Cell<u8>,
     /// Whether a right to a pool is being taken away by this thread.
@@ -129,6 +135,8 @@ pub(crate) struct Thread {
     pub(crate) callbacks: Pending,
     /// What the driver returned for the last copy that this thread asked the shim for.
     pub(crate) code: Cell<i32>,
+    /// Regular copies that were passed on: a word for each, which is inverted if the driver did not know an end.
+    passed: [AtomicU64; PASSED],
 }
 
 global_asm!(
@@ -326,11 +334,11 @@ impl Thread {
     }
 
     /// Notes that a value could be read which might not have been there.
-    pub(crate) fn mark_readable<T>(&self, from: *const T) {
+    pub(crate) fn mark_readable<T>(&self, from: *const T, is_of_driver: bool) {
         const PAGE: usize = 4096;
         let end = (from as usize).saturating_add(size_of::<T>());
         let end = end.checked_next_multiple_of(PAGE).unwrap_or(end);
-        let [first, last] = &self.readable;
+        let [first, last] = self.readable(is_of_driver);
         // Empty meanwhile, for a signal handler.
         last.store(0, Relaxed);
         compiler_fence(SeqCst);
@@ -342,11 +350,25 @@ impl Thread {
     /// Whether a value lies in pages that were there the last time. A program that copies in a loop has its parameters
     /// in one place; if it has unmapped that since, it gives the real function a pointer into nothing.
     #[inline(always)]
-    pub(crate) fn is_readable<T>(&self, from: *const T) -> bool {
+    pub(crate) fn is_readable<T>(&self, from: *const T, is_of_driver: bool) -> bool {
         let end = (from as usize).saturating_add(size_of::<T>());
-        let [first, last] = &self.readable;
+        let [first, last] = self.readable(is_of_driver);
         let pages = Range { start: first.load(Relaxed), end: last.load(Relaxed) };
         pages.start <= from as usize && end <= pages.end && from.is_aligned()
+    }
+
+    /// Where it is remembered whether the copy with this word was passed on. In one word, which a signal handler's copy finds
+    /// as it was before, or whole.
+    #[inline(always)]
+    pub(crate) fn passed(&self, word: u64) -> &AtomicU64 {
+        let [first, ..] = &self.passed;
+        self.passed.get((word >> (64 - PASSED.trailing_zeros())) as usize).unwrap_or(first)
+    }
+
+    #[inline(always)]
+    fn readable(&self, is_of_driver: bool) -> &[AtomicUsize; 2] {
+        let [of_driver, others] = &self.readable;
+        if is_of_driver { of_driver } else { others }
     }
 
     /// What tells this thread's streams from others'.
@@ -451,13 +473,16 @@ mod tests {
     fn is_readable_only_what_lies_in_the_pages_of_the_last() {
         let thread = fresh();
         let at = |address: usize| address as *const [u64; 25];
-        assert!(!thread.is_readable(at(0)) && !thread.is_readable(at(0x5000)));
-        thread.mark_readable(at(0x5f80));
+        assert!(!thread.is_readable(at(0), true) && !thread.is_readable(at(0x5000), true));
+        thread.mark_readable(at(0x5f80), true);
         for (address, expected) in [(0x5000, true), (0x6f38, true), (0x6f40, false), (0x4ff8, false), (0x5004, false)] {
-            assert_eq!(thread.is_readable(at(address)), expected, "{address:#x}");
+            assert_eq!(thread.is_readable(at(address), true), expected, "{address:#x}");
         }
-        thread.mark_readable(at(0x9000));
-        assert!(!thread.is_readable(at(0x5f80)) && thread.is_readable(at(0x9f38)));
-        assert!(!thread.is_readable(at(usize::MAX - 7)));
+        thread.mark_readable(at(0x9000), true);
+        assert!(!thread.is_readable(at(0x5f80), true) && thread.is_readable(at(0x9f38), true));
+        assert!(!thread.is_readable(at(usize::MAX - 7), true));
+        thread.mark_readable(at(0x7000), false);
+        assert!(thread.is_readable(at(0x9000), true) && thread.is_readable(at(0x7000), false));
+        assert!(!thread.is_readable(at(0x7000), true), "each has its own");
     }
 }

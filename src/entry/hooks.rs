@@ -10,7 +10,7 @@ pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProc
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
 use crate::api::{Function, State};
-use crate::call::{Arrival, Call, Caller, Room, fast, hip, run, state, unavailable};
+use crate::call::{Arrival, Call, Caller, Room, fast, hip, regular, run, state, unavailable};
 
 /// Makes a hook. `$caller`, `$found`, `$real` and `$values` name what the flow gets: who calls, the real function as an address
 /// and as a function, and the arguments as plain values.
@@ -52,6 +52,10 @@ macro_rules! define_hook {
                 return unsafe { transmute::<*mut c_void, Real>(real)($($argument),*) };
             }
             let Some(fast) = fast::begin(&call) else {
+                if let Some(real) = regular::passes(&call) {
+                    // SAFETY: as above.
+                    return unsafe { transmute::<*mut c_void, Real>(real)($($argument),*) };
+                }
                 // SAFETY: the caller's.
                 return unsafe { ordinary($($argument,)* arrival) };
             };

@@ -11,6 +11,8 @@ pub(crate) enum Named {
     Ordinal(i32),
     /// By one of its contexts.
     Context(usize),
+    /// By the pointer alone: a regular copy.
+    Pointer,
 }
 
 impl Named {
@@ -18,7 +20,7 @@ impl Named {
     pub(crate) fn ordinal(self) -> Option<i32> {
         match self {
             Self::Ordinal(ordinal) => Some(ordinal),
-            Self::Context(_) => None,
+            Self::Context(_) | Self::Pointer => None,
         }
     }
 
@@ -26,7 +28,7 @@ impl Named {
     #[inline(always)]
     pub(crate) fn context(self) -> usize {
         match self {
-            Self::Ordinal(_) => 0,
+            Self::Ordinal(_) | Self::Pointer => 0,
             Self::Context(context) => context,
         }
     }
@@ -56,9 +58,9 @@ pub(crate) struct Memcpy<'a> {
 pub(crate) enum Shape<'a> {
     /// So many bytes, one after another.
     Linear,
-    /// A 3D copy of the CUDA runtime, or of HIP.
+    /// A 3D copy of the CUDA runtime, or of HIP; or a 2D copy, as one of a single slice.
     Runtime3D(&'a cudaMemcpy3DPeerParms),
-    /// A 3D copy of the driver.
+    /// A 3D copy of the driver, or a 2D copy.
     Driver3D(&'a CUDA_MEMCPY3D_PEER),
     /// A 3D copy whose parameters cannot be read at this address.
     Unreadable(usize),
@@ -99,6 +101,12 @@ impl<'a> Memcpy<'a> {
     /// A 3D copy whose parameters are not known.
     pub(crate) fn unknown(shape: Shape<'a>, named: Named, stream: Option<usize>) -> Self {
         Self { src: 0, dst: 0, src_named: named, dst_named: named, bytes: 0, stream, shape }
+    }
+
+    /// The same by a function that names no devices.
+    #[inline(always)]
+    pub(crate) fn regular(self) -> Self {
+        Self { src_named: Named::Pointer, dst_named: Named::Pointer, ..self }
     }
 
     /// Whether it is a 3D copy.

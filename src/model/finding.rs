@@ -38,6 +38,10 @@ pub(crate) fn documented(function: Function) -> &'static [i32] {
         // What any call of the runtime returns that is the first, and so initialises it: 3, 35, 100.
         (Layer::Runtime, "cudaMemcpyPeer" | "cudaMemcpyPeerAsync") => &[1, 101, 3, 35, 100],
         (Layer::Runtime, "cudaMemcpy3DPeer" | "cudaMemcpy3DPeerAsync") => &[1, 12, 101, 3, 35, 100],
+        (Layer::Runtime, "cudaMemcpy" | "cudaMemcpyAsync") => &[1, 21, 3, 35, 100],
+        (Layer::Runtime, "cudaMemcpy2D" | "cudaMemcpy2DAsync" | "cudaMemcpy3D" | "cudaMemcpy3DAsync") => {
+            &[1, 12, 21, 3, 35, 100]
+        }
         (Layer::Runtime, "cudaDeviceCanAccessPeer") => &[101, 3, 35, 100],
         (Layer::Runtime, "cudaDeviceEnablePeerAccess") => &[101, 704, 1, 3, 35, 100],
         (Layer::Runtime, "cudaDeviceDisablePeerAccess") => &[705, 101, 3, 35, 100],
@@ -45,12 +49,22 @@ pub(crate) fn documented(function: Function) -> &'static [i32] {
         // Not initialised, and shutting down: 3, 4.
         (Layer::Driver, "cuMemcpyPeerAsync") => &[1, 201, 400, 3, 4],
         (Layer::Driver, "cuMemcpyPeer" | "cuMemcpy3DPeer" | "cuMemcpy3DPeerAsync") => &[1, 201, 3, 4],
+        (Layer::Driver, "cuMemcpy" | "cuMemcpyDtoD" | "cuMemcpy2D" | "cuMemcpy2DUnaligned" | "cuMemcpy3D") => {
+            &[1, 201, 3, 4]
+        }
+        (Layer::Driver, "cuMemcpyAsync" | "cuMemcpyDtoDAsync" | "cuMemcpy2DAsync" | "cuMemcpy3DAsync") => {
+            &[1, 201, 400, 3, 4]
+        }
         (Layer::Driver, "cuCtxEnablePeerAccess") => &[217, 704, 711, 201, 1, 3, 4],
         (Layer::Driver, "cuCtxDisablePeerAccess") => &[705, 201, 3, 4],
         (Layer::Driver, "cuDeviceCanAccessPeer") => &[101, 3, 4],
         (Layer::Driver, "cuDeviceGetP2PAttribute") => &[101, 1, 3, 4],
         // Its pages list nothing for a machine without devices (100), which each call returns, or not initialised (3).
         (Layer::Hip, "hipMemcpyPeer" | "hipMemcpyPeerAsync") => &[1, 101, 3, 100],
+        (
+            Layer::Hip,
+            "hipMemcpy" | "hipMemcpyAsync" | "hipMemcpyWithStream" | "hipMemcpyDtoD" | "hipMemcpyDtoDAsync",
+        ) => &[1, 3, 100],
         (Layer::Hip, "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => &[1, 12, 101, 3, 100],
         // Of NULL its page says nothing.
         (Layer::Hip, "hipDeviceCanAccessPeer") => &[101, 3, 100],

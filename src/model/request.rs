@@ -1,7 +1,7 @@
 //! A call, and what it asks for.
 
 use super::copy::{Memcpy, Named, Shape};
-use crate::api::abi::Value;
+use crate::api::abi::{Value, is_between_devices};
 use crate::api::{AccessKind, Effect, Function};
 
 /// A call: parsed once, when it arrives.
@@ -60,6 +60,17 @@ impl<'a> Request<'a> {
         Self { function, arguments, asks: asks.unwrap_or(Asks::Other) }
     }
 
+    /// Parses a call of a regular copy. `read` gives what the parameters of a 2D or 3D copy are, if they are to be looked at.
+    #[inline(always)]
+    pub(crate) fn regular(
+        function: Function,
+        arguments: &'a [Value],
+        read: impl FnOnce(&[Value]) -> Option<Shape<'a>>,
+    ) -> Self {
+        let asks = regular_copy(arguments, read).map_or(Asks::Other, Asks::Copy);
+        Self { function, arguments, asks }
+    }
+
     /// The copy that it asks for, if it does.
     #[inline(always)]
     pub(crate) fn copy(&self) -> Option<&Memcpy<'a>> {
@@ -104,14 +115,41 @@ impl<'a> Request<'a> {
     }
 }
 
+/// The stream that the arguments of a function end in.
+#[inline(always)]
+fn stream(arguments: &[Value]) -> Option<usize> {
+    match arguments.last() {
+        Some(&Value::Stream(stream)) => Some(stream),
+        _ => None,
+    }
+}
+
+/// The copy that the arguments of a function describe that names no devices; none if it says that the host takes part.
+#[inline(always)]
+fn regular_copy<'a>(arguments: &[Value], read: impl FnOnce(&[Value]) -> Option<Shape<'a>>) -> Option<Memcpy<'a>> {
+    if let [.., Value::MemcpyKind(kind)] | [.., Value::MemcpyKind(kind), Value::Stream(_)] = *arguments
+        && !is_between_devices(kind)
+    {
+        return None;
+    }
+    let stream = stream(arguments);
+    if let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ..] = *arguments {
+        let (src, dst) = (src as u64, dst as u64);
+        let (src_named, dst_named) = (Named::Pointer, Named::Pointer);
+        return Some(Memcpy { src, dst, src_named, dst_named, bytes, stream, shape: Shape::Linear });
+    }
+    match read(arguments)? {
+        Shape::Runtime3D(p) => Some(Memcpy::of_runtime(p, stream).regular()),
+        Shape::Driver3D(p) => Some(Memcpy::of_driver(p, stream).regular()),
+        Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear => None,
+    }
+}
+
 /// The copy that the arguments of a function describe.
 #[inline(always)]
 fn copy<'a>(arguments: &[Value], read: impl FnOnce(Value) -> Shape<'a>) -> Option<Memcpy<'a>> {
-    let (&parameters, rest) = arguments.split_first()?;
-    let stream = match rest.last() {
-        Some(&Value::Stream(stream)) => Some(stream),
-        _ => None,
-    };
+    let (&parameters, _) = arguments.split_first()?;
+    let stream = stream(arguments);
     let &[Value::Address(dst), dst_at, Value::Address(src), src_at, Value::UInt(bytes), ..] = arguments else {
         return Some(match read(parameters) {
             Shape::Runtime3D(p) => Memcpy::of_runtime(p, stream),

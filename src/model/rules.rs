@@ -124,7 +124,7 @@ rules! {
     // ---- Copies: arguments ----
 
     CopyNullPointer "P2P-copy-null-pointer" Error [1, 1, 1]
-        "all peer copies"
+        "all copies between devices"
         "Memory Management: dst and src are device pointers; a parameter out of range returns invalid value. HIP: the same."
         "NULL is accepted if the size is zero. The documentation allows that too."
         "NULL is not device memory. Most often an earlier allocation failed and its error was not checked."
@@ -145,14 +145,14 @@ rules! {
         "Correct the argument, or skip the call when there is nothing to copy.";
 
     CopyPastAllocation "P2P-copy-past-allocation" Error [1, 1, 1]
-        "all peer copies"
+        "all copies between devices"
         "Memory Management: the copied range must lie inside the allocation. HIP: the same."
         "The whole copy is refused; nothing is copied."
         "The count is too large, or it counts elements instead of bytes, or the pointer was advanced too far."
         "Compare pointer and size with the allocation.";
 
     CopyHostMemory "P2P-copy-host-memory" Error [1, 1, 1]
-        "all peer copies"
+        "all copies between devices"
         "Memory Management: dst and src are device pointers. HIP: the same, but accepted."
         "Pageable memory is refused with invalid value. The runtime's 3D copies refuse it too, although their documentation allows it. The driver's 3D copies accept it as host or unified memory."
         "This address is ordinary host memory, which CUDA does not know."
@@ -166,21 +166,21 @@ rules! {
         "If this is intended, use cudaMemcpyAsync with cudaMemcpyDefault. If not, one of the pointers is wrong.";
 
     CopyFreedMemory "P2P-copy-freed-memory" Error [1, 1, 0]
-        "all peer copies"
+        "all copies between devices"
         "Memory Management: memory cannot be used after it was freed."
         "Refused with invalid value until something else is allocated at the same address."
         "The program has freed this memory. Once something else is allocated at the address, the copy succeeds and overwrites it."
         "Free it after the last copy has completed, or order the two with a stream (cudaFreeAsync) or an event.";
 
     CopyUnknownPointer "P2P-copy-unknown-pointer" Error [1, 1, 1]
-        "all peer copies"
+        "all copies between devices"
         "Memory Management: dst and src are device pointers of this process. HIP: the same; HIP takes an unknown address for host memory, and the process may end with a fault."
         "Refused with invalid value."
         "CUDA knows no memory at this address. It was never allocated, belongs to another process, or was freed, perhaps when its device was reset or its context destroyed."
         "Find out where the pointer comes from. Open memory of another process with cudaIpcOpenMemHandle first.";
 
     CopyMappedNoAccess "P2P-copy-mapped-no-access" Error [0, 0, 0]
-        "all peer copies"
+        "all copies between devices"
         "Virtual Memory Management: mapped memory cannot be accessed until cuMemSetAccess grants access to a device."
         "Refused with invalid value."
         "After cuMemMap no device can access the memory, not even its own, until cuMemSetAccess is called."
@@ -208,21 +208,21 @@ rules! {
         "Call cuCtxSetCurrent in this thread first.";
 
     CopyDestroyedStream "P2P-copy-destroyed-stream" Error [400, 400, 0]
-        "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
+        "all asynchronous copies of CUDA between devices"
         "Memory Management (driver): an invalid stream returns invalid handle; the runtime's page does not say. HIP: not documented either; returns 709, 400 or 1, depending on the release."
         "The library crashes. A stream that was destroyed with its context returns 709, context is destroyed."
         "The stream was destroyed, by the program or with its context, or the handle was never a stream. A new stream may get the same handle at any time, and the copy then runs on that one."
         "Destroy a stream after the last call that uses it, and then set the variable to NULL.";
 
     CopyOverlap "P2P-copy-overlap" Hazard [0, 0, 0]
-        "all peer copies"
+        "all copies between devices"
         "Memory Management: memory areas may not overlap; the result is undefined if they do."
         "Accepted."
         "The copy may read bytes that it has already written, depending on size, alignment and device."
         "Copy through a second buffer, or avoid the overlap.";
 
     CopyOrdinalMismatch "P2P-copy-ordinal-mismatch" Hazard [0, 0, 0]
-        "all peer copies"
+        "all copies between devices"
         "Memory Management: dstDevice and srcDevice (dstContext and srcContext) are the devices (contexts) of the pointers. HIP: the same for dstDeviceId and srcDeviceId."
         "Accepted: with unified addressing the pointers decide, and ordinals and contexts have no effect."
         "The copy does not go where its arguments say. If the program chooses peer access, streams or events by the same ordinals, it chooses them for the wrong devices."
@@ -252,21 +252,21 @@ rules! {
         "Set the array or the pointer. Check what the allocation returned.";
 
     Copy3dPitch "P2P-copy3d-pitch" Error [12, 1, 12]
-        "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync, hipMemcpy3DPeer, hipMemcpy3DPeerAsync"
+        "all 2D and 3D copies between devices"
         "Memory Management: a pitch smaller than the row, or larger than cudaDevAttrMaxPitch, returns invalid pitch value (driver: invalid value). HIP: the same."
         "Returns invalid value if the pitch is too large, or if an array takes part. A pitch that is too large is accepted for a single row. The driver accepts 0."
         "The pitch counts bytes. So does the width of the extent, unless an array takes part."
         "Use the pitch that cudaMalloc3D or cudaMallocPitch returned, or the bytes per row if the memory has no padding.";
 
     Copy3dHeight "P2P-copy3d-height" Error [12, 1, 0]
-        "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
+        "all 2D and 3D copies between devices"
         "Memory Management: the height of the memory (ysize, srcHeight, dstHeight) says where the next slice begins; a height below that of the extent is an error."
         "The runtime returns invalid pitch value, the driver invalid value. If there is only one slice, the runtime refuses a height that is too small with invalid value. The driver accepts 0."
         "The slices would overlap."
         "Set ysize (srcHeight, dstHeight) to the number of rows of one slice as allocated.";
 
     Copy3dPosition "P2P-copy3d-position" Error [1, 1, 1]
-        "cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync, hipMemcpy3DPeer, hipMemcpy3DPeerAsync"
+        "all 2D and 3D copies between devices"
         "Memory Management: position and extent must lie inside the object. HIP: the same."
         ""
         "Position plus extent exceeds the row or the slice. Positions count elements: bytes for pointers, texels for arrays."
@@ -410,7 +410,7 @@ rules! {
         "Capture cudaMemcpyAsync with cudaMemcpyDefault (cudaMemcpy3DAsync) between the same pointers: it does the same.";
 
     CaptureDefaultStream "P2P-capture-default-stream" Error [0, 0, 0]
-        "all peer copies"
+        "all copies between devices"
         "CUDA Graphs: a call that uses the legacy default stream, such as a synchronous copy, is not allowed while a blocking stream of its context is being captured."
         "Returns 906, and the capture is lost."
         "The copy would wait for the stream that is being captured. Another thread may have begun that capture."
@@ -426,14 +426,14 @@ rules! {
     // ---- Return codes ----
 
     ErrorEarlierWork "P2P-error-earlier-work" Error [0, 0, 0]
-        "all peer functions"
+        "all functions about peers, and all copies between devices"
         "Every page: the function may also return errors from previous, asynchronous launches."
         ""
         "This call is not the cause. A kernel or copy that was queued earlier in this context has failed, and every call returns this error from now on. The context is lost."
         "Find the work that failed: run with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer, and check errors after each launch.";
 
     ErrorNoDriver "P2P-error-no-driver" Error [0, 0, 0]
-        "all peer functions"
+        "all functions about peers, and all copies between devices"
         "Error Handling: without a driver, or with a driver older than the runtime, the runtime returns insufficient driver. Without a device it returns no device. Before cuInit the driver returns not initialised."
         ""
         "CUDA is not available to this process. The arguments do not matter."
@@ -447,14 +447,14 @@ rules! {
         "Call cudaGetLastError() after enabling or disabling returned 704 or 705.";
 
     ErrorUndocumented "P2P-error-undocumented" Error [0, 0, 0]
-        "all peer functions"
+        "all functions about peers, and all copies between devices"
         "The function's page does not list this code."
         ""
         "Code that handles only the documented codes misbehaves here."
         "Treat unexpected codes as failures, and print them with cudaGetErrorName.";
 
     ErrorUnexplained "P2P-error-unexplained" Error [0, 0, 0]
-        "all peer functions"
+        "all functions about peers, and all copies between devices"
         "The function's page lists this code."
         ""
         "None of the arguments explains it: everything that the driver reports about them is valid now."
@@ -463,21 +463,21 @@ rules! {
     // ---- Order ----
 
     OrderStreamElsewhere "P2P-order-stream-elsewhere" Hazard [0, 0, 0]
-        "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
+        "all asynchronous copies of CUDA between devices"
         "Memory Management: the copy is asynchronous. It is ordered only with the work of its stream."
         "The same."
         "A stream of a third device does not order the copy with work on the source or the destination. The copy may read data that is not written yet, and overwrite data that is still being read."
         "Use a stream of the source or the destination, or make both wait with events (cudaStreamWaitEvent).";
 
     OrderDefaultStream "P2P-order-default-stream" Hazard [0, 0, 0]
-        "cudaMemcpyPeerAsync, cudaMemcpy3DPeerAsync, cuMemcpyPeerAsync, cuMemcpy3DPeerAsync"
+        "all asynchronous copies of CUDA between devices"
         "Stream Management: stream 0 is the default stream of the current device."
         "The same."
         "The default stream of a third device does not order the copy with work on the source or the destination. The copy may read data that is not written yet, and overwrite data that is still being read."
         "Call cudaSetDevice for the source or the destination first, or pass a stream of one of them.";
 
     OrderNonBlocking "P2P-order-non-blocking" Hazard [0, 0, 0]
-        "cudaMemcpyPeer, cudaMemcpy3DPeer, cuMemcpyPeer, cuMemcpy3DPeer"
+        "all synchronous copies of CUDA between devices"
         "Programming guide: the copy begins after all commands issued to either device, and ends before later ones."
         "Not so for non-blocking streams: the copy does not wait for their work, and reads the old data."
         "The copy does not wait for non-blocking streams. If their work uses the memory of this copy, the copy may read data that is not written yet, and overwrite data that is not read yet."
@@ -486,35 +486,35 @@ rules! {
     // ---- Performance ----
 
     StagedNeverEnabled "P2P-staged-never-enabled" Performance [0, 0, 0]
-        "all peer copies"
+        "all copies between devices"
         "Peer Device Memory Access: without access, a copy goes through the host."
         "38 instead of 397 GB/s on two H200, and the call blocks the host for 25 ms per GiB."
         "The two devices could access each other, but the program never enables peer access."
         "Run it with P2PSHIM_ACCESS=auto, the default, or call cudaDeviceEnablePeerAccess at start.";
 
     StagedPool "P2P-staged-pool" Performance [0, 0, 0]
-        "all peer copies"
+        "all copies between devices"
         "Stream Ordered Memory Allocator: other devices can access memory of a pool only after cudaMemPoolSetAccess. Enabling peer access is not enough."
         "39 instead of 396 GB/s on two H200, with peer access enabled."
         "Copies of memory from cudaMallocAsync go through the host, even if peer access is enabled."
         "Run it with P2PSHIM_ACCESS=auto and P2PSHIM_POOLS=auto, the defaults, or call cudaMemPoolSetAccess for the other device.";
 
     StagedMapped "P2P-staged-mapped" Performance [0, 0, 0]
-        "all peer copies"
+        "all copies between devices"
         "Virtual Memory Management: other devices can access mapped memory only after cuMemSetAccess. Enabling peer access is not enough."
         "As slow as without peer access."
         "Copies of memory that the program mapped (cuMemMap) go through the host, even if peer access is enabled."
         "Call cuMemSetAccess with a descriptor for the other device. PyTorch's expandable segments are such memory.";
 
     SlowSmallCopies "P2P-slow-small-copies" Performance [0, 0, 0]
-        "all peer copies"
+        "all copies between devices"
         "Best practices: many small transfers take longer than one large one."
         "A small copy takes 2 us with access and 16 us without, whatever its size up to some ten KiB."
         "Each of these copies takes as long as one that is at least ten times as large."
         "Gather the data into one buffer and copy that, or let a kernel read the peer's memory.";
 
     SlowSynchronousLoop "P2P-slow-synchronous-loop" Performance [0, 0, 0]
-        "cudaMemcpyPeer, cudaMemcpy3DPeer, cuMemcpyPeer, cuMemcpy3DPeer"
+        "all synchronous copies of CUDA between devices"
         "Programming guide: the copy begins after all commands issued to either device, and ends before later ones."
         "The call returns before the copy has completed. The next work on either device still waits for the copy."
         "Each copy stops both devices until it has completed, so copies and kernels never overlap. The time between two copies is not considered."

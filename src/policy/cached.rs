@@ -201,6 +201,7 @@ fn word(named: Named) -> u64 {
     match named {
         Named::Ordinal(ordinal) => ordinal.cast_unsigned().into(),
         Named::Context(context) => context as u64,
+        Named::Pointer => 0,
     }
 }
 
@@ -288,8 +289,8 @@ pub(crate) fn keep(
         (_, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),
         // By the program's account, and wherever it is: if nobody checks it, a call of the runtime is only passed on.
         (_, None) if !is_checked => {
-            let device = |named: Named| u8::try_from(word(named)).unwrap_or(u8::MAX);
-            (None, [device(copy.src_named), device(copy.dst_named)], [0..u64::MAX, 0..u64::MAX])
+            let device = |named: Named| u8::try_from(named.ordinal()?).ok();
+            (None, [device(copy.src_named)?, device(copy.dst_named)?], [0..u64::MAX, 0..u64::MAX])
         }
         (_, None) => return None,
     };

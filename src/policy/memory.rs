@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Mapped,
     /// Memory whose copies are not ours to judge.
     Foreign,
+    /// What the driver did not know when it was asked: ordinary memory of the host, most likely.
+    Unknown,
 }
 
 /// An address that is known.
@@ -50,7 +52,8 @@ impl Place {
             1 => Kind::Plain,
             2 => Kind::Pool,
             3 => Kind::Mapped,
-            _ => Kind::Foreign,
+            4 => Kind::Foreign,
+            _ => Kind::Unknown,
         };
         Self { kind, device, owner, reach }
     }
@@ -156,6 +159,12 @@ impl Cache {
     /// The same, and the addresses of its allocation.
     #[inline(always)]
     pub(crate) fn find_range(&self, address: u64) -> Option<(Place, Range<u64>)> {
+        self.find_any(address).filter(|(place, _)| place.kind != Kind::Unknown)
+    }
+
+    /// The same, or that the driver did not know it.
+    #[inline(always)]
+    pub(crate) fn find_any(&self, address: u64) -> Option<(Place, Range<u64>)> {
         let epoch = self.epoch.load(Relaxed);
         let mut sizes = self.sizes.load(Relaxed);
         while let Some(bits) = sizes.checked_ilog2() {
@@ -177,6 +186,14 @@ impl Cache {
         let entry = if is_other { other } else { one };
         self.sizes.fetch_or(1 << bits, Relaxed);
         entry.set(start, start.saturating_add(bytes), place, epoch);
+    }
+
+    /// Remembers that the driver does not know an address. What lies around it is taken to be the same kind of memory: the
+    /// driver takes address space for devices in larger pieces.
+    pub(crate) fn insert_unknown(&self, address: u64, epoch: u64) {
+        const BYTES: u64 = 2 << 20;
+        let place = Place { kind: Kind::Unknown, device: 0, owner: 0, reach: 0 };
+        self.insert(address, (address / BYTES * BYTES, BYTES), place, epoch);
     }
 
     /// Forgets everything: memory has gone away, or its rights have changed.
@@ -296,7 +313,7 @@ mod tests {
 
     #[test]
     fn pack_every_kind_comes_back() {
-        for kind in [Kind::Host, Kind::Plain, Kind::Pool, Kind::Mapped, Kind::Foreign] {
+        for kind in [Kind::Host, Kind::Plain, Kind::Pool, Kind::Mapped, Kind::Foreign, Kind::Unknown] {
             let place = Place { kind, device: 63, owner: 127, reach: u64::MAX };
             assert_eq!(Place::unpack(place.pack(), place.reach), place);
         }

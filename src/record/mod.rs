@@ -47,6 +47,9 @@ pub(crate) enum Contents {
     Int(i64),
     RuntimePeer3D(cudaMemcpy3DPeerParms),
     DriverPeer3D(CUDA_MEMCPY3D_PEER),
+    /// Of a regular copy, which names no devices.
+    Runtime3D(cudaMemcpy3DPeerParms),
+    Driver3D(CUDA_MEMCPY3D_PEER),
 }
 
 /// A place in the program's code.

@@ -101,12 +101,18 @@ impl Display for Found<'_> {
 
 fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> fmt::Result {
     match (argument.value, &argument.contents) {
-        (_, Some(Contents::RuntimePeer3D(parms))) => show_runtime_3d(out, parms),
-        (_, Some(Contents::DriverPeer3D(parms))) => show_driver_3d(out, parms),
+        (_, Some(Contents::RuntimePeer3D(parms))) => show_runtime_3d(out, parms, true),
+        (_, Some(Contents::DriverPeer3D(parms))) => show_driver_3d(out, parms, true),
+        (_, Some(Contents::Runtime3D(parms))) => show_runtime_3d(out, parms, false),
+        (_, Some(Contents::Driver3D(parms))) => show_driver_3d(out, parms, false),
         (Value::Stream(handle), _) => show_stream(out, handle, layer),
         (Value::P2pAttribute(attribute), _) => match p2p_attribute(layer, attribute) {
             Some(name) => out.write_str(name),
             None => write!(out, "{attribute}"),
+        },
+        (Value::MemcpyKind(kind), _) => match memcpy_kind(kind) {
+            Some(name) => write!(out, "{}Memcpy{name}", if layer == Layer::Hip { "hip" } else { "cuda" }),
+            None => write!(out, "{kind}"),
         },
         (Value::Ordinal(n), _) => write!(out, "{n}"),
         (Value::Int(n), _) => write!(out, "{n}"),
@@ -114,7 +120,9 @@ fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> 
         (Value::Address(address), _) => Address(address).fmt(out),
         (Value::OutInt(output), _) => Address(output as usize).fmt(out),
         (Value::RuntimePeer3D(parms), _) => Address(parms as usize).fmt(out),
-        (Value::DriverPeer3D(parms), _) => Address(parms as usize).fmt(out),
+        (Value::DriverPeer3D(parms) | Value::Driver3D(parms), _) => Address(parms as usize).fmt(out),
+        (Value::Runtime3D(parms), _) => Address(parms as usize).fmt(out),
+        (Value::Driver2D(parms), _) => Address(parms as usize).fmt(out),
     }
 }
 
@@ -155,6 +163,18 @@ fn p2p_attribute(layer: Layer, attribute: i32) -> Option<&'static str> {
     Some(if layer == Layer::Runtime { runtime } else { driver })
 }
 
+fn memcpy_kind(kind: i32) -> Option<&'static str> {
+    match kind {
+        0 => Some("HostToHost"),
+        1 => Some("HostToDevice"),
+        2 => Some("DeviceToHost"),
+        3 => Some("DeviceToDevice"),
+        4 => Some("Default"),
+        1024 => Some("DeviceToDeviceNoCU"),
+        _ => None,
+    }
+}
+
 struct Address(usize);
 
 impl Display for Address {
@@ -163,10 +183,11 @@ impl Display for Address {
     }
 }
 
-fn show_runtime_3d(out: &mut Formatter<'_>, p: &cudaMemcpy3DPeerParms) -> fmt::Result {
+fn show_runtime_3d(out: &mut Formatter<'_>, p: &cudaMemcpy3DPeerParms, names_devices: bool) -> fmt::Result {
+    let named = |device| names_devices.then_some(device);
     out.write_str("{")?;
-    show_runtime_side(out, "src", p.srcArray, p.srcPos, p.srcPtr, p.srcDevice)?;
-    show_runtime_side(out, "dst", p.dstArray, p.dstPos, p.dstPtr, p.dstDevice)?;
+    show_runtime_side(out, "src", p.srcArray, p.srcPos, p.srcPtr, named(p.srcDevice))?;
+    show_runtime_side(out, "dst", p.dstArray, p.dstPos, p.dstPtr, named(p.dstDevice))?;
     write!(out, "extent={{{}, {}, {}}}}}", p.extent.width, p.extent.height, p.extent.depth)
 }
 
@@ -176,7 +197,7 @@ fn show_runtime_side(
     array: usize,
     pos: cudaPos,
     pitched: cudaPitchedPtr,
-    device: i32,
+    device: Option<i32>,
 ) -> fmt::Result {
     if array != 0 {
         write!(out, "{side}Array={}, ", Address(array))?;
@@ -185,10 +206,15 @@ fn show_runtime_side(
         let cudaPitchedPtr { ptr, pitch, xsize, ysize } = pitched;
         write!(out, "{side}Ptr={{ptr={}, pitch={pitch}, xsize={xsize}, ysize={ysize}}}, ", Address(ptr))?;
     }
-    write!(out, "{side}Pos={{{}, {}, {}}}, {side}Device={device}, ", pos.x, pos.y, pos.z)
+    write!(out, "{side}Pos={{{}, {}, {}}}, ", pos.x, pos.y, pos.z)?;
+    device.map_or(Ok(()), |device| write!(out, "{side}Device={device}, "))
 }
 
-fn show_driver_3d(out: &mut Formatter<'_>, p: &CUDA_MEMCPY3D_PEER) -> fmt::Result {
+fn show_driver_3d(out: &mut Formatter<'_>, p: &CUDA_MEMCPY3D_PEER, names_contexts: bool) -> fmt::Result {
+    let named = |side: &str, context| match names_contexts {
+        true => format!("{side}Context={}, ", Address(context)),
+        false => String::new(),
+    };
     let memory = |kind, host, device: u64, array| match kind {
         MEMORYTYPE_HOST => ("Host", host),
         MEMORYTYPE_ARRAY => ("Array", array),
@@ -198,9 +224,9 @@ fn show_driver_3d(out: &mut Formatter<'_>, p: &CUDA_MEMCPY3D_PEER) -> fmt::Resul
     let (dst_kind, dst) = memory(p.dstMemoryType, p.dstHost, p.dstDevice, p.dstArray);
     write!(
         out,
-        "{{src{src_kind}={}, srcContext={}, srcXInBytes={}, srcY={}, srcZ={}, srcPitch={}, srcHeight={}, ",
+        "{{src{src_kind}={}, {}srcXInBytes={}, srcY={}, srcZ={}, srcPitch={}, srcHeight={}, ",
         Address(src),
-        Address(p.srcContext),
+        named("src", p.srcContext),
         p.srcXInBytes,
         p.srcY,
         p.srcZ,
@@ -209,9 +235,9 @@ fn show_driver_3d(out: &mut Formatter<'_>, p: &CUDA_MEMCPY3D_PEER) -> fmt::Resul
     )?;
     write!(
         out,
-        "dst{dst_kind}={}, dstContext={}, dstXInBytes={}, dstY={}, dstZ={}, dstPitch={}, dstHeight={}, ",
+        "dst{dst_kind}={}, {}dstXInBytes={}, dstY={}, dstZ={}, dstPitch={}, dstHeight={}, ",
         Address(dst),
-        Address(p.dstContext),
+        named("dst", p.dstContext),
         p.dstXInBytes,
         p.dstY,
         p.dstZ,

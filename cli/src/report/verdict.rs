@@ -16,6 +16,9 @@ fn is_blocked(path: &Path) -> bool {
 }
 /// A call that is under way for less than this need not hang.
 const SOON_NANOS: u64 = 1_000_000_000;
+/// What a report without copies says besides.
+const NOT_SEEN: &str = "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are launches of graphs, batches, and copies of \
+    managed memory.";
 /// Pairs that a sentence names.
 const NAMED: usize = 4;
 
@@ -127,7 +130,7 @@ fn traffic(report: &Report, blocked: u64) -> Option<Sentence> {
     let lost = &report.lost;
     let copies: u64 = report.pairs.iter().map(|pair| pair.calls).sum();
     if copies == 0 {
-        return say("Nothing was copied between GPUs.".to_owned(), None);
+        return say("No copy between GPUs was seen.".to_owned(), Some(NOT_SEEN.to_owned()));
     }
     let of = |path: &str| {
         let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);

@@ -7,8 +7,8 @@
 
 use crate::abi::Opaque;
 use crate::api::{
-    contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, mappings::*, memory::*, modules::*, peers::*,
-    pools::*, streams::*,
+    batches::*, contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, mappings::*, memory::*,
+    modules::*, peers::*, pools::*, streams::*,
 };
 use crate::functions::Address;
 
@@ -193,6 +193,10 @@ rows! {
     cuMemcpyPeerAsync 4000 cuMemcpyPeerAsync per_thread 7000 cuMemcpyPeerAsync_ptsz;
     cuMemcpy3DPeer 4000 cuMemcpy3DPeer per_thread 7000 cuMemcpy3DPeer_ptds;
     cuMemcpy3DPeerAsync 4000 cuMemcpy3DPeerAsync per_thread 7000 cuMemcpy3DPeerAsync_ptsz;
+    cuMemcpyBatchAsync 12080 cuMemcpyBatchAsync per_thread 12080 cuMemcpyBatchAsync_ptsz;
+    cuMemcpyBatchAsync 13000 cuMemcpyBatchAsync_v2 per_thread 13000 cuMemcpyBatchAsync_v2_ptsz;
+    cuMemcpy3DBatchAsync 12080 cuMemcpy3DBatchAsync per_thread 12080 cuMemcpy3DBatchAsync_ptsz;
+    cuMemcpy3DBatchAsync 13000 cuMemcpy3DBatchAsync_v2 per_thread 13000 cuMemcpy3DBatchAsync_v2_ptsz;
     cuMemsetD8 3020 cuMemsetD8_v2 per_thread 7000 cuMemsetD8_v2_ptds;
     cuMemsetD16 3020 cuMemsetD16_v2 per_thread 7000 cuMemsetD16_v2_ptds;
     cuMemsetD32 3020 cuMemsetD32_v2 per_thread 7000 cuMemsetD32_v2_ptds;
@@ -266,6 +270,10 @@ mod tests {
         assert_eq!(found("cuGetProcAddress", 12000, 0), Ok(cuGetProcAddress_v2 as *const ()));
         assert_eq!(found("cuGetProcAddress", 11020, 0), Err(Missing::TooOld));
         assert_eq!(found("cuDeviceGetP2PAttribute", 7000, 0), Err(Missing::TooOld));
+        assert_eq!(found("cuMemcpyBatchAsync", 12070, 2), Err(Missing::TooOld));
+        assert_eq!(found("cuMemcpyBatchAsync", 12090, 0), Ok(cuMemcpyBatchAsync as *const ()));
+        assert_eq!(found("cuMemcpyBatchAsync", 12090, 2), Ok(cuMemcpyBatchAsync_ptsz as *const ()));
+        assert_eq!(found("cuMemcpyBatchAsync", 13000, 2), Ok(cuMemcpyBatchAsync_v2_ptsz as *const ()));
     }
 
     #[test]

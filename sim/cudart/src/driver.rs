@@ -80,11 +80,22 @@ fn function<F: Copy>(address: *mut c_void) -> Option<F> {
     Some(unsafe { transmute_copy(&address) })
 }
 
+/// What to ask the driver for: the second name, if there are two.
+macro_rules! asked {
+    ($symbol:ident $name:ident) => {
+        stringify!($name)
+    };
+    ($name:ident) => {
+        stringify!($name)
+    };
+}
+
 /// Declares the functions that the runtime uses, each with the version to ask for and its C arguments. Those
-/// that have a per-thread default stream form are asked for twice, the second time for that.
+/// that have a per-thread default stream form are asked for twice, the second time for that. A form whose arguments
+/// have changed goes by the name of its symbol; after `=` comes what to ask for.
 macro_rules! functions {
     (common { $($name:ident $version:literal ($($arg:ident: $type:ty),*);)* }
-     streams { $($twin:ident $twin_version:literal $thread_version:literal ($($twin_arg:ident: $twin_type:ty),*);)* }) => {
+     streams { $($twin:ident $(= $asked:ident)? $twin_version:literal $thread_version:literal ($($twin_arg:ident: $twin_type:ty),*);)* }) => {
         /// The driver's functions. What an old driver lacks makes only the calls fail that need it.
         #[allow(non_snake_case, reason = "the vendor's names")]
         pub(crate) struct Driver {
@@ -102,7 +113,7 @@ macro_rules! functions {
                     devices: 0,
                     $($name: finder.function(c_name(concat!(stringify!($name), "\0")), $version, DEFAULT_FLAGS),)*
                     $($twin: {
-                        let name = c_name(concat!(stringify!($twin), "\0"));
+                        let name = c_name(concat!(asked!($twin $($asked)?), "\0"));
                         [
                             finder.function(name, $twin_version, DEFAULT_FLAGS),
                             finder.function(name, $thread_version, PER_THREAD_FLAGS),
@@ -237,6 +248,20 @@ functions! {
         );
         cuMemcpy3DPeer 4000 7000 (copy: From<Memcpy3d>);
         cuMemcpy3DPeerAsync 4000 7000 (copy: From<Memcpy3d>, stream: u64);
+        cuMemcpyBatchAsync 12080 12080 (
+            dsts: Opaque, srcs: Opaque, sizes: Opaque, count: u64,
+            attributes: Opaque, firsts: Opaque, attribute_count: u64, fail_index: Opaque, stream: u64
+        );
+        cuMemcpyBatchAsync_v2 = cuMemcpyBatchAsync 13000 13000 (
+            dsts: Opaque, srcs: Opaque, sizes: Opaque, count: u64,
+            attributes: Opaque, firsts: Opaque, attribute_count: u64, stream: u64
+        );
+        cuMemcpy3DBatchAsync 12080 12080 (
+            count: u64, operations: Opaque, fail_index: Opaque, flags: u64, stream: u64
+        );
+        cuMemcpy3DBatchAsync_v2 = cuMemcpy3DBatchAsync 13000 13000 (
+            count: u64, operations: Opaque, flags: u64, stream: u64
+        );
         cuMemsetD8 3020 7000 (dst: u64, value: u8, count: u64);
         cuMemsetD8Async 3020 7000 (dst: u64, value: u8, count: u64, stream: u64);
         cuMemsetD2D8 3020 7000 (dst: u64, pitch: u64, value: u8, width: u64, height: u64);

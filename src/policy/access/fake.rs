@@ -43,6 +43,8 @@ pub(crate) struct Fake {
     pub(crate) enables: Cell<u32>,
     pub(crate) disables: Cell<u32>,
     pub(crate) queries: Cell<u32>,
+    /// Addresses from here on are the host's, and not known.
+    pub(crate) unknown_from: Cell<u64>,
     /// The contexts of streams.
     pub(crate) streams: RefCell<BTreeMap<usize, usize>>,
     /// Streams that have something to do.
@@ -94,6 +96,7 @@ impl Fake {
             enables: Cell::new(0),
             disables: Cell::new(0),
             queries: Cell::new(0),
+            unknown_from: Cell::new(u64::MAX),
             streams: RefCell::default(),
             busy_streams: RefCell::default(),
         }
@@ -133,6 +136,7 @@ impl Driver for Fake {
         let number = |unit: u64| (address / unit - 1) as usize;
         let (start, device, holder) = match address {
             0..0x1_0000_0000 => return None,
+            _ if address >= self.unknown_from.get() => return None,
             0x1_0000_0000..0x100_0000_0000 => {
                 let number = number(0x1_0000_0000);
                 (memory_of(number), number as i32 % 16, Holder::Context(context(number)))

@@ -118,6 +118,48 @@ impl Access {
         self.cache.find_range(address)
     }
 
+    /// Whether a copy that names no devices goes from one to another; none if that is not known yet.
+    #[inline(always)]
+    pub(crate) fn between(&self, copy: &Memcpy) -> Option<Between> {
+        // Whose array it is, is not known.
+        if copy.bytes == 0 || !copy.has_addresses() {
+            return Some(Between::Others);
+        }
+        let ((src, _), (dst, _)) = (self.cache.find_any(copy.src)?, self.cache.find_any(copy.dst)?);
+        Some(Between::of(src, dst))
+    }
+
+    /// A word for the two ends of a copy, as long as no memory goes away. Two copies may share one by chance.
+    #[inline(always)]
+    pub(crate) fn word(&self, copy: &Memcpy) -> u64 {
+        // Odd numbers without a pattern (xxHash's, and the golden ratio).
+        let ends =
+            copy.src.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ copy.dst.wrapping_mul(0xc2b2_ae3d_27d4_eb4f).rotate_left(32);
+        ends.wrapping_add(self.cache.epoch()).wrapping_mul(0x1656_67b1_9e37_79f9)
+    }
+
+    /// The same, and the driver is asked about what it did not know, or was not asked about.
+    pub(crate) fn ask_between(&self, driver: &impl Driver, copy: &Memcpy) -> Between {
+        let ends = [copy.src, copy.dst];
+        let is_unknown = |address| self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
+        let were_unknown = ends.map(is_unknown);
+        let places = ends.map(|address| self.place(driver, address));
+        if places.iter().zip(were_unknown).any(|(place, was_unknown)| was_unknown && place.is_some()) {
+            // What was the host's is a device's now, and perhaps what lies around it.
+            self.cache.forget();
+        }
+        for address in ends {
+            let epoch = self.cache.epoch();
+            if self.place(driver, address).is_none() {
+                self.cache.insert_unknown(address, epoch);
+            }
+        }
+        match places {
+            [Some(src), Some(dst)] => Between::of(src, dst),
+            _ => Between::Unknown,
+        }
+    }
+
     /// Finds out whose memory an address is, for later.
     pub(crate) fn learn(&self, driver: &impl Driver, address: u64) {
         self.place(driver, address);
@@ -179,6 +221,29 @@ impl Access {
         };
         self.cache.insert(address, memory.range, place, epoch);
         Some(place)
+    }
+}
+
+/// What a copy that names no devices goes between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Between {
+    /// Two devices.
+    Devices,
+    /// One device, or the host and a device. So is managed memory taken, which moves by itself, and memory of other processes.
+    Others,
+    /// An end that the driver did not know: ordinary memory of the host, unless it has become a device's since.
+    Unknown,
+}
+
+impl Between {
+    #[inline(always)]
+    fn of(src: Place, dst: Place) -> Self {
+        match (src.kind, dst.kind) {
+            (Kind::Host | Kind::Foreign, _) | (_, Kind::Host | Kind::Foreign) => Self::Others,
+            (Kind::Unknown, _) | (_, Kind::Unknown) => Self::Unknown,
+            _ if src.device != dst.device => Self::Devices,
+            _ => Self::Others,
+        }
     }
 }
 

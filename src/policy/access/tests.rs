@@ -490,3 +490,52 @@ fn probe_off_pairs_are_trusted_untested() {
     let process = Process::configured(driver, &Config { probe: Probe::Off, ..Config::default() });
     assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
 }
+
+// ---- copies that name no devices ----
+
+fn regular(src: u64, dst: u64) -> Memcpy<'static> {
+    let named = Named::Pointer;
+    Memcpy { src, dst, src_named: named, dst_named: named, bytes: 64, stream: None, shape: Shape::Linear }
+}
+
+/// What it goes between when nobody has asked, and then when somebody has.
+fn between(process: &Process, src: u64, dst: u64) -> (Option<Between>, Between) {
+    let copy = regular(src, dst);
+    (process.access.between(&copy), process.access.ask_between(&process.driver, &copy))
+}
+
+#[test]
+fn between_is_known_once_it_was_asked() {
+    let process = Process::new(Fake::new());
+    let [here, there, host] = [memory_of(0), memory_of(1), 0x7000];
+    assert_eq!(between(&process, here, there), (None, Between::Devices));
+    assert_eq!(between(&process, there, here), (Some(Between::Devices), Between::Devices));
+    assert_eq!(between(&process, here, here + 64), (Some(Between::Others), Between::Others));
+    assert_eq!(between(&process, pooled(0), there), (None, Between::Devices), "a pool's");
+    assert_eq!(between(&process, host, here), (None, Between::Unknown));
+    let queries = process.driver.queries.get();
+    for (src, dst) in [(host, there), (here, host + 0x1000), (host, host)] {
+        assert_eq!(process.access.between(&regular(src, dst)), Some(Between::Unknown), "what lies beside it too");
+    }
+    assert_eq!(process.driver.queries.get(), queries, "without a question");
+    assert_eq!(process.access.between(&Memcpy { bytes: 0, ..regular(here, there) }), Some(Between::Others));
+    process.access.memory_has_changed();
+    assert_eq!(process.access.between(&regular(here, there)), None);
+}
+
+#[test]
+fn between_what_was_the_hosts_and_is_a_devices_is_found_out_when_it_is_asked_again() {
+    let process = Process::new(Fake::new());
+    let (here, there) = (memory_of(0), memory_of(1));
+    process.driver.unknown_from.set(there);
+    assert_eq!(between(&process, here, there), (None, Between::Unknown));
+    process.driver.unknown_from.set(u64::MAX);
+    assert_eq!(between(&process, here, there + 64), (Some(Between::Unknown), Between::Devices));
+    assert_eq!(process.access.between(&regular(here, there)), Some(Between::Devices));
+    // Peer copies never rest on what the driver did not know.
+    process.driver.unknown_from.set(there);
+    process.access.memory_has_changed();
+    between(&process, here, there);
+    process.driver.unknown_from.set(u64::MAX);
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+}

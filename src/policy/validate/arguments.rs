@@ -38,8 +38,7 @@ fn bad_ordinal(driver: &impl Driver, name: &str, ordinal: i32) -> Option<String>
 /// `flags` are those of enabling; none for disabling.
 fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Option<u32>) -> Vec<Finding> {
     let mut found = Vec::new();
-    let layer = seen.layer();
-    let of = |rule, what| Finding::new(rule, layer, what);
+    let of = |rule, what| Finding::new(rule, seen.layer(), what);
     let current = driver.current_context();
     let device = current.and_then(|context| driver.device_of_context(context));
     let peer = match named {
@@ -69,11 +68,12 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Opti
                 driver.device_of_context(context)
             }
         }
+        Named::Pointer => None,
     };
     let Some(flags) = flags else { return found };
     let is_self = match named {
         Named::Context(context) => current == Some(context),
-        Named::Ordinal(_) => device == peer,
+        Named::Ordinal(_) | Named::Pointer => device == peer,
     };
     match (device, peer) {
         (Some(device), Some(peer)) if device == peer => {

@@ -83,10 +83,10 @@ impl Sides {
             Shape::Linear => (sides_of_linear(copy), [copy.bytes, 1, 1]),
             Shape::Runtime3D(parms) => {
                 let extent = [parms.extent.width, parms.extent.height, parms.extent.depth];
-                (sides_of_runtime(parms), extent.map(|size| size as u64))
+                (sides_of_runtime(copy, parms), extent.map(|size| size as u64))
             }
             Shape::Driver3D(peer) => {
-                (sides_of_driver(peer), [peer.WidthInBytes, peer.Height, peer.Depth].map(|size| size as u64))
+                (sides_of_driver(copy, peer), [peer.WidthInBytes, peer.Height, peer.Depth].map(|size| size as u64))
             }
             Shape::Unreadable(_) | Shape::Unread(_) => return None,
         };
@@ -110,7 +110,7 @@ fn sides_of_linear(copy: &Memcpy) -> [Side; 2] {
         ordinal: named.ordinal(),
         context: match named {
             Named::Context(context) => Some(context),
-            Named::Ordinal(_) => None,
+            Named::Ordinal(_) | Named::Pointer => None,
         },
         position: [0; 3],
         pitch: 0,
@@ -120,9 +120,9 @@ fn sides_of_linear(copy: &Memcpy) -> [Side; 2] {
     [of("src", copy.src, copy.src_named), of("dst", copy.dst, copy.dst_named)]
 }
 
-fn sides_of_runtime(parms: &cudaMemcpy3DPeerParms) -> [Side; 2] {
+fn sides_of_runtime(copy: &Memcpy, parms: &cudaMemcpy3DPeerParms) -> [Side; 2] {
     let (src, dst) = (&parms.srcPos, &parms.dstPos);
-    let of = |name, array, pointer: cudaPitchedPtr, ordinal, position: [usize; 3]| Side {
+    let of = |name, array, pointer: cudaPitchedPtr, named: Named, position: [usize; 3]| Side {
         name,
         given: match (array, pointer.ptr) {
             (0, 0) => Given::Nothing,
@@ -130,7 +130,7 @@ fn sides_of_runtime(parms: &cudaMemcpy3DPeerParms) -> [Side; 2] {
             (array, 0) => Given::Array(array),
             (array, pointer) => Given::Both { array, pointer: pointer as u64 },
         },
-        ordinal: Some(ordinal),
+        ordinal: named.ordinal(),
         context: None,
         position: position.map(|at| at as u64),
         pitch: pointer.pitch as u64,
@@ -138,12 +138,12 @@ fn sides_of_runtime(parms: &cudaMemcpy3DPeerParms) -> [Side; 2] {
         lod: 0,
     };
     [
-        of("src", parms.srcArray, parms.srcPtr, parms.srcDevice, [src.x, src.y, src.z]),
-        of("dst", parms.dstArray, parms.dstPtr, parms.dstDevice, [dst.x, dst.y, dst.z]),
+        of("src", parms.srcArray, parms.srcPtr, copy.src_named, [src.x, src.y, src.z]),
+        of("dst", parms.dstArray, parms.dstPtr, copy.dst_named, [dst.x, dst.y, dst.z]),
     ]
 }
 
-fn sides_of_driver(peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
+fn sides_of_driver(copy: &Memcpy, peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
     let given = |kind, host: usize, device: u64, array| match (kind, array) {
         (MEMORYTYPE_HOST, _) if host == 0 => Given::Nothing,
         (MEMORYTYPE_HOST, _) => Given::Any(host as u64),
@@ -154,8 +154,8 @@ fn sides_of_driver(peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
         (MEMORYTYPE_ARRAY, array) => Given::Array(array),
         _ => Given::Type(kind),
     };
-    // That of an array is ignored, and memory of the host has none.
-    let has_context = is_pointer;
+    // That of an array is ignored, memory of the host has none, and a regular copy names none.
+    let has_context = |kind| is_pointer(kind) && copy.src_named != Named::Pointer;
     [
         Side {
             name: "src",

@@ -66,7 +66,11 @@ pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)
     let (Some((src, _)), Some((dst, _))) = (known(copy.src), known(copy.dst)) else { return false };
     // It lies inside its memory: the library checks that.
     let Some([src_reach, dst_reach]) = copy.reach() else { return false };
-    let is_on = |named: Named, place: Place| named == Named::Ordinal(place.device.into());
+    let is_on = |named: Named, place: Place| match named {
+        Named::Ordinal(ordinal) => ordinal == i32::from(place.device),
+        Named::Context(_) => false,
+        Named::Pointer => true,
+    };
     src.kind == MemoryKind::Plain
         && dst.kind == MemoryKind::Plain
         && (src.device != dst.device || copy.src.abs_diff(copy.dst) >= src_reach.max(dst_reach))

@@ -173,6 +173,7 @@ impl Validate {
         let is_there = |named| match named {
             Named::Ordinal(ordinal) => (0..self.devices.load(Relaxed)).contains(&ordinal),
             Named::Context(context) => self.knows_context(context),
+            Named::Pointer => true,
         };
         // A 3D copy of nothing must have memory all the same.
         let is_given = !copy.is_3d() || (copy.reach().is_some() && copy.src != 0 && copy.dst != 0);
@@ -190,6 +191,7 @@ impl Validate {
             Named::Context(context) => {
                 self.facts.contexts.find(context).is_some_and(|fact| fact.device == place.device)
             }
+            Named::Pointer => true,
         }
     }
 
@@ -304,6 +306,7 @@ impl Validate {
         let peer = match peer {
             Named::Ordinal(peer) => peer,
             Named::Context(context) => driver.device_of_context(context)?,
+            Named::Pointer => return None,
         };
         let device = driver.device_of_context(driver.current_context()?)?;
         self.enabled_again(seen.layer(), device, peer)

@@ -4,7 +4,7 @@ use super::call::{Given, Seen, Side, Sides};
 use crate::api::abi::Code;
 use crate::model::finding::documents;
 use crate::model::rules::Severity;
-use crate::model::{Access, Asks, Finding, Rule};
+use crate::model::{Access, Asks, Finding, Named, Rule};
 use crate::policy::driver::{Driver, Holder};
 
 /// `cudaErrorStreamCaptureUnsupported`, `cudaErrorStreamCaptureImplicit`.
@@ -29,7 +29,7 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     }
     let changes_access = matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }));
     match (&seen.request.asks, ret) {
-        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() => {
+        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() && copy.src_named != Named::Pointer => {
             return plain(Rule::CaptureCopy, "the stream is being captured");
         }
         (Asks::Copy(_), CAPTURE_IMPLICIT) => {

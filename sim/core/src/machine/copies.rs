@@ -72,6 +72,8 @@ pub enum Completion {
     Sync,
     /// Only if the host's side is pageable memory.
     Async,
+    /// As `Async`, but the source has been read, whatever it is and whatever the stream still has to do.
+    SourceRead,
 }
 
 /// What a side of a copy turned out to be.
@@ -122,7 +124,10 @@ impl Machine {
     /// Copies on a stream.
     pub fn copy(&self, stream: StreamRef, request: &Request, completion: Completion) -> Result<()> {
         let mut state = self.lock();
-        let stream = state.stream(stream)?;
+        let stream = match completion {
+            Completion::Async => state.stream_of_async_copy(stream)?,
+            _ => state.stream(stream)?,
+        };
         if request.extent.is_empty() {
             return Ok(());
         }
@@ -134,7 +139,7 @@ impl Machine {
     /// is looked at.
     pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
         let mut state = self.lock();
-        let stream = state.stream_of_peer_copy(stream)?;
+        let stream = state.stream_of_async_copy(stream)?;
         state.refuse_implicit(&stream)?;
         state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
         if request.extent.is_empty() {
@@ -183,19 +188,9 @@ impl Machine {
         } else if state.capture(stream, &Step::Copy(transfer))? {
             return Ok(());
         }
-        let (mut copy, gates) = state.plan(transfer);
-        let must_wait = match completion {
-            Completion::Sync => copy.path == Path::Host,
-            Completion::Async => transfer.dst.memory == Memory::Pageable,
-        };
-        if !must_wait && transfer.src.memory == Memory::Pageable {
-            copy.take_snapshot();
-        }
-        let path = copy.path;
-        let work = state.gated(stream.context, gates, Work::Copy(copy));
-        let fence = state.submit(stream, Vec::new(), work)?;
+        let sent = state.send(stream, transfer, completion)?;
         drop(state);
-        finish(&fence, must_wait, path, transfer.extent);
+        sent.finish();
         self.lock().intact(stream.context)
     }
 
@@ -243,7 +238,38 @@ pub(super) fn finish(fence: &Fence, must_wait: bool, path: Path, extent: Extent)
     }
 }
 
+/// A copy that was submitted.
+pub(super) struct Sent {
+    fence: Arc<Fence>,
+    must_wait: bool,
+    path: Path,
+    extent: Extent,
+}
+
+impl Sent {
+    /// What happens to the host now.
+    pub(super) fn finish(&self) {
+        finish(&self.fence, self.must_wait, self.path, self.extent);
+    }
+}
+
 impl State {
+    /// Submits a copy that has been checked.
+    pub(super) fn send(&mut self, stream: &Arc<Stream>, transfer: Transfer, completion: Completion) -> Result<Sent> {
+        let (mut copy, gates) = self.plan(transfer);
+        let must_wait = match completion {
+            Completion::Sync => copy.path == Path::Host,
+            Completion::Async | Completion::SourceRead => transfer.dst.memory == Memory::Pageable,
+        };
+        if completion == Completion::SourceRead || (!must_wait && transfer.src.memory == Memory::Pageable) {
+            copy.take_snapshot();
+        }
+        let path = copy.path;
+        let work = self.gated(stream.context, gates, Work::Copy(copy));
+        let fence = self.submit(stream, Vec::new(), work)?;
+        Ok(Sent { fence, must_wait, path, extent: transfer.extent })
+    }
+
     pub(super) fn transfer(&self, request: &Request) -> Result<Transfer> {
         let Request { dst, src, extent } = request;
         let transfer = Transfer { dst: self.side(dst, *extent)?, src: self.side(src, *extent)?, extent: *extent };

@@ -3,6 +3,7 @@
 //! Methods of [`Machine`] lock its state, decide, submit work and unlock; whatever has to be waited for is
 //! waited for afterwards, so that one blocked stream never stops a call about another.
 
+mod batches;
 mod captures;
 mod contexts;
 mod copies;
@@ -17,6 +18,7 @@ mod streams;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+pub use batches::BatchError;
 pub use contexts::{ContextInfo, PrimaryState};
 pub(crate) use copies::Transfer;
 pub use copies::{Completion, Locus, Place, Request};

@@ -231,8 +231,8 @@ impl State {
         }
     }
 
-    /// Finds the stream of an asynchronous peer copy: one that was created is enough where no context is current. Measured on H200.
-    pub(super) fn stream_of_peer_copy(&mut self, stream: StreamRef) -> Result<Arc<Stream>> {
+    /// Finds the stream of an asynchronous copy: one that was created is enough where no context is current. Measured on H200.
+    pub(super) fn stream_of_async_copy(&mut self, stream: StreamRef) -> Result<Arc<Stream>> {
         match stream {
             StreamRef::Created(handle) if current::get().is_none() => {
                 let stream = self.created(handle)?;

@@ -1,5 +1,6 @@
 //! The machine as a whole: order, ways of copies, ends of contexts.
 
+mod batches;
 mod captures;
 mod devices;
 mod faults;

@@ -100,19 +100,19 @@ api! {
     }
 
     fn cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds [default] (dst: u64, src: u64, size: u64) {
-        copy(Device(dst), Host(src), size, own(default), Sync)
+        copy(Device(dst), Any(src), size, own(default), Sync)
     }
 
     fn cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz [default] (dst: u64, src: u64, size: u64, queue: u64) {
-        copy(Device(dst), Host(src), size, stream(queue, default), Async)
+        copy(Device(dst), Any(src), size, stream(queue, default), Async)
     }
 
     fn cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds [default] (dst: u64, src: u64, size: u64) {
-        copy(Host(dst), Device(src), size, own(default), Sync)
+        copy(Any(dst), Device(src), size, own(default), Sync)
     }
 
     fn cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz [default] (dst: u64, src: u64, size: u64, queue: u64) {
-        copy(Host(dst), Device(src), size, stream(queue, default), Async)
+        copy(Any(dst), Device(src), size, stream(queue, default), Async)
     }
 
     fn cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds [default] (dst: u64, src: u64, size: u64) {

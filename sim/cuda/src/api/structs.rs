@@ -67,6 +67,35 @@ pub(crate) struct Memcpy2d {
     pub(crate) height: u64,
 }
 
+/// `CUmemcpyAttributes`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CopyAttributes {
+    pub(crate) access_order: u32,
+    hints: [Location; 2],
+    pub(crate) flags: u32,
+}
+
+/// `CUmemcpy3DOperand`, a pointer if `kind` is 1: the pointer, the lengths of rows and layers, a hint. An array if it is 2: the
+/// array and the place in it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchOperand {
+    pub(crate) kind: u32,
+    pub(crate) fields: [u64; 4],
+}
+
+/// `CUDA_MEMCPY3D_BATCH_OP`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchOperation {
+    pub(crate) src: BatchOperand,
+    pub(crate) dst: BatchOperand,
+    pub(crate) extent: [u64; 3],
+    pub(crate) access_order: u32,
+    pub(crate) flags: u32,
+}
+
 /// `CUDA_ARRAY_DESCRIPTOR`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -154,6 +183,10 @@ const _: () = {
     assert!(size_of::<Memcpy2d>() == 128);
     assert!(offset_of!(Memcpy2d, dst) == 56 && offset_of!(Memcpy2d, width) == 112);
     assert!(offset_of!(Side2d, memory_type) == 16 && offset_of!(Side2d, pitch) == 48);
+    assert!(size_of::<CopyAttributes>() == 24 && offset_of!(CopyAttributes, flags) == 20);
+    assert!(size_of::<BatchOperand>() == 40 && offset_of!(BatchOperand, fields) == 8);
+    assert!(size_of::<BatchOperation>() == 112 && offset_of!(BatchOperation, dst) == 40);
+    assert!(offset_of!(BatchOperation, extent) == 80 && offset_of!(BatchOperation, access_order) == 104);
     assert!(size_of::<ArrayDescriptor>() == 24 && size_of::<ArrayDescriptor3d>() == 40);
     assert!(offset_of!(ArrayDescriptor3d, format) == 24 && offset_of!(ArrayDescriptor3d, flags) == 32);
 };

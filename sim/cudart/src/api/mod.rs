@@ -2,6 +2,7 @@
 
 #![allow(non_snake_case, reason = "the vendor's names")]
 
+mod batches;
 mod copies;
 mod devices;
 mod global;

@@ -1,0 +1,123 @@
+"""Regular copies, which name no devices: how fast they are, and whether the report counts all of them."""
+
+import json
+import re
+import subprocess
+import sys
+from statistics import median, quantiles
+
+from harness import BUILD, HERE, Failed, Run, build, judge, table
+
+ROUNDS = 3
+TURNS = 12  # of a step on one GPU, plain and preloaded
+MOST_STEP = 1.005  # of its plain time
+LEAST_DIRECT = 0.97  # bandwidth of a program that never enables, preloaded, to that of one that does
+MOST_HOST = 0.3  # microseconds that its calls take the host longer than those of one that does, the median of all functions
+
+
+def measured(run):
+    """GB/s and host time in microseconds, by function."""
+    if run.status != 0:
+        raise Failed(run.ended())
+    rows = [line.split("\t") for line in run.out.splitlines()]
+    return {name: (float(bandwidth), float(host)) for name, bandwidth, host in rows}
+
+
+def bandwidth():
+    for runtime in ("shared", "static"):
+        program = build("regular.c", runtime)
+        ways = {
+            "never, plain": ("never", {}),
+            "enables, plain": ("enables", {}),
+            "never, preloaded": ("never", {"preload": True}),
+        }
+        rounds = {name: [] for name in ways}
+        for _ in range(ROUNDS):
+            for name, (mode, options) in ways.items():
+                rounds[name].append(measured(Run([program, mode], trace=False, **options)))
+        figures = {name: {function: [median(one[function][column] for one in answers) for column in (0, 1)]
+                          for function in answers[0]} for name, answers in rounds.items()}
+        never, enables, shim = figures.values()
+        print(f"        {runtime} runtime, 64 MiB: GB/s / host time of the call, us; medians of {ROUNDS} runs")
+        table([["function", *figures, "preloaded/enables"]] + [
+            [function, *(f"{of[function][0]:.1f} / {of[function][1]:.1f}" for of in figures.values()),
+             " / ".join(f"{mine / theirs:.3f}" for mine, theirs in zip(shim[function], enables[function]))]
+            for function in never])
+        slow = min(never, key=lambda function: shim[function][0] / enables[function][0])
+        ratio = shim[slow][0] / enables[slow][0]
+        judge(ratio >= LEAST_DIRECT, f"regular, {runtime} runtime",
+              f"at least {ratio:.3f} of the bandwidth with access enabled ({slow}), limit {LEAST_DIRECT}")
+        more = sorted(shim[function][1] - enables[function][1] for function in never)
+        judge(median(more) <= MOST_HOST, f"regular, {runtime} runtime, host",
+              f"a call takes the host {median(more):+.2f} us longer than with access enabled ({more[0]:+.2f} to {more[-1]:+.2f}), "
+              f"limit {MOST_HOST}")
+
+
+def graphs():
+    """A copy that is captured counts, so that its pair is enabled before the graph is instantiated. One that is added to a graph
+    is not seen, and keeps the path that it has then."""
+    program = build("regular.c", "shared")
+    for how in ("captured", "made"):
+        never, enables, shim = (measured(Run([program, mode, how], trace=False, preload=preload))["cudaGraphLaunch"]
+                                for mode, preload in (("never", False), ("enables", False), ("never", True)))
+        text = (f"{how}: {never[0]:.1f} GB/s never enabled, {enables[0]:.1f} enabled, {shim[0]:.1f} never enabled and preloaded; "
+                f"host {never[1]:.1f}, {enables[1]:.1f}, {shim[1]:.1f} us")
+        if how == "captured":
+            judge(shim[0] >= LEAST_DIRECT * enables[0], "regular, captured graph", text)
+        else:
+            print(f"        {text}")
+
+
+def reported(script, *expected):
+    """Runs a script plain and under `p2pshim run`: it must print the same, and the report must have the bytes that it says it
+    moved: `expected` are pairs of devices, with the word before the number in its output."""
+    folder = BUILD / f"reported-{script}"
+    command = [sys.executable, HERE / script]
+    plain = Run(command, trace=False)
+    run = Run([HERE / "p2pshim", "run", "--library", HERE / "libp2pshim.so", "--trace", folder, "--no-report", "--", *command],
+              trace=False)
+    for one in (plain, run):
+        if one.status != 0:
+            raise Failed(one.ended())
+    done = subprocess.run([HERE / "p2pshim", "report", "--json", folder], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"p2pshim report ends with {done.returncode}: {done.stderr}")
+    answer = json.loads(done.stdout)
+    found = {(pair["src"], pair["dst"]): pair for pair in answer["pairs"]}
+    problems = [] if plain.out == run.out else [f"prints {run.out!r}, plain {plain.out!r}"]
+    for src, dst, word in expected:
+        moved = int(re.search(rf"\b{word} (\d+)", plain.out)[1])
+        pair = found.get((src, dst), {"bytes": 0, "paths": [], "calls": 0})
+        paths = {path["path"]: path["bytes"] for path in pair["paths"]}
+        print(f"        {script}, {src}>{dst}: the program moved {moved} bytes, the report has {pair['bytes']} "
+              f"in {pair['calls']} copies: {paths}")
+        if pair["bytes"] != moved:
+            problems.append(f"{src}>{dst}: {pair['bytes']} bytes in the report, {moved} by the program")
+        if paths.get("direct", 0) < 0.9 * moved:
+            problems.append(f"{src}>{dst}: {paths}")
+    wrong = [f"{finding['rule']} of {finding['function']}" for finding in answer["findings"]
+             if finding["severity"] in ("error", "hazard")]
+    if wrong:
+        problems.append(f"said to be wrong: {wrong}")
+    judge(not problems, f"reported, {script}", "; ".join(problems) or "same output, all bytes in the report")
+
+
+def torch_pipeline():
+    reported("torch_pipeline.py", (0, 1, "forward"), (1, 0, "backward"))
+
+
+def torch_step():
+    """What a training step on one GPU costs more: nothing of it is a copy between devices."""
+    command = [sys.executable, HERE / "torch_step.py"]
+    ratios = {"medians": [], "least": []}
+    for turn in range(TURNS):
+        ways = [({}, "plain"), ({"preload": True}, "preloaded")]
+        rows = {name: Run(command, trace=False, **options).numbers()[0] for options, name in (ways if turn % 2 else ways[::-1])}
+        for column, what in enumerate(ratios):
+            ratios[what].append(rows["preloaded"][column] / rows["plain"][column])
+    low, middle, high = quantiles(ratios["least"], n=4)
+    print(f"        in turn, {TURNS} times: preloaded to plain by medians {median(ratios['medians']):.4f}, by the quickest steps "
+          f"{middle:.4f} ({low:.4f} to {high:.4f})")
+    # From process to process a step varies by more than what is looked for.
+    judge(low <= MOST_STEP, "torch_step", f"a step of 1,000 small operations takes {middle:.4f} of plain (lower quartile {low:.4f}, "
+          f"limit {MOST_STEP})")

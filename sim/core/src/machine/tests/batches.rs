@@ -1,0 +1,69 @@
+//! Batches of copies.
+
+use super::*;
+use crate::capture::CaptureMode;
+
+impl Rig {
+    fn batch(&self, stream: StreamRef, pairs: &[(u64, u64)]) -> std::result::Result<(), BatchError> {
+        let copies: Vec<_> = pairs.iter().map(|(dst, src)| (linear(*dst, *src, 8), Completion::Async)).collect();
+        self.on(0).copy_batch(stream, &copies)
+    }
+}
+
+#[test]
+fn batch_copies_each_by_its_own_way_in_stream_order() {
+    let rig = Rig::new(3);
+    let (a, b, c) = (rig.memory(0, 1), rig.memory(1, 0), rig.memory(2, 0));
+    let stream = rig.stream(0, Role::Blocking);
+    rig.on(0).enable_peer(rig.contexts[1], 0).unwrap();
+    let gate = rig.block(stream);
+    assert_eq!(rig.batch(stream, &[(b, a), (c, a), (a + 64, a)]), Ok(()));
+    assert_eq!((first_byte(b), first_byte(c)), (0, 0));
+    gate.signal();
+    rig.machine.synchronize_stream(stream).unwrap();
+    assert_eq!((first_byte(b), first_byte(c)), (1, 1));
+    assert_eq!((rig.machine.copies(0, 1), rig.machine.copies(0, 2)), ((1, 0), (0, 1)));
+}
+
+#[test]
+fn batch_with_a_copy_that_cannot_be_made_copies_nothing() {
+    let rig = Rig::new(2);
+    let (a, b) = (rig.memory(0, 1), rig.memory(1, 0));
+    let stream = rig.stream(0, Role::NonBlocking);
+    let refused = |index| Err(BatchError::at(index, Error::INVALID_VALUE));
+    assert_eq!(rig.batch(stream, &[(b, a), (0, a)]), refused(1));
+    assert_eq!(rig.batch(stream, &[(b, a), (b, a), (b, a + SIZE as u64 - 7)]), refused(2));
+    let nothing = (linear(0, 0, 0), Completion::Async);
+    let wrong = (linear(b, 0, 8), Completion::Async);
+    assert_eq!(rig.machine.copy_batch(stream, &[nothing, wrong]), refused(1));
+    assert_eq!(rig.machine.copy_batch(stream, &[nothing]), Ok(()));
+    rig.machine.synchronize_stream(stream).unwrap();
+    assert_eq!((first_byte(b), rig.machine.copies(0, 1)), (0, (0, 0)));
+}
+
+#[test]
+fn batch_needs_a_stream_that_is_not_the_legacy_one_and_does_not_capture() {
+    let rig = Rig::new(2);
+    let (a, b) = (rig.memory(0, 1), rig.memory(1, 0));
+    assert_eq!(rig.batch(LEGACY, &[(b, a)]), Err(Error::INVALID_VALUE.into()));
+    assert_eq!(rig.batch(PER_THREAD, &[(b, a)]), Ok(()));
+    let stream = rig.stream(0, Role::Blocking);
+    rig.machine.begin_capture(stream, CaptureMode::Relaxed, None).unwrap();
+    assert_eq!(rig.batch(stream, &[(b, a)]), Err(Error::STREAM_CAPTURE_UNSUPPORTED.into()));
+    assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
+    assert_eq!(rig.batch(stream, &[(b, a)]), Ok(()));
+}
+
+#[test]
+fn source_read_during_the_call_may_change_before_the_copy_runs() {
+    let rig = Rig::new(2);
+    let (a, b, c) = (rig.memory(0, 1), rig.memory(1, 0), rig.memory(1, 0));
+    let stream = rig.stream(0, Role::Blocking);
+    let gate = rig.block(stream);
+    let copies = [(linear(b, a, 8), Completion::SourceRead), (linear(c, a, 8), Completion::Async)];
+    assert_eq!(rig.on(0).copy_batch(stream, &copies), Ok(()));
+    write(a, &[9]);
+    gate.signal();
+    rig.machine.synchronize_stream(stream).unwrap();
+    assert_eq!((first_byte(b), first_byte(c)), (1, 9));
+}

@@ -1,0 +1,90 @@
+//! Regular copies, `cudaMemcpyAsync` and the like, which name no devices: those whose pointers lie on two devices are ours, and
+//! all others are passed on as if there were no shim: neither recorded nor counted nor checked.
+//!
+//! What the pointers are is known as it is of peer copies ([memory](crate::policy::memory)). Memory of the host that the driver does not know is
+//! remembered too, and asked about again now and then, since a device's may come to lie there. If the shim takes a copy between
+//! devices for another, that costs a word in the log or a slower copy, never a byte.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::arrival::{Call, Caller};
+use super::read::Room;
+use super::{mode, thread};
+use crate::api::abi::Value;
+use crate::api::{CopyKind, Effect, Function};
+use crate::model::epoch;
+use crate::policy::ACCESS;
+use crate::policy::access::Between;
+use crate::real::driver::RealDriver;
+
+/// Of so many copies with memory that the driver did not know it is asked about one again.
+const AGAIN: u8 = 255;
+
+/// The real function of a copy that is known not to be ours; none for copies that name devices.
+#[inline(always)]
+pub(crate) fn passes(call: &Call<'_>) -> Option<*mut c_void> {
+    if !is_regular(call.function()) {
+        return None;
+    }
+    // In a forked child nothing is known; nor where the shim is off.
+    let passes = if epoch::now() == 0 { mode::is_decided() } else { is_known_to_pass(call) };
+    passes.then(|| call.caller.real_of_route()).flatten()
+}
+
+#[inline(always)]
+pub(super) fn is_regular(function: Function) -> bool {
+    matches!(function.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
+}
+
+#[inline(always)]
+fn is_known_to_pass(call: &Call<'_>) -> bool {
+    // The call says that the host takes part, or cannot be read.
+    let Some(copy) = call.request.copy() else { return true };
+    if copy.bytes == 0 || !copy.has_addresses() {
+        return true;
+    }
+    // What the runtime's hook has found out the driver's need not.
+    let (thread, word) = (thread::current(), ACCESS.word(copy));
+    let passed = thread.passed(word);
+    match passed.load(Relaxed) {
+        last if last == word => return true,
+        last if last == !word => {}
+        _ => match ACCESS.between(copy) {
+            Some(Between::Others) => {
+                passed.store(word, Relaxed);
+                return true;
+            }
+            Some(Between::Unknown) => passed.store(!word, Relaxed),
+            Some(Between::Devices) | None => return false,
+        },
+    }
+    let turn = thread.not_asked.load(Relaxed);
+    if turn == AGAIN {
+        return false;
+    }
+    thread.not_asked.store(turn + 1, Relaxed);
+    true
+}
+
+/// Whether a call is passed on as it came. The driver is asked about memory that is not known.
+#[inline(always)]
+pub(crate) fn is_passed_on(function: Function, caller: Caller, arguments: &[Value]) -> bool {
+    if !is_regular(function) {
+        return false;
+    }
+    let mut room = Room::new();
+    let call = Call::new(function, caller, arguments, &mut room);
+    is_known_to_pass(&call) || !is_ours(&call)
+}
+
+#[cold]
+#[inline(never)]
+fn is_ours(call: &Call<'_>) -> bool {
+    let Some(copy) = call.request.copy() else { return false };
+    if ACCESS.between(copy) == Some(Between::Devices) {
+        return true;
+    }
+    thread::current().not_asked.store(0, Relaxed);
+    mode::unseen(|| ACCESS.ask_between(&RealDriver, copy) == Between::Devices)
+}

@@ -1,0 +1,149 @@
+//! Copies by the functions that name no devices: those between two devices are seen, and made direct, like peer copies;
+//! all others are passed on as if there were no shim.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+
+use p2pshim_trace::{NoteKind, State};
+use support::{Program, command, scratch};
+
+const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
+/// What each function copies.
+const BYTES: u64 = 2 << 20;
+
+/// The runtime's functions in the order in which the program calls them, and the driver's that each calls.
+const FUNCTIONS: [(&str, &str); 12] = [
+    ("cudaMemcpy", "cuMemcpyDtoD_v2"),
+    ("cudaMemcpy_ptds", "cuMemcpyDtoD_v2_ptds"),
+    ("cudaMemcpyAsync", "cuMemcpyAsync"),
+    ("cudaMemcpyAsync_ptsz", "cuMemcpyAsync_ptsz"),
+    ("cudaMemcpy2D", "cuMemcpy2DUnaligned_v2"),
+    ("cudaMemcpy2D_ptds", "cuMemcpy2DUnaligned_v2_ptds"),
+    ("cudaMemcpy2DAsync", "cuMemcpy2DAsync_v2"),
+    ("cudaMemcpy2DAsync_ptsz", "cuMemcpy2DAsync_v2_ptsz"),
+    ("cudaMemcpy3D", "cuMemcpy3D_v2"),
+    ("cudaMemcpy3D_ptds", "cuMemcpy3D_v2_ptds"),
+    ("cudaMemcpy3DAsync", "cuMemcpy3DAsync_v2"),
+    ("cudaMemcpy3DAsync_ptsz", "cuMemcpy3DAsync_v2_ptsz"),
+];
+
+fn program(flavour: &str, what: &str) -> Program {
+    Program::case(&format!("regular_copies-{flavour}")).arg(what)
+}
+
+#[test]
+fn between_devices_each_function_is_seen_and_direct() {
+    for flavour in FLAVOURS {
+        let (plain, trace) = program(flavour, "between").assert_same_preloaded();
+        plain.assert_success();
+        let (runtime, driver): (Vec<_>, Vec<_>) = FUNCTIONS.into_iter().unzip();
+        if flavour == "static" {
+            assert_eq!(trace.names_at(0), driver);
+        } else {
+            assert_eq!((trace.names_at(0), trace.names_at(1)), (runtime, driver), "{flavour}");
+        }
+        for call in &trace.calls {
+            assert!(call.text.contains(" 0->1 direct"), "{flavour}: {}", call.text);
+        }
+    }
+}
+
+#[test]
+fn between_devices_records_have_devices_bytes_and_path() {
+    for flavour in FLAVOURS {
+        let folder = scratch("traces");
+        let program = program(flavour, "between").findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy());
+        program.preloaded().assert_success();
+        let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+        let trace = p2pshim_trace::Trace::open(&file).unwrap();
+        let direct = trace.notes_of(NoteKind::Path).find(|note| note.string(0) == "direct").unwrap().number;
+        let (mut copies, mut buffer) = (0, Vec::new());
+        for block in 0..trace.blocks() {
+            let block = trace.block(block, &mut buffer).unwrap().unwrap();
+            for call in block.calls().filter(|call| call.depth == 0) {
+                assert_eq!(
+                    (call.state, call.src_device, call.dst_device),
+                    (State::Done, Some(0), Some(1)),
+                    "{flavour}: {call:?}"
+                );
+                assert_eq!((call.bytes, u32::from(call.path)), (BYTES, direct), "{flavour}: {call:?}");
+                copies += 1;
+            }
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(copies, FUNCTIONS.len(), "{flavour}");
+    }
+}
+
+#[test]
+fn elsewhere_nothing_is_shown_recorded_or_counted() {
+    for flavour in FLAVOURS {
+        let (plain, trace) = program(flavour, "elsewhere").assert_same_preloaded();
+        plain.assert_success();
+        assert!(trace.calls.is_empty(), "{flavour}: {:#?}", trace.calls);
+    }
+}
+
+/// What the driver did not know when it was asked is asked about again: an address may become a device's without a call that is seen.
+#[test]
+fn reused_address_is_asked_about_again() {
+    for flavour in FLAVOURS {
+        let program = program(flavour, "reused").findings_apart();
+        let (outcome, trace) = program.traced();
+        outcome.assert_success();
+        let seen = trace.names_at(0).len();
+        assert!((300..600).contains(&seen), "{flavour}: {seen} of 600 copies were seen");
+    }
+}
+
+#[test]
+fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
+    for (access, path) in [("app", "staged (access never enabled)"), ("off", "staged (denied)")] {
+        let (outcome, trace) = program("12", "between").findings_apart().env("P2PSHIM_ACCESS", access).traced();
+        outcome.assert_success();
+        assert_eq!(trace.names_at(0).len(), FUNCTIONS.len());
+        for call in &trace.calls {
+            assert!(call.text.contains(&format!(" 0->1 {path}")), "{access}: {}", call.text);
+        }
+        let rules: Vec<_> =
+            outcome.findings.iter().map(|found| (found.rule.as_str(), found.function.as_str())).collect();
+        let expected = (access == "app").then_some(("P2P-staged-never-enabled", "cudaMemcpy"));
+        assert_eq!(rules.first().copied(), expected, "{access}");
+    }
+}
+
+#[test]
+fn report_counts_them() {
+    let traces = scratch("traces");
+    let mut run = std::process::Command::new(command());
+    run.args(["run", "--trace"]).arg(&traces).arg("--");
+    run.arg(support::path("target/c-tests/regular_copies-12")).arg("between");
+    let output = run.env("LD_LIBRARY_PATH", support::path("target/sim/lib")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    fs::remove_dir_all(&traces).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(!text.contains("Nothing was copied"), "{text}");
+    assert!(text.starts_with("25.2 MB went directly from GPU to GPU; nothing was staged."), "{text}");
+    assert!(text.contains("  GPU 0 > GPU 1     12  25.2 MB  direct "), "{text}");
+}
+
+/// What each function returned on two H200 for good and bad arguments, tests/golden/conformance-regular.tsv; in captures and without a
+/// context too.
+#[test]
+fn conformance_every_row_as_on_real_gpus() {
+    let table = support::path("tests/golden/conformance-regular.tsv");
+    for flavour in FLAVOURS {
+        let program = Program::case(&format!("conformance-{flavour}")).arg("--jobs").arg("4");
+        let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy()).findings_apart();
+        let plain = program.plain();
+        plain.assert_success();
+        assert_eq!(plain.stdout.lines().last(), Some("# 136 rows: 136 as expected, 0 differ"));
+        program.preloaded().assert_same_as(&plain, "preloaded");
+        let (traced, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
+        traced.assert_same_as(&plain, "preloaded with a trace");
+        assert!(trace.calls.len() > 50, "{flavour}: {} calls", trace.calls.len());
+    }
+}
