@@ -167,13 +167,17 @@ impl Cache {
     pub(crate) fn find_any(&self, address: u64) -> Option<(Place, Range<u64>)> {
         let epoch = self.epoch.load(Relaxed);
         let mut sizes = self.sizes.load(Relaxed);
+        let mut unknown = None;
         while let Some(bits) = sizes.checked_ilog2() {
-            if let Some(found) = self.set(address, bits)?.iter().find_map(|entry| entry.get(address, epoch)) {
-                return Some(found);
+            match self.set(address, bits)?.iter().find_map(|entry| entry.get(address, epoch)) {
+                // Of a piece of address space, in which smaller allocations may be known.
+                Some(found @ (Place { kind: Kind::Unknown, .. }, _)) => unknown = Some(found),
+                Some(found) => return Some(found),
+                None => {}
             }
             sizes ^= 1 << bits;
         }
-        None
+        unknown
     }
 
     /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since `epoch`.
@@ -276,6 +280,17 @@ mod tests {
         let both = || (0..100).flat_map(|step| [start + step * (1 << 20), start + BYTES + step * (1 << 20)]);
         learn(&cache, BYTES, both());
         assert_eq!(learn(&cache, BYTES, both()), 0);
+    }
+
+    #[test]
+    fn find_small_allocation_in_address_space_that_is_unknown_elsewhere() {
+        let cache = Box::new(Cache::new());
+        let start = 0x7f00_0020_0000;
+        cache.insert_unknown(start + 0x40000, cache.epoch());
+        cache.insert(start, (start, 4096), place(1), cache.epoch());
+        assert_eq!(cache.find(start + 64), Some(place(1)));
+        assert_eq!(cache.find(start + 0x40000), None);
+        assert_eq!(cache.find_any(start + 0x40000).map(|(place, _)| place.kind), Some(Kind::Unknown));
     }
 
     #[test]
