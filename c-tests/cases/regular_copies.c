@@ -4,7 +4,8 @@
  *
  *   regular_copies between     2 MiB from device 0 to device 1, once by each function
  *   regular_copies elsewhere   copies that are not between devices, by each function
- *   regular_copies reused      600 copies to memory at an address that was no memory when it was first copied to
+ *   regular_copies past        copies of more than there is, by each function
+ *   regular_copies reused      2,000 copies, and as many to the host beside them, to memory at an address that was no memory when it was first copied to
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -130,13 +131,36 @@ static void reused(void)
     there = allocate(1);
     REQUIRE(there == before);
     CHECK(cudaSetDevice(0));
-    for (int i = 0; i < 600; i++)
+    for (int i = 0; i < 2000; i++) {
         CHECK(cudaMemcpyAsync(there, here, 4096, cudaMemcpyDeviceToDevice, NULL));
+        CHECK(cudaMemcpyAsync(received, here, 64, cudaMemcpyDefault, NULL));
+    }
     CHECK(cudaDeviceSynchronize());
+}
+
+/* 1 without the shim, whatever the function; nothing is copied. */
+static void past(void)
+{
+    void *there = allocate(1), *here = allocate(0);
+    size_t much = (size_t)COUNT * 64;
+    enum cudaMemcpyKind kinds[] = {cudaMemcpyDeviceToDevice, cudaMemcpyDefault};
+    cudaMemcpy(there, here, 4096, cudaMemcpyDefault);
+    for (int i = 0; i < 2; i++) {
+        printf("%d", (int)cudaMemcpy(there, here, much, kinds[i]));
+        printf(" %d", (int)cudaMemcpyAsync(there, here, much, kinds[i], NULL));
+        printf(" %d", (int)cudaMemcpy2D(there, PITCH, here, PITCH, PITCH, ROWS * 64, kinds[i]));
+        printf(" %d", (int)cudaMemcpy2DAsync(there, PITCH, here, PITCH, PITCH, ROWS * 64, kinds[i], NULL));
+        printf(" %d", (int)cudaMemcpy2D(there, 512, here, PITCH, PITCH, ROWS, kinds[i]));
+        printf(" last %d\n", (int)cudaGetLastError());
+    }
 }
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "past") == 0) {
+        past();
+        return 0;
+    }
     if (argc > 1 && strcmp(argv[1], "reused") == 0)
         reused();
     else if (argc > 1 && strcmp(argv[1], "between") == 0)

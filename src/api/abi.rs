@@ -321,6 +321,8 @@ impl From<CUDA_MEMCPY2D> for CUDA_MEMCPY3D_PEER {
             WidthInBytes: p.WidthInBytes,
             Height: p.Height,
             Depth: 1,
+            srcHeight: p.Height,
+            dstHeight: p.Height,
             ..Self::ZERO
         }
     }

@@ -57,13 +57,10 @@ impl Room {
                 Shape::Runtime3D(self.runtime.write(parms.into()))
             }
             [Value::Driver3D(p), ..] => {
-                let parameters = *read_input(p, &mut self.driver, true).ok()?;
+                let parameters = read_driver(p)?;
                 Shape::Driver3D(self.driver.write(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters }))
             }
-            [Value::Driver2D(p), ..] => {
-                let parameters = *read_input(p, &mut MaybeUninit::uninit(), true).ok()?;
-                Shape::Driver3D(self.driver.write(parameters.into()))
-            }
+            [Value::Driver2D(p), ..] => Shape::Driver3D(self.driver.write(read_driver(p)?.into())),
             [
                 Value::Address(dst),
                 Value::UInt(dpitch),
@@ -98,6 +95,17 @@ pub(crate) fn read_again<'a>(request: &Request<'a>, ret: Code) -> Option<Request
     let Shape::Unread(p) = request.copy()?.shape else { return None };
     // SAFETY: the real function reports success, so it has read the parameters.
     (ret == Code::SUCCESS).then(|| request.with_copy(Memcpy::of_runtime(unsafe { &*p }, request.stream())))
+}
+
+/// The parameters of a regular copy of the driver; none if there are none.
+#[inline(always)]
+fn read_driver<T: Copy>(from: *const T) -> Option<T> {
+    match read_input(from, &mut MaybeUninit::uninit(), true) {
+        Ok(parameters) => Some(*parameters),
+        // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
+        Err(Unread::NotAllowed) => unsafe { from.as_ref() }.copied(),
+        Err(Unread::NotThere) => None,
+    }
 }
 
 /// Why an input could not be read.

@@ -18,13 +18,17 @@ use crate::policy::ACCESS;
 use crate::policy::access::Between;
 use crate::real::driver::RealDriver;
 
-/// Of so many copies with memory that the driver did not know it is asked about one again.
-const AGAIN: u8 = 255;
+/// Of one more copies than this with memory that the driver did not know it is asked about one again. A prime, so that of copies
+/// that a loop makes in turn each is.
+const AGAIN: u8 = 250;
 
 /// The real function of a copy that is known not to be ours; none for copies that name devices.
 #[inline(always)]
 pub(crate) fn passes(call: &Call<'_>) -> Option<*mut c_void> {
     if !is_regular(call.function()) {
+        return None;
+    }
+    if is_to_be_refused() {
         return None;
     }
     // In a forked child nothing is known; nor where the shim is off.
@@ -35,6 +39,12 @@ pub(crate) fn passes(call: &Call<'_>) -> Option<*mut c_void> {
 #[inline(always)]
 pub(super) fn is_regular(function: Function) -> bool {
     matches!(function.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
+}
+
+/// Whether the call of the runtime around this one is to fail by what the driver returns.
+#[inline(always)]
+fn is_to_be_refused() -> bool {
+    thread::current().forced.load(Relaxed) != 0
 }
 
 #[inline(always)]
@@ -71,6 +81,9 @@ fn is_known_to_pass(call: &Call<'_>) -> bool {
 #[inline(always)]
 pub(crate) fn is_passed_on(function: Function, caller: Caller, arguments: &[Value]) -> bool {
     if !is_regular(function) {
+        return false;
+    }
+    if is_to_be_refused() {
         return false;
     }
     let mut room = Room::new();

@@ -10,7 +10,7 @@ use super::decision::{self, Decision, Running};
 use super::{callbacks, mode, read, recording, show, thread};
 use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
 use crate::api::{AccessKind, Effect, Function, Layer};
-use crate::model::{Asks, Finding, Memcpy, Path, Request, Rule, Shape};
+use crate::model::{Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape};
 use crate::policy::validate::{self, Caller, Seen};
 use crate::policy::{ACCESS, VALIDATE};
 use crate::real::driver::RealDriver;
@@ -93,6 +93,10 @@ fn failing(code: Code, request: &Request<'_>, room: &mut MaybeUninit<cudaMemcpy3
     const INVALID_PITCH: Code = Code(12);
     let mut with = |parms| Failing { code, replaces: true, parameters: room.write(parms) };
     match request.asks {
+        // No arguments are sure to fail: a pointer that CUDA does not know may be the host's. The driver's hook returns the code.
+        Asks::Copy(Memcpy { src_named: Named::Pointer, .. }) => {
+            Failing { code, replaces: false, parameters: ptr::null() }
+        }
         Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == INVALID_PITCH => {
             with(validate::refused(parms, 1, parms.srcDevice))
         }

@@ -477,7 +477,7 @@ rules! {
         "Call cudaSetDevice for the source or the destination first, or pass a stream of one of them.";
 
     OrderNonBlocking "P2P-order-non-blocking" Hazard [0, 0, 0]
-        "all synchronous copies of CUDA between devices"
+        "cudaMemcpyPeer, cudaMemcpy3DPeer, cuMemcpyPeer, cuMemcpy3DPeer"
         "Programming guide: the copy begins after all commands issued to either device, and ends before later ones."
         "Not so for non-blocking streams: the copy does not wait for their work, and reads the old data."
         "The copy does not wait for non-blocking streams. If their work uses the memory of this copy, the copy may read data that is not written yet, and overwrite data that is not read yet."
@@ -514,7 +514,7 @@ rules! {
         "Gather the data into one buffer and copy that, or let a kernel read the peer's memory.";
 
     SlowSynchronousLoop "P2P-slow-synchronous-loop" Performance [0, 0, 0]
-        "all synchronous copies of CUDA between devices"
+        "cudaMemcpyPeer, cudaMemcpy3DPeer, cuMemcpyPeer, cuMemcpy3DPeer"
         "Programming guide: the copy begins after all commands issued to either device, and ends before later ones."
         "The call returns before the copy has completed. The next work on either device still waits for the copy."
         "Each copy stops both devices until it has completed, so copies and kernels never overlap. The time between two copies is not considered."

@@ -3,7 +3,7 @@
 use super::call::{Given, Seen, Sides};
 use super::facts::{Facts, LAST_DEFAULT_STREAM};
 use super::handles::Fact;
-use crate::model::{Finding, Path, Rule, Why, counters};
+use crate::model::{Finding, Named, Path, Rule, Why, counters};
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder};
 
@@ -20,9 +20,16 @@ pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: 
     let Some(devices) = devices(driver, &call) else { return };
     match seen.request.stream() {
         Some(stream) => check_stream(driver, facts, seen, (stream, devices), found),
+        // A regular copy may well have nothing to do with the stream.
+        None if is_regular(seen) => {}
         None => check_synchronous(driver, facts, seen, devices, found),
     }
     check_path(seen, devices, found);
+}
+
+/// Whether the copy names no devices.
+fn is_regular(seen: &Seen<'_>) -> bool {
+    seen.request.copy().is_some_and(|copy| copy.src_named == Named::Pointer)
 }
 
 /// The devices of a copy between two pointers: the source's, the destination's.
@@ -116,7 +123,7 @@ pub(super) fn of_run(seen: &Seen<'_>, run: Run, found: &mut Vec<Finding>) {
         let what = format!("{} copies of less than {SMALL} bytes in a row", run.small);
         found.push(Finding::new(Rule::SlowSmallCopies, seen.layer(), what));
     }
-    if seen.request.stream().is_none() && run.is_long() {
+    if seen.request.stream().is_none() && !is_regular(seen) && run.is_long() {
         let what = format!("{} synchronous copies in a row", run.length);
         found.push(Finding::new(Rule::SlowSynchronousLoop, seen.layer(), what));
     }
