@@ -104,7 +104,7 @@ static void between(void)
 
 static void elsewhere(void)
 {
-    void *here = allocate(0), *there = allocate(0), *pinned;
+    void *far = allocate(1), *here = allocate(0), *there = allocate(0), *pinned;
     CHECK(cudaMallocHost(&pinned, COUNT));
     void *others[] = {there, pinned, sent, received};
     for (enum form form = 0; form < FORMS; form++)
@@ -116,8 +116,11 @@ static void elsewhere(void)
             }
     CHECK(copy(LINEAR, false, here, there, cudaMemcpyDeviceToDevice, NULL));
     CHECK(cudaMemcpyAsync(here, there, 0, cudaMemcpyDefault, NULL));
+    CHECK(cudaMemcpyAsync(far, here, 0, cudaMemcpyDefault, NULL));
+    CHECK(cudaMemcpy(far, here, 0, cudaMemcpyDeviceToDevice));
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(far));
     CHECK(cudaFree(here));
     CHECK(cudaFree(there));
 }

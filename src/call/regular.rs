@@ -8,10 +8,8 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::arrival::{Call, Caller};
-use super::read::Room;
+use super::arrival::Call;
 use super::{mode, thread};
-use crate::api::abi::Value;
 use crate::api::{CopyKind, Effect, Function};
 use crate::model::epoch;
 use crate::policy::ACCESS;
@@ -28,11 +26,8 @@ pub(crate) fn passes(call: &Call<'_>) -> Option<*mut c_void> {
     if !is_regular(call.function()) {
         return None;
     }
-    if is_to_be_refused() {
-        return None;
-    }
     // In a forked child nothing is known; nor where the shim is off.
-    let passes = if epoch::now() == 0 { mode::is_decided() } else { is_known_to_pass(call) };
+    let passes = if epoch::now() == 0 { mode::is_decided() } else { is_to_be_judged(call) && is_known_to_pass(call) };
     passes.then(|| call.caller.real_of_route()).flatten()
 }
 
@@ -41,19 +36,17 @@ pub(super) fn is_regular(function: Function) -> bool {
     matches!(function.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
 }
 
-/// Whether the call of the runtime around this one is to fail by what the driver returns.
+/// Whether it is to be found out whether a call goes between devices: not where the call of the runtime around it is to fail by
+/// what the driver returns.
 #[inline(always)]
-fn is_to_be_refused() -> bool {
-    thread::current().forced.load(Relaxed) != 0
+fn is_to_be_judged(call: &Call<'_>) -> bool {
+    is_regular(call.function()) && thread::current().forced.load(Relaxed) == 0
 }
 
 #[inline(always)]
 fn is_known_to_pass(call: &Call<'_>) -> bool {
-    // The call says that the host takes part, or cannot be read.
-    let Some(copy) = call.request.copy() else { return true };
-    if copy.bytes == 0 || !copy.has_addresses() {
-        return true;
-    }
+    // The call says that the host takes part, or cannot be read; of nothing, or of arrays, whose device is not known.
+    let Some(copy) = call.request.copy().filter(|copy| copy.bytes != 0 && copy.has_addresses()) else { return true };
     // What the runtime's hook has found out the driver's need not.
     let (thread, word) = (thread::current(), ACCESS.word(copy));
     let passed = thread.passed(word);
@@ -79,16 +72,8 @@ fn is_known_to_pass(call: &Call<'_>) -> bool {
 
 /// Whether a call is passed on as it came. The driver is asked about memory that is not known.
 #[inline(always)]
-pub(crate) fn is_passed_on(function: Function, caller: Caller, arguments: &[Value]) -> bool {
-    if !is_regular(function) {
-        return false;
-    }
-    if is_to_be_refused() {
-        return false;
-    }
-    let mut room = Room::new();
-    let call = Call::new(function, caller, arguments, &mut room);
-    is_known_to_pass(&call) || !is_ours(&call)
+pub(crate) fn is_passed_on(call: &Call<'_>) -> bool {
+    is_to_be_judged(call) && (is_known_to_pass(call) || !is_ours(call))
 }
 
 #[cold]

@@ -28,11 +28,14 @@ pub(crate) fn traced(
     arguments: &[Value],
     real: impl Fn(Option<&Failing>) -> Code,
 ) -> Code {
-    if !mode::is_on() || regular::is_passed_on(function, caller, arguments) {
+    if !mode::is_on() {
         return real(None);
     }
     let (mut parameters, mut others, mut instead) = (Room::new(), MaybeUninit::uninit(), MaybeUninit::uninit());
     let call = Call::new(function, caller, arguments, &mut parameters);
+    if regular::is_passed_on(&call) {
+        return real(None);
+    }
     if let Some(refusal) = validate::refusal(&call, &mut others) {
         let begun = begin(&call, &Decision::REFUSED);
         let ret = match refusal {

@@ -196,3 +196,20 @@ fn named(value: Value) -> Option<Named> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regular_with_the_host_is_no_copy() {
+        let copies = |bytes, kind| {
+            let values = [Value::Address(8), Value::Address(16), Value::UInt(bytes), Value::MemcpyKind(kind)];
+            Request::regular(Function::cudaMemcpy, &values, |_| None).copy().is_some()
+        };
+        assert!(copies(4, 3) && copies(4, 4), "cudaMemcpyDeviceToDevice, cudaMemcpyDefault");
+        for kind in [0, 1, 2, 5, -1] {
+            assert!(!copies(4, kind), "{kind}");
+        }
+    }
+}

@@ -121,10 +121,6 @@ impl Access {
     /// Whether a copy that names no devices goes from one to another; none if that is not known yet.
     #[inline(always)]
     pub(crate) fn between(&self, copy: &Memcpy) -> Option<Between> {
-        // Whose array it is, is not known.
-        if copy.bytes == 0 || !copy.has_addresses() {
-            return Some(Between::Others);
-        }
         let ((src, _), (dst, _)) = (self.cache.find_any(copy.src)?, self.cache.find_any(copy.dst)?);
         Some(Between::of(src, dst))
     }
@@ -140,18 +136,20 @@ impl Access {
 
     /// The same, and the driver is asked about what it did not know, or was not asked about.
     pub(crate) fn ask_between(&self, driver: &impl Driver, copy: &Memcpy) -> Between {
-        let ends = [copy.src, copy.dst];
+        let (ends, epoch) = ([copy.src, copy.dst], self.cache.epoch());
         let is_unknown = |address| self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
         let were_unknown = ends.map(is_unknown);
         let places = ends.map(|address| self.place(driver, address));
-        if places.iter().zip(were_unknown).any(|(place, was_unknown)| was_unknown && place.is_some()) {
-            // What was the host's is a device's now, and perhaps what lies around it.
+        // What was the host's is a device's now, and perhaps what lies around it.
+        let is_stale = places.iter().zip(were_unknown).any(|(place, was_unknown)| was_unknown && place.is_some());
+        if is_stale {
             self.cache.forget();
         }
-        for address in ends {
-            let epoch = self.cache.epoch();
-            if self.place(driver, address).is_none() {
-                self.cache.insert_unknown(address, epoch);
+        for (address, place) in ends.into_iter().zip(places) {
+            match place {
+                Some(_) if is_stale => self.learn(driver, address),
+                Some(_) => {}
+                None => self.cache.insert_unknown(address, epoch),
             }
         }
         match places {
