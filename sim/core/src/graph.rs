@@ -3,14 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::machine::{Launch, NodeHandle, Transfer};
-use crate::work::Fill;
+use crate::gate::Gate;
+use crate::machine::{GraphHandle, Launch, NodeHandle, Transfer};
+use crate::work::{Fill, Path};
 
-/// What one node does. A copy chooses its way at each launch.
+/// What one node does.
 #[derive(Clone)]
 pub(crate) enum Step {
     /// Copies bytes.
     Copy(Transfer),
+    /// Copies bytes the way that there was when the graph was made ready, and relies on what made it.
+    Fixed(Transfer, Path, Option<Arc<Gate>>),
+    /// Runs the nodes of a graph that the node has for itself.
+    Child(GraphHandle),
     /// Sets bytes.
     Fill(Fill),
     /// Runs a kernel.
@@ -48,9 +53,29 @@ impl Graph {
         self.nodes.keys().copied().collect()
     }
 
-    /// All steps in an order in which they may run.
-    pub(crate) fn steps(&self) -> Arc<[Step]> {
-        self.nodes.values().map(|node| node.step.clone()).collect()
+    /// All steps in an order in which they may run, with their nodes.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (NodeHandle, &Step)> {
+        self.nodes.iter().map(|(&handle, node)| (handle, &node.step))
+    }
+
+    /// What a node does.
+    pub(crate) fn step(&self, node: NodeHandle) -> Option<&Step> {
+        self.nodes.get(&node).map(|node| &node.step)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn step_mut(&mut self, node: NodeHandle) -> Option<&mut Step> {
+        self.nodes.get_mut(&node).map(|node| &mut node.step)
+    }
+
+    /// The same nodes with other handles.
+    pub(crate) fn copied(&self, mut handle: impl FnMut() -> NodeHandle) -> Graph {
+        let handles: BTreeMap<NodeHandle, NodeHandle> = self.nodes.keys().map(|&node| (node, handle())).collect();
+        let after = |node: &Node| node.after.iter().filter_map(|node| handles.get(node).copied()).collect();
+        let copy = |(node, of): (&NodeHandle, &Node)| {
+            Some((*handles.get(node)?, Node { step: of.step.clone(), after: after(of) }))
+        };
+        Graph { nodes: self.nodes.iter().filter_map(copy).collect() }
     }
 
     /// Whether whoever comes after `last` also comes after all of `nodes`.

@@ -236,6 +236,17 @@ rows! {
     cuGraphCreate 10000 cuGraphCreate;
     cuGraphDestroy 10000 cuGraphDestroy;
     cuGraphGetNodes 10000 cuGraphGetNodes;
+    cuGraphNodeGetType 10000 cuGraphNodeGetType;
+    cuGraphMemcpyNodeGetParams 10000 cuGraphMemcpyNodeGetParams;
+    cuGraphMemcpyNodeSetParams 10000 cuGraphMemcpyNodeSetParams;
+    cuGraphChildGraphNodeGetGraph 10000 cuGraphChildGraphNodeGetGraph;
+    cuGraphAddMemcpyNode 10000 cuGraphAddMemcpyNode;
+    cuGraphAddChildGraphNode 10000 cuGraphAddChildGraphNode;
+    cuGraphExecUpdate 10020 cuGraphExecUpdate;
+    cuGraphExecUpdate 12000 cuGraphExecUpdate_v2;
+    cuGraphExecMemcpyNodeSetParams 10000 cuGraphExecMemcpyNodeSetParams;
+    cuGraphExecChildGraphNodeSetParams 11010 cuGraphExecChildGraphNodeSetParams;
+    cuGraphExecNodeSetParams 12020 cuGraphExecNodeSetParams;
     cuGraphInstantiate 10000 cuGraphInstantiate;
     cuGraphInstantiate 11000 cuGraphInstantiate_v2;
     cuGraphInstantiate 12000 cuGraphInstantiateWithFlags;

@@ -220,6 +220,13 @@ functions! {
         cuGraphCreate 10000 (graph: Out<u64>, flags: u32);
         cuGraphDestroy 10000 (graph: u64);
         cuGraphGetNodes 10000 (graph: u64, nodes: Opaque, count: Out<u64>);
+        cuGraphAddMemcpyNode 10000 (
+            node: Out<u64>, graph: u64, after: Opaque, count: u64, copy: From<Memcpy3d>, context: u64
+        );
+        cuGraphAddChildGraphNode 10000 (node: Out<u64>, graph: u64, after: Opaque, count: u64, child: u64);
+        cuGraphExecUpdate 10020 (exec: u64, graph: u64, error: Out<u64>, result: Out<u32>);
+        cuGraphExecMemcpyNodeSetParams 10000 (exec: u64, node: u64, copy: From<Memcpy3d>, context: u64);
+        cuGraphExecChildGraphNodeSetParams 11010 (exec: u64, node: u64, child: u64);
         cuGraphInstantiate 11000 (exec: Out<u64>, graph: u64, error: Opaque, log: Opaque, room: u64);
         cuGraphInstantiateWithFlags 11040 (exec: Out<u64>, graph: u64, flags: u64);
         cuGraphExecDestroy 10000 (exec: u64);

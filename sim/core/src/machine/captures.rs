@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::Step;
 use crate::stream::{Role, Stream};
 
-const NODE_HANDLES: u64 = 0x5058_0000_0000;
+pub(super) const NODE_HANDLES: u64 = 0x5058_0000_0000;
 
 impl Machine {
     /// Captures a stream's work from now on; into a graph of the program, after some of its nodes, if there is one.

@@ -111,12 +111,28 @@ pub(crate) struct Transfer {
     dst: Side,
     src: Side,
     extent: Extent,
+    /// What the program asked for.
+    request: Request,
 }
 
 impl Transfer {
     /// What source and destination are.
     pub(super) fn memories(&self) -> [Memory; 2] {
         [self.src.memory, self.dst.memory]
+    }
+
+    /// What the program asked for.
+    pub(super) fn request(&self) -> Request {
+        self.request
+    }
+
+    /// Whether it goes from and to the same devices as another.
+    pub(super) fn is_between_those_of(&self, other: &Transfer) -> bool {
+        let device = |memory| match memory {
+            Memory::Device(piece) => Some(piece.device),
+            Memory::Pinned { .. } | Memory::Pageable => None,
+        };
+        self.memories().map(device) == other.memories().map(device)
     }
 }
 
@@ -272,7 +288,12 @@ impl State {
 
     pub(super) fn transfer(&self, request: &Request) -> Result<Transfer> {
         let Request { dst, src, extent } = request;
-        let transfer = Transfer { dst: self.side(dst, *extent)?, src: self.side(src, *extent)?, extent: *extent };
+        let transfer = Transfer {
+            dst: self.side(dst, *extent)?,
+            src: self.side(src, *extent)?,
+            extent: *extent,
+            request: *request,
+        };
         if self.may_write(transfer.dst.memory) { Ok(transfer) } else { Err(Error::INVALID_VALUE) }
     }
 
@@ -345,9 +366,23 @@ impl State {
     }
 
     /// Chooses the way, counts it and lets go wrong what is to. Says what the copy relies on.
-    pub(super) fn plan(&mut self, Transfer { dst, src, extent }: Transfer) -> (Copy, Vec<Arc<Gate>>) {
+    pub(super) fn plan(&mut self, transfer: Transfer) -> (Copy, Vec<Arc<Gate>>) {
+        let on = self.way(transfer);
+        self.plan_on(transfer, on)
+    }
+
+    /// The way of a copy, and what it relies on that makes it.
+    pub(super) fn way(&mut self, Transfer { dst, src, .. }: Transfer) -> (Path, Option<Arc<Gate>>) {
         self.open_for_copy(dst.memory, src.memory);
-        let (path, access) = self.path(dst.memory, src.memory);
+        self.path(dst.memory, src.memory)
+    }
+
+    /// The same as [`State::plan`], with the way chosen before.
+    pub(super) fn plan_on(
+        &mut self,
+        Transfer { dst, src, extent, .. }: Transfer,
+        (path, access): (Path, Option<Arc<Gate>>),
+    ) -> (Copy, Vec<Arc<Gate>>) {
         let gates = self.mapped_at([dst.layout.address, src.layout.address]).chain(access).collect();
         let mut defect = None;
         if let (Memory::Device(from), Memory::Device(to)) = (src.memory, dst.memory) {

@@ -23,6 +23,7 @@ pub use contexts::{ContextInfo, PrimaryState};
 pub(crate) use copies::Transfer;
 pub use copies::{Completion, Locus, Place, Request};
 pub use devices::{Followed, InCapture};
+pub use graphs::NodeKind;
 pub use kernels::COPY_KERNEL;
 pub(crate) use kernels::Launch;
 pub use mappings::MAPPING_GRANULE;
@@ -146,6 +147,8 @@ enum Recorded {
 /// A graph that is ready to run.
 struct Exec {
     steps: Arc<[Step]>,
+    /// The nodes that the steps are of, in the same order.
+    nodes: Vec<NodeHandle>,
     /// The end of its last launch; the next one comes after that.
     last: Arc<Fence>,
 }

@@ -37,7 +37,7 @@ fn request_2d(copy: In<Memcpy2d>) -> Result<Request> {
     Ok(Request { dst: place(dst.into())?, src: place(src.into())?, extent })
 }
 
-fn request_3d(copy: &Memcpy3d) -> Result<Request> {
+pub(super) fn request_3d(copy: &Memcpy3d) -> Result<Request> {
     let Memcpy3d { src, dst, width, height, depth } = *copy;
     let extent = Extent { width, height, depth };
     Ok(Request { dst: place(dst.into())?, src: place(src.into())?, extent })

@@ -1,10 +1,11 @@
 //! Stream capture and graphs.
 
-use p2psim_core::machine::{DefaultStream, ExecHandle, GraphHandle, NodeHandle};
+use p2psim_core::machine::{DefaultStream, ExecHandle, GraphHandle, NodeHandle, NodeKind};
 use p2psim_core::{CaptureInfo, CaptureMode, Error, Result, current};
 
+use super::copies::request_3d;
 use super::require;
-use super::structs::InstantiateParameters;
+use super::structs::{InstantiateParameters, Memcpy3d, NodeParameters, UpdateResult};
 use crate::abi::{In, Opaque, Out};
 use crate::entry::{api, machine, stream};
 
@@ -61,6 +62,23 @@ fn instantiate(exec: Out<u64>, graph: u64, flags: u64) -> Result<()> {
     Ok(())
 }
 
+/// `CUgraphNodeType`.
+mod kind {
+    pub(super) const KERNEL: u32 = 0;
+    pub(super) const MEMCPY: u32 = 1;
+    pub(super) const MEMSET: u32 = 2;
+    pub(super) const HOST: u32 = 3;
+    pub(super) const GRAPH: u32 = 4;
+}
+
+fn nodes(after: In<u64>, count: u64) -> Result<Vec<NodeHandle>> {
+    Ok((0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect::<std::result::Result<_, _>>()?)
+}
+
+/// `CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED`, and what the call returns then.
+const TOPOLOGY_CHANGED: u32 = 2;
+const UPDATE_FAILURE: Error = Error(910);
+
 api! {
     /// As of 10.0: always in global mode.
     fn cuStreamBeginCapture | cuStreamBeginCapture_ptsz [default] (queue: u64) {
@@ -81,9 +99,7 @@ api! {
         count: u64,
         mode: u32,
     ) {
-        let after: std::result::Result<Vec<_>, _> =
-            (0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect();
-        begin(queue, default, mode, Some((GraphHandle(graph), after?)))
+        begin(queue, default, mode, Some((GraphHandle(graph), nodes(after, count)?)))
     }
 
     /// The graph is NULL unless all went well.
@@ -168,6 +184,97 @@ api! {
         }
         count.set(found.len() as u64);
         Ok(())
+    }
+
+    fn cuGraphNodeGetType(node: u64, kind: Out<u32>) {
+        let machine = machine()?;
+        let kind = kind.required()?;
+        kind.set(match machine.node(NodeHandle(node))? {
+            NodeKind::Kernel => kind::KERNEL,
+            NodeKind::Copy(_) => kind::MEMCPY,
+            NodeKind::Fill => kind::MEMSET,
+            NodeKind::Host => kind::HOST,
+            NodeKind::Child(_) => kind::GRAPH,
+        });
+        Ok(())
+    }
+
+    fn cuGraphMemcpyNodeGetParams(node: u64, parameters: Out<Memcpy3d>) {
+        let machine = machine()?;
+        let parameters = parameters.required()?;
+        let NodeKind::Copy(request) = machine.node(NodeHandle(node))? else { return Err(Error::INVALID_VALUE) };
+        parameters.set(request.into());
+        Ok(())
+    }
+
+    fn cuGraphMemcpyNodeSetParams(node: u64, parameters: In<Memcpy3d>) {
+        machine()?.set_copy_node(NodeHandle(node), &request_3d(&parameters.read()?)?)
+    }
+
+    fn cuGraphChildGraphNodeGetGraph(node: u64, graph: Out<u64>) {
+        let machine = machine()?;
+        let graph = graph.required()?;
+        let NodeKind::Child(Some(child)) = machine.node(NodeHandle(node))? else { return Err(Error::INVALID_VALUE) };
+        graph.set(child.0);
+        Ok(())
+    }
+
+    fn cuGraphAddMemcpyNode(
+        node: Out<u64>,
+        graph: u64,
+        after: In<u64>,
+        count: u64,
+        parameters: In<Memcpy3d>,
+        _context: u64,
+    ) {
+        let machine = machine()?;
+        let node = node.required()?;
+        let request = request_3d(&parameters.read()?)?;
+        node.set(machine.add_copy_node(GraphHandle(graph), nodes(after, count)?, &request)?.0);
+        Ok(())
+    }
+
+    fn cuGraphAddChildGraphNode(node: Out<u64>, graph: u64, after: In<u64>, count: u64, child: u64) {
+        let machine = machine()?;
+        let node = node.required()?;
+        node.set(machine.add_child_node(GraphHandle(graph), nodes(after, count)?, GraphHandle(child))?.0);
+        Ok(())
+    }
+
+    /// As of 10.2.
+    fn cuGraphExecUpdate(exec: u64, graph: u64, error: Out<u64>, result: Out<u32>) {
+        let is_updated = machine()?.update_exec(ExecHandle(exec), GraphHandle(graph))?;
+        error.set(0);
+        result.set(if is_updated { 0 } else { TOPOLOGY_CHANGED });
+        if is_updated { Ok(()) } else { Err(UPDATE_FAILURE) }
+    }
+
+    /// As of 12.0.
+    fn cuGraphExecUpdate_v2(exec: u64, graph: u64, result: Out<UpdateResult>) {
+        let is_updated = machine()?.update_exec(ExecHandle(exec), GraphHandle(graph))?;
+        result.set(UpdateResult { result: if is_updated { 0 } else { TOPOLOGY_CHANGED }, nodes: [0; 2] });
+        if is_updated { Ok(()) } else { Err(UPDATE_FAILURE) }
+    }
+
+    fn cuGraphExecMemcpyNodeSetParams(exec: u64, node: u64, parameters: In<Memcpy3d>, _context: u64) {
+        let request = request_3d(&parameters.read()?)?;
+        machine()?.set_exec_copy_node(ExecHandle(exec), NodeHandle(node), &request)
+    }
+
+    fn cuGraphExecChildGraphNodeSetParams(exec: u64, node: u64, child: u64) {
+        machine()?.set_exec_child_node(ExecHandle(exec), NodeHandle(node), GraphHandle(child))
+    }
+
+    /// As of 12.2, for nodes that copy and child graphs.
+    fn cuGraphExecNodeSetParams(exec: u64, node: u64, parameters: In<NodeParameters>) {
+        let machine = machine()?;
+        let parameters = parameters.read()?;
+        let (exec, node) = (ExecHandle(exec), NodeHandle(node));
+        match parameters.kind {
+            kind::MEMCPY => machine.set_exec_copy_node(exec, node, &request_3d(&parameters.copy)?),
+            kind::GRAPH => machine.set_exec_child_node(exec, node, GraphHandle(parameters.graph)),
+            _ => Err(Error::INVALID_VALUE),
+        }
     }
 
     /// As of 10.0; it never fails in a way that there would be a word to say about.

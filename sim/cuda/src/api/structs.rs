@@ -2,6 +2,9 @@
 
 use std::mem::{offset_of, size_of};
 
+use p2psim_core::Extent;
+use p2psim_core::machine::{Locus, Place, Request};
+
 /// One side of the vendor's copy structures. Those have the fields in different orders, so each converts to this.
 #[derive(Clone, Copy)]
 pub(crate) struct SideFields {
@@ -190,6 +193,47 @@ const _: () = {
     assert!(size_of::<ArrayDescriptor>() == 24 && size_of::<ArrayDescriptor3d>() == 40);
     assert!(offset_of!(ArrayDescriptor3d, format) == 24 && offset_of!(ArrayDescriptor3d, flags) == 32);
 };
+
+impl From<Place> for Side3d {
+    /// Addresses are those of the unified address space, as was measured of nodes of graphs.
+    fn from(place: Place) -> Side3d {
+        let (memory_type, device, array) = match place.at {
+            Locus::Any(address) | Locus::Host(address) | Locus::Device(address) => (4, address, 0),
+            Locus::Array(array) => (3, 0, array.0),
+        };
+        let Place { pitch, rows: height, x, y, z, .. } = place;
+        Side3d { x, y, z, level: 0, memory_type, host: 0, device, array, context: 0, pitch, height }
+    }
+}
+
+impl From<Request> for Memcpy3d {
+    fn from(Request { dst, src, extent }: Request) -> Memcpy3d {
+        let Extent { width, height, depth } = extent;
+        Memcpy3d { src: src.into(), dst: dst.into(), width, height, depth }
+    }
+}
+
+/// `CUgraphNodeParams`: the type, then what that says; of a copy the parameters lie behind two words and a context.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct NodeParameters {
+    pub(crate) kind: u32,
+    reserved: [u32; 3],
+    /// A child graph.
+    pub(crate) graph: u64,
+    context: u64,
+    pub(crate) copy: Memcpy3d,
+}
+
+/// `CUgraphExecUpdateResultInfo`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct UpdateResult {
+    pub(crate) result: u32,
+    pub(crate) nodes: [u64; 2],
+}
+
+const _: () = assert!(offset_of!(NodeParameters, copy) == 32 && size_of::<UpdateResult>() == 24);
 
 impl From<Side3d> for SideFields {
     fn from(side: Side3d) -> SideFields {

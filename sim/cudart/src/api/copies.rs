@@ -168,6 +168,13 @@ fn box_to_box(driver: &Driver, dst: &Object, src: &Object, extent: Extent, types
     Ok(Memcpy3d { dst, src, width, height: extent.height, depth: extent.depth })
 }
 
+/// A copy from pointer to pointer, as a node of a graph takes it.
+pub(super) fn linear(dst: u64, src: u64, size: u64, kind: u32) -> Result<Memcpy3d> {
+    let (dst_type, src_type) = Kind::new(kind)?.memory_types();
+    let side = |pointer, memory_type| Side3d { memory_type, host: pointer, device: pointer, ..Side3d::default() };
+    Ok(Memcpy3d { dst: side(dst, dst_type), src: side(src, src_type), width: size, height: 1, depth: 1 })
+}
+
 /// None for nothing to copy.
 fn copy_3d(driver: &Driver, parameters: In<Memcpy3dParameters>) -> Result<Option<Memcpy3d>> {
     thread::bind(driver)?;

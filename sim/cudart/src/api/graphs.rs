@@ -1,5 +1,6 @@
 //! Stream capture and graphs.
 
+use super::copies::linear;
 use crate::abi::{Opaque, Out};
 use crate::driver::{DefaultStream, Driver};
 use crate::entry::api;
@@ -115,6 +116,47 @@ api! {
 
     fn cudaGraphGetNodes [driver] (graph: u64, nodes: Opaque, count: Out<u64>) {
         driver.cuGraphGetNodes(graph, nodes, count)
+    }
+
+    fn cudaGraphAddMemcpyNode1D [driver] (
+        node: Out<u64>,
+        graph: u64,
+        after: Opaque,
+        count: u64,
+        dst: u64,
+        src: u64,
+        size: u64,
+        kind: u32,
+    ) {
+        thread::bind(driver)?;
+        let copy = linear(dst, src, size, kind)?;
+        driver.cuGraphAddMemcpyNode(node, graph, after, count, &raw const copy, 0)
+    }
+
+    fn cudaGraphAddChildGraphNode [driver] (node: Out<u64>, graph: u64, after: Opaque, count: u64, child: u64) {
+        driver.cuGraphAddChildGraphNode(node, graph, after, count, child)
+    }
+
+    fn cudaGraphExecMemcpyNodeSetParams1D [driver] (exec: u64, node: u64, dst: u64, src: u64, size: u64, kind: u32) {
+        thread::bind(driver)?;
+        let copy = linear(dst, src, size, kind)?;
+        driver.cuGraphExecMemcpyNodeSetParams(exec, node, &raw const copy, 0)
+    }
+
+    fn cudaGraphExecChildGraphNodeSetParams [driver] (exec: u64, node: u64, child: u64) {
+        driver.cuGraphExecChildGraphNodeSetParams(exec, node, child)
+    }
+
+    /// Since 12.0 the third argument is what all results are stored in, and the last one.
+    fn cudaGraphExecUpdate [driver] (exec: u64, graph: u64, third: Out<u64>, result: Out<u32>) {
+        thread::bind(driver)?;
+        if flavour::major() >= 12 {
+            let (mut node, mut result) = (0u64, 0u32);
+            let ended = driver.cuGraphExecUpdate(exec, graph, Out::at(&raw mut node as u64), Out::at(&raw mut result as u64));
+            third.set(u64::from(result));
+            return ended;
+        }
+        driver.cuGraphExecUpdate(exec, graph, third, result)
     }
 
     /// Since 12.0 the third argument is the flags, and the last one.
