@@ -296,7 +296,7 @@ typedef struct {
    */
   int dst_device;
   /**
-   * How many bytes were copied; 0 for other functions.
+   * How many bytes were copied, of a batch or a graph between devices; 0 for other functions.
    */
   uint64_t bytes;
   /**
@@ -312,8 +312,8 @@ typedef struct {
    */
   uint64_t stream;
   /**
-   * The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or with HIP "mapped on first
-   * use"; empty for other calls.
+   * The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", "captured" if it became part of a
+   * graph, or with HIP "mapped on first use"; empty for other calls, and for a batch or a graph that copies between several pairs.
    */
   const char *path;
   /**

@@ -206,6 +206,8 @@ const CASES: &[Case] = &[
     case("P2P-order-non-blocking", "blocking", &[], &[]),
     case("P2P-order-non-blocking", "of_another_thread", &[], &[]),
     case("P2P-staged-never-enabled", "never_enabled", &[("P2PSHIM_ACCESS", "app")], &[]),
+    case("P2P-graph-staged", "graph_staged", &[("P2PSHIM_ACCESS", "app")], &[]),
+    case("P2P-graph-access-lost", "graph_lost", &[("P2PSHIM_ACCESS", "app")], &[]),
     case("P2P-staged-pool", "pool", &[("P2PSHIM_POOLS", "app")], &[]),
     case("P2P-staged-mapped", "mapped", &[], &[]),
     case("P2P-slow-small-copies", "small_copies", &[], &[]),

@@ -127,7 +127,7 @@ fn report_counts_them() {
     assert!(output.status.success(), "{text}");
     assert!(!text.contains("Nothing was copied"), "{text}");
     assert!(text.starts_with("25.2 MB went directly from GPU to GPU; nothing was staged."), "{text}");
-    assert!(text.contains("  GPU 0 > GPU 1     12  25.2 MB  direct "), "{text}");
+    assert!(text.contains("  GPU 0 > GPU 1      12  25.2 MB  direct "), "{text}");
 }
 
 /// What each function returned on two H200 for good and bad arguments, tests/golden/conformance-regular.tsv; in captures and without a

@@ -433,7 +433,7 @@ fn calls(trace: &Trace) -> Vec<(String, Record)> {
     let mut buffer = Vec::new();
     let mut calls = Vec::new();
     for block in 0..trace.blocks() {
-        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls() {
+        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls().filter(|call| !call.is_part()) {
             let function = trace.notes_of(NoteKind::Function).find(|note| note.number == u32::from(call.function));
             calls.push((function.unwrap().string(1).to_owned(), call));
         }

@@ -174,6 +174,66 @@ static void graph_of(int code)
         CALL(cuGraphExecDestroy, exec);
 }
 
+static void batches(void)
+{
+    CUdeviceptr dsts[] = {(CUdeviceptr)a1, (CUdeviceptr)a0}, srcs[] = {(CUdeviceptr)a0, (CUdeviceptr)a1};
+    size_t sizes[] = {4096, 4096}, first = 0, fail = 0, none = 0;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CUDA_MEMCPY3D_BATCH_OP op = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    op.src.op.ptr.ptr = srcs[0];
+    op.dst.op.ptr.ptr = dsts[0];
+    op.extent.width = 4096, op.extent.height = op.extent.depth = 1;
+    CALL(cudaMemcpyBatchAsync, dsts, srcs, sizes, (size_t)2, &attributes, &first, (size_t)1, &fail, stream);
+    CALL(cudaMemcpyBatchAsync_ptsz, dsts, srcs, sizes, (size_t)2, &attributes, &first, (size_t)1, &fail, stream);
+    CALL(cudaMemcpy3DBatchAsync, (size_t)1, &op, &fail, none, stream);
+    CALL(cudaMemcpy3DBatchAsync_ptsz, (size_t)1, &op, &fail, none, stream);
+    CALL(cuMemcpyBatchAsync, dsts, srcs, sizes, (size_t)2, &attributes, &first, (size_t)1, &fail, stream);
+    CALL(cuMemcpyBatchAsync_ptsz, dsts, srcs, sizes, (size_t)2, &attributes, &first, (size_t)1, &fail, stream);
+    CALL(cuMemcpyBatchAsync_v2, dsts, srcs, sizes, (size_t)2, &attributes, &first, (size_t)1, stream);
+    CALL(cuMemcpyBatchAsync_v2_ptsz, dsts, srcs, sizes, (size_t)2, &attributes, &first, (size_t)1, stream);
+    CALL(cuMemcpy3DBatchAsync, (size_t)1, &op, &fail, none, stream);
+    CALL(cuMemcpy3DBatchAsync_ptsz, (size_t)1, &op, &fail, none, stream);
+    CALL(cuMemcpy3DBatchAsync_v2, (size_t)1, &op, none, stream);
+    CALL(cuMemcpy3DBatchAsync_v2_ptsz, (size_t)1, &op, none, stream);
+    CHECK_CU(cuStreamSynchronize(stream));
+}
+
+static void graphs(void)
+{
+    CUgraph graph = NULL, child = NULL;
+    CUgraphNode node, inner, error = NULL;
+    CUgraphExec exec = NULL;
+    CUgraphExecUpdateResult result;
+    CUgraphExecUpdateResultInfo info;
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .Height = 1, .Depth = 1};
+    copy.srcDevice = (CUdeviceptr)a0, copy.dstDevice = (CUdeviceptr)a1, copy.WidthInBytes = 4096;
+    CHECK_CU(cuGraphCreate(&graph, 0));
+    CHECK_CU(cuGraphCreate(&child, 0));
+    CHECK_CU(cuGraphAddMemcpyNode(&inner, child, NULL, 0, &copy, NULL));
+    CHECK_CU(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, NULL));
+    CHECK_CU(cuGraphAddChildGraphNode(&inner, graph, &node, 1, child));
+    CALL(cuGraphInstantiateWithFlags, &exec, graph, (size_t)0);
+    for (int i = 0; i < 2; i++) {
+        CALL(cuGraphLaunch, exec, stream);
+        CALL(cuGraphLaunch_ptsz, exec, stream);
+        CALL(cudaGraphLaunch, exec, stream);
+        CALL(cudaGraphLaunch_ptsz, exec, stream);
+        copy.WidthInBytes = 64;
+        CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+        params.memcpy.copyParams = copy;
+        CALL(cuGraphExecMemcpyNodeSetParams, exec, node, &copy, c0);
+        CALL(cuGraphExecNodeSetParams, exec, node, &params);
+        CALL(cuGraphExecChildGraphNodeSetParams, exec, inner, child);
+        CALL(cuGraphExecUpdate, exec, graph, &error, &result);
+        CALL(cuGraphExecUpdate_v2, exec, graph, &info);
+    }
+    CHECK_CU(cuStreamSynchronize(stream));
+    CALL(cuGraphExecDestroy, exec);
+    CHECK_CU(cuGraphDestroy(graph));
+    CHECK_CU(cuGraphDestroy(child));
+}
+
 static void captures(void)
 {
     CUgraph graph = NULL;
@@ -302,6 +362,8 @@ static int of_cuda(void)
     copies_of_runtime();
     copies_of_driver();
     peers();
+    batches();
+    graphs();
     captures();
     memory();
     contexts();

@@ -331,6 +331,47 @@ static void never_enabled(void)
     many_copies(memory[0]);
 }
 
+/* ---- Graphs ---- */
+
+static void launch(cudaGraphExec_t exec)
+{
+    int launched = by_driver ? (int)cuGraphLaunch((CUgraphExec)exec, 0) : (int)cudaGraphLaunch(exec, 0);
+    printf("%d\n", launched);
+    printf("%d\n", cudaStreamSynchronize(0));
+}
+
+static cudaGraphExec_t instantiate(void)
+{
+    cudaGraph_t graph;
+    cudaGraphNode_t node;
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddMemcpyNode1D(&node, graph, NULL, 0, memory[1], memory[0], SIZE, cudaMemcpyDefault));
+    CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+}
+
+/* P2PSHIM_ACCESS=app */
+static void graph_staged(void)
+{
+    if (!fires)
+        printf("%d\n", enable(1));
+    cudaGraphExec_t exec = instantiate();
+    if (fires)
+        printf("%d\n", enable(1));
+    launch(exec);
+}
+
+/* P2PSHIM_ACCESS=app */
+static void graph_lost(void)
+{
+    printf("%d\n", enable(1));
+    cudaGraphExec_t exec = instantiate();
+    if (fires)
+        printf("%d\n", disable(1));
+    launch(exec);
+}
+
 /* P2PSHIM_POOLS=app */
 static void pool(void)
 {
@@ -408,7 +449,7 @@ static const struct {
     CASE(left_behind_705), CASE(freed_memory), CASE(freed_in_order), CASE(unknown_pointer), CASE(destroyed_stream),
     CASE(mapped_no_access), CASE(destroyed_array), CASE(stream_elsewhere), CASE(default_stream), CASE(non_blocking), CASE(blocking),
     CASE(of_another_thread), CASE(never_enabled), CASE(pool), CASE(mapped), CASE(small_copies),
-    CASE(synchronous_loop), CASE(one_copy), CASE(no_driver),
+    CASE(synchronous_loop), CASE(one_copy), CASE(no_driver), CASE(graph_staged), CASE(graph_lost),
 };
 
 int main(int argc, char **argv)

@@ -69,6 +69,21 @@ pub(crate) enum Value {
     Driver3D(*const CUDA_MEMCPY3D_PEER),
 }
 
+impl Value {
+    /// The same word, if it is an argument like another: where a function has one argument less than its row.
+    pub(crate) fn as_the_word_of(self, like: Self) -> Self {
+        let (Self::Address(word) | Self::Stream(word)) = self else {
+            let Self::UInt(word) = self else { return self };
+            return Self::Address(word as usize).as_the_word_of(like);
+        };
+        match like {
+            Self::UInt(_) => Self::UInt(word as u64),
+            Self::Stream(_) => Self::Stream(word),
+            _ => self,
+        }
+    }
+}
+
 /// What every argument type can say of itself.
 pub(crate) trait Argument: Copy {
     /// The argument as plain data.

@@ -45,6 +45,8 @@ pub(crate) enum Effect {
     Traced,
     /// It copies between devices, and is traced.
     Copy(CopyKind),
+    /// It makes many copies, some of which may be between devices; it is traced if any is.
+    Copies(Copies),
     /// It changes peer access, or asks about it, and is traced.
     Access(AccessKind),
     /// It changes something that copies and peer access depend on. It is forwarded, and not traced.
@@ -64,6 +66,18 @@ pub(crate) struct CopyKind {
     pub(crate) is_refused_in_capture: bool,
     /// It names no devices: under unified addressing its pointers say whether it goes between two.
     pub(crate) is_regular: bool,
+}
+
+/// How a function makes many copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(non_camel_case_types, reason = "as the rows spell them")]
+pub(crate) enum Copies {
+    /// It launches a graph.
+    graph,
+    /// Its arguments list them.
+    batch,
+    /// The same as parameters of 3D copies.
+    batch_3d,
 }
 
 /// What a function does about peer access.
@@ -107,15 +121,17 @@ pub(crate) enum State {
     releases_primary_context,
     resets_device,
     resets_primary_context,
+    sets_graph_node,
     sets_mapped_access,
     sets_pool_access,
+    updates_graph,
 }
 
 impl Effect {
     /// The kind of such functions in documents, with a terminating NUL.
     pub(crate) fn c_name(self) -> &'static str {
         match self {
-            Self::Traced | Self::Copy(_) | Self::Access(_) => "traced\0",
+            Self::Traced | Self::Copy(_) | Self::Copies(_) | Self::Access(_) => "traced\0",
             Self::State(_) => "state\0",
             Self::Lookup => "lookup\0",
         }
@@ -123,7 +139,7 @@ impl Effect {
 
     /// Whether calls appear in the log and in traces.
     pub(crate) fn is_traced(self) -> bool {
-        matches!(self, Self::Traced | Self::Copy(_) | Self::Access(_))
+        matches!(self, Self::Traced | Self::Copy(_) | Self::Copies(_) | Self::Access(_))
     }
 }
 
@@ -142,6 +158,9 @@ macro_rules! effect {
         };
         Effect::Copy(KIND)
     }};
+    (copies $kind:ident) => {
+        Effect::Copies(Copies::$kind)
+    };
     (access $kind:ident) => {
         Effect::Access(AccessKind::$kind)
     };
@@ -255,6 +274,9 @@ for_each_function!(define_functions);
 /// The newest CUDA version whose signatures the table knows. A function asked for by a later
 /// version may be another one under the same name.
 pub(crate) const NEWEST_KNOWN_VERSION: i32 = 13_999;
+
+/// The argument that the runtime's batch functions lost with 13.0.
+pub(crate) const FAIL_INDEX: &str = "failIdx";
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD_DEFAULT_STREAM: u64 = 2;

@@ -55,6 +55,12 @@ macro_rules! for_each_function {
             copy(sync, regular)                   runtime  7000 cudaMemcpy3D_ptds(p: Runtime3D);
             copy(async, regular)                  runtime  2000 cudaMemcpy3DAsync(p: Runtime3D, stream: Stream);
             copy(async, regular)                  runtime  7000 cudaMemcpy3DAsync_ptsz(p: Runtime3D, stream: Stream);
+            copies(batch)                         runtime 12080 cudaMemcpyBatchAsync(dsts: Pointer, srcs: Pointer, sizes: Pointer, count: Size, attrs: Pointer, attrsIdxs: Pointer, numAttrs: Size, failIdx: Pointer, stream: Stream);
+            copies(batch)                         runtime 12080 cudaMemcpyBatchAsync_ptsz(dsts: Pointer, srcs: Pointer, sizes: Pointer, count: Size, attrs: Pointer, attrsIdxs: Pointer, numAttrs: Size, failIdx: Pointer, stream: Stream);
+            copies(batch_3d)                      runtime 12080 cudaMemcpy3DBatchAsync(numOps: Size, opList: Pointer, failIdx: Pointer, flags: UInt64, stream: Stream);
+            copies(batch_3d)                      runtime 12080 cudaMemcpy3DBatchAsync_ptsz(numOps: Size, opList: Pointer, failIdx: Pointer, flags: UInt64, stream: Stream);
+            copies(graph)                         runtime 10000 cudaGraphLaunch(exec: Pointer, stream: Stream);
+            copies(graph)                         runtime 10000 cudaGraphLaunch_ptsz(exec: Pointer, stream: Stream);
 
             state(clears_last_error)              runtime  2000 cudaGetLastError();
 
@@ -140,6 +146,22 @@ macro_rules! for_each_function {
             state(instantiates_graph)             driver  12000 cuGraphInstantiateWithParams(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
             state(instantiates_graph)             driver  12000 cuGraphInstantiateWithParams_ptsz(phGraphExec: Pointer, hGraph: Pointer, instantiateParams: Pointer);
             state(destroys_graph)                 driver  10000 cuGraphExecDestroy(hGraphExec: Pointer);
+            state(updates_graph)                  driver  10020 cuGraphExecUpdate(hGraphExec: Pointer, hGraph: Pointer, hErrorNode_out: Pointer, updateResult_out: Pointer);
+            state(updates_graph)                  driver  12000 cuGraphExecUpdate_v2(hGraphExec: Pointer, hGraph: Pointer, resultInfo: Pointer);
+            state(sets_graph_node)                driver  10000 cuGraphExecMemcpyNodeSetParams(hGraphExec: Pointer, hNode: Pointer, copyParams: Driver3D, ctx: Context);
+            state(sets_graph_node)                driver  11010 cuGraphExecChildGraphNodeSetParams(hGraphExec: Pointer, hNode: Pointer, childGraph: Pointer);
+            state(sets_graph_node)                driver  12020 cuGraphExecNodeSetParams(hGraphExec: Pointer, hNode: Pointer, nodeParams: Pointer);
+            copies(graph)                         driver  10000 cuGraphLaunch(hGraphExec: Pointer, hStream: Stream);
+            copies(graph)                         driver  10000 cuGraphLaunch_ptsz(hGraphExec: Pointer, hStream: Stream);
+
+            copies(batch)                         driver  12080 cuMemcpyBatchAsync(dsts: Pointer, srcs: Pointer, sizes: Pointer, count: Size, attrs: Pointer, attrsIdxs: Pointer, numAttrs: Size, failIdx: Pointer, hStream: Stream);
+            copies(batch)                         driver  12080 cuMemcpyBatchAsync_ptsz(dsts: Pointer, srcs: Pointer, sizes: Pointer, count: Size, attrs: Pointer, attrsIdxs: Pointer, numAttrs: Size, failIdx: Pointer, hStream: Stream);
+            copies(batch)                         driver  13000 cuMemcpyBatchAsync_v2(dsts: Pointer, srcs: Pointer, sizes: Pointer, count: Size, attrs: Pointer, attrsIdxs: Pointer, numAttrs: Size, hStream: Stream);
+            copies(batch)                         driver  13000 cuMemcpyBatchAsync_v2_ptsz(dsts: Pointer, srcs: Pointer, sizes: Pointer, count: Size, attrs: Pointer, attrsIdxs: Pointer, numAttrs: Size, hStream: Stream);
+            copies(batch_3d)                      driver  12080 cuMemcpy3DBatchAsync(numOps: Size, opList: Pointer, failIdx: Pointer, flags: UInt64, hStream: Stream);
+            copies(batch_3d)                      driver  12080 cuMemcpy3DBatchAsync_ptsz(numOps: Size, opList: Pointer, failIdx: Pointer, flags: UInt64, hStream: Stream);
+            copies(batch_3d)                      driver  13000 cuMemcpy3DBatchAsync_v2(numOps: Size, opList: Pointer, flags: UInt64, hStream: Stream);
+            copies(batch_3d)                      driver  13000 cuMemcpy3DBatchAsync_v2_ptsz(numOps: Size, opList: Pointer, flags: UInt64, hStream: Stream);
 
             lookup                                driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
             lookup                                driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);

@@ -68,7 +68,7 @@ pub(crate) fn keep(
 ) {
     let Some(pending) = pending().filter(|_| are_there()) else { return };
     let function = call.function();
-    let (ends, bytes) = request.copy().map_or(([0; 2], 0), |copy| ([copy.src, copy.dst], copy.bytes));
+    let (ends, bytes) = request.copied();
     let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
     let mut events = pending.events.take().unwrap_or_default();
     // Where a copy of the runtime goes is known from the driver's inside it.

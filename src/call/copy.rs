@@ -4,7 +4,7 @@ use super::arrival::Call;
 use super::decision::{Decision, Instead, Room};
 use super::{mode, recording, thread};
 use crate::api::{CopyKind, Effect};
-use crate::model::Memcpy;
+use crate::model::{Memcpy, Traffic};
 use crate::policy::access::Circumstances;
 use crate::policy::{ACCESS, Driver, capture};
 use crate::real::driver::{self, ReadyCopy, RealDriver};
@@ -17,7 +17,7 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     if !may_be_captured(copy)
         && let traffic @ Some(_) = ACCESS.decided(copy)
     {
-        return Decision { instead: None, traffic };
+        return Decision { traffic, ..Decision::FORWARD };
     }
     consider(call, copy, room)
 }
@@ -43,9 +43,13 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
         Some(stream) => RealDriver.is_capturing(stream, call.function().per_thread()),
         None => Some(false),
     };
-    let is_captured = captured == Some(true) && is_refused_in_capture(call);
-    if !is_captured && let traffic @ Some(_) = ACCESS.decided(copy) {
-        return Decision { instead: None, traffic };
+    let is_captured = captured == Some(true);
+    let is_refused = is_captured && is_refused_in_capture(call);
+    if !is_refused && let traffic @ Some(_) = ACCESS.decided(copy) {
+        return Decision {
+            traffic: if is_captured { traffic.map(Traffic::captured) } else { traffic },
+            ..Decision::FORWARD
+        };
     }
     let considered = mode::unseen(|| {
         let is_exhausted = mode::is_exhausted();
@@ -57,7 +61,8 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
         let contexts = [copy.src_named.context(), copy.dst_named.context()];
         let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
         let traffic = if is_exhausted { None } else { ACCESS.consider(&RealDriver, copy, on) };
-        let instead = if is_captured { capturable(call, copy) } else { None };
+        let instead = if is_refused { capturable(call, copy) } else { None };
+        let traffic = if is_captured { traffic.map(Traffic::captured) } else { traffic };
         Some(Decision { instead: instead.map(|copy| &*room.write(Instead::Copy(copy))), traffic })
     });
     considered.unwrap_or(Decision::FORWARD)

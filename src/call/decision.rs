@@ -27,7 +27,7 @@ impl Decision<'_> {
     /// The real function gets the call as it came.
     pub(crate) const FORWARD: Self = Self { instead: None, traffic: None };
     /// The real function does not get it, or such that it fails.
-    pub(crate) const REFUSED: Self = Self { instead: Some(&Instead::Refused), traffic: None };
+    pub(crate) const REFUSED: Self = Self { instead: Some(&Instead::Refused), ..Self::FORWARD };
 
     /// What the log says of it.
     pub(crate) fn note(&self) -> Option<&'static str> {

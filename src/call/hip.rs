@@ -123,7 +123,7 @@ fn decide(call: &Call<'_>, found: *const c_void) -> Decided {
         }
         Asks::Access(_) => {}
         Asks::Other if regular::is_regular(call.function()) => return Decided::PASSED_ON,
-        Asks::Other => return Decided::FORWARD,
+        Asks::Batch(_) | Asks::Other => return Decided::FORWARD,
     }
     consider(call, found)
 }
@@ -136,7 +136,7 @@ fn consider(call: &Call<'_>, found: *const c_void) -> Decided {
         let decided = match &call.request.asks {
             Asks::Copy(copy) => consider_copy(call, library, copy),
             Asks::Access(access) => consider_access(library, *access),
-            Asks::Other => Decided::FORWARD,
+            Asks::Batch(_) | Asks::Other => Decided::FORWARD,
         };
         Some(Decided { library: Some(library), ..decided })
     });

@@ -2,6 +2,7 @@
 //! are one subject each.
 
 mod arrival;
+pub(crate) mod batch;
 pub(crate) mod callbacks;
 pub(crate) mod control;
 mod copy;

@@ -7,10 +7,16 @@ use super::thread;
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
 };
+use crate::api::{Copies, FAIL_INDEX};
 use crate::model::{Memcpy, Request, Shape};
 use crate::os;
+use crate::policy::driver::NodeCopy;
+use crate::policy::graph::Change;
 use crate::policy::validate::Array;
-use crate::real::driver::{self, AccessDesc, Array3dDescriptor, ArrayDescriptor, Location, PoolProps};
+use crate::real::driver::{
+    self, AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchOp, ChildGraphNodeParams, Location, MemcpyNodeParams,
+    PoolProps,
+};
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents};
 
@@ -142,7 +148,10 @@ fn ask<T: Copy>(from: *const T, is_of_driver: bool) -> Result<T, Unread> {
 /// Names the arguments of a call that has returned `ret`, with what they point to: outputs only if it succeeded, nothing
 /// through NULL.
 pub(crate) fn arguments(request: &Request<'_>, ret: Code) -> Vec<Argument> {
-    let named = request.function.arguments().iter().zip(request.arguments);
+    let names = request.function.arguments().iter();
+    let is_fewer = request.arguments.len() < names.len();
+    let names = names.filter(|&&name| !(is_fewer && name == FAIL_INDEX));
+    let named = names.zip(request.arguments);
     named.map(|(&name, &value)| Argument { name, value, contents: contents(request, value, ret) }).collect()
 }
 
@@ -198,6 +207,124 @@ unsafe fn input<T: Copy>(from: *const T) -> Option<T> {
         // SAFETY: see above.
         Err(_) => unsafe { from.as_ref() }.copied(),
     }
+}
+
+/// The copies of a batch, read from what its arguments point to: once the arrays' pages were read before they are loaded, since a loop
+/// has them in one place; else the system is asked, since the real function may refuse the call before it follows the pointers.
+pub(crate) enum BatchArrays {
+    /// Addresses of sources and of destinations, and sizes; of so many copies.
+    Linear([*const u64; 3], usize),
+    /// Operations, so many.
+    Of3D(*const BatchOp, usize),
+}
+
+impl BatchArrays {
+    /// The arrays that the arguments of a function name; none if there are none.
+    #[inline(always)]
+    pub(crate) fn of(kind: Copies, arguments: &[Value]) -> Option<Self> {
+        /// More than this no program means.
+        const MOST: u64 = 1 << 24;
+        match (kind, arguments) {
+            (
+                Copies::batch,
+                &[Value::Address(dsts), Value::Address(srcs), Value::Address(sizes), Value::UInt(count @ 1..MOST), ..],
+            ) => Some(Self::Linear([srcs, dsts, sizes].map(|array| array as *const u64), count as usize)),
+            (Copies::batch_3d, &[Value::UInt(count @ 1..MOST), Value::Address(operations), ..]) => {
+                Some(Self::Of3D(operations as *const BatchOp, count as usize))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether all can be loaded.
+    #[inline(always)]
+    pub(crate) fn are_known(&self) -> bool {
+        match *self {
+            Self::Linear(arrays, count) => arrays.iter().all(|&array| is_known(array, count)),
+            Self::Of3D(operations, count) => is_known(operations, count),
+        }
+    }
+
+    /// Asks the system whether there is memory, and remembers that there is.
+    pub(crate) fn learn(&self) -> Option<()> {
+        match *self {
+            Self::Linear(arrays, count) => arrays.iter().try_for_each(|&array| learn(array, count)),
+            Self::Of3D(operations, count) => learn(operations, count),
+        }
+    }
+
+    /// The copies. One with an array names no memory whose device is known, and is left out.
+    ///
+    /// # Safety
+    /// There is memory. The program leaves it alone until the call has returned, since the real function reads it as well.
+    #[inline(always)]
+    pub(crate) unsafe fn copies(&self) -> impl Iterator<Item = Memcpy<'static>> {
+        let count = match *self {
+            Self::Linear(_, count) | Self::Of3D(_, count) => count,
+        };
+        (0..count).filter_map(move |index| match *self {
+            Self::Linear(arrays, _) => {
+                // SAFETY: the caller's; any bytes are a number.
+                let [src, dst, bytes] = arrays.map(|array| unsafe { array.add(index).read_unaligned() });
+                Some(Memcpy::linear(src, dst, bytes))
+            }
+            Self::Of3D(operations, _) => {
+                // SAFETY: the caller's; the struct is made of integers, and any bytes are a valid one.
+                let op = unsafe { operations.add(index).read_unaligned() };
+                let [width, height, depth] = op.extent;
+                let bytes = width.saturating_mul(height).saturating_mul(depth);
+                (op.src.is_pointer() && op.dst.is_pointer()).then(|| Memcpy::linear(op.src.ptr, op.dst.ptr, bytes))
+            }
+        })
+    }
+}
+
+#[inline(always)]
+fn is_known<T>(array: *const T, count: usize) -> bool {
+    thread::current().has_pages(array as usize, count * size_of::<T>())
+}
+
+fn learn<T: Copy>(array: *const T, count: usize) -> Option<()> {
+    let mut values = Vec::<T>::with_capacity(count);
+    // SAFETY: there is room for so many.
+    match unsafe { os::read_many(array, values.as_mut_ptr(), count) } {
+        // Where the system does not let us ask, the loads do what the real function does next.
+        Err(error) if error.raw_os_error() == Some(libc::EFAULT) || array.is_null() => return None,
+        Ok(()) | Err(_) => thread::current().mark_pages(array as usize, count * size_of::<T>()),
+    }
+    Some(())
+}
+
+/// What changes when a node of an executable graph gets other parameters, as `cuGraphExecNodeSetParams` takes them; none if it
+/// copies nothing.
+pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
+    /// `CU_GRAPH_NODE_TYPE_MEMCPY`, `CU_GRAPH_NODE_TYPE_GRAPH`.
+    const MEMCPY: u32 = 1;
+    const GRAPH: u32 = 4;
+    // SAFETY: the structs are made of integers: any bytes are a valid one. The type says which it is.
+    match unsafe { input(parameters as *const u32) }? {
+        MEMCPY => {
+            // SAFETY: as above.
+            let parameters = unsafe { input(parameters as *const MemcpyNodeParams) }?.copy;
+            Some(Change::Node(node_copy(node, parameters)))
+        }
+        GRAPH => {
+            // SAFETY: as above.
+            let graph = unsafe { input(parameters as *const ChildGraphNodeParams) }?.graph;
+            Some(Change::Child { node, graph })
+        }
+        _ => None,
+    }
+}
+
+/// The same as `cuGraphExecMemcpyNodeSetParams` takes them.
+pub(crate) fn memcpy_node(node: usize, parameters: *const CUDA_MEMCPY3D_PEER) -> Option<Change> {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    Some(Change::Node(node_copy(node, unsafe { input(parameters) }?)))
+}
+
+fn node_copy(node: usize, parameters: CUDA_MEMCPY3D_PEER) -> NodeCopy {
+    NodeCopy { node, child: 0, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
 }
 
 /// What rights are set; none if any descriptor is one that the driver refuses.

@@ -1,6 +1,6 @@
 //! The record of a call in the trace: begun when the call begins, since it may never return, and completed when it has.
 
-use p2pshim_trace::{Begun, Capture};
+use p2pshim_trace::{Begun, Capture, PART};
 
 use super::arrival::Call;
 use super::decision::{Decision, Instead};
@@ -8,7 +8,7 @@ use super::thread::{self, Thread};
 use super::{mode, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
-use crate::model::{Path, Request, Traffic};
+use crate::model::{Part, Path, Request, Traffic};
 use crate::policy::Driver;
 use crate::real::driver::{self, RealDriver};
 use crate::record::log;
@@ -28,17 +28,33 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>, depth: usize) -> O
         thread.timing_cost.set(0);
     }
     thread.last_record.set(None);
-    let function = call.function();
-    let begun = thread.segment.begin(depth, function as u8, site, trace.now());
-    let begun = begun.or_else(|| match trace.drops() {
+    let begun = begin_record(trace, thread, (depth, call.function() as u8), site)?;
+    note(&call.request, decision, begun);
+    Some(begun)
+}
+
+/// Begins the next record of a thread; none if there is no room for any.
+#[inline(always)]
+fn begin_record(trace: &Trace, thread: &Thread, (depth, function): (usize, u8), site: u16) -> Option<Begun> {
+    let begun = thread.segment.begin(depth, function, site, trace.now());
+    begun.or_else(|| match trace.drops() {
         true => None,
         false => mode::unseen(|| {
             let extended = trace.extend(&thread.segment, depth, function, site);
             extended.inspect_err(|why| log::untraced(why)).ok().flatten()
         }),
-    })?;
-    note(&call.request, decision, begun);
-    Some(begun)
+    })
+}
+
+/// Records what a call that has returned has copied between devices, behind its own record.
+pub(crate) fn parts(call: Begun, depth: usize, parts: &[Part]) {
+    let (Some(trace), thread) = (trace::file(), thread::current()) else { return };
+    for Part { traffic, copies } in parts {
+        let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0) else { return };
+        record.between(Some(traffic.src), Some(traffic.dst));
+        record.takes(traffic.path.number() as u8);
+        record.is_part_of(call, (*copies).into(), traffic.bytes);
+    }
 }
 
 /// The number of a place in the code that the thread's last call at this depth did not come from.
@@ -58,10 +74,8 @@ fn find_site(trace: &Trace, thread: &Thread, depth: usize, address: usize) -> u1
 #[inline(always)]
 pub(crate) fn note(request: &Request<'_>, decision: &Decision<'_>, record: Begun) {
     let stream = request.stream().unwrap_or_default() as u64;
-    match request.copy() {
-        Some(copy) => record.copies(copy.src, copy.dst, copy.bytes, stream),
-        None => record.copies(0, 0, 0, stream),
-    }
+    let ([src, dst], bytes) = request.copied();
+    record.copies(src, dst, bytes, stream);
     match decision.traffic {
         Some(Traffic { src, dst, path, .. }) => {
             record.between(Some(src), Some(dst));

@@ -9,9 +9,10 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Call;
-use super::{mode, thread};
+use super::mode;
+use super::thread::{self, Thread};
 use crate::api::{CopyKind, Effect, Function};
-use crate::model::epoch;
+use crate::model::{Memcpy, epoch};
 use crate::policy::ACCESS;
 use crate::policy::access::Between;
 use crate::real::driver::RealDriver;
@@ -62,12 +63,29 @@ fn is_known_to_pass(call: &Call<'_>) -> bool {
             Some(Between::Devices) | None => return false,
         },
     }
+    !is_asked_again(thread)
+}
+
+/// Whether the driver is asked again about memory that it did not know.
+#[inline(always)]
+fn is_asked_again(thread: &Thread) -> bool {
     let turn = thread.not_asked.load(Relaxed);
     if turn == AGAIN {
-        return false;
+        return true;
     }
     thread.not_asked.store(turn + 1, Relaxed);
-    true
+    false
+}
+
+/// Whether a copy of a batch goes between devices; none if the driver is to be asked.
+#[inline(always)]
+pub(super) fn goes_between_devices(copy: &Memcpy<'_>) -> Option<bool> {
+    match ACCESS.between(copy)? {
+        Between::Devices => Some(true),
+        Between::Others => Some(false),
+        Between::Unknown if is_asked_again(thread::current()) => None,
+        Between::Unknown => Some(false),
+    }
 }
 
 /// Whether a call is passed on as it came. The driver is asked about memory that is not known.

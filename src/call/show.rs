@@ -28,14 +28,16 @@ pub(crate) fn call(
             return;
         }
         let arguments = read::arguments(&request, ret);
+        let parts = request.batch().filter(|_| ret == Code::SUCCESS).map_or(&[][..], |batch| batch.parts);
         record::log::call(&Event {
             function: call.function(),
             depth: running.depth,
-            pair: pair.or_else(|| read::pair(&request)),
+            pair: if parts.is_empty() { pair.or_else(|| read::pair(&request)) } else { None },
             arguments: &arguments,
             ret,
             elapsed,
-            path,
+            path: path.filter(|_| parts.is_empty()),
+            parts,
             note: decision.note(),
             caller: read::call_site(call.caller.return_address()),
         });

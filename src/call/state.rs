@@ -9,7 +9,7 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::Grants;
 use crate::policy::validate::{Array, Fact};
-use crate::policy::{ACCESS, Driver, HIP, VALIDATE, capture};
+use crate::policy::{ACCESS, Driver, GRAPHS, HIP, VALIDATE, capture, graph};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
 use crate::real::hip::Library;
 
@@ -60,6 +60,8 @@ impl Change<'_> {
                 _,
             ) => before_context_ends(),
             (State::resets_device, _) => before_device_reset(self.found),
+            (State::instantiates_graph, &[_, Value::Address(graph), ..]) => before_instantiation(graph),
+            (State::destroys_graph, &[Value::Address(exec)]) => on_exec_destroy(exec),
             (
                 State::sets_mapped_access,
                 &[Value::Address(address), Value::UInt(bytes), Value::Address(grants), Value::UInt(count)],
@@ -120,8 +122,14 @@ impl Change<'_> {
             (State::destroys_pool, &[Value::Address(pool)]) if has_succeeded => {
                 mode::unseen(|| ACCESS.pool_is_gone(pool));
             }
-            // Captures that end before a graph is instantiated are seen; what a graph copies is not.
-            (State::creates_context | State::instantiates_graph | State::destroys_graph, _) => {}
+            (State::instantiates_graph, &[Value::Address(exec), ..]) => on_instantiation(exec, ret),
+            (State::updates_graph, &[Value::Address(exec), Value::Address(graph), ..]) if has_succeeded => {
+                on_graph_change(exec, Some(graph::Change::Whole { graph }));
+            }
+            (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) if has_succeeded => {
+                on_graph_node(exec, node, to, self.function);
+            }
+            (State::creates_context | State::destroys_graph, _) => {}
             _ => {}
         }
     }
@@ -200,6 +208,61 @@ impl Change<'_> {
     fn stream(self, handle: usize) -> capture::Stream {
         capture::Stream::new(handle, self.function.per_thread(), thread::id())
     }
+}
+
+// ---- Graphs ----
+
+/// A graph is about to be instantiated: its copies keep for ever the path that they get now.
+#[cold]
+#[inline(never)]
+fn before_instantiation(graph: usize) {
+    mode::unseen(|| {
+        let thread = thread::id();
+        GRAPHS.prepare(&ACCESS, &RealDriver, graph, (thread, capture::is_capturing(thread)));
+    });
+}
+
+#[cold]
+#[inline(never)]
+fn on_instantiation(exec: usize, ret: Code) {
+    mode::unseen(|| {
+        let exec = if ret == Code::SUCCESS { read::handle_at(exec as *const usize) } else { None };
+        GRAPHS.instantiated(&ACCESS, exec, thread::id());
+    });
+}
+
+/// An executable graph is about to be destroyed. Not only when it is: by then another thread may have been given the handle anew.
+#[inline(always)]
+fn on_exec_destroy(exec: usize) {
+    if GRAPHS.are_there() {
+        mode::unseen(|| GRAPHS.destroyed(exec));
+    }
+}
+
+/// A node of an executable graph has other parameters.
+#[inline(always)]
+fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
+    on_graph_change(
+        exec,
+        match to {
+            Value::Driver3D(parameters) => read::memcpy_node(node, parameters),
+            Value::Address(parameters) if function == Function::cuGraphExecNodeSetParams => {
+                read::graph_node(node, parameters)
+            }
+            Value::Address(graph) => Some(graph::Change::Child { node, graph }),
+            _ => None,
+        },
+    );
+}
+
+#[cold]
+#[inline(never)]
+fn on_graph_change(exec: usize, change: Option<graph::Change>) {
+    mode::unseen(|| {
+        if let Some(change) = change {
+            GRAPHS.changed(&ACCESS, &RealDriver, exec, change);
+        }
+    });
 }
 
 // ---- Streams ----

@@ -32,6 +32,9 @@ const SITES: usize = 4;
 /// How many regular copies that were passed on are remembered; a power of two.
 const PASSED: usize = 64;
 
+/// How many pages with arrays of batches are remembered.
+const PAGES: usize = 4;
+
 /// The driver's copy inside a copy of the runtime that takes the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inner {
@@ -124,6 +127,9 @@ pub(crate) struct Thread {
     /// The pages that turned out to be there when memory was last read that might not have been: for calls of the driver, and
     /// for others, around which those are.
     readable: [[AtomicUsize; 2]; 2],
+    /// The last pages with arrays of batches that turned out to be there, and the place of the next.
+    pages: [AtomicUsize; PAGES],
+    next_page: Cell<u8>,
     /// The rule for which the call under way is refused: its number plus one; 0 for none.
     pub(crate) refused_for: Cell<u8>,
     /// Whether a right to a pool is being taken away by this thread.
@@ -138,6 +144,16 @@ pub(crate) struct Thread {
     /// Regular copies that were passed on: a word for each, which is inverted if the driver did not know an end.
     passed: [AtomicU64; PASSED],
 }
+
+/// The numbers of the pages that memory lies in; more than are remembered for what is larger.
+fn pages(start: usize, bytes: usize) -> impl Iterator<Item = usize> {
+    const PAGE: usize = 4096;
+    start / PAGE..=start.saturating_add(bytes).saturating_sub(1) / PAGE
+}
+
+/// A program may load the library by `dlopen`, as `p2pshim` does: then the block has to fit into what glibc keeps free, 1,664 bytes in
+/// all for such libraries.
+const _: () = assert!(size_of::<Thread>() <= 1_664);
 
 global_asm!(
     ".section .tbss.p2p_thread,\"awT\",@nobits",
@@ -355,6 +371,26 @@ impl Thread {
         let [first, last] = self.readable(is_of_driver);
         let pages = Range { start: first.load(Relaxed), end: last.load(Relaxed) };
         pages.start <= from as usize && end <= pages.end && from.is_aligned()
+    }
+
+    /// Notes that memory was read, and so is there.
+    pub(crate) fn mark_pages(&self, start: usize, bytes: usize) {
+        for page in pages(start, bytes).take(PAGES).filter(|&page| !self.has_page(page)) {
+            let next = self.next_page.get();
+            self.next_page.set((next + 1) % PAGES as u8);
+            if let Some(place) = self.pages.get(usize::from(next)) {
+                place.store(page, Relaxed);
+            }
+        }
+    }
+
+    /// Whether memory lies in pages that were there before: a loop has its arrays in one place, as it has its parameters.
+    pub(crate) fn has_pages(&self, start: usize, bytes: usize) -> bool {
+        pages(start, bytes).all(|page| self.has_page(page))
+    }
+
+    fn has_page(&self, page: usize) -> bool {
+        self.pages.iter().any(|known| known.load(Relaxed) == page)
     }
 
     /// Where it is remembered whether the copy with this word was passed on. In one word, which a signal handler's copy finds

@@ -48,7 +48,7 @@ pub struct p2pshim_event_t {
     pub src_device: c_int,
     /// The device that they were copied to, or whose memory is accessed; -1 if that is not known or there is none.
     pub dst_device: c_int,
-    /// How many bytes were copied; 0 for other functions.
+    /// How many bytes were copied, of a batch or a graph between devices; 0 for other functions.
     pub bytes: u64,
     /// The address of the source; 0 for other functions.
     pub src: u64,
@@ -56,8 +56,8 @@ pub struct p2pshim_event_t {
     pub dst: u64,
     /// The handle of the stream; 0 for the default stream, and for functions without one.
     pub stream: u64,
-    /// The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", or with HIP "mapped on first
-    /// use"; empty for other calls.
+    /// The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", "captured" if it became part of a
+    /// graph, or with HIP "mapped on first use"; empty for other calls, and for a batch or a graph that copies between several pairs.
     pub path: *const c_char,
     /// Why the copy took that path, such as "no hardware path"; empty if there is nothing to say.
     pub reason: *const c_char,

@@ -9,8 +9,8 @@ use std::mem::transmute;
 pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProcAddress};
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
-use crate::api::{Function, State};
-use crate::call::{Arrival, Call, Caller, Room, fast, hip, regular, run, state, unavailable};
+use crate::api::{Copies, Function, State};
+use crate::call::{Arrival, Call, Caller, Room, batch, fast, hip, regular, run, state, unavailable};
 
 /// Makes a hook. `$caller`, `$found`, `$real` and `$values` name what the flow gets: who calls, the real function as an address
 /// and as a function, and the arguments as plain values.
@@ -78,6 +78,12 @@ macro_rules! define_hook {
             let _ = caller;
             // SAFETY: the arguments are the program's own, unchanged.
             state::changing(Function::$symbol, State::$state, found, values, || unsafe { real($($argument),*) })
+        });
+    };
+    (copies($kind:ident) $layer:ident $symbol:ident as $name:ident($($argument:ident: $type:ident),*)) => {
+        hook!($symbol as $name($($argument: $type),*), |caller, found, real, values| {
+            // SAFETY: the arguments are the program's own, unchanged.
+            batch::traced(Function::$symbol, Copies::$kind, caller, found, values, || unsafe { real($($argument),*) })
         });
     };
     ($effect:ident $(($($detail:tt),*))? hip $symbol:ident as $name:ident($($argument:ident: $type:ident),*)) => {

@@ -69,6 +69,12 @@ pub(crate) enum Shape<'a> {
 }
 
 impl<'a> Memcpy<'a> {
+    /// So many bytes from one address to another, whichever devices they are on.
+    pub(crate) fn linear(src: u64, dst: u64, bytes: u64) -> Self {
+        let (src_named, dst_named) = (Named::Pointer, Named::Pointer);
+        Self { src, dst, src_named, dst_named, bytes, stream: None, shape: Shape::Linear }
+    }
+
     /// A 3D copy of the runtime.
     #[inline(always)]
     pub(crate) fn of_runtime(p: &'a cudaMemcpy3DPeerParms, stream: Option<usize>) -> Self {
@@ -187,4 +193,49 @@ pub(crate) struct Traffic {
     pub(crate) path: Path,
     /// How many there are.
     pub(crate) bytes: u64,
+}
+
+impl Traffic {
+    /// The same of a copy that becomes part of a graph.
+    pub(crate) fn captured(self) -> Self {
+        Self { path: Path::Captured, ..self }
+    }
+}
+
+/// What one call copies from one device to another on one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// From where to where, and how many bytes in all.
+    pub(crate) traffic: Traffic,
+    /// How many copies.
+    pub(crate) copies: u32,
+}
+
+impl Part {
+    /// Of nothing.
+    pub(crate) const NONE: Self =
+        Self { traffic: Traffic { src: 0, dst: 0, path: Path::Unknown, bytes: 0 }, copies: 0 };
+
+    /// Adds a copy, if it goes from where to where, and on which path, the others go. Whether it does.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, traffic: Traffic) -> bool {
+        let Traffic { src, dst, path, bytes } = traffic;
+        let is_like = (self.traffic.src, self.traffic.dst, self.traffic.path) == (src, dst, path);
+        if is_like {
+            self.copies = self.copies.saturating_add(1);
+            self.traffic.bytes = self.traffic.bytes.saturating_add(bytes);
+        }
+        is_like
+    }
+
+    /// What copies together come to.
+    pub(crate) fn sum(copies: impl Iterator<Item = Traffic>) -> Vec<Self> {
+        let mut parts: Vec<Self> = Vec::new();
+        for traffic in copies {
+            if !parts.iter_mut().any(|part| part.add(traffic)) {
+                parts.push(Self { traffic, copies: 1 });
+            }
+        }
+        parts
+    }
 }

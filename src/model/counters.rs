@@ -164,16 +164,22 @@ fn is_own(shard: u8) -> bool {
 /// Counts a copy. `shard` is the number of the thread's shard, 0 until its first copy.
 #[inline(always)]
 pub(crate) fn count(shard: &AtomicU8, traffic: &Traffic) {
+    count_many(shard, traffic, 1);
+}
+
+/// The same of several copies that come to `traffic` together.
+#[inline(always)]
+pub(crate) fn count_many(shard: &AtomicU8, traffic: &Traffic, number: u64) {
     let shard = assign(shard);
     let is_staged = match traffic.path {
-        Path::Host | Path::Unknown => return,
+        Path::Host | Path::Unknown | Path::Captured => return,
         Path::Staged(_) => true,
         Path::Direct | Path::SameDevice | Path::MappedOnUse => false,
     };
     let Some(place) = place([traffic.src, traffic.dst], is_staged) else { return };
     let counted = COUNTERS.get(usize::from(shard) - 1).and_then(|of| of.copies.get(place));
     let Some(Copies([copies, bytes])) = counted else { return };
-    add(shard, copies, 1);
+    add(shard, copies, number);
     add(shard, bytes, traffic.bytes);
 }
 

@@ -12,8 +12,8 @@ pub(crate) mod path;
 pub(crate) mod request;
 pub(crate) mod rules;
 
-pub(crate) use copy::{Memcpy, Named, Shape, Traffic};
+pub(crate) use copy::{Memcpy, Named, Part, Shape, Traffic};
 pub(crate) use finding::Finding;
 pub(crate) use path::{Path, Why};
-pub(crate) use request::{Access, Asks, Request};
+pub(crate) use request::{Access, Asks, Batch, Request};
 pub(crate) use rules::Rule;

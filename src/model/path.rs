@@ -15,6 +15,8 @@ pub(crate) enum Path {
     Unknown,
     /// From device to device: HIP maps the memory for the copy on first use, whether access is enabled or not.
     MappedOnUse,
+    /// None now: the copy becomes part of a graph, whose launches make it.
+    Captured,
 }
 
 /// Why a copy is staged.
@@ -68,6 +70,7 @@ const ALL: &[Path] = &[
     Path::Staged(Why::Unverified),
     Path::Staged(Why::Slower),
     Path::MappedOnUse,
+    Path::Captured,
 ];
 
 impl Path {
@@ -81,6 +84,7 @@ impl Path {
             Self::Unknown => 4,
             Self::Staged(why) => 5 + why as u32,
             Self::MappedOnUse => 6 + Why::Slower as u32,
+            Self::Captured => 7 + Why::Slower as u32,
         }
     }
 
@@ -110,6 +114,7 @@ impl Path {
             Self::SameDevice => "same-device",
             Self::Host => "host",
             Self::MappedOnUse => "mapped on first use",
+            Self::Captured => "captured",
             Self::Unknown => "path unknown (managed or imported memory)",
             Self::Staged(why) => match why {
                 Why::NeverEnabled => "staged (access never enabled)",

@@ -1,6 +1,6 @@
 //! A call, and what it asks for.
 
-use super::copy::{Memcpy, Named, Shape};
+use super::copy::{Memcpy, Named, Part, Shape};
 use crate::api::abi::{Value, is_between_devices};
 use crate::api::{AccessKind, Effect, Function};
 
@@ -20,10 +20,36 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Asks<'a> {
     /// A copy between devices.
     Copy(Memcpy<'a>),
+    /// Many copies at once.
+    Batch(Batch<'a>),
     /// Peer access, or a query about it.
     Access(Access),
     /// Something else.
     Other,
+}
+
+/// What a call copies between devices that makes many copies: a batch, or the launch of a graph.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch<'a> {
+    /// From where to where; nothing is here twice.
+    pub(crate) parts: &'a [Part],
+    /// The stream's handle.
+    pub(crate) stream: usize,
+}
+
+impl Batch<'_> {
+    /// How many bytes go between devices.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.traffic.bytes))
+    }
+
+    /// The only part, if it is one.
+    pub(crate) fn only(&self) -> Option<&Part> {
+        match self.parts {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
 }
 
 /// What a call does about peer access.
@@ -85,7 +111,27 @@ impl<'a> Request<'a> {
     pub(crate) fn stream(&self) -> Option<usize> {
         match self.asks {
             Asks::Copy(copy) => copy.stream,
+            Asks::Batch(batch) => Some(batch.stream),
             _ => None,
+        }
+    }
+
+    /// The copies that it asks for, if it makes many.
+    #[inline(always)]
+    pub(crate) fn batch(&self) -> Option<&Batch<'a>> {
+        match &self.asks {
+            Asks::Batch(batch) => Some(batch),
+            _ => None,
+        }
+    }
+
+    /// The addresses of a copy's source and destination, and how many bytes are copied.
+    #[inline(always)]
+    pub(crate) fn copied(&self) -> ([u64; 2], u64) {
+        match &self.asks {
+            Asks::Copy(copy) => ([copy.src, copy.dst], copy.bytes),
+            Asks::Batch(batch) => ([0; 2], batch.bytes()),
+            _ => ([0; 2], 0),
         }
     }
 
@@ -109,7 +155,7 @@ impl<'a> Request<'a> {
             Asks::Copy(copy) => [copy.src_named.ordinal(), copy.dst_named.ordinal()],
             Asks::Access(Access::Query { device, peer, .. }) => [Some(device), Some(peer)],
             Asks::Access(Access::Enable { peer, .. } | Access::Disable { peer }) => [None, peer.ordinal()],
-            Asks::Other => [None; 2],
+            Asks::Batch(_) | Asks::Other => [None; 2],
         };
         named.map(|ordinal| u8::try_from(ordinal?).ok().filter(|&device| device < u8::MAX))
     }

@@ -1,7 +1,7 @@
 //! The driver, as decisions see it.
 
 use super::full::Verdict;
-use crate::api::abi::Code;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 
 /// Bytes of a half of a [`Scratch`].
 pub(crate) const HALF: usize = 512 << 10;
@@ -82,6 +82,11 @@ pub(crate) trait Driver {
     /// The verdict that is kept on a device's access to the memory of another.
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 
+    /// The copies of a graph and of its child graphs that name no devices, each with its node, and the node of the child graph that it
+    /// is in, 0 if it is in none. Those in the bodies of conditional nodes are not among them: how often they run only the device
+    /// knows.
+    fn graph_copies(&self, graph: usize) -> Vec<NodeCopy>;
+
     /// The context that a stream of the program's belongs to; none if the driver cannot tell.
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize>;
 
@@ -93,6 +98,17 @@ pub(crate) trait Driver {
 
     /// Whether the memory's stream has nothing left to do.
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code>;
+}
+
+/// A copy that a node of a graph makes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NodeCopy {
+    /// The node.
+    pub(crate) node: usize,
+    /// The node of the graph itself, if the copy is in a child graph; else 0.
+    pub(crate) child: usize,
+    /// What is copied; the contexts are reserved words.
+    pub(crate) parameters: CUDA_MEMCPY3D_PEER,
 }
 
 /// What the driver says of an address.

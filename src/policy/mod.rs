@@ -10,6 +10,7 @@ pub(crate) mod cached;
 pub(crate) mod capture;
 pub(crate) mod driver;
 pub(crate) mod full;
+pub(crate) mod graph;
 pub(crate) mod hip;
 pub(crate) mod memory;
 pub(crate) mod validate;
@@ -19,11 +20,15 @@ pub(crate) use driver::Driver;
 
 use crate::config::Config;
 use access::Access;
+use graph::Graphs;
 use hip::Peers;
 use validate::Validate;
 
 /// All that is known of memory, contexts and peers in this process.
 pub(crate) static ACCESS: Access = Access::new();
+
+/// What executable graphs of this process copy.
+pub(crate) static GRAPHS: Graphs = Graphs::new();
 
 /// All that is known of HIP in this process.
 pub(crate) static HIP: Peers = Peers::new();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
-use crate::model::Path;
+use crate::model::{Part, Path};
 
 /// A call that has returned.
 pub(crate) struct Event<'a> {
@@ -28,6 +28,8 @@ pub(crate) struct Event<'a> {
     /// The devices of a copy, source first.
     pub(crate) pair: Option<(i32, i32)>,
     pub(crate) path: Option<Path>,
+    /// Of a call that makes many copies, what it has copied between devices.
+    pub(crate) parts: &'a [Part],
     /// What was done instead of what the program asked for.
     pub(crate) note: Option<&'static str>,
     pub(crate) caller: Option<CallSite>,

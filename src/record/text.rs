@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
+use std::iter;
 use std::time::Duration;
 
 use super::hipify::hipify;
@@ -10,8 +11,8 @@ use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
 use crate::api::{Function, Layer, codes};
-use crate::model::Finding;
 use crate::model::finding::documents;
+use crate::model::{Finding, Part, Path, Traffic};
 
 impl Display for Event<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -33,10 +34,16 @@ impl Display for Event<'_> {
             }
         }
         write!(out, " <{}>", Elapsed(self.elapsed))?;
+        let separators = iter::once("").chain(iter::repeat(","));
+        for (Part { traffic, copies }, separator) in self.parts.iter().zip(separators) {
+            let Traffic { src, dst, path, bytes } = traffic;
+            let word = if *copies == 1 { "copy" } else { "copies" };
+            write!(out, "{separator} {src}->{dst} {} ({copies} {word}, {bytes} bytes)", path.name())?;
+        }
         if let Some((src, dst)) = self.pair {
             write!(out, " {src}->{dst}")?;
         }
-        if let Some(path) = self.path {
+        if let Some(path) = self.path.filter(|path| *path != Path::Captured || self.note.is_none()) {
             write!(out, " {}", path.name())?;
         }
         if let Some(note) = self.note {
@@ -266,7 +273,6 @@ impl Display for Elapsed {
 mod tests {
     use super::*;
     use crate::api::abi::cudaExtent;
-    use crate::model::Path;
 
     fn argument(name: &'static str, value: Value, contents: Option<Contents>) -> Argument {
         Argument { name, value, contents }
@@ -281,6 +287,7 @@ mod tests {
             elapsed: Duration::from_nanos(1_340),
             pair: None,
             path: None,
+            parts: &[],
             note: None,
             caller: None,
         }

@@ -268,7 +268,7 @@ impl Trace {
         &self,
         segment: &Segment,
         depth: usize,
-        function: Function,
+        function: u8,
         site: u16,
     ) -> Result<Option<Begun>, String> {
         // Only space from the disk can raise a signal.
@@ -278,7 +278,7 @@ impl Trace {
         };
         if is_extended == Ok(true) {
             self.get_help();
-            return Ok(segment.begin(depth, function as u8, site, self.now()));
+            return Ok(segment.begin(depth, function, site, self.now()));
         }
         self.drops();
         is_extended.map(|_| None)

@@ -358,7 +358,7 @@ impl Trace {
             let mut buffer = Vec::new();
             for block in 0..trace.blocks() {
                 let block = trace.block(block, &mut buffer).unwrap().unwrap();
-                for call in block.calls().filter(|call| call.state == State::Done) {
+                for call in block.calls().filter(|call| call.state == State::Done && !call.is_part()) {
                     let function = function(call.function);
                     let (process, thread) = (trace.process().to_string(), block.thread.to_string());
                     let answer = answer(function.string(0), call.result);

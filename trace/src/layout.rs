@@ -1,7 +1,7 @@
 //! Where what lies in a file.
 
 /// Major and minor version of the layout.
-pub const VERSION: (u16, u16) = (1, 1);
+pub const VERSION: (u16, u16) = (1, 2);
 /// What a file begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"P2PTRACE";
 /// Bytes of the header.
@@ -67,11 +67,11 @@ pub(crate) mod record {
     pub(crate) const TOOK: usize = 8;
     /// What the call returned.
     pub(crate) const RESULT: usize = 12;
-    /// Number of the function.
+    /// Number of the function; [`super::PART`] for what a call copies between two devices that makes many copies.
     pub(crate) const FUNCTION: usize = 14;
     /// Number of the path that the copy took; 0 for none.
     pub(crate) const PATH: usize = 15;
-    /// Source address.
+    /// Source address; of a part how many copies it is of.
     pub(crate) const SRC: usize = 16;
     /// Destination address.
     pub(crate) const DST: usize = 24;
@@ -99,6 +99,10 @@ pub(crate) mod record {
     /// many intercepted calls enclose it, 3 for 3 or more. The last that is written.
     pub(crate) const STATE: usize = 63;
 }
+
+/// In place of a function's number, in the record of a part: what a call copies from one device to another on one path that makes
+/// many copies. It stands behind the record of the call, as if the call had made it, and returned when that did.
+pub const PART: u8 = u8::MAX;
 
 /// What a large number loses of its end when it is packed.
 const PACKED: u32 = 20;

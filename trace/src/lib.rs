@@ -20,7 +20,7 @@ mod reader;
 mod writer;
 
 pub use layout::{
-    CHUNK_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, NoteKind, RECORD_BYTES, State,
+    CHUNK_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, NoteKind, PART, RECORD_BYTES, State,
     VERSION,
 };
 pub use reader::{Block, Calls, Error, Note, Record, Timeline, Trace};

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::layout::{
     CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES,
-    MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, State, VERSION, chunk, header, record,
-    unpack,
+    MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, PART, RECORD_BYTES, State, VERSION, chunk, header,
+    record, unpack,
 };
 
 /// Why a file cannot be read at all.
@@ -177,6 +177,16 @@ impl Record {
             ..self
         };
         (outer, Some(inner).filter(|_| self.state == State::Done))
+    }
+
+    /// Whether it is of a part of what a call copies: from one device to another, on one path.
+    pub fn is_part(&self) -> bool {
+        self.function == PART
+    }
+
+    /// How many copies it is of.
+    pub fn copies(&self) -> u64 {
+        if self.is_part() { self.src } else { 1 }
     }
 
     /// The numbers of the rules that it breaks.

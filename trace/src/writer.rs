@@ -263,6 +263,16 @@ impl Begun {
         }
     }
 
+    /// Makes it the record of a part of what a call has copied that has returned: `copies` copies of so many bytes together.
+    pub fn is_part_of(self, call: Self, copies: u64, bytes: u64) {
+        let (Self(cell), Self(call)) = (self, call);
+        self.copies(copies, 0, bytes, call.stream.load(Relaxed));
+        cell.start.store(call.start.load(Relaxed), Relaxed);
+        cell.took.store(call.took.load(Relaxed), Relaxed);
+        cell.result.store(call.result.load(Relaxed), Relaxed);
+        cell.state.store(cell.state.load(Relaxed) & DEPTH | State::Done.number(), Release);
+    }
+
     /// How many bytes it copies.
     pub fn bytes(self) -> u64 {
         self.0.bytes.load(Relaxed)

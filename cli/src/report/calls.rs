@@ -122,10 +122,17 @@ fn write_line(line: &mut String, report: &Report, call: &Call, after: u64, words
         }
     }
     let indent = 2 * usize::from(record.depth);
-    write!(line, "{}/{thread} {:indent$}{}(", source.trace.process(), "", words.function)?;
-    arguments(line, call, words)?;
-    line.push(')');
+    write!(line, "{}/{thread} {:indent$}", source.trace.process(), "")?;
+    if record.is_part() {
+        let copies = if record.copies() == 1 { "copy" } else { "copies" };
+        write!(line, "{} {copies}, {} bytes", record.copies(), record.bytes)?;
+    } else {
+        write!(line, "{}(", words.function)?;
+        arguments(line, call, words)?;
+        line.push(')');
+    }
     match record.state {
+        State::Done if record.is_part() => {}
         State::Begun => line.push_str(" <unfinished ...>"),
         State::Done => {
             match &words.result {
@@ -179,7 +186,9 @@ fn gpu(report: &Report, call: &Call, ordinal: Option<u8>) -> Option<u32> {
 fn arguments(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
     let record = &call.record;
     let (from, to) = (Device(record.src_device), Device(record.dst_device));
-    if words.function.contains("Memcpy") {
+    if record.src_device.is_none() && record.dst == 0 && record.src == 0 && record.bytes > 0 {
+        write!(line, "{} bytes between devices, stream={}", record.bytes, stream(record.stream, &words.layer))?;
+    } else if words.function.contains("Memcpy") {
         write!(line, "dst={}, {to}, src={}, {from}, {}", Address(record.dst), Address(record.src), record.bytes)?;
         if words.function.contains("Async") || record.stream != 0 {
             write!(line, ", stream={}", stream(record.stream, &words.layer))?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use p2pshim_trace::{Note, NoteKind, Trace};
+use p2pshim_trace::{Note, NoteKind, PART, Trace};
 
 use super::symbols::{Module, Place};
 
@@ -115,6 +115,9 @@ impl Names {
 
     /// Layer and name of a function.
     pub(super) fn function(&self, number: u8) -> (String, String) {
+        if number == PART {
+            return ("driver".to_owned(), "copies".to_owned());
+        }
         self.functions.get(&number).cloned().unwrap_or_else(|| ("unknown".to_owned(), format!("function {number}")))
     }
 

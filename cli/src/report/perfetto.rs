@@ -218,7 +218,10 @@ impl Events<'_> {
                 args.add(name, Json(self.report.label(gpu)));
             }
         }
-        if words.function.contains("Memcpy") {
+        if record.is_part() {
+            args.add("copies", record.copies());
+            args.add("bytes", record.bytes);
+        } else if words.function.contains("Memcpy") {
             args.add("bytes", record.bytes);
             args.add("src", format_args!("\"{:#x}\"", record.src));
             args.add("dst", format_args!("\"{:#x}\"", record.dst));

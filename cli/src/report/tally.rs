@@ -112,6 +112,8 @@ pub(super) struct Lens {
     copies: [bool; 256],
     /// By number of the path: what of the timeline its bytes belong to.
     kinds: [Option<Kind>; 256],
+    /// The number of the path of copies that became part of a graph.
+    captured: Option<u8>,
 }
 
 #[derive(Clone, Copy)]
@@ -133,12 +135,20 @@ impl Lens {
             timeline,
             copies: numbers.map(|number| names.function(number).1.contains("Memcpy")),
             kinds: numbers.map(kind),
+            captured: numbers
+                .into_iter()
+                .find(|&number| names.path(number).is_some_and(|(path, _)| path == "captured")),
         }
     }
 
     /// Whether a call copies something.
     pub(super) fn is_copy(&self, record: &Record) -> bool {
         record.path != 0 || self.copies.get(usize::from(record.function)).copied().unwrap_or_default()
+    }
+
+    /// Whether it became part of a graph.
+    fn is_captured(&self, record: &Record) -> bool {
+        self.captured == Some(record.path)
     }
 
     fn buckets(&self, path: u8, bytes: u64) -> Option<buckets::Bytes> {
@@ -252,6 +262,10 @@ impl Tally {
         let nanos = lens.timeline.nanos(record.end.saturating_sub(record.start));
         let (first, last) = self.span.unwrap_or((record.start, record.end));
         self.span = Some((first.min(record.start), last.max(record.end)));
+        if record.is_part() {
+            self.count_copies(lens, record);
+            return;
+        }
         let function = self.functions.entry(record.function).or_default();
         function.calls += 1;
         function.errors += u64::from(is_error);
@@ -276,15 +290,24 @@ impl Tally {
             self.uncounted += add(&mut self.findings, (rule, record.site), (rule, 0), 1);
         }
         // What is inside one that has not returned knows better of which pair it is.
-        if !is_done {
+        if is_done {
+            self.count_copies(lens, record);
+        }
+    }
+
+    /// Counts what a call, or a part of one, has copied for its pair.
+    fn count_copies(&mut self, lens: &Lens, record: &Record) {
+        let is_error = record.result != 0;
+        // One that became part of a graph has copied nothing; the graph's launches do.
+        if lens.is_captured(record) {
             return;
         }
         let Some(pair) = self.count_pair(lens, record) else { return };
         pair.errors += u64::from(is_error);
-        pair.host.add(nanos);
+        pair.host.add(lens.timeline.nanos(record.end.saturating_sub(record.start)));
         if !is_error {
             let path = pair.paths.entry(record.path).or_default();
-            path.calls += 1;
+            path.calls += record.copies();
             path.bytes = path.bytes.saturating_add(record.bytes);
             if let Some(bytes) = lens.buckets(record.path, record.bytes) {
                 pair.buckets.add(lens.timeline.real(record.start), bytes);
@@ -292,11 +315,11 @@ impl Tally {
         }
     }
 
-    /// Counts a call of the program for its pair, if it copies something.
+    /// Counts the copies of a call of the program, or of a part of one, for their pair, if it copies something.
     pub(super) fn count_pair(&mut self, lens: &Lens, record: &Record) -> Option<&mut PairTally> {
         let pair = [record.src_device?, record.dst_device?];
         let pair = lens.is_copy(record).then(|| self.pairs.entry(pair).or_default())?;
-        pair.calls += 1;
+        pair.calls += record.copies();
         Some(pair)
     }
 

@@ -196,7 +196,7 @@ impl Text<'_> {
         }
         pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.bytes), pair.src, pair.dst));
         self.title(out, "Copies")?;
-        let names = ["pair", "calls", "bytes", "path", "GB/s", "host p50", "p99", "max", "errors"];
+        let names = ["pair", "copies", "bytes", "path", "GB/s", "host p50", "p99", "max", "errors"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         let mut marks = vec![false];
         for pair in pairs.iter().take(SHOWN) {

@@ -23,6 +23,8 @@ pub(crate) struct Circumstances {
     pub(crate) has_context: bool,
     /// Whether it is known who may access whose memory: not of pools while any capture is under way.
     pub(crate) may_know: bool,
+    /// Whether the copy is made again and again on the path that it has now: a graph's.
+    pub(crate) keeps_path: bool,
 }
 
 /// What is to be done about a copy.
@@ -97,7 +99,8 @@ impl Access {
         let is_granted = may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src));
         // Without a context no copy is made: there is nothing to enable a path for.
         let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
-        let on = Circumstances { has_context: driver.current_context().is_some(), may_know, ..on };
+        let has_context = on.keeps_path || driver.current_context().is_some();
+        let on = Circumstances { has_context, may_know, ..on };
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
             Step::Decided(path) => {
@@ -123,6 +126,28 @@ impl Access {
         {
             log::pair_info(src.device, dst.device, format_args!("copies are {}", path.name()));
         }
+    }
+
+    /// From where to where a copy goes, and on which path now, as far as is known; nothing is done about it.
+    pub(crate) fn traffic_now(&self, driver: &impl Driver, copy: &Memcpy) -> Option<Traffic> {
+        if let traffic @ Some(_) = self.decided(copy) {
+            return traffic;
+        }
+        let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
+        let is_direct = || {
+            let is_linked = {
+                let registry = self.lock();
+                registry.reach(src, dst).or_else(|| registry.reach(dst, src)).is_some()
+            };
+            let may_ask = kind_of(src, dst) == Kind::Pool && !capture::may_be_under_way();
+            is_linked || may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src))
+        };
+        let path = match evident(src, dst) {
+            Some(path) => path,
+            None if is_direct() => Path::Direct,
+            None => Path::Staged(left_alone(src, dst)),
+        };
+        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
     /// Does what was put off because a capture was under way.
@@ -224,7 +249,8 @@ impl Registry {
         let kind = kind_of(src, dst);
         let verification = self.verification(kind, src.device, dst.device);
         let attempts = self.attempts(src, dst);
-        let is_due = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
+        let is_much = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
+        let is_due = is_much || on.keeps_path && attempts.shift == 0;
         let links = [self.reach(src, dst), self.reach(dst, src)];
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);

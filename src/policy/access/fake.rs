@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::abi::Code;
-use crate::policy::driver::{Driver, Holder, Memory, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Driver, Holder, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::full::Verdict;
 
 /// What happens to direct copies from one device to another.
@@ -49,6 +49,8 @@ pub(crate) struct Fake {
     pub(crate) streams: RefCell<BTreeMap<usize, usize>>,
     /// Streams that have something to do.
     pub(crate) busy_streams: RefCell<BTreeSet<usize>>,
+    /// What graphs copy.
+    pub(crate) graphs: RefCell<BTreeMap<usize, Vec<NodeCopy>>>,
 }
 
 pub(crate) const fn context(number: usize) -> usize {
@@ -99,6 +101,7 @@ impl Fake {
             unknown_from: Cell::new(u64::MAX),
             streams: RefCell::default(),
             busy_streams: RefCell::default(),
+            graphs: RefCell::default(),
         }
     }
 
@@ -125,6 +128,10 @@ impl Fake {
 impl Driver for Fake {
     fn is_capturing(&self, _: usize, _: bool) -> Option<bool> {
         Some(true)
+    }
+
+    fn graph_copies(&self, graph: usize) -> Vec<NodeCopy> {
+        self.graphs.borrow().get(&graph).cloned().unwrap_or_default()
     }
 
     fn is_device_memory(&self, address: u64) -> bool {

@@ -71,6 +71,8 @@ pub(crate) struct Access {
     hides: AtomicBool,
     /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
     disablings: AtomicUsize,
+    /// How often the program has taken away access that there was.
+    losses: AtomicUsize,
 }
 
 impl Access {
@@ -82,6 +84,7 @@ impl Access {
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
             disablings: AtomicUsize::new(0),
+            losses: AtomicUsize::new(0),
         }
     }
 
@@ -167,6 +170,12 @@ impl Access {
     #[inline]
     pub(crate) fn memory_has_changed(&self) {
         self.cache.forget();
+    }
+
+    /// A number that changes when the program takes away access that there was.
+    #[inline]
+    pub(crate) fn losses(&self) -> usize {
+        self.losses.load(Relaxed)
     }
 
     /// Whether a pair waits for the end of a capture.

@@ -119,6 +119,9 @@ impl Access {
         link.ours = if stays { Ours::Held } else { Ours::No };
         drop(registry);
         self.cells.invalidate();
+        if !stays {
+            self.losses.fetch_add(1, SeqCst);
+        }
         // Whose was it that was disabled, or would have been?
         let was_the_programs = program || (!stays && ours == Ours::No);
         if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }

@@ -17,7 +17,7 @@ pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec
         Asks::Access(Access::Enable { peer, flags }) => check_access(driver, seen, peer, Some(flags)),
         Asks::Access(Access::Disable { peer }) => check_access(driver, seen, peer, None),
         Asks::Access(query @ Access::Query { .. }) => check_query(driver, seen, query),
-        Asks::Other => Vec::new(),
+        Asks::Batch(_) | Asks::Other => Vec::new(),
     }
 }
 

@@ -85,7 +85,7 @@ fn check(call: &HipCall<'_>) -> Vec<Finding> {
         Asks::Access(Access::Enable { peer, flags }) => check_access(call, peer, flags),
         Asks::Access(Access::Disable { peer }) => check_access(call, peer, 0),
         Asks::Access(query @ Access::Query { .. }) => check_query(call, query),
-        Asks::Other => Vec::new(),
+        Asks::Batch(_) | Asks::Other => Vec::new(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::types::{AccessDesc, AllocationProp, Location, PoolProps};
-use crate::api::abi::Code;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::os;
 use crate::real::loader::{self, Handle};
 
@@ -118,6 +118,10 @@ driver_functions! {
     fn mem_get_access c"cuMemGetAccess" (flags: *mut u64, location: *const Location, address: u64);
     fn mem_set_access c"cuMemSetAccess" (address: u64, bytes: usize, grants: *const AccessDesc, count: usize);
     fn mem_host_register c"cuMemHostRegister_v2" (host: usize, bytes: usize, flags: c_uint);
+    fn graph_get_nodes c"cuGraphGetNodes" (graph: usize, nodes: *mut usize, count: *mut usize);
+    fn graph_node_get_type c"cuGraphNodeGetType" (node: usize, kind: *mut c_uint);
+    fn graph_memcpy_node_get_params c"cuGraphMemcpyNodeGetParams" (node: usize, parameters: *mut CUDA_MEMCPY3D_PEER);
+    fn graph_child_graph_node_get_graph c"cuGraphChildGraphNodeGetGraph" (node: usize, graph: *mut usize);
     fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
     fn stream_destroy c"cuStreamDestroy_v2" (stream: usize);
     fn stream_get_ctx c"cuStreamGetCtx" (stream: usize, context: *mut usize);

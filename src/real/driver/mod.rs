@@ -3,6 +3,7 @@
 mod contexts;
 mod devices;
 mod functions;
+mod graphs;
 mod memory;
 mod replacement;
 mod scratch;
@@ -14,7 +15,10 @@ pub(crate) use devices::{gpu, peer_attributes, version};
 pub(crate) use functions::is_loaded;
 pub(crate) use memory::{context_for, device_of, set_rights};
 pub(crate) use replacement::{ReadyCopy, ready};
-pub(crate) use types::{AccessDesc, Array3dDescriptor, ArrayDescriptor, Location, PoolProps, device_of_pool};
+pub(crate) use types::{
+    AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchOp, ChildGraphNodeParams, Location, MemcpyNodeParams,
+    PoolProps, device_of_pool,
+};
 
 use std::ffi::c_uint;
 use std::ptr;
@@ -30,7 +34,7 @@ use self::types::READ_WRITE;
 use crate::api::abi::Code;
 use crate::os;
 use crate::policy::capture;
-use crate::policy::driver::{Driver, Memory, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Driver, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::full::{self, Verdict};
 
 /// The driver of this process.
@@ -185,6 +189,10 @@ impl Driver for RealDriver {
         let query = if per_thread { stream_get_ctx_ptsz } else { stream_get_ctx };
         // SAFETY: the function writes the place. The stream is the program's own argument of a call that succeeded.
         asked(|context| unsafe { query(stream, context) }).ok().filter(|&context| context != 0)
+    }
+
+    fn graph_copies(&self, graph: usize) -> Vec<NodeCopy> {
+        graphs::copies(graph)
     }
 
     fn is_stream_idle(&self, stream: usize) -> Option<bool> {

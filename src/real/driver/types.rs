@@ -1,6 +1,9 @@
 //! What functions of the driver take by pointer.
 
 use std::ffi::c_int;
+use std::mem::offset_of;
+
+use crate::api::abi::CUDA_MEMCPY3D_PEER;
 
 /// `CUmemLocation`.
 #[derive(Clone, Copy)]
@@ -104,7 +107,64 @@ pub(crate) struct Array3dDescriptor {
     flags: u32,
 }
 
+/// `CUmemcpy3DOperand`: memory, or an array.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchOperand {
+    kind: c_int,
+    /// If it is memory.
+    pub(crate) ptr: u64,
+    row_length: usize,
+    layer_height: usize,
+    location: Location,
+}
+
+impl BatchOperand {
+    /// Whether it is memory.
+    pub(crate) fn is_pointer(&self) -> bool {
+        /// `CU_MEMCPY_OPERAND_TYPE_POINTER`.
+        const POINTER: c_int = 1;
+        self.kind == POINTER
+    }
+}
+
+/// `CUDA_MEMCPY3D_BATCH_OP`, and the runtime's.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchOp {
+    pub(crate) src: BatchOperand,
+    pub(crate) dst: BatchOperand,
+    /// Width, height and depth; of memory in bytes.
+    pub(crate) extent: [u64; 3],
+    order: c_int,
+    flags: u32,
+}
+
+/// The beginning of `CUgraphNodeParams`, for a node that copies.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct MemcpyNodeParams {
+    kind: c_int,
+    reserved: [c_int; 3],
+    flags: c_int,
+    reserved_too: c_int,
+    context: usize,
+    /// The parameters of a regular copy lie as those of a peer copy.
+    pub(crate) copy: CUDA_MEMCPY3D_PEER,
+}
+
+/// The same for a node that is a child graph.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ChildGraphNodeParams {
+    kind: c_int,
+    reserved: [c_int; 3],
+    pub(crate) graph: usize,
+}
+
 const _: () = {
+    assert!(size_of::<BatchOperand>() == 40 && size_of::<BatchOp>() == 112);
+    assert!(offset_of!(MemcpyNodeParams, copy) == 32 && offset_of!(ChildGraphNodeParams, graph) == 16);
     assert!(size_of::<ArrayDescriptor>() == 24 && size_of::<Array3dDescriptor>() == 40);
     assert!(size_of::<AccessDesc>() == 12 && size_of::<AllocationProp>() == 32 && size_of::<PoolProps>() == 88);
 };

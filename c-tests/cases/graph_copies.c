@@ -1,0 +1,272 @@
+/*
+ * Copies between two devices that graphs and batches make. Exits with 0 only if all bytes arrive.
+ *
+ *   graph_copies captured   a graph of captured copies, launched three times; the program never enables access
+ *   graph_copies made       the same made node by node, with a child graph
+ *   graph_copies updated    an executable graph that is updated, and whose nodes are changed
+ *   graph_copies late       a graph that is instantiated before the program enables access
+ *   graph_copies lost       one that is launched after the program has disabled it; the launch's code and what comes after it are printed
+ *   graph_copies batch      batches of copies between two devices, inside one, and with the host
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { COUNT = 1 << 20, PITCH = 4096, LAUNCHES = 3 };
+
+static unsigned char sent[COUNT], received[COUNT];
+static void *near_end, *near_copy, *far_end, *far_copy;
+static cudaStream_t stream;
+
+static void *allocate(int device)
+{
+    void *memory;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaMalloc(&memory, COUNT));
+    return memory;
+}
+
+static void refill(void)
+{
+    static unsigned seed;
+    fill(sent, COUNT, ++seed);
+    memset(received, 0, COUNT);
+    CHECK(cudaMemcpy(near_end, sent, COUNT, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(far_end, received, COUNT, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(near_copy, received, COUNT, cudaMemcpyHostToDevice));
+}
+
+static void wait(void)
+{
+    for (int device = 1; device >= 0; device--) {
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaDeviceSynchronize());
+    }
+}
+
+static void compare(const void *end, size_t bytes)
+{
+    CHECK(cudaMemcpy(received, end, COUNT, cudaMemcpyDeviceToHost));
+    REQUIRE(memcmp(sent, received, bytes) == 0);
+}
+
+static cudaGraphExec_t instantiate(cudaGraph_t graph)
+{
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+}
+
+/* There and back, so that both directions have bytes. */
+static void launch(cudaGraphExec_t exec)
+{
+    for (int i = 0; i < LAUNCHES; i++) {
+        refill();
+        CHECK(cudaGraphLaunch(exec, stream));
+        wait();
+        compare(far_end, COUNT);
+        compare(near_copy, COUNT / 2);
+    }
+}
+
+static cudaGraph_t capture(void)
+{
+    cudaGraph_t graph;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemcpyAsync(far_end, near_end, COUNT / 2, cudaMemcpyDefault, stream));
+    CHECK(cudaMemcpy2DAsync((char *)far_end + COUNT / 2, PITCH, (char *)near_end + COUNT / 2, PITCH, PITCH,
+                            COUNT / 2 / PITCH, cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaMemcpyAsync(near_copy, far_end, COUNT / 2, cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaMemcpyAsync(far_copy, far_end, COUNT, cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+static cudaGraphNode_t add(cudaGraph_t graph, const cudaGraphNode_t *after, void *dst, const void *src, size_t bytes)
+{
+    cudaGraphNode_t node;
+    CHECK(cudaGraphAddMemcpyNode1D(&node, graph, after, after != NULL, dst, src, bytes, cudaMemcpyDefault));
+    return node;
+}
+
+static void made(void)
+{
+    cudaGraph_t graph, child;
+    cudaGraphNode_t inner;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphCreate(&child, 0));
+    cudaGraphNode_t first = add(graph, NULL, far_end, near_end, COUNT);
+    cudaGraphNode_t second = add(child, NULL, near_copy, far_end, COUNT / 2);
+    add(child, &second, far_copy, far_end, COUNT);
+    CHECK(cudaGraphAddChildGraphNode(&inner, graph, &first, 1, child));
+    CHECK(cudaGraphDestroy(child));
+    cudaGraphExec_t exec = instantiate(graph);
+    launch(exec);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+static void updated(void)
+{
+    cudaGraph_t graph, other;
+    cudaGraphNode_t nodes[2];
+    size_t count = 2;
+    CHECK(cudaGraphCreate(&graph, 0));
+    cudaGraphNode_t node = add(graph, NULL, far_end, near_end, COUNT);
+    add(graph, &node, near_copy, far_end, COUNT / 2);
+    cudaGraphExec_t exec = instantiate(graph);
+    CHECK(cudaGraphLaunch(exec, stream));
+    /* Half as much by the first node. */
+    CHECK(cudaGraphExecMemcpyNodeSetParams1D(exec, node, far_end, near_end, COUNT / 2, cudaMemcpyDefault));
+    CHECK(cudaGraphLaunch(exec, stream));
+    wait();
+    /* A quarter by each. */
+    CHECK(cudaGraphCreate(&other, 0));
+    node = add(other, NULL, far_end, near_end, COUNT / 4);
+    add(other, &node, near_copy, far_end, COUNT / 4);
+    CHECK(cudaGraphGetNodes(other, nodes, &count));
+    REQUIRE(count == 2);
+#if CUDART_VERSION >= 12000
+    cudaGraphExecUpdateResultInfo info;
+    CHECK(cudaGraphExecUpdate(exec, other, &info));
+#else
+    cudaGraphNode_t error;
+    enum cudaGraphExecUpdateResult result;
+    CHECK(cudaGraphExecUpdate(exec, other, &error, &result));
+#endif
+    refill();
+    CHECK(cudaGraphLaunch(exec, stream));
+    wait();
+    compare(far_end, COUNT / 4);
+    compare(near_copy, COUNT / 4);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(other));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+static void enable(bool disables)
+{
+    for (int device = 1; device >= 0; device--) {
+        CHECK(cudaSetDevice(device));
+        CHECK(disables ? cudaDeviceDisablePeerAccess(1 - device) : cudaDeviceEnablePeerAccess(1 - device, 0));
+    }
+}
+
+static void late(void)
+{
+    cudaGraph_t graph = capture();
+    cudaGraphExec_t exec = instantiate(graph);
+    enable(false);
+    launch(exec);
+    CHECK(cudaGraphExecDestroy(exec));
+    exec = instantiate(graph);
+    launch(exec);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+static int lost(void)
+{
+    cudaGraph_t graph = capture();
+    enable(false);
+    cudaGraphExec_t exec = instantiate(graph);
+    launch(exec);
+    enable(true);
+    cudaError_t launched = cudaGraphLaunch(exec, stream);
+    printf("launch %d, then %d\n", launched, cudaStreamSynchronize(stream));
+    return 0;
+}
+
+#if CUDART_VERSION >= 12080
+static void batch(void **dsts, void **srcs, size_t *sizes, size_t count)
+{
+    struct cudaMemcpyAttributes attributes;
+    size_t first = 0;
+    memset(&attributes, 0, sizeof attributes);
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+#if CUDART_VERSION >= 13000
+    CHECK(cudaMemcpyBatchAsync((void *const *)dsts, (const void *const *)srcs, sizes, count, &attributes, &first, 1, stream));
+#else
+    size_t fail;
+    CHECK(cudaMemcpyBatchAsync(dsts, srcs, sizes, count, &attributes, &first, 1, &fail, stream));
+#endif
+}
+
+static void batch_3d(void *dst, void *src, size_t bytes)
+{
+    struct cudaMemcpy3DBatchOp op;
+    memset(&op, 0, sizeof op);
+    op.src.type = op.dst.type = cudaMemcpyOperandTypePointer;
+    op.src.op.ptr.ptr = src;
+    op.dst.op.ptr.ptr = dst;
+    op.extent.width = bytes;
+    op.extent.height = op.extent.depth = 1;
+    op.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+#if CUDART_VERSION >= 13000
+    CHECK(cudaMemcpy3DBatchAsync(1, &op, 0, stream));
+#else
+    size_t fail;
+    CHECK(cudaMemcpy3DBatchAsync(1, &op, &fail, 0, stream));
+#endif
+}
+
+static void batches(void)
+{
+    void *dsts[] = {far_end, (char *)far_end + COUNT / 2, far_copy, near_copy};
+    void *srcs[] = {near_end, (char *)near_end + COUNT / 2, far_copy, far_copy};
+    size_t sizes[] = {COUNT / 2, COUNT / 2, COUNT, COUNT};
+    for (int i = 0; i < LAUNCHES; i++) {
+        refill();
+        batch(dsts, srcs, sizes, 2);
+        wait();
+        compare(far_end, COUNT);
+        /* Nothing of these is between devices. */
+        void *inside[] = {near_copy, sent}, *from[] = {near_end, near_end};
+        size_t both[] = {COUNT, COUNT};
+        batch(inside, from, both, 2);
+        batch_3d(near_copy, near_end, COUNT);
+        wait();
+        compare(near_copy, COUNT);
+        /* Both ways at once. */
+        void *ways[] = {far_copy, near_copy}, *ends[] = {near_end, far_end};
+        batch(ways, ends, both, 2);
+        batch_3d(near_copy, far_end, COUNT);
+        wait();
+        compare(near_copy, COUNT);
+    }
+}
+#else
+static void batches(void)
+{
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    REQUIRE(argc == 2);
+    far_end = allocate(1), far_copy = allocate(1), near_end = allocate(0), near_copy = allocate(0);
+    CHECK(cudaStreamCreate(&stream));
+    if (strcmp(argv[1], "lost") == 0)
+        return lost();
+    if (strcmp(argv[1], "captured") == 0) {
+        cudaGraph_t graph = capture();
+        cudaGraphExec_t exec = instantiate(graph);
+        launch(exec);
+        CHECK(cudaGraphExecDestroy(exec));
+        CHECK(cudaGraphDestroy(graph));
+    } else if (strcmp(argv[1], "made") == 0)
+        made();
+    else if (strcmp(argv[1], "updated") == 0)
+        updated();
+    else if (strcmp(argv[1], "late") == 0)
+        late();
+    else if (strcmp(argv[1], "batch") == 0)
+        batches();
+    else
+        return 2;
+    CHECK(cudaStreamDestroy(stream));
+    return 0;
+}

@@ -1,0 +1,282 @@
+//! Calls that make many copies: batches, and launches of graphs. Read [`traced`] from top to bottom; its steps are those of
+//! [`super::run`].
+//!
+//! One that copies nothing between devices is passed on as if there were no shim. Of any other the record says how many bytes go between
+//! devices; behind it stands a record for each pair of devices and path. The driver's call decides, and has those; the runtime's
+//! around it names the call.
+
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::arrival::{Call, Caller};
+use super::decision::{Decision, Running};
+use super::read::BatchArrays;
+use super::{callbacks, mode, recording, regular, run, show, thread, validate};
+use crate::api::abi::{Code, Value};
+use crate::api::{Copies, FAIL_INDEX, Function, Layer};
+use crate::model::{Asks, Batch, Memcpy, Part, Path, Request, Traffic, counters};
+use crate::os;
+use crate::policy::access::{Between, Circumstances};
+use crate::policy::{ACCESS, Driver, GRAPHS, VALIDATE, capture};
+use crate::real::driver::RealDriver;
+use crate::real::runtime;
+
+/// Makes a call of the CUDA runtime or driver that makes many copies. `found` is the real function, which `real` calls.
+#[inline(always)]
+pub(crate) fn traced(
+    function: Function,
+    kind: Copies,
+    caller: Caller,
+    found: *const c_void,
+    arguments: &[Value],
+    real: impl Fn() -> Code,
+) -> Code {
+    let copied = if mode::is_on() { Copied::by(function, kind, arguments) } else { None };
+    match copied {
+        None => real(),
+        Some(copied) => seen(function, kind, caller, found, arguments, copied, real),
+    }
+}
+
+/// The same for a call that copies between devices.
+#[inline(never)]
+fn seen(
+    function: Function,
+    kind: Copies,
+    caller: Caller,
+    found: *const c_void,
+    arguments: &[Value],
+    copied: Copied,
+    real: impl Fn() -> Code,
+) -> Code {
+    let mut room = [Value::UInt(0); MOST_ARGUMENTS];
+    let arguments = declared(function, kind, found, arguments, &mut room);
+    let batch = Batch { parts: copied.parts(), stream: stream(arguments) };
+    let call = Call { request: Request { function, arguments, asks: Asks::Batch(batch) }, caller };
+    check_before(&call, kind);
+    let decision = Decision { instead: None, traffic: batch.only().map(|part| part.traffic) };
+    let begun = run::begin(&call, &Decision::FORWARD);
+    let ret = real();
+    end(&call, kind, &decision, begun, ret);
+    copied.give_back();
+    ret
+}
+
+/// Does what there is to do when the real function has returned.
+fn end(call: &Call<'_>, kind: Copies, decision: &Decision<'_>, begun: Running, ret: Code) {
+    run::leave(&begun);
+    if !mode::is_still_on() {
+        return;
+    }
+    let has_succeeded = ret == Code::SUCCESS;
+    let is_of_driver = call.function().layer() == Layer::Driver;
+    let shard = &thread::current().shard;
+    counters::count_call(shard, call.function(), !has_succeeded);
+    let made = call.request.batch().filter(|_| has_succeeded).map_or(&[][..], |batch| batch.parts);
+    if is_of_driver {
+        made.iter().for_each(|part| counters::count_many(shard, &part.traffic, part.copies.into()));
+    }
+    if let Some(record) = begun.record {
+        recording::end(call, &Decision::FORWARD, record, ret, None);
+        if is_of_driver {
+            recording::parts(record, begun.depth, made);
+        }
+    }
+    let path = decision.traffic.filter(|_| has_succeeded).map(|traffic| traffic.path);
+    if let Some(since) = begun.shown_since {
+        show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
+    }
+    if has_succeeded {
+        check(call, kind);
+    }
+    if begun.shown_since.is_some() {
+        callbacks::run(&begun);
+    }
+}
+
+// ---- What a call copies ----
+
+/// What a call copies between devices. It has no destructor, since a thread may be cancelled inside the real function; it is given back
+/// instead.
+enum Copied {
+    /// In the frame: so many parts.
+    Few([Part; FEW], usize),
+    /// Of a graph, or more than there is room for in the frame.
+    Shared(ManuallyDrop<Arc<[Part]>>),
+}
+
+/// How many parts a frame has room for.
+const FEW: usize = 4;
+
+impl Copied {
+    /// What a call copies; none if it copies nothing, or becomes part of a graph.
+    #[inline(always)]
+    fn by(function: Function, kind: Copies, arguments: &[Value]) -> Option<Self> {
+        if kind == Copies::graph {
+            let &[Value::Address(exec), ..] = arguments else { return None };
+            let parts = GRAPHS.launched(exec)?;
+            // In a capture it becomes part of another graph.
+            return (!is_captured(function, stream(arguments))).then(|| Self::Shared(ManuallyDrop::new(parts)));
+        }
+        let arrays = BatchArrays::of(kind, arguments)?;
+        // CUDA refuses to capture one.
+        if is_captured(function, stream(arguments)) {
+            return None;
+        }
+        match Self::known(&arrays) {
+            Some(few @ Self::Few(_, count)) => (count > 0).then_some(few),
+            _ => Self::found_out(function, &arrays),
+        }
+    }
+
+    /// What is known without a question, a lock or an allocation.
+    #[inline(always)]
+    fn known(arrays: &BatchArrays) -> Option<Self> {
+        if !arrays.are_known() {
+            return None;
+        }
+        let (mut parts, mut count) = ([Part::NONE; FEW], 0);
+        // SAFETY: there was memory the last time; if the program has unmapped it since, it gives the real function pointers into nothing.
+        for copy in unsafe { arrays.copies() }.filter(|copy| copy.bytes != 0) {
+            if !regular::goes_between_devices(&copy)? {
+                continue;
+            }
+            let traffic = ACCESS.decided(&copy)?;
+            let is_new = !parts.iter_mut().take(count).any(|part| part.add(traffic));
+            if is_new {
+                *parts.get_mut(count)? = Part { traffic, copies: 1 };
+                count += 1;
+            }
+        }
+        Some(Self::Few(parts, count))
+    }
+
+    /// The same, and the driver is asked; of one of the driver's own calls paths are decided.
+    #[cold]
+    #[inline(never)]
+    fn found_out(function: Function, arrays: &BatchArrays) -> Option<Self> {
+        thread::current().not_asked.store(0, Relaxed);
+        mode::unseen(|| {
+            arrays.learn()?;
+            let is_of_driver = function.layer() == Layer::Driver;
+            // SAFETY: there is memory, as was just learned.
+            let copies = unsafe { arrays.copies() };
+            let parts = Part::sum(copies.filter_map(|copy| traffic(&copy, is_of_driver)));
+            (!parts.is_empty()).then(|| Self::Shared(ManuallyDrop::new(parts.into())))
+        })
+    }
+
+    fn parts(&self) -> &[Part] {
+        match self {
+            Self::Few(parts, count) => parts.get(..*count).unwrap_or_default(),
+            Self::Shared(parts) => parts,
+        }
+    }
+
+    fn give_back(self) {
+        if let Self::Shared(parts) = self {
+            drop(ManuallyDrop::into_inner(parts));
+        }
+    }
+}
+
+/// Whether a stream is being captured, so that what is asked of it becomes part of a graph.
+#[inline(always)]
+fn is_captured(function: Function, stream: usize) -> bool {
+    capture::may_be_under_way()
+        && function.layer() == Layer::Driver
+        && RealDriver.is_capturing(stream, function.per_thread()) != Some(false)
+}
+
+/// From where to where a copy of a batch goes, if that is from device to device; of one of the driver the path is decided.
+fn traffic(copy: &Memcpy<'_>, is_of_driver: bool) -> Option<Traffic> {
+    if copy.bytes == 0 || ACCESS.ask_between(&RealDriver, copy) != Between::Devices {
+        return None;
+    }
+    if !is_of_driver {
+        return ACCESS.traffic_now(&RealDriver, copy);
+    }
+    let on = Circumstances { thread_captures: capture::is_capturing(thread::id()), ..Circumstances::default() };
+    ACCESS.decided(copy).or_else(|| ACCESS.consider(&RealDriver, copy, on))
+}
+
+/// As many as any of these functions has.
+const MOST_ARGUMENTS: usize = 9;
+
+/// The arguments that the real function has: those of the runtime lost [`FAIL_INDEX`] with 13.0, under one name. A row has all
+/// that any version has, so that the last of them is then whatever lies behind the arguments.
+#[inline(always)]
+fn declared<'a>(
+    function: Function,
+    kind: Copies,
+    found: *const c_void,
+    arguments: &'a [Value],
+    room: &'a mut [Value; MOST_ARGUMENTS],
+) -> &'a [Value] {
+    if kind == Copies::graph || function.layer() != Layer::Runtime {
+        return arguments;
+    }
+    let has_fail_index = runtime::version(found).is_none_or(|version| version < 13_000);
+    let index = function.arguments().iter().position(|&name| name == FAIL_INDEX).filter(|_| !has_fail_index);
+    let (Some(index), Some((_, fewer))) = (index, arguments.split_last()) else { return arguments };
+    let Some(room) = room.get_mut(..fewer.len()) else { return arguments };
+    room.copy_from_slice(fewer);
+    // What was read as one argument is the next.
+    for (place, like) in room.iter_mut().zip(arguments.get(1..).unwrap_or_default()).skip(index) {
+        *place = place.as_the_word_of(*like);
+    }
+    room
+}
+
+/// The stream that the arguments end in.
+#[inline(always)]
+fn stream(arguments: &[Value]) -> usize {
+    match arguments.last() {
+        Some(&Value::Stream(stream)) => stream,
+        _ => 0,
+    }
+}
+
+// ---- What is found ----
+
+/// Says before a launch that the context will be lost, and why.
+#[inline(always)]
+fn check_before(call: &Call<'_>, kind: Copies) {
+    if let Some(exec) = checked(call, kind)
+        && GRAPHS.may_have_lost(&ACCESS)
+    {
+        mode::unseen(|| {
+            if let Some(finding) = GRAPHS.lost(&ACCESS, &RealDriver, exec, call.function().layer()) {
+                validate::say_before(call, &finding, None);
+            }
+        });
+    }
+}
+
+/// Says of a launch what it need not cost.
+#[inline(always)]
+fn check(call: &Call<'_>, kind: Copies) {
+    let is_staged = |part: &Part| matches!(part.traffic.path, Path::Staged(_));
+    if let Some(exec) = checked(call, kind)
+        && call.request.batch().is_some_and(|batch| batch.parts.iter().any(is_staged))
+    {
+        mode::unseen(|| {
+            if let Some(finding) = GRAPHS.staged(&ACCESS, &RealDriver, exec, call.function().layer()) {
+                validate::say(call, &finding, Some(Code::SUCCESS));
+            }
+        });
+    }
+}
+
+/// The executable graph that a call of the program launches, if launches are checked.
+#[inline(always)]
+fn checked(call: &Call<'_>, kind: Copies) -> Option<usize> {
+    match *call.request.arguments {
+        [Value::Address(exec), _] if kind == Copies::graph => {
+            (VALIDATE.is_on() && thread::current().is_outermost(call.caller.stack())).then_some(exec)
+        }
+        _ => None,
+    }
+}

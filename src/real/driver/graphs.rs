@@ -1,0 +1,54 @@
+//! What the driver says of graphs.
+
+use std::ptr;
+
+use super::functions::{
+    asked, checked, graph_child_graph_node_get_graph, graph_get_nodes, graph_memcpy_node_get_params,
+    graph_node_get_type,
+};
+use crate::api::abi::CUDA_MEMCPY3D_PEER;
+use crate::policy::driver::NodeCopy;
+
+/// `CU_GRAPH_NODE_TYPE_MEMCPY`, `CU_GRAPH_NODE_TYPE_GRAPH`.
+const MEMCPY: u32 = 1;
+const GRAPH: u32 = 4;
+
+/// The copies of a graph and of its child graphs.
+pub(super) fn copies(graph: usize) -> Vec<NodeCopy> {
+    let mut copies = Vec::new();
+    // Each graph with the node of the outermost that it is in.
+    let mut graphs = vec![(graph, 0)];
+    while let Some((graph, child)) = graphs.pop() {
+        for node in nodes(graph) {
+            // SAFETY: the node was just named; the function writes the place.
+            match asked(|kind| unsafe { graph_node_get_type(node, kind) }) {
+                Ok(MEMCPY) => copies.extend(parameters(node).map(|parameters| NodeCopy { node, child, parameters })),
+                Ok(GRAPH) => {
+                    // SAFETY: as above.
+                    let inner = asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) });
+                    graphs.extend(inner.ok().map(|graph| (graph, if child == 0 { node } else { child })));
+                }
+                _ => {}
+            }
+        }
+    }
+    copies
+}
+
+fn nodes(graph: usize) -> Vec<usize> {
+    // SAFETY: the graph is the program's, which is about to use it; without a place for nodes their number is written.
+    let Ok(count) = asked(|count| unsafe { graph_get_nodes(graph, ptr::null_mut(), count) }) else { return Vec::new() };
+    let (mut nodes, mut written) = (vec![0; count], count);
+    // SAFETY: there is room for so many.
+    let code = unsafe { graph_get_nodes(graph, nodes.as_mut_ptr(), &mut written) };
+    nodes.truncate(if checked(code).is_ok() { written } else { 0 });
+    nodes.retain(|&node| node != 0);
+    nodes
+}
+
+fn parameters(node: usize) -> Option<CUDA_MEMCPY3D_PEER> {
+    let mut parameters = CUDA_MEMCPY3D_PEER::ZERO;
+    // SAFETY: the node is one that copies; the parameters of a regular copy lie as those of a peer copy.
+    checked(unsafe { graph_memcpy_node_get_params(node, &mut parameters) }).ok()?;
+    Some(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters })
+}
