@@ -6,7 +6,7 @@
  *   never      never enables peer access
  *   enables    enables it in both directions, as the documentation asks
  *   captured   launches a graph with a copy that was captured, in place of calling the functions
- *   made       the same with a copy that was added to it (cudaGraphAddMemcpyNode1D); with a shared runtime only
+ *   made       the same with a copy that was added to it (cudaGraphAddMemcpyNode1D)
  *
  * A line a function, with tabs: name, GB/s of a copy of 64 MiB, and the host's time of its call in
  * microseconds. Medians. Exits with 1 if a copy brought wrong bytes.
@@ -14,7 +14,6 @@
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include "check.h"
 #include "measure.h"
@@ -64,6 +63,56 @@ static CUDA_MEMCPY2D rows_of_driver(void)
     return p;
 }
 
+/* Batches: the same bytes in four parts. */
+enum { PARTS = 4 };
+static CUdeviceptr parts[PARTS], from[PARTS];
+static size_t sizes[PARTS], first;
+static CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+static void make_batch(void)
+{
+    for (int i = 0; i < PARTS; i++) {
+        sizes[i] = large / PARTS;
+        parts[i] = (CUdeviceptr)target + i * sizes[i];
+        from[i] = (CUdeviceptr)source + i * sizes[i];
+    }
+}
+
+static struct cudaMemcpy3DBatchOp batch_of_one(void)
+{
+    struct cudaMemcpy3DBatchOp op;
+    memset(&op, 0, sizeof op);
+    op.src.type = op.dst.type = cudaMemcpyOperandTypePointer;
+    op.src.op.ptr.ptr = source;
+    op.dst.op.ptr.ptr = target;
+    op.extent = (struct cudaExtent){.width = large, .height = 1, .depth = 1};
+    op.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    return op;
+}
+
+static cudaError_t batch_of_runtime(void)
+{
+    struct cudaMemcpyAttributes of_runtime = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
+    return cudaMemcpyBatchAsync((void *const *)(void *)parts, (const void *const *)(void *)from, sizes, PARTS, &of_runtime, &first, 1,
+                                stream);
+}
+
+/* With the place for the index of the copy that is to blame, which 13.0 does not have any more. */
+static CUresult batch_of_12_8(void)
+{
+    typedef CUresult Batch(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t, size_t *,
+                           CUstream);
+    static Batch *batch;
+    size_t fail;
+    if (batch == NULL) {
+        CUdriverProcAddressQueryResult found;
+        void *function = NULL;
+        REQUIRE(cuGetProcAddress("cuMemcpyBatchAsync", &function, 12080, 0, &found) == CUDA_SUCCESS && function);
+        batch = (Batch *)function;
+    }
+    return batch(parts, from, sizes, PARTS, &attributes, &first, 1, &fail, stream);
+}
+
 #define FROM ((CUdeviceptr)source)
 #define TO ((CUdeviceptr)target)
 #define EACH_FUNCTION(with) \
@@ -88,6 +137,11 @@ static CUDA_MEMCPY2D rows_of_driver(void)
     with(cuMemcpy2DAsync_v2, cuMemcpy2DAsync(&rows, stream)) \
     with(cuMemcpy3D_v2, cuMemcpy3D(&of_driver)) \
     with(cuMemcpy3DAsync_v2, cuMemcpy3DAsync(&of_driver, stream)) \
+    with(cudaMemcpyBatchAsync, batch_of_runtime()) \
+    with(cudaMemcpy3DBatchAsync, cudaMemcpy3DBatchAsync(1, &of_batch, 0, stream)) \
+    with(cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync(parts, from, sizes, PARTS, &attributes, &first, 1, stream)) \
+    with(cuMemcpyBatchAsync, batch_of_12_8()) \
+    with(cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync(1, (CUDA_MEMCPY3D_BATCH_OP *)&of_batch, 0, stream)) \
     with(cudaGraphLaunch, cudaGraphLaunch(graph, stream))
 
 #define NUMBER(name, call) N_##name,
@@ -99,6 +153,7 @@ static const char *const names[] = {EACH_FUNCTION(NAME)};
 static int copy(int function)
 {
     struct cudaMemcpy3DParms of_runtime = box_of_runtime();
+    struct cudaMemcpy3DBatchOp of_batch = batch_of_one();
     CUDA_MEMCPY3D of_driver = box_of_driver();
     CUDA_MEMCPY2D rows = rows_of_driver();
     switch (function) {
@@ -116,12 +171,8 @@ static void make_graph(int captured)
         CHECK(cudaMemcpyAsync(target, source, large, cudaMemcpyDefault, stream));
         CHECK(cudaStreamEndCapture(stream, &made));
     } else {
-        /* Simulated runtimes do not have them. */
-        __typeof__(cudaGraphCreate) *create = dlsym(RTLD_DEFAULT, "cudaGraphCreate");
-        __typeof__(cudaGraphAddMemcpyNode1D) *add = dlsym(RTLD_DEFAULT, "cudaGraphAddMemcpyNode1D");
-        REQUIRE(create && add);
-        CHECK(create(&made, 0));
-        CHECK(add(&node, made, NULL, 0, target, source, large, cudaMemcpyDefault));
+        CHECK(cudaGraphCreate(&made, 0));
+        CHECK(cudaGraphAddMemcpyNode1D(&node, made, NULL, 0, target, source, large, cudaMemcpyDefault));
     }
     CHECK(cudaGraphInstantiateWithFlags(&graph, made, 0));
     CHECK(cudaGraphDestroy(made));
@@ -187,6 +238,7 @@ int main(int argc, char **argv)
     if (strcmp(mode, "enables") == 0)
         CHECK(cudaDeviceEnablePeerAccess(1, 0));
     CHECK(cudaStreamCreate(&stream));
+    make_batch();
     if (argc > 2)
         make_graph(captured);
     int first = argc > 2 ? N_cudaGraphLaunch : 0, end = argc > 2 ? FUNCTIONS : N_cudaGraphLaunch;

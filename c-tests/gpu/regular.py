@@ -54,18 +54,32 @@ def bandwidth():
 
 
 def graphs():
-    """A copy that is captured counts, so that its pair is enabled before the graph is instantiated. One that is added to a graph
-    is not seen, and keeps the path that it has then."""
-    program = build("regular.c", "shared")
-    for how in ("captured", "made"):
-        never, enables, shim = (measured(Run([program, mode, how], trace=False, preload=preload))["cudaGraphLaunch"]
-                                for mode, preload in (("never", False), ("enables", False), ("never", True)))
-        text = (f"{how}: {never[0]:.1f} GB/s never enabled, {enables[0]:.1f} enabled, {shim[0]:.1f} never enabled and preloaded; "
-                f"host {never[1]:.1f}, {enables[1]:.1f}, {shim[1]:.1f} us")
-        if how == "captured":
-            judge(shim[0] >= LEAST_DIRECT * enables[0], "regular, captured graph", text)
-        else:
-            print(f"        {text}")
+    """A graph keeps the path that its copies have when it is instantiated: captured ones, and those that are added to it."""
+    for runtime in ("shared", "static"):
+        program = build("regular.c", runtime)
+        for how in ("captured", "made"):
+            never, enables, shim = (measured(Run([program, mode, how], trace=False, preload=preload))["cudaGraphLaunch"]
+                                    for mode, preload in (("never", False), ("enables", False), ("never", True)))
+            judge(shim[0] >= LEAST_DIRECT * enables[0], f"regular, {how} graph, {runtime} runtime",
+                  f"{never[0]:.1f} GB/s never enabled, {enables[0]:.1f} enabled, {shim[0]:.1f} never enabled and preloaded; "
+                  f"host {never[1]:.1f}, {enables[1]:.1f}, {shim[1]:.1f} us")
+
+
+def graph_copies():
+    """What graphs and batches copy: the same bytes plain and preloaded, and each launch is counted."""
+    for runtime in ("shared", "static"):
+        program = build("cases/graph_copies.c", runtime)
+        for how in ("captured", "made", "updated", "late", "batch"):
+            plain, shim = (Run([program, how], trace=preload, preload=preload) for preload in (False, True))
+            seen = sum(" (" in line and "->" in line and "Launch" in line or "BatchAsync" in line
+                       for line in shim.trace.splitlines())
+            judge(plain.status == 0 and shim.status == 0 and seen > 0, f"graph_copies, {how}, {runtime} runtime",
+                  f"ends with {plain.status} plain, {shim.status} preloaded; {seen} calls seen {plain.err[-200:]}{shim.err[-200:]}")
+        for access, expected in (("app", "launch 0, then 719"), ("auto", "launch 0, then 0")):
+            shim = Run([program, "lost"], preload=True, P2PSHIM_ACCESS=access)
+            rules = [rule for rule, *_ in shim.findings() if rule.startswith("P2P-graph")]
+            judge(shim.out.strip() == expected and rules == ["P2P-graph-access-lost"] * (access == "app"),
+                  f"graph_copies, lost, {runtime} runtime, P2PSHIM_ACCESS={access}", f"{shim.out.strip()}; found {rules}")
 
 
 def reported(script, *expected):
@@ -104,6 +118,18 @@ def reported(script, *expected):
 
 def torch_pipeline():
     reported("torch_pipeline.py", (0, 1, "forward"), (1, 0, "backward"))
+
+
+def cuda_python_batch():
+    reported("cuda_python_batch.py", (0, 1, "forward"), (1, 0, "backward"))
+
+
+def cupy_copy():
+    reported("cupy_copy.py", (0, 1, "forward"), (1, 0, "backward"))
+
+
+def jax_copy():
+    reported("jax_copy.py", (0, 1, "forward"), (1, 0, "backward"))
 
 
 def torch_step():

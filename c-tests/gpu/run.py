@@ -219,12 +219,15 @@ def documents():
     judge(done.returncode == 0, "documents", (done.stdout + done.stderr).strip()[-1000:])
 
 
-def client(name, module, script, seen, variables):
+def is_installed(module):
     try:
-        installed = importlib.util.find_spec(module)
+        return importlib.util.find_spec(module)
     except ModuleNotFoundError:  # not even the package that it is in
-        installed = None
-    if not installed:
+        return None
+
+
+def client(name, module, script, seen, variables):
+    if not is_installed(module):
         return report("skipped", name, f"the Python module {module} is not installed")
     same(name, [sys.executable, HERE / script], seen, (("auto", {}), ("app", APP), ("off", OFF)), True, **variables)
 
@@ -245,8 +248,15 @@ def main():
         check(measurement.__name__, measurement)
     check("regular", regular.bandwidth)
     check("regular_graphs", regular.graphs)
+    check("graph_copies", regular.graph_copies)
 
-    check("torch_pipeline", regular.torch_pipeline)
+    for name, module, counted in (("torch_pipeline", "torch", regular.torch_pipeline), ("cupy_copy", "cupy", regular.cupy_copy),
+                                  ("jax_copy", "jax", regular.jax_copy),
+                                  ("cuda_python_batch", "cuda.bindings", regular.cuda_python_batch)):
+        if is_installed(module):
+            check(name, counted)
+        else:
+            report("skipped", name, f"the Python module {module} is not installed")
     if len(sys.argv) > 1:
         check("torch_step", regular.torch_step)
     check("doctor", doctor)
