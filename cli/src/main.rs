@@ -6,7 +6,10 @@
 
 mod doctor;
 mod explain;
+mod nvlink;
+mod nvml;
 mod pages;
+mod processes;
 mod report;
 mod run;
 mod shim;
@@ -102,6 +105,9 @@ enum Command {
     /// The process that touches the GPUs, for `doctor` and `run`
     #[command(hide = true)]
     ProbeWorker(WorkerArguments),
+    /// The process that reads NVLink's counters, for `run`
+    #[command(hide = true)]
+    NvlinkWorker(nvlink::worker::WorkerArguments),
 }
 
 fn main() -> ExitCode {
@@ -145,6 +151,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
             // It writes from two threads.
             drop(out);
             return Ok(worker::run(arguments));
+        }
+        Command::NvlinkWorker(arguments) => {
+            // It writes by itself.
+            drop(out);
+            return Ok(nvlink::worker::run(arguments));
         }
     }
     out.flush()?;

@@ -1,0 +1,291 @@
+//! What NVLink carried, and what of it copies explain.
+//!
+//! Counters count whatever moved, by whomever. Copies of the trace explain what went directly between two GPUs. The rest is
+//! what p2pshim does not see, its own verification, or another process's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use super::model::{File, NvLink, NvLinkGpu, Report};
+use super::term::bytes;
+use crate::nvlink::Reading;
+
+/// Less is no finding: counters have KiB, and what is not data is carried too.
+const SMALL: u64 = 1 << 20;
+/// The share of what was carried that is no finding either: a hundredth.
+const SHARE: u64 = 100;
+/// What the verification of a pair moves at most, both directions together (`policy/access/verify.rs` of the shim).
+const VERIFICATION: u64 = 20 << 20;
+/// Processes that are named.
+const NAMED: usize = 4;
+
+/// Reads the files. What cannot be read is said, and left out.
+pub(super) fn load(paths: &[PathBuf]) -> Vec<Reading> {
+    let load = |path: &PathBuf| match Reading::load(path) {
+        Ok(reading) => Some(reading),
+        Err(why) => {
+            eprintln!("p2pshim: {} is left out: {why}", path.display());
+            None
+        }
+    };
+    paths.iter().filter_map(load).collect()
+}
+
+/// A GPU while its counters were read: one program's time, or several that overlap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Window {
+    end: u64,
+    sent: [u64; 2],
+    received: [u64; 2],
+}
+
+/// What all files say of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    /// In the report.
+    gpu: Option<usize>,
+    windows: Vec<Window>,
+    ours: bool,
+    others: BTreeSet<u32>,
+    /// Bytes that copies explain: sent, received.
+    copied: [u64; 2],
+}
+
+impl Counted {
+    /// Adds what a file says; files come in the order of their start.
+    fn add(&mut self, reading: &Reading, gpu: &crate::nvlink::Gpu) {
+        self.ours |= gpu.ours;
+        self.others.extend(&gpu.others);
+        let widened = |[first, last]: [u64; 2], other: [u64; 2]| [first.min(other[0]), last.max(other[1])];
+        match self.windows.last_mut().filter(|window| reading.start <= window.end) {
+            Some(window) => {
+                window.end = window.end.max(reading.end);
+                window.sent = widened(window.sent, gpu.sent);
+                window.received = widened(window.received, gpu.received);
+            }
+            None => self.windows.push(Window { end: reading.end, sent: gpu.sent, received: gpu.received }),
+        }
+    }
+
+    /// Bytes sent and received; none if a counter began anew.
+    fn carried(&self) -> Option<[u64; 2]> {
+        self.windows.iter().try_fold([0u64; 2], |[sent, received], window| {
+            let more = |[first, last]: [u64; 2]| last.checked_sub(first);
+            Some([sent.saturating_add(more(window.sent)?), received.saturating_add(more(window.received)?)])
+        })
+    }
+}
+
+/// One direction, of all GPUs together.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Sum {
+    /// What copies do not explain.
+    rest: u64,
+    carried: u64,
+    /// What went directly by the traces, however much was carried.
+    direct: u64,
+}
+
+impl Sum {
+    fn add(&mut self, carried: u64, direct: u64) {
+        self.rest = self.rest.saturating_add(carried.saturating_sub(direct));
+        self.carried = self.carried.saturating_add(carried);
+        self.direct = self.direct.saturating_add(direct);
+    }
+}
+
+/// Compares what NVLink carried with the copies of a report; none if nothing is known of it.
+pub(super) fn compare(report: &Report, readings: &[Reading]) -> Option<NvLink> {
+    let mut counted = counted(report, readings);
+    if counted.is_empty() {
+        return None;
+    }
+    let traced: Vec<&File> = report.files.iter().filter(|file| was_read(file, readings)).collect();
+    let is_clear = explain(report, &traced, &mut counted);
+    let is_at_least = !is_clear
+        || readings.iter().any(|reading| reading.killed)
+        || !report.unfinished.is_empty()
+        || report.files.iter().any(|file| file.dropped > 0 || !file.is_whole || file.running);
+    let mut nvlink = NvLink { is_at_least, ..NvLink::default() };
+    let (mut sent, mut received, mut others, mut busy) = (Sum::default(), Sum::default(), BTreeSet::new(), Vec::new());
+    for it in &counted {
+        let (carried, copied) = (it.carried()?, it.copied);
+        let ([sent_bytes, received_bytes], [copied_from_bytes, copied_to_bytes]) = (carried, copied);
+        sent.add(sent_bytes, copied_from_bytes);
+        received.add(received_bytes, copied_to_bytes);
+        nvlink.shows_processes |= it.ours;
+        if carried != [0, 0] {
+            others.extend(&it.others);
+            busy.push(it.gpu);
+        }
+        let row = |gpu| NvLinkGpu { gpu, sent_bytes, received_bytes, copied_from_bytes, copied_to_bytes };
+        nvlink.gpus.extend(it.gpu.map(row));
+    }
+    others.retain(|process| !traced.iter().any(|file| file.process == Some(*process)));
+    nvlink.other_processes = others.into_iter().collect();
+    nvlink.gpus.sort_by_key(|row| row.gpu);
+    // Each byte is sent by one GPU and received by another: the direction that leaves more to explain is told.
+    let sum = sent.max(received);
+    let facts = Facts {
+        sum,
+        copies: report.pairs.iter().map(|pair| pair.calls).sum(),
+        verifications: report.decisions.iter().filter(|it| it.verified.is_some()).count() as u64,
+        in_container: readings.iter().any(|reading| reading.in_container),
+        place: match busy.as_slice() {
+            [Some(gpu)] => format!("from or to {}", report.label(*gpu)),
+            _ => "between these GPUs".to_owned(),
+        },
+    };
+    nvlink.carried_bytes = sum.carried;
+    nvlink.copied_bytes = sum.carried.saturating_sub(sum.rest);
+    nvlink.is_explained = sum.rest <= facts.tolerance().max(facts.verification());
+    (nvlink.text, nvlink.more) = facts.words(&nvlink);
+    Some(nvlink)
+}
+
+/// Adds to each GPU what copies between two of them explain, by processes that ran while counters were read. Says whether
+/// the path of all of these copies is known.
+fn explain(report: &Report, traced: &[&File], counted: &mut [Counted]) -> bool {
+    let by_other_links = |[src, dst]: [usize; 2]| {
+        let pair = report.pairs.iter().find(|pair| (pair.src, pair.dst) == (src, dst));
+        pair.and_then(|pair| pair.link.as_deref()).is_some_and(|link| link != "NVLink")
+    };
+    let mut is_clear = true;
+    for moved in report.moved.iter().filter(|moved| traced.iter().any(|file| file.index == moved.file)) {
+        let is_counted = |gpu: usize| counted.iter().any(|it| it.gpu == Some(gpu));
+        if !moved.pair.into_iter().all(is_counted) || by_other_links(moved.pair) {
+            continue;
+        }
+        is_clear &= moved.unclear == 0;
+        let [from, to] = moved.pair;
+        for it in counted.iter_mut() {
+            let [sent, received] = &mut it.copied;
+            for (gpu, copied) in [(from, sent), (to, received)] {
+                *copied = copied.saturating_add(if it.gpu == Some(gpu) { moved.direct } else { 0 });
+            }
+        }
+    }
+    is_clear
+}
+
+/// What there is to say of a program that has left no trace.
+pub(super) fn of_no_trace(readings: &[Reading]) -> Vec<String> {
+    let nvlink = compare(&Report::default(), readings).filter(|it| it.carried_bytes > SMALL);
+    nvlink.into_iter().flat_map(|it| [it.text, it.more]).filter(|text| !text.is_empty()).collect()
+}
+
+/// The GPUs that were read and that the traces name; those that the program was seen to use, if the traces name none.
+fn counted(report: &Report, readings: &[Reading]) -> Vec<Counted> {
+    let mut in_order: Vec<&Reading> = readings.iter().collect();
+    in_order.sort_by_key(|reading| reading.start);
+    let mut all: BTreeMap<(&str, &str), Counted> = BTreeMap::new();
+    for reading in in_order {
+        for gpu in &reading.gpus {
+            all.entry((&reading.host, &gpu.uuid)).or_default().add(reading, gpu);
+        }
+    }
+    for ((host, uuid), counted) in &mut all {
+        let is_it = |gpu: &&super::model::Gpu| gpu.host.as_deref() == Some(host) && gpu.uuid.as_deref() == Some(uuid);
+        counted.gpu = report.gpus.iter().find(is_it).map(|gpu| gpu.index);
+    }
+    let is_named = report.gpus.iter().any(|gpu| gpu.uuid.is_some());
+    all.into_values().filter(|it| if is_named { it.gpu.is_some() } else { it.ours }).collect()
+}
+
+/// Whether a process ran while counters were read on its host.
+fn was_read(file: &File, readings: &[Reading]) -> bool {
+    let (Some(started), Some(ended)) = (file.started, file.ended) else { return false };
+    readings
+        .iter()
+        .any(|reading| file.host.as_deref() == Some(&reading.host) && reading.start <= ended && started <= reading.end)
+}
+
+/// What the words depend on.
+struct Facts {
+    sum: Sum,
+    copies: u64,
+    verifications: u64,
+    in_container: bool,
+    place: String,
+}
+
+impl Facts {
+    fn tolerance(&self) -> u64 {
+        SMALL.max(self.sum.carried / SHARE)
+    }
+
+    fn verification(&self) -> u64 {
+        self.verifications.saturating_mul(VERIFICATION)
+    }
+
+    /// A sentence, and what it means.
+    fn words(&self, nvlink: &NvLink) -> (String, String) {
+        let Sum { rest, carried, direct } = self.sum;
+        let amount = if carried == 0 { "nothing".to_owned() } else { bytes(carried) };
+        let head = format!("NVLink carried {amount} {}", self.place);
+        if self.copies == 0 {
+            let more = if carried > SMALL { self.rest(nvlink, "it") } else { String::new() };
+            return (head + ".", more);
+        }
+        if carried <= SMALL && direct <= SMALL {
+            return Default::default();
+        }
+        if carried.saturating_add(self.tolerance()) < direct {
+            let more =
+                "Other links may have carried the rest, and copies that were captured or cut off may not have run.";
+            return (format!("{head}, less than the {} that copies moved directly.", bytes(direct)), more.to_owned());
+        }
+        if rest <= self.tolerance() {
+            return (format!("{head}; copies explain all of it."), String::new());
+        }
+        let text = match (nvlink.copied_bytes, nvlink.is_at_least) {
+            (0, false) => format!("{head}; no copy explains it."),
+            (0, true) => format!("{head}; no copy in the trace explains it."),
+            (some, false) => format!("{head}; copies explain {} of it.", bytes(some)),
+            (some, true) => format!("{head}; copies explain at least {} of it.", bytes(some)),
+        };
+        let what = if carried == rest { "it" } else { "the rest" };
+        (text, self.rest(nvlink, what))
+    }
+
+    /// What may have moved what copies do not explain.
+    fn rest(&self, nvlink: &NvLink, what: &str) -> String {
+        if self.sum.rest <= self.verification() {
+            return format!("p2pshim's own verification of {} can explain {what}.", pairs(self.verifications));
+        }
+        let mut text = match (nvlink.other_processes.as_slice(), nvlink.shows_processes) {
+            ([process], _) => {
+                format!(
+                    "p2pshim cannot know what moved {what}: another process used these GPUs meanwhile (pid {process})."
+                )
+            }
+            ([first, ..], _) => {
+                let named: Vec<String> = nvlink.other_processes.iter().take(NAMED).map(u32::to_string).collect();
+                let named = if named.len() < nvlink.other_processes.len() {
+                    format!("such as pid {first}")
+                } else {
+                    format!("pids {}", named.join(", "))
+                };
+                format!("p2pshim cannot know what moved {what}: other processes used these GPUs meanwhile ({named}).")
+            }
+            ([], false) => {
+                format!("p2pshim cannot know what moved {what}: NVML did not show which processes used these GPUs.")
+            }
+            ([], true) => format!(
+                "p2pshim does not see what moved {what}: kernels that access a peer's memory (NCCL, NVSHMEM, custom \
+                 all-reduce), for example, or graphs, batches, managed memory."
+            ),
+        };
+        if nvlink.other_processes.is_empty() && nvlink.shows_processes && self.in_container {
+            text.push_str(" Processes outside this container may not be visible.");
+        }
+        if nvlink.is_at_least {
+            text.push_str(" The trace may also lack copies.");
+        }
+        text
+    }
+}
+
+fn pairs(count: u64) -> String {
+    if count == 1 { "a pair".to_owned() } else { format!("{count} pairs") }
+}
