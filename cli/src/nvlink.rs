@@ -25,7 +25,7 @@ pub(crate) const SUFFIX: &str = ".nvlink.json";
 /// What was read around one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reading {
-    version: u32,
+    pub(crate) version: u32,
     /// As traces name it.
     pub(crate) host: String,
     /// When the counters were first and last read, in nanoseconds since 1970.
@@ -36,6 +36,12 @@ pub(crate) struct Reading {
     /// Whether processes of other PID namespaces, such as containers, may be hidden from NVML here.
     pub(crate) in_container: bool,
     pub(crate) gpus: Vec<Gpu>,
+}
+
+/// What all versions of the file have.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 /// What was read of one GPU.
@@ -71,11 +77,12 @@ impl Reading {
     /// A sentence for the user.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let bytes = fs::read(path).map_err(|error| error.to_string())?;
-        let reading: Self = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        match reading.version {
-            VERSION => Ok(reading),
-            other => Err(format!("it has version {other}, and this p2pshim reads {VERSION}")),
+        // A later version may have other fields.
+        let Versioned { version } = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+        if version != VERSION {
+            return Err(format!("it has version {version}, and this p2pshim reads {VERSION}"));
         }
+        serde_json::from_slice(&bytes).map_err(|error| error.to_string())
     }
 }
 

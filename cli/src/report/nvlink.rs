@@ -251,13 +251,11 @@ impl Facts {
     /// What may have moved what copies do not explain.
     fn rest(&self, nvlink: &NvLink, what: &str) -> String {
         if self.sum.rest <= self.verification() {
-            return format!("p2pshim's own verification of {} can explain {what}.", pairs(self.verifications));
+            return format!("Verification of {}, by p2pshim itself, can explain {what}.", pairs(self.verifications));
         }
         let mut text = match (nvlink.other_processes.as_slice(), nvlink.shows_processes) {
             ([process], _) => {
-                format!(
-                    "p2pshim cannot know what moved {what}: another process used these GPUs meanwhile (pid {process})."
-                )
+                format!("What moved {what} cannot be known: another process used these GPUs meanwhile (pid {process}).")
             }
             ([first, ..], _) => {
                 let named: Vec<String> = nvlink.other_processes.iter().take(NAMED).map(u32::to_string).collect();
@@ -266,14 +264,14 @@ impl Facts {
                 } else {
                     format!("pids {}", named.join(", "))
                 };
-                format!("p2pshim cannot know what moved {what}: other processes used these GPUs meanwhile ({named}).")
+                format!("What moved {what} cannot be known: other processes used these GPUs meanwhile ({named}).")
             }
             ([], false) => {
-                format!("p2pshim cannot know what moved {what}: NVML did not show which processes used these GPUs.")
+                format!("What moved {what} cannot be known: NVML did not show which processes used these GPUs.")
             }
             ([], true) => format!(
-                "p2pshim does not see what moved {what}: kernels that access a peer's memory (NCCL, NVSHMEM, custom \
-                 all-reduce), for example, or graphs, batches, managed memory."
+                "What moved {what} is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), \
+                 for example, or graphs, batches, managed memory."
             ),
         };
         if nvlink.other_processes.is_empty() && nvlink.shows_processes && self.in_container {
@@ -288,4 +286,204 @@ impl Facts {
 
 fn pairs(count: u64) -> String {
     if count == 1 { "a pair".to_owned() } else { format!("{count} pairs") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Decision, Gpu, Moved, Pair};
+    use super::*;
+    use crate::nvlink;
+
+    const MB: u64 = 1_000_000;
+    const GB: u64 = 1000 * MB;
+
+    /// A process, number 7, that ran from 100 to 200 on two GPUs, 0 and 1, and copied so much from 0 to 1.
+    fn report(direct: u64) -> Report {
+        let gpu = |index: usize| Gpu {
+            index,
+            host: Some("a".into()),
+            uuid: Some(format!("GPU-{index}")),
+            label: format!("GPU {index}"),
+            ..Gpu::default()
+        };
+        let file = File {
+            host: Some("a".into()),
+            process: Some(7),
+            started: Some(100),
+            ended: Some(200),
+            is_whole: true,
+            ..File::default()
+        };
+        let pair =
+            Pair { src: 0, dst: 1, calls: u64::from(direct > 0), link: Some("NVLink".into()), ..Pair::default() };
+        let moved = vec![Moved { file: 0, pair: [0, 1], direct, unclear: 0 }];
+        Report { files: vec![file], gpus: vec![gpu(0), gpu(1)], pairs: vec![pair], moved, ..Report::default() }
+    }
+
+    /// Counters from 90 to 210, by which so much went from 0 to 1; the program was seen on both.
+    fn reading(carried: u64) -> Reading {
+        let gpu = |index: usize, sent: u64, received: u64| nvlink::Gpu {
+            uuid: format!("GPU-{index}"),
+            sent: [5, 5 + sent],
+            received: [9, 9 + received],
+            ours: true,
+            others: Vec::new(),
+        };
+        let gpus = vec![gpu(0, carried, 0), gpu(1, 0, carried)];
+        Reading { host: "a".into(), start: 90, end: 210, gpus, ..Reading::default() }
+    }
+
+    fn text(report: &Report, readings: &[Reading]) -> String {
+        compare(report, readings).map_or("none".to_owned(), |it| it.text)
+    }
+
+    #[test]
+    fn compare_a_hundredth_or_a_mebibyte_is_no_finding() {
+        for (carried, direct, expected) in [
+            (GB, GB, "NVLink carried 1.0 GB between these GPUs; copies explain all of it."),
+            (GB, GB - 10 * MB, "NVLink carried 1.0 GB between these GPUs; copies explain all of it."),
+            (GB, GB - 11 * MB, "NVLink carried 1.0 GB between these GPUs; copies explain 989.0 MB of it."),
+            (3 * MB, 2 * MB, "NVLink carried 3.0 MB between these GPUs; copies explain all of it."),
+            (4 * MB, 2 * MB, "NVLink carried 4.0 MB between these GPUs; copies explain 2.0 MB of it."),
+            (4 * MB, 0, "NVLink carried 4.0 MB between these GPUs."),
+            (0, 0, "NVLink carried nothing between these GPUs."),
+            (0, 1, ""),
+            (GB, GB + 5 * MB, "NVLink carried 1.0 GB between these GPUs; copies explain all of it."),
+            (0, GB, "NVLink carried nothing between these GPUs, less than the 1.0 GB that copies moved directly."),
+        ] {
+            assert_eq!(text(&report(direct), &[reading(carried)]), expected, "{carried} {direct}");
+        }
+    }
+
+    #[test]
+    fn compare_each_direction_is_explained_by_itself() {
+        let mut back = reading(GB);
+        back.gpus[1].sent[1] += GB;
+        back.gpus[0].received[1] += GB;
+        let found = compare(&report(2 * GB), &[back]).unwrap();
+        assert_eq!((found.carried_bytes, found.copied_bytes, found.is_explained), (2 * GB, GB, false), "{found:?}");
+        let mut one_sided = reading(GB);
+        one_sided.gpus[0].received[1] += 3 * GB;
+        assert_eq!(
+            compare(&report(GB), &[one_sided]).unwrap().carried_bytes,
+            4 * GB,
+            "what was received counts as well"
+        );
+    }
+
+    #[test]
+    fn compare_verification_can_explain_so_much() {
+        let mut report = report(GB);
+        let verified = || Decision {
+            file: 0,
+            time: 0,
+            src: Some(0),
+            dst: Some(1),
+            verified: Some("right".into()),
+            text: String::new(),
+        };
+        report.decisions.push(verified());
+        let found = compare(&report, &[reading(GB + 15 * MB)]).unwrap();
+        assert!(found.is_explained && found.more.starts_with("Verification of a pair"), "{found:?}");
+        assert_eq!(found.text, "NVLink carried 1.0 GB between these GPUs; copies explain 1.0 GB of it.");
+        let found = compare(&report, &[reading(GB + 25 * MB)]).unwrap();
+        assert!(!found.is_explained && found.more.starts_with("What moved the rest is not seen"), "{found:?}");
+        report.decisions.push(verified());
+        let found = compare(&report, &[reading(GB + 25 * MB)]).unwrap();
+        assert!(found.is_explained && found.more.starts_with("Verification of 2 pairs"), "{found:?}");
+    }
+
+    #[test]
+    fn compare_only_copies_over_nvlink_while_counters_were_read_explain() {
+        let early = Reading { start: 0, end: 99, ..reading(GB) };
+        assert!(text(&report(GB), &[early]).ends_with("; no copy explains it."));
+        let elsewhere = Reading { host: "b".into(), ..reading(GB) };
+        assert_eq!(text(&report(GB), &[elsewhere]), "none");
+        let mut others = reading(GB);
+        others.gpus.iter_mut().for_each(|gpu| gpu.uuid.push('x'));
+        assert_eq!(text(&report(GB), &[others]), "none", "other GPUs");
+        let mut by_pcie = report(GB);
+        by_pcie.pairs[0].link = Some("PCIe".into());
+        assert!(text(&by_pcie, &[reading(GB)]).ends_with("; no copy explains it."));
+        assert_eq!(text(&report(GB), &[]), "none");
+    }
+
+    #[test]
+    fn compare_readings_that_overlap_count_once_and_others_add_up() {
+        let shifted = |start: u64, from: u64| {
+            let mut reading = Reading { start, end: start + 100, ..reading(GB) };
+            reading.gpus[0].sent = reading.gpus[0].sent.map(|it| it + from);
+            reading.gpus[1].received = reading.gpus[1].received.map(|it| it + from);
+            reading
+        };
+        let carried = |readings: &[Reading]| compare(&report(GB), readings).unwrap().carried_bytes;
+        // The second begins when the first has seen half.
+        assert_eq!(carried(&[shifted(150, GB / 2), shifted(90, 0)]), GB * 3 / 2);
+        assert_eq!(carried(&[shifted(200, GB * 9), shifted(90, 0)]), 2 * GB);
+        let mut anew = shifted(90, 0);
+        anew.gpus[0].sent = [GB, 7];
+        assert_eq!(text(&report(GB), &[anew]), "none", "a counter that began anew says nothing");
+    }
+
+    #[test]
+    fn compare_other_processes_are_those_that_are_not_traced() {
+        let seen = |others: &[u32]| {
+            let mut reading = reading(5 * GB);
+            reading.gpus[1].others = others.to_vec();
+            compare(&report(GB), &[reading]).unwrap()
+        };
+        assert!(seen(&[7]).more.starts_with("What moved the rest is not seen: kernels"));
+        assert!(seen(&[7, 8]).more.ends_with("another process used these GPUs meanwhile (pid 8)."));
+        assert!(seen(&[9, 8]).more.ends_with("other processes used these GPUs meanwhile (pids 8, 9)."));
+        assert!(seen(&[1, 2, 3, 4, 5]).more.ends_with("(such as pid 1)."));
+        let mut idle = reading(5 * GB);
+        idle.gpus.push(nvlink::Gpu { uuid: "GPU-2".into(), others: vec![8], ..nvlink::Gpu::default() });
+        let mut three = report(GB);
+        three.gpus.push(Gpu { index: 2, host: Some("a".into()), uuid: Some("GPU-2".into()), ..Gpu::default() });
+        assert!(compare(&three, &[idle]).unwrap().other_processes.is_empty(), "on a GPU that moved nothing");
+        let mut hidden = reading(5 * GB);
+        hidden.gpus.iter_mut().for_each(|gpu| gpu.ours = false);
+        assert!(compare(&report(GB), &[hidden]).unwrap().more.contains("NVML did not show which processes"));
+        let contained = Reading { in_container: true, ..reading(5 * GB) };
+        assert!(
+            compare(&report(GB), &[contained]).unwrap().more.ends_with("outside this container may not be visible.")
+        );
+    }
+
+    #[test]
+    fn compare_trace_that_may_lack_copies_says_at_least() {
+        let said = |report: &Report, reading: Reading| text(report, &[reading]);
+        let mut dropped = report(GB);
+        dropped.files[0].dropped = 1;
+        let mut damaged = report(GB);
+        damaged.files[0].is_whole = false;
+        let mut unclear = report(GB);
+        unclear.moved[0].unclear = 1;
+        for report in [&dropped, &damaged, &unclear] {
+            assert!(said(report, reading(5 * GB)).ends_with("copies explain at least 1.0 GB of it."));
+        }
+        let killed = Reading { killed: true, ..reading(5 * GB) };
+        assert!(said(&report(GB), killed.clone()).ends_with("copies explain at least 1.0 GB of it."));
+        let mut none = report(GB);
+        none.moved.clear();
+        assert!(said(&none, killed).ends_with("no copy in the trace explains it."));
+        assert!(said(&report(GB), reading(5 * GB)).ends_with("copies explain 1.0 GB of it."));
+    }
+
+    #[test]
+    fn compare_traces_that_name_no_gpu_go_by_those_that_were_used() {
+        let mut reading = reading(GB);
+        reading.gpus[1].ours = false;
+        assert_eq!(of_no_trace(&[reading.clone()])[0], "NVLink carried 1.0 GB between these GPUs.");
+        reading.gpus[0].ours = false;
+        assert!(of_no_trace(&[reading]).is_empty(), "a program that uses no GPU");
+        assert!(of_no_trace(&[super::tests::reading(MB)]).is_empty());
+    }
+
+    #[test]
+    fn compare_one_gpu_is_named() {
+        let mut alone = reading(GB);
+        alone.gpus.pop();
+        assert_eq!(text(&report(0), &[alone]), "NVLink carried 1.0 GB from or to GPU 0.");
+    }
 }
