@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::model::{File, NvLink, NvLinkGpu, Report};
+use super::model::{File, NvLink, NvLinkGpu, Pair, Report};
 use super::term::bytes;
 use crate::nvlink::Reading;
 
@@ -146,14 +146,14 @@ pub(super) fn compare(report: &Report, readings: &[Reading]) -> Option<NvLink> {
 /// Adds to each GPU what copies between two of them explain, by processes that ran while counters were read. Says whether
 /// the path of all of these copies is known.
 fn explain(report: &Report, traced: &[&File], counted: &mut [Counted]) -> bool {
-    let by_other_links = |[src, dst]: [usize; 2]| {
-        let pair = report.pairs.iter().find(|pair| (pair.src, pair.dst) == (src, dst));
-        pair.and_then(|pair| pair.link.as_deref()).is_some_and(|link| link != "NVLink")
-    };
+    let files: BTreeSet<usize> = traced.iter().map(|file| file.index).collect();
+    let goes_elsewhere = |pair: &&Pair| pair.link.as_deref().is_some_and(|link| link != "NVLink");
+    let elsewhere: BTreeSet<[usize; 2]> =
+        report.pairs.iter().filter(goes_elsewhere).map(|pair| [pair.src, pair.dst]).collect();
     let mut is_clear = true;
-    for moved in report.moved.iter().filter(|moved| traced.iter().any(|file| file.index == moved.file)) {
+    for moved in report.moved.iter().filter(|moved| files.contains(&moved.file) && !elsewhere.contains(&moved.pair)) {
         let is_counted = |gpu: usize| counted.iter().any(|it| it.gpu == Some(gpu));
-        if !moved.pair.into_iter().all(is_counted) || by_other_links(moved.pair) {
+        if !moved.pair.into_iter().all(is_counted) {
             continue;
         }
         is_clear &= moved.unclear == 0;
@@ -290,7 +290,7 @@ fn pairs(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Decision, Gpu, Moved, Pair};
+    use super::super::model::{Decision, Gpu, Moved};
     use super::*;
     use crate::nvlink;
 
