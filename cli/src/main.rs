@@ -58,7 +58,7 @@ enum Command {
     ///
     /// The program and its children get the shim through LD_PRELOAD and its options through the environment. Options that are
     /// not given keep their value from the environment. When the program has ended, a report of its copies is printed on
-    /// standard error.
+    /// standard error, with what NVLink carried meanwhile, where NVML tells.
     Run(RunArguments),
     /// Test whether peer access between GPUs can be trusted on this machine, and say what to do if not
     ///
