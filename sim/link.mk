@@ -38,7 +38,7 @@ link = $(CC) -shared -o $@ -Wl,-soname,$(notdir $@) -Wl,--version-script=$1 -Wl,
 .DELETE_ON_ERROR:
 .PHONY: all shared
 all: shared $(LIB)/libcudart_static.a
-shared: $(LIB)/libcuda.so.1 $(VERSIONS:%=$(LIB)/libcudart.so.%) $(HIP_VERSIONS:%=$(LIB)/libamdhip64.so.%)
+shared: $(LIB)/libcuda.so.1 $(LIB)/libnvidia-ml.so.1 $(VERSIONS:%=$(LIB)/libcudart.so.%) $(HIP_VERSIONS:%=$(LIB)/libamdhip64.so.%)
 
 $(LIB) $(OBJ):
 	mkdir -p $@
@@ -49,6 +49,9 @@ $(OBJ)/cuda.map: sim/link.mk | $(OBJ)
 $(LIB)/libcuda.so.1: $(CUDA) $(OBJ)/cuda.map | $(LIB)
 	$(call link,$(OBJ)/cuda.map,$<)
 	ln -sf $(notdir $@) $(LIB)/libcuda.so
+
+$(LIB)/libnvidia-ml.so.1: sim/nvml/nvml.c sim/link.mk | $(LIB)
+	$(CC) -shared -fPIC -O2 -Wall -Wextra -Werror -o $@ $< -Wl,-soname,$(notdir $@)
 
 # Exact names win over patterns.
 $(VERSIONS:%=$(OBJ)/cudart.%.map): $(OBJ)/cudart.%.map: sim/link.mk | $(OBJ)

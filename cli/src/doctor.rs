@@ -8,7 +8,6 @@ mod cuda;
 mod kept;
 mod kernel;
 mod lines;
-mod nvml;
 mod pattern;
 mod place;
 mod progress;

@@ -6,7 +6,10 @@
 
 mod doctor;
 mod explain;
+mod nvlink;
+mod nvml;
 mod pages;
+mod processes;
 mod report;
 mod run;
 mod shim;
@@ -55,7 +58,7 @@ enum Command {
     ///
     /// The program and its children get the shim through LD_PRELOAD and its options through the environment. Options that are
     /// not given keep their value from the environment. When the program has ended, a report of its copies is printed on
-    /// standard error.
+    /// standard error, with what NVLink carried meanwhile, where NVML tells.
     Run(RunArguments),
     /// Test whether peer access between GPUs can be trusted on this machine, and say what to do if not
     ///
@@ -102,6 +105,9 @@ enum Command {
     /// The process that touches the GPUs, for `doctor` and `run`
     #[command(hide = true)]
     ProbeWorker(WorkerArguments),
+    /// The process that reads NVLink's counters, for `run`
+    #[command(hide = true)]
+    NvlinkWorker(nvlink::worker::WorkerArguments),
 }
 
 fn main() -> ExitCode {
@@ -145,6 +151,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
             // It writes from two threads.
             drop(out);
             return Ok(worker::run(arguments));
+        }
+        Command::NvlinkWorker(arguments) => {
+            // It writes by itself.
+            drop(out);
+            return Ok(nvlink::worker::run(arguments));
         }
     }
     out.flush()?;

@@ -20,6 +20,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 use p2pshim_host::config::{Access, Config, Probe};
 
+use crate::nvlink::{self, Watch};
 use crate::shim::{self, Shim};
 use crate::{doctor, report, sim};
 
@@ -132,11 +133,14 @@ impl Args for RunArguments {
 pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode {
     let Some((name, rest)) = arguments.command.split_first() else { return ExitCode::from(FAILED) };
     let prepared = prepare(arguments, library, name, rest);
-    let (mut command, traces) = match prepared {
+    let Prepared { mut command, traces, simulation } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return fail(&*error, FAILED),
     };
+    let is_on = arguments.config().on;
     let before = traces.folder().map(traces_in).unwrap_or_default();
+    // Before signals are taken: whoever tires of waiting can end this process.
+    let watch = traces.folder().filter(|_| is_on).and_then(|_| Watch::start(&simulation));
     let relay = match signals::Relay::open() {
         Ok(relay) => relay,
         Err(error) => return fail(&error, FAILED),
@@ -154,11 +158,14 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
         Ok(status) => status,
         Err(error) => return fail(&error, FAILED),
     };
-    if arguments.reports
-        && let Some(folder) = traces.folder()
-        && let Err(error) = report_at(folder, &before, !arguments.config().on, status.signal().is_some())
-    {
-        eprintln!("p2pshim: no report: {error}");
+    let by_signal = status.signal().is_some();
+    if let Some(folder) = traces.folder() {
+        keep_reading(watch, folder, by_signal);
+        if arguments.reports
+            && let Err(error) = report_at(folder, &before, !is_on, by_signal)
+        {
+            eprintln!("p2pshim: no report: {error}");
+        }
     }
     drop(traces);
     end_like(status)
@@ -167,6 +174,15 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
 fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
     eprintln!("p2pshim: {error}");
     ExitCode::from(status)
+}
+
+/// Keeps what NVLink carried beside the traces, if there are any.
+fn keep_reading(watch: Option<Watch>, folder: &Path, by_signal: bool) {
+    let Some(mut reading) = watch.and_then(Watch::finish).filter(|_| folder.is_dir()) else { return };
+    reading.killed = by_signal;
+    if let Err(error) = reading.keep(folder) {
+        eprintln!("p2pshim: warning: what NVLink carried cannot be kept in {}: {error}", folder.display());
+    }
 }
 
 /// Prints the report of the traces in a folder that were not there before.
@@ -180,30 +196,43 @@ fn report_at(
     by_signal: bool,
 ) -> Result<(), Box<dyn Error>> {
     let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
-    if new.is_empty() {
+    let (readings, traces): (Vec<PathBuf>, Vec<PathBuf>) =
+        new.iter().cloned().partition(|path| path.as_os_str().as_bytes().ends_with(nvlink::SUFFIX.as_bytes()));
+    if traces.is_empty() {
         let why = match is_switched_off {
             true => "P2PSHIM=off, so nothing is intercepted",
             false => "no process has called an intercepted function",
         };
         eprintln!("p2pshim: nothing to report: {why}");
+        report::print_nvlink_to_stderr(&readings);
         return Ok(());
     }
     report::print_to_stderr(&new, by_signal)
 }
 
-/// The traces in a folder, if it is there.
+/// The traces in a folder, and what NVLink carried, if they are there.
 fn traces_in(folder: &Path) -> BTreeSet<PathBuf> {
     let paths = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    paths.filter(|path| path.as_os_str().as_bytes().ends_with(SUFFIX.as_bytes())).collect()
+    let is_ours = |path: &PathBuf| {
+        [SUFFIX, nvlink::SUFFIX].iter().any(|suffix| path.as_os_str().as_bytes().ends_with(suffix.as_bytes()))
+    };
+    paths.filter(is_ours).collect()
 }
 
-/// The program as it is to be started, and where its traces go.
+/// The program as it is to be started, where its traces go, and what it finds of simulated GPUs in its environment.
+struct Prepared {
+    command: Command,
+    traces: Traces,
+    simulation: Vec<(OsString, OsString)>,
+}
+
+/// Prepares the program.
 fn prepare(
     arguments: &RunArguments,
     library: Option<&Path>,
     name: &OsStr,
     rest: &[OsString],
-) -> Result<(Command, Traces), Box<dyn Error>> {
+) -> Result<Prepared, Box<dyn Error>> {
     let shim = shim::find(library)?;
     // The dynamic linker only warns of what it cannot preload.
     Shim::load(Some(&shim))?.options()?;
@@ -233,7 +262,7 @@ fn prepare(
     {
         eprintln!("p2pshim: warning: {} {}", file.display(), hindrance.text());
     }
-    Ok((command, traces))
+    Ok(Prepared { command, traces, simulation })
 }
 
 /// The value of `LD_PRELOAD`: the shim, and then what was there.

@@ -143,13 +143,43 @@ fn shape(value: &Value, name: &str, shapes: &mut BTreeMap<String, BTreeSet<Strin
     }
 }
 
+/// What NVLink carried while [`one_process`] ran.
+const READING: &str = r#"{"version":1,"host":"nodeA","start":1799999999000000000,"end":1800000001000000000,"killed":false,
+    "in_container":false,"gpus":[{"uuid":"GPU-a","sent":[7,3000000007],"received":[0,0],"ours":true,"others":[]},
+    {"uuid":"GPU-b","sent":[0,0],"received":[0,3000000000],"ours":true,"others":[1234]}]}"#;
+
+#[test]
+fn text_tells_what_nvlink_carried_and_of_which_gpu() {
+    let folder = one_process("nvlink");
+    let without = report_of(&folder, &[]);
+    assert!(!without.contains("NVLink carried") && !without.contains("NVML"), "{without}");
+    fs::write(folder.0.join("nodeA.nvlink.json"), READING).unwrap();
+    let text = report_of(&folder, &[]);
+    // The process that is listed is the one that is traced. It hangs in a copy.
+    let verdict = "
+NVLink carried 3.0 GB between these GPUs; copies explain at least 1.0 GB of it.
+What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), for example, or graphs, batches, managed memory. The trace may also lack copies.
+
+program ";
+    let table = "
+NVLink, by NVML's counters
+  GPU      sent  of this by copies  received  of this by copies
+  GPU 0  3.0 GB             1.0 GB       0 B                0 B
+  GPU 1     0 B                0 B    3.0 GB             1.0 GB
+
+";
+    assert!(text.contains(verdict) && text.contains(table), "{text}");
+}
+
 #[test]
 fn json_has_the_keys_that_were_promised_and_no_other() {
-    let json = json_of(&one_process("keys"));
+    let folder = one_process("keys");
+    fs::write(folder.0.join("nodeA.nvlink.json"), READING).unwrap();
+    let json = json_of(&folder);
     let mut shapes = BTreeMap::new();
     shape(&json, "", &mut shapes);
     let expected = [
-        ("", "decisions errors files findings functions gpus lost pairs timeline unfinished version"),
+        ("", "decisions errors files findings functions gpus lost nvlink pairs timeline unfinished version"),
         (".decisions", "dst file src text time verified"),
         (".errors", "code count function layer name sites"),
         (".errors.sites", "count site"),
@@ -170,6 +200,11 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
         (".gpus", "host index label name ordinals pci uuid"),
         (".gpus.ordinals", "0"),
         (".lost", "basis could_be_direct_bytes seconds staged_bytes"),
+        (
+            ".nvlink",
+            "carried_bytes copied_bytes gpus is_at_least is_explained more other_processes shows_processes text",
+        ),
+        (".nvlink.gpus", "copied_from_bytes copied_to_bytes gpu received_bytes sent_bytes"),
         (".pairs", "access bytes calls dst errors host_ns link paths src"),
         (".pairs.host_ns", "max p50 p99 total"),
         (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s path why"),

@@ -303,6 +303,13 @@ def others(t):
     axis = t.texts(".ticks span")
     t.equal("all_direct: times are since the start of the run, not of the first copy", (axis[0], axis[-1]), ("4 s", "12 s"))
     t.picture("all_direct-light")
+    t.open("carried")
+    t.quiet("carried")
+    t.equal("carried: what NVLink carried is beside the verdict", t.texts("#verdict .tag"), ["Fine", "NVLink"])
+    said = t.text("#verdict .also")
+    t.check("carried: with what is not seen", "copies explain 42.9 GB of it. What moved the rest is not seen" in said, said)
+    t.equal("carried: and by GPU", [row.split("\t")[-4:] for row in t.texts("#environment .more tbody tr")],
+            [["143 GB", "42.9 GB", "0 B", "0 B"], ["0 B", "0 B", "143 GB", "42.9 GB"]])
     t.open("not_known")
     t.equal("not_known: it is not called fine", t.texts("#verdict .tag"), ["Staged", "Not known"])
     t.check("not_known: what to do is told", "cudaDeviceEnablePeerAccess" in t.text("h1 + p"), t.text("h1 + p"))

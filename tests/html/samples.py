@@ -220,6 +220,21 @@ def all_direct():
     }
 
 
+def carried():
+    """One pair, and kernels that moved more over NVLink than the copies did."""
+    report = all_direct()
+    size, more = 42_949_672_960, 100_000_000_000
+    row = lambda gpu, sent, received, copied_from, copied_to: {
+        "gpu": gpu, "sent_bytes": sent, "received_bytes": received, "copied_from_bytes": copied_from, "copied_to_bytes": copied_to}
+    report["nvlink"] = {
+        "carried_bytes": size + more, "copied_bytes": size, "is_explained": False, "is_at_least": False, "other_processes": [],
+        "shows_processes": True, "gpus": [row(0, size + more, 0, size, 0), row(1, 0, size + more, 0, size)],
+        "text": "NVLink carried 142.9 GB between these GPUs; copies explain 42.9 GB of it.",
+        "more": "What moved the rest is not seen: kernels that access a peer's memory (NCCL), for example.",
+    }
+    return report
+
+
 def not_known():
     """It is not known whether the GPUs can access each other, and of some copies not which way they went."""
     report = all_direct()
@@ -301,8 +316,9 @@ def nasty():
     report["unfinished"] = [{"file": n, "thread": 1, "layer": "driver", "function": evil(n), "started": START, "src": None, "dst": None, "bytes": None,
                              "path": evil(n), "why": evil(n + 1), "site": evil(n)} for n in range(len(EVIL))]
     report["lost"] = {"staged_bytes": 3, "could_be_direct_bytes": 3, "seconds": None, "basis": EVIL[0]}
+    report["nvlink"] = {"gpus": [{"gpu": EVIL[1], "sent_bytes": EVIL[0]}, {"gpu": 0, "sent_bytes": EVIL[1]}], "text": EVIL[0], "more": EVIL[1]}
     report["timeline"] = {"start": START, "bucket_ns": 1, "pairs": [{"src": 0, "dst": 1, "direct": [5], "staged": []}]}
     return report
 
 
-SAMPLES = {function.__name__: function for function in (two, eight, hang, wrong, all_direct, not_known, no_better_way, sixty_four, hosts, empty, nasty)}
+SAMPLES = {function.__name__: function for function in (two, eight, hang, wrong, all_direct, carried, not_known, no_better_way, sixty_four, hosts, empty, nasty)}

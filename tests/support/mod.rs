@@ -118,6 +118,10 @@ impl Program {
         self
     }
 
+    pub(crate) fn args(self, args: &[&str]) -> Program {
+        args.iter().fold(self, |program, arg| program.arg(*arg))
+    }
+
     pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Program {
         self.env.push((name.to_owned(), value.into()));
         self

@@ -8,8 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lines::{Line, Test, Verdict};
+use crate::processes;
 
-/// How long after its own limit the process is waited for, and how long after it was killed.
+/// How long after its own limit the process is waited for.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is started with.
@@ -36,8 +37,8 @@ pub(super) struct Outcome {
 
 impl Job<'_> {
     fn command(&self) -> std::io::Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["probe-worker", "--timeout", &self.timeout.as_secs().to_string()]);
+        let mut command = processes::own("probe-worker", self.environment)?;
+        command.args(["--timeout", &self.timeout.as_secs().to_string()]);
         if let Some([from, to]) = self.pair {
             // Only these two are started, which on large machines takes most of the time.
             command
@@ -45,12 +46,8 @@ impl Job<'_> {
                 .args([from, to])
                 .env("CUDA_VISIBLE_DEVICES", format!("{from},{to}"));
         }
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         // What is compiled is not worth keeping.
         command.env("CUDA_CACHE_DISABLE", "1");
-        for name in std::env::vars_os().map(|(name, _)| name).filter(is_left_out) {
-            command.env_remove(name);
-        }
         Ok(command)
     }
 
@@ -86,7 +83,7 @@ impl Job<'_> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        let status = end(&mut child);
+        let status = processes::end(&mut child);
         let left_behind = status.is_none().then(|| child.id());
         let verdict = verdict.unwrap_or_else(|| match status {
             Some(status) => Verdict::Unknown(format!("the test process ended without a verdict ({status})")),
@@ -109,43 +106,9 @@ impl Job<'_> {
     }
 }
 
-/// Waits for a process to end, then kills it and waits again; none if it is still there.
-fn end(child: &mut Child) -> Option<std::process::ExitStatus> {
-    for kills in [false, true] {
-        if kills {
-            let _ = child.kill();
-        }
-        let deadline = Instant::now() + GRACE;
-        while Instant::now() < deadline {
-            if let Ok(Some(status)) = child.try_wait() {
-                return Some(status);
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-    None
-}
-
-/// Variables that would put something between the test and the driver: the shim, other preloads, profilers.
-fn is_left_out(name: &OsString) -> bool {
-    let name = name.to_string_lossy();
-    let ours = name.strip_prefix("P2PSHIM").is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
-    ours || ["LD_PRELOAD", "LD_AUDIT", "CUDA_INJECTION64_PATH"].contains(&name.as_ref())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn is_left_out_shim_preloads_and_profilers_only() {
-        for name in ["P2PSHIM", "P2PSHIM_LOG", "LD_PRELOAD", "LD_AUDIT", "CUDA_INJECTION64_PATH"] {
-            assert!(is_left_out(&name.into()), "{name}");
-        }
-        for name in ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "P2PSIM_FAULT", "P2PSHIMS", "PATH"] {
-            assert!(!is_left_out(&name.into()), "{name}");
-        }
-    }
 
     #[test]
     fn hanging_while_measuring_keeps_the_verdict() {
@@ -155,11 +118,5 @@ mod tests {
         let mut lines = vec![Line::Begin(Test::Stores), Line::Measuring(Verdict::Passed)];
         assert_eq!(job.hanging(&mut lines), Verdict::Passed);
         assert_eq!(lines.len(), 2, "and no test is blamed");
-    }
-
-    #[test]
-    fn end_process_that_does_not_end_is_killed() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        assert!(end(&mut child).is_some_and(|status| !status.success()));
     }
 }

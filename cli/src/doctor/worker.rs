@@ -11,9 +11,9 @@ use clap::Args;
 
 use super::cuda::{Device, Driver};
 use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
-use super::nvml::Nvml;
 use super::runtimes;
 use super::verify::{self, Witness};
+use crate::nvml::{Handle, Nvml};
 
 /// What to do: list the devices, or verify a pair.
 #[derive(Args)]
@@ -68,9 +68,26 @@ fn list(journal: &Journal) -> Result<(), String> {
     told().map_err(|error| error.to_string())?;
     runtimes::found().for_each(|(version, name)| journal.write(&Line::Runtime(version, name.to_owned())));
     if let Some(nvml) = Nvml::start() {
-        nvml.lines(&uuids).iter().for_each(|line| journal.write(line));
+        known(&nvml, &uuids).iter().for_each(|line| journal.write(line));
     }
     Ok(())
+}
+
+/// What NVML knows of devices with these UUIDs, by their places.
+fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
+    let handles: Vec<Option<Handle>> = uuids.iter().map(|uuid| nvml.device(uuid)).collect();
+    let known = || handles.iter().enumerate().filter_map(|(ordinal, handle)| Some((ordinal, (*handle)?)));
+    let mut lines = Vec::new();
+    for (ordinal, device) in known() {
+        lines.extend(nvml.bar1(device).map(|bytes| Line::Bar1(ordinal, bytes)));
+        lines.extend(nvml.is_mig(device).map(|is_on| Line::Mig(ordinal, is_on)));
+        lines.push(Line::Links(ordinal, nvml.links(device)));
+    }
+    for (from, device) in known() {
+        let peers = known().filter(|&(to, peer)| to != from && nvml.has_nvlink(device, peer));
+        lines.extend(peers.map(|(to, _)| Line::NvLink(from, to)));
+    }
+    lines
 }
 
 fn verify(journal: &Journal, from: &str, to: &str, with_speed: bool) -> Verdict {

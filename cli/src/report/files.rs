@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use p2pshim_trace::SUFFIX;
 
+use crate::nvlink;
+
 /// Folders in folders that are looked into.
 const DEPTH: usize = 8;
 
@@ -51,35 +53,46 @@ impl Display for Error {
     }
 }
 
-/// The files that are named, and all traces in the folders that are: in order, each once.
-pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    let mut files = Vec::new();
+/// Files to read, in order, each once.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) traces: Vec<PathBuf>,
+    /// What NVLink carried. Files beside a trace that is named alone are not among them: other traces may belong to them.
+    pub(super) readings: Vec<PathBuf>,
+}
+
+/// The files that are named, and all in the folders that are.
+pub(super) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
+    let mut files = Files::default();
     let mut empty = Vec::new();
     for path in paths {
         let metadata = fs::metadata(path).map_err(|error| Error::Path(path.clone(), error))?;
         if metadata.is_dir() {
-            let before = files.len();
+            let before = files.traces.len();
             look_into(path, 0, &mut files).map_err(|error| Error::Path(path.clone(), error))?;
-            if files.len() == before {
+            if files.traces.len() == before {
                 empty.push(path.clone());
             }
         } else if metadata.is_file() {
-            files.push(path.clone());
+            let is_reading = path.to_string_lossy().ends_with(nvlink::SUFFIX);
+            if is_reading { &mut files.readings } else { &mut files.traces }.push(path.clone());
         } else {
             let error = io::Error::other("neither a file nor a folder");
             return Err(Error::Path(path.clone(), error));
         }
     }
-    if files.is_empty() {
+    if files.traces.is_empty() {
         return Err(Error::NoTraces(empty));
     }
-    files.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
-    let mut seen = BTreeSet::new();
-    files.retain(|path| seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    for files in [&mut files.traces, &mut files.readings] {
+        files.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
+        let mut seen = BTreeSet::new();
+        files.retain(|path| seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    }
     Ok(files)
 }
 
-fn look_into(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
+fn look_into(folder: &Path, depth: usize, files: &mut Files) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;
@@ -89,10 +102,13 @@ fn look_into(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Resul
             if let Err(error) = look_into(&path, depth + 1, files) {
                 eprintln!("p2pshim: {} is left out: {error}", path.display());
             }
-        } else if entry.file_name().to_string_lossy().ends_with(SUFFIX)
-            && fs::metadata(&path).is_ok_and(|it| it.is_file())
-        {
-            files.push(path);
+        } else if fs::metadata(&path).is_ok_and(|it| it.is_file()) {
+            let name = entry.file_name();
+            match name.to_string_lossy() {
+                name if name.ends_with(SUFFIX) => files.traces.push(path),
+                name if name.ends_with(nvlink::SUFFIX) => files.readings.push(path),
+                _ => {}
+            }
         }
     }
     Ok(())

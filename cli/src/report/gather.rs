@@ -9,9 +9,10 @@ use std::thread;
 
 use p2pshim_trace::{Error, Note, NoteKind, Record, Trace};
 
-use super::files::{self, find};
+use super::files::{self, Files, find};
 use super::model::{File, Mark, Report, Thread};
 use super::names::Names;
+use super::nvlink;
 use super::symbols::Symbols;
 use super::tally::{Key, Lens, Open, Tally};
 use super::totals::{Found, Totals};
@@ -35,7 +36,7 @@ pub(super) type Opener<'a> = &'a (dyn Fn(usize) -> Result<Trace, Error> + Sync);
 
 /// Reads the files, and those in the folders.
 pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, files::Error> {
-    let files = find(paths)?;
+    let Files { traces: files, readings } = find(paths)?;
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
     let sizes: Vec<u64> = files.iter().map(size).collect();
     let open = |index: usize| Trace::open(files.get(index).map_or(Path::new(""), PathBuf::as_path));
@@ -48,6 +49,7 @@ pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, fil
         let why = |file: File| (file.path, file.problems.into_iter().next().unwrap_or_default());
         return Err(files::Error::Unreadable(report.files.into_iter().map(why).collect()));
     }
+    report.nvlink = nvlink::compare(&report, &nvlink::load(&readings));
     Ok(report)
 }
 

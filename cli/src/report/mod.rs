@@ -18,6 +18,7 @@ mod lost;
 mod merge;
 mod model;
 mod names;
+mod nvlink;
 mod output;
 mod perfetto;
 #[cfg(test)]
@@ -122,6 +123,13 @@ pub(crate) fn print_to_stderr(traces: &[PathBuf], by_signal: bool) -> Result<(),
     let mut out = io::BufWriter::new(io::stderr().lock());
     text::write(&report, Style::of_stderr(), &mut out)?;
     Ok(io::Write::flush(&mut out)?)
+}
+
+/// Says on standard error what NVLink carried, where there is no trace.
+pub(crate) fn print_nvlink_to_stderr(readings: &[PathBuf]) {
+    for text in nvlink::of_no_trace(&nvlink::load(readings)) {
+        eprintln!("p2pshim: {text}");
+    }
 }
 
 fn write_files(arguments: &ReportArguments, report: &Report, symbols: bool) -> io::Result<()> {

@@ -23,7 +23,11 @@ pub(crate) struct Report {
     pub(crate) decisions: Vec<Decision>,
     pub(crate) unfinished: Vec<Unfinished>,
     pub(crate) lost: Lost,
+    /// What NVLink carried, if `p2pshim run` has read it.
+    pub(crate) nvlink: Option<NvLink>,
     pub(crate) timeline: Timeline,
+    #[serde(skip)]
+    pub(crate) moved: Vec<Moved>,
 }
 
 /// A trace file: a process. Of one that cannot be read only the path and the problems are known.
@@ -227,6 +231,48 @@ pub(crate) struct Lost {
     pub(crate) could_be_direct_bytes: u64,
     pub(crate) seconds: Option<f64>,
     pub(crate) basis: String,
+}
+
+/// What copies of a process moved from a GPU to another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) file: usize,
+    pub(crate) pair: [usize; 2],
+    /// Bytes on the direct path.
+    pub(crate) direct: u64,
+    /// Bytes whose path is not known.
+    pub(crate) unclear: u64,
+}
+
+/// What NVLink carried while the program ran, by the counters of NVML, and what of it copies explain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct NvLink {
+    /// What all of these GPUs sent, or received: that of which copies explain less.
+    pub(crate) carried_bytes: u64,
+    /// What copies of the trace explain of it.
+    pub(crate) copied_bytes: u64,
+    /// Whether that is all, as far as can be told: copies that p2pshim itself makes for verification are counted too.
+    pub(crate) is_explained: bool,
+    /// Whether the trace lacks copies, or may do so.
+    pub(crate) is_at_least: bool,
+    /// Processes that used the GPUs meanwhile and are not the program's.
+    pub(crate) other_processes: Vec<u32>,
+    /// Whether NVML showed the program's own processes. If not, it may have hidden others too.
+    pub(crate) shows_processes: bool,
+    pub(crate) gpus: Vec<NvLinkGpu>,
+    /// The same for people; empty if there is nothing to say.
+    pub(crate) text: String,
+    pub(crate) more: String,
+}
+
+/// A GPU: what its counters say, and what copies explain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct NvLinkGpu {
+    pub(crate) gpu: usize,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) copied_from_bytes: u64,
+    pub(crate) copied_to_bytes: u64,
 }
 
 /// When how much was copied, by the pairs that copied most: 512, if there are so many.

@@ -99,6 +99,8 @@ const [files, gpus, pairs, functions] = [data.files, data.gpus, data.pairs, data
 const [errors, findings, decisions, unfinished] = [data.errors, data.findings, data.decisions, data.unfinished].map(list);
 const lost = data.lost || {};
 const timeline = data.timeline || {};
+const nvlink = data.nvlink || {};
+const linkOf = new Map(list(nvlink.gpus).map((row) => [row.gpu, row]));
 const lanes = list(timeline.pairs);
 const place = ({ src, dst }) => `${src} ${dst}`;
 const gpuAt = new Map(gpus.map((gpu) => [gpu.index, gpu]));
@@ -285,6 +287,7 @@ function verdicts() {
     const parts = [dropped > 0 && `${several(dropped, "call")} found no room`, faulty > 0 && `${count(faulty)} of ${several(files.length, "file")} had problems`];
     say("note", "Incomplete", `${parts.filter(Boolean).join(", and ")}: the figures may be too small.`, "", "files");
   }
+  if (nvlink.text) say("note", "NVLink", [nvlink.text, nvlink.more].filter(Boolean).join(" "), "", "environment");
   const order = ["bad", "warn", "note"];
   said.sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
   if (said.length > 0 && said[0].level !== "note") return said;
@@ -860,6 +863,9 @@ function environment() {
       short("Host", (row) => row.host),
       codes("PCI", (row) => row.pci),
       codes("UUID", (row) => row.uuid),
+      ...(linkOf.size > 0 ? [["sent", "copied_from"], ["received", "copied_to"]].flatMap(([way, copied]) => [
+        figure(`NVLink ${way}`, (row) => linkOf.get(row.index)?.[`${way}_bytes`], bytes),
+        figure(`${way} by copies`, (row) => linkOf.get(row.index)?.[`${copied}_bytes`], bytes)]) : []),
     ], gpus)),
   ];
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
 
-use p2pshim_trace::{DeviceTime, Record, State, Timeline, Trace};
+use p2pshim_trace::{Capture, DeviceTime, Record, State, Timeline, Trace};
 
 use super::buckets::{self, Buckets};
 use super::histogram::Histogram;
@@ -20,6 +20,8 @@ const PLACES: usize = 1 << 16;
 pub(super) struct PathTally {
     pub(super) calls: u64,
     pub(super) bytes: u64,
+    /// Of these, what was captured into a graph instead.
+    pub(super) captured_bytes: u64,
     pub(super) device_calls: u64,
     pub(super) device_bytes: u64,
     pub(super) device_ns: u64,
@@ -31,6 +33,7 @@ impl PathTally {
         self.device_calls += other.device_calls;
         for (ours, theirs) in [
             (&mut self.bytes, other.bytes),
+            (&mut self.captured_bytes, other.captured_bytes),
             (&mut self.device_bytes, other.device_bytes),
             (&mut self.device_ns, other.device_ns),
         ] {
@@ -309,6 +312,9 @@ impl Tally {
             let path = pair.paths.entry(record.path).or_default();
             path.calls += record.copies();
             path.bytes = path.bytes.saturating_add(record.bytes);
+            if record.capture != Capture::None {
+                path.captured_bytes = path.captured_bytes.saturating_add(record.bytes);
+            }
             if let Some(bytes) = lens.buckets(record.path, record.bytes) {
                 pair.buckets.add(lens.timeline.real(record.start), bytes);
             }

@@ -25,6 +25,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.last_copies(out)?;
     text.problems(out)?;
     text.pairs(out)?;
+    text.nvlink(out)?;
     text.findings(out)?;
     text.errors(out)?;
     text.decisions(out)?;
@@ -230,6 +231,25 @@ impl Text<'_> {
             writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;
         }
         self.more(out, pairs.len(), "--csv has all")
+    }
+
+    /// What the counters of each GPU say, and what copies explain.
+    fn nvlink(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Some(nvlink) = self.report.nvlink.as_ref().filter(|nvlink| nvlink.carried_bytes > 0) else { return Ok(()) };
+        self.title(out, "NVLink, by NVML's counters")?;
+        let names = ["GPU", "sent", "of this by copies", "received", "of this by copies"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        for row in nvlink.gpus.iter().take(SHOWN) {
+            let (sent, received) = (row.sent_bytes, row.received_bytes);
+            let explained = [row.copied_from_bytes.min(sent), row.copied_to_bytes.min(received)].map(bytes);
+            let [from, to] = explained;
+            rows.push(vec![clean(self.report.label(row.gpu)), bytes(sent), from, bytes(received), to]);
+        }
+        use Side::{Left, Right};
+        for line in table(&rows, &[Left, Right, Right, Right, Right], self.style.width, 0, &[]) {
+            writeln!(out, "{line}")?;
+        }
+        self.more(out, nvlink.gpus.len(), "--json has all")
     }
 
     /// Which process it was.

@@ -9,7 +9,7 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    Decision, Error, File, Finding, Function, Gpu, Pair, Path, Report, Site, Timeline, TimelinePair, Unfinished,
+    Decision, Error, File, Finding, Function, Gpu, Moved, Pair, Path, Report, Site, Timeline, TimelinePair, Unfinished,
     VERSION,
 };
 use super::names::{Access, Device, Names};
@@ -79,6 +79,7 @@ pub(super) struct Totals {
     paths: Vec<(String, Option<String>)>,
     path_numbers: HashMap<(String, Option<String>), usize>,
     pairs: HashMap<[usize; 2], PairTotal>,
+    moved: Vec<Moved>,
     access: HashMap<[usize; 2], Access>,
     functions: HashMap<(String, String), FunctionTally>,
     errors: BTreeMap<(String, String, i32), ErrorTotal>,
@@ -106,6 +107,7 @@ impl Totals {
         }
         for ([src, dst], pair) in tally.pairs {
             let [src, dst] = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
+            self.moved.extend(moved(file.index, [src, dst], names, &pair));
             self.add_pair([src, dst], names, pair);
         }
         for (number, theirs) in tally.functions {
@@ -276,6 +278,9 @@ impl Totals {
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
         self.unfinished.sort_by_key(|it| (it.was_left, it.file, it.started, it.thread));
+        for moved in &mut self.moved {
+            moved.pair = moved.pair.map(number);
+        }
         let (pairs, timeline) = pairs(self.pairs, &self.paths, &self.access, number);
         let lost = lost(&pairs);
         Report {
@@ -289,7 +294,9 @@ impl Totals {
             decisions: self.decisions,
             unfinished: self.unfinished,
             lost,
+            nvlink: None,
             timeline,
+            moved: self.moved,
         }
     }
 
@@ -350,6 +357,21 @@ impl Totals {
     }
 }
 
+/// What copies of a process moved between two GPUs, if that is anything.
+fn moved(file: usize, pair: [usize; 2], names: &Names, tally: &PairTally) -> Option<Moved> {
+    let mut moved = Moved { file, pair, ..Moved::default() };
+    for (&number, path) in tally.paths.iter().filter(|_| pair[0] != pair[1]) {
+        let bytes = path.bytes.saturating_sub(path.captured_bytes);
+        let sum = match names.path(number).map(|(path, _)| path.as_str()) {
+            Some("direct") => &mut moved.direct,
+            Some("staged" | "same-device" | "host" | "mapped on first use") => continue,
+            _ => &mut moved.unclear,
+        };
+        *sum = sum.saturating_add(bytes);
+    }
+    (moved.direct > 0 || moved.unclear > 0).then_some(moved)
+}
+
 /// A process, in short.
 fn process(file: &File, several_hosts: bool) -> String {
     let host = file.host.as_ref().filter(|_| several_hosts).map(|host| format!("{host} ")).unwrap_or_default();
@@ -378,7 +400,7 @@ fn pairs(
         let can: Vec<bool> = known.iter().filter_map(|access| access.access).collect();
         let named = |(index, tally): (&usize, &PathTally)| {
             let (path, why) = paths.get(*index).cloned().unwrap_or_default();
-            let PathTally { calls, bytes, device_calls, device_bytes, device_ns } = *tally;
+            let PathTally { calls, bytes, device_calls, device_bytes, device_ns, .. } = *tally;
             let gb_per_s = (device_ns > 0 && device_bytes > 0).then(|| device_bytes as f64 / device_ns as f64);
             Path { path, why, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s }
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::lost::could_be_direct;
-use super::model::{Pair, Path, Report, Unfinished};
+use super::model::{NvLink, Pair, Path, Report, Unfinished};
 use super::term::{bytes, clean, count, duration};
 
 /// As decisions of traces have it.
@@ -45,6 +45,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let blocked = blocked_bytes(report.pairs.iter());
     all.extend(avoided(report, blocked));
     all.extend(traffic(report, blocked));
+    all.extend(nvlink(report));
     all
 }
 
@@ -130,7 +131,9 @@ fn traffic(report: &Report, blocked: u64) -> Option<Sentence> {
     let lost = &report.lost;
     let copies: u64 = report.pairs.iter().map(|pair| pair.calls).sum();
     if copies == 0 {
-        return say("No copy between GPUs was seen.".to_owned(), Some(NOT_SEEN.to_owned()));
+        // What NVLink carried is to follow at once, and says what is not seen.
+        let more = nvlink(report).is_none().then(|| NOT_SEEN.to_owned());
+        return say("No copy between GPUs was seen.".to_owned(), more);
     }
     let of = |path: &str| {
         let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);
@@ -177,6 +180,14 @@ fn traffic(report: &Report, blocked: u64) -> Option<Sentence> {
         direct => format!("{} went directly from GPU to GPU; nothing was staged.", bytes(direct)),
     };
     say(verdict, None)
+}
+
+/// What NVLink carried, if that is known.
+fn nvlink(report: &Report) -> Option<Sentence> {
+    let NvLink { text, more, .. } = report.nvlink.as_ref().filter(|nvlink| !nvlink.text.is_empty())?;
+    let has_copies = report.pairs.iter().any(|pair| pair.calls > 0);
+    let more = if more.is_empty() && !has_copies { NOT_SEEN } else { more };
+    Some(Sentence { text: text.clone(), more: Some(more.to_owned()).filter(|more| !more.is_empty()), is_bad: false })
 }
 
 /// Which of what was staged.

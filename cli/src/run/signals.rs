@@ -3,7 +3,6 @@
 //! This process stays in the program's process group. What the terminal sends (Ctrl-C, Ctrl-Z, a new size) goes to the
 //! whole group: the program has it already, and gets it no second time. What is sent to this process alone is passed on.
 
-use std::fs;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::process::{Child, ExitStatus};
@@ -13,6 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use libc::{c_int, c_void, pid_t, siginfo_t};
+
+use crate::processes::{descends, fields_of, parent};
 
 /// What is passed on. `SIGKILL` and `SIGSTOP` cannot be.
 const PASSED_ON: [c_int; 9] = [
@@ -224,27 +225,8 @@ fn is_ignored(signal: c_int) -> bool {
     read == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Whether a process is another, or below it.
-fn descends(process: pid_t, other: pid_t, parent: impl Fn(pid_t) -> Option<pid_t>) -> bool {
-    /// Processes are made while this looks.
-    const GENERATIONS: usize = 1000;
-    std::iter::successors(Some(process), |&process| parent(process)).take(GENERATIONS).any(|process| process == other)
-}
-
-fn parent(process: pid_t) -> Option<pid_t> {
-    fields_of(process)?.nth(1)?.parse().ok()
-}
-
 fn is_stopped(process: pid_t) -> bool {
     fields_of(process).and_then(|mut fields| fields.next()).is_some_and(|state| state == "T")
-}
-
-/// The fields of `/proc/…/stat` from the state on; source: proc_pid_stat(5).
-fn fields_of(process: pid_t) -> Option<impl Iterator<Item = String>> {
-    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name before it may contain anything.
-    let (_, fields) = text.rsplit_once(") ")?;
-    Some(fields.split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter())
 }
 
 #[cfg(test)]
@@ -265,18 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn descends_itself_and_those_below_and_nobody_else() {
-        let parent =
-            |process| [(12, 11), (11, 10), (20, 1), (1, 0)].iter().find(|row| row.0 == process).map(|row| row.1);
-        for (process, expected) in [(10, true), (11, true), (12, true), (20, false), (0, false)] {
-            assert_eq!(descends(process, 10, parent), expected, "{process}");
-        }
-    }
-
-    #[test]
-    fn parent_of_this_process_is_the_one_that_the_library_tells() {
-        let this = std::process::id().cast_signed();
-        assert_eq!(parent(this), Some(std::os::unix::process::parent_id().cast_signed()));
-        assert!(!is_stopped(this));
+    fn is_stopped_this_process_is_not() {
+        assert!(!is_stopped(std::process::id().cast_signed()));
     }
 }

@@ -1,5 +1,7 @@
 //! What the environment says about the machine to simulate.
 
+use std::path::PathBuf;
+
 use crate::fault::Faults;
 
 /// The most devices that can be simulated.
@@ -16,11 +18,13 @@ pub struct Config {
     pub max_peers: usize,
     /// What goes wrong (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
+    /// Where the simulated NVML reads what links have carried (`P2PSIM_NVLINK`, a folder; without it there is no NVML).
+    pub nvlink: Option<PathBuf>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { devices: 2, no_path: Vec::new(), max_peers: 8, faults: Faults::default() }
+        Config { devices: 2, no_path: Vec::new(), max_peers: 8, faults: Faults::default(), nvlink: None }
     }
 }
 
@@ -69,6 +73,7 @@ impl Config {
                 )
             }));
         }
+        config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         (config, complaints)
     }
 

@@ -25,6 +25,7 @@ mod gate;
 mod grants;
 mod graph;
 pub mod machine;
+mod nvlink;
 #[allow(unsafe_code, reason = "the one place that touches raw memory and the operating system")]
 mod os;
 mod peers;

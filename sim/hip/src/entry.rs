@@ -182,7 +182,8 @@ struct Setup {
 impl Setup {
     /// Functions of CUDA are the other simulation's business.
     fn new() -> Setup {
-        let config = Config::from_env();
+        // AMD's devices are none of NVML's.
+        let config = Config { nvlink: None, ..Config::from_env() };
         let ours = config.faults.failures.iter().filter(|failure| failure.function.starts_with("hip")).cloned();
         let (known, unknown): (Vec<_>, Vec<_>) = ours.partition(|failure| exports(&failure.function));
         for Failure { function, .. } in unknown {

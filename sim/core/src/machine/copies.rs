@@ -390,6 +390,9 @@ impl State {
             match path {
                 Path::Direct => {
                     *direct += 1;
+                    if let Some(counters) = &self.counters {
+                        counters.add(from.device, to.device, extent.bytes());
+                    }
                     defect = self.faults.defect(from.device, to.device, *direct);
                 }
                 Path::Staged => *staged += 1,

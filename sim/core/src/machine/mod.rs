@@ -41,6 +41,7 @@ use crate::fault::Faults;
 use crate::fence::{Fence, lock};
 use crate::grants::Grants;
 use crate::graph::{Graph, Step};
+use crate::nvlink::Counters;
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
 use crate::stream::{Role, Stream};
@@ -183,6 +184,7 @@ struct State {
     grants: Grants,
     /// Copies between two devices, from and to: direct ones, staged ones.
     copies: HashMap<(usize, usize), (u64, u64)>,
+    counters: Option<Counters>,
     faults: Faults,
     last_number: u64,
 }
@@ -210,6 +212,7 @@ impl Machine {
             peers: Peers::default(),
             grants: Grants::new(&config),
             copies: HashMap::new(),
+            counters: config.nvlink.as_deref().and_then(|folder| Counters::open(folder).ok()),
             faults: config.faults.clone(),
             last_number: 0,
         };

@@ -1,0 +1,106 @@
+//! Processes of our own, for what may hang, and how processes are related.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libc::pid_t;
+
+/// How long a process is waited for, and how long after it was killed.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// This program with a hidden command, and what it finds in its environment besides ours.
+///
+/// # Errors
+/// This program is not to be found.
+pub(crate) fn own(command: &str, environment: &[(OsString, OsString)]) -> io::Result<Command> {
+    let mut own = Command::new(std::env::current_exe()?);
+    own.arg(command).envs(environment.iter().map(|(name, value)| (name, value)));
+    for name in std::env::vars_os().map(|(name, _)| name).filter(is_left_out) {
+        own.env_remove(name);
+    }
+    Ok(own)
+}
+
+/// Variables that would put something between the test and the driver: the shim, other preloads, profilers.
+fn is_left_out(name: &OsString) -> bool {
+    let name = name.to_string_lossy();
+    let ours = name.strip_prefix("P2PSHIM").is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+    ours || ["LD_PRELOAD", "LD_AUDIT", "CUDA_INJECTION64_PATH"].contains(&name.as_ref())
+}
+
+/// Waits for a process to end, then kills it and waits again; none if it is still there.
+pub(crate) fn end(child: &mut Child) -> Option<ExitStatus> {
+    for kills in [false, true] {
+        if kills {
+            let _ = child.kill();
+        }
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    None
+}
+
+/// Whether a process is another, or below it.
+pub(crate) fn descends(process: pid_t, other: pid_t, parent: impl Fn(pid_t) -> Option<pid_t>) -> bool {
+    /// Processes are made while this looks.
+    const GENERATIONS: usize = 1000;
+    std::iter::successors(Some(process), |&process| parent(process)).take(GENERATIONS).any(|process| process == other)
+}
+
+/// The process that a process was started by, or that has it now.
+pub(crate) fn parent(process: pid_t) -> Option<pid_t> {
+    fields_of(process)?.nth(1)?.parse().ok()
+}
+
+/// The fields of `/proc/…/stat` from the state on; source: proc_pid_stat(5).
+pub(crate) fn fields_of(process: pid_t) -> Option<impl Iterator<Item = String>> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before it may contain anything.
+    let (_, fields) = text.rsplit_once(") ")?;
+    Some(fields.split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_left_out_shim_preloads_and_profilers_only() {
+        for name in ["P2PSHIM", "P2PSHIM_LOG", "LD_PRELOAD", "LD_AUDIT", "CUDA_INJECTION64_PATH"] {
+            assert!(is_left_out(&name.into()), "{name}");
+        }
+        for name in ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "P2PSIM_FAULT", "P2PSHIMS", "PATH"] {
+            assert!(!is_left_out(&name.into()), "{name}");
+        }
+    }
+
+    #[test]
+    fn end_process_that_does_not_end_is_killed() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(end(&mut child).is_some_and(|status| !status.success()));
+    }
+
+    #[test]
+    fn descends_itself_and_those_below_and_nobody_else() {
+        let parent =
+            |process| [(12, 11), (11, 10), (20, 1), (1, 0)].iter().find(|row| row.0 == process).map(|row| row.1);
+        for (process, expected) in [(10, true), (11, true), (12, true), (20, false), (0, false)] {
+            assert_eq!(descends(process, 10, parent), expected, "{process}");
+        }
+    }
+
+    #[test]
+    fn parent_of_this_process_is_the_one_that_the_library_tells() {
+        let this = std::process::id().cast_signed();
+        assert_eq!(parent(this), Some(std::os::unix::process::parent_id().cast_signed()));
+    }
+}

@@ -1,0 +1,167 @@
+// NVIDIA's management library for the simulated GPUs, as far as p2pshim asks it: libnvidia-ml.so.1.
+//
+// It works if P2PSIM_NVLINK names a folder (core/src/nvlink.rs), and has the counters and processes that are there.
+// P2PSIM_NVML says what goes wrong: `fail` (no start), `hang` (the start never ends), `hang:N` (only the first N questions
+// for counters are answered), `blind` (no process is listed), `old` (there are no counters).
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, NO_DRIVER = 9 };
+enum { SENT = 138, RECEIVED = 139, ALL_LINKS = -1, LINKS = 18, MOST = 64 };
+
+// nvmlFieldValue_t
+struct field {
+    unsigned id, scope;
+    long long time, took;
+    int type, result;
+    unsigned long long value;
+};
+
+// nvmlProcessInfo_t
+struct process {
+    unsigned id;
+    unsigned long long memory;
+    unsigned gpu_instance, compute_instance;
+};
+
+static int fault(const char *name) {
+    const char *wanted = getenv("P2PSIM_NVML");
+    return wanted != NULL && strcmp(wanted, name) == 0;
+}
+
+static void hang(void) {
+    for (;;) pause();
+}
+
+static const char *folder(void) {
+    const char *name = getenv("P2PSIM_NVLINK");
+    return name != NULL && *name != 0 ? name : NULL;
+}
+
+static unsigned devices(void) {
+    const char *number = getenv("P2PSIM_DEVICES");
+    unsigned count = number != NULL ? (unsigned)strtoul(number, NULL, 10) : 2;
+    return count <= MOST ? count : MOST;
+}
+
+// A handle is the number of the device, and 1.
+static unsigned number_of(void *device) {
+    return (unsigned)(size_t)device - 1;
+}
+
+static int known(void *device) {
+    return number_of(device) < devices();
+}
+
+int nvmlInit_v2(void) {
+    if (fault("hang")) hang();
+    return folder() == NULL || fault("fail") ? NO_DRIVER : OK;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    *count = devices();
+    return OK;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    if (index >= devices()) return INVALID;
+    *device = (void *)(size_t)(index + 1);
+    return OK;
+}
+
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) {
+    if (!known(device)) return INVALID;
+    // As the simulated driver has it.
+    int needed = snprintf(uuid, length, "GPU-70327073-696d-2047-5055-202e2e2e2e%02x", number_of(device));
+    return needed < (int)length ? OK : TOO_SMALL;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    char own[80];
+    for (unsigned index = 0; nvmlDeviceGetHandleByIndex_v2(index, device) == OK; index++)
+        if (nvmlDeviceGetUUID(*device, own, sizeof own) == OK && strcmp(own, uuid) == 0) return OK;
+    return NOT_FOUND;
+}
+
+// Little-endian, as the machine is.
+static unsigned long long traffic(unsigned device, int is_received) {
+    char path[4096];
+    unsigned long long bytes = 0;
+    snprintf(path, sizeof path, "%s/traffic", folder());
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    if (pread(file, &bytes, sizeof bytes, device * 16 + (is_received ? 8 : 0)) != sizeof bytes) bytes = 0;
+    close(file);
+    return bytes;
+}
+
+int nvmlDeviceGetFieldValues(void *device, int count, struct field *fields) {
+    static unsigned asked;
+    unsigned allowed;
+    const char *wanted = getenv("P2PSIM_NVML");
+    if (wanted != NULL && sscanf(wanted, "hang:%u", &allowed) == 1 && asked++ >= allowed) hang();
+    if (!known(device)) return INVALID;
+    for (int at = 0; at < count; at++) {
+        struct field *field = &fields[at];
+        int is_known = (field->id == SENT || field->id == RECEIVED) && field->scope == (unsigned)ALL_LINKS;
+        field->result = is_known && !fault("old") ? OK : UNSUPPORTED;
+        // NVML_VALUE_TYPE_UNSIGNED_LONG_LONG; the unit is KiB.
+        field->type = 3;
+        field->value = field->result == OK ? traffic(number_of(device), field->id == RECEIVED) >> 10 : 0;
+    }
+    return OK;
+}
+
+// Each process uses each device. A file that is not empty stands for a process that this machine does not show.
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
+    char path[4096];
+    struct dirent *entry;
+    unsigned room = *count, found = 0;
+    if (!known(device)) return INVALID;
+    *count = 0;
+    snprintf(path, sizeof path, "%s/processes", folder());
+    DIR *all = fault("blind") ? NULL : opendir(path);
+    if (all == NULL) return OK;
+    while ((entry = readdir(all)) != NULL) {
+        long id = strtol(entry->d_name, NULL, 10);
+        char probe[8];
+        int file = id > 0 ? openat(dirfd(all), entry->d_name, O_RDONLY | O_CLOEXEC) : -1;
+        if (file < 0) continue;
+        int is_elsewhere = read(file, probe, sizeof probe) > 0;
+        close(file);
+        if (!is_elsewhere && kill((pid_t)id, 0) != 0 && errno == ESRCH) continue;
+        if (found < room) processes[found] = (struct process){.id = (unsigned)id};
+        found++;
+    }
+    closedir(all);
+    *count = found;
+    return found <= room ? OK : TOO_SMALL;
+}
+
+int nvmlDeviceGetBAR1MemoryInfo(void *device, unsigned long long *memory) {
+    memory[0] = memory[1] = 256ULL << 30;
+    memory[2] = 0;
+    return known(device) ? OK : INVALID;
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *later) {
+    *now = *later = 0;
+    return known(device) ? OK : INVALID;
+}
+
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *state) {
+    *state = 1;
+    return known(device) && link < LINKS ? OK : INVALID;
+}
+
+int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) {
+    // NVML_P2P_CAPS_INDEX_NVLINK
+    *status = index == 2 && one != other ? OK : 1;
+    return known(one) && known(other) ? OK : INVALID;
+}
