@@ -150,13 +150,45 @@ pub(crate) fn environment(prefix: &str) -> impl Iterator<Item = (OsString, OsStr
 /// - the thread is not cancelled in the middle (any write would be a place for it);
 /// - signals wait, except those of a fault: a handler might leave by `longjmp` and our locks locked.
 pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    undisturbed_after(|_| work())
+}
+
+/// The same for work that is to know which signals the program holds back.
+pub(crate) fn undisturbed_after<T>(work: impl FnOnce(Held) -> T) -> T {
     keep_errno(|| {
         let signals = hold_signals();
-        let result = uncancelled(work);
+        let result = uncancelled(|| work(Held::of(&signals)));
         // SAFETY: the set is what held before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &signals, ptr::null_mut()) };
         result
     })
+}
+
+/// Signals that are held back: a bit for each, that of signal 1 the lowest.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held(u64);
+
+impl Held {
+    fn of(signals: &libc::sigset_t) -> Self {
+        // SAFETY: the set is initialised, and as the kernel has it in its first 8 bytes.
+        Self(unsafe { ptr::from_ref(signals).cast::<u64>().read() })
+    }
+
+    /// Whether there is a handler for any of them: then the thread may be in it.
+    pub(crate) fn has_handler(self) -> bool {
+        let Self(held) = self;
+        (1..=64).filter(|signal| held >> (signal - 1) & 1 != 0).any(|signal| {
+            let mut action = MaybeUninit::<libc::sigaction>::uninit();
+            // SAFETY: asks, and changes nothing; written if it succeeds.
+            let handler = unsafe {
+                match libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) {
+                    0 => action.assume_init().sa_sigaction,
+                    _ => libc::SIG_DFL,
+                }
+            };
+            handler != libc::SIG_DFL && handler != libc::SIG_IGN
+        })
+    }
 }
 
 /// The time of `CLOCK_MONOTONIC` in nanoseconds.
@@ -251,6 +283,14 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
         done if done == size as isize => Ok(unsafe { value.assume_init() }),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
+}
+
+/// Reads bytes that may not be there, and says whether they were.
+pub(crate) fn read_bytes(from: usize, to: &mut [u8]) -> bool {
+    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let remote = libc::iovec { iov_base: from as *mut _, iov_len: to.len() };
+    // SAFETY: the kernel writes to `to` only, and returns EFAULT where `from` is not mapped.
+    unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) == to.len() as isize }
 }
 
 /// Whether the process's main thread has ended, by `pthread_exit`, and others go on; true as well if the system does not let

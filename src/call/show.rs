@@ -37,7 +37,7 @@ pub(crate) fn call(
             elapsed,
             path,
             note: decision.note(),
-            caller: read::call_site(call.caller.return_address()),
+            caller: read::call_site(call.caller.return_address(), None),
         });
     });
 }
