@@ -285,12 +285,32 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     }
 }
 
-/// Reads bytes that may not be there, and says whether they were.
-pub(crate) fn read_bytes(from: usize, to: &mut [u8]) -> bool {
-    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let remote = libc::iovec { iov_base: from as *mut _, iov_len: to.len() };
-    // SAFETY: the kernel writes to `to` only, and returns EFAULT where `from` is not mapped.
-    unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) == to.len() as isize }
+/// The process's memory, for who reads a lot of what may not be there.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    /// As for [`read`].
+    thread: i32,
+}
+
+impl Memory {
+    /// For use by the calling thread.
+    pub(crate) fn new() -> Self {
+        Self { thread: thread_id() }
+    }
+
+    /// Reads bytes, and says whether they were there.
+    pub(crate) fn read(self, from: usize, to: &mut [u8]) -> bool {
+        let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+        let remote = libc::iovec { iov_base: from as *mut _, iov_len: to.len() };
+        // SAFETY: the kernel writes to `to` only, and returns EFAULT where `from` is not mapped.
+        unsafe { libc::process_vm_readv(self.thread, &local, 1, &remote, 1, 0) == to.len() as isize }
+    }
+
+    /// Reads an address.
+    pub(crate) fn word(self, from: usize) -> Option<usize> {
+        let mut bytes = [0; size_of::<usize>()];
+        self.read(from, &mut bytes).then(|| usize::from_le_bytes(bytes))
+    }
 }
 
 /// Whether the process's main thread has ended, by `pthread_exit`, and others go on; true as well if the system does not let

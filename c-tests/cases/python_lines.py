@@ -1,8 +1,8 @@
-"""Copies between devices from known lines of Python: some through a package, some by a thread, some in a signal handler.
+"""Copies between devices from known lines of Python: through a package, by a thread, in a signal handler, with a mistake.
 
     python3 python_lines.py libcudart.so.12 FOLDER COUNT
 
-FOLDER is where a package is written to. `LINE` comments name the lines that copy.
+The package is written to FOLDER. Comments name the lines that copy.
 """
 
 import ctypes
@@ -44,41 +44,43 @@ class Trainer:
         self.of = allocate(0)
 
     def step(self, size):
-        framework.copy(cuda, self.to, self.of, ctypes.c_size_t(size))  # LINE step
+        framework.copy(cuda, self.to, self.of, ctypes.c_size_t(size))  # step
 
-
-def by_itself(trainer):
-    names = [
-        "spread over",
-        "several",
-        "lines",
-    ]; cuda.cudaMemcpyPeerAsync(trainer.to, 1, trainer.of, 0, ctypes.c_size_t(1 << 16), None)  # LINE by_itself
-    return names
+    def copy(self, size):
+        arguments = [self.to, 1, self.of, 0]
+        return cuda.cudaMemcpyPeerAsync(*arguments, ctypes.c_size_t(size), None)  # copy
 
 
 def by_thread(trainer):
     cuda.cudaSetDevice(0)
-    trainer.step(64)
+    for _ in range(3):
+        trainer.step(64)
 
 
 def in_handler(trainer):
-    """A handler of the C library's, which runs in the middle of whatever the thread is at."""
-    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
-    of_c = handler(lambda _: cuda.cudaMemcpyPeerAsync(trainer.to, 1, trainer.of, 0, ctypes.c_size_t(32), None))  # LINE handler
+    """The C library calls the handler at once, in the middle of whatever the thread is at."""
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: trainer.copy(32))
     libc = ctypes.CDLL(None)
-    libc.signal.restype = libc.signal.argtypes = None
-    libc.signal(signal.SIGUSR1.value, of_c)
-    libc.raise_(signal.SIGUSR1.value) if hasattr(libc, "raise_") else getattr(libc, "raise")(signal.SIGUSR1.value)
+    libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    libc.signal(signal.SIGUSR1.value, ctypes.cast(handler, ctypes.c_void_p))
+    getattr(libc, "raise")(signal.SIGUSR1.value)
+
+
+def mistake(trainer):
+    assert cuda.cudaMemcpyPeerAsync(trainer.to, 99, trainer.of, 0, ctypes.c_size_t(128), None) != 0  # mistake
+    assert cuda.cudaGetLastError() != 0
 
 
 trainer = Trainer()
 for _ in range(count):
     trainer.step(4096)
 for _ in range(3):
-    by_itself(trainer)
+    trainer.copy(1 << 16)
+    eval("trainer.copy(1 << 17)", {"trainer": trainer})
 thread = threading.Thread(target=by_thread, args=(trainer,))
 thread.start()
 thread.join()
 in_handler(trainer)
+mistake(trainer)
 assert cuda.cudaDeviceSynchronize() == 0
 print("done")

@@ -73,7 +73,8 @@ impl Counts {
 /// Counts a copy that is about to take the fast path, and returns the number of its place; none if its line is due, or the place
 /// has no number yet.
 pub(super) fn place(thread: &Thread, address: usize, devices: [u8; 2], bytes: u64) -> Option<u16> {
-    if mode::stacks() != Stacks::Sites {
+    // Without room for a record the copy takes the ordinary path, which counts it.
+    if mode::stacks() != Stacks::Sites || !thread.segment.has_room() {
         return None;
     }
     let place = trace::file()?.known_site(address).filter(|&place| place != 0)?;

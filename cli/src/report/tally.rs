@@ -89,6 +89,8 @@ pub(super) struct Tally {
     pub(super) calls: u64,
     pub(super) functions: HashMap<u8, FunctionTally>,
     pub(super) pairs: HashMap<[u8; 2], PairTally>,
+    /// Copies that have returned, by devices and site, in programs of which lines of Python are known.
+    pub(super) copies: HashMap<([u8; 2], u16), u64>,
     /// By function, code and site.
     pub(super) errors: HashMap<(u8, i32, u16), u64>,
     /// By rule and site.
@@ -112,6 +114,7 @@ pub(super) struct Lens {
     copies: [bool; 256],
     /// By number of the path: what of the timeline its bytes belong to.
     kinds: [Option<Kind>; 256],
+    has_lines: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -133,6 +136,7 @@ impl Lens {
             timeline,
             copies: numbers.map(|number| names.function(number).1.contains("Memcpy")),
             kinds: numbers.map(kind),
+            has_lines: names.has_lines(),
         }
     }
 
@@ -279,6 +283,12 @@ impl Tally {
         if !is_done {
             return;
         }
+        if let (true, Some(src), Some(dst)) = (lens.has_lines, record.src_device, record.dst_device)
+            && lens.is_copy(record)
+        {
+            let pair = [src, dst];
+            self.uncounted += add(&mut self.copies, (pair, record.site), (pair, 0), 1);
+        }
         let Some(pair) = self.count_pair(lens, record) else { return };
         pair.errors += u64::from(is_error);
         pair.host.add(nanos);
@@ -328,6 +338,9 @@ impl Tally {
         }
         for (pair, theirs) in other.pairs {
             self.pairs.entry(pair).or_default().merge(theirs);
+        }
+        for (copies, count) in other.copies {
+            self.uncounted += add(&mut self.copies, copies, (copies.0, 0), count);
         }
         for (error, count) in other.errors {
             self.uncounted += add(&mut self.errors, error, (error.0, error.1, 0), count);

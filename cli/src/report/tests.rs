@@ -19,6 +19,7 @@ fn trace_of_all() -> Vec<u8> {
     scene.note(0, NoteKind::Variable, 0, &["RANK", "3"]);
     scene.note(0, NoteKind::Module, 0, &["1000", "2000", "0", "/bin/true"]);
     scene.note(1, NoteKind::Site, 1, &["1234"]);
+    scene.note(1, NoteKind::Site, 2, &["1234", "python=/home/u/train.py", "line=88", "function=step"]);
     scene.note(1000, NoteKind::Decision, 1, &["enabled"]);
     scene.note(1000, NoteKind::Finding, OVERLAP.into(), &["overlap"]);
     scene.note(1000, NoteKind::Message, 0, &["full"]);
@@ -30,6 +31,7 @@ fn trace_of_all() -> Vec<u8> {
             device: Some((at + 500, 5_000)),
             result: i32::from(number == 5),
             rules: if number == 6 { vec![OVERLAP] } else { Vec::new() },
+            site: if number % 8 == 0 { 2 } else { copy.site },
             capture: if number == 7 { Capture::Rewritten } else { Capture::None },
             ..copy
         });

@@ -149,7 +149,7 @@ options! {
         values: words("sites" = Stacks::Sites, "all" = Stacks::All, "off" = Stacks::Off),
         changes: Changes::UntilTraced,
         help: "for which copies between devices a trace names the line of the Python program; sites: for the first from each place, of each pair and size, and for those whose number is a power of two; all: for each; off: for none",
-        details: "Only while a trace is written, and in programs with CPython 3.11 to 3.15. The line is that of the innermost frame outside `site-packages`, `dist-packages` and frozen modules: `train.py:88 in step`. It takes the host [some 7 µs](FAQ.md#which-line-of-trainpy-makes-the-copies), and neither the interpreter's lock nor one of its functions but `PyGILState_GetThisThreadState`. A copy that breaks a rule has its line noted in any case, unless the value is `off`. No line is noted in a signal handler, nor by a thread that blocks a signal that has a handler; nor in a free-threaded build of CPython.",
+        details: "Only while a trace is written, and in programs with CPython 3.11 to 3.15. The line is that of the innermost frame outside `site-packages`, `dist-packages` and frozen modules: `train.py:88 in step`. To find it out takes the host [some 30 µs](FAQ.md#which-line-of-trainpy-makes-the-copies), and not the interpreter's lock. A copy that breaks a rule has its line noted in any case, unless the value is `off`.",
     }
 
     /// Whether a table is written when the program ends.

@@ -1,7 +1,7 @@
 //! Which line the Python program of the calling thread is at.
 //!
 //! One function of CPython is called, `PyGILState_GetThisThreadState`, which reads a variable of the thread. What its state
-//! leads to is read by the system ([`os::read_bytes`]), and believed only where it is of the type that it should be: another
+//! leads to is read by the system ([`Memory`]), and believed only where it is of the type that it should be: another
 //! thread may end the interpreter meanwhile and give the memory back. A thread's own frames change only while it runs Python,
 //! and it is in a call of ours: so the interpreter's lock is not needed. `_Py_DumpTraceback`, which some versions export, would
 //! need a descriptor, and follows pointers into memory that is gone.
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::loader::{self, Wanted};
 use crate::model::Line;
-use crate::os;
+use crate::os::Memory;
 use layout::{Layout, REACH, WORDS, line_at};
 
 /// Frames that are looked through for one of the program.
@@ -62,11 +62,10 @@ pub(crate) fn line() -> Option<Line> {
     let state = unsafe { (python.thread_state)() } as usize;
     // SAFETY: it touches nothing.
     let thread = unsafe { libc::pthread_self() } as usize;
-    // The state of another interpreter's thread, or memory that is another's by now.
-    if state == 0 || word(state + python.layout.thread)? != thread {
+    if state == 0 {
         return None;
     }
-    python.line_of(state)
+    Look { python, memory: Memory::new() }.line_of(state, thread)
 }
 
 impl Python {
@@ -78,10 +77,11 @@ impl Python {
         let thread_state = find(c"PyGILState_GetThisThreadState")?;
         let of_it = |name| find(name).filter(|&found| loader::are_together(found, thread_state));
         // Of an `unsigned long`.
-        let version = word(of_it(c"Py_Version")? as usize)? as u64;
+        let memory = Memory::new();
+        let version = memory.word(of_it(c"Py_Version")? as usize)? as u64;
         let runtime = || {
             let mut words = [[0; 8]; WORDS];
-            os::read_bytes(of_it(c"_PyRuntime")? as usize, words.as_flattened_mut()).then_some(())?;
+            memory.read(of_it(c"_PyRuntime")? as usize, words.as_flattened_mut()).then_some(())?;
             Some(words.map(u64::from_le_bytes))
         };
         let layout = Layout::of(version, runtime)?;
@@ -95,19 +95,32 @@ impl Python {
             unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(thread_state) };
         Some(Self { thread_state, code, text, bytes, layout })
     }
+}
 
-    fn line_of(&self, state: usize) -> Option<Line> {
+/// What looks for a line.
+struct Look<'a> {
+    python: &'a Python,
+    memory: Memory,
+}
+
+impl Look<'_> {
+    /// That of a thread, by its state.
+    fn line_of(&self, state: usize, thread: usize) -> Option<Line> {
         /// Of frames that belong to the interpreter: from here on.
         const OF_INTERPRETER: u8 = 3;
         /// What a reference has besides an address, in its lowest bits.
         const TAGS: usize = 7;
-        let at = &self.layout;
-        let mut next = word(state + at.current)?;
+        let at = &self.python.layout;
+        // Else it is the state of another interpreter's thread, or memory that is another's by now.
+        if self.memory.word(state.checked_add(at.thread)?)? != thread {
+            return None;
+        }
+        let mut next = self.memory.word(state.checked_add(at.current)?)?;
         if let Some(within) = at.within {
-            next = word(next.checked_add(within)?)?;
+            next = self.memory.word(next.checked_add(within)?)?;
         }
         for _ in 0..FRAMES {
-            let frame = Block::read(next)?;
+            let frame = Block::read(self.memory, next)?;
             next = frame.word(at.previous)?;
             if frame.byte(at.owner)? < OF_INTERPRETER
                 && let Some(line) = self.line_in(frame.word(at.code)? & !TAGS, frame.word(at.instruction)?)?
@@ -120,8 +133,8 @@ impl Python {
 
     /// The line of an instruction, in its turn none if the code is not the program's; none if that cannot be read.
     fn line_in(&self, code: usize, instruction: usize) -> Option<Option<Line>> {
-        let at = &self.layout;
-        let object = self.object(code, self.code)?;
+        let at = &self.python.layout;
+        let object = self.object(code, self.python.code)?;
         let file = self.text(object.word(at.file)?)?;
         if is_others(&file) {
             return Some(None);
@@ -134,14 +147,24 @@ impl Python {
 
     /// The first bytes of an object, if it is of that type.
     fn object(&self, address: usize, kind: usize) -> Option<Block> {
-        Block::read(address).filter(|object| object.word(self.layout.kind) == Some(kind))
+        Block::read(self.memory, address).filter(|object| object.word(self.python.layout.kind) == Some(kind))
     }
 
     /// A table of lines.
     fn table(&self, address: usize) -> Option<Vec<u8>> {
-        let size = self.object(address, self.bytes)?.word(self.layout.size)?;
-        let mut table = vec![0; Some(size).filter(|size| *size <= TABLE)?];
-        os::read_bytes(address + self.layout.bytes, &mut table).then_some(table)
+        let at = &self.python.layout;
+        let object = self.object(address, self.python.bytes)?;
+        let size = object.word(at.size).filter(|size| *size <= TABLE)?;
+        self.rest(address, &object, at.bytes, size)
+    }
+
+    /// What stands in an object, of which the first bytes are read already.
+    fn rest(&self, address: usize, object: &Block, offset: usize, size: usize) -> Option<Vec<u8>> {
+        if let Some(read) = object.0.get(offset..offset.checked_add(size)?) {
+            return Some(read.to_vec());
+        }
+        let mut rest = vec![0; size];
+        self.memory.read(address.checked_add(offset)?, &mut rest).then_some(rest)
     }
 
     /// The text of a string.
@@ -149,21 +172,18 @@ impl Python {
         /// In the state: whether the characters follow, and are ASCII.
         const FOLLOW: u32 = 1 << 5;
         const ASCII: u32 = 1 << 6;
-        let at = &self.layout;
-        let object = self.object(address, self.text)?;
+        let at = &self.python.layout;
+        let object = self.object(address, self.python.text)?;
         let state = u32::from_le_bytes(object.bytes(at.state)?);
         let wide = match state >> 2 & 7 {
             wide @ (1 | 2 | 4) if state & FOLLOW != 0 => wide as usize,
             _ => return None,
         };
-        let start = address + at.ascii + if state & ASCII != 0 { 0 } else { at.further };
-        let mut bytes = vec![0; wide * object.word(at.length)?.min(NAME)];
-        os::read_bytes(start, &mut bytes).then(|| {
-            let number =
-                |character: &[u8]| character.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
-            let character = |number| char::from_u32(number).filter(|char| *char != '\0').unwrap_or('\u{fffd}');
-            bytes.chunks(wide).map(|bytes| character(number(bytes))).collect()
-        })
+        let offset = at.ascii + if state & ASCII != 0 { 0 } else { at.further };
+        let bytes = self.rest(address, &object, offset, wide * object.word(at.length)?.min(NAME))?;
+        let number = |character: &[u8]| character.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
+        let character = |number| char::from_u32(number).filter(|char| *char != '\0').unwrap_or('\u{fffd}');
+        Some(bytes.chunks(wide).map(|bytes| character(number(bytes))).collect())
     }
 }
 
@@ -176,17 +196,17 @@ fn is_others(file: &str) -> bool {
 struct Block([u8; REACH]);
 
 impl Block {
-    fn read(address: usize) -> Option<Self> {
+    fn read(memory: Memory, address: usize) -> Option<Self> {
         const PAGE: usize = 4096;
         let mut block = [0; REACH];
         // The rest of its page is there, or nothing is.
         let there = (PAGE - address % PAGE).min(REACH);
         let (first, rest) = block.split_at_mut_checked(there)?;
-        if !os::read_bytes(address, first) {
+        if !memory.read(address, first) {
             return None;
         }
         if !rest.is_empty() {
-            os::read_bytes(address.checked_add(there)?, rest);
+            memory.read(address.checked_add(there)?, rest);
         }
         Some(Self(block))
     }
@@ -202,12 +222,6 @@ impl Block {
     fn word(&self, offset: usize) -> Option<usize> {
         self.bytes(offset).map(usize::from_le_bytes)
     }
-}
-
-/// An address somewhere.
-fn word(address: usize) -> Option<usize> {
-    let mut bytes = [0; size_of::<usize>()];
-    os::read_bytes(address, &mut bytes).then(|| usize::from_le_bytes(bytes))
 }
 
 #[cfg(test)]
@@ -232,8 +246,9 @@ mod tests {
 
     #[test]
     fn block_read_of_nothing_is_none() {
-        assert!(Block::read(0).is_none() && Block::read(usize::MAX - 7).is_none() && word(8).is_none());
+        let memory = Memory::new();
+        assert!(Block::read(memory, 0).is_none() && Block::read(memory, usize::MAX - 7).is_none());
         let bytes = [7u8; 512];
-        assert_eq!(Block::read(bytes.as_ptr() as usize).unwrap().byte(255), Some(7));
+        assert_eq!(Block::read(memory, bytes.as_ptr() as usize).unwrap().byte(255), Some(7));
     }
 }
