@@ -19,10 +19,12 @@ use support::{Outcome, Program, path, scratch};
 
 const SCRIPT: &str = "c-tests/cases/python_lines.py";
 
-/// The script, as it copies `count` times by a package, and its number of the line that a comment names.
+/// The script, as it copies `count` times by a package, and what finds the number of the line that a comment names. `P2PSHIM_PYTHON`
+/// names an interpreter other than `python3`.
 fn program(count: usize) -> (Program, impl Fn(&str) -> u32) {
     let folder = scratch("package");
-    let program = Program::new("python3").libraries("target/sim/lib").findings_apart();
+    let python = std::env::var("P2PSHIM_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let program = Program::new(python).libraries("target/sim/lib").findings_apart();
     let program = program.arg(path(SCRIPT).to_string_lossy()).arg("libcudart.so.12").arg(folder.to_string_lossy());
     let text = fs::read_to_string(path(SCRIPT)).unwrap();
     let line = move |name: &str| {

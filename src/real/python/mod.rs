@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use super::loader::{self, Wanted};
+use super::loader::{self, Handle, Object, Wanted};
 use crate::model::Line;
 use crate::os::Memory;
 use layout::{Layout, REACH, WORDS, line_at};
@@ -70,9 +70,13 @@ pub(crate) fn line() -> Option<Line> {
 
 impl Python {
     fn find() -> Option<Self> {
+        // In the program or what it is linked with; or in a library that something has opened for itself.
+        let is_python = |object: &Object| object.file_name().starts_with(b"libpython");
+        let opened: Vec<Handle> =
+            loader::loaded_objects().iter().filter(|object| is_python(object)).filter_map(Object::handle).collect();
         let find = |name: &'static CStr| {
-            let wanted = Wanted { name, version: None };
-            wanted.through(libc::RTLD_DEFAULT).or_else(|| wanted.anywhere())
+            let everywhere = Wanted { name, version: None }.through(libc::RTLD_DEFAULT);
+            everywhere.or_else(|| opened.iter().find_map(|library| library.symbol(name)))
         };
         let thread_state = find(c"PyGILState_GetThisThreadState")?;
         let of_it = |name| find(name).filter(|&found| loader::are_together(found, thread_state));
