@@ -19,13 +19,39 @@ use support::{Outcome, Program, path, scratch};
 
 const SCRIPT: &str = "c-tests/cases/python_lines.py";
 
+/// Copies by threads that nobody waits for, until the interpreter ends under them.
+const DAEMONS: &str = "
+import ctypes, sys, threading, time
+cuda = ctypes.CDLL('libcudart.so.12')
+
+def allocate(device):
+    pointer = ctypes.c_void_p()
+    cuda.cudaSetDevice(device)
+    cuda.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(1 << 20))
+    return pointer
+
+to, of = allocate(1), allocate(0)
+
+def copy():
+    cuda.cudaSetDevice(0)
+    while True:
+        cuda.cudaMemcpyPeerAsync(to, 1, of, 0, ctypes.c_size_t(4096), None)
+
+for _ in range(4):
+    threading.Thread(target=copy, daemon=True).start()
+time.sleep(float(sys.argv[1]))
+";
+
+fn python() -> Program {
+    let python = std::env::var("P2PSHIM_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    Program::new(python).libraries("target/sim/lib").findings_apart()
+}
+
 /// The script, as it copies `count` times by a package, and what finds the number of the line that a comment names. `P2PSHIM_PYTHON`
 /// names an interpreter other than `python3`.
 fn program(count: usize) -> (Program, impl Fn(&str) -> u32) {
     let folder = scratch("package");
-    let python = std::env::var("P2PSHIM_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let program = Program::new(python).libraries("target/sim/lib").findings_apart();
-    let program = program.arg(path(SCRIPT).to_string_lossy()).arg("libcudart.so.12").arg(folder.to_string_lossy());
+    let program = python().arg(path(SCRIPT).to_string_lossy()).arg("libcudart.so.12").arg(folder.to_string_lossy());
     let text = fs::read_to_string(path(SCRIPT)).unwrap();
     let line = move |name: &str| {
         let ends = |line: &str| line.ends_with(&format!("  # {name}"));
@@ -139,6 +165,16 @@ fn python_programs_do_the_same_and_copies_take_the_fast_path() {
         "{inner:?} of the driver's copies without and with a record of their own"
     );
     fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn python_that_ends_while_threads_copy_ends_as_without_the_shim() {
+    for seconds in 0..10 {
+        let program = python().arg("-c").arg(DAEMONS).arg(format!("0.0{seconds}"));
+        let (outcome, _, folder) = traced(&program.env("P2PSHIM_STACKS", "all").env("P2PSHIM_LOG", "error"));
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", ""));
+        fs::remove_dir_all(folder).unwrap();
+    }
 }
 
 #[test]

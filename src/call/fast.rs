@@ -56,7 +56,7 @@ pub(crate) fn begin(call: &Call<'_>) -> Option<Fast> {
     begin_from(call, |thread, site, _, _| thread.known_site(0, site))
 }
 
-/// The same in a program of whose copies the [lines](lines) are wanted: they are counted first. It is tried once [`begin`] has
+/// The same in a program of whose copies the [lines] are wanted: they are counted first. It is tried once [`begin`] has
 /// failed, so that only there anything of it is paid for.
 #[cold]
 #[inline(never)]

@@ -70,13 +70,13 @@ pub(crate) fn line() -> Option<Line> {
 
 impl Python {
     fn find() -> Option<Self> {
-        // In the program or what it is linked with; or in a library that something has opened for itself.
+        // In the program or what it is linked with; or in a library that something has loaded for itself.
         let is_python = |object: &Object| object.file_name().starts_with(b"libpython");
-        let opened: Vec<Handle> =
+        let libraries: Vec<Handle> =
             loader::loaded_objects().iter().filter(|object| is_python(object)).filter_map(Object::handle).collect();
         let find = |name: &'static CStr| {
             let everywhere = Wanted { name, version: None }.through(libc::RTLD_DEFAULT);
-            everywhere.or_else(|| opened.iter().find_map(|library| library.symbol(name)))
+            everywhere.or_else(|| libraries.iter().find_map(|library| library.symbol(name)))
         };
         let thread_state = find(c"PyGILState_GetThisThreadState")?;
         let of_it = |name| find(name).filter(|&found| loader::are_together(found, thread_state));
