@@ -150,13 +150,45 @@ pub(crate) fn environment(prefix: &str) -> impl Iterator<Item = (OsString, OsStr
 /// - the thread is not cancelled in the middle (any write would be a place for it);
 /// - signals wait, except those of a fault: a handler might leave by `longjmp` and our locks locked.
 pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    undisturbed_after(|_| work())
+}
+
+/// The same for work that is to know which signals the program holds back.
+pub(crate) fn undisturbed_after<T>(work: impl FnOnce(Held) -> T) -> T {
     keep_errno(|| {
         let signals = hold_signals();
-        let result = uncancelled(work);
+        let result = uncancelled(|| work(Held::of(&signals)));
         // SAFETY: the set is what held before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &signals, ptr::null_mut()) };
         result
     })
+}
+
+/// Signals that are held back: a bit for each, that of signal 1 the lowest.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held(u64);
+
+impl Held {
+    fn of(signals: &libc::sigset_t) -> Self {
+        // SAFETY: the set is initialised, and as the kernel has it in its first 8 bytes.
+        Self(unsafe { ptr::from_ref(signals).cast::<u64>().read() })
+    }
+
+    /// Whether there is a handler for any of them: then the thread may be in it.
+    pub(crate) fn has_handler(self) -> bool {
+        let Self(held) = self;
+        (1..=64).filter(|signal| held >> (signal - 1) & 1 != 0).any(|signal| {
+            let mut action = MaybeUninit::<libc::sigaction>::uninit();
+            // SAFETY: asks, and changes nothing; written if it succeeds.
+            let handler = unsafe {
+                match libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) {
+                    0 => action.assume_init().sa_sigaction,
+                    _ => libc::SIG_DFL,
+                }
+            };
+            handler != libc::SIG_DFL && handler != libc::SIG_IGN
+        })
+    }
 }
 
 /// The time of `CLOCK_MONOTONIC` in nanoseconds.
@@ -258,6 +290,34 @@ pub(crate) unsafe fn read_many<T: Copy>(from: *const T, to: *mut T, count: usize
         -1 => Err(io::Error::last_os_error()),
         done if done == size as isize => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+    }
+}
+
+/// The process's memory, for who reads a lot of what may not be there.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    /// As for [`read`].
+    thread: i32,
+}
+
+impl Memory {
+    /// For use by the calling thread.
+    pub(crate) fn new() -> Self {
+        Self { thread: thread_id() }
+    }
+
+    /// Reads bytes, and says whether they were there.
+    pub(crate) fn read(self, from: usize, to: &mut [u8]) -> bool {
+        let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+        let remote = libc::iovec { iov_base: from as *mut _, iov_len: to.len() };
+        // SAFETY: the kernel writes to `to` only, and returns EFAULT where `from` is not mapped.
+        unsafe { libc::process_vm_readv(self.thread, &local, 1, &remote, 1, 0) == to.len() as isize }
+    }
+
+    /// Reads an address.
+    pub(crate) fn word(self, from: usize) -> Option<usize> {
+        let mut bytes = [0; size_of::<usize>()];
+        self.read(from, &mut bytes).then(|| usize::from_le_bytes(bytes))
     }
 }
 

@@ -79,10 +79,10 @@ Calls that never returned
   nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
-  pair          copies   bytes  path                         GB/s  host p50    p99    max  errors
-  GPU 0 > GPU 1      1  1.0 GB  direct                      400.0     1.3us  1.3us  1.3us       -
-                     1  1.0 GB  staged: never enabled        40.0
-  GPU 1 > GPU 0      1  5.0 kB  staged: blocked, lost data      -     1.3us  1.3us  1.3us       1
+  pair           copies   bytes  path                         GB/s  host p50    p99    max  errors
+  GPU 0 > GPU 1       1  1.0 GB  direct                      400.0     1.3us  1.3us  1.3us       -
+                      1  1.0 GB  staged: never enabled        40.0
+  GPU 1 > GPU 0       1  5.0 kB  staged: blocked, lost data      -     1.3us  1.3us  1.3us       1
 
 Findings (p2pshim explain ID says more)
   hazard P2P-copy-overlap, 1 time
@@ -182,19 +182,19 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
         ("", "decisions errors files findings functions gpus lost nvlink pairs timeline unfinished version"),
         (".decisions", "dst file src text time verified"),
         (".errors", "code count function layer name sites"),
-        (".errors.sites", "count site"),
+        (".errors.sites", "count python site"),
         (
             ".files",
             "boot_id calls dropped ended gpus host index last_copy limit marks path problems process program rank running \
              started threads variables versions",
         ),
-        (".files.last_copy", "age_ns bytes dst file function layer path site src started thread why"),
+        (".files.last_copy", "age_ns bytes dst file function layer path python site src started thread why"),
         (".files.marks", "text thread time"),
         (".files.threads", "calls id name"),
         (".files.variables", ""),
         (".files.versions", "driver p2pshim"),
         (".findings", "count files rule severity sites text"),
-        (".findings.sites", "count site"),
+        (".findings.sites", "count python site"),
         (".functions", "calls errors host_ns layer name"),
         (".functions.host_ns", "max p50 p99 total"),
         (".gpus", "host index label name ordinals pci uuid"),
@@ -205,12 +205,12 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
             "carried_bytes copied_bytes gpus is_at_least is_explained more other_processes shows_processes text",
         ),
         (".nvlink.gpus", "copied_from_bytes copied_to_bytes gpu received_bytes sent_bytes"),
-        (".pairs", "access bytes calls dst errors host_ns link paths src"),
+        (".pairs", "access bytes calls dst errors host_ns link paths sites src"),
         (".pairs.host_ns", "max p50 p99 total"),
         (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s path why"),
         (".timeline", "bucket_ns pairs start"),
         (".timeline.pairs", "direct dst src staged"),
-        (".unfinished", "age_ns bytes dst file function layer path site src started thread why"),
+        (".unfinished", "age_ns bytes dst file function layer path python site src started thread why"),
     ];
     let found = shapes.iter().map(|(name, keys)| (name.as_str(), keys.iter().cloned().collect::<Vec<_>>().join(" ")));
     let expected = expected.map(|(name, keys)| (name, keys.split_whitespace().collect::<Vec<_>>().join(" ")));
@@ -251,12 +251,63 @@ fn json_of_a_process_counts_each_copy_once() {
 #[test]
 fn csv_has_a_line_for_each_way() {
     let expected = "\
-src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link
-nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink
-nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,never enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink
-nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,\"blocked, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink
+src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink,
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,never enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,\"blocked, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
+}
+
+/// A process whose Python copies from two lines by one place in a library, of which some copies were looked at.
+fn with_python(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 7, "nodeA");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    scene.note(0, NoteKind::Module, 0, &["1000", "2000", "0", "/opt/libframework.so"]);
+    scene.note(0, NoteKind::Site, 1, &["1234"]);
+    let line = |line, function| ["1234", "python=/home/u/train.py", line, function];
+    scene.note(0, NoteKind::Site, 2, &line("line=88", "function=step"));
+    scene.note(0, NoteKind::Site, 3, &line("line=12", "function=Net.forward"));
+    for (number, site) in [2, 2, 3, 2, 1, 1, 1, 2, 1, 1].into_iter().enumerate() {
+        let rules = if number == 2 { vec![OVERLAP] } else { Vec::new() };
+        scene.call(&Call { site, rules, ..Call::copy(number as u64 * 10_000, (0, 1), 4096, DIRECT) });
+    }
+    scene.call(&Call { site: 1, ..Call::copy(200_000, (1, 0), 4096, DIRECT) });
+    scene.finish();
+    folder
+}
+
+#[test]
+fn lines_of_python_are_shown_with_how_many_calls_were_looked_at() {
+    let folder = with_python("python");
+    let text = report_of(&folder, &[]);
+    let expected = "
+Lines of Python that copy
+  GPU 0 > GPU 1: 10 from libframework.so+0x234
+      train.py:88 in step (4 of 10 looked at)
+      train.py:12 in Net.forward (1 of 10 looked at)
+";
+    assert!(text.contains(expected), "{text}");
+    assert!(text.contains("\n      at train.py:12 in Net.forward, libframework.so+0x234\n"), "{text}");
+    assert!(!text.contains("GPU 1 > GPU 0: 1 from"), "{text}");
+    let json = json_of(&folder);
+    let sites = serde_json::json!([{"site": "libframework.so+0x234", "calls": 10, "lines": [
+        {"file": "/home/u/train.py", "line": 88, "function": "step", "calls": 4},
+        {"file": "/home/u/train.py", "line": 12, "function": "Net.forward", "calls": 1},
+    ]}]);
+    assert_eq!(json["pairs"][0]["sites"], sites);
+    let line = serde_json::json!({"file": "/home/u/train.py", "line": 12, "function": "Net.forward"});
+    assert_eq!(json["findings"][0]["sites"][0]["python"], line);
+    let calls = report_of(&folder, &["--calls"]);
+    assert_eq!(calls.matches(" at train.py:88 in step, libframework.so+0x234\n").count(), 4, "{calls}");
+    assert_eq!(calls.matches(" at libframework.so+0x234\n").count(), 6, "{calls}");
+    let csv = report_of(&folder, &["--csv"]);
+    let lines = "/home/u/train.py:88 in step (4 of 10); /home/u/train.py:12 in Net.forward (1 of 10)";
+    assert!(csv.contains(&format!(",NVLink,{lines}\n")), "{csv}");
+    let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
+    let found = events.iter().filter(|event| event["args"]["python"] == "/home/u/train.py:88 in step").count();
+    assert_eq!(found, 4);
 }
 
 #[test]
@@ -410,17 +461,19 @@ fn perfetto_shows_the_call_inside_a_shared_record() {
     assert_eq!(events.iter().filter(|event| event["ph"] == "s").count(), 1);
 }
 
-/// Version 1.0 had nothing where the function of the call inside is now.
+/// Version 1.0 had nothing where the function of the call inside is now, and 1.1 no lines of Python.
 #[test]
 fn files_of_the_version_before_are_read_as_ever() {
     let folder = one_process("version");
     let path = folder.0.join("app.p2ptrace");
     let now = ["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option]));
     let mut bytes = fs::read(&path).unwrap();
-    assert_eq!(bytes[8..12], [1, 0, 1, 0]);
-    bytes[10] = 0;
-    fs::write(&path, bytes).unwrap();
-    assert_eq!(["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option])), now);
+    assert_eq!(bytes[8..12], [1, 0, 2, 0]);
+    for minor in [1, 0] {
+        bytes[10] = minor;
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option])), now);
+    }
 }
 
 /// Two hosts with two ranks each. The ranks of a host see the same two GPUs, each its own as ordinal 0.
@@ -729,7 +782,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.1",
+        "newer.p2ptrace: written in version 9.2",
         "cut.p2ptrace: 1 of 2 parts",
         "empty.p2ptrace: shorter than a header",
     ];

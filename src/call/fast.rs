@@ -15,7 +15,7 @@ use p2pshim_trace::Begun;
 use super::arrival::Call;
 use super::decision::{self, Decision, Running};
 use super::thread::{self, Inner, Thread};
-use super::{mode, recording, timing, validate};
+use super::{lines, mode, recording, timing, validate};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
 use crate::config::GpuTiming;
@@ -53,6 +53,30 @@ pub(crate) fn inner(call: &Call<'_>) -> Option<*mut c_void> {
 /// Begins a copy that nothing encloses, if it can take the fast path.
 #[inline(always)]
 pub(crate) fn begin(call: &Call<'_>) -> Option<Fast> {
+    begin_from(call, |thread, site, _, _| thread.known_site(0, site))
+}
+
+/// The same in a program of whose copies the [lines] are wanted: they are counted first. It is tried once [`begin`] has
+/// failed, so that only there anything of it is paid for.
+#[cold]
+#[inline(never)]
+pub(crate) fn begin_counted(call: &Call<'_>) -> Option<Fast> {
+    // It has failed because it is time for something else.
+    if thread::current().is_check_due.load(Relaxed) {
+        return None;
+    }
+    begin_from(call, lines::place)
+}
+
+/// Whether the fast path is there for a function.
+#[inline(always)]
+pub(crate) const fn is_for(function: Function) -> bool {
+    matches!(function.effect(), Effect::Copy(kind) if kind.is_fast)
+}
+
+/// Begins a copy. `place` gives the number of the place that it is made from, by its address, the devices and the bytes.
+#[inline(always)]
+fn begin_from(call: &Call<'_>, place: impl FnOnce(&Thread, usize, [u8; 2], u64) -> Option<u16>) -> Option<Fast> {
     let (thread, copy) = (thread::current(), call.request.copy()?);
     let (known, line) = find(thread, call, epoch::now())?;
     let real = call.caller.real_of_route()?;
@@ -66,7 +90,7 @@ pub(crate) fn begin(call: &Call<'_>) -> Option<Fast> {
         return None;
     }
     let place = match known.has(Known::RECORDED) {
-        true => Some(thread.known_site(0, site).filter(|_| thread.segment.has_room())?),
+        true => Some(place(thread, site, known.devices(), copy.bytes).filter(|_| thread.segment.has_room())?),
         false => None,
     };
     thread.enter_outermost(call.caller.stack());
@@ -199,6 +223,15 @@ fn end_record(thread: &Thread, record: Begun, known: Known) {
     }
 }
 
+/// Completes a copy that was counted before.
+#[cold]
+#[inline(never)]
+pub(crate) fn end_counted(call: &Call<'_>, fast: &Fast, ret: Code) {
+    if !end(call, fast, ret) {
+        end_otherwise(call, fast, ret);
+    }
+}
+
 /// Completes a copy as the ordinary path does: it has failed, or what was inside it was not as usual.
 #[cold]
 #[inline(never)]
@@ -250,7 +283,7 @@ fn end_inner(thread: &Thread, inner: Known, decision: &Decision<'_>, record: Opt
 pub(crate) fn keep(call: &Call<'_>, running: &Running) {
     /// Prime to the few copies that a loop may make in turn.
     const EACH: u8 = 7;
-    if !matches!(call.function().effect(), Effect::Copy(kind) if kind.is_fast) {
+    if !is_for(call.function()) {
         return;
     }
     let thread = thread::current();

@@ -7,7 +7,7 @@ use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running, count, path};
 use super::read::{self, Room};
 use super::run;
-use super::{callbacks, mode, peers, recording, regular, show, validate};
+use super::{callbacks, lines, mode, peers, recording, regular, show, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function};
 use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
@@ -220,9 +220,10 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     let path = path(call, decision, &begun, ret);
     if let Some(record) = begun.record {
         recording::end(call, decision, record, ret, path);
+        lines::after(call, record);
     }
     if decided.is_refused() {
-        validate::record_refusal(&begun);
+        validate::record_refusal(call, &begun);
     }
     if let Some(since) = begun.shown_since {
         show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);

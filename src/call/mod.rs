@@ -9,6 +9,7 @@ mod copy;
 mod decision;
 pub(crate) mod fast;
 pub(crate) mod hip;
+mod lines;
 pub(crate) mod mode;
 mod peers;
 mod read;

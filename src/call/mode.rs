@@ -17,7 +17,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use super::thread;
 use crate::config::given::Given;
-use crate::config::{self, GpuTiming};
+use crate::config::{self, GpuTiming, Stacks};
 use crate::model::epoch;
 use crate::os::{self, alloc};
 use crate::policy::{self, VALIDATE};
@@ -147,6 +147,7 @@ fn configure(warnings: &mut Vec<String>) -> bool {
         record::summary::write_at_exit(config.summary);
         let records = trace::open(config, warnings);
         set_gpu_timing(if records { config.gpu_timing } else { GpuTiming::Off });
+        set_stacks(if records { config.stacks } else { Stacks::Off });
         RECORDS.store(records, SeqCst);
         true
     })
@@ -175,6 +176,22 @@ pub(crate) fn gpu_timing() -> GpuTiming {
     let mode = GPU_TIMING.load(Relaxed);
     let known = [GpuTiming::Sample, GpuTiming::All].into_iter().find(|&known| known as u8 == mode);
     known.unwrap_or(GpuTiming::Off)
+}
+
+/// For which copies lines of Python are wanted.
+static STACKS: AtomicU8 = AtomicU8::new(Stacks::Off as u8);
+
+/// Takes over the option, once there is a trace; or there turns out to be no Python.
+pub(crate) fn set_stacks(stacks: Stacks) {
+    STACKS.store(stacks as u8, Relaxed);
+}
+
+/// For which copies lines of Python are wanted.
+#[inline(always)]
+pub(crate) fn stacks() -> Stacks {
+    let stacks = STACKS.load(Relaxed);
+    let known = [Stacks::Sites, Stacks::All].into_iter().find(|&known| known as u8 == stacks);
+    known.unwrap_or(Stacks::Off)
 }
 
 /// What each call looks at: whether it is recorded, and whether it is shown, in the log or to callbacks.
@@ -251,7 +268,8 @@ pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
         return T::default();
     }
     // All of it while signals are held back: a handler may leave by longjmp.
-    os::undisturbed(|| {
+    os::undisturbed_after(|held| {
+        thread.held.set(held);
         thread.set_busy(true);
         let result = caught(work);
         thread.set_busy(false);

@@ -8,7 +8,7 @@ use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
 };
 use crate::api::{Copies, FAIL_INDEX};
-use crate::model::{Memcpy, Request, Shape};
+use crate::model::{Line, Memcpy, Request, Shape};
 use crate::os;
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
@@ -364,13 +364,14 @@ pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
     Some((src, device(copy.dst, copy.dst_named.ordinal())?))
 }
 
-/// Where a call came from, by its return address.
-pub(crate) fn call_site(return_address: *const c_void) -> Option<CallSite> {
+/// Where a call came from, by its return address, and the line of Python, if that is known.
+pub(crate) fn call_site(return_address: *const c_void, line: Option<Line>) -> Option<CallSite> {
     // The call instruction lies before the address to return to, perhaps in another function.
     let (object, symbol) = loader::describe(return_address.wrapping_byte_sub(1))?;
     Some(CallSite {
         module: String::from_utf8_lossy(object.file_name()).into_owned(),
         offset: (return_address as usize).wrapping_sub(object.base),
         symbol: symbol.map(|symbol| symbol.name.to_string_lossy().into_owned()),
+        line,
     })
 }

@@ -5,7 +5,7 @@ use p2pshim_trace::{Begun, Capture, PART};
 use super::arrival::Call;
 use super::decision::{Decision, Instead};
 use super::thread::{self, Thread};
-use super::{mode, timing};
+use super::{lines, mode, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Part, Path, Request, Traffic};
@@ -64,7 +64,8 @@ fn find_site(trace: &Trace, thread: &Thread, depth: usize, address: usize) -> u1
         Some(site) => site,
         None => mode::unseen(|| trace.new_site(address)),
     };
-    if site != 0 {
+    // While lines are wanted, copies on the fast path are to ask for their place.
+    if site != 0 && !(depth == 0 && lines::are_wanted()) {
         thread.note_site(depth, address, site);
     }
     site

@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Running, count, path};
 use super::read::Room;
-use super::{callbacks, copy, fast, mode, peers, recording, regular, show, thread, timing, validate};
+use super::{callbacks, copy, fast, lines, mode, peers, recording, regular, show, thread, timing, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
 use crate::os;
@@ -35,6 +35,15 @@ pub(crate) fn traced(
     let call = Call::new(function, caller, arguments, &mut parameters);
     if regular::is_passed_on(&call) {
         return real(None);
+    }
+    // One that would have taken the fast path, and only had to be counted.
+    if fast::is_for(function)
+        && lines::are_wanted()
+        && let Some(fast) = fast::begin_counted(&call)
+    {
+        let ret = real(None);
+        fast::end_counted(&call, &fast, ret);
+        return ret;
     }
     if let Some(refusal) = validate::refusal(&call, &mut others) {
         let begun = begin(&call, &Decision::REFUSED);
@@ -118,6 +127,9 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
         recording::end(call, decision, record, ret, path);
     }
     timing::end(call, timing, begun.record, ret);
+    if let Some(record) = begun.record {
+        lines::after(call, record);
+    }
     let is_clean = match begun.shown_since {
         Some(since) => {
             show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);

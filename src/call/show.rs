@@ -39,7 +39,7 @@ pub(crate) fn call(
             path: path.filter(|_| parts.is_empty()),
             parts,
             note: decision.note(),
-            caller: read::call_site(call.caller.return_address()),
+            caller: read::call_site(call.caller.return_address(), None),
         });
     });
 }

@@ -19,6 +19,7 @@ use p2pshim_trace::{Begun, Segment};
 use crate::model::Path;
 use crate::model::counters::Shard;
 use crate::model::event::{CallEvent, FOUND};
+use crate::os::Held;
 use crate::policy::cached::{Known, Recent};
 use crate::policy::validate::{self, Fact, Run};
 
@@ -122,6 +123,10 @@ pub(crate) struct Thread {
     /// Where the last recorded calls came from that no other enclosed, each place where its address puts it, and the last that
     /// one other enclosed: the address in the low 48 bits, the number of the place in the others.
     sites: [AtomicU64; SITES + 1],
+    /// The kind of the copy that left the fast path for its line; 0 for none.
+    pub(crate) line_due: Cell<u64>,
+    /// The signals that the program held back when our own code began to run.
+    pub(crate) held: Cell<Held>,
     /// Cached decisions about this thread's last copies.
     pub(crate) recent: Recent,
     /// The pages that turned out to be there when memory was last read that might not have been: for calls of the driver, and

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Call;
 use super::decision::{self, Decision, Running};
-use super::{callbacks, mode, read, recording, show, thread};
+use super::{callbacks, lines, mode, read, recording, show, thread};
 use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
 use crate::api::{AccessKind, Effect, Function, Layer};
 use crate::model::{Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape};
@@ -126,7 +126,7 @@ pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     if let Some(record) = begun.record {
         recording::end(call, &Decision::REFUSED, record, ret, None);
     }
-    record_refusal(&begun);
+    record_refusal(call, &begun);
     if let Some(since) = begun.shown_since {
         show::call(call, &Decision::REFUSED, &begun, since.elapsed(), ret, None);
         callbacks::run(&begun);
@@ -143,11 +143,13 @@ pub(crate) fn say_before(call: &Call<'_>, finding: &Finding, code: Option<Code>)
 }
 
 /// Notes at the record of a call that was refused by which rule. A call of the driver inside it is refused for the same.
-pub(crate) fn record_refusal(begun: &Running) {
+pub(crate) fn record_refusal(call: &Call<'_>, begun: &Running) {
     if begun.is_outermost() {
         let rule = thread::current().refused_for.take();
         if let (Some(record), Some(rule)) = (begun.record, rule.checked_sub(1)) {
             record.breaks(rule);
+            let site = call.caller.return_address() as usize;
+            mode::unseen(|| _ = lines::of_finding(site, Some(record), false));
         }
     }
 }
@@ -239,10 +241,12 @@ fn seen<'a>(request: &'a Request<'a>, ret: Option<Code>) -> Seen<'a> {
 pub(crate) fn say(call: &Call<'_>, finding: &Finding, ret: Option<Code>) {
     let site: *const c_void = call.caller.return_address();
     let times = VALIDATE.count(site as usize, finding.rule);
-    if let Some(record) = thread::current().last_record.get() {
+    let record = thread::current().last_record.get();
+    if let Some(record) = record {
         record.breaks(finding.rule as u8);
     }
+    let line = lines::of_finding(site as usize, record, times == 1);
     record::finding::keep(call.function(), finding, ret);
     callbacks::keep_rule(finding.rule);
-    record::log::finding(call.function(), finding, ret, times, || read::call_site(site));
+    record::log::finding(call.function(), finding, ret, times, || read::call_site(site, line));
 }

@@ -8,12 +8,14 @@ pub(crate) mod counters;
 pub(crate) mod epoch;
 pub(crate) mod event;
 pub(crate) mod finding;
+pub(crate) mod line;
 pub(crate) mod path;
 pub(crate) mod request;
 pub(crate) mod rules;
 
 pub(crate) use copy::{Memcpy, Named, Part, Shape, Traffic};
 pub(crate) use finding::Finding;
+pub(crate) use line::Line;
 pub(crate) use path::{Path, Why};
 pub(crate) use request::{Access, Asks, Batch, Request};
 pub(crate) use rules::Rule;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
-use crate::model::{Part, Path};
+use crate::model::{Line, Part, Path};
 
 /// A call that has returned.
 pub(crate) struct Event<'a> {
@@ -62,4 +62,6 @@ pub(crate) struct CallSite {
     pub(crate) offset: usize,
     /// The exported symbol before the place, if any.
     pub(crate) symbol: Option<String>,
+    /// The line of the Python program that called it, if that is known.
+    pub(crate) line: Option<Line>,
 }

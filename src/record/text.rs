@@ -58,6 +58,9 @@ impl Display for Event<'_> {
 
 impl Display for CallSite {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(line) = &self.line {
+            write!(out, "{line}, ")?;
+        }
         write!(out, "{}+{:#x}", self.module, self.offset)?;
         match &self.symbol {
             Some(symbol) => write!(out, " ({symbol})"),
@@ -307,7 +310,7 @@ mod tests {
         event.pair = Some((0, 1));
         event.path = Some(Path::Direct);
         event.note = Some("captured as cuMemcpyAsync_ptsz");
-        event.caller = Some(CallSite { module: "app".into(), offset: 0x1189, symbol: Some("main".into()) });
+        event.caller = Some(CallSite { module: "app".into(), offset: 0x1189, symbol: Some("main".into()), line: None });
         assert_eq!(
             event.to_string(),
             "cudaMemcpyPeerAsync(dst=0x7f00, dstDevice=1, src=NULL, srcDevice=0, count=64, stream=cudaStreamPerThread) \

@@ -8,6 +8,7 @@
 //! The descriptor is kept for growing only. If it is not our file any more, the path is opened again; if that is another file,
 //! calls are counted from then on, and one message says why. Why a record begins with the call: docs/decisions/records-begin-first.md.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -15,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,8 +27,7 @@ use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 use super::modules::{self, Module};
 use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
-use crate::model::Path;
-use crate::model::Rule;
+use crate::model::{Line, Path, Rule};
 use crate::os;
 
 /// The file of this process, if there is one.
@@ -35,6 +35,9 @@ static TRACE: OnceLock<Trace> = OnceLock::new();
 
 /// Not in [`Trace`], which is made on the stack of whichever thread makes the first call: some have little of it.
 static SITES: Sites = Sites::new();
+
+/// Of how many lines of Python a call may come besides, told apart with the place in the code that called.
+const LINES: usize = 4096;
 
 /// For so many places it is looked anew which code is where.
 const SITES_READ_ANEW: u64 = 256;
@@ -50,6 +53,8 @@ pub(crate) struct Trace {
     path: PathBuf,
     /// Where code is in memory, as far as it is noted.
     modules: Mutex<Vec<Module>>,
+    /// The numbers of places in the code, each with a line of Python.
+    lines: Mutex<BTreeMap<(usize, Line), u16>>,
     knows_gpus: AtomicBool,
     extensions: AtomicU64,
     /// Where the process was allowed to run at first.
@@ -92,6 +97,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
                 folder: folder.clone(),
                 path,
                 modules: Mutex::new(Vec::new()),
+                lines: Mutex::new(BTreeMap::new()),
                 knows_gpus: AtomicBool::new(false),
                 extensions: AtomicU64::new(0),
                 processors: os::Processors::of_process(),
@@ -403,6 +409,26 @@ impl Trace {
         self.note(NoteKind::Site, number.into(), &[format!("{address:x}").as_bytes()]);
         number
     }
+
+    /// The number of a place in the code that a line of Python called from; none if there are too many.
+    pub(crate) fn site_with_line(&self, address: usize, line: &Line) -> Option<u16> {
+        let mut lines = self.lines.lock();
+        let key = (address, line.clone());
+        if let Some(&number) = lines.get(&key) {
+            return Some(number);
+        }
+        if lines.len() >= LINES {
+            return None;
+        }
+        let number = SITES.take_number()?;
+        let address_text = format!("{address:x}");
+        let [file, row, function] =
+            [format!("python={}", line.file), format!("line={}", line.number), format!("function={}", line.function)];
+        let strings = [&address_text, &file, &row, &function].map(|text| text.as_bytes());
+        self.note(NoteKind::Site, number.into(), &strings);
+        lines.insert(key, number);
+        Some(number)
+    }
 }
 
 fn text_of(file: &str) -> Option<String> {
@@ -415,6 +441,8 @@ struct Sites {
     /// An address in the low 48 bits, and its number in the others.
     slots: [AtomicU64; Self::SLOTS],
     count: AtomicU64,
+    /// The last number that was given out, to these and to others.
+    last: AtomicU16,
 }
 
 impl Sites {
@@ -424,7 +452,7 @@ impl Sites {
     const ADDRESS: u64 = (1 << 48) - 1;
 
     const fn new() -> Self {
-        Self { slots: [const { AtomicU64::new(0) }; Self::SLOTS], count: AtomicU64::new(0) }
+        Self { slots: [const { AtomicU64::new(0) }; Self::SLOTS], count: AtomicU64::new(0), last: AtomicU16::new(0) }
     }
 
     #[inline(always)]
@@ -454,11 +482,16 @@ impl Sites {
 
     /// None if there is no room.
     fn add(&self, address: usize) -> Option<u16> {
-        let number = u16::try_from(self.count.load(Relaxed) + 1).ok()?;
         let slot = self.slots_of(address).find(|slot| slot.load(Relaxed) == 0)?;
+        let number = self.take_number()?;
         slot.store(address as u64 & Self::ADDRESS | u64::from(number) << 48, Release);
-        self.count.store(number.into(), Relaxed);
+        self.count.fetch_add(1, Relaxed);
         Some(number)
+    }
+
+    /// A number that nothing has; none if all are taken.
+    fn take_number(&self) -> Option<u16> {
+        self.last.fetch_update(Relaxed, Relaxed, |last| last.checked_add(1)).ok().map(|last| last + 1)
     }
 }
 

@@ -302,6 +302,9 @@ def others(t):
             ("Fine", "All 42.9 GB between GPUs went directly.", "There is nothing to do."))
     axis = t.texts(".ticks span")
     t.equal("all_direct: times are since the start of the run, not of the first copy", (axis[0], axis[-1]), ("4 s", "12 s"))
+    t.equal("all_direct: lines of Python are listed, the most seen first", t.texts("#lines tbody tr:first-child td"),
+            ["train.py:88 in Trainer.step", "GPU 0 → GPU 1", "9", "512", "libtorch_cuda.so+0x1f04c2"])
+    t.equal("all_direct: with their files", b.js("document.querySelector('#lines tbody span').title"), "/home/u/train.py")
     t.picture("all_direct-light")
     t.open("carried")
     t.quiet("carried")

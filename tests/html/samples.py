@@ -208,11 +208,13 @@ def wrong():
 
 
 def all_direct():
-    """One pair, and nothing wrong."""
+    """One pair, and nothing wrong: a program with Python."""
     size = 42_949_672_960
+    lines = [{"file": "/home/u/train.py", "line": 88, "function": "Trainer.step", "calls": 9},
+             {"file": "/home/u/model.py", "line": 12, "function": "forward", "calls": 2}]
     return {
         "version": 1, "files": [file(0, variables={})], "gpus": [gpu(0), gpu(1)],
-        "pairs": [pair(0, 1, path("direct", 512, size, 393.8))],
+        "pairs": [dict(pair(0, 1, path("direct", 512, size, 393.8)), sites=[{"site": "libtorch_cuda.so+0x1f04c2", "calls": 512, "lines": lines}])],
         "functions": FUNCTIONS[:2], "errors": [], "findings": [], "decisions": [], "unfinished": [],
         "lost": {"staged_bytes": 0, "could_be_direct_bytes": 0, "seconds": 0.0, "basis": "Nothing was staged."},
         "timeline": {"start": START + 3 * SECOND, "bucket_ns": 100_000_000, "pairs": [
@@ -308,7 +310,9 @@ def nasty():
     report["pairs"].append({"src": None, "dst": None, "calls": 1, "bytes": 7, "errors": 0, "link": None, "access": None,
                             "host_ns": {"p50": None, "p99": None, "max": None, "total": None}, "paths": [path("host", 1, 7, None)]})
     report["functions"] = [{"layer": evil(n), "name": evil(n), "calls": 1, "errors": 0, "host_ns": host_ns(5, 1)} for n in range(len(EVIL))]
-    sites = [{"site": text, "count": 1} for text in EVIL]
+    line = lambda n: {"file": evil(n), "line": n, "function": evil(n + 1)}
+    sites = [{"site": text, "python": line(n) if n % 2 else None, "count": 1} for n, text in enumerate(EVIL)]
+    report["pairs"][0]["sites"] = [{"site": text, "calls": 7, "lines": [dict(line(n), calls=1)]} for n, text in enumerate(EVIL)]
     report["errors"] = [{"layer": evil(n), "function": evil(n), "code": n, "name": evil(n + 1), "count": 1, "sites": sites} for n in range(len(EVIL))]
     report["findings"] = [{"rule": evil(n), "severity": evil(n + 1) if n else "hazard", "count": 1, "text": evil(n), "sites": sites, "files": [n]}
                           for n in range(len(EVIL))]

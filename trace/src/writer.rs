@@ -273,6 +273,23 @@ impl Begun {
         cell.state.store(cell.state.load(Relaxed) & DEPTH | State::Done.number(), Release);
     }
 
+    /// Notes, after the fact, more exactly where the call comes from: the number of another place.
+    pub fn comes_from(self, site: u16) {
+        self.0.site.store(site, Relaxed);
+    }
+
+    /// The number of the place that the call comes from.
+    pub fn site(self) -> u16 {
+        self.0.site.load(Relaxed)
+    }
+
+    /// The devices that the call is about, source first, if both are known.
+    pub fn devices(self) -> Option<[u8; 2]> {
+        let Self(cell) = self;
+        let device = |device: &AtomicU8| device.load(Relaxed).checked_sub(1);
+        Some([device(&cell.src_device)?, device(&cell.dst_device)?])
+    }
+
     /// How many bytes it copies.
     pub fn bytes(self) -> u64 {
         self.0.bytes.load(Relaxed)

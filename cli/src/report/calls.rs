@@ -36,7 +36,7 @@ pub(super) fn write(
         if filter.wants(report, call, after, &named) {
             left -= 1;
             text.clear();
-            line(&mut text, report, call, after, &words, &teller.site(call));
+            line(&mut text, report, call, after, &words, &teller.from(call));
             if text.contains(char::is_control) {
                 text = term::clean(&text);
             }
@@ -102,6 +102,17 @@ impl Teller {
         let symbols = &mut self.symbols;
         let describe = || Rc::from(symbols.describe(names.place(site).as_ref(), names.host.as_deref()));
         Rc::clone(self.sites.entry((*file, site)).or_insert_with(describe))
+    }
+}
+
+impl Teller {
+    /// Where a call came from, with the line of Python if that is known.
+    fn from(&mut self, call: &Call) -> Rc<str> {
+        let site = self.site(call);
+        match call.source.names.line(call.record.site) {
+            Some(line) => Rc::from(format!("{line}, {site}")),
+            None => site,
+        }
     }
 }
 

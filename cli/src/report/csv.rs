@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::model::{Gpu, Report};
+use super::model::{CopyLine, CopySite, Gpu, Pair, Report};
 
 const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,\
-                       device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link";
+                       device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
+                       python_lines";
 
 /// Writes the table, with a line of names. What is not known is empty.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -24,18 +25,28 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
         let times = format!("{},{},{},{}", number(host.p50), number(host.p99), number(host.max), host.total);
         let access = pair.access.map_or("", |access| if access { "1" } else { "0" });
         let link = field(pair.link.as_deref().unwrap_or_default());
+        let lines = field(&lines(pair));
         for path in &pair.paths {
             let rate = path.gb_per_s.map_or(String::new(), |rate| format!("{rate:.3}"));
             let named = format!("{},{}", field(&path.path), field(path.why.as_deref().unwrap_or_default()));
             let sums =
                 format!("{},{},{},{},{}", path.calls, path.bytes, path.device_calls, path.device_bytes, path.device_ns);
-            writeln!(out, "{ends},{named},{sums},{rate},{times},{access},{link}")?;
+            writeln!(out, "{ends},{named},{sums},{rate},{times},{access},{link},{lines}")?;
         }
         if pair.paths.is_empty() {
-            writeln!(out, "{ends},,,0,0,0,0,0,,{times},{access},{link}")?;
+            writeln!(out, "{ends},,,0,0,0,0,0,,{times},{access},{link},{lines}")?;
         }
     }
     Ok(())
+}
+
+/// The lines of Python that copy, each with how many of its calls were looked at, of all from that place in the code.
+fn lines(pair: &Pair) -> String {
+    let of_site = |site: &CopySite| {
+        let line = |it: &CopyLine| format!("{} ({} of {})", it.line.in_full(), it.calls, site.calls);
+        site.lines.iter().map(line).collect::<Vec<_>>()
+    };
+    pair.sites.iter().flat_map(of_site).collect::<Vec<_>>().join("; ")
 }
 
 /// Quotes what would not stay one field.
@@ -46,7 +57,7 @@ fn field(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::{Pair, Path};
+    use crate::report::model::Path;
 
     #[test]
     fn write_each_line_has_the_columns_of_the_first() {
@@ -57,7 +68,7 @@ mod tests {
         write(&report, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap().replace("data, or", "data or");
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
-        assert_eq!(commas, [21, 21, 21], "{text}");
+        assert_eq!(commas, [22, 22, 22], "{text}");
         assert!(text.contains(",staged,\"blocked: lost data or hung\",0,"), "{text}");
     }
 

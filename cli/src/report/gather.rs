@@ -10,7 +10,7 @@ use std::thread;
 use p2pshim_trace::{Error, Note, NoteKind, Record, Trace};
 
 use super::files::{self, Files, find};
-use super::model::{File, Mark, Report, Thread};
+use super::model::{File, Mark, Origin, Report, Thread};
 use super::names::Names;
 use super::nvlink;
 use super::symbols::Symbols;
@@ -112,14 +112,18 @@ impl Gathering<'_> {
         names: &Names,
         tally: &Tally,
         calls: impl Iterator<Item = &'a Hanging>,
-    ) -> HashMap<u16, String> {
+    ) -> HashMap<u16, Origin> {
         let errors = tally.errors.keys().map(|&(_, _, site)| site);
         let findings = tally.findings.keys().map(|&(_, site)| site);
+        let copies = tally.copies.keys().map(|&(_, site)| site);
         let calls = calls.map(|call| call.record.site);
         let mut symbols = lock(&self.symbols);
         let mut sites = HashMap::new();
-        for site in errors.chain(findings).chain(calls) {
-            sites.entry(site).or_insert_with(|| symbols.describe(names.place(site).as_ref(), names.host.as_deref()));
+        for site in errors.chain(findings).chain(copies).chain(calls) {
+            sites.entry(site).or_insert_with(|| Origin {
+                site: symbols.describe(names.place(site).as_ref(), names.host.as_deref()),
+                python: names.line(site).cloned(),
+            });
         }
         sites
     }

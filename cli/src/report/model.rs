@@ -3,6 +3,7 @@
 //! Times are nanoseconds since 1970 unless a name says otherwise.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -117,6 +118,8 @@ pub(crate) struct Pair {
     pub(crate) host_ns: Durations,
     pub(crate) link: Option<String>,
     pub(crate) access: Option<bool>,
+    /// Of programs with Python only.
+    pub(crate) sites: Vec<CopySite>,
 }
 
 /// Copies of a pair that took the same path for the same reason.
@@ -151,11 +154,70 @@ pub(crate) struct Function {
     pub(crate) host_ns: Durations,
 }
 
+/// A line of a Python program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub(crate) struct Line {
+    /// As the interpreter names it: mostly a path.
+    pub(crate) file: String,
+    pub(crate) line: u32,
+    pub(crate) function: String,
+}
+
+impl Line {
+    /// With the whole path.
+    pub(crate) fn in_full(&self) -> String {
+        let Self { file, line, function } = self;
+        format!("{file}:{line} in {function}")
+    }
+}
+
+impl Display for Line {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let file = self.file.rsplit('/').next().unwrap_or_default();
+        write!(out, "{file}:{} in {}", self.line, self.function)
+    }
+}
+
+/// Where a call came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub(crate) struct Origin {
+    /// The place in the code.
+    pub(crate) site: String,
+    /// The line of the Python program, if it was looked for.
+    pub(crate) python: Option<Line>,
+}
+
+impl Display for Origin {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match &self.python {
+            Some(line) => write!(out, "{line}, {}", self.site),
+            None => out.write_str(&self.site),
+        }
+    }
+}
+
 /// How often something was called from where.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Site {
-    pub(crate) site: String,
+    #[serde(flatten)]
+    pub(crate) from: Origin,
     pub(crate) count: u64,
+}
+
+/// Copies of a pair from one place in the code.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct CopySite {
+    pub(crate) site: String,
+    pub(crate) calls: u64,
+    pub(crate) lines: Vec<CopyLine>,
+}
+
+/// Of how many of them a line of Python is known to have made them.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct CopyLine {
+    #[serde(flatten)]
+    pub(crate) line: Line,
+    pub(crate) calls: u64,
 }
 
 /// What a function returned to the program instead of success.
@@ -215,7 +277,8 @@ pub(crate) struct Unfinished {
     /// The path that it was to take, and why, as far as that is known.
     pub(crate) path: Option<String>,
     pub(crate) why: Option<String>,
-    pub(crate) site: String,
+    #[serde(flatten)]
+    pub(crate) from: Origin,
     /// The innermost function that has not returned either.
     #[serde(skip)]
     pub(crate) inner: Option<String>,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use p2pshim_trace::{Note, NoteKind, PART, Trace};
 
+use super::model::Line;
 use super::symbols::{Module, Place};
 
 /// Variables that say which rank of a job a process is, best first.
@@ -43,6 +44,8 @@ pub(super) struct Names {
     rules: HashMap<u8, (String, String)>,
     codes: HashMap<(String, i32), String>,
     sites: HashMap<u16, (u64, u64)>,
+    /// Of sites that a line of Python called from.
+    lines: HashMap<u16, Line>,
     modules: Vec<(u64, Module)>,
     pub(super) devices: BTreeMap<u8, Device>,
     pub(super) access: HashMap<[u8; 2], Access>,
@@ -101,6 +104,12 @@ impl Names {
                     return;
                 };
                 self.sites.insert(number, (address, note.time));
+                if let Some(file) = note.value("python") {
+                    let text = |key| note.value(key).unwrap_or_default();
+                    let line = text("line").parse().unwrap_or_default();
+                    self.lines
+                        .insert(number, Line { file: file.to_owned(), line, function: text("function").to_owned() });
+                }
             }
             (NoteKind::Module, _) => {
                 let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));
@@ -145,6 +154,16 @@ impl Names {
     /// Which rank of its job the process is.
     pub(super) fn rank(&self) -> Option<String> {
         RANKS.iter().find_map(|name| self.variables.get(*name)).cloned()
+    }
+
+    /// The line of Python that a site is of, if it was looked for.
+    pub(super) fn line(&self, site: u16) -> Option<&Line> {
+        self.lines.get(&site)
+    }
+
+    /// Whether any was found.
+    pub(super) fn has_lines(&self) -> bool {
+        !self.lines.is_empty()
     }
 
     /// Where a place in the code is: in the module that was there when the place was first called from.

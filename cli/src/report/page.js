@@ -239,7 +239,8 @@ function verdicts() {
   }
   const hazards = graded("hazard");
   if (hazards.length > 0) {
-    const site = list(hazards[0].sites)[0]?.site;
+    const first = list(hazards[0].sites)[0];
+    const site = first && placeName(first);
     say("bad", "Data at risk", `Calls succeed, and the data may be wrong: ${rules(hazards)}.`,
       `${site ? `Begin at ${site}. ` : ""}The findings say what is wrong there, and how to correct it.`, "findings");
   }
@@ -419,8 +420,10 @@ function table(label, columns, rows, { sort = null, down = true, detail = null }
   ];
 }
 
+const lineName = ({ file, line, function: name }) => `${String(file).split("/").pop()}:${line} in ${name}`;
+const placeName = ({ site, python }) => (python ? `${lineName(python)}, ${site}` : site);
 const sites = (places) => (list(places).length === 0 ? el("p", { class: "quiet small" }, "The place is not known.")
-  : el("ul", { class: "sites small" }, list(places).map(({ site, count: n }) => el("li", {}, quiet(`${count(n)} ×`), code(site)))));
+  : el("ul", { class: "sites small" }, list(places).map((one) => el("li", {}, quiet(`${count(one.count)} ×`), code(placeName(one))))));
 
 // ---- The heat map
 
@@ -734,7 +737,7 @@ function unfinishedCalls() {
       figure("Thread", (row) => row.thread, String),
       figure("Begun at", (row) => row.started, since),
       figure("Before the end", left, duration),
-      text("Place", (row) => row.site, (row) => code(row.site), "text"),
+      text("Place", placeName, (row) => code(placeName(row)), "text"),
     ], unfinished, { sort: 7 }),
   ];
 }
@@ -779,6 +782,19 @@ const pairTable = () => [
     short("Link", (row) => row.link),
     ...hostTimes,
   ], pairs, { sort: 3, detail: (row) => el("div", { class: "card" }, card(row)) }),
+];
+
+const lines = pairs.flatMap(({ src, dst, sites: all }) => list(all).flatMap(({ site, calls: of, lines: found }) =>
+  list(found).map((line) => ({ ...line, src, dst, site, of }))));
+const lineTable = () => [
+  head("Lines of Python that copy", "Looked at for the first copies of a place, and fewer and fewer of the rest."),
+  table("Lines of Python", [
+    text("Line", lineName, (row) => el("span", { title: row.file }, code(lineName(row))), "text"),
+    short("Pair", way),
+    figure("Looked at", (row) => row.calls),
+    figure("Of", (row) => row.of),
+    text("Place", (row) => row.site, (row) => code(row.site), "text"),
+  ], lines, { sort: 2 }),
 ];
 
 const functionTable = () => [
@@ -907,6 +923,7 @@ const sections = [
   ["findings", "Findings", findings, findingList, true],
   ["errors", "Errors", errors, errorTable, true],
   ["all-pairs", "All pairs", pairs, pairTable, true],
+  ["lines", "Lines of Python", lines, lineTable, true],
   ["functions", "Functions", functions, functionTable],
   ["decisions", "Decisions", decisions, decisionTable, true],
   ["files", "Files", files, fileTable, true],

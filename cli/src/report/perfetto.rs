@@ -233,6 +233,9 @@ impl Events<'_> {
         if !site.is_empty() {
             args.add("site", Json(site));
         }
+        if let Some(line) = source.names.line(record.site) {
+            args.add("python", Json(&line.in_full()));
+        }
         let rules: Vec<String> = record.rules().map(|rule| source.names.rule(rule).0).collect();
         if !rules.is_empty() {
             args.add("findings", Json(&rules.join(" ")));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
 
-use p2pshim_trace::{Capture, DeviceTime, Record, State, Timeline, Trace};
+use p2pshim_trace::{DeviceTime, Record, State, Timeline, Trace};
 
 use super::buckets::{self, Buckets};
 use super::histogram::Histogram;
@@ -20,8 +20,6 @@ const PLACES: usize = 1 << 16;
 pub(super) struct PathTally {
     pub(super) calls: u64,
     pub(super) bytes: u64,
-    /// Of these, what was captured into a graph instead.
-    pub(super) captured_bytes: u64,
     pub(super) device_calls: u64,
     pub(super) device_bytes: u64,
     pub(super) device_ns: u64,
@@ -33,7 +31,6 @@ impl PathTally {
         self.device_calls += other.device_calls;
         for (ours, theirs) in [
             (&mut self.bytes, other.bytes),
-            (&mut self.captured_bytes, other.captured_bytes),
             (&mut self.device_bytes, other.device_bytes),
             (&mut self.device_ns, other.device_ns),
         ] {
@@ -92,6 +89,8 @@ pub(super) struct Tally {
     pub(super) calls: u64,
     pub(super) functions: HashMap<u8, FunctionTally>,
     pub(super) pairs: HashMap<[u8; 2], PairTally>,
+    /// Copies that have returned, by devices and site, in programs of which lines of Python are known.
+    pub(super) copies: HashMap<([u8; 2], u16), u64>,
     /// By function, code and site.
     pub(super) errors: HashMap<(u8, i32, u16), u64>,
     /// By rule and site.
@@ -117,6 +116,7 @@ pub(super) struct Lens {
     kinds: [Option<Kind>; 256],
     /// The number of the path of copies that became part of a graph.
     captured: Option<u8>,
+    has_lines: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -141,6 +141,7 @@ impl Lens {
             captured: numbers
                 .into_iter()
                 .find(|&number| names.path(number).is_some_and(|(path, _)| path == "captured")),
+            has_lines: names.has_lines(),
         }
     }
 
@@ -266,7 +267,8 @@ impl Tally {
         let (first, last) = self.span.unwrap_or((record.start, record.end));
         self.span = Some((first.min(record.start), last.max(record.end)));
         if record.is_part() {
-            self.count_copies(lens, record);
+            let site = walk.root.map_or(0, |(_, root)| root.site);
+            self.count_copies(lens, record, site);
             return;
         }
         let function = self.functions.entry(record.function).or_default();
@@ -294,16 +296,22 @@ impl Tally {
         }
         // What is inside one that has not returned knows better of which pair it is.
         if is_done {
-            self.count_copies(lens, record);
+            self.count_copies(lens, record, record.site);
         }
     }
 
     /// Counts what a call, or a part of one, has copied for its pair.
-    fn count_copies(&mut self, lens: &Lens, record: &Record) {
+    fn count_copies(&mut self, lens: &Lens, record: &Record, site: u16) {
         let is_error = record.result != 0;
         // One that became part of a graph has copied nothing; the graph's launches do.
         if lens.is_captured(record) {
             return;
+        }
+        if let (true, Some(src), Some(dst)) = (lens.has_lines, record.src_device, record.dst_device)
+            && lens.is_copy(record)
+        {
+            let pair = [src, dst];
+            self.uncounted += add(&mut self.copies, (pair, site), (pair, 0), 1);
         }
         let Some(pair) = self.count_pair(lens, record) else { return };
         pair.errors += u64::from(is_error);
@@ -312,9 +320,6 @@ impl Tally {
             let path = pair.paths.entry(record.path).or_default();
             path.calls += record.copies();
             path.bytes = path.bytes.saturating_add(record.bytes);
-            if record.capture != Capture::None {
-                path.captured_bytes = path.captured_bytes.saturating_add(record.bytes);
-            }
             if let Some(bytes) = lens.buckets(record.path, record.bytes) {
                 pair.buckets.add(lens.timeline.real(record.start), bytes);
             }
@@ -357,6 +362,9 @@ impl Tally {
         }
         for (pair, theirs) in other.pairs {
             self.pairs.entry(pair).or_default().merge(theirs);
+        }
+        for (copies, count) in other.copies {
+            self.uncounted += add(&mut self.copies, copies, (copies.0, 0), count);
         }
         for (error, count) in other.errors {
             self.uncounted += add(&mut self.errors, error, (error.0, error.1, 0), count);

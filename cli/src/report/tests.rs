@@ -19,6 +19,7 @@ fn trace_of_all() -> Vec<u8> {
     scene.note(0, NoteKind::Variable, 0, &["RANK", "3"]);
     scene.note(0, NoteKind::Module, 0, &["1000", "2000", "0", "/bin/true"]);
     scene.note(1, NoteKind::Site, 1, &["1234"]);
+    scene.note(1, NoteKind::Site, 2, &["1234", "python=/home/u/train.py", "line=88", "function=step"]);
     scene.note(1000, NoteKind::Decision, 1, &["enabled"]);
     scene.note(1000, NoteKind::Finding, OVERLAP.into(), &["overlap"]);
     scene.note(1000, NoteKind::Message, 0, &["full"]);
@@ -30,6 +31,7 @@ fn trace_of_all() -> Vec<u8> {
             device: Some((at + 500, 5_000)),
             result: i32::from(number == 5),
             rules: if number == 6 { vec![OVERLAP] } else { Vec::new() },
+            site: if number % 8 == 0 { 2 } else { copy.site },
             capture: if number == 7 { Capture::Rewritten } else { Capture::None },
             ..copy
         });
@@ -152,7 +154,8 @@ fn report_of_damaged_files_is_made_of_what_is_left() {
         calls += report.files[0].calls as usize;
         if matches!(form, Form::Calls) {
             let lines = out.iter().filter(|&&byte| byte == b'\n').count();
-            assert_eq!(lines as u64, report.functions.iter().map(|function| function.calls).sum::<u64>());
+            // Parts of calls, which damaged files may have, have lines of their own.
+            assert!(lines as u64 >= report.functions.iter().map(|function| function.calls).sum::<u64>());
         }
         if matches!(form, Form::Json | Form::Events) && number % 8 == 0 {
             let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&out);

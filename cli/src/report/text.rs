@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::lost::could_be_direct;
-use super::model::{Decision, Durations, File, Pair, Path, Report, Site, Unfinished};
+use super::model::{CopyLine, CopySite, Decision, Durations, File, Pair, Path, Report, Site, Unfinished};
 use super::term::{self, Style, bytes, clean, count, counted, duration};
 use super::verdict::{self, Sentence, path_text};
 
@@ -26,6 +26,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.problems(out)?;
     text.pairs(out)?;
     text.nvlink(out)?;
+    text.lines(out)?;
     text.findings(out)?;
     text.errors(out)?;
     text.decisions(out)?;
@@ -252,6 +253,27 @@ impl Text<'_> {
         self.more(out, nvlink.gpus.len(), "--json has all")
     }
 
+    /// Which lines of a Python program copy, as far as they were looked at.
+    fn lines(&self, out: &mut dyn Write) -> io::Result<()> {
+        let sites = self.report.pairs.iter().flat_map(|pair| pair.sites.iter().map(move |site| (pair, site)));
+        let mut sites: Vec<(&Pair, &CopySite)> = sites.filter(|(_, site)| !site.lines.is_empty()).collect();
+        if sites.is_empty() {
+            return Ok(());
+        }
+        sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.calls));
+        self.title(out, "Lines of Python that copy")?;
+        for (pair, CopySite { site, calls, lines }) in sites.iter().take(SHOWN) {
+            let calls = count(*calls);
+            let (src, dst) = (self.report.label(pair.src), self.report.label(pair.dst));
+            self.line(out, &format!("  {src} > {dst}: {calls} from {site}"), "    ")?;
+            for CopyLine { line, calls: found } in lines.iter().take(SHOWN) {
+                self.line(out, &format!("      {line} ({} of {calls} looked at)", count(*found)), "        ")?;
+            }
+            self.more(out, lines.len(), "--json has all")?;
+        }
+        self.more(out, sites.len(), "--json has all")
+    }
+
     /// Which process it was.
     fn process(&self, file: usize) -> String {
         let Some(file) = self.report.files.get(file) else { return String::new() };
@@ -322,7 +344,7 @@ impl Text<'_> {
             self.process(call.file),
             call.thread,
             call.function,
-            call.site
+            call.from
         );
         self.line(out, &text, "    ")
     }
@@ -342,9 +364,9 @@ impl Text<'_> {
     }
 
     fn sites(&self, out: &mut dyn Write, sites: &[Site]) -> io::Result<()> {
-        for Site { site, count } in sites.iter().take(SITES) {
+        for Site { from, count } in sites.iter().take(SITES) {
             let times = if *count > 1 { format!(", {} times", term::count(*count)) } else { String::new() };
-            writeln!(out, "      {}", clean(&format!("at {site}{times}")))?;
+            writeln!(out, "      {}", clean(&format!("at {from}{times}")))?;
         }
         match sites.len().checked_sub(SITES) {
             Some(more @ 1..) => {

@@ -9,8 +9,8 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    Decision, Error, File, Finding, Function, Gpu, Moved, Pair, Path, Report, Site, Timeline, TimelinePair, Unfinished,
-    VERSION,
+    CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moved, Origin, Pair, Path, Report, Site,
+    Timeline, TimelinePair, Unfinished, VERSION,
 };
 use super::names::{Access, Device, Names};
 use super::symbols::UNKNOWN;
@@ -31,7 +31,7 @@ pub(super) struct Found<'a> {
     pub(super) tally: Tally,
     pub(super) unfinished: Vec<Hanging>,
     pub(super) last_copy: Option<Hanging>,
-    pub(super) sites: HashMap<u16, String>,
+    pub(super) sites: HashMap<u16, Origin>,
 }
 
 /// What makes a GPU the same in two files.
@@ -50,13 +50,14 @@ struct PairTotal {
     paths: BTreeMap<usize, PathTally>,
     host: Histogram,
     buckets: Buckets,
+    sites: HashMap<Origin, u64>,
 }
 
 #[derive(Debug, Default)]
 struct ErrorTotal {
     name: Option<String>,
     count: u64,
-    sites: HashMap<String, u64>,
+    sites: HashMap<Origin, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +66,7 @@ struct FindingTotal {
     count: u64,
     /// With the file that it is from.
     text: Option<(usize, String)>,
-    sites: HashMap<String, u64>,
+    sites: HashMap<Origin, u64>,
     files: BTreeSet<usize>,
 }
 
@@ -116,7 +117,12 @@ impl Totals {
             ours.errors += theirs.errors;
             ours.host.merge(theirs.host);
         }
-        let site = |number: u16| sites.get(&number).cloned().unwrap_or_else(|| UNKNOWN.to_owned());
+        let unknown = || Origin { site: UNKNOWN.to_owned(), python: None };
+        let site = |number: u16| sites.get(&number).cloned().unwrap_or_else(unknown);
+        for (([src, dst], from), count) in tally.copies {
+            let pair = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
+            *self.pairs.entry(pair).or_default().sites.entry(site(from)).or_default() += count;
+        }
         for ((function, code, from), count) in tally.errors {
             let (layer, function) = names.function(function);
             let name = names.code(&layer, code);
@@ -202,7 +208,7 @@ impl Totals {
         trace: &Trace,
         names: &Names,
         counts: &HashMap<(u8, u16), u64>,
-        site: impl Fn(u16) -> String,
+        site: impl Fn(u16) -> Origin,
     ) {
         // Some are noted before a call that then does not return, and stand in no record.
         let mut noted: BTreeMap<u8, (u64, String)> = BTreeMap::new();
@@ -232,7 +238,7 @@ impl Totals {
         }
     }
 
-    fn call(&mut self, file: &mut File, trace: &Trace, names: &Names, hanging: &Hanging, site: String) -> Unfinished {
+    fn call(&mut self, file: &mut File, trace: &Trace, names: &Names, hanging: &Hanging, from: Origin) -> Unfinished {
         let Hanging { thread, record, inner, was_left } = *hanging;
         let (layer, function) = names.function(record.function);
         let mut gpu = |ordinal: Option<u8>| Some(self.gpu(file, names, ordinal?, None));
@@ -251,7 +257,7 @@ impl Totals {
             bytes: (record.bytes > 0).then_some(record.bytes),
             path,
             why: why.flatten(),
-            site,
+            from,
             inner: inner.map(|inner| names.function(inner).1),
             was_left,
         }
@@ -361,13 +367,12 @@ impl Totals {
 fn moved(file: usize, pair: [usize; 2], names: &Names, tally: &PairTally) -> Option<Moved> {
     let mut moved = Moved { file, pair, ..Moved::default() };
     for (&number, path) in tally.paths.iter().filter(|_| pair[0] != pair[1]) {
-        let bytes = path.bytes.saturating_sub(path.captured_bytes);
         let sum = match names.path(number).map(|(path, _)| path.as_str()) {
             Some("direct") => &mut moved.direct,
             Some("staged" | "same-device" | "host" | "mapped on first use") => continue,
             _ => &mut moved.unclear,
         };
-        *sum = sum.saturating_add(bytes);
+        *sum = sum.saturating_add(path.bytes);
     }
     (moved.direct > 0 || moved.unclear > 0).then_some(moved)
 }
@@ -418,6 +423,7 @@ fn pairs(
             host_ns: total.host.durations(),
             link: known.iter().find_map(|access| access.link.clone()),
             access: if can.is_empty() { None } else { Some(can.contains(&true)) },
+            sites: copy_sites(total.sites),
         });
         times.push(([src, dst], total.buckets));
     }
@@ -456,9 +462,25 @@ fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> 
     functions
 }
 
-fn sites(counts: HashMap<String, u64>) -> Vec<Site> {
-    let mut sites: Vec<Site> = counts.into_iter().map(|(site, count)| Site { site, count }).collect();
-    sites.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.site.cmp(&other.site)));
+fn sites(counts: HashMap<Origin, u64>) -> Vec<Site> {
+    let mut sites: Vec<Site> = counts.into_iter().map(|(from, count)| Site { from, count }).collect();
+    sites.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.from.cmp(&other.from)));
+    sites
+}
+
+/// The same by the place in the code, with the lines of Python that were found for some of the calls from there.
+fn copy_sites(counts: HashMap<Origin, u64>) -> Vec<CopySite> {
+    let mut sites: BTreeMap<String, CopySite> = BTreeMap::new();
+    for (Origin { site, python }, calls) in counts {
+        let ours = sites.entry(site.clone()).or_insert_with(|| CopySite { site, ..CopySite::default() });
+        ours.calls += calls;
+        ours.lines.extend(python.map(|line| CopyLine { line, calls }));
+    }
+    let mut sites: Vec<CopySite> = sites.into_values().collect();
+    for site in &mut sites {
+        site.lines.sort_by(|one, other| other.calls.cmp(&one.calls).then_with(|| one.line.cmp(&other.line)));
+    }
+    sites.sort_by_key(|site| std::cmp::Reverse(site.calls));
     sites
 }
 

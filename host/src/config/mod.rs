@@ -22,7 +22,7 @@ use std::ffi::OsString;
 
 use nearest::nearest;
 pub use option::{Changes, Variable};
-pub use values::{Access, Denied, GpuTiming, Probe, Validate};
+pub use values::{Access, Denied, GpuTiming, Probe, Stacks, Validate};
 
 /// What every option's name begins with.
 pub const PREFIX: &str = "P2PSHIM";
@@ -141,6 +141,15 @@ options! {
         changes: Changes::Always,
         help: "which copies on streams have their GPU time recorded in a trace; sample: the first 64 of a thread, then one in 4093, and more where they are large; all: each; off: none",
         details: "Only while a trace is written. Events are recorded before and after the copy, which takes the host some 10 µs. Copies that are synchronous or on the legacy default stream have no GPU time.",
+    }
+
+    /// For which copies the Python line is noted.
+    stacks: Stacks {
+        variable: P2PSHIM_STACKS,
+        values: words("sites" = Stacks::Sites, "all" = Stacks::All, "off" = Stacks::Off),
+        changes: Changes::UntilTraced,
+        help: "for which copies between devices a trace names the line of the Python program; sites: for the first from each place, of each pair and size, and for those whose number is a power of two; all: for each; off: for none",
+        details: "Only while a trace is written, and in programs with CPython 3.11 to 3.15. The line is that of the innermost frame outside `site-packages`, `dist-packages` and frozen modules: `train.py:88 in step`. To find it out takes the host [some 30 µs](FAQ.md#which-line-of-trainpy-makes-the-copies), and not the interpreter's lock. A copy that breaks a rule has its line noted in any case, unless the value is `off`.",
     }
 
     /// Whether a table is written when the program ends.

@@ -47,6 +47,18 @@ pub enum GpuTiming {
     Off,
 }
 
+/// For which copies the Python line is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stacks {
+    /// For the first from each place, and for fewer and fewer of those that follow.
+    Sites,
+    /// For each.
+    All,
+    /// For none.
+    Off,
+}
+
 /// One device's access to the memory of another, by ordinals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied {
