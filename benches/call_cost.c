@@ -24,7 +24,7 @@
 
 #include "null_cuda.h"
 
-enum { MAX_THREADS = 64, WARM_UP = 1000, BYTES = 256, ARRIVED = 1236 };
+enum { MAX_THREADS = 64, WARM_UP = 1000, BYTES = 256, ARRIVED = 1236, NODES = 10 };
 
 static const struct memory {
 	const char *name;
@@ -103,6 +103,24 @@ static int call_free(uint64_t dst, uint64_t src, void *stream)
 	return cuMemFreeAsync(dst, stream);
 }
 
+/* What is launched. */
+static struct null_graph launched, between;
+static void *exec;
+
+static int call_graph(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)dst, (void)src;
+	return cuGraphLaunch(exec, stream);
+}
+
+/* The driver gets the stream as flags, and so answers as to a launch. */
+static int call_instantiate(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)dst, (void)src;
+	int code = cuGraphInstantiateWithFlags(&exec, &launched, (uintptr_t)stream);
+	return code ? code : cuGraphExecDestroy(exec);
+}
+
 static void *stream_of_route(void);
 
 /* The call is inlined into its loop; says whether every call succeeded. */
@@ -126,6 +144,8 @@ LOOP(runtime_dtod)
 LOOP(runtime_to_device)
 LOOP(runtime_default)
 LOOP(free)
+LOOP(graph)
+LOOP(instantiate)
 
 static const struct route {
 	const char *name;
@@ -147,6 +167,9 @@ static const struct route {
 	{ "runtime-same-device", call_runtime_dtod, loop_runtime_dtod, NULL, ON_DEVICE },
 	{ "runtime-to-device", call_runtime_to_device, loop_runtime_to_device, NULL, FROM_HOST },
 	{ "runtime-default-host", call_runtime_default, loop_runtime_default, NULL, FROM_HOST },
+	{ "graph", call_graph, loop_graph, NULL, BETWEEN_DEVICES },
+	{ "graph-on-device", call_graph, loop_graph, NULL, ON_DEVICE },
+	{ "instantiate", call_instantiate, loop_instantiate, NULL, BETWEEN_DEVICES },
 	{ "free", call_free, loop_free, NULL, BETWEEN_DEVICES },
 };
 
@@ -189,6 +212,10 @@ static void *target(void)
 		return (void *)cudaMemcpyAsync;
 	if (route->call == call_driver_3d)
 		return (void *)cuMemcpy3DPeerAsync;
+	if (route->call == call_graph)
+		return (void *)cuGraphLaunch;
+	if (route->call == call_instantiate)
+		return (void *)cuGraphInstantiateWithFlags;
 	if (route->call == call_free)
 		return (void *)cuMemFreeAsync;
 	if (route->call == call_driver_ptsz)
@@ -278,6 +305,13 @@ int main(int argc, char **argv)
 		if (cuDevicePrimaryCtxRetain(&contexts[device], device))
 			fail("no context", argv[1]);
 	}
+
+	/* One between devices is there in any case. */
+	between = (struct null_graph){ .dst = memories[0].dst, .src = memories[0].src, .nodes = 1 };
+	launched = (struct null_graph){ .dst = memory.dst, .src = memory.src, .nodes = NODES };
+	if (strncmp(route->name, "graph", 5) == 0 &&
+	    (cuGraphInstantiateWithFlags(&exec, &between, 0) || cuGraphInstantiateWithFlags(&exec, &launched, 0)))
+		fail("cannot instantiate a graph", argv[1]);
 
 	/* A jump-only preload does not hook look-ups: there, its symbol stands for what one would give. */
 	looked_up = strcmp(argv[5], "libjump_only.so") == 0 ? cuMemcpyPeerAsync : look_up();

@@ -10,6 +10,8 @@ static memcpy_peer_async_t *real_peer, *real_peer_ptsz;
 static memcpy_async_t *real_regular, *real_dtod;
 static memcpy_3d_peer_async_t *real_3d;
 static mem_free_async_t *real_free;
+static __typeof__(cuGraphLaunch) *real_launch;
+static __typeof__(cuGraphInstantiateWithFlags) *real_instantiate;
 
 __attribute__((constructor)) static void find(void)
 {
@@ -20,6 +22,8 @@ __attribute__((constructor)) static void find(void)
 	*(void **)&real_peer = dlsym(RTLD_NEXT, "cuMemcpyPeerAsync");
 	*(void **)&real_peer_ptsz = dlsym(RTLD_NEXT, "cuMemcpyPeerAsync_ptsz");
 	*(void **)&real_3d = dlsym(RTLD_NEXT, "cuMemcpy3DPeerAsync");
+	*(void **)&real_launch = dlsym(RTLD_NEXT, "cuGraphLaunch");
+	*(void **)&real_instantiate = dlsym(RTLD_NEXT, "cuGraphInstantiateWithFlags");
 	*(void **)&real_free = dlsym(RTLD_NEXT, "cuMemFreeAsync");
 }
 
@@ -61,4 +65,14 @@ int cuMemcpy3DPeerAsync(const struct memcpy_3d_peer *copy, void *stream)
 int cuMemFreeAsync(uint64_t pointer, void *stream)
 {
 	return real_free(pointer, stream);
+}
+
+int cuGraphLaunch(void *exec, void *stream)
+{
+	return real_launch(exec, stream);
+}
+
+int cuGraphInstantiateWithFlags(void **exec, void *graph, uint64_t flags)
+{
+	return real_instantiate(exec, graph, flags);
 }

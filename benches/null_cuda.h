@@ -29,6 +29,14 @@ memcpy_peer_async_t cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz;
 memcpy_async_t cuMemcpyAsync, cuMemcpyDtoDAsync_v2;
 memcpy_3d_peer_async_t cuMemcpy3DPeerAsync;
 mem_free_async_t cuMemFreeAsync;
+/* A graph of copies that are all the same; its handle, and that of what it is instantiated as, is its address. */
+struct null_graph {
+	uint64_t dst, src;
+	size_t nodes;
+};
+int cuGraphInstantiateWithFlags(void **exec, void *graph, uint64_t flags);
+int cuGraphExecDestroy(void *exec);
+int cuGraphLaunch(void *exec, void *stream);
 get_proc_address_t cuGetProcAddress_v2;
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuDevicePrimaryCtxRetain(void **context, int device);

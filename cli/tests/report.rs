@@ -158,7 +158,7 @@ fn text_tells_what_nvlink_carried_and_of_which_gpu() {
     // The process that is listed is the one that is traced. It hangs in a copy.
     let verdict = "
 NVLink carried 3.0 GB between these GPUs; copies explain at least 1.0 GB of it.
-What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), for example, or graphs, batches, managed memory. The trace may also lack copies.
+What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce) or managed memory, for example. The trace may also lack copies.
 
 program ";
     let table = "

@@ -270,8 +270,8 @@ impl Facts {
                 format!("What moved {what} cannot be known: NVML did not show which processes used these GPUs.")
             }
             ([], true) => format!(
-                "What moved {what} is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), \
-                 for example, or graphs, batches, managed memory."
+                "What moved {what} is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce) \
+                 or managed memory, for example."
             ),
         };
         if nvlink.other_processes.is_empty() && nvlink.shows_processes && self.in_container {

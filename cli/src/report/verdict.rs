@@ -17,8 +17,7 @@ fn is_blocked(path: &Path) -> bool {
 /// A call that is under way for less than this need not hang.
 const SOON_NANOS: u64 = 1_000_000_000;
 /// What a report without copies says besides.
-const NOT_SEEN: &str = "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are launches of graphs, batches, and copies of \
-    managed memory.";
+const NOT_SEEN: &str = "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are copies of managed memory.";
 /// Pairs that a sentence names.
 const NAMED: usize = 4;
 
