@@ -100,6 +100,9 @@ static void regular_copies_of_driver(void)
     CALL(cuMemcpy3D_v2_ptds, &p);
     CALL(cuMemcpy3DAsync_v2, &p, stream);
     CALL(cuMemcpy3DAsync_v2_ptsz, &p, stream);
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CALL(cuMemcpyWithAttributesAsync, to, from, (size_t)512, &attributes, stream);
+    CALL(cuMemcpyWithAttributesAsync_ptsz, to, from, (size_t)512, &attributes, stream);
     SHOW_CU(cuStreamSynchronize(stream));
 }
 
@@ -196,6 +199,8 @@ static void batches(void)
     CALL(cuMemcpy3DBatchAsync_ptsz, (size_t)1, &op, &fail, none, stream);
     CALL(cuMemcpy3DBatchAsync_v2, (size_t)1, &op, none, stream);
     CALL(cuMemcpy3DBatchAsync_v2_ptsz, (size_t)1, &op, none, stream);
+    CALL(cuMemcpy3DWithAttributesAsync, &op, none, stream);
+    CALL(cuMemcpy3DWithAttributesAsync_ptsz, &op, none, stream);
     CHECK_CU(cuStreamSynchronize(stream));
 }
 
@@ -258,8 +263,15 @@ static void memory(void)
     CUarray array = NULL;
     CUDA_ARRAY_DESCRIPTOR flat = {.Width = 16, .Height = 4, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
     CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = 16, .Height = 4, .Depth = 2, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
-    if (CALL(cuArrayCreate_v2, &array, &flat) == 0)
+    if (CALL(cuArrayCreate_v2, &array, &flat) == 0) {
+        CALL(cuMemcpyDtoA_v2, array, (size_t)0, (CUdeviceptr)a1, (size_t)16);
+        CALL(cuMemcpyDtoA_v2_ptds, array, (size_t)0, (CUdeviceptr)a1, (size_t)16);
+        CALL(cuMemcpyAtoD_v2, (CUdeviceptr)a1, array, (size_t)0, (size_t)16);
+        CALL(cuMemcpyAtoD_v2_ptds, (CUdeviceptr)a1, array, (size_t)0, (size_t)16);
+        CALL(cuMemcpyAtoA_v2, array, (size_t)0, array, (size_t)0, (size_t)16);
+        CALL(cuMemcpyAtoA_v2_ptds, array, (size_t)0, array, (size_t)0, (size_t)16);
         CALL(cuArrayDestroy, array);
+    }
     if (CALL(cuArray3DCreate_v2, &array, &deep) == 0)
         CALL(cuArrayDestroy, array);
     CUdeviceptr more[3] = {0};

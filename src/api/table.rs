@@ -96,6 +96,14 @@ macro_rules! for_each_function {
             copy(sync, regular)                   driver   7000 cuMemcpy3D_v2_ptds(pCopy: Driver3D);
             copy(async, regular)                  driver   3020 cuMemcpy3DAsync_v2(pCopy: Driver3D, hStream: Stream);
             copy(async, regular)                  driver   7000 cuMemcpy3DAsync_v2_ptsz(pCopy: Driver3D, hStream: Stream);
+            copy(async, regular)                  driver  13020 cuMemcpyWithAttributesAsync(dst: DevicePointer, src: DevicePointer, size: Size, attr: Pointer, hStream: Stream);
+            copy(async, regular)                  driver  13020 cuMemcpyWithAttributesAsync_ptsz(dst: DevicePointer, src: DevicePointer, size: Size, attr: Pointer, hStream: Stream);
+            copy(sync, regular)                   driver   3020 cuMemcpyDtoA_v2(dstArray: Array, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
+            copy(sync, regular)                   driver   7000 cuMemcpyDtoA_v2_ptds(dstArray: Array, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
+            copy(sync, regular)                   driver   3020 cuMemcpyAtoD_v2(dstDevice: DevicePointer, srcArray: Array, srcOffset: Size, ByteCount: Size);
+            copy(sync, regular)                   driver   7000 cuMemcpyAtoD_v2_ptds(dstDevice: DevicePointer, srcArray: Array, srcOffset: Size, ByteCount: Size);
+            copy(sync, regular)                   driver   3020 cuMemcpyAtoA_v2(dstArray: Array, dstOffset: Size, srcArray: Array, srcOffset: Size, ByteCount: Size);
+            copy(sync, regular)                   driver   7000 cuMemcpyAtoA_v2_ptds(dstArray: Array, dstOffset: Size, srcArray: Array, srcOffset: Size, ByteCount: Size);
 
             state(begins_capture)                 driver  10000 cuStreamBeginCapture(hStream: Stream);
             state(begins_capture)                 driver  10000 cuStreamBeginCapture_ptsz(hStream: Stream);
@@ -162,6 +170,8 @@ macro_rules! for_each_function {
             copies(batch_3d)                      driver  12080 cuMemcpy3DBatchAsync_ptsz(numOps: Size, opList: Pointer, failIdx: Pointer, flags: UInt64, hStream: Stream);
             copies(batch_3d)                      driver  13000 cuMemcpy3DBatchAsync_v2(numOps: Size, opList: Pointer, flags: UInt64, hStream: Stream);
             copies(batch_3d)                      driver  13000 cuMemcpy3DBatchAsync_v2_ptsz(numOps: Size, opList: Pointer, flags: UInt64, hStream: Stream);
+            copies(batch_3d)                      driver  13020 cuMemcpy3DWithAttributesAsync(op: Pointer, flags: UInt64, hStream: Stream);
+            copies(batch_3d)                      driver  13020 cuMemcpy3DWithAttributesAsync_ptsz(op: Pointer, flags: UInt64, hStream: Stream);
 
             lookup                                driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
             lookup                                driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);

@@ -8,7 +8,7 @@ use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
 };
 use crate::api::{Copies, FAIL_INDEX};
-use crate::model::{Line, Memcpy, Request, Shape};
+use crate::model::{Line, Memcpy, Request, Shape, is_array};
 use crate::os;
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
@@ -191,7 +191,7 @@ fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<Array> {
         0x03 | 0x0a | 0x20 => 4,
         _ => return None,
     };
-    Some(Array { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels) })
+    Some(Array { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels), device: None })
 }
 
 /// Reads what the real function reads too: where the system does not let us ask whether it is there, as in some containers,
@@ -231,6 +231,9 @@ impl BatchArrays {
             ) => Some(Self::Linear([srcs, dsts, sizes].map(|array| array as *const u64), count as usize)),
             (Copies::batch_3d, &[Value::UInt(count @ 1..MOST), Value::Address(operations), ..]) => {
                 Some(Self::Of3D(operations as *const BatchOp, count as usize))
+            }
+            (Copies::batch_3d, &[Value::Address(operation), Value::UInt(_), Value::Stream(_)]) => {
+                Some(Self::Of3D(operation as *const BatchOp, 1))
             }
             _ => None,
         }
@@ -359,7 +362,9 @@ pub(crate) fn handle_at(output: *const usize) -> Option<usize> {
 /// is accepted and has no effect.
 pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
     let copy = request.copy().filter(|copy| !matches!(copy.shape, Shape::Unreadable(_) | Shape::Unread(_)))?;
-    let device = |address: u64, ordinal| Some(address).filter(|&it| it != 0).and_then(driver::device_of).or(ordinal);
+    let device = |address: u64, ordinal| {
+        Some(address).filter(|&it| it != 0 && !is_array(it)).and_then(driver::device_of).or(ordinal)
+    };
     let src = device(copy.src, copy.src_named.ordinal())?;
     Some((src, device(copy.dst, copy.dst_named.ordinal())?))
 }

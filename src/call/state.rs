@@ -322,13 +322,13 @@ fn is_there_still(ret: Code) -> bool {
 #[cold]
 #[inline(never)]
 fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
-    if !VALIDATE.is_on() {
-        return;
-    }
-    mode::unseen(|| match (read::handle_at(out as *const usize), shape()) {
-        (Some(array), Some(shape)) => VALIDATE.facts().array_is_made(array, shape),
-        (Some(array), None) => VALIDATE.facts().array_is_there(array),
-        (None, _) => {}
+    mode::unseen(|| {
+        let Some(array) = read::handle_at(out as *const usize) else { return };
+        let device = ACCESS.array_is_made(&RealDriver, array);
+        match shape().filter(|_| VALIDATE.is_on()) {
+            Some(shape) => VALIDATE.facts().array_is_made(array, Array { device, ..shape }),
+            None => VALIDATE.facts().array_is_there(array),
+        }
     });
 }
 
@@ -336,9 +336,10 @@ fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
 #[cold]
 #[inline(never)]
 fn on_array_destroy(array: usize) {
-    if VALIDATE.is_on() {
-        mode::unseen(|| VALIDATE.facts().array_is_gone(array));
-    }
+    mode::unseen(|| {
+        ACCESS.array_is_gone(array);
+        VALIDATE.facts().array_is_gone(array);
+    });
 }
 
 #[cold]

@@ -63,7 +63,7 @@ fn may_crash(request: &Request<'_>) -> bool {
     let is_unknown = |context| context != 0 && !VALIDATE.knows_context(context);
     copy.stream.is_some_and(|stream| VALIDATE.is_destroyed(stream))
         || match copy.shape {
-            Shape::Linear | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
+            Shape::Linear | Shape::Arrays(_) | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
             Shape::Runtime3D(p) => p.srcArray | p.dstArray != 0,
             Shape::Unreadable(_) | Shape::Unread(_) => true,
         }

@@ -223,8 +223,7 @@ fn kept(
     find: impl FnOnce(&Memcpy) -> Option<Traffic>,
 ) -> Option<Kept> {
     let copy = Memcpy::of_driver(parameters, None).regular();
-    let is_copy = copy.bytes != 0 && copy.has_addresses();
-    if !is_copy || access.ask_between(driver, &copy) != Between::Devices {
+    if !copy.has_ends() || access.ask_between(driver, &copy) != Between::Devices {
         return None;
     }
     Some(Kept { node, child, src: copy.src, dst: copy.dst, traffic: find(&copy)? })
