@@ -65,6 +65,29 @@ def graphs():
                   f"host {never[1]:.1f}, {enables[1]:.1f}, {shim[1]:.1f} us")
 
 
+def arrays():
+    """Copies from and to CUDA arrays: seen, with the right bytes, and as fast as with access enabled."""
+    program = build("cases/array_copies.c", "shared")
+    for mode, expected in (("between", 12), ("elsewhere", 0), ("remade", 50)):
+        plain, shim = (Run([program, mode], trace=preload, preload=preload) for preload in (False, True))
+        seen = sum(" 0->1 direct" in line for line in shim.trace.splitlines())
+        judge(plain.status == 0 and shim.status == 0 and seen == expected, f"arrays, {mode}",
+              f"ends with {plain.status} plain, {shim.status} preloaded; {seen} copies direct, {expected} expected")
+
+    def speeds(*modes, **options):
+        run = Run([program, "timed", *modes], trace=False, **options)
+        if run.status != 0:
+            raise Failed(run.ended())
+        return [float(line.split("\t")[1]) for line in run.out.splitlines()]
+
+    rounds = [(speeds(), speeds("enables"), speeds(preload=True)) for _ in range(ROUNDS)]
+    never, enables, shim = ([median(values) for values in zip(*one)] for one in zip(*rounds))
+    ratio = median(mine / theirs for mine, theirs in zip(shim, enables))
+    judge(ratio >= LEAST_DIRECT, "arrays, bandwidth",
+          f"2 MiB: {min(never):.1f} to {max(never):.1f} GB/s never enabled, {min(enables):.1f} to {max(enables):.1f} enabled, "
+          f"{min(shim):.1f} to {max(shim):.1f} preloaded; the median ratio is {ratio:.3f}, limit {LEAST_DIRECT}")
+
+
 def graph_copies():
     """What graphs and batches copy: the same bytes plain and preloaded, and each launch is counted."""
     for runtime in ("shared", "static"):

@@ -249,6 +249,7 @@ def main():
     check("regular", regular.bandwidth)
     check("regular_graphs", regular.graphs)
     check("graph_copies", regular.graph_copies)
+    check("arrays", regular.arrays)
 
     for name, module, counted in (("torch_pipeline", "torch", regular.torch_pipeline), ("cupy_copy", "cupy", regular.cupy_copy),
                                   ("jax_copy", "jax", regular.jax_copy),
