@@ -324,7 +324,7 @@ pub(crate) fn memcpy_node(node: usize, parameters: *const CUDA_MEMCPY3D_PEER) ->
 }
 
 fn node_copy(node: usize, parameters: CUDA_MEMCPY3D_PEER) -> NodeCopy {
-    NodeCopy { node, child: 0, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
+    NodeCopy { node, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
 }
 
 /// What rights are set; none if any descriptor is one that the driver refuses.

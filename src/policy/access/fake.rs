@@ -134,6 +134,10 @@ impl Driver for Fake {
         self.graphs.borrow().get(&graph).cloned().unwrap_or_default()
     }
 
+    fn child_graph(&self, node: usize) -> Option<usize> {
+        Some(node)
+    }
+
     fn is_device_memory(&self, address: u64) -> bool {
         address < self.device_memory_below
     }

@@ -16,23 +16,24 @@ const GRAPH: u32 = 4;
 /// The copies of a graph and of its child graphs.
 pub(super) fn copies(graph: usize) -> Vec<NodeCopy> {
     let mut copies = Vec::new();
-    // Each graph with the node of the outermost that it is in.
-    let mut graphs = vec![(graph, 0)];
-    while let Some((graph, child)) = graphs.pop() {
+    let mut graphs = vec![graph];
+    while let Some(graph) = graphs.pop() {
         for node in nodes(graph) {
             // SAFETY: the node was just named; the function writes the place.
             match asked(|kind| unsafe { graph_node_get_type(node, kind) }) {
-                Ok(MEMCPY) => copies.extend(parameters(node).map(|parameters| NodeCopy { node, child, parameters })),
-                Ok(GRAPH) => {
-                    // SAFETY: as above.
-                    let inner = asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) });
-                    graphs.extend(inner.ok().map(|graph| (graph, if child == 0 { node } else { child })));
-                }
+                Ok(MEMCPY) => copies.extend(parameters(node).map(|parameters| NodeCopy { node, parameters })),
+                Ok(GRAPH) => graphs.extend(child(node)),
                 _ => {}
             }
         }
     }
     copies
+}
+
+/// The graph that a node is.
+pub(super) fn child(node: usize) -> Option<usize> {
+    // SAFETY: the node is the driver's; the function writes the place.
+    asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) }).ok()
 }
 
 fn nodes(graph: usize) -> Vec<usize> {

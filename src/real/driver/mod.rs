@@ -195,6 +195,10 @@ impl Driver for RealDriver {
         graphs::copies(graph)
     }
 
+    fn child_graph(&self, node: usize) -> Option<usize> {
+        graphs::child(node)
+    }
+
     fn is_stream_idle(&self, stream: usize) -> Option<bool> {
         // SAFETY: the stream was created in sight, and was not destroyed since.
         is_ready(unsafe { stream_query(stream) }).ok()
