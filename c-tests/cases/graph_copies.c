@@ -7,6 +7,7 @@
  *   graph_copies renamed    one whose nodes are changed after it was updated with another graph, and disabled
  *   graph_copies late       a graph that is instantiated before the program enables access
  *   graph_copies lost       one that is launched after the program has disabled it; the launch's code and what comes after it are printed
+ *   graph_copies many       a graph of many copies, updated with itself, and a batch of many
  *   graph_copies batch      batches of copies between two devices, inside one, and with the host
  */
 #define _GNU_SOURCE
@@ -293,6 +294,36 @@ static void batches(void)
 }
 #endif
 
+static void many(void)
+{
+    enum { NODES = 6000, COPIES = 60000 };
+    cudaGraph_t graph;
+    CHECK(cudaGraphCreate(&graph, 0));
+    for (int i = 0; i < NODES; i++)
+        add(graph, NULL, (char *)far_end + i, (char *)near_end + i, 1);
+    cudaGraphExec_t exec = instantiate(graph);
+#if CUDART_VERSION >= 12000
+    cudaGraphExecUpdateResultInfo info;
+    CHECK(cudaGraphExecUpdate(exec, graph, &info));
+#endif
+    refill();
+    CHECK(cudaGraphLaunch(exec, stream));
+    wait();
+    compare(far_end, NODES);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+#if CUDART_VERSION >= 12080
+    static void *dsts[COPIES], *srcs[COPIES];
+    static size_t sizes[COPIES];
+    for (int i = 0; i < COPIES; i++)
+        dsts[i] = (char *)far_end + i, srcs[i] = (char *)near_end + i, sizes[i] = 1;
+    refill();
+    batch(dsts, srcs, sizes, COPIES);
+    wait();
+    compare(far_end, COPIES);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     REQUIRE(argc == 2);
@@ -314,6 +345,8 @@ int main(int argc, char **argv)
         renamed();
     else if (strcmp(argv[1], "late") == 0)
         late();
+    else if (strcmp(argv[1], "many") == 0)
+        many();
     else if (strcmp(argv[1], "batch") == 0)
         batches();
     else

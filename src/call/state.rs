@@ -261,7 +261,7 @@ fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
 fn on_graph_change(exec: usize, change: Option<graph::Change>) {
     mode::unseen(|| {
         if let Some(change) = change {
-            GRAPHS.changed(&ACCESS, &RealDriver, exec, change);
+            _ = GRAPHS.changed(&ACCESS, &RealDriver, exec, change);
         }
     });
 }

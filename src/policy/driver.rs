@@ -83,8 +83,8 @@ pub(crate) trait Driver {
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 
     /// The copies of a graph and of its child graphs that name no devices, each with its node. Those in the bodies of conditional nodes
-    /// are not among them: how often they run only the device knows.
-    fn graph_copies(&self, graph: usize) -> Vec<NodeCopy>;
+    /// are not among them: how often they run only the device knows. None if there is no memory for them.
+    fn graph_copies(&self, graph: usize) -> Option<Vec<NodeCopy>>;
 
     /// The graph that a node is which is a child graph.
     fn child_graph(&self, node: usize) -> Option<usize>;

@@ -22,6 +22,7 @@ use super::driver::{Driver, NodeCopy};
 use super::validate;
 use crate::api::Layer;
 use crate::model::{Finding, Memcpy, Part, Path, Rule, Traffic};
+use crate::os::alloc;
 
 /// All executable graphs that copy between devices, by their handles.
 pub(crate) struct Graphs {
@@ -32,14 +33,14 @@ pub(crate) struct Graphs {
     prepared: Mutex<BTreeMap<usize, Prepared>>,
 }
 
-/// What a graph copies, and its nodes that copy anything at all, in the driver's order.
-type Prepared = (Vec<Kept>, Arc<[usize]>);
+/// What a graph copies between devices, and its nodes that copy anything at all, in the driver's order.
+type Prepared = (Vec<Kept>, Vec<usize>);
 
 /// An executable graph.
 struct Exec {
-    copies: Vec<Kept>,
+    copies: Arc<Vec<Kept>>,
     /// The nodes that copy, as those of the graph that it was instantiated from.
-    nodes: Arc<[usize]>,
+    nodes: Arc<Vec<usize>>,
     /// Those of them that are disabled.
     disabled: BTreeSet<usize>,
     /// What the others come to.
@@ -60,15 +61,15 @@ struct Kept {
 }
 
 impl Exec {
-    fn new(copies: Vec<Kept>, nodes: Arc<[usize]>, disabled: BTreeSet<usize>, losses: usize) -> Self {
+    fn new(copies: Vec<Kept>, nodes: Arc<Vec<usize>>, disabled: BTreeSet<usize>, losses: usize) -> Self {
         let enabled = copies.iter().filter(|copy| !disabled.contains(&copy.node));
         let parts = Part::sum(enabled.map(|copy| copy.traffic)).into();
-        Self { copies, nodes, disabled, parts, losses, is_checked: false }
+        Self { copies: Arc::new(copies), nodes, disabled, parts, losses, is_checked: false }
     }
 
-    /// The copies that a launch makes.
-    fn enabled(&self) -> Vec<Kept> {
-        self.copies.iter().filter(|copy| !self.disabled.contains(&copy.node)).copied().collect()
+    /// The copies, and the nodes whose copies a launch does not make.
+    fn copies(&self) -> (Arc<Vec<Kept>>, BTreeSet<usize>) {
+        (Arc::clone(&self.copies), self.disabled.clone())
     }
 }
 
@@ -109,14 +110,15 @@ impl Graphs {
     ) {
         let on = Circumstances { thread_captures: captures, keeps_path: true, ..Circumstances::default() };
         let enable = |copy: &Memcpy| access.decided(copy).or_else(|| access.consider(driver, copy, on));
-        let all = driver.graph_copies(graph);
-        let copies: Vec<Kept> = all.iter().filter_map(|copy| kept(access, driver, copy, enable)).collect();
-        let mut prepared = self.prepared.lock();
-        if copies.is_empty() {
-            prepared.remove(&thread);
-        } else {
-            prepared.insert(thread, (copies, all.iter().map(|copy| copy.node).collect()));
-        }
+        let prepared = driver.graph_copies(graph).and_then(|all| {
+            let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
+            Some((copies, alloc::collect(all.iter().map(|copy| copy.node))?))
+        });
+        let mut others = self.prepared.lock();
+        match prepared.filter(|(copies, _)| !copies.is_empty()) {
+            Some(prepared) => others.insert(thread, prepared),
+            None => others.remove(&thread),
+        };
     }
 
     /// It has instantiated it, as `exec`; or it could not.
@@ -124,26 +126,27 @@ impl Graphs {
         let (copies, nodes) = self.prepared.lock().remove(&thread).unwrap_or_default();
         if let Some(exec) = exec {
             let is_ours = !copies.is_empty();
-            self.set(exec, is_ours.then(|| Exec::new(copies, nodes, BTreeSet::new(), access.losses())));
+            self.set(exec, is_ours.then(|| Exec::new(copies, Arc::new(nodes), BTreeSet::new(), access.losses())));
         }
     }
 
     /// An executable graph has changed. Its copies keep the path of their pair.
-    pub(crate) fn changed(&self, access: &Access, driver: &impl Driver, exec: usize, change: Change) {
+    /// None if it is not known, or there is no memory for what it copies now: then it stays known as it was.
+    pub(crate) fn changed(&self, access: &Access, driver: &impl Driver, exec: usize, change: Change) -> Option<()> {
         let known = self
             .execs
             .read_recursive()
             .get(&exec)
-            .map(|exec| (exec.copies.clone(), Arc::clone(&exec.nodes), exec.disabled.clone(), exec.losses));
-        let Some((known, nodes, mut disabled, losses)) = known else { return };
+            .map(|exec| (Arc::clone(&exec.copies), Arc::clone(&exec.nodes), exec.disabled.clone(), exec.losses));
+        let (known, nodes, mut disabled, losses) = known?;
         let new = match change {
-            Change::Whole { graph } => named(driver.graph_copies(graph), nodes.iter().copied()),
+            Change::Whole { graph } => named(driver.graph_copies(graph)?, nodes.iter().copied()),
             Change::Node(copy) => vec![copy],
             Change::Child { node, graph } => {
-                let old = driver.child_graph(node).map(|child| driver.graph_copies(child)).unwrap_or_default();
-                named(driver.graph_copies(graph), old.iter().map(|copy| copy.node))
+                let old = driver.child_graph(node).and_then(|child| driver.graph_copies(child))?;
+                named(driver.graph_copies(graph)?, old.iter().map(|copy| copy.node))
             }
-            Change::Enabled { node, .. } if !nodes.contains(&node) => return,
+            Change::Enabled { node, .. } if !nodes.contains(&node) => return None,
             Change::Enabled { node, is_enabled } => {
                 if is_enabled {
                     disabled.remove(&node)
@@ -158,11 +161,12 @@ impl Graphs {
             let is_like = |of: &&Kept| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
             Some(known.iter().find(is_like).map_or(now, |known| Traffic { path: known.traffic.path, ..now }))
         };
-        let mut copies = known.clone();
-        let changed: BTreeSet<usize> = new.iter().map(|copy| copy.node).collect();
-        copies.retain(|copy| !matches!(change, Change::Whole { .. }) && !changed.contains(&copy.node));
-        copies.extend(new.iter().filter_map(|copy| kept(access, driver, copy, find)));
+        let is_whole = matches!(change, Change::Whole { .. });
+        let changed: BTreeSet<usize> = new.iter().filter(|_| !is_whole).map(|copy| copy.node).collect();
+        let stay = known.iter().filter(|copy| !is_whole && !changed.contains(&copy.node)).copied();
+        let copies = alloc::collect(stay.chain(new.iter().filter_map(|copy| kept(access, driver, copy, find))))?;
         self.set(exec, Some(Exec::new(copies, nodes, disabled, losses)));
+        Some(())
     }
 
     /// An executable graph is gone, or about to go.
@@ -195,14 +199,15 @@ impl Graphs {
     /// What is wrong with launching an executable graph now, on account of what the program has disabled since it was instantiated.
     pub(crate) fn lost(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
         let losses = access.losses();
-        let copies = {
+        let (copies, disabled) = {
             let execs = self.execs.read_recursive();
-            execs.get(&exec).filter(|known| known.losses != losses)?.enabled()
+            execs.get(&exec).filter(|known| known.losses != losses)?.copies()
         };
         let is_lost = |copy: &&Kept| {
             copy.traffic.path == Path::Direct && copy.now(access, driver).is_some_and(|path| path != Path::Direct)
         };
-        let Some(copy) = copies.iter().find(is_lost) else {
+        let mut made = copies.iter().filter(|copy| !disabled.contains(&copy.node));
+        let Some(copy) = made.find(is_lost) else {
             // What was taken away does not concern it.
             if let Some(known) = self.execs.write().get_mut(&exec) {
                 known.losses = losses;
@@ -217,19 +222,20 @@ impl Graphs {
 
     /// What there is to say, once, of an executable graph whose copies are staged though they need not be.
     pub(crate) fn staged(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
-        let copies = {
+        let (copies, disabled) = {
             let mut execs = self.execs.write();
             let known = execs.get_mut(&exec).filter(|known| !known.is_checked)?;
             known.is_checked = true;
-            known.enabled()
+            known.copies()
         };
         let is_detour = |copy: &&Kept| {
             let path = copy.traffic.path;
             let is_late = || copy.now(access, driver) == Some(Path::Direct);
             validate::is_detour(Some(path)) || matches!(path, Path::Staged(_)) && is_late()
         };
-        let Traffic { src, dst, path, .. } = copies.iter().find(is_detour)?.traffic;
-        let all = Part::sum(copies.iter().map(|copy| copy.traffic).filter(|of| (of.src, of.dst) == (src, dst)));
+        let made = || copies.iter().filter(|copy| !disabled.contains(&copy.node));
+        let Traffic { src, dst, path, .. } = made().find(is_detour)?.traffic;
+        let all = Part::sum(made().map(|copy| copy.traffic).filter(|of| (of.src, of.dst) == (src, dst)));
         let (copies, bytes) = all.iter().fold((0, 0), |(copies, bytes), part| {
             (part.copies.saturating_add(copies), part.traffic.bytes.saturating_add(bytes))
         });

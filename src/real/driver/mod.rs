@@ -191,7 +191,7 @@ impl Driver for RealDriver {
         asked(|context| unsafe { query(stream, context) }).ok().filter(|&context| context != 0)
     }
 
-    fn graph_copies(&self, graph: usize) -> Vec<NodeCopy> {
+    fn graph_copies(&self, graph: usize) -> Option<Vec<NodeCopy>> {
         graphs::copies(graph)
     }
 
