@@ -272,23 +272,15 @@ fn release_cancellation(before: c_int) {
 /// Any bytes are a valid `T`.
 pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: there is room for one; the caller promises that its bytes make a `T`.
-    unsafe { read_many(from, value.as_mut_ptr(), 1).map(|()| value.assume_init()) }
-}
-
-/// The same of `count` values, which are written to `to`.
-///
-/// # Safety
-/// There is room for them.
-pub(crate) unsafe fn read_many<T: Copy>(from: *const T, to: *mut T, count: usize) -> io::Result<()> {
-    let size = size_of::<T>() * count;
-    let local = libc::iovec { iov_base: to.cast(), iov_len: size };
+    let size = size_of::<T>();
+    let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
     // The calling thread, which lives: of a main thread that has ended by `pthread_exit` there is nothing to read.
-    // SAFETY: the kernel writes at most `size` bytes to `to`, and returns EFAULT where `from` is not mapped.
+    // SAFETY: the kernel writes at most `size` bytes to `value`, and returns EFAULT where `from` is not mapped.
     match unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
-        done if done == size as isize => Ok(()),
+        // SAFETY: all bytes were written, and the caller promises that they make a `T`.
+        done if done == size as isize => Ok(unsafe { value.assume_init() }),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
 }

@@ -230,6 +230,7 @@ static void graphs(void)
         CALL(cuGraphExecMemcpyNodeSetParams, exec, node, &copy, c0);
         CALL(cuGraphExecNodeSetParams, exec, node, &params);
         CALL(cuGraphExecChildGraphNodeSetParams, exec, inner, child);
+        CALL(cuGraphNodeSetEnabled, exec, node, i);
         CALL(cuGraphExecUpdate, exec, graph, &error, &result);
         CALL(cuGraphExecUpdate_v2, exec, graph, &info);
     }

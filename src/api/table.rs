@@ -159,6 +159,7 @@ macro_rules! for_each_function {
             state(sets_graph_node)                driver  10000 cuGraphExecMemcpyNodeSetParams(hGraphExec: Pointer, hNode: Pointer, copyParams: Driver3D, ctx: Context);
             state(sets_graph_node)                driver  11010 cuGraphExecChildGraphNodeSetParams(hGraphExec: Pointer, hNode: Pointer, childGraph: Pointer);
             state(sets_graph_node)                driver  12020 cuGraphExecNodeSetParams(hGraphExec: Pointer, hNode: Pointer, nodeParams: Pointer);
+            state(sets_graph_node)                driver  11060 cuGraphNodeSetEnabled(hGraphExec: Pointer, hNode: Pointer, isEnabled: UInt);
             copies(graph)                         driver  10000 cuGraphLaunch(hGraphExec: Pointer, hStream: Stream);
             copies(graph)                         driver  10000 cuGraphLaunch_ptsz(hGraphExec: Pointer, hStream: Stream);
 

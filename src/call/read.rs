@@ -287,14 +287,18 @@ fn is_known<T>(array: *const T, count: usize) -> bool {
     thread::current().has_pages(array as usize, count * size_of::<T>())
 }
 
-fn learn<T: Copy>(array: *const T, count: usize) -> Option<()> {
-    let mut values = Vec::<T>::with_capacity(count);
-    // SAFETY: there is room for so many.
-    match unsafe { os::read_many(array, values.as_mut_ptr(), count) } {
-        // Where the system does not let us ask, the loads do what the real function does next.
-        Err(error) if error.raw_os_error() == Some(libc::EFAULT) || array.is_null() => return None,
-        Ok(()) | Err(_) => thread::current().mark_pages(array as usize, count * size_of::<T>()),
+fn learn<T>(array: *const T, count: usize) -> Option<()> {
+    let (start, bytes) = (array as usize, count * size_of::<T>());
+    for page in thread::pages(start, bytes) {
+        // SAFETY: any byte is one.
+        match unsafe { os::read((page * thread::PAGE) as *const u8) } {
+            Ok(_) => {}
+            // Where the system does not let us ask, the loads do what the real function does next.
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) || array.is_null() => return None,
+            Err(_) => break,
+        }
     }
+    thread::current().mark_pages(start, bytes);
     Some(())
 }
 
@@ -327,7 +331,7 @@ pub(crate) fn memcpy_node(node: usize, parameters: *const CUDA_MEMCPY3D_PEER) ->
 }
 
 fn node_copy(node: usize, parameters: CUDA_MEMCPY3D_PEER) -> NodeCopy {
-    NodeCopy { node, child: 0, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
+    NodeCopy { node, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
 }
 
 /// What rights are set; none if any descriptor is one that the driver refuses.

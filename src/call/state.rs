@@ -239,7 +239,7 @@ fn on_exec_destroy(exec: usize) {
     }
 }
 
-/// A node of an executable graph has other parameters.
+/// A node of an executable graph has other parameters, or was enabled or disabled.
 #[inline(always)]
 fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
     on_graph_change(
@@ -250,6 +250,7 @@ fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
                 read::graph_node(node, parameters)
             }
             Value::Address(graph) => Some(graph::Change::Child { node, graph }),
+            Value::UInt(enabled) => Some(graph::Change::Enabled { node, is_enabled: enabled != 0 }),
             _ => None,
         },
     );
@@ -260,7 +261,7 @@ fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
 fn on_graph_change(exec: usize, change: Option<graph::Change>) {
     mode::unseen(|| {
         if let Some(change) = change {
-            GRAPHS.changed(&ACCESS, &RealDriver, exec, change);
+            _ = GRAPHS.changed(&ACCESS, &RealDriver, exec, change);
         }
     });
 }

@@ -252,6 +252,7 @@ rows! {
     cuGraphExecMemcpyNodeSetParams 10000 cuGraphExecMemcpyNodeSetParams;
     cuGraphExecChildGraphNodeSetParams 11010 cuGraphExecChildGraphNodeSetParams;
     cuGraphExecNodeSetParams 12020 cuGraphExecNodeSetParams;
+    cuGraphNodeSetEnabled 11060 cuGraphNodeSetEnabled;
     cuGraphInstantiate 10000 cuGraphInstantiate;
     cuGraphInstantiate 11000 cuGraphInstantiate_v2;
     cuGraphInstantiate 12000 cuGraphInstantiateWithFlags;

@@ -1,5 +1,6 @@
 //! Graphs: making them ready, running them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::captures::NODE_HANDLES;
@@ -98,7 +99,9 @@ impl Machine {
         let mut state = self.lock();
         let (nodes, steps) = state.flat(handle)?.into_iter().map(|(node, step)| (node, state.fixed(step))).unzip();
         let exec = ExecHandle(EXEC_HANDLES + state.number() * 0x10);
-        state.execs.insert(exec, Exec { steps: Vec::into(steps), nodes, last: Fence::reached() });
+        state
+            .execs
+            .insert(exec, Exec { steps: Vec::into(steps), nodes, disabled: BTreeSet::new(), last: Fence::reached() });
         Ok(exec)
     }
 
@@ -166,6 +169,19 @@ impl Machine {
         Ok(())
     }
 
+    /// Has a node of a ready graph that copies or sets memory run, or not run, whatever it is told to do meanwhile, as was measured.
+    pub fn set_exec_node_enabled(&self, exec: ExecHandle, node: NodeHandle, is_enabled: bool) -> Result<()> {
+        let mut state = self.lock();
+        let known = state.execs.get_mut(&exec).ok_or(Error::INVALID_VALUE)?;
+        let place = known.nodes.iter().position(|&of| of == node).ok_or(Error::INVALID_VALUE)?;
+        match known.steps.get(place) {
+            Some(Step::Fixed(..) | Step::Fill(_) | Step::Kernel(_)) if is_enabled => known.disabled.remove(&node),
+            Some(Step::Fixed(..) | Step::Fill(_) | Step::Kernel(_)) => known.disabled.insert(node),
+            _ => return Err(Error::INVALID_VALUE),
+        };
+        Ok(())
+    }
+
     /// Makes a ready graph unknown; its launches go on.
     pub fn destroy_exec(&self, handle: ExecHandle) -> Result<()> {
         self.lock().execs.remove(&handle).map(drop).ok_or(Error::INVALID_VALUE)
@@ -176,7 +192,13 @@ impl Machine {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let exec = state.execs.get(&handle).ok_or(Error::INVALID_VALUE)?;
-        let (step, last) = (Step::Graph(Arc::clone(&exec.steps)), Arc::clone(&exec.last));
+        let steps = if exec.disabled.is_empty() {
+            Arc::clone(&exec.steps)
+        } else {
+            let steps = exec.nodes.iter().zip(exec.steps.iter());
+            steps.filter(|(node, _)| !exec.disabled.contains(node)).map(|(_, step)| step.clone()).collect()
+        };
+        let (step, last) = (Step::Graph(steps), Arc::clone(&exec.last));
         if state.capture(&stream, &step)? {
             return Ok(());
         }

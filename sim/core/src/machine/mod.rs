@@ -15,7 +15,7 @@ mod memory;
 mod pools;
 mod streams;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use batches::BatchError;
@@ -150,6 +150,8 @@ struct Exec {
     steps: Arc<[Step]>,
     /// The nodes that the steps are of, in the same order.
     nodes: Vec<NodeHandle>,
+    /// Those that do nothing until they are enabled.
+    disabled: BTreeSet<NodeHandle>,
     /// The end of its last launch; the next one comes after that.
     last: Arc<Fence>,
 }
