@@ -61,7 +61,7 @@ $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhi
 C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver null-driver)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
-$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
+$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h c-tests/conformance_graphs.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 
 vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu c-tests/hip
 vpath %.cpp c-tests/cases
