@@ -18,7 +18,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
   hip_for_nvidia children_sharing full_log regular_copies graph_copies
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings
+C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings random_graphs
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
