@@ -18,7 +18,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
   hip_for_nvidia children_sharing full_log regular_copies graph_copies
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings
+C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings random_graphs
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
@@ -61,7 +61,7 @@ $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhi
 C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver null-driver)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
-$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
+$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h c-tests/conformance_graphs.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 
 vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu c-tests/hip
 vpath %.cpp c-tests/cases

@@ -16,7 +16,8 @@
  *
  * What a row says is what is compiled: CALL(x), STEP(x) and ASSIGN(x) compare the row's text with their argument's, so a
  * row that nothing below implements is an error. Variables and steps are explained on top of the tables:
- * tests/golden/conformance.tsv has what was measured on real GPUs, conformance-unmeasured.tsv what was not yet.
+ * tests/golden/conformance.tsv has what was measured on real GPUs, conformance-unmeasured.tsv what was not yet. Rows about
+ * batches and graphs are in conformance-graphs.tsv, and what they need is in conformance_graphs.h.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -81,6 +82,8 @@ static CUDA_MEMCPY3D u;
 static int v = -7;
 static unsigned long long w = (unsigned long long)-7;
 
+static void make_graph_variables(void);
+
 static void make_variables(void)
 {
     CHECK(cudaSetDevice(1));
@@ -139,6 +142,7 @@ static void make_variables(void)
     d.location.id = 1;
     d.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     e[0] = e[1] = d;
+    make_graph_variables();
 }
 
 static CUresult make_context(CUcontext *context, CUdevice device)
@@ -242,10 +246,14 @@ static int lose_context(void)
     return disable_under_way() == cudaSuccess;
 }
 
-static int step(const char *text)
-{
 #define STEP(...) if (same_text(text, #__VA_ARGS__)) return (int)(__VA_ARGS__);
 #define ASSIGN(...) if (same_text(text, #__VA_ARGS__)) { __VA_ARGS__; return 0; }
+#define CALL(...) if (same_text(call, #__VA_ARGS__)) return (int)(__VA_ARGS__);
+
+#include "conformance_graphs.h"
+
+static int step(const char *text)
+{
     STEP(cuCtxSetCurrent(NULL))
     STEP(cudaDeviceEnablePeerAccess(1, 0))
     STEP(cudaStreamBeginCapture(s0, cudaStreamCaptureModeGlobal))
@@ -415,6 +423,9 @@ static int step(const char *text)
     ASSIGN(d.location.type = (CUmemLocationType)2)
     ASSIGN(d.location.type = (CUmemLocationType)77)
     ASSIGN(e[1].location.id = 99)
+    int answer = graph_step(text);
+    if (answer != UNKNOWN)
+        return answer;
     check_failed(__FILE__, __LINE__, text, "no STEP or ASSIGN implements this step of the table");
     return 1;
 }
@@ -466,7 +477,6 @@ static void prepare(const char *text)
 
 static int evaluate(const char *call)
 {
-#define CALL(...) if (same_text(call, #__VA_ARGS__)) return (int)(__VA_ARGS__);
     CALL(cudaMemcpy(b, a, n, cudaMemcpyDeviceToDevice))
     CALL(cudaMemcpy(b, a, n, cudaMemcpyDefault))
     CALL(cudaMemcpy(b, a, n, cudaMemcpyHostToDevice))
@@ -827,6 +837,9 @@ static int evaluate(const char *call)
     CALL(cuMemGetAccess(&w, &d.location, da))
     CALL(cuMemGetAccess(&w, &d.location, 0))
     CALL(cudaPointerGetAttributes((struct cudaPointerAttributes *)h, a))
+    int answer = graph_call(call);
+    if (answer != UNKNOWN)
+        return answer;
     check_failed(__FILE__, __LINE__, call, "no CALL implements this call of the table");
     return 1;
 }
@@ -874,7 +887,9 @@ static int run_row(const struct row *row, int number, bool announced)
         cudaError_t error = cudaGetLastError(), after = cudaGetLastError();
         snprintf(last, sizeof last, after == cudaSuccess ? "%d" : "%d then %d", error, after);
     }
-    printf("%d\t%s\t%lld\n", ret, last, w == (unsigned long long)-7 ? v : (long long)w);
+    long long output = w == (unsigned long long)-7 ? v : (long long)w;
+    graph_output(&output);
+    printf("%d\t%s\t%lld\n", ret, last, output);
     fflush(stdout);
     _exit(0); /* whatever the row has done to the libraries: it is over */
 }

@@ -193,3 +193,51 @@ fn report_counts_the_copies_of_launches_and_batches() {
         fs::remove_dir_all(&folder).unwrap();
     }
 }
+
+// ---- Rows of calls, each in a process of its own ----
+
+const ROWS: &str = "c-tests/conformance-graphs.tsv";
+/// Rows that no real GPU has answered yet, which have `?` for their answers.
+const UNMEASURED: usize = 256;
+
+/// What each row answers here: setup, call, and what the call returned, left as last error and stored.
+fn answers(program: &Program, is_preloaded: bool) -> Vec<(String, String)> {
+    let outcome = if is_preloaded { program.preloaded() } else { program.plain() };
+    assert_eq!(outcome.status, "exit status: 0", "{:#?}", outcome.stderr);
+    let rows = outcome.stdout.lines().filter(|line| !line.starts_with('#')).skip(1);
+    rows.map(|row| {
+        let columns: Vec<_> = row.split('\t').collect();
+        (columns[..2].join("; "), columns[3..].join("\t"))
+    })
+    .collect()
+}
+
+/// What real GPUs answered; a crash is an error here.
+fn is_as_measured(measured: &str, here: &str) -> bool {
+    let is_error = here.split('\t').next().is_some_and(|ret| ret != "0");
+    measured == here || (measured.starts_with("crash") && is_error)
+}
+
+#[test]
+fn conformance_every_row_is_as_measured_and_the_same_preloaded() {
+    let table = support::path(ROWS);
+    let text = fs::read_to_string(&table).unwrap();
+    let rows: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).skip(1).collect();
+    assert_eq!(rows.iter().filter(|row| row.ends_with("\t?\t?\t?")).count(), UNMEASURED, "rows without an answer");
+    for flavour in ["12", "13", "static"] {
+        let program = Program::case(&format!("conformance-{flavour}")).arg("measure").arg("--jobs").arg("4");
+        let program = program.arg(table.to_string_lossy()).findings_apart();
+        let plain = answers(&program, false);
+        assert_eq!(plain.len(), rows.len());
+        for (row, (call, here)) in rows.iter().zip(&plain) {
+            let measured = row.splitn(4, '\t').nth(3).unwrap();
+            assert!(measured == "?\t?\t?" || is_as_measured(measured, here), "{flavour}: {call}: {here}, not {measured}");
+        }
+        assert_eq!(answers(&program.clone().env("P2PSHIM_ACCESS", "app"), true), plain, "{flavour}");
+        // What was enabled stays enabled, and so the context is not lost.
+        let saved = |(call, _): &&(String, String)| call.ends_with("; cudaStreamSynchronize(s0)");
+        let (stays, preloaded): (Vec<_>, Vec<_>) = answers(&program, true).into_iter().partition(|row| saved(&row));
+        assert_eq!(stays.iter().map(|(_, here)| here.as_str()).collect::<Vec<_>>(), ["0\t0\t-7"], "{flavour}");
+        assert_eq!(preloaded, plain.into_iter().filter(|row| !saved(&row)).collect::<Vec<_>>(), "{flavour}");
+    }
+}

@@ -19,11 +19,12 @@ from time import monotonic
 import neighbours
 import regular
 import speed
-from harness import BUILD, HERE, Run, at_once, build, check, judge, report, results
+from harness import BUILD, HERE, SHIM, Run, at_once, build, check, judge, report, results
 
 COPIES = ["cudaMemcpyPeer", "cudaMemcpyPeerAsync", "cudaMemcpy3DPeer", "cudaMemcpy3DPeerAsync"]
 TABLE = HERE / "conformance.tsv"
-UNMEASURED = HERE / "conformance-unmeasured.tsv"
+# `MEASURE_TABLE=conformance-graphs.tsv run.sh measure`: another table than that of rows not yet measured.
+UNMEASURED = HERE / os.environ.get("MEASURE_TABLE", "conformance-unmeasured.tsv")
 # `MEASURE_ROWS=1-200 run.sh measure`, `CONFORMANCE_ROWS=71-170 run.sh conformance`: a part of the rows. Contexts are created
 # nearly one after the other, so that a row costs 0.4 s in each way that it is run. Among all other checks, these will do.
 MEASURE_ROWS = ["--only", os.environ["MEASURE_ROWS"]] if os.environ.get("MEASURE_ROWS") else []
@@ -111,10 +112,15 @@ def measure():
     Only when asked for by name: contexts are created nearly one after the other, so that it takes some 5 minutes.
     """
     program = build("conformance.c")
-    to = Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="p2pshim-measured-")) / "conformance.tsv"
+    folder = Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="p2pshim-measured-"))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("P2PSHIM")}
+    # MEASURE_PRELOADED=1: what programs get with the shim, in a file of its own.
+    preload = {"LD_PRELOAD": str(SHIM)} if os.environ.get("MEASURE_PRELOADED") else {}
+    to = folder / f"{'preloaded-' if preload else ''}{UNMEASURED.name if os.environ.get('MEASURE_TABLE') else 'conformance.tsv'}"
     print(f"        rows go to {to}", flush=True)
     with open(to, "w") as file:
-        done = subprocess.run([program, "measure", "--jobs", str(JOBS), *MEASURE_ROWS, UNMEASURED], stdout=file)
+        done = subprocess.run([program, "measure", "--jobs", str(JOBS), *MEASURE_ROWS, UNMEASURED], stdout=file,
+                              env={**environment, **preload})
     rows = [line for line in to.read_text().splitlines() if line.count("\t") == 5][1:]
     judge(done.returncode == 0, "measure", f"{len(rows)} rows in {to}")
 

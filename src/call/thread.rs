@@ -396,8 +396,9 @@ impl Thread {
         pages(start, bytes).all(|page| self.has_page(page))
     }
 
+    /// No program has the first page, and no place that is still empty stands for it.
     fn has_page(&self, page: usize) -> bool {
-        self.pages.iter().any(|known| known.load(Relaxed) == page)
+        page != 0 && self.pages.iter().any(|known| known.load(Relaxed) == page)
     }
 
     /// Where it is remembered whether the copy with this word was passed on. In one word, which a signal handler's copy finds
@@ -527,5 +528,14 @@ mod tests {
         thread.mark_readable(at(0x7000), false);
         assert!(thread.is_readable(at(0x9000), true) && thread.is_readable(at(0x7000), false));
         assert!(!thread.is_readable(at(0x7000), true), "each has its own");
+    }
+
+    #[test]
+    fn has_pages_only_those_that_were_marked_and_never_the_first() {
+        let thread = fresh();
+        assert!(!thread.has_pages(0, 8) && !thread.has_pages(8, 8) && !thread.has_pages(0x5000, 8));
+        thread.mark_pages(0x5ff8, 16);
+        assert!(thread.has_pages(0x5000, 8) && thread.has_pages(0x6ff8, 8) && !thread.has_pages(0x6ff8, 16));
+        assert!(!thread.has_pages(0, 8));
     }
 }

@@ -175,6 +175,12 @@ pub(super) fn linear(dst: u64, src: u64, size: u64, kind: u32) -> Result<Memcpy3
     Ok(Memcpy3d { dst: side(dst, dst_type), src: side(src, src_type), width: size, height: 1, depth: 1 })
 }
 
+/// The parameters of a 3D copy, as a node of a graph takes them.
+pub(super) fn node_3d(driver: &Driver, parameters: In<Memcpy3dParameters>) -> Result<Memcpy3d> {
+    let Memcpy3dParameters { dst, src, extent, kind } = parameters.read()?;
+    box_to_box(driver, &dst, &src, extent, Kind::new(kind)?.memory_types())
+}
+
 /// None for nothing to copy.
 fn copy_3d(driver: &Driver, parameters: In<Memcpy3dParameters>) -> Result<Option<Memcpy3d>> {
     thread::bind(driver)?;

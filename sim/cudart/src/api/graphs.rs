@@ -1,7 +1,8 @@
 //! Stream capture and graphs.
 
-use super::copies::linear;
-use crate::abi::{Opaque, Out};
+use super::copies::{linear, node_3d};
+use super::structs::Memcpy3dParameters;
+use crate::abi::{In, Opaque, Out};
 use crate::driver::{DefaultStream, Driver};
 use crate::entry::api;
 use crate::error::Result;
@@ -133,6 +134,18 @@ api! {
         driver.cuGraphAddMemcpyNode(node, graph, after, count, &raw const copy, 0)
     }
 
+    fn cudaGraphAddMemcpyNode [driver] (
+        node: Out<u64>,
+        graph: u64,
+        after: Opaque,
+        count: u64,
+        parameters: In<Memcpy3dParameters>,
+    ) {
+        thread::bind(driver)?;
+        let copy = node_3d(driver, parameters)?;
+        driver.cuGraphAddMemcpyNode(node, graph, after, count, &raw const copy, 0)
+    }
+
     fn cudaGraphAddChildGraphNode [driver] (node: Out<u64>, graph: u64, after: Opaque, count: u64, child: u64) {
         driver.cuGraphAddChildGraphNode(node, graph, after, count, child)
     }
@@ -140,6 +153,12 @@ api! {
     fn cudaGraphExecMemcpyNodeSetParams1D [driver] (exec: u64, node: u64, dst: u64, src: u64, size: u64, kind: u32) {
         thread::bind(driver)?;
         let copy = linear(dst, src, size, kind)?;
+        driver.cuGraphExecMemcpyNodeSetParams(exec, node, &raw const copy, 0)
+    }
+
+    fn cudaGraphExecMemcpyNodeSetParams [driver] (exec: u64, node: u64, parameters: In<Memcpy3dParameters>) {
+        thread::bind(driver)?;
+        let copy = node_3d(driver, parameters)?;
         driver.cuGraphExecMemcpyNodeSetParams(exec, node, &raw const copy, 0)
     }
 
