@@ -271,6 +271,9 @@ struct Row {
 
 for_each_function!(define_functions);
 
+// A trace record has one byte for the number, and 255 is none of them; what is kept of a call is the number plus one.
+const _: () = assert!(Function::ALL.len() < u8::MAX as usize - 1);
+
 /// The newest CUDA version whose signatures the table knows. A function asked for by a later
 /// version may be another one under the same name.
 pub(crate) const NEWEST_KNOWN_VERSION: i32 = 13_999;
