@@ -21,6 +21,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Lets other threads go on for a moment, whatever their priority is.
+#[cold]
+pub(crate) fn pause() {
+    undisturbed(|| std::thread::sleep(std::time::Duration::from_micros(20)));
+}
+
 /// A page of zeros with a number in it.
 #[repr(C, align(4096))]
 pub(crate) struct Page {

@@ -15,6 +15,19 @@ pub(crate) struct Line {
 impl Display for Line {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let file = self.file.rsplit('/').next().unwrap_or_default();
-        write!(out, "{file}:{} in {}", self.number, self.function)
+        // Any text may be a file's name, but a line of the log is one line.
+        let clean = |text: &str| text.replace(char::is_control, "\u{fffd}");
+        write!(out, "{}:{} in {}", clean(file), self.number, clean(&self.function))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_with_control_characters_is_one_line_without() {
+        let line = Line { file: "/a/b\n\x1b[31m.py".into(), number: 7, function: "f\r".into() };
+        assert_eq!(line.to_string(), "b\u{fffd}\u{fffd}[31m.py:7 in f\u{fffd}");
     }
 }

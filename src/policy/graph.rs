@@ -9,20 +9,21 @@
 //! another; what was disabled stays so until it is enabled (measured on H200, docs/results/).
 //!
 //! Launches look it up under a lock that is held for a moment; a signal handler that launches a graph may have interrupted who holds
-//! it, so it is taken recursively, and changed with signals held back.
+//! it, so it is taken recursively, and changed with signals held back. What a launch itself would change waits for the next one if
+//! anybody is reading, perhaps the launch that was interrupted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::access::{Access, Between, Circumstances};
 use super::driver::{Driver, NodeCopy};
 use super::validate;
 use crate::api::Layer;
 use crate::model::{Finding, Memcpy, Part, Path, Rule, Traffic};
-use crate::os::alloc;
+use crate::os::{self, alloc};
 
 /// All executable graphs that copy between devices, by their handles.
 pub(crate) struct Graphs {
@@ -114,7 +115,7 @@ impl Graphs {
             let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
             Some((copies, alloc::collect(all.iter().map(|copy| copy.node))?))
         });
-        let mut others = self.prepared.lock();
+        let mut others = os::lock(&self.prepared);
         match prepared.filter(|(copies, _)| !copies.is_empty()) {
             Some(prepared) => others.insert(thread, prepared),
             None => others.remove(&thread),
@@ -123,7 +124,7 @@ impl Graphs {
 
     /// It has instantiated it, as `exec`; or it could not.
     pub(crate) fn instantiated(&self, access: &Access, exec: Option<usize>, thread: usize) {
-        let (copies, nodes) = self.prepared.lock().remove(&thread).unwrap_or_default();
+        let (copies, nodes) = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
         if let Some(exec) = exec {
             let is_ours = !copies.is_empty();
             self.set(exec, is_ours.then(|| Exec::new(copies, Arc::new(nodes), BTreeSet::new(), access.losses())));
@@ -134,8 +135,7 @@ impl Graphs {
     /// None if it is not known, or there is no memory for what it copies now: then it stays known as it was.
     pub(crate) fn changed(&self, access: &Access, driver: &impl Driver, exec: usize, change: Change) -> Option<()> {
         let known = self
-            .execs
-            .read_recursive()
+            .read()
             .get(&exec)
             .map(|exec| (Arc::clone(&exec.copies), Arc::clone(&exec.nodes), exec.disabled.clone(), exec.losses));
         let (known, nodes, mut disabled, losses) = known?;
@@ -186,7 +186,7 @@ impl Graphs {
         if !self.are_there() {
             return None;
         }
-        let parts = self.execs.read_recursive().get(&exec).map(|exec| Arc::clone(&exec.parts));
+        let parts = self.read().get(&exec).map(|exec| Arc::clone(&exec.parts));
         parts.filter(|parts| !parts.is_empty())
     }
 
@@ -200,7 +200,7 @@ impl Graphs {
     pub(crate) fn lost(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
         let losses = access.losses();
         let (copies, disabled) = {
-            let execs = self.execs.read_recursive();
+            let execs = self.read();
             execs.get(&exec).filter(|known| known.losses != losses)?.copies()
         };
         let is_lost = |copy: &&Kept| {
@@ -209,7 +209,7 @@ impl Graphs {
         let mut made = copies.iter().filter(|copy| !disabled.contains(&copy.node));
         let Some(copy) = made.find(is_lost) else {
             // What was taken away does not concern it.
-            if let Some(known) = self.execs.write().get_mut(&exec) {
+            if let Some(known) = self.execs.try_write().as_mut().and_then(|execs| execs.get_mut(&exec)) {
                 known.losses = losses;
             }
             return None;
@@ -223,7 +223,7 @@ impl Graphs {
     /// What there is to say, once, of an executable graph whose copies are staged though they need not be.
     pub(crate) fn staged(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
         let (copies, disabled) = {
-            let mut execs = self.execs.write();
+            let mut execs = self.execs.try_write()?;
             let known = execs.get_mut(&exec).filter(|known| !known.is_checked)?;
             known.is_checked = true;
             known.copies()
@@ -244,8 +244,23 @@ impl Graphs {
         Some(Finding::new(Rule::GraphStaged, layer, what))
     }
 
+    /// Who has to wait does so without the lock's own way, which allocates and registers a destructor: see [`os::lock`].
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<usize, Exec>> {
+        loop {
+            match self.execs.try_read_recursive() {
+                Some(execs) => return execs,
+                None => os::pause(),
+            }
+        }
+    }
+
     fn set(&self, exec: usize, to: Option<Exec>) {
-        let mut execs = self.execs.write();
+        let mut execs = loop {
+            match self.execs.try_write() {
+                Some(execs) => break execs,
+                None => os::pause(),
+            }
+        };
         // Taken out first, so that it is dropped outside the lock.
         let _before = match to {
             Some(to) => execs.insert(exec, to),
@@ -361,6 +376,22 @@ mod tests {
         instantiate(&graphs, access, &fake);
         assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], Path::Direct, 2, 12)]);
         assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None);
+    }
+
+    /// As in a signal handler that has interrupted a launch.
+    #[test]
+    fn launched_by_who_is_reading_nothing_waits() {
+        static ACCESS: Access = Access::new();
+        let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
+        fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
+        graphs.prepare(access, &fake, GRAPH, (THREAD, true));
+        graphs.instantiated(access, Some(EXEC), THREAD);
+        access.capture_has_ended(&fake);
+        let reading = graphs.execs.read_recursive();
+        assert!(graphs.launched(EXEC).is_some());
+        assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None);
+        drop(reading);
+        assert!(graphs.staged(access, &fake, EXEC, Layer::Driver).is_some(), "said by the next");
     }
 
     #[test]
