@@ -32,8 +32,11 @@ pub(crate) fn is_reserve_half_used() -> bool {
 /// Collects what may be more than the reserve has room for; none if there is no memory for it.
 pub(crate) fn collect<T>(items: impl Iterator<Item = T>) -> Option<Vec<T>> {
     let mut all = Vec::new();
+    all.try_reserve_exact(items.size_hint().1.unwrap_or_default()).ok()?;
     for item in items {
-        all.try_reserve(1).ok()?;
+        if all.len() == all.capacity() {
+            all.try_reserve(1).ok()?;
+        }
         all.push(item);
     }
     Some(all)

@@ -186,8 +186,8 @@ impl Graphs {
         if !self.are_there() {
             return None;
         }
-        let parts = self.read().get(&exec).map(|exec| Arc::clone(&exec.parts));
-        parts.filter(|parts| !parts.is_empty())
+        let execs = self.read();
+        execs.get(&exec).filter(|exec| !exec.parts.is_empty()).map(|exec| Arc::clone(&exec.parts))
     }
 
     /// Whether anything was disabled so far that a graph may rely on.
@@ -245,11 +245,21 @@ impl Graphs {
     }
 
     /// Who has to wait does so without the lock's own way, which allocates and registers a destructor: see [`os::lock`].
+    #[inline(always)]
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<usize, Exec>> {
+        match self.execs.try_read_recursive() {
+            Some(execs) => execs,
+            None => self.read_later(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_later(&self) -> RwLockReadGuard<'_, BTreeMap<usize, Exec>> {
         loop {
-            match self.execs.try_read_recursive() {
-                Some(execs) => return execs,
-                None => os::pause(),
+            os::pause();
+            if let Some(execs) = self.execs.try_read_recursive() {
+                return execs;
             }
         }
     }

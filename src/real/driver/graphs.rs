@@ -18,13 +18,12 @@ pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
     let mut copies = Vec::new();
     let mut graphs = vec![graph];
     while let Some(graph) = graphs.pop() {
-        for node in nodes(graph)? {
+        let nodes = nodes(graph)?;
+        copies.try_reserve(nodes.len()).ok()?;
+        for node in nodes {
             // SAFETY: the node was just named; the function writes the place.
             match asked(|kind| unsafe { graph_node_get_type(node, kind) }) {
-                Ok(MEMCPY) => {
-                    copies.try_reserve(1).ok()?;
-                    copies.extend(parameters(node).map(|parameters| NodeCopy { node, parameters }));
-                }
+                Ok(MEMCPY) => copies.extend(parameters(node).map(|parameters| NodeCopy { node, parameters })),
                 Ok(GRAPH) => {
                     graphs.try_reserve(1).ok()?;
                     graphs.extend(child(node));
