@@ -220,7 +220,10 @@ fn conformance_every_row_is_as_measured_and_the_same_preloaded() {
         assert_eq!(plain.len(), rows.len());
         for (row, (call, here)) in rows.iter().zip(&plain) {
             let measured = row.splitn(4, '\t').nth(3).unwrap();
-            assert!(measured == "?\t?\t?" || is_as_measured(measured, here), "{flavour}: {call}: {here}, not {measured}");
+            assert!(
+                measured == "?\t?\t?" || is_as_measured(measured, here),
+                "{flavour}: {call}: {here}, not {measured}"
+            );
         }
         assert_eq!(answers(&program.clone().env("P2PSHIM_ACCESS", "app"), true), plain, "{flavour}");
         // What was enabled stays enabled, and so the context is not lost.

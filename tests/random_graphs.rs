@@ -74,7 +74,10 @@ fn random_graphs_are_the_same_preloaded() {
     for (kind, [done, succeeded]) in &counts {
         let [least_succeeded, least_refused] = least[kind];
         let refused = done - succeeded;
-        assert!(*succeeded >= least_succeeded && refused >= least_refused, "{kind}: {succeeded} succeeded, {refused} refused");
+        assert!(
+            *succeeded >= least_succeeded && refused >= least_refused,
+            "{kind}: {succeeded} succeeded, {refused} refused"
+        );
     }
 }
 
@@ -87,7 +90,8 @@ fn random_graphs_with_each_runtime_are_the_same_preloaded() {
 
 #[test]
 fn random_graphs_on_other_machines_are_the_same_preloaded() {
-    let machines = [("P2PSIM_DEVICES", "2"), ("P2PSIM_DEVICES", "8"), ("P2PSIM_MAX_PEERS", "0"), ("P2PSIM_NO_P2P", "0-1,2>3")];
+    let machines =
+        [("P2PSIM_DEVICES", "2"), ("P2PSIM_DEVICES", "8"), ("P2PSIM_MAX_PEERS", "0"), ("P2PSIM_NO_P2P", "0-1,2>3")];
     for (number, machine) in machines.into_iter().enumerate() {
         GRAPHS.assert_same("12", 30_000 + number as u32 * 1000, 250, &[machine]);
     }
