@@ -513,7 +513,7 @@ struct batch {
     size_t sizes[BATCH], firsts[BATCH], number; /* number: of attributes */
     struct attributes attributes[BATCH];
     struct operation operations[BATCH];
-    unsigned long long flags;
+    int lacks; /* 1, 2, 3: one of the arrays is not there */
     size_t fail;
 };
 
@@ -579,52 +579,54 @@ static int spoil_batch(struct batch *batch)
         batch->sizes[at] = 0;
         batch->operations[at].flags = 8;
         return which;
+    case 7:
+        batch->lacks = is_real ? 0 : 1 + draw(3);
+        return which;
     default:
         return -1;
     }
 }
 
 #if CUDART_VERSION >= 13000
-#define RUNTIME_BATCH_OF(b, stream) \
-    cudaMemcpyBatchAsync((void *const *)(b)->dsts, (const void *const *)(b)->srcs, (b)->sizes, (size_t)(b)->count, \
-                         (struct cudaMemcpyAttributes *)(b)->attributes, (b)->firsts, (b)->number, stream)
-#define RUNTIME_BATCH_3D_OF(b, stream) \
-    cudaMemcpy3DBatchAsync((size_t)(b)->count, (struct cudaMemcpy3DBatchOp *)(b)->operations, (b)->flags, stream)
+#define DSTS(dsts) ((void *const *)(dsts))
+#define SRCS(srcs) ((const void *const *)(srcs))
+#define FAIL(fail)
 #elif CUDART_VERSION >= 12080
-#define RUNTIME_BATCH_OF(b, stream) \
-    cudaMemcpyBatchAsync((b)->dsts, (b)->srcs, (b)->sizes, (size_t)(b)->count, (struct cudaMemcpyAttributes *)(b)->attributes, \
-                         (b)->firsts, (b)->number, &(b)->fail, stream)
-#define RUNTIME_BATCH_3D_OF(b, stream) \
-    cudaMemcpy3DBatchAsync((size_t)(b)->count, (struct cudaMemcpy3DBatchOp *)(b)->operations, &(b)->fail, (b)->flags, stream)
+#define DSTS(dsts) ((void **)(dsts))
+#define SRCS(srcs) ((void **)(srcs))
+#define FAIL(fail) fail,
 #endif
 
 static int make_batch(struct batch *b, enum step form, CUstream stream)
 {
-    CUdeviceptr *dsts = (CUdeviceptr *)b->dsts, *srcs = (CUdeviceptr *)b->srcs;
-    size_t count = (size_t)b->count;
+    CUdeviceptr *dsts = b->lacks == 1 ? NULL : (CUdeviceptr *)b->dsts, *srcs = (CUdeviceptr *)b->srcs;
+    size_t count = (size_t)b->count, *sizes = b->lacks == 2 ? NULL : b->sizes;
+    struct attributes *attributes = b->lacks == 3 ? NULL : b->attributes;
+    struct operation *operations = b->lacks ? NULL : b->operations;
     switch (form) {
-#ifdef RUNTIME_BATCH_OF
+#ifdef DSTS
     case RUNTIME_BATCH:
-        return RUNTIME_BATCH_OF(b, stream);
+        return cudaMemcpyBatchAsync(DSTS(dsts), SRCS(srcs), sizes, count, (struct cudaMemcpyAttributes *)attributes, b->firsts,
+                                    b->number, FAIL(&b->fail) stream);
     case RUNTIME_BATCH_3D:
-        return RUNTIME_BATCH_3D_OF(b, stream);
+        return cudaMemcpy3DBatchAsync(count, (struct cudaMemcpy3DBatchOp *)operations, FAIL(&b->fail) 0, stream);
 #endif
     case DRIVER_BATCH:
-        return driver.batch(dsts, srcs, b->sizes, count, b->attributes, b->firsts, b->number, &b->fail, stream);
+        return driver.batch(dsts, srcs, sizes, count, attributes, b->firsts, b->number, &b->fail, stream);
     case DRIVER_BATCH_2:
-        return (draw(3) ? driver.batch_2 : driver.batch_2_per_thread)(dsts, srcs, b->sizes, count, b->attributes, b->firsts,
-                                                                     b->number, stream);
+        return (draw(3) ? driver.batch_2 : driver.batch_2_per_thread)(dsts, srcs, sizes, count, attributes, b->firsts, b->number,
+                                                                     stream);
     case DRIVER_BATCH_3D:
-        return driver.batch_3d(count, b->operations, &b->fail, b->flags, stream);
+        return driver.batch_3d(count, operations, &b->fail, 0, stream);
     default:
-        return driver.batch_3d_2(count, b->operations, b->flags, stream);
+        return driver.batch_3d_2(count, operations, 0, stream);
     }
 }
 
 static void batch(void)
 {
     static const enum step forms[] = {
-#ifdef RUNTIME_BATCH_OF
+#ifdef DSTS
         RUNTIME_BATCH, RUNTIME_BATCH, RUNTIME_BATCH_3D,
 #endif
         DRIVER_BATCH, DRIVER_BATCH_2, DRIVER_BATCH_3D, DRIVER_BATCH_3D_2,

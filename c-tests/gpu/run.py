@@ -18,6 +18,7 @@ from time import monotonic
 
 import neighbours
 import regular
+import sequences
 import speed
 from harness import BUILD, HERE, SHIM, Run, at_once, build, check, judge, report, results
 
@@ -269,6 +270,7 @@ def main():
     check("doctor", doctor)
     check("hidden", hidden)
     check("captured_copies", captured)
+    check("random_graphs", sequences.random_graphs)
     for name in ("guide_sample", "four_copies_sizes", "multithreaded", "entry_point"):
         check(name, case, name)
     check("driver_api", driver_api)
