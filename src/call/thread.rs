@@ -395,7 +395,8 @@ impl Thread {
     }
 
     fn has_page(&self, page: usize) -> bool {
-        self.pages.iter().any(|known| known.load(Relaxed) == page)
+        // The first page is none: its number stands where none is remembered.
+        page != 0 && self.pages.iter().any(|known| known.load(Relaxed) == page)
     }
 
     /// Where it is remembered whether the copy with this word was passed on. In one word, which a signal handler's copy finds
