@@ -402,6 +402,13 @@ static int of_hip(void)
     CALL(hipDeviceGetP2PAttribute, &value, 1, 0, 1);
     printf("can %d %d\n", can, value);
     struct cudaMemcpy3DPeerParms p = {.srcDevice = 0, .dstDevice = 1, .srcPtr = {b0, 256, 256, 1}, .dstPtr = {b1, 256, 256, 1}, .extent = {256, 1, 1}};
+    struct cudaMemcpy3DParms regular = {.srcPtr = p.srcPtr, .dstPtr = p.dstPtr, .extent = p.extent, .kind = cudaMemcpyDefault};
+    void *dsts[] = {b1}, *srcs[] = {b0};
+    size_t sizes[] = {4096}, failed = 0;
+    struct cudaMemcpy3DBatchOp operation = {.extent = p.extent};
+    operation.src.type = operation.dst.type = cudaMemcpyOperandTypePointer;
+    operation.src.op.ptr.ptr = b0;
+    operation.dst.op.ptr.ptr = b1;
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 3; i++) {
             CALL(hipMemcpyPeer, b1, 1, b0, 0, (size_t)BYTES);
@@ -412,6 +419,18 @@ static int of_hip(void)
         CALL(hipMemcpyWithStream, b1, b0, (size_t)4096, 4, own);
         CALL(hipMemcpyDtoD, b1, b0, (size_t)4096);
         CALL(hipMemcpyDtoDAsync, b1, b0, (size_t)4096, own);
+        CALL(hipMemcpy2D, b1, (size_t)64, b0, (size_t)64, (size_t)64, (size_t)4, 3);
+        CALL(hipMemcpy2DAsync, b1, (size_t)64, b0, (size_t)64, (size_t)64, (size_t)4, 4, own);
+        CALL(hipMemcpy3D, &regular);
+        CALL(hipMemcpy3DAsync, &regular, own);
+        CALL(hipMemcpy_spt, b1, b0, (size_t)4096, 3);
+        CALL(hipMemcpyAsync_spt, b1, b0, (size_t)4096, 4, NULL);
+        CALL(hipMemcpy2D_spt, b1, (size_t)64, b0, (size_t)64, (size_t)64, (size_t)4, 3);
+        CALL(hipMemcpy2DAsync_spt, b1, (size_t)64, b0, (size_t)64, (size_t)64, (size_t)4, 4, NULL);
+        CALL(hipMemcpy3D_spt, &regular);
+        CALL(hipMemcpy3DAsync_spt, &regular, NULL);
+        CALL(hipMemcpyBatchAsync, dsts, srcs, sizes, (size_t)1, NULL, NULL, (size_t)0, &failed, own);
+        CALL(hipMemcpy3DBatchAsync, (size_t)1, &operation, &failed, 0ull, own);
         CALL(hipMemcpy3DPeer, &p);
         CALL(hipMemcpy3DPeerAsync, &p, own);
         CALL(hipDeviceEnablePeerAccess, 1, 0u);

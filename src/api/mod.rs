@@ -315,10 +315,10 @@ impl Function {
         self.name().ends_with("_ptds") || self.name().ends_with("_ptsz")
     }
 
-    /// The name by which `cuGetProcAddress` knows it: without stream and version suffix.
+    /// The name by which `cuGetProcAddress` knows it: without stream and version suffix. Of HIP likewise, without `_spt`.
     pub(crate) fn base(self) -> &'static str {
         let name = self.name();
-        let name = name.strip_suffix("_ptds").or(name.strip_suffix("_ptsz")).unwrap_or(name);
+        let name = ["_ptds", "_ptsz", "_spt"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
         match name.rsplit_once("_v") {
             Some((base, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => base,
             _ => name,
@@ -388,6 +388,7 @@ mod tests {
         assert_eq!(Function::cuMemcpy3DPeerAsync_ptsz.base(), "cuMemcpy3DPeerAsync");
         assert_eq!(Function::cuGetProcAddress_v2.base(), "cuGetProcAddress");
         assert_eq!(Function::cuDeviceGetP2PAttribute.base(), "cuDeviceGetP2PAttribute");
+        assert_eq!(Function::hipMemcpy2DAsync_spt.base(), "hipMemcpy2DAsync");
     }
 
     #[test]

@@ -186,6 +186,18 @@ macro_rules! for_each_function {
             copy(sync, regular)                   hip      4020 hipMemcpyWithStream(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind, stream: Stream);
             copy(sync, regular)                   hip      4020 hipMemcpyDtoD(dst: Pointer, src: Pointer, sizeBytes: Size);
             copy(async, regular)                  hip      4020 hipMemcpyDtoDAsync(dst: Pointer, src: Pointer, sizeBytes: Size, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpy2D(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind);
+            copy(async, regular)                  hip      4020 hipMemcpy2DAsync(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpy3D(p: Runtime3D);
+            copy(async, regular)                  hip      4020 hipMemcpy3DAsync(p: Runtime3D, stream: Stream);
+            copy(sync, regular)                   hip      5020 hipMemcpy_spt(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind);
+            copy(async, regular)                  hip      5020 hipMemcpyAsync_spt(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      5020 hipMemcpy2D_spt(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind);
+            copy(async, regular)                  hip      5030 hipMemcpy2DAsync_spt(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      5020 hipMemcpy3D_spt(p: Runtime3D);
+            copy(async, regular)                  hip      5030 hipMemcpy3DAsync_spt(p: Runtime3D, stream: Stream);
+            copies(batch)                         hip      7010 hipMemcpyBatchAsync(dsts: Pointer, srcs: Pointer, sizes: Pointer, count: Size, attrs: Pointer, attrsIdxs: Pointer, numAttrs: Size, failIdx: Pointer, stream: Stream);
+            copies(batch_3d)                      hip      7010 hipMemcpy3DBatchAsync(numOps: Size, opList: Pointer, failIdx: Pointer, flags: UInt64, stream: Stream);
             access(query)                         hip      4020 hipDeviceCanAccessPeer(canAccessPeer: OutInt, deviceId: Ordinal, peerDeviceId: Ordinal);
             access(enable)                        hip      4020 hipDeviceEnablePeerAccess(peerDeviceId: Ordinal, flags: UInt);
             access(disable)                       hip      4020 hipDeviceDisablePeerAccess(peerDeviceId: Ordinal);
@@ -228,7 +240,7 @@ pub(crate) use with_runtime_versions;
 /// The same of libamdhip64: a node for each release that added one of these functions.
 macro_rules! with_hip_versions {
     ($with:ident $($args:tt)*) => {
-        $with! { $($args)* "hip_4.2" "hip_4.3" "hip_5.1" "hip_5.3" "hip_6.1" "hip_7.1" }
+        $with! { $($args)* "hip_4.2" "hip_4.3" "hip_5.1" "hip_5.2" "hip_5.3" "hip_6.1" "hip_7.1" }
     };
 }
 pub(crate) use with_hip_versions;

@@ -221,6 +221,12 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    /// Whether anything goes from one device to another, as far as is known.
+    #[inline(always)]
+    pub(crate) fn is_between_devices(&self) -> bool {
+        self.src != self.dst && self.bytes != 0 && !matches!(self.path, Path::Host | Path::Unknown)
+    }
+
     /// The same of a copy that becomes part of a graph.
     pub(crate) fn captured(self) -> Self {
         Self { path: Path::Captured, ..self }

@@ -63,6 +63,9 @@ pub(crate) fn documented(function: Function) -> &'static [i32] {
             Layer::Hip,
             "hipMemcpy" | "hipMemcpyAsync" | "hipMemcpyWithStream" | "hipMemcpyDtoD" | "hipMemcpyDtoDAsync",
         ) => &[1, 3, 100],
+        (Layer::Hip, "hipMemcpy2D" | "hipMemcpy2DAsync" | "hipMemcpy3D" | "hipMemcpy3DAsync") => {
+            &[1, 12, 17, 21, 3, 100]
+        }
         (Layer::Hip, "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => &[1, 12, 101, 3, 100],
         // Of NULL its page says nothing.
         (Layer::Hip, "hipDeviceCanAccessPeer") => &[101, 3, 100],
