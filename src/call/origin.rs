@@ -7,7 +7,7 @@
 //! each place in the code, of each pair and size class, and of those whose number is a power of two. The record then gets a number
 //! of its own for its place.
 //!
-//! *Callers* are looked for on the [ordinary path](super::run) only, which the first copies of each kind take: of the first 16 there.
+//! *Callers* are looked for on the [ordinary path](super::run) only, which the first copies of each kind take: of the first 64 there.
 //! The fast path knows nothing of them.
 //!
 //! *Lines:*
@@ -107,7 +107,7 @@ pub(super) fn asks_for_place(call: &Call<'_>) -> bool {
 }
 
 /// Calls of a kind whose callers are looked for, each: they may come from as many places.
-const FIRST: u32 = 16;
+const FIRST: u32 = 64;
 
 /// Whether the line of a copy is to be found out, after so many like it.
 fn is_due(before: u32) -> bool {
@@ -126,7 +126,7 @@ fn count_one_more(count: &AtomicU64, before: u32) {
 #[inline(always)]
 pub(super) fn after(call: &Call<'_>, record: Begun) {
     let is_copy = matches!(call.function().effect(), Effect::Copy(_) | Effect::Copies(_));
-    if (is_copy && are_wanted()) || wants_callers(call) {
+    if (is_copy && are_wanted()) || (wants_callers(call) && thread::current().is_idle()) {
         after_call(call, record);
     }
 }
