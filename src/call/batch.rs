@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running};
 use super::read::BatchArrays;
-use super::{callbacks, hip, lines, mode, recording, regular, run, show, thread, validate};
+use super::{callbacks, hip, mode, origin, recording, regular, run, show, thread, validate};
 use crate::api::abi::{Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
 use crate::model::{Asks, Batch, Memcpy, Part, Path, Request, Traffic, counters};
@@ -84,7 +84,7 @@ fn end(call: &Call<'_>, kind: Copies, decision: &Decision<'_>, begun: Running, r
         if decides {
             recording::parts(record, begun.depth, made);
         }
-        lines::after(call, record);
+        origin::after(call, record);
     }
     let path = decision.traffic.filter(|_| has_succeeded).map(|traffic| traffic.path);
     if let Some(since) = begun.shown_since {

@@ -7,7 +7,7 @@ use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running, count, path};
 use super::read::{self, Room};
 use super::run;
-use super::{callbacks, lines, mode, peers, recording, regular, show, validate};
+use super::{callbacks, mode, origin, peers, recording, regular, show, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function};
 use crate::model::{Access, Asks, Memcpy, Named, Traffic};
@@ -213,7 +213,7 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     let path = path(call, decision, &begun, ret);
     if let Some(record) = begun.record {
         recording::end(call, decision, record, ret, path);
-        lines::after(call, record);
+        origin::after(call, record);
     }
     if decided.is_refused() {
         validate::record_refusal(call, &begun);

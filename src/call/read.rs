@@ -8,7 +8,7 @@ use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
 };
 use crate::api::{Copies, FAIL_INDEX};
-use crate::model::{Line, Memcpy, Request, Shape, is_array};
+use crate::model::{Memcpy, Origin, Request, Shape, is_array};
 use crate::os;
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
@@ -18,7 +18,7 @@ use crate::real::driver::{
     PoolProps,
 };
 use crate::real::loader;
-use crate::record::{Argument, CallSite, Contents};
+use crate::record::{Argument, CallSite, Contents, Place};
 
 /// Room for the parameters of a 3D copy, in a frame that lasts until the call has returned.
 pub(crate) struct Room {
@@ -374,13 +374,28 @@ pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
 }
 
 /// Where a call came from, by its return address, and the line of Python, if that is known.
-pub(crate) fn call_site(return_address: *const c_void, line: Option<Line>) -> Option<CallSite> {
+pub(crate) fn call_site(return_address: *const c_void, origin: Option<Origin>) -> Option<CallSite> {
+    /// What threads and programs begin in.
+    const OUTERMOST: [&str; 3] = ["libc.so", "libpthread.so", "ld-linux"];
+    let Origin { line, callers } = origin.unwrap_or_default();
+    let mut places = vec![place(return_address as usize)?];
+    let is_outermost = |place: &Place| OUTERMOST.iter().any(|name| place.module.starts_with(name));
+    places.extend(callers.into_iter().map_while(place).take_while(|place| !is_outermost(place)));
+    // Of a shared runtime it is sure where it ends.
+    match places.iter().position(|place| !place.module.starts_with("libcudart.so")) {
+        Some(0) | None => {}
+        Some(outside) => places = places.drain(outside..).take(1).collect(),
+    }
+    Some(CallSite { places, line })
+}
+
+/// What a place in the code is called.
+fn place(return_address: usize) -> Option<Place> {
     // The call instruction lies before the address to return to, perhaps in another function.
-    let (object, symbol) = loader::describe(return_address.wrapping_byte_sub(1))?;
-    Some(CallSite {
+    let (object, symbol) = loader::describe(std::ptr::without_provenance(return_address.wrapping_sub(1)))?;
+    Some(Place {
         module: String::from_utf8_lossy(object.file_name()).into_owned(),
-        offset: (return_address as usize).wrapping_sub(object.base),
+        offset: return_address.wrapping_sub(object.base),
         symbol: symbol.map(|symbol| symbol.name.to_string_lossy().into_owned()),
-        line,
     })
 }

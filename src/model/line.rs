@@ -1,6 +1,22 @@
-//! A line of a Python program.
+//! Where in a program a call came from, besides the address that it returns to.
 
 use std::fmt::{self, Display, Formatter};
+
+/// What was found out about a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Origin {
+    /// Where the Python program was, if it is one.
+    pub(crate) line: Option<Line>,
+    /// Where the functions go on that enclose the one that made the call, innermost first.
+    pub(crate) callers: Vec<usize>,
+}
+
+impl Origin {
+    /// Nothing, if nothing was found.
+    pub(crate) fn known(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
+    }
+}
 
 /// Where a Python program is: as its traceback would say it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
