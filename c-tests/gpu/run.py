@@ -267,10 +267,10 @@ def main():
             report("skipped", name, f"the Python module {module} is not installed")
     if len(sys.argv) > 1:
         check("torch_step", regular.torch_step)
+        check("random_graphs", sequences.random_graphs)
     check("doctor", doctor)
     check("hidden", hidden)
     check("captured_copies", captured)
-    check("random_graphs", sequences.random_graphs)
     for name in ("guide_sample", "four_copies_sizes", "multithreaded", "entry_point"):
         check(name, case, name)
     check("driver_api", driver_api)
