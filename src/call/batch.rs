@@ -113,13 +113,13 @@ enum Copied {
 const FEW: usize = 4;
 
 impl Copied {
-    /// What a call copies; none if it copies nothing, or becomes part of a graph.
+    /// What a call copies; none if it copies nothing, or is refused in a capture.
     #[inline(always)]
     fn by(function: Function, kind: Copies, found: *const c_void, arguments: &[Value]) -> Option<Self> {
         if kind == Copies::graph {
             let &[Value::Address(exec), ..] = arguments else { return None };
             let parts = GRAPHS.launched(exec)?;
-            // In a capture it becomes part of another graph.
+            // CUDA refuses to capture it.
             return (!is_captured(function, stream(arguments))).then(|| Self::Shared(ManuallyDrop::new(parts)));
         }
         let arrays = BatchArrays::of(kind, arguments)?;
@@ -181,7 +181,7 @@ impl Copied {
     }
 }
 
-/// Whether a stream is being captured, so that what is asked of it becomes part of a graph.
+/// Whether a stream is being captured, as far as the driver tells.
 #[inline(always)]
 fn is_captured(function: Function, stream: usize) -> bool {
     capture::may_be_under_way()

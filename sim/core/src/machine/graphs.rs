@@ -187,7 +187,7 @@ impl Machine {
         self.lock().execs.remove(&handle).map(drop).ok_or(Error::INVALID_VALUE)
     }
 
-    /// Runs a ready graph on a stream, after its own earlier launches; on one that captures it becomes a node.
+    /// Runs a ready graph on a stream, after its own earlier launches; one that captures loses its capture, as was measured.
     pub fn launch_graph(&self, handle: ExecHandle, stream: StreamRef) -> Result<()> {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
@@ -199,9 +199,8 @@ impl Machine {
             steps.filter(|(node, _)| !exec.disabled.contains(node)).map(|(_, step)| step.clone()).collect()
         };
         let (step, last) = (Step::Graph(steps), Arc::clone(&exec.last));
-        if state.capture(&stream, &step)? {
-            return Ok(());
-        }
+        state.captures.of(&stream)?;
+        state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
         let last = state.run(&stream, vec![last], &step)?;
         state.execs.get_mut(&handle).ok_or(Error::UNKNOWN)?.last = last;
         Ok(())
