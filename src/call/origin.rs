@@ -1,17 +1,15 @@
 //! Where in a program a call was made whose return address does not say it.
 //!
-//! A framework's copies have one return address in common, so where in the library they come from says nothing about them: the
-//! line of the Python program does. Copies that a runtime makes by functions of the driver that it has looked up have one in
-//! common too, in the runtime, which may be linked into the program: the functions say it that the call came through. Of a
-//! recorded call that is found out once it has returned, after all that is measured: in the mode `sites` of the first copy from
-//! each place in the code, of each pair and size class, and of those whose number is a power of two. The record then gets a number
-//! of its own for its place.
+//! A framework's copies return to one place in its library; who called it is the line of the Python program. A runtime's calls of
+//! the driver, by functions that it has looked up, return into the runtime, which may be linked into the program; who called it are
+//! the functions above on the stack, the *callers*. Both are found out once a recorded call has returned, after all that is
+//! measured: in the mode `sites` of the first from each place in the code, of each pair and size class, and of those whose number is
+//! a power of two. The record then gets a number of its own for its place.
 //!
-//! *Callers* are looked for on the [ordinary path](super::run) only, which the first copies of each kind take: of the first 64 there.
-//! The fast path knows nothing of them.
+//! Callers are looked for on the [ordinary path](super::run) only, of the first 64 of each kind there: streams' first copies take
+//! it. The fast path knows nothing of them.
 //!
-//! *Lines:*
-//! A program without Python pays two loads on the [ordinary path](super::run), and nothing on the [fast path](super::fast):
+//! For lines a program without Python pays two loads on the [ordinary path](super::run), and nothing on the [fast path](super::fast):
 //! that takes the place from what a thread remembers of its last ones, and a thread remembers none as long as lines are wanted.
 //! So its copies come to [`place`], which counts them, and goes on as the fast path does if the line is not due.
 

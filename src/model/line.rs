@@ -16,6 +16,15 @@ impl Origin {
     pub(crate) fn known(self) -> Option<Self> {
         (self != Self::default()).then_some(self)
     }
+
+    /// As `key=value`, for a trace.
+    pub(crate) fn described(&self) -> impl Iterator<Item = String> {
+        let line = self.line.iter().flat_map(|Line { file, number, function }| {
+            [format!("python={file}"), format!("line={number}"), format!("function={function}")]
+        });
+        let callers: Vec<String> = self.callers.iter().map(|caller| format!("{caller:x}")).collect();
+        line.chain((!callers.is_empty()).then(|| format!("callers={}", callers.join(" "))))
+    }
 }
 
 /// Where a Python program is: as its traceback would say it.

@@ -390,7 +390,7 @@ impl Trace {
             return number;
         }
         // A library may have gone, and another come to where it was.
-        self.note_module_of(&mut modules, address, SITES.count() < SITES_READ_ANEW);
+        self.learn_module_of(&mut modules, address, SITES.count() < SITES_READ_ANEW);
         let Some(number) = SITES.add(address) else { return 0 };
         self.note(NoteKind::Site, number.into(), &[format!("{address:x}").as_bytes()]);
         number
@@ -403,28 +403,17 @@ impl Trace {
         if let Some(&number) = origins.get(&key) {
             return Some(number);
         }
-        if origins.len() >= ORIGINS {
-            return None;
-        }
-        let number = SITES.take_number()?;
+        let number = if origins.len() < ORIGINS { SITES.take_number() } else { None }?;
         let mut modules = self.modules.lock();
-        origin.callers.iter().for_each(|&caller| self.note_module_of(&mut modules, caller, false));
-        let mut strings = vec![format!("{address:x}")];
-        if let Some(line) = &origin.line {
-            let [file, row] = [format!("python={}", line.file), format!("line={}", line.number)];
-            strings.extend([file, row, format!("function={}", line.function)]);
-        }
-        if !origin.callers.is_empty() {
-            let callers: Vec<String> = origin.callers.iter().map(|caller| format!("{caller:x}")).collect();
-            strings.push(format!("callers={}", callers.join(" ")));
-        }
-        self.note(NoteKind::Site, number.into(), &strings.iter().map(|text| text.as_bytes()).collect::<Vec<_>>());
+        origin.callers.iter().for_each(|&caller| self.learn_module_of(&mut modules, caller, false));
+        let strings: Vec<String> = std::iter::once(format!("{address:x}")).chain(origin.described()).collect();
+        self.note(NoteKind::Site, number.into(), &strings.iter().map(String::as_bytes).collect::<Vec<_>>());
         origins.insert(key, number);
         Some(number)
     }
 
-    /// Notes the module that an address lies in, of those that are known if it is one of them and they are not to be read anew.
-    fn note_module_of(&self, modules: &mut Vec<Module>, address: usize, is_anew: bool) {
+    /// Notes the module that an address lies in; of those that are known, if it is one of them and they are not to be read anew.
+    fn learn_module_of(&self, modules: &mut Vec<Module>, address: usize, is_anew: bool) {
         if is_anew || !modules.iter().any(|module| module.covers(address)) {
             let mut there = modules::in_memory();
             for module in &mut there {

@@ -276,15 +276,14 @@ impl Text<'_> {
         of: impl Fn(&CopySite) -> Vec<(String, u64)>,
     ) -> io::Result<()> {
         let sites = self.report.pairs.iter().flat_map(|pair| pair.sites.iter().map(move |site| (pair, site)));
-        let mut sites: Vec<(&Pair, &CopySite, Vec<(String, u64)>)> =
-            sites.map(|(pair, site)| (pair, site, of(site))).filter(|(_, _, found)| !found.is_empty()).collect();
+        let mut sites: Vec<(&Pair, &CopySite)> = sites.filter(|(_, site)| !of(site).is_empty()).collect();
         if sites.is_empty() {
             return Ok(());
         }
-        sites.sort_by_key(|(_, site, _)| std::cmp::Reverse(site.calls));
+        sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.calls));
         self.title(out, title)?;
-        for (pair, CopySite { site, calls, .. }, origins) in sites.iter().take(SHOWN) {
-            let calls = count(*calls);
+        for (pair, copies @ CopySite { site, calls, .. }) in sites.iter().take(SHOWN) {
+            let (calls, origins) = (count(*calls), of(copies));
             let (src, dst) = (self.report.label(pair.src), self.report.label(pair.dst));
             self.line(out, &format!("  {src} > {dst}: {calls} from {site}"), "    ")?;
             for (origin, found) in origins.iter().take(SHOWN) {
