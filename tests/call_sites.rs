@@ -11,7 +11,7 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use p2pshim_trace::{NoteKind, Trace};
 use support::{Outcome, Program, scratch};
@@ -29,7 +29,7 @@ fn traced(program: &Program) -> (Outcome, PathBuf) {
     (outcome, folder)
 }
 
-fn report(folder: &PathBuf, option: &[&str]) -> String {
+fn report(folder: &Path, option: &[&str]) -> String {
     let program =
         option.iter().fold(Program::new(support::command()).arg("report"), |program, option| program.arg(*option));
     program.arg(folder.to_string_lossy()).plain().stdout
@@ -42,7 +42,7 @@ fn section(report: &str, title: &str) -> String {
 }
 
 /// How many addresses of callers the trace has for each place where any were found.
-fn depths(folder: &PathBuf) -> Vec<usize> {
+fn depths(folder: &Path) -> Vec<usize> {
     let file = fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
     let trace = Trace::open(&file).unwrap();
     trace.notes_of(NoteKind::Site).filter_map(|note| Some(note.value("callers")?.split(' ').count())).collect()
