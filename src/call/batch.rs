@@ -57,16 +57,15 @@ fn seen(
     let batch = Batch { parts: copied.parts(), stream: stream(arguments) };
     let call = Call { request: Request { function, arguments, asks: Asks::Batch(batch) }, caller };
     check_before(&call, kind);
-    let decision = Decision { instead: None, traffic: batch.only().map(|part| part.traffic) };
     let begun = run::begin(&call, &Decision::FORWARD);
     let ret = real();
-    end(&call, kind, &decision, begun, ret);
+    end(&call, kind, begun, ret);
     copied.give_back();
     ret
 }
 
 /// Does what there is to do when the real function has returned.
-fn end(call: &Call<'_>, kind: Copies, decision: &Decision<'_>, begun: Running, ret: Code) {
+fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
     run::leave(&begun);
     if !mode::is_still_on() {
         return;
@@ -86,9 +85,11 @@ fn end(call: &Call<'_>, kind: Copies, decision: &Decision<'_>, begun: Running, r
         }
         origin::after(call, record);
     }
-    let path = decision.traffic.filter(|_| has_succeeded).map(|traffic| traffic.path);
     if let Some(since) = begun.shown_since {
-        show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
+        let traffic = call.request.batch().and_then(|batch| batch.only()).map(|part| part.traffic);
+        let path = traffic.filter(|_| has_succeeded).map(|traffic| traffic.path);
+        let decision = Decision { instead: None, traffic };
+        show::call(call, &decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
     if has_succeeded {
         check(call, kind);
