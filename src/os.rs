@@ -69,6 +69,15 @@ pub(crate) fn at_exit(last: extern "C" fn()) {
     unsafe { libc::atexit(last) };
 }
 
+/// Runs `last` likewise, with the status that the process gave to `exit`.
+pub(crate) fn on_exit(last: extern "C" fn(libc::c_int, *mut libc::c_void)) {
+    unsafe extern "C" {
+        fn on_exit(last: extern "C" fn(libc::c_int, *mut libc::c_void), argument: *mut libc::c_void) -> libc::c_int;
+    }
+    // SAFETY: `last` lives as long as the process, since the library is linked with `-z nodelete`.
+    unsafe { on_exit(last, std::ptr::null_mut()) };
+}
+
 /// Whether the program runs with more rights than its user (set-user-ID and the like).
 pub(crate) fn is_secure_execution() -> bool {
     // SAFETY: getauxval reads a vector that the kernel wrote.

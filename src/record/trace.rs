@@ -61,18 +61,31 @@ pub(crate) struct Trace {
     processors: Option<os::Processors>,
 }
 
-/// Variables that say which process of a job this is.
+/// Variables that say which process of which job or run this is.
 const RANKS: &[&str] = &[
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
+    "TORCHELASTIC_RUN_ID",
     "OMPI_COMM_WORLD_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "PMI_RANK",
     "PMIX_RANK",
+    "PMIX_NAMESPACE",
     "MV2_COMM_WORLD_RANK",
+    "MPI_RANK",
     "SLURM_PROCID",
     "SLURM_LOCALID",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "FLUX_TASK_RANK",
+    "FLUX_JOB_ID",
+    "PALS_RANKID",
+    "PALS_APID",
+    "JSM_NAMESPACE_RANK",
+    "LSB_JOBID",
+    "PBS_JOBID",
+    "P2PRUN_ID",
     "CUDA_VISIBLE_DEVICES",
 ];
 
@@ -104,6 +117,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
             };
             trace.describe_process(&host);
             trace.name_numbers();
+            os::on_exit(exits);
             TRACE.set(trace).is_ok()
         }
         Err(error) => {
@@ -182,6 +196,14 @@ pub(super) fn message(text: &str) {
 pub(crate) fn drop_call() {
     if let Some(trace) = TRACE.get() {
         trace.writer.drop_call();
+    }
+}
+
+/// Keeps with what status the process exits.
+extern "C" fn exits(status: libc::c_int, _: *mut libc::c_void) {
+    if let Some(trace) = TRACE.get() {
+        // As whoever waits for the process sees it.
+        trace.writer.exits(status as u8);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Where what lies in a file.
 
 /// Major and minor version of the layout.
-pub const VERSION: (u16, u16) = (1, 2);
+pub const VERSION: (u16, u16) = (1, 3);
+/// What [`header::EXIT`] has besides the status.
+pub(crate) const HAS_EXITED: u64 = 1 << 32;
 /// What a file begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"P2PTRACE";
 /// Bytes of the header.
@@ -41,6 +43,8 @@ pub(crate) mod header {
     pub(crate) const DROPPED: usize = 40;
     /// How many bytes the file may have.
     pub(crate) const LIMIT: usize = 48;
+    /// 2^32 plus the status that the process gave to `exit`; 0 as long as it has not called that.
+    pub(crate) const EXIT: usize = 56;
     /// [`super::CALIBRATIONS`] of 24 bytes.
     pub(crate) const CALIBRATIONS: usize = 64;
 }

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::layout::{
-    CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES,
-    MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, PART, RECORD_BYTES, State, VERSION, chunk, header,
+    CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HAS_EXITED,
+    HEADER_BYTES, MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, PART, RECORD_BYTES, State, VERSION, chunk, header,
     record, unpack,
 };
 
@@ -297,6 +297,9 @@ fn clamp(nanos: i128) -> u64 {
     u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)
 }
 
+/// After so many empty chunks behind those that are in use there are no others; there would be if the header were damaged.
+const EMPTY: u64 = 1024;
+
 /// Where the bytes of a trace are.
 #[derive(Debug)]
 enum Source {
@@ -336,6 +339,7 @@ pub struct Trace {
     process: u32,
     dropped: u64,
     limit: u64,
+    exit: u64,
     timeline: Timeline,
     notes: Vec<Note>,
     blocks: Vec<Place>,
@@ -398,6 +402,7 @@ impl Trace {
             process: u32_at(&head, header::PROCESS),
             dropped: u64_at(&head, header::DROPPED),
             limit: u64_at(&head, header::LIMIT),
+            exit: u64_at(&head, header::EXIT),
             timeline,
             notes: Vec::new(),
             blocks: Vec::new(),
@@ -419,7 +424,12 @@ impl Trace {
             ));
         }
         let mut unknown = 0u64;
+        let mut empty = 0;
         for number in 0..there {
+            // What was taken from the disk and not used, or a hole of terabytes.
+            if number >= chunks && empty > EMPTY {
+                break;
+            }
             let offset = HEADER_BYTES as u64 + number * CHUNK_BYTES as u64;
             let mut head = [0; CHUNK_HEADER_BYTES];
             match self.source.read_exact_at(&self.path, &mut head, offset) {
@@ -439,7 +449,7 @@ impl Trace {
                     read_notes(bytes.get(CHUNK_HEADER_BYTES..).unwrap_or_default(), &mut self.notes, &mut unknown);
                 }
                 // Taken from the disk, or just being handed out.
-                (0, None) => {}
+                (0, None) => empty += 1,
                 (_, None) => unknown += 1,
             }
         }
@@ -475,6 +485,12 @@ impl Trace {
     /// How many bytes the file could have.
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// The status that the process gave to `exit`; none if it has not called that: it runs, was ended by a signal, called `_exit`, or
+    /// became another program.
+    pub fn exit_status(&self) -> Option<u8> {
+        (self.exit & HAS_EXITED != 0).then_some(self.exit as u8)
     }
 
     /// What the file's ticks are in time.

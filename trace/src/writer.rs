@@ -29,7 +29,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::layout::{
-    CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, MAGIC,
+    CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HAS_EXITED, HEADER_BYTES, MAGIC,
     NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header, pack,
     record,
 };
@@ -518,6 +518,13 @@ impl Writer {
     #[inline(always)]
     pub fn drop_call(&self) {
         self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
+    }
+
+    /// Keeps the status that the process gives to `exit`. Takes no lock: a signal handler may have called it.
+    pub fn exits(&self, status: u8) {
+        if !self.is_in_a_child() {
+            self.u64_at(header::EXIT).store(HAS_EXITED | u64::from(status), Relaxed);
+        }
     }
 
     /// How many calls have found no room.
