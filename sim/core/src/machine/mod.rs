@@ -14,6 +14,7 @@ mod mappings;
 mod memory;
 mod pools;
 mod streams;
+mod updates;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -40,7 +41,8 @@ use crate::error::{Error, Result};
 use crate::fault::Faults;
 use crate::fence::{Fence, lock};
 use crate::grants::Grants;
-use crate::graph::{Graph, Step};
+pub use crate::graph::Unlike;
+use crate::graph::{Graph, Shape, Step};
 use crate::nvlink::Counters;
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
@@ -150,6 +152,8 @@ struct Exec {
     steps: Arc<[Step]>,
     /// The nodes that the steps are of, in the same order.
     nodes: Vec<NodeHandle>,
+    /// What it is made of.
+    shape: Shape,
     /// The end of its last launch; the next one comes after that.
     last: Arc<Fence>,
 }
