@@ -18,7 +18,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
   hip_for_nvidia children_sharing full_log regular_copies graph_copies
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings
+C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings random_graphs
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
@@ -27,7 +27,7 @@ C_STANDIN_CASES := cancelled_thread fast_path_left fast_path_stepped longjmp_out
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen limit_of_peers \
   pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
-  context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
+  array_copies context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
   hip_regular hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside
@@ -38,7 +38,7 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
-  wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
+  $(addprefix call_sites-,frames plain stripped shared) wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
 C_PROGRAMS += $(C_CAPI_PROGRAMS)
@@ -58,7 +58,7 @@ $(AMD)/stamp: c-tests/fetch-debian c-tests/amd.txt
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;
 
-C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver null-driver)
+C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver null-driver unseen-runtime)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
 $(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h c-tests/conformance_graphs.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
@@ -140,6 +140,20 @@ $(C_TESTS)/null-driver/libcudart.so.12: driving_runtime.c benches/null_cuda.h | 
 	$(C_TESTS_CC) $(C_LIBRARY) -Ibenches $< -Wl,-soname,libcudart.so.12 -ldl -o $@
 $(C_TESTS)/null-driver/libcuda.so.1: benches/null_driver.c benches/null_cuda.h | $(C_TESTS_FOLDERS)
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@
+# With a stand-in for NVIDIA's static runtime: with all that helps to unwind, with nothing that is not needed, and without symbols;
+# and as a shared runtime, by a function that has no row, and of a version that nobody has.
+CALL_SITES := $(addprefix $(C_TESTS)/call_sites,-frames -plain -stripped -shared)
+$(CALL_SITES): call_sites.c static_runtime.c c-tests/lib/static_runtime.h
+$(C_TESTS)/call_sites-frames: C_TESTS_FLAGS += -O0 -fno-omit-frame-pointer
+$(C_TESTS)/call_sites-plain $(C_TESTS)/call_sites-stripped: C_TESTS_FLAGS += -O2 -fomit-frame-pointer
+$(C_TESTS)/call_sites-stripped: C_TESTS_FLAGS += -s
+$(addprefix $(C_TESTS)/call_sites,-frames -plain -stripped):
+	$(C_TESTS_CC) -Ic-tests/lib $(CU12) $(filter %.c,$^) -lpthread -ldl -o $@
+$(C_TESTS)/call_sites-shared: $(C_TESTS)/unseen-runtime/libcudart.so.99
+	$(C_TESTS_CC) -Ic-tests/lib $(UNSEEN) $(filter %/call_sites.c,$^) $(C_TESTS)/unseen-runtime/libcudart.so.99 '-Wl,-rpath,$$ORIGIN/unseen-runtime' -lpthread -o $@
+UNSEEN := -DcudaMemcpyPeerAsync=cudaMemcpyUnseen -DcudaMalloc=cudaMallocUnseen -DcudaSetDevice=cudaSetDeviceUnseen
+$(C_TESTS)/unseen-runtime/libcudart.so.99: static_runtime.c c-tests/lib/static_runtime.h | $(C_TESTS_FOLDERS)
+	$(C_TESTS_CC) $(C_LIBRARY) -O2 $(CU12) $(UNSEEN) $< -Wl,-soname,libcudart.so.99 -ldl -o $@
 $(C_TESTS)/thrown_through: thrown_through.cpp $(C_TESTS)/standin-runtime/libcudart.so.12
 	$(C_TESTS_CXX) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 -o $@
 

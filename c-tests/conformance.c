@@ -71,6 +71,7 @@ static size_t g;
 static cudaStream_t s0, s1, sd, sx;
 static CUcontext x0, x1, xd, xo;
 static cudaArray_t array0, array1;
+static CUarray l0, l1; /* of one dimension, 8192 bytes */
 static CUmemoryPool pool;
 static CUmemAccessDesc d, e[2];
 static struct cudaMemcpy3DPeerParms p;
@@ -190,6 +191,15 @@ static CUresult make_pool(CUmemoryPool *made, int device)
 }
 
 /* 4 layers of 16 rows of 1024 bytes. */
+static CUresult make_line(CUarray *array, int device)
+{
+    CUDA_ARRAY_DESCRIPTOR format = {.Width = 2048, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1};
+    CHECK(cudaSetDevice(device));
+    CUresult result = cuArrayCreate(array, &format);
+    CHECK(cudaSetDevice(0));
+    return result;
+}
+
 static cudaError_t make_array(cudaArray_t *array, int device, int bits)
 {
     struct cudaChannelFormatDesc format = {.x = bits, .f = cudaChannelFormatKindUnsigned};
@@ -276,6 +286,10 @@ static int step(const char *text)
     STEP(disable_under_way())
     STEP(cudaStreamDestroy(sd))
     STEP(stream_of(xd, &sx))
+    STEP(make_line(&l0, 0))
+    STEP(make_line(&l1, 1))
+    STEP(cuArrayDestroy(l0))
+    STEP(cuArrayDestroy(l1))
     STEP(make_array(&array0, 0, 32))
     STEP(make_array(&array1, 1, 32))
     STEP(make_array(&array1, 1, 8))
@@ -538,6 +552,28 @@ static int evaluate(const char *call)
     CALL(cuMemcpy2DAsync(&t, s0))
     CALL(cuMemcpy3D(&u))
     CALL(cuMemcpy3DAsync(&u, s0))
+    CALL(cuMemcpyDtoA(l1, 0, da, 1024))
+    CALL(cuMemcpyDtoA(l1, 0, da, 0))
+    CALL(cuMemcpyDtoA(l1, 4, da, 1024))
+    CALL(cuMemcpyDtoA(l1, 8192, da, 4))
+    CALL(cuMemcpyDtoA(l1, 0, da, 16384))
+    CALL(cuMemcpyDtoA(NULL, 0, da, 1024))
+    CALL(cuMemcpyDtoA(l1, 0, 0, 1024))
+    CALL(cuMemcpyDtoA(l1, 0, dh, 1024))
+    CALL(cuMemcpyDtoA((CUarray)array1, 0, da, 1024))
+    CALL(cuMemcpyAtoD(db, l0, 0, 1024))
+    CALL(cuMemcpyAtoD(db, l0, 0, 0))
+    CALL(cuMemcpyAtoD(db, l0, 4, 1024))
+    CALL(cuMemcpyAtoD(db, l0, 0, 16384))
+    CALL(cuMemcpyAtoD(db, NULL, 0, 1024))
+    CALL(cuMemcpyAtoD(0, l0, 0, 1024))
+    CALL(cuMemcpyAtoD(dh, l0, 0, 1024))
+    CALL(cuMemcpyAtoA(l1, 0, l0, 0, 1024))
+    CALL(cuMemcpyAtoA(l1, 0, l0, 0, 0))
+    CALL(cuMemcpyAtoA(l1, 4096, l0, 4, 1024))
+    CALL(cuMemcpyAtoA(l1, 0, l0, 8192, 4))
+    CALL(cuMemcpyAtoA(NULL, 0, l0, 0, 1024))
+    CALL(cuMemcpyAtoA(l1, 0, NULL, 0, 1024))
     CALL(cudaDeviceCanAccessPeer(&v, 0, 1))
     CALL(cudaDeviceCanAccessPeer(&v, 1, 0))
     CALL(cudaDeviceCanAccessPeer(&v, 0, 0))

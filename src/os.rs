@@ -4,6 +4,7 @@
 pub(crate) mod alloc;
 mod descriptor;
 
+use std::arch::asm;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,6 +20,12 @@ pub(crate) use descriptor::Descriptor;
 /// a panic of ours has left half done is no worse than what the driver may say anyway.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets other threads go on for a moment, whatever their priority is.
+#[cold]
+pub(crate) fn pause() {
+    undisturbed(|| std::thread::sleep(std::time::Duration::from_micros(20)));
 }
 
 /// A page of zeros with a number in it.
@@ -272,23 +279,15 @@ fn release_cancellation(before: c_int) {
 /// Any bytes are a valid `T`.
 pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: there is room for one; the caller promises that its bytes make a `T`.
-    unsafe { read_many(from, value.as_mut_ptr(), 1).map(|()| value.assume_init()) }
-}
-
-/// The same of `count` values, which are written to `to`.
-///
-/// # Safety
-/// There is room for them.
-pub(crate) unsafe fn read_many<T: Copy>(from: *const T, to: *mut T, count: usize) -> io::Result<()> {
-    let size = size_of::<T>() * count;
-    let local = libc::iovec { iov_base: to.cast(), iov_len: size };
+    let size = size_of::<T>();
+    let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
     // The calling thread, which lives: of a main thread that has ended by `pthread_exit` there is nothing to read.
-    // SAFETY: the kernel writes at most `size` bytes to `to`, and returns EFAULT where `from` is not mapped.
+    // SAFETY: the kernel writes at most `size` bytes to `value`, and returns EFAULT where `from` is not mapped.
     match unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
-        done if done == size as isize => Ok(()),
+        // SAFETY: all bytes were written, and the caller promises that they make a `T`.
+        done if done == size as isize => Ok(unsafe { value.assume_init() }),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
 }
@@ -319,6 +318,39 @@ impl Memory {
         let mut bytes = [0; size_of::<usize>()];
         self.read(from, &mut bytes).then(|| usize::from_le_bytes(bytes))
     }
+}
+
+/// What the registers hold that a function keeps for its caller, and where it is: by their numbers in DWARF.
+pub(crate) type Registers = [Option<usize>; 17];
+
+/// Those of the calling function, which must not return before they are used.
+#[inline(always)]
+pub(crate) fn registers() -> Registers {
+    let mut kept = [0usize; 8];
+    // SAFETY: writes to `kept` only.
+    unsafe {
+        asm!(
+            "mov [{kept}], rbx",
+            "mov [{kept} + 8], rbp",
+            "mov [{kept} + 16], rsp",
+            "mov [{kept} + 24], r12",
+            "mov [{kept} + 32], r13",
+            "mov [{kept} + 40], r14",
+            "mov [{kept} + 48], r15",
+            "lea {here}, [rip]",
+            "mov [{kept} + 56], {here}",
+            kept = in(reg) kept.as_mut_ptr(),
+            here = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+    let mut registers = [None; 17];
+    for (number, value) in [3, 6, 7, 12, 13, 14, 15, 16].into_iter().zip(kept) {
+        if let Some(register) = registers.get_mut(number) {
+            *register = Some(value);
+        }
+    }
+    registers
 }
 
 /// Whether the process's main thread has ended, by `pthread_exit`, and others go on; true as well if the system does not let

@@ -5,113 +5,22 @@
 
 mod support;
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::thread;
-
-use support::{Outcome, Program, command, path, scratch};
+use support::sequences::{Sequences, Variables, difference};
+use support::{Outcome, Program, command, path, scratch, warnings};
 
 const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 
 // ---- sequences drawn at random ----
 
-/// Names and values.
-type Variables<'a> = &'a [(&'a str, &'a str)];
+const ACCESS: Sequences = Sequences { case: "random_access" };
 
-/// Sequences that one process runs: what the shim has learnt about a path lasts as long as the process.
-const BLOCK: u32 = 250;
-/// Processes at a time; they sleep more than they compute.
-const AT_A_TIME: usize = 3;
-
-fn sequences(flavour: &str, first: u32, count: u32, env: Variables) -> Program {
-    let program = Program::case(&format!("random_access-{flavour}")).env("P2PSIM_DEVICES", "4");
-    let program = program.arg(first.to_string()).arg(count.to_string());
-    env.iter().fold(program, |program, (name, value)| program.env(name, *value))
-}
-
-/// The first lines that differ, with how many there are.
-fn difference(plain: &str, preloaded: &str) -> Option<(usize, String)> {
-    let differ = |(plain, preloaded): &(&str, &str)| plain != preloaded;
-    let count = plain.lines().zip(preloaded.lines()).filter(differ).count();
-    let first = plain.lines().zip(preloaded.lines()).find(differ);
-    let first = first.map(|(plain, preloaded)| format!("    plain:     {plain}\n    preloaded: {preloaded}\n"));
-    first.map(|first| (count, first))
-}
-
-/// What to run to see it again, and the first step that differs: of the sequence alone, or else of its whole process.
-fn story(flavour: &str, block: u32, seed: u32, env: Variables) -> String {
-    let variables: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
-    let mut story = String::new();
-    for (first, count) in [(seed, 1), (block, seed - block + 1)] {
-        let program = sequences(flavour, first, count, env).arg("steps");
-        let (plain, preloaded) = (program.plain(), program.preloaded());
-        let command = format!("{variables}random_access-{flavour} {first} {count} steps");
-        match difference(&plain.stdout, &preloaded.stdout) {
-            Some((_, lines)) => return format!("{story}  `{command}`:\n{lines}"),
-            None => story += &format!("  `{command}` ended well\n"),
-        }
-    }
-    story
-}
-
-/// Runs sequences plain and preloaded, and tells of those that differ.
-fn compare_block(flavour: &str, first: u32, count: u32, env: Variables) -> Result<(), String> {
-    let program = sequences(flavour, first, count, env);
-    let (plain, preloaded) = (program.plain(), program.preloaded());
-    plain.assert_success();
-    assert_eq!(plain.stdout.lines().count(), count as usize);
-    assert!(!plain.stdout.contains("WRONG"), "plain, from {first}: {}", plain.stdout);
-    let seeds = plain.stdout.lines().zip(preloaded.stdout.lines()).zip(first..);
-    let differ: Vec<u32> = seeds.filter(|((plain, preloaded), _)| plain != preloaded).map(|(_, seed)| seed).collect();
-    let whole = preloaded.stdout.lines().count() == count as usize && preloaded.status == plain.status;
-    let Some(seed) = differ.first() else {
-        let told = preloaded.stderr.lines().take(5).collect::<Vec<_>>().join("\n");
-        let ended = format!(
-            "from {first}: preloaded {}, {} sequences\n{told}",
-            preloaded.status,
-            preloaded.stdout.lines().count()
-        );
-        return if whole { quiet(&preloaded, env, first) } else { Err(ended) };
-    };
-    Err(format!("sequences {differ:?} differ, {env:?}\n{}", story(flavour, first, *seed, env)))
-}
-
-/// Where nothing is wrong with the machine there is nothing to warn of, but that a busy one may take direct copies to be
-/// slow.
-fn quiet(preloaded: &Outcome, env: Variables, first: u32) -> Result<(), String> {
-    let warnings = warnings(preloaded);
-    // Or that another thread destroys a pool while it is looked at.
-    let expected = [" slower than ", " the driver returned CUDA_ERROR_INVALID_VALUE (1). "];
-    let is_unexpected = |line: &&&String| !expected.iter().any(|text| line.contains(text));
-    let unexpected: Vec<_> = warnings.iter().filter(is_unexpected).collect();
-    if unexpected.is_empty() { Ok(()) } else { Err(format!("from {first}, {env:?}: {unexpected:#?}")) }
-}
-
-/// The sequences from `first` on, in processes of [`BLOCK`].
 fn same_sequences(flavour: &str, first: u32, count: u32, env: Variables) {
-    let step = BLOCK as usize;
-    let blocks: VecDeque<u32> = (first..first + count).step_by(step).collect();
-    let (blocks, failures) = (Mutex::new(blocks), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                loop {
-                    let Some(block) = blocks.lock().unwrap().pop_front() else { return };
-                    let count = BLOCK.min(first + count - block);
-                    if let Err(failure) = compare_block(flavour, block, count, env) {
-                        failures.lock().unwrap().push(failure);
-                    }
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{} processes differ:\n{}", failures.len(), failures.join("\n"));
+    ACCESS.assert_same(flavour, first, count, env);
 }
 
 #[test]
 fn random_sequences_are_the_same_preloaded() {
-    same_sequences("12", 0, 10_000, &[]);
+    same_sequences("12", 0, 6_000, &[]);
 }
 
 #[test]
@@ -146,8 +55,8 @@ fn random_sequences_with_each_option_are_the_same_preloaded() {
 fn random_sequences_with_denied_pairs_are_those_of_hardware_without_a_path() {
     let cases = [("0-1,2>3", [("P2PSHIM_DENY", "0-1,2>3")]), ("0-1,0-2,0-3,1-2,1-3,2-3", [("P2PSHIM_ACCESS", "off")])];
     for (without, denied) in cases {
-        let plain = sequences("12", 60_000, 250, &[("P2PSIM_NO_P2P", without)]).arg("steps").plain();
-        let preloaded = sequences("12", 60_000, 250, &denied).arg("steps").preloaded();
+        let plain = ACCESS.program("12", 60_000, 250, &[("P2PSIM_NO_P2P", without)]).arg("steps").plain();
+        let preloaded = ACCESS.program("12", 60_000, 250, &denied).arg("steps").preloaded();
         plain.assert_success();
         let difference = difference(&plain.stdout, &preloaded.stdout);
         assert!(
@@ -163,7 +72,7 @@ fn random_sequences_with_denied_pairs_are_those_of_hardware_without_a_path() {
 /// The comparison finds what it is there for: lost copies.
 #[test]
 fn random_sequences_on_a_faulty_machine_are_found_wrong() {
-    let outcome = sequences("12", 0, 250, &[("P2PSIM_FAULT", "drop:0-1")]).plain();
+    let outcome = ACCESS.program("12", 0, 250, &[("P2PSIM_FAULT", "drop:0-1")]).plain();
     outcome.assert_success();
     assert!(outcome.stdout.contains("WRONG"), "{}", outcome.stdout);
 }
@@ -194,10 +103,6 @@ fn assert_all_staged(outcome: &Outcome) {
     for [made, direct, staged] in counts(outcome) {
         assert!(made > 20 && direct == 0 && staged == made, "{outcome:#?}");
     }
-}
-
-fn warnings(outcome: &Outcome) -> Vec<&String> {
-    outcome.shim.iter().filter(|line| line.contains(" warn: ")).collect()
 }
 
 /// One warning, of this pair.

@@ -73,6 +73,18 @@ fn every_call_peers_hidden_each_allocation_fails_no_peer_is_found() {
     failing(&program, &hidden, 7);
 }
 
+/// What the reserve has no room for is done without: a graph of 6,000 copies, a batch of 60,000.
+#[test]
+fn many_copies_at_once_allocations_fail_the_program_notices_nothing() {
+    let program = Program::case("graph_copies-12").arg("many").findings_apart();
+    let plain = program.plain();
+    plain.assert_success();
+    for first in (1..600).step_by(67) {
+        let failing = program.clone().env("FAILING_ALLOC_ONLY", first.to_string());
+        with_failing_alloc(&failing).assert_same_as(&plain, "without memory");
+    }
+}
+
 /// Log, trace and table say what has happened, and calls go on being counted.
 #[test]
 fn memory_runs_out_it_is_said_once_and_calls_are_counted() {

@@ -234,8 +234,14 @@ fn driver_api_same_output_preloaded() {
         "cuCtxDisablePeerAccess",
         "cuDeviceGetP2PAttribute",
         "cuDeviceGetP2PAtomicCapabilities",
+        "cuMemcpy3DWithAttributesAsync",
+        "cuMemcpy3DWithAttributesAsync_ptsz",
     ] {
         assert!(trace.names_at(0).contains(&name), "no {name}: {:#?}", trace.calls);
+    }
+    for name in ["cuMemcpyWithAttributesAsync", "cuMemcpyWithAttributesAsync_ptsz"] {
+        let results: Vec<_> = trace.of(name).iter().map(|call| call.text.contains(" = CUDA_SUCCESS ")).collect();
+        assert_eq!(results, [true, false], "not the copy within a device: {:#?}", trace.calls);
     }
     let copies = |outcome: &str| outcome.matches("copy(b, context1, a, context0, COUNT) = CUDA_SUCCESS").count();
     let seen = trace.of("cuMemcpyPeer").len() + trace.of("cuMemcpyPeer_ptds").len();

@@ -83,6 +83,17 @@ fn updated_graphs_are_counted_with_what_they_copy_then() {
     }
 }
 
+/// After an update with another graph a node is changed by its name in the first; one that is disabled copies nothing.
+#[test]
+fn changed_nodes_are_found_by_the_graph_that_was_instantiated() {
+    for flavour in FLAVOURS {
+        let (plain, _) = program(flavour, "renamed").assert_same_preloaded();
+        plain.assert_success();
+        let expected = [(0, 1, "direct", 1, MIB / 2), (1, 0, "direct", 2, MIB / 4 + MIB)];
+        assert_eq!(copied(program(flavour, "renamed")), sums(&expected), "{flavour}");
+    }
+}
+
 #[test]
 fn graphs_keep_the_path_of_their_instantiation_and_the_report_says_so() {
     for flavour in FLAVOURS {

@@ -49,11 +49,79 @@ fn regular_copies_between_devices_are_seen() {
     for release in RELEASES {
         let (plain, trace) = same(&case("hip_regular", release), &UNCHANGED);
         plain.assert_success();
-        let expected = ["hipMemcpy", "hipMemcpyAsync", "hipMemcpyWithStream", "hipMemcpyDtoD", "hipMemcpyDtoDAsync"];
-        assert_eq!(trace.names_at(0), expected, "{release}");
-        for call in &trace.calls {
+        let (copies, batches) = trace.calls.split_at(REGULAR.len());
+        let names: Vec<_> = copies.iter().map(|call| &*call.name).collect();
+        assert_eq!(names, REGULAR, "{release}");
+        for call in copies {
             assert!(call.text.contains(" 0->1 mapped on first use"), "{release}: {}", call.text);
         }
+        let names: Vec<_> = batches.iter().map(|call| &*call.name).collect();
+        let expected = if release == "7" { &BATCHES[..] } else { &[] };
+        assert_eq!(names, expected.iter().flat_map(|name| [*name; 3]).collect::<Vec<_>>(), "{release}");
+        for batch in batches {
+            let parts =
+                "0->1 mapped on first use (2 copies, 393216 bytes), 1->0 mapped on first use (1 copy, 262144 bytes)";
+            assert!(batch.text.contains(parts), "{}", batch.text);
+        }
+    }
+}
+
+/// In the order of `hip_regular`.
+const REGULAR: [&str; 15] = [
+    "hipMemcpy",
+    "hipMemcpyAsync",
+    "hipMemcpyWithStream",
+    "hipMemcpyDtoD",
+    "hipMemcpyDtoDAsync",
+    "hipMemcpy2D",
+    "hipMemcpy2DAsync",
+    "hipMemcpy3D",
+    "hipMemcpy3DAsync",
+    "hipMemcpy_spt",
+    "hipMemcpyAsync_spt",
+    "hipMemcpy2D_spt",
+    "hipMemcpy2DAsync_spt",
+    "hipMemcpy3D_spt",
+    "hipMemcpy3DAsync_spt",
+];
+const BATCHES: [&str; 2] = ["hipMemcpyBatchAsync", "hipMemcpy3DBatchAsync"];
+
+/// Summary, report and pairs: each copy once, whether it is made alone or in a batch.
+#[test]
+fn batches_count_what_goes_between_devices() {
+    let outcome = case("hip_regular", "7").env("P2PSHIM_SUMMARY", "on").preloaded();
+    let line = |name: &str| {
+        let line = outcome.lines.iter().find(|line| line.trim_start().starts_with(name));
+        line.unwrap_or_else(|| panic!("no {name}: {:#?}", outcome.lines)).split_whitespace().collect::<Vec<_>>()
+    };
+    // 15 copies of 1 MiB; 6 batches of 2 copies with 384 KiB there, and one with 256 KiB back.
+    assert_eq!(line("0 -> 1"), ["0", "->", "1", "27", "17.2", "MiB", "0", "0", "B"]);
+    assert_eq!(line("1 -> 0"), ["1", "->", "0", "6", "1.5", "MiB", "0", "0", "B"]);
+    assert_eq!(line("hipMemcpyBatchAsync "), ["hipMemcpyBatchAsync", "3", "0"], "the one inside a device is passed on");
+    let folder = scratch("traces");
+    case("hip_regular", "7").env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
+    let report = Command::new(command()).args(["report", "--csv"]).arg(&folder).output().unwrap();
+    fs::remove_dir_all(folder).unwrap();
+    let csv = String::from_utf8(report.stdout).unwrap();
+    let mut rows = csv.lines().map(|row| row.split(',').collect::<Vec<_>>());
+    let header = rows.next().unwrap();
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let mut sums = BTreeMap::<_, u64>::new();
+    for row in rows {
+        *sums.entry((row[column("src")].to_owned(), row[column("dst")].to_owned())).or_default() +=
+            row[column("bytes")].parse::<u64>().unwrap_or_default();
+    }
+    let sum = |src: &str, dst: &str| sums[&(src.to_owned(), dst.to_owned())];
+    assert_eq!((sum("GPU 0", "GPU 1"), sum("GPU 1", "GPU 0")), (15 * (1 << 20) + 6 * 393_216, 6 * 262_144), "{csv}");
+}
+
+#[test]
+fn batches_of_devices_without_a_path_are_staged() {
+    let (_, trace) = same(&case("hip_regular", "7").env("P2PSIM_NO_P2P", "0-1"), &[]);
+    let batches: Vec<_> = trace.calls.iter().filter(|call| BATCHES.contains(&&*call.name)).collect();
+    assert_eq!(batches.len(), 6);
+    for batch in batches {
+        assert!(batch.text.contains("0->1 staged (no hardware path) (2 copies, 393216 bytes)"), "{}", batch.text);
     }
 }
 

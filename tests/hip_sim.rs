@@ -282,6 +282,18 @@ fn exports_have_the_version_nodes_of_the_releases() {
         assert_eq!(node("hipGetProcAddress"), since("6", "hip_6.1"));
         assert_eq!(node("hipMemcpy3DPeer"), since("7", "hip_7.1"));
         assert_eq!(node("hipMemcpy3DPeerAsync"), since("7", "hip_7.1"));
+        for function in ["hipMemcpyBatchAsync", "hipMemcpy3DBatchAsync"] {
+            assert_eq!(node(function), since("7", "hip_7.1"), "{function} of {release}");
+        }
+        for function in ["hipMemcpy2D", "hipMemcpy2DAsync", "hipMemcpy3D", "hipMemcpy3DAsync"] {
+            assert_eq!(node(function), Some("hip_4.2"), "{function} of {release}");
+        }
+        for function in ["hipMemcpy_spt", "hipMemcpyAsync_spt", "hipMemcpy2D_spt", "hipMemcpy3D_spt"] {
+            assert_eq!(node(function), Some("hip_5.2"), "{function} of {release}");
+        }
+        for function in ["hipMemcpy2DAsync_spt", "hipMemcpy3DAsync_spt"] {
+            assert_eq!(node(function), Some("hip_5.3"), "{function} of {release}");
+        }
         assert_eq!(node("hipGraphLaunch"), Some("hip_4.3"));
         assert_eq!(node("hipLaunchHostFunc"), Some("hip_5.3"));
         let stray: Vec<_> = exports.iter().filter(|(_, node)| !node.starts_with("hip_") && node != "p2psim").collect();

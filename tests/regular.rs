@@ -99,6 +99,70 @@ fn reused_address_is_asked_about_again() {
     }
 }
 
+// ---- arrays ----
+
+/// The driver's functions in the order in which the program calls them.
+const OF_ARRAYS: [&str; 12] = [
+    "cuMemcpyDtoA_v2",
+    "cuMemcpyDtoA_v2_ptds",
+    "cuMemcpyAtoD_v2",
+    "cuMemcpyAtoD_v2_ptds",
+    "cuMemcpyAtoA_v2",
+    "cuMemcpyAtoA_v2_ptds",
+    "cuMemcpy2D_v2",
+    "cuMemcpy2DUnaligned_v2",
+    "cuMemcpy2DAsync_v2",
+    "cuMemcpy3D_v2",
+    "cuMemcpy3DAsync_v2",
+    "cuMemcpy3D_v2",
+];
+
+#[test]
+fn arrays_between_devices_are_direct_and_elsewhere_passed_on() {
+    let (plain, trace) = Program::case("array_copies").arg("between").assert_same_preloaded();
+    plain.assert_success();
+    assert_eq!(trace.names_at(0), OF_ARRAYS);
+    for call in &trace.calls {
+        assert!(call.text.contains(" 0->1 direct"), "{}", call.text);
+    }
+    let (plain, trace) = Program::case("array_copies").arg("elsewhere").assert_same_preloaded();
+    plain.assert_success();
+    assert!(trace.calls.is_empty(), "{:#?}", trace.calls);
+}
+
+/// They count towards enabling, with their bytes.
+#[test]
+fn arrays_left_staged_are_counted_and_said() {
+    let program = Program::case("array_copies").arg("between").findings_apart();
+    let (outcome, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
+    outcome.assert_success();
+    for call in &trace.calls {
+        assert!(call.text.contains(" 0->1 staged (access never enabled)"), "{}", call.text);
+    }
+    let found = outcome.findings.iter().find(|found| found.rule == "P2P-staged-never-enabled").unwrap();
+    assert_eq!(found.function, "cuMemcpyDtoA_v2");
+}
+
+/// An array takes the handle of one that was destroyed, on another device.
+#[test]
+fn arrays_made_anew_are_known_by_their_device() {
+    let (plain, trace) = Program::case("array_copies").arg("remade").assert_same_preloaded();
+    plain.assert_success();
+    assert_eq!(trace.names_at(0).len(), 50, "every second one lies on device 1");
+}
+
+#[test]
+fn arrays_made_unseen_are_shown_without_a_device() {
+    let library = support::path("target/c-tests/libenables_unseen.so");
+    let program = Program::case("array_copies").arg("unseen").arg(library.to_string_lossy());
+    let (plain, trace) = program.assert_same_preloaded();
+    plain.assert_success();
+    assert_eq!(trace.names_at(0), ["cuMemcpyDtoA_v2"; 2]);
+    for call in &trace.calls {
+        assert!(!call.text.contains("->"), "{}", call.text);
+    }
+}
+
 #[test]
 fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
     for (access, path) in [("app", "staged (access never enabled)"), ("off", "staged (denied)")] {
@@ -140,7 +204,7 @@ fn conformance_every_row_as_on_real_gpus() {
         let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy()).findings_apart();
         let plain = program.plain();
         plain.assert_success();
-        assert_eq!(plain.stdout.lines().last(), Some("# 136 rows: 136 as expected, 0 differ"));
+        assert_eq!(plain.stdout.lines().last(), Some("# 174 rows: 174 as expected, 0 differ"));
         program.preloaded().assert_same_as(&plain, "preloaded");
         let (traced, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
         traced.assert_same_as(&plain, "preloaded with a trace");

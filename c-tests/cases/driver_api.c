@@ -16,6 +16,9 @@ typedef CUresult copy_3d_fn(const CUDA_MEMCPY3D_PEER *);
 typedef CUresult copy_3d_async_fn(const CUDA_MEMCPY3D_PEER *, CUstream);
 /* CUDA 13.0: the headers of older releases lack it, and its enumeration. */
 typedef CUresult atomics_fn(unsigned int *, const int *, unsigned int, CUdevice, CUdevice);
+/* CUDA 13.2. */
+typedef CUresult copy_attributes_fn(CUdeviceptr, CUdeviceptr, size_t, CUmemcpyAttributes *, CUstream);
+typedef CUresult copy_3d_attributes_fn(CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream);
 typedef CUresult get_v1_fn(const char *, void **, int, cuuint64_t);
 typedef CUresult get_v2_fn(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 
@@ -233,6 +236,33 @@ static void atomics(void)
     SHOW_CU(get(capabilities, operations, 2, device0, device0));
 }
 
+/* A driver older than 13.2 lacks them. */
+static void with_attributes(cuuint64_t flags)
+{
+    copy_attributes_fn *copy =
+        (copy_attributes_fn *)get_v2(cuGetProcAddress_v2, "cuMemcpyWithAttributesAsync", 13020, flags);
+    copy_3d_attributes_fn *copy_3d =
+        (copy_3d_attributes_fn *)get_v2(cuGetProcAddress_v2, "cuMemcpy3DWithAttributesAsync", 13020, flags);
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CUDA_MEMCPY3D_BATCH_OP op = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    op.src.op.ptr.ptr = a;
+    op.dst.op.ptr.ptr = b;
+    op.extent.width = COUNT, op.extent.height = op.extent.depth = 1;
+    if (!copy || !copy_3d)
+        return;
+    prepare();
+    SHOW_CU(copy(b, a, COUNT, &attributes, stream));
+    print_destination();
+    prepare();
+    SHOW_CU(copy_3d(&op, 0, stream));
+    print_destination();
+    SHOW_CU(copy(a, a + COUNT / 2, COUNT / 2, &attributes, stream));
+    attributes.srcAccessOrder = (CUmemcpySrcAccessOrder)9;
+    SHOW_CU(copy(b, a, COUNT, &attributes, stream));
+    SHOW_CU(copy_3d(&op, 1, stream));
+}
+
 /* The headers of CUDA 13 give the name a fourth parameter. */
 static CUresult create_context(CUcontext *context, CUdevice device)
 {
@@ -265,6 +295,8 @@ int main(int argc, char **argv)
     set_up();
     queries();
     atomics();
+    with_attributes(0);
+    with_attributes(PER_THREAD_STREAM);
     access();
     copies("by linking", cuMemcpyPeer, cuMemcpyPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync);
     by_dlsym();

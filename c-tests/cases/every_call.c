@@ -100,6 +100,9 @@ static void regular_copies_of_driver(void)
     CALL(cuMemcpy3D_v2_ptds, &p);
     CALL(cuMemcpy3DAsync_v2, &p, stream);
     CALL(cuMemcpy3DAsync_v2_ptsz, &p, stream);
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CALL(cuMemcpyWithAttributesAsync, to, from, (size_t)512, &attributes, stream);
+    CALL(cuMemcpyWithAttributesAsync_ptsz, to, from, (size_t)512, &attributes, stream);
     SHOW_CU(cuStreamSynchronize(stream));
 }
 
@@ -196,6 +199,8 @@ static void batches(void)
     CALL(cuMemcpy3DBatchAsync_ptsz, (size_t)1, &op, &fail, none, stream);
     CALL(cuMemcpy3DBatchAsync_v2, (size_t)1, &op, none, stream);
     CALL(cuMemcpy3DBatchAsync_v2_ptsz, (size_t)1, &op, none, stream);
+    CALL(cuMemcpy3DWithAttributesAsync, &op, none, stream);
+    CALL(cuMemcpy3DWithAttributesAsync_ptsz, &op, none, stream);
     CHECK_CU(cuStreamSynchronize(stream));
 }
 
@@ -225,6 +230,7 @@ static void graphs(void)
         CALL(cuGraphExecMemcpyNodeSetParams, exec, node, &copy, c0);
         CALL(cuGraphExecNodeSetParams, exec, node, &params);
         CALL(cuGraphExecChildGraphNodeSetParams, exec, inner, child);
+        CALL(cuGraphNodeSetEnabled, exec, node, i);
         CALL(cuGraphExecUpdate, exec, graph, &error, &result);
         CALL(cuGraphExecUpdate_v2, exec, graph, &info);
     }
@@ -258,8 +264,15 @@ static void memory(void)
     CUarray array = NULL;
     CUDA_ARRAY_DESCRIPTOR flat = {.Width = 16, .Height = 4, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
     CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = 16, .Height = 4, .Depth = 2, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
-    if (CALL(cuArrayCreate_v2, &array, &flat) == 0)
+    if (CALL(cuArrayCreate_v2, &array, &flat) == 0) {
+        CALL(cuMemcpyDtoA_v2, array, (size_t)0, (CUdeviceptr)a1, (size_t)16);
+        CALL(cuMemcpyDtoA_v2_ptds, array, (size_t)0, (CUdeviceptr)a1, (size_t)16);
+        CALL(cuMemcpyAtoD_v2, (CUdeviceptr)a1, array, (size_t)0, (size_t)16);
+        CALL(cuMemcpyAtoD_v2_ptds, (CUdeviceptr)a1, array, (size_t)0, (size_t)16);
+        CALL(cuMemcpyAtoA_v2, array, (size_t)0, array, (size_t)0, (size_t)16);
+        CALL(cuMemcpyAtoA_v2_ptds, array, (size_t)0, array, (size_t)0, (size_t)16);
         CALL(cuArrayDestroy, array);
+    }
     if (CALL(cuArray3DCreate_v2, &array, &deep) == 0)
         CALL(cuArrayDestroy, array);
     CUdeviceptr more[3] = {0};
@@ -389,6 +402,13 @@ static int of_hip(void)
     CALL(hipDeviceGetP2PAttribute, &value, 1, 0, 1);
     printf("can %d %d\n", can, value);
     struct cudaMemcpy3DPeerParms p = {.srcDevice = 0, .dstDevice = 1, .srcPtr = {b0, 256, 256, 1}, .dstPtr = {b1, 256, 256, 1}, .extent = {256, 1, 1}};
+    struct cudaMemcpy3DParms regular = {.srcPtr = p.srcPtr, .dstPtr = p.dstPtr, .extent = p.extent, .kind = cudaMemcpyDefault};
+    void *dsts[] = {b1}, *srcs[] = {b0};
+    size_t sizes[] = {4096}, failed = 0;
+    struct cudaMemcpy3DBatchOp operation = {.extent = p.extent};
+    operation.src.type = operation.dst.type = cudaMemcpyOperandTypePointer;
+    operation.src.op.ptr.ptr = b0;
+    operation.dst.op.ptr.ptr = b1;
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 3; i++) {
             CALL(hipMemcpyPeer, b1, 1, b0, 0, (size_t)BYTES);
@@ -399,6 +419,18 @@ static int of_hip(void)
         CALL(hipMemcpyWithStream, b1, b0, (size_t)4096, 4, own);
         CALL(hipMemcpyDtoD, b1, b0, (size_t)4096);
         CALL(hipMemcpyDtoDAsync, b1, b0, (size_t)4096, own);
+        CALL(hipMemcpy2D, b1, (size_t)64, b0, (size_t)64, (size_t)64, (size_t)4, 3);
+        CALL(hipMemcpy2DAsync, b1, (size_t)64, b0, (size_t)64, (size_t)64, (size_t)4, 4, own);
+        CALL(hipMemcpy3D, &regular);
+        CALL(hipMemcpy3DAsync, &regular, own);
+        CALL(hipMemcpy_spt, b1, b0, (size_t)4096, 3);
+        CALL(hipMemcpyAsync_spt, b1, b0, (size_t)4096, 4, NULL);
+        CALL(hipMemcpy2D_spt, b1, (size_t)64, b0, (size_t)64, (size_t)64, (size_t)4, 3);
+        CALL(hipMemcpy2DAsync_spt, b1, (size_t)64, b0, (size_t)64, (size_t)64, (size_t)4, 4, NULL);
+        CALL(hipMemcpy3D_spt, &regular);
+        CALL(hipMemcpy3DAsync_spt, &regular, NULL);
+        CALL(hipMemcpyBatchAsync, dsts, srcs, sizes, (size_t)1, NULL, NULL, (size_t)0, &failed, own);
+        CALL(hipMemcpy3DBatchAsync, (size_t)1, &operation, &failed, 0ull, own);
         CALL(hipMemcpy3DPeer, &p);
         CALL(hipMemcpy3DPeerAsync, &p, own);
         CALL(hipDeviceEnablePeerAccess, 1, 0u);

@@ -4,8 +4,10 @@
  *   graph_copies captured   a graph of captured copies, launched three times; the program never enables access
  *   graph_copies made       the same made node by node, with a child graph
  *   graph_copies updated    an executable graph that is updated, and whose nodes are changed
+ *   graph_copies renamed    one whose nodes are changed after it was updated with another graph, and disabled
  *   graph_copies late       a graph that is instantiated before the program enables access
  *   graph_copies lost       one that is launched after the program has disabled it; the launch's code and what comes after it are printed
+ *   graph_copies many       a graph of many copies, updated with itself, and a batch of many
  *   graph_copies batch      batches of copies between two devices, inside one, and with the host
  */
 #define _GNU_SOURCE
@@ -147,6 +149,54 @@ static void updated(void)
     CHECK(cudaGraphDestroy(graph));
 }
 
+/* Updates with another graph leave it with the nodes that it was instantiated from, at any depth. */
+static void renamed(void)
+{
+    cudaGraph_t graph, child, middle, other;
+    cudaGraphNode_t outer, inner, copy;
+    size_t one = 1;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphCreate(&middle, 0));
+    CHECK(cudaGraphCreate(&child, 0));
+    cudaGraphNode_t first = add(graph, NULL, far_end, near_end, COUNT);
+    add(child, NULL, near_copy, far_end, COUNT);
+    CHECK(cudaGraphAddChildGraphNode(&inner, middle, NULL, 0, child));
+    CHECK(cudaGraphAddChildGraphNode(&outer, graph, &first, 1, middle));
+    CHECK(cudaGraphChildGraphNodeGetGraph(outer, &other));
+    CHECK(cudaGraphGetNodes(other, &inner, &one));
+    CHECK(cudaGraphChildGraphNodeGetGraph(inner, &other));
+    CHECK(cudaGraphGetNodes(other, &copy, &one));
+    cudaGraphExec_t exec = instantiate(graph);
+    /* With itself in other words. */
+    CHECK(cudaGraphCreate(&other, 0));
+    cudaGraphNode_t another = add(other, NULL, far_end, near_end, COUNT);
+    CHECK(cudaGraphAddChildGraphNode(&another, other, &another, 1, middle));
+#if CUDART_VERSION >= 12000
+    cudaGraphExecUpdateResultInfo info;
+    CHECK(cudaGraphExecUpdate(exec, other, &info));
+#else
+    enum cudaGraphExecUpdateResult result;
+    CHECK(cudaGraphExecUpdate(exec, other, &another, &result));
+#endif
+    CHECK(cudaGraphExecMemcpyNodeSetParams1D(exec, first, far_end, near_end, COUNT / 2, cudaMemcpyDefault));
+    CHECK(cudaGraphExecMemcpyNodeSetParams1D(exec, copy, near_copy, far_end, COUNT / 4, cudaMemcpyDefault));
+    refill();
+    CHECK(cudaGraphLaunch(exec, stream));
+    wait();
+    compare(far_end, COUNT / 2);
+    compare(near_copy, COUNT / 4);
+    /* The inner copy is whole again, and the outer one does nothing. */
+    CHECK(cudaGraphExecChildGraphNodeSetParams(exec, inner, child));
+    CHECK(cudaGraphNodeSetEnabled(exec, first, 0));
+    CHECK(cudaMemcpy(far_end, sent, COUNT, cudaMemcpyHostToDevice));
+    CHECK(cudaGraphLaunch(exec, stream));
+    wait();
+    compare(near_copy, COUNT);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaGraphDestroy(other));
+}
+
 static void enable(bool disables)
 {
     for (int device = 1; device >= 0; device--) {
@@ -244,6 +294,36 @@ static void batches(void)
 }
 #endif
 
+static void many(void)
+{
+    enum { NODES = 6000, COPIES = 60000 };
+    cudaGraph_t graph;
+    CHECK(cudaGraphCreate(&graph, 0));
+    for (int i = 0; i < NODES; i++)
+        add(graph, NULL, (char *)far_end + i, (char *)near_end + i, 1);
+    cudaGraphExec_t exec = instantiate(graph);
+#if CUDART_VERSION >= 12000
+    cudaGraphExecUpdateResultInfo info;
+    CHECK(cudaGraphExecUpdate(exec, graph, &info));
+#endif
+    refill();
+    CHECK(cudaGraphLaunch(exec, stream));
+    wait();
+    compare(far_end, NODES);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+#if CUDART_VERSION >= 12080
+    static void *dsts[COPIES], *srcs[COPIES];
+    static size_t sizes[COPIES];
+    for (int i = 0; i < COPIES; i++)
+        dsts[i] = (char *)far_end + i, srcs[i] = (char *)near_end + i, sizes[i] = 1;
+    refill();
+    batch(dsts, srcs, sizes, COPIES);
+    wait();
+    compare(far_end, COPIES);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     REQUIRE(argc == 2);
@@ -261,8 +341,12 @@ int main(int argc, char **argv)
         made();
     else if (strcmp(argv[1], "updated") == 0)
         updated();
+    else if (strcmp(argv[1], "renamed") == 0)
+        renamed();
     else if (strcmp(argv[1], "late") == 0)
         late();
+    else if (strcmp(argv[1], "many") == 0)
+        many();
     else if (strcmp(argv[1], "batch") == 0)
         batches();
     else

@@ -28,6 +28,7 @@ static inline double median(double *values, int count)
     return values[count / 2];
 }
 
+#ifdef __CUDA_RUNTIME_API_H__
 /* Fills memory of the current device with a pattern of MIB bytes, over and over; `size` is a multiple of MIB. */
 static inline void fill_device(void *memory, size_t size, unsigned seed)
 {
@@ -49,5 +50,6 @@ static inline int holds(const void *memory, size_t size, unsigned seed)
     }
     return 1;
 }
+#endif
 
 #endif

@@ -18,6 +18,7 @@ from time import monotonic
 
 import neighbours
 import regular
+import sequences
 import speed
 from harness import BUILD, HERE, SHIM, Run, at_once, build, check, judge, report, results
 
@@ -255,6 +256,7 @@ def main():
     check("regular", regular.bandwidth)
     check("regular_graphs", regular.graphs)
     check("graph_copies", regular.graph_copies)
+    check("arrays", regular.arrays)
 
     for name, module, counted in (("torch_pipeline", "torch", regular.torch_pipeline), ("cupy_copy", "cupy", regular.cupy_copy),
                                   ("jax_copy", "jax", regular.jax_copy),
@@ -265,6 +267,7 @@ def main():
             report("skipped", name, f"the Python module {module} is not installed")
     if len(sys.argv) > 1:
         check("torch_step", regular.torch_step)
+        check("random_graphs", sequences.random_graphs)
     check("doctor", doctor)
     check("hidden", hidden)
     check("captured_copies", captured)

@@ -115,7 +115,18 @@ typedef struct hipPitchedPtr {
     size_t pitch, xsize, ysize;
 } hipPitchedPtr;
 
-/* From 7.1 on. */
+typedef struct hipMemcpy3DParms {
+    hipArray_t srcArray;
+    hipPos srcPos;
+    hipPitchedPtr srcPtr;
+    hipArray_t dstArray;
+    hipPos dstPos;
+    hipPitchedPtr dstPtr;
+    hipExtent extent;
+    hipMemcpyKind kind;
+} hipMemcpy3DParms;
+
+/* From 7.1 on, like all about batches. */
 typedef struct hipMemcpy3DPeerParms {
     hipArray_t srcArray;
     hipPos srcPos;
@@ -127,6 +138,38 @@ typedef struct hipMemcpy3DPeerParms {
     int dstDevice;
     hipExtent extent;
 } hipMemcpy3DPeerParms;
+
+typedef struct hipMemLocation {
+    int type, id;
+} hipMemLocation;
+
+typedef struct hipMemcpyAttributes {
+    int srcAccessOrder; /* 1: that of the stream, 2: during the call, 3: any */
+    hipMemLocation srcLocHint, dstLocHint;
+    unsigned flags;
+} hipMemcpyAttributes;
+
+typedef struct hipMemcpy3DOperand {
+    int type; /* 1: a pointer, 2: an array */
+    union {
+        struct {
+            void *ptr;
+            size_t rowLength, layerHeight;
+            hipMemLocation locHint;
+        } ptr;
+        struct {
+            hipArray_t array;
+            hipPos offset;
+        } array;
+    } op;
+} hipMemcpy3DOperand;
+
+typedef struct hipMemcpy3DBatchOp {
+    hipMemcpy3DOperand src, dst;
+    hipExtent extent;
+    int srcAccessOrder;
+    unsigned flags;
+} hipMemcpy3DBatchOp;
 
 typedef struct hipUUID {
     char bytes[16];
@@ -176,6 +219,23 @@ hipError_t hipMemcpyAsync(void *dst, const void *src, size_t size, hipMemcpyKind
 hipError_t hipMemcpyWithStream(void *dst, const void *src, size_t size, hipMemcpyKind kind, hipStream_t stream);
 hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t dst, hipDeviceptr_t src, size_t size, hipStream_t stream);
 hipError_t hipMemcpyDtoD(hipDeviceptr_t dst, hipDeviceptr_t src, size_t size);
+hipError_t hipMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, hipMemcpyKind kind);
+hipError_t hipMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                            hipMemcpyKind kind, hipStream_t stream);
+hipError_t hipMemcpy3D(const hipMemcpy3DParms *p);
+hipError_t hipMemcpy3DAsync(const hipMemcpy3DParms *p, hipStream_t stream);
+hipError_t hipMemcpy_spt(void *dst, const void *src, size_t size, hipMemcpyKind kind);
+hipError_t hipMemcpyAsync_spt(void *dst, const void *src, size_t size, hipMemcpyKind kind, hipStream_t stream);
+hipError_t hipMemcpy2D_spt(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                           hipMemcpyKind kind);
+hipError_t hipMemcpy2DAsync_spt(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                                hipMemcpyKind kind, hipStream_t stream);
+hipError_t hipMemcpy3D_spt(const hipMemcpy3DParms *p);
+hipError_t hipMemcpy3DAsync_spt(const hipMemcpy3DParms *p, hipStream_t stream);
+hipError_t hipMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t count, hipMemcpyAttributes *attributes,
+                               size_t *firsts, size_t attributeCount, size_t *failed, hipStream_t stream);
+hipError_t hipMemcpy3DBatchAsync(size_t count, hipMemcpy3DBatchOp *operations, size_t *failed, unsigned long long flags,
+                                 hipStream_t stream);
 hipError_t hipMemset(void *dst, int value, size_t size);
 hipError_t hipMemsetAsync(void *dst, int value, size_t size, hipStream_t stream);
 

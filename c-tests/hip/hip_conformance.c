@@ -25,6 +25,7 @@ static hipStream_t S, T, gone; /* of devices 0 and 1; destroyed */
 static hipCtx_t context;
 static hipStream_t capturing;
 static int out = NOTHING;
+static size_t failed_copy = (size_t)NOTHING; /* of a batch */
 
 static void *allocate(int device, char letter)
 {
@@ -95,13 +96,44 @@ static void capture(hipStream_t stream, hipStreamCaptureMode mode)
     capturing = stream;
 }
 
-#if HIP_MAJOR >= 7
 /* A box of 16 bytes, 2 rows and 2 slices, the rows 32 bytes apart and the slices four rows. */
+static hipMemcpy3DParms Q;
+
+static void cube(void)
+{
+    Q = (hipMemcpy3DParms){.srcPtr = {A, 32, 16, 4}, .dstPtr = {B, 32, 16, 4}, .extent = {16, 2, 2}};
+    Q.kind = hipMemcpyDeviceToDevice;
+}
+
+#if HIP_MAJOR >= 7
+/* The same box. */
 static hipMemcpy3DPeerParms P;
 
 static void box(void)
 {
     P = (hipMemcpy3DPeerParms){.srcPtr = {A, 32, 16, 4}, .dstPtr = {B, 32, 16, 4}, .dstDevice = 1, .extent = {16, 2, 2}};
+}
+
+/* Two copies, the first from A to B, the second back, to behind. */
+static void *dsts[2], *srcs[2];
+static size_t sizes[2], firsts[2];
+static hipMemcpyAttributes attributes[3];
+static hipMemcpy3DBatchOp operations[2];
+
+static void batch(void)
+{
+    dsts[0] = srcs[1] = B;
+    srcs[0] = A;
+    dsts[1] = (char *)A + 128;
+    for (size_t i = 0; i < 2; i++) {
+        sizes[i] = 64;
+        firsts[i] = i;
+        attributes[i].srcAccessOrder = 1;
+        operations[i].src.type = operations[i].dst.type = 1;
+        operations[i].src.op.ptr.ptr = srcs[i];
+        operations[i].dst.op.ptr.ptr = dsts[i];
+        operations[i].extent = (hipExtent){32, 2, 1};
+    }
 }
 #endif
 
@@ -182,6 +214,10 @@ static void run(size_t row)
     printf("%s\t%s\t%d\t%d\t", rows[row].before, rows[row].call, code, last);
     if (any)
         printf("out=%d", out);
+    if (failed_copy != (size_t)NOTHING) {
+        printf("failed=%zd", (ssize_t)failed_copy);
+        any = true;
+    }
     any = show_capture(any);
     any = show_bytes(any);
     puts(any ? "" : "-");

@@ -1,5 +1,5 @@
 /*
- * Every peer function, with good and bad arguments, and the last-error calls, on a machine that may have no device. Prints
+ * Every peer function, regular copies, with good and bad arguments, and the last-error calls, on a machine that may have no device. Prints
  * plain numbers, so that it runs with any release, real ones included.
  */
 #include "hip.h"
@@ -32,6 +32,12 @@ int main(void)
     PRINT(hipMemcpyPeer(NULL, 0, NULL, 0, 0));
     PRINT(hipMemcpyPeerAsync(b, 1, a, 0, 64, NULL));
     PRINT(hipMemcpyPeerAsync(b, 1, a, 0, 64, hipStreamPerThread));
+    PRINT(hipMemcpy(b, a, 64, hipMemcpyDefault));
+    PRINT(hipMemcpyAsync_spt(b, a, 64, hipMemcpyDefault, NULL));
+    PRINT(hipMemcpy2D(b, 64, a, 64, 32, 2, hipMemcpyDeviceToDevice));
+    PRINT(hipMemcpy2D(NULL, 0, NULL, 0, 0, 0, (hipMemcpyKind)5));
+    PRINT(hipMemcpy3D(NULL));
+    PRINT(hipMemcpy3D_spt(NULL));
     PRINT(hipCtxEnablePeerAccess(NULL, 0));
     PRINT(hipCtxDisablePeerAccess(NULL));
 #if HIP_MAJOR >= 7
@@ -39,6 +45,8 @@ int main(void)
     PRINT(hipMemcpy3DPeer(&p));
     PRINT(hipMemcpy3DPeer(NULL));
     PRINT(hipMemcpy3DPeerAsync(&p, NULL));
+    PRINT(hipMemcpyBatchAsync(NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL));
+    PRINT(hipMemcpy3DBatchAsync(0, NULL, NULL, 1, NULL));
 #endif
     printf("output %d\n", out);
     return 0;

@@ -317,8 +317,6 @@ static void call_copy(struct world *w)
         inspect(w, dst.piece);
 }
 
-#if HIP_MAJOR >= 7
-
 struct side {
     struct place place;
     hipPitchedPtr pitched;
@@ -388,7 +386,30 @@ static bool lies_inside(const struct world *w, const struct side *side, hipExten
     return offset_of(side, extent, extent.height - 1, extent.depth - 1) + extent.width <= w->pieces[side->place.piece].size;
 }
 
-static int right_for_box(const struct world *w, const struct side sides[2], hipExtent extent)
+/* What a kind says of memory that is not known: only the host's can be that. */
+static bool may_be_host(const struct side sides[2], int side, hipMemcpyKind kind)
+{
+    hipMemcpyKind one = side == 0 ? hipMemcpyDeviceToHost : hipMemcpyHostToDevice;
+    return sides[side].place.at && (kind == one || kind == hipMemcpyHostToHost || kind == hipMemcpyDefault);
+}
+
+static bool is_kind(hipMemcpyKind kind)
+{
+    return kind <= hipMemcpyDefault || (kind == hipMemcpyDeviceToDeviceNoCU && HIP_MAJOR >= 6);
+}
+
+static int right_for_memory(const struct world *w, const struct side sides[2], hipExtent extent, hipMemcpyKind kind)
+{
+    for (int i = 0; i < 2; i++) {
+        if (!is_known(sides[i].place) && !may_be_host(sides, i, kind))
+            return hipErrorInvalidValue;
+        if (!has_measures(&sides[i], extent) || (is_known(sides[i].place) && !lies_inside(w, &sides[i], extent)))
+            return hipErrorInvalidValue;
+    }
+    return hipSuccess;
+}
+
+static int right_for_box(const struct world *w, const struct side sides[2], hipExtent extent, hipMemcpyKind kind)
 {
     for (int i = 0; i < 2; i++)
         if (sides[i].array == (sides[i].place.at != NULL))
@@ -404,14 +425,30 @@ static int right_for_box(const struct world *w, const struct side sides[2], hipE
     for (int i = 0; i < 2; i++)
         if (extent.width + sides[i].position.x > sides[i].pitched.pitch || is_too_small(w, &sides[i], extent))
             return hipErrorInvalidValue;
-    if (!is_known(sides[0].place) && !is_known(sides[1].place))
+    if (!is_kind(kind))
+        return hipErrorInvalidMemcpyDirection;
+    if (!is_known(sides[0].place) && !is_known(sides[1].place) && kind != hipMemcpyDefault && kind != hipMemcpyHostToHost)
         return hipErrorInvalidValue;
     if (extent.width == 0 || extent.height == 0 || extent.depth == 0)
         return hipSuccess;
-    for (int i = 0; i < 2; i++)
-        if (!is_known(sides[i].place) || !has_measures(&sides[i], extent) || !lies_inside(w, &sides[i], extent))
+    return right_for_memory(w, sides, extent, kind);
+}
+
+static int right_for_flat(const struct world *w, const struct side sides[2], hipExtent extent, hipMemcpyKind kind)
+{
+    if (!is_kind(kind))
+        return hipErrorInvalidMemcpyDirection;
+    for (int i = 1; i >= 0 && HIP_MAJOR < 6; i--) {
+        if (!sides[i].place.at)
             return hipErrorInvalidValue;
-    return hipSuccess;
+        if (sides[i].pitched.pitch == 0 || sides[i].pitched.pitch < extent.width)
+            return hipErrorInvalidPitchValue;
+    }
+    if (extent.width == 0 || extent.height == 0)
+        return hipSuccess;
+    if (extent.width > sides[0].pitched.pitch || extent.width > sides[1].pitched.pitch)
+        return hipErrorInvalidPitchValue;
+    return right_for_memory(w, sides, extent, kind);
 }
 
 static void copy_expected(struct world *w, const struct side sides[2], hipExtent extent)
@@ -420,6 +457,123 @@ static void copy_expected(struct world *w, const struct side sides[2], hipExtent
         for (size_t y = 0; y < extent.height; y++)
             memmove(w->pieces[sides[0].place.piece].expected + (size_t)offset_of(&sides[0], extent, y, z),
                     w->pieces[sides[1].place.piece].expected + (size_t)offset_of(&sides[1], extent, y, z), extent.width);
+}
+
+static hipMemcpyKind some_kind(struct world *w)
+{
+    static const hipMemcpyKind kinds[] = {hipMemcpyDeviceToDevice, hipMemcpyDefault, hipMemcpyDeviceToDeviceNoCU,
+                                          hipMemcpyHostToDevice,   hipMemcpyDeviceToHost, (hipMemcpyKind)5};
+    hipMemcpyKind kind = kinds[draw(&w->seen, 4) ? draw(&w->seen, 2) : draw(&w->seen, sizeof kinds / sizeof *kinds)];
+    note(&w->seen, " kind=%d", (int)kind);
+    return kind;
+}
+
+/* Whether a call would read or write what is nobody's memory, which it does not notice. */
+static bool is_beyond_host(const struct world *w, const struct side sides[2], hipExtent extent)
+{
+    for (int i = 0; i < 2; i++)
+        if (!is_known(sides[i].place) && (sides[i].place.piece < 0 || !lies_inside(w, &sides[i], extent)))
+            return true;
+    return false;
+}
+
+static void copied(struct world *w, const struct side sides[2], hipExtent extent, bool is_done)
+{
+    settle(w);
+    if (is_done && extent.width && extent.height && extent.depth)
+        copy_expected(w, sides, extent);
+    if (sides[0].place.piece >= 0)
+        inspect(w, sides[0].place.piece);
+}
+
+static hipStream_t stream_that_is_there(struct world *w)
+{
+    unsigned which = draw(&w->seen, STREAMS + 2);
+    return which < STREAMS ? w->streams[which] : which == STREAMS ? hipStreamPerThread : NULL;
+}
+
+/* Copies in 3D that name no devices, and in 2D. */
+static void call_regular(struct world *w)
+{
+    static const char *const names[] = {"hipMemcpy3D", "hipMemcpy3DAsync", "hipMemcpy3D_spt", "hipMemcpy3DAsync_spt",
+                                        "hipMemcpy2D", "hipMemcpy2DAsync", "hipMemcpy2D_spt", "hipMemcpy2DAsync_spt"};
+    unsigned form = draw(&w->seen, 8);
+    bool is_flat = form >= 4;
+    note(&w->seen, "%s", names[form]);
+    struct side sides[2] = {some_side(w, "dst"), some_side(w, "src")};
+    hipMemcpyKind kind = some_kind(w);
+    hipExtent extent = {some_count(w, "width", 32), some_count(w, "height", 3), is_flat ? 1 : some_count(w, "depth", 2)};
+    hipStream_t stream = stream_that_is_there(w);
+    for (int i = 0; i < 2 && is_flat; i++) {
+        sides[i].array = false;
+        sides[i].pitched.ysize = 0;
+        sides[i].position = (hipPos){0};
+    }
+    int right = is_flat ? right_for_flat(w, sides, extent, kind) : right_for_box(w, sides, extent, kind);
+    bool is_same = sides[0].place.piece >= 0 && sides[0].place.piece == sides[1].place.piece; /* no order of rows */
+    bool is_empty = extent.width == 0 || extent.height == 0 || extent.depth == 0;
+    if (is_same || (right == hipSuccess && !is_empty && is_beyond_host(w, sides, extent)))
+        return;
+    hipMemcpy3DParms p = {.dstPtr = sides[0].pitched, .dstPos = sides[0].position, .extent = extent, .kind = kind};
+    p.srcPtr = sides[1].pitched;
+    p.srcPos = sides[1].position;
+    p.dstArray = sides[0].array ? (hipArray_t)w->freed : NULL;
+    p.srcArray = sides[1].array ? (hipArray_t)w->freed : NULL;
+#define FLAT p.dstPtr.ptr, p.dstPtr.pitch, p.srcPtr.ptr, p.srcPtr.pitch, extent.width, extent.height, kind
+    hipError_t code = form == 0   ? hipMemcpy3D(&p)
+                      : form == 1 ? hipMemcpy3DAsync(&p, stream)
+                      : form == 2 ? hipMemcpy3D_spt(&p)
+                      : form == 3 ? hipMemcpy3DAsync_spt(&p, stream)
+                      : form == 4 ? hipMemcpy2D(FLAT)
+                      : form == 5 ? hipMemcpy2DAsync(FLAT, stream)
+                      : form == 6 ? hipMemcpy2D_spt(FLAT)
+                                  : hipMemcpy2DAsync_spt(FLAT, stream);
+    copied(w, sides, extent, answered(&w->seen, code, right, true) && right == hipSuccess);
+}
+
+#if HIP_MAJOR >= 7
+
+/* Up to three linear copies at once. */
+static void call_batch(struct world *w)
+{
+    struct place dsts[3], sources[3];
+    void *to[3], *from[3];
+    size_t count = draw(&w->seen, 4), sizes[3], failed = 7, blamed = SIZE_MAX;
+    bool good = true;
+    note(&w->seen, "hipMemcpyBatchAsync");
+    for (size_t i = 0; i < count; i++) {
+        to[i] = (dsts[i] = some_place(w, "dst")).at;
+        from[i] = (sources[i] = some_place(w, "src")).at;
+        sizes[i] = some_size(w, dsts[i], sources[i]);
+        if (dsts[i].piece >= 0 && (dsts[i].piece == sources[i].piece || (i > 0 && dsts[i].piece == sources[0].piece)))
+            return;
+        if ((dsts[i].at && dsts[i].piece < 0) || (sources[i].at && sources[i].piece < 0))
+            return; /* taken for host memory */
+    }
+    hipStream_t stream = some_stream(w, &good);
+    int right = count && good ? hipSuccess : good ? hipErrorInvalidValue : hipErrorInvalidHandle;
+    for (size_t i = count; i-- > 0 && right == hipSuccess;)
+        if (sizes[i] == 0)
+            blamed = i;
+    for (size_t i = 0; i < count && right == hipSuccess && blamed == SIZE_MAX; i++) {
+        bool is_host = dsts[i].piece == PAGEABLE && sources[i].piece == PAGEABLE;
+        if (is_host || right_for_copy(w, dsts[i], sources[i], sizes[i]) != hipSuccess)
+            right = hipErrorInvalidValue;
+    }
+    bool is_looked_at = count && good;
+    if (blamed != SIZE_MAX)
+        right = hipErrorInvalidValue;
+    hipError_t code = hipMemcpyBatchAsync(to, from, sizes, count, NULL, NULL, 0, &failed, stream);
+    bool done = answered(&w->seen, code, right, true) && right == hipSuccess;
+    if (failed != (is_looked_at ? blamed : 7))
+        is_wrong(&w->seen, "index");
+    settle(w);
+    for (size_t i = 0; i < count && done; i++)
+        memmove(w->pieces[dsts[i].piece].expected + dsts[i].offset, w->pieces[sources[i].piece].expected + sources[i].offset,
+                sizes[i]);
+    for (size_t i = 0; i < count; i++)
+        if (dsts[i].piece >= 0)
+            inspect(w, dsts[i].piece);
 }
 
 static void call_box(struct world *w)
@@ -439,7 +593,7 @@ static void call_box(struct world *w)
     if (sides[0].place.piece >= 0 && sides[0].place.piece == sides[1].place.piece)
         return; /* rows that overlap have no order */
     bool good_devices = is_device(p.dstDevice) && is_device(p.srcDevice);
-    int right = right_for_box(w, sides, p.extent);
+    int right = right_for_box(w, sides, p.extent, hipMemcpyDeviceToDevice);
     if (null)
         right = hipErrorInvalidValue;
     else if (!good_devices)
@@ -449,11 +603,7 @@ static void call_box(struct world *w)
     note(&w->seen, "%s", null ? " NULL" : "");
     hipError_t code = async ? hipMemcpy3DPeerAsync(null ? NULL : &p, stream) : hipMemcpy3DPeer(null ? NULL : &p);
     bool done = answered(&w->seen, code, right, null || !good_devices || good_stream);
-    settle(w);
-    if (done && right == hipSuccess && p.extent.width && p.extent.height && p.extent.depth)
-        copy_expected(w, sides, p.extent);
-    if (sides[0].place.piece >= 0)
-        inspect(w, sides[0].place.piece);
+    copied(w, sides, p.extent, done && right == hipSuccess);
 }
 
 #else
@@ -461,6 +611,11 @@ static void call_box(struct world *w)
 static void call_box(struct world *w)
 {
     call_copy(w);
+}
+
+static void call_batch(struct world *w)
+{
+    call_regular(w);
 }
 
 #endif
@@ -544,8 +699,9 @@ static void *run(void *argument)
 {
     struct world *w = argument;
     static void (*const calls[])(struct world *) = {
-        call_copy, call_copy, call_copy, call_copy, call_box, call_box,     call_enable,
-        call_enable, call_disable, call_can,  call_attribute, call_context, call_last_error,
+        call_copy,    call_copy,    call_copy,  call_copy,   call_box,    call_box,     call_regular, call_regular,
+        call_regular, call_regular, call_batch, call_enable, call_enable, call_disable, call_can,     call_attribute,
+        call_context, call_last_error,
     };
     begin(w);
     for (w->calls = 0; w->calls < CALLS; w->calls++) {

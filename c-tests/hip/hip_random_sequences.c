@@ -199,11 +199,55 @@ static hipStream_t some_stream(struct world *w)
     return w->streams[which].handle;
 }
 
-enum form { PEER, PEER_ASYNC, PLAIN, PLAIN_ASYNC, OF_DEVICES, BOX, BOX_ASYNC };
+enum form {
+    PEER,
+    PEER_ASYNC,
+    PLAIN,
+    PLAIN_ASYNC,
+    OF_DEVICES,
+    FLAT,
+    FLAT_ASYNC,
+    CUBE,
+    CUBE_ASYNC,
+    PLAIN_SPT,
+    PLAIN_ASYNC_SPT,
+    FLAT_SPT,
+    FLAT_ASYNC_SPT,
+    CUBE_SPT,
+    CUBE_ASYNC_SPT,
+    BOX, /* from 7.1 on, like all that follow */
+    BOX_ASYNC,
+    BATCH,
+    BATCH_3D,
+    FORMS
+};
+
+#if HIP_MAJOR >= 7
+/* In two pieces, if it is long enough. */
+static hipError_t copy_batch(bool is_3d, char *dst, char *src, size_t size, hipStream_t stream)
+{
+    size_t half = size / 2, count = half ? 2 : 1, sizes[] = {half ? half : size, size - half}, failed = 7;
+    void *dsts[] = {dst, dst + half}, *srcs[] = {src, src + half};
+    hipMemcpy3DBatchOp operations[2];
+    if (!is_3d)
+        return hipMemcpyBatchAsync(dsts, srcs, sizes, count, NULL, NULL, 0, &failed, stream);
+    memset(operations, 0, sizeof operations);
+    for (size_t i = 0; i < count; i++) {
+        operations[i].src.type = operations[i].dst.type = 1;
+        operations[i].src.op.ptr.ptr = srcs[i];
+        operations[i].dst.op.ptr.ptr = dsts[i];
+        operations[i].extent = (hipExtent){sizes[i], 1, 1};
+    }
+    return hipMemcpy3DBatchAsync(count, operations, &failed, 0, stream);
+}
+#endif
+
 
 static hipError_t copy(enum form form, void *dst, int dst_device, const void *src, int src_device, size_t size,
                        hipStream_t stream)
 {
+    hipMemcpy3DParms cube = {.srcPtr = {(void *)src, size, size, 1}, .dstPtr = {dst, size, size, 1}, .extent = {size, 1, 1}};
+    cube.kind = hipMemcpyDefault;
 #if HIP_MAJOR >= 7
     hipMemcpy3DPeerParms box = {.srcPtr = {(void *)src, size, size, 1}, .srcDevice = src_device};
     box.dstPtr = (hipPitchedPtr){dst, size, size, 1};
@@ -221,11 +265,34 @@ static hipError_t copy(enum form form, void *dst, int dst_device, const void *sr
         return hipMemcpyAsync(dst, src, size, hipMemcpyDefault, stream);
     case OF_DEVICES:
         return hipMemcpyDtoD(dst, (void *)src, size);
+    case FLAT:
+        return hipMemcpy2D(dst, size, src, size, size, 1, hipMemcpyDefault);
+    case FLAT_ASYNC:
+        return hipMemcpy2DAsync(dst, size, src, size, size, 1, hipMemcpyDefault, stream);
+    case CUBE:
+        return hipMemcpy3D(&cube);
+    case CUBE_ASYNC:
+        return hipMemcpy3DAsync(&cube, stream);
+    case PLAIN_SPT:
+        return hipMemcpy_spt(dst, src, size, hipMemcpyDefault);
+    case PLAIN_ASYNC_SPT:
+        return hipMemcpyAsync_spt(dst, src, size, hipMemcpyDefault, stream);
+    case FLAT_SPT:
+        return hipMemcpy2D_spt(dst, size, src, size, size, 1, hipMemcpyDefault);
+    case FLAT_ASYNC_SPT:
+        return hipMemcpy2DAsync_spt(dst, size, src, size, size, 1, hipMemcpyDefault, stream);
+    case CUBE_SPT:
+        return hipMemcpy3D_spt(&cube);
+    case CUBE_ASYNC_SPT:
+        return hipMemcpy3DAsync_spt(&cube, stream);
 #if HIP_MAJOR >= 7
     case BOX:
         return hipMemcpy3DPeer(&box);
     case BOX_ASYNC:
         return hipMemcpy3DPeerAsync(&box, stream);
+    case BATCH:
+    case BATCH_3D:
+        return copy_batch(form == BATCH_3D, dst, (char *)src, size, stream);
 #endif
     default:
         break;
@@ -235,8 +302,12 @@ static hipError_t copy(enum form form, void *dst, int dst_device, const void *sr
 
 static void step_copy(struct world *w)
 {
-    static const char *const names[] = {"hipMemcpyPeer", "hipMemcpyPeerAsync", "hipMemcpy", "hipMemcpyAsync", "hipMemcpyDtoD",
-                                        "hipMemcpy3DPeer", "hipMemcpy3DPeerAsync"};
+    static const char *const names[] = {
+        "hipMemcpyPeer",      "hipMemcpyPeerAsync",  "hipMemcpy",          "hipMemcpyAsync",     "hipMemcpyDtoD",
+        "hipMemcpy2D",        "hipMemcpy2DAsync",    "hipMemcpy3D",        "hipMemcpy3DAsync",   "hipMemcpy_spt",
+        "hipMemcpyAsync_spt", "hipMemcpy2D_spt",     "hipMemcpy2DAsync_spt", "hipMemcpy3D_spt",  "hipMemcpy3DAsync_spt",
+        "hipMemcpy3DPeer",    "hipMemcpy3DPeerAsync", "hipMemcpyBatchAsync", "hipMemcpy3DBatchAsync",
+    };
     struct buffer *dst = some_buffer(w), *src = some_buffer(w);
     if (!dst || dst == src)
         return;
@@ -244,15 +315,15 @@ static void step_copy(struct world *w)
     size_t src_offset = draw(&w->seen, 3) ? 0 : draw(&w->seen, (unsigned)src->size);
     size_t room = dst->size - dst_offset, there = src->size - src_offset, most = room < there ? room : there;
     size_t size = draw(&w->seen, 2) ? most : 1 + draw(&w->seen, (unsigned)most);
-    enum form form = draw(&w->seen, HIP_MAJOR >= 7 ? BOX_ASYNC + 1 : OF_DEVICES + 1);
-    bool names_devices = form == PEER || form == PEER_ASYNC || form >= BOX;
+    enum form form = draw(&w->seen, HIP_MAJOR >= 7 ? FORMS : BOX);
+    bool names_devices = form == PEER || form == PEER_ASYNC || form == BOX || form == BOX_ASYNC;
     int dst_device = draw(&w->seen, 8) ? dst->device : some_ordinal(w);
     int src_device = draw(&w->seen, 8) ? src->device : some_ordinal(w);
     hipStream_t stream = some_stream(w);
     int right = hipSuccess;
     if (names_devices && (!is_device(dst_device) || !is_device(src_device)))
         right = hipErrorInvalidDevice;
-    else if (draw(&w->seen, 25) == 0) {
+    else if (draw(&w->seen, 25) == 0 && form != BATCH_3D) { /* of which the first copy is made */
         size = most + 1; /* more than one of them has */
         right = hipErrorInvalidValue;
     } else if (names_devices && form < BOX && draw(&w->seen, 30) == 0)

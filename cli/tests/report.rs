@@ -182,19 +182,19 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
         ("", "decisions errors files findings functions gpus lost nvlink pairs timeline unfinished version"),
         (".decisions", "dst file src text time verified"),
         (".errors", "code count function layer name sites"),
-        (".errors.sites", "count python site"),
+        (".errors.sites", "caller count python site"),
         (
             ".files",
             "boot_id calls dropped ended gpus host index last_copy limit marks path problems process program rank running \
              started threads variables versions",
         ),
-        (".files.last_copy", "age_ns bytes dst file function layer path python site src started thread why"),
+        (".files.last_copy", "age_ns bytes caller dst file function layer path python site src started thread why"),
         (".files.marks", "text thread time"),
         (".files.threads", "calls id name"),
         (".files.variables", ""),
         (".files.versions", "driver p2pshim"),
         (".findings", "count files rule severity sites text"),
-        (".findings.sites", "count python site"),
+        (".findings.sites", "caller count python site"),
         (".functions", "calls errors host_ns layer name"),
         (".functions.host_ns", "max p50 p99 total"),
         (".gpus", "host index label name ordinals pci uuid"),
@@ -210,7 +210,7 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
         (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s path why"),
         (".timeline", "bucket_ns pairs start"),
         (".timeline.pairs", "direct dst src staged"),
-        (".unfinished", "age_ns bytes dst file function layer path python site src started thread why"),
+        (".unfinished", "age_ns bytes caller dst file function layer path python site src started thread why"),
     ];
     let found = shapes.iter().map(|(name, keys)| (name.as_str(), keys.iter().cloned().collect::<Vec<_>>().join(" ")));
     let expected = expected.map(|(name, keys)| (name, keys.split_whitespace().collect::<Vec<_>>().join(" ")));
@@ -251,10 +251,10 @@ fn json_of_a_process_counts_each_copy_once() {
 #[test]
 fn csv_has_a_line_for_each_way() {
     let expected = "\
-src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines
-nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink,
-nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,never enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,
-nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,\"blocked, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,
+src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines,call_sites
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink,,
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,never enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,,
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,\"blocked, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
 }
@@ -295,7 +295,7 @@ Lines of Python that copy
     let sites = serde_json::json!([{"site": "libframework.so+0x234", "calls": 10, "lines": [
         {"file": "/home/u/train.py", "line": 88, "function": "step", "calls": 4},
         {"file": "/home/u/train.py", "line": 12, "function": "Net.forward", "calls": 1},
-    ]}]);
+    ], "callers": []}]);
     assert_eq!(json["pairs"][0]["sites"], sites);
     let line = serde_json::json!({"file": "/home/u/train.py", "line": 12, "function": "Net.forward"});
     assert_eq!(json["findings"][0]["sites"][0]["python"], line);
@@ -304,7 +304,7 @@ Lines of Python that copy
     assert_eq!(calls.matches(" at libframework.so+0x234\n").count(), 6, "{calls}");
     let csv = report_of(&folder, &["--csv"]);
     let lines = "/home/u/train.py:88 in step (4 of 10); /home/u/train.py:12 in Net.forward (1 of 10)";
-    assert!(csv.contains(&format!(",NVLink,{lines}\n")), "{csv}");
+    assert!(csv.contains(&format!(",NVLink,{lines},\n")), "{csv}");
     let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
     let found = events.iter().filter(|event| event["args"]["python"] == "/home/u/train.py:88 in step").count();
     assert_eq!(found, 4);

@@ -67,6 +67,8 @@ pub(crate) enum Value {
     Driver2D(*const CUDA_MEMCPY2D),
     /// The parameters of `cuMemcpy3D`, which lie where those of `cuMemcpy3DPeer` do; in place of contexts they have reserved words.
     Driver3D(*const CUDA_MEMCPY3D_PEER),
+    /// The handle of an array, shown in hexadecimal.
+    Array(usize),
 }
 
 impl Value {
@@ -137,6 +139,8 @@ arguments! {
     Pointer(*mut c_void) => |p| Value::Address(p as usize), failing |_| Some(ptr::null_mut());
     /// `CUdeviceptr`.
     DevicePointer(u64) => |p| Value::Address(p as usize);
+    /// `CUarray`.
+    Array(*mut c_void) => |p| Value::Array(p as usize);
     /// `CUcontext`.
     Context(*mut c_void) => |p| Value::Address(p as usize);
     /// `cudaStream_t`, `CUstream`.

@@ -271,6 +271,9 @@ struct Row {
 
 for_each_function!(define_functions);
 
+// A trace record has one byte for the number, and 255 is none of them; what is kept of a call is the number plus one.
+const _: () = assert!(Function::ALL.len() < u8::MAX as usize - 1);
+
 /// The newest CUDA version whose signatures the table knows. A function asked for by a later
 /// version may be another one under the same name.
 pub(crate) const NEWEST_KNOWN_VERSION: i32 = 13_999;
@@ -312,10 +315,10 @@ impl Function {
         self.name().ends_with("_ptds") || self.name().ends_with("_ptsz")
     }
 
-    /// The name by which `cuGetProcAddress` knows it: without stream and version suffix.
+    /// The name by which `cuGetProcAddress` knows it: without stream and version suffix. Of HIP likewise, without `_spt`.
     pub(crate) fn base(self) -> &'static str {
         let name = self.name();
-        let name = name.strip_suffix("_ptds").or(name.strip_suffix("_ptsz")).unwrap_or(name);
+        let name = ["_ptds", "_ptsz", "_spt"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
         match name.rsplit_once("_v") {
             Some((base, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => base,
             _ => name,
@@ -385,6 +388,7 @@ mod tests {
         assert_eq!(Function::cuMemcpy3DPeerAsync_ptsz.base(), "cuMemcpy3DPeerAsync");
         assert_eq!(Function::cuGetProcAddress_v2.base(), "cuGetProcAddress");
         assert_eq!(Function::cuDeviceGetP2PAttribute.base(), "cuDeviceGetP2PAttribute");
+        assert_eq!(Function::hipMemcpy2DAsync_spt.base(), "hipMemcpy2DAsync");
     }
 
     #[test]

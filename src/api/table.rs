@@ -96,6 +96,14 @@ macro_rules! for_each_function {
             copy(sync, regular)                   driver   7000 cuMemcpy3D_v2_ptds(pCopy: Driver3D);
             copy(async, regular)                  driver   3020 cuMemcpy3DAsync_v2(pCopy: Driver3D, hStream: Stream);
             copy(async, regular)                  driver   7000 cuMemcpy3DAsync_v2_ptsz(pCopy: Driver3D, hStream: Stream);
+            copy(async, regular)                  driver  13020 cuMemcpyWithAttributesAsync(dst: DevicePointer, src: DevicePointer, size: Size, attr: Pointer, hStream: Stream);
+            copy(async, regular)                  driver  13020 cuMemcpyWithAttributesAsync_ptsz(dst: DevicePointer, src: DevicePointer, size: Size, attr: Pointer, hStream: Stream);
+            copy(sync, regular)                   driver   3020 cuMemcpyDtoA_v2(dstArray: Array, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
+            copy(sync, regular)                   driver   7000 cuMemcpyDtoA_v2_ptds(dstArray: Array, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
+            copy(sync, regular)                   driver   3020 cuMemcpyAtoD_v2(dstDevice: DevicePointer, srcArray: Array, srcOffset: Size, ByteCount: Size);
+            copy(sync, regular)                   driver   7000 cuMemcpyAtoD_v2_ptds(dstDevice: DevicePointer, srcArray: Array, srcOffset: Size, ByteCount: Size);
+            copy(sync, regular)                   driver   3020 cuMemcpyAtoA_v2(dstArray: Array, dstOffset: Size, srcArray: Array, srcOffset: Size, ByteCount: Size);
+            copy(sync, regular)                   driver   7000 cuMemcpyAtoA_v2_ptds(dstArray: Array, dstOffset: Size, srcArray: Array, srcOffset: Size, ByteCount: Size);
 
             state(begins_capture)                 driver  10000 cuStreamBeginCapture(hStream: Stream);
             state(begins_capture)                 driver  10000 cuStreamBeginCapture_ptsz(hStream: Stream);
@@ -151,6 +159,7 @@ macro_rules! for_each_function {
             state(sets_graph_node)                driver  10000 cuGraphExecMemcpyNodeSetParams(hGraphExec: Pointer, hNode: Pointer, copyParams: Driver3D, ctx: Context);
             state(sets_graph_node)                driver  11010 cuGraphExecChildGraphNodeSetParams(hGraphExec: Pointer, hNode: Pointer, childGraph: Pointer);
             state(sets_graph_node)                driver  12020 cuGraphExecNodeSetParams(hGraphExec: Pointer, hNode: Pointer, nodeParams: Pointer);
+            state(sets_graph_node)                driver  11060 cuGraphNodeSetEnabled(hGraphExec: Pointer, hNode: Pointer, isEnabled: UInt);
             copies(graph)                         driver  10000 cuGraphLaunch(hGraphExec: Pointer, hStream: Stream);
             copies(graph)                         driver  10000 cuGraphLaunch_ptsz(hGraphExec: Pointer, hStream: Stream);
 
@@ -162,6 +171,8 @@ macro_rules! for_each_function {
             copies(batch_3d)                      driver  12080 cuMemcpy3DBatchAsync_ptsz(numOps: Size, opList: Pointer, failIdx: Pointer, flags: UInt64, hStream: Stream);
             copies(batch_3d)                      driver  13000 cuMemcpy3DBatchAsync_v2(numOps: Size, opList: Pointer, flags: UInt64, hStream: Stream);
             copies(batch_3d)                      driver  13000 cuMemcpy3DBatchAsync_v2_ptsz(numOps: Size, opList: Pointer, flags: UInt64, hStream: Stream);
+            copies(batch_3d)                      driver  13020 cuMemcpy3DWithAttributesAsync(op: Pointer, flags: UInt64, hStream: Stream);
+            copies(batch_3d)                      driver  13020 cuMemcpy3DWithAttributesAsync_ptsz(op: Pointer, flags: UInt64, hStream: Stream);
 
             lookup                                driver  11030 cuGetProcAddress(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64);
             lookup                                driver  12000 cuGetProcAddress_v2(symbol: Text, pfn: Pointer, cudaVersion: Int, flags: UInt64, symbolStatus: Pointer);
@@ -175,6 +186,18 @@ macro_rules! for_each_function {
             copy(sync, regular)                   hip      4020 hipMemcpyWithStream(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind, stream: Stream);
             copy(sync, regular)                   hip      4020 hipMemcpyDtoD(dst: Pointer, src: Pointer, sizeBytes: Size);
             copy(async, regular)                  hip      4020 hipMemcpyDtoDAsync(dst: Pointer, src: Pointer, sizeBytes: Size, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpy2D(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind);
+            copy(async, regular)                  hip      4020 hipMemcpy2DAsync(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      4020 hipMemcpy3D(p: Runtime3D);
+            copy(async, regular)                  hip      4020 hipMemcpy3DAsync(p: Runtime3D, stream: Stream);
+            copy(sync, regular)                   hip      5020 hipMemcpy_spt(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind);
+            copy(async, regular)                  hip      5020 hipMemcpyAsync_spt(dst: Pointer, src: Pointer, sizeBytes: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      5020 hipMemcpy2D_spt(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind);
+            copy(async, regular)                  hip      5030 hipMemcpy2DAsync_spt(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind, stream: Stream);
+            copy(sync, regular)                   hip      5020 hipMemcpy3D_spt(p: Runtime3D);
+            copy(async, regular)                  hip      5030 hipMemcpy3DAsync_spt(p: Runtime3D, stream: Stream);
+            copies(batch)                         hip      7010 hipMemcpyBatchAsync(dsts: Pointer, srcs: Pointer, sizes: Pointer, count: Size, attrs: Pointer, attrsIdxs: Pointer, numAttrs: Size, failIdx: Pointer, stream: Stream);
+            copies(batch_3d)                      hip      7010 hipMemcpy3DBatchAsync(numOps: Size, opList: Pointer, failIdx: Pointer, flags: UInt64, stream: Stream);
             access(query)                         hip      4020 hipDeviceCanAccessPeer(canAccessPeer: OutInt, deviceId: Ordinal, peerDeviceId: Ordinal);
             access(enable)                        hip      4020 hipDeviceEnablePeerAccess(peerDeviceId: Ordinal, flags: UInt);
             access(disable)                       hip      4020 hipDeviceDisablePeerAccess(peerDeviceId: Ordinal);
@@ -217,7 +240,7 @@ pub(crate) use with_runtime_versions;
 /// The same of libamdhip64: a node for each release that added one of these functions.
 macro_rules! with_hip_versions {
     ($with:ident $($args:tt)*) => {
-        $with! { $($args)* "hip_4.2" "hip_4.3" "hip_5.1" "hip_5.3" "hip_6.1" "hip_7.1" }
+        $with! { $($args)* "hip_4.2" "hip_4.3" "hip_5.1" "hip_5.2" "hip_5.3" "hip_6.1" "hip_7.1" }
     };
 }
 pub(crate) use with_hip_versions;

@@ -56,6 +56,12 @@ impl Caller {
         slot::position(function, self.slot) as u8
     }
 
+    /// Whether the program has looked up what it calls, as a runtime does with functions of the driver.
+    #[inline(always)]
+    pub(crate) fn has_looked_up(self, function: Function) -> bool {
+        slot::position(function, self.slot) < slot::CLAIMABLE
+    }
+
     /// The real function, if it is the same for all callers of this route.
     #[inline(always)]
     pub(crate) fn real_of_route(self) -> Option<*mut c_void> {

@@ -3,7 +3,7 @@
 //!
 //! One that copies nothing between devices is passed on as if there were no shim. Of any other the record says how many bytes go between
 //! devices; behind it stands a record for each pair of devices and path. The driver's call decides, and has those; the runtime's
-//! around it names the call.
+//! around it names the call. HIP has one layer, whose call does both.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -13,17 +13,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running};
 use super::read::BatchArrays;
-use super::{callbacks, lines, mode, recording, regular, run, show, thread, validate};
+use super::{callbacks, hip, mode, origin, recording, regular, run, show, thread, validate};
 use crate::api::abi::{Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
 use crate::model::{Asks, Batch, Memcpy, Part, Path, Request, Traffic, counters};
 use crate::os;
 use crate::policy::access::{Between, Circumstances};
-use crate::policy::{ACCESS, Driver, GRAPHS, VALIDATE, capture};
+use crate::policy::{ACCESS, Driver, GRAPHS, HIP, VALIDATE, capture};
 use crate::real::driver::RealDriver;
+use crate::real::hip::Library;
 use crate::real::runtime;
 
-/// Makes a call of the CUDA runtime or driver that makes many copies. `found` is the real function, which `real` calls.
+/// Makes a call that makes many copies. `found` is the real function, which `real` calls.
 #[inline(always)]
 pub(crate) fn traced(
     function: Function,
@@ -33,7 +34,7 @@ pub(crate) fn traced(
     arguments: &[Value],
     real: impl Fn() -> Code,
 ) -> Code {
-    let copied = if mode::is_on() { Copied::by(function, kind, arguments) } else { None };
+    let copied = if mode::is_on() { Copied::by(function, kind, found, arguments) } else { None };
     match copied {
         None => real(),
         Some(copied) => seen(function, kind, caller, found, arguments, copied, real),
@@ -71,19 +72,19 @@ fn end(call: &Call<'_>, kind: Copies, decision: &Decision<'_>, begun: Running, r
         return;
     }
     let has_succeeded = ret == Code::SUCCESS;
-    let is_of_driver = call.function().layer() == Layer::Driver;
+    let decides = call.function().layer() != Layer::Runtime;
     let shard = &thread::current().shard;
     counters::count_call(shard, call.function(), !has_succeeded);
     let made = call.request.batch().filter(|_| has_succeeded).map_or(&[][..], |batch| batch.parts);
-    if is_of_driver {
+    if decides {
         made.iter().for_each(|part| counters::count_many(shard, &part.traffic, part.copies.into()));
     }
     if let Some(record) = begun.record {
         recording::end(call, &Decision::FORWARD, record, ret, None);
-        if is_of_driver {
+        if decides {
             recording::parts(record, begun.depth, made);
         }
-        lines::after(call, record);
+        origin::after(call, record);
     }
     let path = decision.traffic.filter(|_| has_succeeded).map(|traffic| traffic.path);
     if let Some(since) = begun.shown_since {
@@ -112,39 +113,37 @@ enum Copied {
 const FEW: usize = 4;
 
 impl Copied {
-    /// What a call copies; none if it copies nothing, or becomes part of a graph.
+    /// What a call copies; none if it copies nothing, or is refused in a capture.
     #[inline(always)]
-    fn by(function: Function, kind: Copies, arguments: &[Value]) -> Option<Self> {
+    fn by(function: Function, kind: Copies, found: *const c_void, arguments: &[Value]) -> Option<Self> {
         if kind == Copies::graph {
             let &[Value::Address(exec), ..] = arguments else { return None };
             let parts = GRAPHS.launched(exec)?;
-            // In a capture it becomes part of another graph.
+            // CUDA refuses to capture it.
             return (!is_captured(function, stream(arguments))).then(|| Self::Shared(ManuallyDrop::new(parts)));
         }
         let arrays = BatchArrays::of(kind, arguments)?;
-        // CUDA refuses to capture one.
+        // CUDA refuses to capture one; HIP makes it at once.
         if is_captured(function, stream(arguments)) {
             return None;
         }
-        match Self::known(&arrays) {
+        let judge = Judge::of(function, found)?;
+        match Self::known(judge, &arrays) {
             Some(few @ Self::Few(_, count)) => (count > 0).then_some(few),
-            _ => Self::found_out(function, &arrays),
+            _ => Self::found_out(judge, &arrays),
         }
     }
 
     /// What is known without a question, a lock or an allocation.
     #[inline(always)]
-    fn known(arrays: &BatchArrays) -> Option<Self> {
+    fn known(judge: Judge, arrays: &BatchArrays) -> Option<Self> {
         if !arrays.are_known() {
             return None;
         }
         let (mut parts, mut count) = ([Part::NONE; FEW], 0);
         // SAFETY: there was memory the last time; if the program has unmapped it since, it gives the real function pointers into nothing.
         for copy in unsafe { arrays.copies() }.filter(|copy| copy.bytes != 0) {
-            if !regular::goes_between_devices(&copy)? {
-                continue;
-            }
-            let traffic = ACCESS.decided(&copy)?;
+            let Some(traffic) = judge.known(&copy)? else { continue };
             let is_new = !parts.iter_mut().take(count).any(|part| part.add(traffic));
             if is_new {
                 *parts.get_mut(count)? = Part { traffic, copies: 1 };
@@ -154,17 +153,16 @@ impl Copied {
         Some(Self::Few(parts, count))
     }
 
-    /// The same, and the driver is asked; of one of the driver's own calls paths are decided.
+    /// The same, and the driver or HIP is asked; paths are decided, but of a call of CUDA's runtime.
     #[cold]
     #[inline(never)]
-    fn found_out(function: Function, arrays: &BatchArrays) -> Option<Self> {
+    fn found_out(judge: Judge, arrays: &BatchArrays) -> Option<Self> {
         thread::current().not_asked.store(0, Relaxed);
         mode::unseen(|| {
             arrays.learn()?;
-            let is_of_driver = function.layer() == Layer::Driver;
             // SAFETY: there is memory, as was just learned.
             let copies = unsafe { arrays.copies() };
-            let parts = Part::sum(copies.filter_map(|copy| traffic(&copy, is_of_driver)));
+            let parts = Part::sum(copies.filter(|copy| copy.bytes != 0).filter_map(|copy| judge.found_out(&copy)));
             (!parts.is_empty()).then(|| Self::Shared(ManuallyDrop::new(parts.into())))
         })
     }
@@ -183,7 +181,7 @@ impl Copied {
     }
 }
 
-/// Whether a stream is being captured, so that what is asked of it becomes part of a graph.
+/// Whether a stream is being captured, as far as the driver tells.
 #[inline(always)]
 fn is_captured(function: Function, stream: usize) -> bool {
     capture::may_be_under_way()
@@ -191,16 +189,61 @@ fn is_captured(function: Function, stream: usize) -> bool {
         && RealDriver.is_capturing(stream, function.per_thread()) != Some(false)
 }
 
-/// From where to where a copy of a batch goes, if that is from device to device; of one of the driver the path is decided.
-fn traffic(copy: &Memcpy<'_>, is_of_driver: bool) -> Option<Traffic> {
-    if copy.bytes == 0 || ACCESS.ask_between(&RealDriver, copy) != Between::Devices {
-        return None;
+/// Who knows from where to where the copies of a batch go.
+#[derive(Clone, Copy)]
+enum Judge {
+    /// The driver, about a call of CUDA's runtime: that inside it decides.
+    Around,
+    /// The driver, about one of its own calls.
+    Driver,
+    /// This copy of HIP.
+    Hip(Library),
+}
+
+impl Judge {
+    /// Who judges a call; none if there are more copies of HIP than are told apart.
+    #[inline(always)]
+    fn of(function: Function, found: *const c_void) -> Option<Self> {
+        match function.layer() {
+            Layer::Runtime => Some(Self::Around),
+            Layer::Driver => Some(Self::Driver),
+            Layer::Hip => Library::seen(found).or_else(|| mode::unseen(|| Library::of(found))).map(Self::Hip),
+        }
     }
-    if !is_of_driver {
-        return ACCESS.traffic_now(&RealDriver, copy);
+
+    /// From where to where a copy goes, if that is known, and is from device to device: none in the inside if it is not.
+    #[inline(always)]
+    fn known(self, copy: &Memcpy<'_>) -> Option<Option<Traffic>> {
+        match self {
+            Self::Hip(library) => {
+                let traffic = HIP.decided(library.number(), copy)?;
+                Some(Some(traffic).filter(Traffic::is_between_devices))
+            }
+            Self::Around | Self::Driver if regular::goes_between_devices(copy)? => ACCESS.decided(copy).map(Some),
+            Self::Around | Self::Driver => Some(None),
+        }
     }
-    let on = Circumstances { thread_captures: capture::is_capturing(thread::id()), ..Circumstances::default() };
-    ACCESS.decided(copy).or_else(|| ACCESS.consider(&RealDriver, copy, on))
+
+    /// The same, found out if need be; the path is decided, but of a call of CUDA's runtime.
+    fn found_out(self, copy: &Memcpy<'_>) -> Option<Traffic> {
+        if let Self::Hip(library) = self {
+            let known = HIP.decided(library.number(), copy);
+            let traffic = known.or_else(|| {
+                let (traffic, before) = HIP.consider(library.number(), &library, Some(copy));
+                hip::describe_gpus(library, &before);
+                traffic
+            });
+            return traffic.filter(Traffic::is_between_devices);
+        }
+        if ACCESS.ask_between(&RealDriver, copy) != Between::Devices {
+            return None;
+        }
+        if matches!(self, Self::Around) {
+            return ACCESS.traffic_now(&RealDriver, copy);
+        }
+        let on = Circumstances { thread_captures: capture::is_capturing(thread::id()), ..Circumstances::default() };
+        ACCESS.decided(copy).or_else(|| ACCESS.consider(&RealDriver, copy, on))
+    }
 }
 
 /// As many as any of these functions has.

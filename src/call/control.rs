@@ -111,7 +111,7 @@ pub(crate) fn start_trace(folder: Option<&OsStr>) -> Result<(), Failure> {
                 return Err(Failure::System);
             }
             mode::set_gpu_timing(config.gpu_timing);
-            mode::set_stacks(config.stacks);
+            mode::set_stacks(config.stacks, true);
         }
         mode::RECORDS.store(true, Relaxed);
         mode::refresh();

@@ -15,7 +15,7 @@ use p2pshim_trace::Begun;
 use super::arrival::Call;
 use super::decision::{self, Decision, Running};
 use super::thread::{self, Inner, Thread};
-use super::{lines, mode, recording, timing, validate};
+use super::{mode, origin, recording, timing, validate};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
 use crate::config::GpuTiming;
@@ -56,7 +56,7 @@ pub(crate) fn begin(call: &Call<'_>) -> Option<Fast> {
     begin_from(call, |thread, site, _, _| thread.known_site(0, site))
 }
 
-/// The same in a program of whose copies the [lines] are wanted: they are counted first. It is tried once [`begin`] has
+/// The same in a program of whose copies the lines are wanted: they are counted first. It is tried once [`begin`] has
 /// failed, so that only there anything of it is paid for.
 #[cold]
 #[inline(never)]
@@ -65,7 +65,7 @@ pub(crate) fn begin_counted(call: &Call<'_>) -> Option<Fast> {
     if thread::current().is_check_due.load(Relaxed) {
         return None;
     }
-    begin_from(call, lines::place)
+    begin_from(call, origin::place)
 }
 
 /// Whether the fast path is there for a function.

@@ -7,10 +7,10 @@ use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running, count, path};
 use super::read::{self, Room};
 use super::run;
-use super::{callbacks, lines, mode, peers, recording, regular, show, validate};
+use super::{callbacks, mode, origin, peers, recording, regular, show, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function};
-use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
+use crate::model::{Access, Asks, Memcpy, Named, Traffic};
 use crate::os;
 use crate::policy::hip::{Ask, Before, Hip};
 use crate::policy::validate::{HipCall, is_clean_hip};
@@ -147,9 +147,7 @@ fn consider(call: &Call<'_>, found: *const c_void) -> Decided {
 /// Whether a copy names no devices and does not go between two, as far as is known.
 #[inline(always)]
 fn is_passed_on(copy: &Memcpy, traffic: Option<Traffic>) -> bool {
-    let is_between_devices =
-        |of: Traffic| of.src != of.dst && of.bytes != 0 && !matches!(of.path, Path::Host | Path::Unknown);
-    copy.src_named == Named::Pointer && !traffic.is_some_and(is_between_devices)
+    copy.src_named == Named::Pointer && !traffic.is_some_and(|traffic| traffic.is_between_devices())
 }
 
 fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
@@ -158,12 +156,7 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
         return Decided::PASSED_ON;
     }
     let decided = Decided { decision: Decision { instead: None, traffic }, before, ..Decided::FORWARD };
-    // As long as something may be asked.
-    if let (Some(_), Some(devices)) = (before.current, before.devices)
-        && trace::file().is_some_and(|trace| trace.wants_gpus())
-    {
-        note_gpus(library, devices);
-    }
+    describe_gpus(library, &before);
     if !VALIDATE.is_on() {
         return decided;
     }
@@ -220,7 +213,7 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     let path = path(call, decision, &begun, ret);
     if let Some(record) = begun.record {
         recording::end(call, decision, record, ret, path);
-        lines::after(call, record);
+        origin::after(call, record);
     }
     if decided.is_refused() {
         validate::record_refusal(call, &begun);
@@ -258,6 +251,15 @@ fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
             validate::say(call, &finding, Some(ret));
         }
     });
+}
+
+/// Notes for the trace once which GPUs there are, before a copy, as long as something may be asked.
+pub(super) fn describe_gpus(library: Library, before: &Before) {
+    if let (Some(_), Some(devices)) = (before.current, before.devices)
+        && trace::file().is_some_and(|trace| trace.wants_gpus())
+    {
+        note_gpus(library, devices);
+    }
 }
 
 /// Notes for the trace which GPUs there are, and which can reach each other. The last error is empty, and stays so.

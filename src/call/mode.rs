@@ -147,7 +147,7 @@ fn configure(warnings: &mut Vec<String>) -> bool {
         record::summary::write_at_exit(config.summary);
         let records = trace::open(config, warnings);
         set_gpu_timing(if records { config.gpu_timing } else { GpuTiming::Off });
-        set_stacks(if records { config.stacks } else { Stacks::Off });
+        set_stacks(config.stacks, records);
         RECORDS.store(records, SeqCst);
         true
     })
@@ -178,15 +178,30 @@ pub(crate) fn gpu_timing() -> GpuTiming {
     known.unwrap_or(GpuTiming::Off)
 }
 
-/// For which copies lines of Python are wanted.
+/// For which calls it is wanted whose line made them.
 static STACKS: AtomicU8 = AtomicU8::new(Stacks::Off as u8);
 
-/// Takes over the option, once there is a trace; or there turns out to be no Python.
-pub(crate) fn set_stacks(stacks: Stacks) {
+/// Whether those may be lines of Python: as long as nobody has looked for one, where there is a trace.
+static MAY_BE_PYTHON: AtomicBool = AtomicBool::new(false);
+
+/// Takes over the option.
+pub(crate) fn set_stacks(stacks: Stacks, has_trace: bool) {
     STACKS.store(stacks as u8, Relaxed);
+    MAY_BE_PYTHON.store(has_trace && stacks != Stacks::Off, Relaxed);
 }
 
-/// For which copies lines of Python are wanted.
+/// Whether lines of Python are wanted, and there may be any.
+#[inline(always)]
+pub(crate) fn may_be_python() -> bool {
+    MAY_BE_PYTHON.load(Relaxed)
+}
+
+/// There turned out to be no Python.
+pub(crate) fn is_no_python() {
+    MAY_BE_PYTHON.store(false, Relaxed);
+}
+
+/// For which calls it is wanted whose line made them.
 #[inline(always)]
 pub(crate) fn stacks() -> Stacks {
     let stacks = STACKS.load(Relaxed);

@@ -8,7 +8,7 @@ use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
 };
 use crate::api::{Copies, FAIL_INDEX};
-use crate::model::{Line, Memcpy, Request, Shape};
+use crate::model::{Memcpy, Origin, Request, Shape, is_array};
 use crate::os;
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
@@ -18,7 +18,7 @@ use crate::real::driver::{
     PoolProps,
 };
 use crate::real::loader;
-use crate::record::{Argument, CallSite, Contents};
+use crate::record::{Argument, CallSite, Contents, Place};
 
 /// Room for the parameters of a 3D copy, in a frame that lasts until the call has returned.
 pub(crate) struct Room {
@@ -191,7 +191,7 @@ fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<Array> {
         0x03 | 0x0a | 0x20 => 4,
         _ => return None,
     };
-    Some(Array { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels) })
+    Some(Array { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels), device: None })
 }
 
 /// Reads what the real function reads too: where the system does not let us ask whether it is there, as in some containers,
@@ -231,6 +231,9 @@ impl BatchArrays {
             ) => Some(Self::Linear([srcs, dsts, sizes].map(|array| array as *const u64), count as usize)),
             (Copies::batch_3d, &[Value::UInt(count @ 1..MOST), Value::Address(operations), ..]) => {
                 Some(Self::Of3D(operations as *const BatchOp, count as usize))
+            }
+            (Copies::batch_3d, &[Value::Address(operation), Value::UInt(_), Value::Stream(_)]) => {
+                Some(Self::Of3D(operation as *const BatchOp, 1))
             }
             _ => None,
         }
@@ -284,14 +287,18 @@ fn is_known<T>(array: *const T, count: usize) -> bool {
     thread::current().has_pages(array as usize, count * size_of::<T>())
 }
 
-fn learn<T: Copy>(array: *const T, count: usize) -> Option<()> {
-    let mut values = Vec::<T>::with_capacity(count);
-    // SAFETY: there is room for so many.
-    match unsafe { os::read_many(array, values.as_mut_ptr(), count) } {
-        // Where the system does not let us ask, the loads do what the real function does next.
-        Err(error) if error.raw_os_error() == Some(libc::EFAULT) || array.is_null() => return None,
-        Ok(()) | Err(_) => thread::current().mark_pages(array as usize, count * size_of::<T>()),
+fn learn<T>(array: *const T, count: usize) -> Option<()> {
+    let (start, bytes) = (array as usize, count * size_of::<T>());
+    for page in thread::pages(start, bytes) {
+        // SAFETY: any byte is one.
+        match unsafe { os::read((page * thread::PAGE) as *const u8) } {
+            Ok(_) => {}
+            // Where the system does not let us ask, the loads do what the real function does next.
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) || array.is_null() => return None,
+            Err(_) => break,
+        }
     }
+    thread::current().mark_pages(start, bytes);
     Some(())
 }
 
@@ -324,7 +331,7 @@ pub(crate) fn memcpy_node(node: usize, parameters: *const CUDA_MEMCPY3D_PEER) ->
 }
 
 fn node_copy(node: usize, parameters: CUDA_MEMCPY3D_PEER) -> NodeCopy {
-    NodeCopy { node, child: 0, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
+    NodeCopy { node, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
 }
 
 /// What rights are set; none if any descriptor is one that the driver refuses.
@@ -359,19 +366,36 @@ pub(crate) fn handle_at(output: *const usize) -> Option<usize> {
 /// is accepted and has no effect.
 pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
     let copy = request.copy().filter(|copy| !matches!(copy.shape, Shape::Unreadable(_) | Shape::Unread(_)))?;
-    let device = |address: u64, ordinal| Some(address).filter(|&it| it != 0).and_then(driver::device_of).or(ordinal);
+    let device = |address: u64, ordinal| {
+        Some(address).filter(|&it| it != 0 && !is_array(it)).and_then(driver::device_of).or(ordinal)
+    };
     let src = device(copy.src, copy.src_named.ordinal())?;
     Some((src, device(copy.dst, copy.dst_named.ordinal())?))
 }
 
 /// Where a call came from, by its return address, and the line of Python, if that is known.
-pub(crate) fn call_site(return_address: *const c_void, line: Option<Line>) -> Option<CallSite> {
+pub(crate) fn call_site(return_address: *const c_void, origin: Option<Origin>) -> Option<CallSite> {
+    /// What threads and programs begin in.
+    const OUTERMOST: [&str; 3] = ["libc.so", "libpthread.so", "ld-linux"];
+    let Origin { line, callers } = origin.unwrap_or_default();
+    let mut places = vec![place(return_address as usize)?];
+    let is_outermost = |place: &Place| OUTERMOST.iter().any(|name| place.module.starts_with(name));
+    places.extend(callers.into_iter().map_while(place).take_while(|place| !is_outermost(place)));
+    // Of a shared runtime it is sure where it ends.
+    match places.iter().position(|place| !place.module.starts_with("libcudart.so")) {
+        Some(0) | None => {}
+        Some(outside) => places = places.drain(outside..).take(1).collect(),
+    }
+    Some(CallSite { places, line })
+}
+
+/// What a place in the code is called.
+fn place(return_address: usize) -> Option<Place> {
     // The call instruction lies before the address to return to, perhaps in another function.
-    let (object, symbol) = loader::describe(return_address.wrapping_byte_sub(1))?;
-    Some(CallSite {
+    let (object, symbol) = loader::describe(std::ptr::without_provenance(return_address.wrapping_sub(1)))?;
+    Some(Place {
         module: String::from_utf8_lossy(object.file_name()).into_owned(),
-        offset: (return_address as usize).wrapping_sub(object.base),
+        offset: return_address.wrapping_sub(object.base),
         symbol: symbol.map(|symbol| symbol.name.to_string_lossy().into_owned()),
-        line,
     })
 }

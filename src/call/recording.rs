@@ -5,7 +5,7 @@ use p2pshim_trace::{Begun, Capture, PART};
 use super::arrival::Call;
 use super::decision::{Decision, Instead};
 use super::thread::{self, Thread};
-use super::{lines, mode, timing};
+use super::{mode, origin, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Part, Path, Request, Traffic};
@@ -21,7 +21,7 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>, depth: usize) -> O
     let address = call.caller.return_address() as usize;
     let site = match thread.known_site(depth, address) {
         Some(site) => site,
-        None => find_site(trace, thread, depth, address),
+        None => find_site(trace, thread, depth, call),
     };
     if depth == 0 {
         thread.inner_record.set(None);
@@ -59,13 +59,13 @@ pub(crate) fn parts(call: Begun, depth: usize, parts: &[Part]) {
 
 /// The number of a place in the code that the thread's last call at this depth did not come from.
 #[inline(never)]
-fn find_site(trace: &Trace, thread: &Thread, depth: usize, address: usize) -> u16 {
+fn find_site(trace: &Trace, thread: &Thread, depth: usize, call: &Call<'_>) -> u16 {
+    let address = call.caller.return_address() as usize;
     let site = match trace.known_site(address) {
         Some(site) => site,
         None => mode::unseen(|| trace.new_site(address)),
     };
-    // While lines are wanted, copies on the fast path are to ask for their place.
-    if site != 0 && !(depth == 0 && lines::are_wanted()) {
+    if site != 0 && !(depth == 0 && origin::asks_for_place(call)) {
         thread.note_site(depth, address, site);
     }
     site

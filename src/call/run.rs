@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Running, count, path};
 use super::read::Room;
-use super::{callbacks, copy, fast, lines, mode, peers, recording, regular, show, thread, timing, validate};
+use super::{callbacks, copy, fast, mode, origin, peers, recording, regular, show, thread, timing, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
 use crate::os;
@@ -38,7 +38,7 @@ pub(crate) fn traced(
     }
     // One that would have taken the fast path, and only had to be counted.
     if fast::is_for(function)
-        && lines::are_wanted()
+        && origin::are_wanted()
         && let Some(fast) = fast::begin_counted(&call)
     {
         let ret = real(None);
@@ -128,7 +128,7 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     }
     timing::end(call, timing, begun.record, ret);
     if let Some(record) = begun.record {
-        lines::after(call, record);
+        origin::after(call, record);
     }
     let is_clean = match begun.shown_since {
         Some(since) => {

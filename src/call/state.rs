@@ -239,7 +239,7 @@ fn on_exec_destroy(exec: usize) {
     }
 }
 
-/// A node of an executable graph has other parameters.
+/// A node of an executable graph has other parameters, or was enabled or disabled.
 #[inline(always)]
 fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
     on_graph_change(
@@ -250,6 +250,7 @@ fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
                 read::graph_node(node, parameters)
             }
             Value::Address(graph) => Some(graph::Change::Child { node, graph }),
+            Value::UInt(enabled) => Some(graph::Change::Enabled { node, is_enabled: enabled != 0 }),
             _ => None,
         },
     );
@@ -260,7 +261,7 @@ fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
 fn on_graph_change(exec: usize, change: Option<graph::Change>) {
     mode::unseen(|| {
         if let Some(change) = change {
-            GRAPHS.changed(&ACCESS, &RealDriver, exec, change);
+            _ = GRAPHS.changed(&ACCESS, &RealDriver, exec, change);
         }
     });
 }
@@ -322,13 +323,13 @@ fn is_there_still(ret: Code) -> bool {
 #[cold]
 #[inline(never)]
 fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
-    if !VALIDATE.is_on() {
-        return;
-    }
-    mode::unseen(|| match (read::handle_at(out as *const usize), shape()) {
-        (Some(array), Some(shape)) => VALIDATE.facts().array_is_made(array, shape),
-        (Some(array), None) => VALIDATE.facts().array_is_there(array),
-        (None, _) => {}
+    mode::unseen(|| {
+        let Some(array) = read::handle_at(out as *const usize) else { return };
+        let device = ACCESS.array_is_made(&RealDriver, array);
+        match shape().filter(|_| VALIDATE.is_on()) {
+            Some(shape) => VALIDATE.facts().array_is_made(array, Array { device, ..shape }),
+            None => VALIDATE.facts().array_is_there(array),
+        }
     });
 }
 
@@ -336,9 +337,10 @@ fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
 #[cold]
 #[inline(never)]
 fn on_array_destroy(array: usize) {
-    if VALIDATE.is_on() {
-        mode::unseen(|| VALIDATE.facts().array_is_gone(array));
-    }
+    mode::unseen(|| {
+        ACCESS.array_is_gone(array);
+        VALIDATE.facts().array_is_gone(array);
+    });
 }
 
 #[cold]

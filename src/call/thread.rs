@@ -150,9 +150,11 @@ pub(crate) struct Thread {
     passed: [AtomicU64; PASSED],
 }
 
+/// The size of a page.
+pub(crate) const PAGE: usize = 4096;
+
 /// The numbers of the pages that memory lies in; more than are remembered for what is larger.
-fn pages(start: usize, bytes: usize) -> impl Iterator<Item = usize> {
-    const PAGE: usize = 4096;
+pub(crate) fn pages(start: usize, bytes: usize) -> impl Iterator<Item = usize> {
     start / PAGE..=start.saturating_add(bytes).saturating_sub(1) / PAGE
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Call;
 use super::decision::{self, Decision, Running};
-use super::{callbacks, lines, mode, read, recording, show, thread};
+use super::{callbacks, mode, origin, read, recording, show, thread};
 use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
 use crate::api::{AccessKind, Effect, Function, Layer};
 use crate::model::{Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape};
@@ -63,7 +63,7 @@ fn may_crash(request: &Request<'_>) -> bool {
     let is_unknown = |context| context != 0 && !VALIDATE.knows_context(context);
     copy.stream.is_some_and(|stream| VALIDATE.is_destroyed(stream))
         || match copy.shape {
-            Shape::Linear | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
+            Shape::Linear | Shape::Arrays(_) | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
             Shape::Runtime3D(p) => p.srcArray | p.dstArray != 0,
             Shape::Unreadable(_) | Shape::Unread(_) => true,
         }
@@ -148,8 +148,7 @@ pub(crate) fn record_refusal(call: &Call<'_>, begun: &Running) {
         let rule = thread::current().refused_for.take();
         if let (Some(record), Some(rule)) = (begun.record, rule.checked_sub(1)) {
             record.breaks(rule);
-            let site = call.caller.return_address() as usize;
-            mode::unseen(|| _ = lines::of_finding(site, Some(record), false));
+            mode::unseen(|| _ = origin::of_finding(call, Some(record), false));
         }
     }
 }
@@ -245,8 +244,8 @@ pub(crate) fn say(call: &Call<'_>, finding: &Finding, ret: Option<Code>) {
     if let Some(record) = record {
         record.breaks(finding.rule as u8);
     }
-    let line = lines::of_finding(site as usize, record, times == 1);
+    let origin = origin::of_finding(call, record, times == 1);
     record::finding::keep(call.function(), finding, ret);
     callbacks::keep_rule(finding.rule);
-    record::log::finding(call.function(), finding, ret, times, || read::call_site(site, line));
+    record::log::finding(call.function(), finding, ret, times, || read::call_site(site, origin));
 }

@@ -1,7 +1,9 @@
 //! A copy between devices, parsed once from a call's arguments.
 
 use super::path::Path;
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_pointer};
+use crate::api::abi::{
+    CUDA_MEMCPY3D_PEER, MEMORYTYPE_ARRAY, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_pointer,
+};
 
 /// How the arguments name the device of one end of a copy, or a peer. Under unified addressing the pointers decide, whatever
 /// the arguments name.
@@ -37,9 +39,9 @@ impl Named {
 /// A copy, as a call asks for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Memcpy<'a> {
-    /// The address of the source; 0 if it is an array, or not known.
+    /// The address of the source, or [`of_array`] what its array is known by; 0 if it is said to be the host's, or not known.
     pub(crate) src: u64,
-    /// The address of the destination; 0 if it is an array, or not known.
+    /// The same of the destination.
     pub(crate) dst: u64,
     /// How the arguments name the source's device.
     pub(crate) src_named: Named,
@@ -66,6 +68,8 @@ pub(crate) enum Shape<'a> {
     Unreadable(usize),
     /// A 3D copy of the runtime whose parameters the system does not let us read before the real function has.
     Unread(*const cudaMemcpy3DPeerParms),
+    /// So many bytes, one after another, from or to arrays of one dimension; 0 for an end that is none.
+    Arrays([usize; 2]),
 }
 
 impl<'a> Memcpy<'a> {
@@ -78,9 +82,10 @@ impl<'a> Memcpy<'a> {
     /// A 3D copy of the runtime.
     #[inline(always)]
     pub(crate) fn of_runtime(p: &'a cudaMemcpy3DPeerParms, stream: Option<usize>) -> Self {
+        let end = |array, pointer| if array == 0 { pointer as u64 } else { of_array(array) };
         Self {
-            src: p.srcPtr.ptr as u64,
-            dst: p.dstPtr.ptr as u64,
+            src: end(p.srcArray, p.srcPtr.ptr),
+            dst: end(p.dstArray, p.dstPtr.ptr),
             src_named: Named::Ordinal(p.srcDevice),
             dst_named: Named::Ordinal(p.dstDevice),
             bytes: volume([p.extent.width, p.extent.height, p.extent.depth]),
@@ -92,10 +97,14 @@ impl<'a> Memcpy<'a> {
     /// A 3D copy of the driver.
     #[inline(always)]
     pub(crate) fn of_driver(p: &'a CUDA_MEMCPY3D_PEER, stream: Option<usize>) -> Self {
-        let address = |kind, address| if is_pointer(kind) { address } else { 0 };
+        let end = |kind, address, array| match kind {
+            MEMORYTYPE_ARRAY => of_array(array),
+            kind if is_pointer(kind) => address,
+            _ => 0,
+        };
         Self {
-            src: address(p.srcMemoryType, p.srcDevice),
-            dst: address(p.dstMemoryType, p.dstDevice),
+            src: end(p.srcMemoryType, p.srcDevice, p.srcArray),
+            dst: end(p.dstMemoryType, p.dstDevice, p.dstArray),
             src_named: Named::Context(p.srcContext),
             dst_named: Named::Context(p.dstContext),
             bytes: volume([p.WidthInBytes, p.Height, p.Depth]),
@@ -118,7 +127,13 @@ impl<'a> Memcpy<'a> {
     /// Whether it is a 3D copy.
     #[inline(always)]
     pub(crate) fn is_3d(&self) -> bool {
-        !matches!(self.shape, Shape::Linear)
+        !matches!(self.shape, Shape::Linear | Shape::Arrays(_))
+    }
+
+    /// Whether it copies anything, from and to memory that may be a device's.
+    #[inline(always)]
+    pub(crate) fn has_ends(&self) -> bool {
+        self.bytes != 0 && (self.shape == Shape::Linear || self.src != 0 && self.dst != 0)
     }
 
     /// Whether both ends are given as addresses, and so lie in the unified address space: neither an array nor, for a 3D copy of
@@ -129,7 +144,7 @@ impl<'a> Memcpy<'a> {
             Shape::Linear => true,
             Shape::Runtime3D(p) => p.srcArray == 0 && p.dstArray == 0,
             Shape::Driver3D(p) => is_pointer(p.srcMemoryType) && is_pointer(p.dstMemoryType),
-            Shape::Unreadable(_) | Shape::Unread(_) => false,
+            Shape::Unreadable(_) | Shape::Unread(_) | Shape::Arrays(_) => false,
         }
     }
 
@@ -170,6 +185,16 @@ fn volume([width, height, depth]: [usize; 3]) -> u64 {
     (width as u64).saturating_mul(height as u64).saturating_mul(depth as u64)
 }
 
+/// What the memory of an array is known by: its handle, moved to where no address lies. 0 for none.
+pub(crate) const fn of_array(handle: usize) -> u64 {
+    if handle == 0 { 0 } else { handle as u64 | 1 << 63 }
+}
+
+/// Whether memory is known by the handle of an array.
+pub(crate) const fn is_array(end: u64) -> bool {
+    end >> 63 != 0
+}
+
 /// How many bytes from an address on one end of a 3D copy touches.
 #[inline(always)]
 fn reach(extent: [usize; 3], at: [usize; 3], pitch: usize, rows: usize) -> Option<u64> {
@@ -196,6 +221,12 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    /// Whether anything goes from one device to another, as far as is known.
+    #[inline(always)]
+    pub(crate) fn is_between_devices(&self) -> bool {
+        self.src != self.dst && self.bytes != 0 && !matches!(self.path, Path::Host | Path::Unknown)
+    }
+
     /// The same of a copy that becomes part of a graph.
     pub(crate) fn captured(self) -> Self {
         Self { path: Path::Captured, ..self }

@@ -49,12 +49,10 @@ pub(crate) fn documented(function: Function) -> &'static [i32] {
         // Not initialised, and shutting down: 3, 4.
         (Layer::Driver, "cuMemcpyPeerAsync") => &[1, 201, 400, 3, 4],
         (Layer::Driver, "cuMemcpyPeer" | "cuMemcpy3DPeer" | "cuMemcpy3DPeerAsync") => &[1, 201, 3, 4],
-        (Layer::Driver, "cuMemcpy" | "cuMemcpyDtoD" | "cuMemcpy2D" | "cuMemcpy2DUnaligned" | "cuMemcpy3D") => {
-            &[1, 201, 3, 4]
-        }
-        (Layer::Driver, "cuMemcpyAsync" | "cuMemcpyDtoDAsync" | "cuMemcpy2DAsync" | "cuMemcpy3DAsync") => {
-            &[1, 201, 400, 3, 4]
-        }
+        (Layer::Driver, "cuMemcpy" | "cuMemcpyDtoD" | "cuMemcpy2D" | "cuMemcpy2DUnaligned" | "cuMemcpy3D")
+        | (Layer::Driver, "cuMemcpyDtoA" | "cuMemcpyAtoD" | "cuMemcpyAtoA") => &[1, 201, 3, 4],
+        (Layer::Driver, "cuMemcpyAsync" | "cuMemcpyDtoDAsync" | "cuMemcpy2DAsync" | "cuMemcpy3DAsync")
+        | (Layer::Driver, "cuMemcpyWithAttributesAsync") => &[1, 201, 400, 3, 4],
         (Layer::Driver, "cuCtxEnablePeerAccess") => &[217, 704, 711, 201, 1, 3, 4],
         (Layer::Driver, "cuCtxDisablePeerAccess") => &[705, 201, 3, 4],
         (Layer::Driver, "cuDeviceCanAccessPeer") => &[101, 3, 4],
@@ -65,6 +63,9 @@ pub(crate) fn documented(function: Function) -> &'static [i32] {
             Layer::Hip,
             "hipMemcpy" | "hipMemcpyAsync" | "hipMemcpyWithStream" | "hipMemcpyDtoD" | "hipMemcpyDtoDAsync",
         ) => &[1, 3, 100],
+        (Layer::Hip, "hipMemcpy2D" | "hipMemcpy2DAsync" | "hipMemcpy3D" | "hipMemcpy3DAsync") => {
+            &[1, 12, 17, 21, 3, 100]
+        }
         (Layer::Hip, "hipMemcpy3DPeer" | "hipMemcpy3DPeerAsync") => &[1, 12, 101, 3, 100],
         // Of NULL its page says nothing.
         (Layer::Hip, "hipDeviceCanAccessPeer") => &[101, 3, 100],

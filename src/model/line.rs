@@ -1,6 +1,31 @@
-//! A line of a Python program.
+//! Where in a program a call came from, besides the address that it returns to.
 
 use std::fmt::{self, Display, Formatter};
+
+/// What was found out about a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Origin {
+    /// Where the Python program was, if it is one.
+    pub(crate) line: Option<Line>,
+    /// Where the functions go on that enclose the one that made the call, innermost first.
+    pub(crate) callers: Vec<usize>,
+}
+
+impl Origin {
+    /// Nothing, if nothing was found.
+    pub(crate) fn known(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
+    }
+
+    /// As `key=value`, for a trace.
+    pub(crate) fn described(&self) -> impl Iterator<Item = String> {
+        let line = self.line.iter().flat_map(|Line { file, number, function }| {
+            [format!("python={file}"), format!("line={number}"), format!("function={function}")]
+        });
+        let callers: Vec<String> = self.callers.iter().map(|caller| format!("{caller:x}")).collect();
+        line.chain((!callers.is_empty()).then(|| format!("callers={}", callers.join(" "))))
+    }
+}
 
 /// Where a Python program is: as its traceback would say it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +40,19 @@ pub(crate) struct Line {
 impl Display for Line {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let file = self.file.rsplit('/').next().unwrap_or_default();
-        write!(out, "{file}:{} in {}", self.number, self.function)
+        // Any text may be a file's name, but a line of the log is one line.
+        let clean = |text: &str| text.replace(char::is_control, "\u{fffd}");
+        write!(out, "{}:{} in {}", clean(file), self.number, clean(&self.function))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_with_control_characters_is_one_line_without() {
+        let line = Line { file: "/a/b\n\x1b[31m.py".into(), number: 7, function: "f\r".into() };
+        assert_eq!(line.to_string(), "b\u{fffd}\u{fffd}[31m.py:7 in f\u{fffd}");
     }
 }

@@ -29,6 +29,19 @@ pub(crate) fn is_reserve_half_used() -> bool {
     ALLOCATOR.reserve.is_half_used()
 }
 
+/// Collects what may be more than the reserve has room for; none if there is no memory for it.
+pub(crate) fn collect<T>(items: impl Iterator<Item = T>) -> Option<Vec<T>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(items.size_hint().1.unwrap_or_default()).ok()?;
+    for item in items {
+        if all.len() == all.capacity() {
+            all.try_reserve(1).ok()?;
+        }
+        all.push(item);
+    }
+    Some(all)
+}
+
 /// Blocks that lie under one word.
 const RUN: usize = u64::BITS as usize;
 /// Most of our allocations are as small as this, or a few of it.

@@ -208,7 +208,7 @@ pub(crate) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy
     let parameters = match copy.shape {
         Shape::Linear => None,
         Shape::Driver3D(peer) => Some(ordinary(peer)?),
-        Shape::Runtime3D(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
+        Shape::Runtime3D(_) | Shape::Arrays(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
     };
     let &Memcpy { dst, src, bytes, stream, .. } = copy;
     let is_on_devices = [dst, src].iter().all(|&end| driver.is_device_memory(end));

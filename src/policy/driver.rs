@@ -82,10 +82,12 @@ pub(crate) trait Driver {
     /// The verdict that is kept on a device's access to the memory of another.
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 
-    /// The copies of a graph and of its child graphs that name no devices, each with its node, and the node of the child graph that it
-    /// is in, 0 if it is in none. Those in the bodies of conditional nodes are not among them: how often they run only the device
-    /// knows.
-    fn graph_copies(&self, graph: usize) -> Vec<NodeCopy>;
+    /// The copies of a graph and of its child graphs that name no devices, each with its node. Those in the bodies of conditional nodes
+    /// are not among them: how often they run only the device knows. None if there is no memory for them.
+    fn graph_copies(&self, graph: usize) -> Option<Vec<NodeCopy>>;
+
+    /// The graph that a node is which is a child graph.
+    fn child_graph(&self, node: usize) -> Option<usize>;
 
     /// The context that a stream of the program's belongs to; none if the driver cannot tell.
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize>;
@@ -105,8 +107,6 @@ pub(crate) trait Driver {
 pub(crate) struct NodeCopy {
     /// The node.
     pub(crate) node: usize,
-    /// The node of the graph itself, if the copy is in a child graph; else 0.
-    pub(crate) child: usize,
     /// What is copied; the contexts are reserved words.
     pub(crate) parameters: CUDA_MEMCPY3D_PEER,
 }

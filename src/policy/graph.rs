@@ -2,22 +2,28 @@
 //!
 //! A copy in a graph takes the path that there was when the graph was instantiated, for ever: enabling access afterwards, or updating the
 //! graph, does not change it (measured on H200, docs/results/). So the pairs of a graph's copies are verified and enabled before it
-//! is instantiated, as soon as there is one copy, and what each executable graph copies is kept until it is destroyed.
+//! is instantiated, as soon as there is one copy, and what each executable graph copies is kept until it is destroyed. One that
+//! copies nothing between devices then never will: CUDA refuses to change whose memory a node copies.
+//!
+//! What changes in an executable graph is named by nodes of the graph that it was instantiated from, also after it was updated with
+//! another; what was disabled stays so until it is enabled (measured on H200, docs/results/).
 //!
 //! Launches look it up under a lock that is held for a moment; a signal handler that launches a graph may have interrupted who holds
-//! it, so it is taken recursively, and changed with signals held back.
+//! it, so it is taken recursively, and changed with signals held back. What a launch itself would change waits for the next one if
+//! anybody is reading, perhaps the launch that was interrupted.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::access::{Access, Between, Circumstances};
 use super::driver::{Driver, NodeCopy};
 use super::validate;
 use crate::api::Layer;
 use crate::model::{Finding, Memcpy, Part, Path, Rule, Traffic};
+use crate::os::{self, alloc};
 
 /// All executable graphs that copy between devices, by their handles.
 pub(crate) struct Graphs {
@@ -25,13 +31,20 @@ pub(crate) struct Graphs {
     /// How many there are.
     count: AtomicUsize,
     /// What graphs copy that are being instantiated, by the thread that does.
-    prepared: Mutex<BTreeMap<usize, Vec<Kept>>>,
+    prepared: Mutex<BTreeMap<usize, Prepared>>,
 }
+
+/// What a graph copies between devices, and its nodes that copy anything at all, in the driver's order.
+type Prepared = (Vec<Kept>, Vec<usize>);
 
 /// An executable graph.
 struct Exec {
-    copies: Vec<Kept>,
-    /// What they come to.
+    copies: Arc<Vec<Kept>>,
+    /// The nodes that copy, as those of the graph that it was instantiated from.
+    nodes: Arc<Vec<usize>>,
+    /// Those of them that are disabled.
+    disabled: BTreeSet<usize>,
+    /// What the others come to.
     parts: Arc<[Part]>,
     /// [`Access::losses`] when it was instantiated.
     losses: usize,
@@ -43,16 +56,21 @@ struct Exec {
 #[derive(Clone, Copy)]
 struct Kept {
     node: usize,
-    child: usize,
     src: u64,
     dst: u64,
     traffic: Traffic,
 }
 
 impl Exec {
-    fn new(copies: Vec<Kept>, losses: usize) -> Self {
-        let parts = Part::sum(copies.iter().map(|copy| copy.traffic)).into();
-        Self { copies, parts, losses, is_checked: false }
+    fn new(copies: Vec<Kept>, nodes: Arc<Vec<usize>>, disabled: BTreeSet<usize>, losses: usize) -> Self {
+        let enabled = copies.iter().filter(|copy| !disabled.contains(&copy.node));
+        let parts = Part::sum(enabled.map(|copy| copy.traffic)).into();
+        Self { copies: Arc::new(copies), nodes, disabled, parts, losses, is_checked: false }
+    }
+
+    /// The copies, and the nodes whose copies a launch does not make.
+    fn copies(&self) -> (Arc<Vec<Kept>>, BTreeSet<usize>) {
+        (Arc::clone(&self.copies), self.disabled.clone())
     }
 }
 
@@ -73,6 +91,8 @@ pub(crate) enum Change {
     Node(NodeCopy),
     /// A node that is a child graph.
     Child { node: usize, graph: usize },
+    /// Whether a node runs.
+    Enabled { node: usize, is_enabled: bool },
 }
 
 impl Graphs {
@@ -91,34 +111,49 @@ impl Graphs {
     ) {
         let on = Circumstances { thread_captures: captures, keeps_path: true, ..Circumstances::default() };
         let enable = |copy: &Memcpy| access.decided(copy).or_else(|| access.consider(driver, copy, on));
-        let copies = driver.graph_copies(graph);
-        let copies: Vec<Kept> = copies.iter().filter_map(|copy| kept(access, driver, copy, enable)).collect();
-        let mut prepared = self.prepared.lock();
-        if copies.is_empty() {
-            prepared.remove(&thread);
-        } else {
-            prepared.insert(thread, copies);
-        }
+        let prepared = driver.graph_copies(graph).and_then(|all| {
+            let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
+            Some((copies, alloc::collect(all.iter().map(|copy| copy.node))?))
+        });
+        let mut others = os::lock(&self.prepared);
+        match prepared.filter(|(copies, _)| !copies.is_empty()) {
+            Some(prepared) => others.insert(thread, prepared),
+            None => others.remove(&thread),
+        };
     }
 
     /// It has instantiated it, as `exec`; or it could not.
     pub(crate) fn instantiated(&self, access: &Access, exec: Option<usize>, thread: usize) {
-        let copies = self.prepared.lock().remove(&thread).unwrap_or_default();
+        let (copies, nodes) = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
         if let Some(exec) = exec {
-            self.set(exec, Exec::new(copies, access.losses()));
+            let is_ours = !copies.is_empty();
+            self.set(exec, is_ours.then(|| Exec::new(copies, Arc::new(nodes), BTreeSet::new(), access.losses())));
         }
     }
 
     /// An executable graph has changed. Its copies keep the path of their pair.
-    pub(crate) fn changed(&self, access: &Access, driver: &impl Driver, exec: usize, change: Change) {
-        let known = self.execs.read_recursive().get(&exec).map(|exec| (exec.copies.clone(), exec.losses));
-        let (known, losses) = known.unwrap_or_else(|| (Vec::new(), access.losses()));
-        let (new, mut copies) = match change {
-            Change::Whole { graph } => (driver.graph_copies(graph), Vec::new()),
-            Change::Node(copy) => (vec![copy], without(&known, |known| known.node == copy.node)),
+    /// None if it is not known, or there is no memory for what it copies now: then it stays known as it was.
+    pub(crate) fn changed(&self, access: &Access, driver: &impl Driver, exec: usize, change: Change) -> Option<()> {
+        let known = self
+            .read()
+            .get(&exec)
+            .map(|exec| (Arc::clone(&exec.copies), Arc::clone(&exec.nodes), exec.disabled.clone(), exec.losses));
+        let (known, nodes, mut disabled, losses) = known?;
+        let new = match change {
+            Change::Whole { graph } => named(driver.graph_copies(graph)?, nodes.iter().copied()),
+            Change::Node(copy) => vec![copy],
             Change::Child { node, graph } => {
-                let new = driver.graph_copies(graph).into_iter().map(|copy| NodeCopy { child: node, ..copy });
-                (new.collect(), without(&known, |known| known.child == node))
+                let old = driver.child_graph(node).and_then(|child| driver.graph_copies(child))?;
+                named(driver.graph_copies(graph)?, old.iter().map(|copy| copy.node))
+            }
+            Change::Enabled { node, .. } if !nodes.contains(&node) => return None,
+            Change::Enabled { node, is_enabled } => {
+                if is_enabled {
+                    disabled.remove(&node)
+                } else {
+                    disabled.insert(node)
+                };
+                Vec::new()
             }
         };
         let find = |copy: &Memcpy| {
@@ -126,13 +161,17 @@ impl Graphs {
             let is_like = |of: &&Kept| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
             Some(known.iter().find(is_like).map_or(now, |known| Traffic { path: known.traffic.path, ..now }))
         };
-        copies.extend(new.iter().filter_map(|copy| kept(access, driver, copy, find)));
-        self.set(exec, Exec::new(copies, losses));
+        let is_whole = matches!(change, Change::Whole { .. });
+        let changed: BTreeSet<usize> = new.iter().filter(|_| !is_whole).map(|copy| copy.node).collect();
+        let stay = known.iter().filter(|copy| !is_whole && !changed.contains(&copy.node)).copied();
+        let copies = alloc::collect(stay.chain(new.iter().filter_map(|copy| kept(access, driver, copy, find))))?;
+        self.set(exec, Some(Exec::new(copies, nodes, disabled, losses)));
+        Some(())
     }
 
     /// An executable graph is gone, or about to go.
     pub(crate) fn destroyed(&self, exec: usize) {
-        self.set(exec, Exec::new(Vec::new(), 0));
+        self.set(exec, None);
     }
 
     /// Whether there are any.
@@ -147,7 +186,8 @@ impl Graphs {
         if !self.are_there() {
             return None;
         }
-        self.execs.read_recursive().get(&exec).map(|exec| Arc::clone(&exec.parts))
+        let execs = self.read();
+        execs.get(&exec).filter(|exec| !exec.parts.is_empty()).map(|exec| Arc::clone(&exec.parts))
     }
 
     /// Whether anything was disabled so far that a graph may rely on.
@@ -159,16 +199,17 @@ impl Graphs {
     /// What is wrong with launching an executable graph now, on account of what the program has disabled since it was instantiated.
     pub(crate) fn lost(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
         let losses = access.losses();
-        let copies = {
-            let execs = self.execs.read_recursive();
-            execs.get(&exec).filter(|known| known.losses != losses)?.copies.clone()
+        let (copies, disabled) = {
+            let execs = self.read();
+            execs.get(&exec).filter(|known| known.losses != losses)?.copies()
         };
         let is_lost = |copy: &&Kept| {
             copy.traffic.path == Path::Direct && copy.now(access, driver).is_some_and(|path| path != Path::Direct)
         };
-        let Some(copy) = copies.iter().find(is_lost) else {
+        let mut made = copies.iter().filter(|copy| !disabled.contains(&copy.node));
+        let Some(copy) = made.find(is_lost) else {
             // What was taken away does not concern it.
-            if let Some(known) = self.execs.write().get_mut(&exec) {
+            if let Some(known) = self.execs.try_write().as_mut().and_then(|execs| execs.get_mut(&exec)) {
                 known.losses = losses;
             }
             return None;
@@ -181,19 +222,20 @@ impl Graphs {
 
     /// What there is to say, once, of an executable graph whose copies are staged though they need not be.
     pub(crate) fn staged(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
-        let copies = {
-            let mut execs = self.execs.write();
+        let (copies, disabled) = {
+            let mut execs = self.execs.try_write()?;
             let known = execs.get_mut(&exec).filter(|known| !known.is_checked)?;
             known.is_checked = true;
-            known.copies.clone()
+            known.copies()
         };
         let is_detour = |copy: &&Kept| {
             let path = copy.traffic.path;
             let is_late = || copy.now(access, driver) == Some(Path::Direct);
             validate::is_detour(Some(path)) || matches!(path, Path::Staged(_)) && is_late()
         };
-        let Traffic { src, dst, path, .. } = copies.iter().find(is_detour)?.traffic;
-        let all = Part::sum(copies.iter().map(|copy| copy.traffic).filter(|of| (of.src, of.dst) == (src, dst)));
+        let made = || copies.iter().filter(|copy| !disabled.contains(&copy.node));
+        let Traffic { src, dst, path, .. } = made().find(is_detour)?.traffic;
+        let all = Part::sum(made().map(|copy| copy.traffic).filter(|of| (of.src, of.dst) == (src, dst)));
         let (copies, bytes) = all.iter().fold((0, 0), |(copies, bytes), part| {
             (part.copies.saturating_add(copies), part.traffic.bytes.saturating_add(bytes))
         });
@@ -202,32 +244,63 @@ impl Graphs {
         Some(Finding::new(Rule::GraphStaged, layer, what))
     }
 
-    fn set(&self, exec: usize, to: Exec) {
-        let mut execs = self.execs.write();
+    /// Who has to wait does so without the lock's own way, which allocates and registers a destructor: see [`os::lock`].
+    #[inline(always)]
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<usize, Exec>> {
+        match self.execs.try_read_recursive() {
+            Some(execs) => execs,
+            None => self.read_later(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_later(&self) -> RwLockReadGuard<'_, BTreeMap<usize, Exec>> {
+        loop {
+            os::pause();
+            if let Some(execs) = self.execs.try_read_recursive() {
+                return execs;
+            }
+        }
+    }
+
+    fn set(&self, exec: usize, to: Option<Exec>) {
+        let mut execs = loop {
+            match self.execs.try_write() {
+                Some(execs) => break execs,
+                None => os::pause(),
+            }
+        };
         // Taken out first, so that it is dropped outside the lock.
-        let _before = if to.copies.is_empty() { execs.remove(&exec) } else { execs.insert(exec, to) };
+        let _before = match to {
+            Some(to) => execs.insert(exec, to),
+            None => execs.remove(&exec),
+        };
         self.count.store(execs.len(), Relaxed);
         drop(execs);
     }
 }
 
-fn without(copies: &[Kept], is_gone: impl Fn(&Kept) -> bool) -> Vec<Kept> {
-    copies.iter().filter(|copy| !is_gone(copy)).copied().collect()
+/// The copies of a graph with the names that those of another have which is of the same shape.
+fn named(mut copies: Vec<NodeCopy>, nodes: impl ExactSizeIterator<Item = usize>) -> Vec<NodeCopy> {
+    if copies.len() == nodes.len() {
+        copies.iter_mut().zip(nodes).for_each(|(copy, node)| copy.node = node);
+    }
+    copies
 }
 
 /// What is kept of a copy of a graph, if it goes between devices.
 fn kept(
     access: &Access,
     driver: &impl Driver,
-    &NodeCopy { node, child, ref parameters }: &NodeCopy,
+    &NodeCopy { node, ref parameters }: &NodeCopy,
     find: impl FnOnce(&Memcpy) -> Option<Traffic>,
 ) -> Option<Kept> {
     let copy = Memcpy::of_driver(parameters, None).regular();
-    let is_copy = copy.bytes != 0 && copy.has_addresses();
-    if !is_copy || access.ask_between(driver, &copy) != Between::Devices {
+    if !copy.has_ends() || access.ask_between(driver, &copy) != Between::Devices {
         return None;
     }
-    Some(Kept { node, child, src: copy.src, dst: copy.dst, traffic: find(&copy)? })
+    Some(Kept { node, src: copy.src, dst: copy.dst, traffic: find(&copy)? })
 }
 
 #[cfg(test)]
@@ -252,7 +325,7 @@ mod tests {
             Depth: 1,
             ..CUDA_MEMCPY3D_PEER::ZERO
         };
-        NodeCopy { node, child: 0, parameters }
+        NodeCopy { node, parameters }
     }
 
     fn part([src, dst]: [u8; 2], path: Path, copies: u32, bytes: u64) -> Part {
@@ -301,11 +374,9 @@ mod tests {
         access.capture_has_ended(&fake);
         graphs.changed(access, &fake, EXEC, Change::Node(copy(2, [0, 1], 100)));
         assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], staged, 2, 104)]);
-        graphs.changed(access, &fake, EXEC, Change::Child { node: 9, graph: GRAPH });
-        assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], staged, 4, 116)]);
         let found = graphs.staged(access, &fake, EXEC, Layer::Driver).unwrap();
         assert!(
-            found.rule == Rule::GraphStaged && found.what.starts_with("4 copies from device 0 to device 1"),
+            found.rule == Rule::GraphStaged && found.what.starts_with("2 copies from device 0 to device 1"),
             "{found:?}"
         );
         assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None, "once");
@@ -315,5 +386,49 @@ mod tests {
         instantiate(&graphs, access, &fake);
         assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], Path::Direct, 2, 12)]);
         assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None);
+    }
+
+    /// As in a signal handler that has interrupted a launch.
+    #[test]
+    fn launched_by_who_is_reading_nothing_waits() {
+        static ACCESS: Access = Access::new();
+        let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
+        fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
+        graphs.prepare(access, &fake, GRAPH, (THREAD, true));
+        graphs.instantiated(access, Some(EXEC), THREAD);
+        access.capture_has_ended(&fake);
+        let reading = graphs.execs.read_recursive();
+        assert!(graphs.launched(EXEC).is_some());
+        assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None);
+        drop(reading);
+        assert!(graphs.staged(access, &fake, EXEC, Layer::Driver).is_some(), "said by the next");
+    }
+
+    #[test]
+    fn changed_nodes_are_those_of_the_graph_that_was_instantiated() {
+        const OTHER: usize = GRAPH + 1;
+        /// A node that is a child graph, which the fake driver takes for that graph.
+        const CHILD: usize = GRAPH + 2;
+        static ACCESS: Access = Access::new();
+        let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
+        fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [0, 1], 16)]);
+        fake.graphs.borrow_mut().insert(CHILD, vec![copy(3, [0, 1], 16)]);
+        fake.graphs.borrow_mut().insert(OTHER, vec![copy(6, [0, 1], 5), copy(7, [0, 0], 8), copy(8, [0, 1], 17)]);
+        instantiate(&graphs, access, &fake);
+        let launched = |change| {
+            graphs.changed(access, &fake, EXEC, change);
+            let parts = graphs.launched(EXEC);
+            parts.map_or((0, 0), |parts| parts.iter().fold((0, 0), |(n, b), it| (n + it.copies, b + it.traffic.bytes)))
+        };
+        assert_eq!(launched(Change::Whole { graph: OTHER }), (2, 22));
+        assert_eq!(launched(Change::Node(copy(1, [0, 1], 100))), (2, 117));
+        fake.graphs.borrow_mut().insert(OTHER, vec![copy(9, [0, 1], 200)]);
+        assert_eq!(launched(Change::Child { node: CHILD, graph: OTHER }), (2, 300));
+        assert_eq!(launched(Change::Node(copy(3, [0, 1], 0))), (1, 100));
+        assert_eq!(launched(Change::Enabled { node: 1, is_enabled: false }), (0, 0));
+        assert_eq!(launched(Change::Node(copy(3, [0, 1], 1000))), (1, 1000), "of nothing once, and of something again");
+        assert_eq!(launched(Change::Whole { graph: GRAPH }), (1, 16), "disabled still");
+        assert_eq!(launched(Change::Enabled { node: 1, is_enabled: true }), (2, 20));
+        assert_eq!(launched(Change::Enabled { node: 99, is_enabled: false }), (2, 20), "no node that copies");
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod loader;
 pub(crate) mod python;
 pub(crate) mod runtime;
 pub(crate) mod slot;
+pub(crate) mod stack;
 
 use crate::api::abi::Code;
 

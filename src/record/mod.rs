@@ -5,7 +5,7 @@
 pub(crate) mod finding;
 mod hipify;
 pub(crate) mod log;
-mod modules;
+pub(crate) mod modules;
 pub(crate) mod summary;
 mod text;
 pub(crate) mod trace;
@@ -54,14 +54,20 @@ pub(crate) enum Contents {
     Driver3D(CUDA_MEMCPY3D_PEER),
 }
 
-/// A place in the program's code.
+/// Where a call came from.
 pub(crate) struct CallSite {
+    /// The place in the program's code, and those that it was called from in turn, as far as they say something.
+    pub(crate) places: Vec<Place>,
+    /// The line of the Python program that called it, if that is known.
+    pub(crate) line: Option<Line>,
+}
+
+/// A place in the program's code.
+pub(crate) struct Place {
     /// File name of the program or library.
     pub(crate) module: String,
     /// From where the module is loaded, as addr2line takes it for position-independent code.
     pub(crate) offset: usize,
     /// The exported symbol before the place, if any.
     pub(crate) symbol: Option<String>,
-    /// The line of the Python program that called it, if that is known.
-    pub(crate) line: Option<Line>,
 }

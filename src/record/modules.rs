@@ -1,4 +1,5 @@
-//! Which code is where in memory, and which build it is, as far as the system tells without the dynamic linker's lock.
+//! Which code is where in memory, which build it is, and where its tables for unwinding are, as far as the system tells without
+//! the dynamic linker's lock.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,8 +9,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// A piece of code in memory.
 #[derive(Clone, Debug)]
-pub(super) struct Module {
+pub(crate) struct Module {
     pub(super) range: Range<usize>,
+    /// Where the beginning of the file is in memory, if it is there.
+    start: Option<usize>,
     /// Where it begins in the file.
     pub(super) offset: u64,
     pub(super) file: Vec<u8>,
@@ -25,7 +28,35 @@ impl Module {
         all(self) == all(other) && self.file == other.file
     }
 
-    pub(super) fn covers(&self, address: usize) -> bool {
+    /// Whether it is the C library, which threads and programs begin in.
+    pub(crate) fn is_c_library(&self) -> bool {
+        let name = self.file.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        [&b"libc.so"[..], b"libc-2", b"libpthread", b"ld-linux"].iter().any(|begin| name.starts_with(begin))
+    }
+
+    /// Where in memory the table is that leads from its code to how that is unwound (`.eh_frame_hdr`). `read` reads memory, and says
+    /// whether it was there.
+    pub(crate) fn unwind_table(&self, mut read: impl FnMut(&mut [u8], usize) -> bool) -> Option<usize> {
+        /// `PT_GNU_EH_FRAME`.
+        const EH_FRAME: u32 = 0x6474_e550;
+        let start = self.start?;
+        let read = |bytes: &mut [u8], offset: u64| {
+            let from = usize::try_from(offset).ok().and_then(|offset| start.checked_add(offset));
+            if from.is_some_and(|from| read(bytes, from)) { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        };
+        let mut first = None;
+        find_segment(read, |segment| {
+            let address = u64_at(segment, 0x10)?;
+            match u32_at(segment, 0)? {
+                LOADED => _ = first.get_or_insert(address),
+                EH_FRAME => return start.checked_add(usize::try_from(address.checked_sub(first?)?).ok()?),
+                _ => {}
+            }
+            None
+        })
+    }
+
+    pub(crate) fn covers(&self, address: usize) -> bool {
         self.range.contains(&address)
     }
 
@@ -54,40 +85,55 @@ impl Module {
 }
 
 /// All code in memory that comes from files.
-pub(super) fn in_memory() -> Vec<Module> {
+pub(crate) fn in_memory() -> Vec<Module> {
     listed(&fs::read("/proc/self/maps").unwrap_or_default())
 }
 
 /// What can be executed of what `/proc/self/maps` lists.
 fn listed(maps: &[u8]) -> Vec<Module> {
-    let module = |line: &[u8]| {
-        let mut words = line.splitn(6, |&byte| byte == b' ');
-        let mut word = || words.next().and_then(|word| str::from_utf8(word).ok());
-        let (start, end) = word()?.split_once('-')?;
-        let rights = word()?;
-        let offset = word()?;
-        let inode = words.nth(1).and_then(|word| str::from_utf8(word).ok())?.parse().ok()?;
-        let file = words.next()?.trim_ascii_start();
-        let address = |text| usize::from_str_radix(text, 16).ok();
-        let is_code = rights.as_bytes().get(2) == Some(&b'x') && file.starts_with(b"/");
-        is_code.then_some(Module {
-            range: address(start)?..address(end)?,
-            offset: u64::from_str_radix(offset, 16).ok()?,
-            file: file.to_vec(),
-            inode,
-            is_identified: false,
-        })
-    };
-    maps.split(|&byte| byte == b'\n').filter_map(module).collect()
+    let mut modules: Vec<Module> = Vec::new();
+    // The last beginning of a file.
+    let mut beginning: (&[u8], usize) = (b"", 0);
+    for line in maps.split(|&byte| byte == b'\n') {
+        let Some((module, is_code)) = mapping(line, &mut beginning) else { continue };
+        modules.extend(is_code.then_some(module));
+    }
+    modules
 }
 
-/// The build id in an ELF file of 64 bits, which `read` fills bytes from at an offset.
-fn build_id(read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Option<Vec<u8>> {
-    /// `PT_NOTE`.
-    const NOTES: u32 = 4;
+/// What a line lists, and whether that can be executed; none if it is no file.
+fn mapping<'a>(line: &'a [u8], beginning: &mut (&'a [u8], usize)) -> Option<(Module, bool)> {
+    let mut words = line.splitn(6, |&byte| byte == b' ');
+    let mut word = || words.next().and_then(|word| str::from_utf8(word).ok());
+    let (start, end) = word()?.split_once('-')?;
+    let rights = word()?;
+    let offset = u64::from_str_radix(word()?, 16).ok()?;
+    let inode = words.nth(1).and_then(|word| str::from_utf8(word).ok())?.parse().ok()?;
+    let file = words.next()?.trim_ascii_start();
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    let range = address(start)?..address(end)?;
+    if !file.starts_with(b"/") {
+        return None;
+    }
+    if offset == 0 {
+        *beginning = (file, range.start);
+    }
+    let (begun, start) = *beginning;
+    let start = (begun == file).then_some(start);
+    let is_code = rights.as_bytes().get(2) == Some(&b'x');
+    Some((Module { range, start, offset, file: file.to_vec(), inode, is_identified: false }, is_code))
+}
+
+/// `PT_LOAD`.
+const LOADED: u32 = 1;
+
+/// The first of what `of` finds in a segment's header, in an ELF file of 64 bits, which `read` fills bytes from at an offset.
+fn find_segment<T>(
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>,
+    mut of: impl FnMut(&[u8]) -> Option<T>,
+) -> Option<T> {
     const PROGRAM_HEADER_BYTES: u16 = 56;
     const MOST_HEADERS: u16 = 64;
-    const MOST_BYTES: u64 = 1 << 16;
     let mut header = [0; 64];
     read(&mut header, 0).ok()?;
     // 64 bits, little-endian.
@@ -99,13 +145,23 @@ fn build_id(read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Option<Vec<u8>> 
         let mut segment = [0; PROGRAM_HEADER_BYTES as usize];
         let at = first.checked_add(u64::from(number) * u64::from(PROGRAM_HEADER_BYTES))?;
         read(&mut segment, at).ok()?;
-        let bytes = u64_at(&segment, 0x20)?;
-        if u32_at(&segment, 0)? != NOTES || bytes > MOST_BYTES {
+        of(&segment)
+    })
+}
+
+/// The build id in an ELF file of 64 bits, which `read` fills bytes from at an offset.
+fn build_id(read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Option<Vec<u8>> {
+    /// `PT_NOTE`.
+    const NOTES: u32 = 4;
+    const MOST_BYTES: u64 = 1 << 16;
+    find_segment(&read, |segment| {
+        let bytes = u64_at(segment, 0x20)?;
+        if u32_at(segment, 0)? != NOTES || bytes > MOST_BYTES {
             return None;
         }
         let mut notes = vec![0; bytes as usize];
-        read(&mut notes, u64_at(&segment, 8)?).ok()?;
-        in_notes(&notes, u64_at(&segment, 0x30)?)
+        read(&mut notes, u64_at(segment, 8)?).ok()?;
+        in_notes(&notes, u64_at(segment, 0x30)?)
     })
 }
 
@@ -132,7 +188,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 

@@ -6,7 +6,7 @@ use std::iter;
 use std::time::Duration;
 
 use super::hipify::hipify;
-use super::{Argument, CallSite, Contents, Event};
+use super::{Argument, CallSite, Contents, Event, Place};
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
@@ -61,6 +61,15 @@ impl Display for CallSite {
         if let Some(line) = &self.line {
             write!(out, "{line}, ")?;
         }
+        for (index, place) in self.places.iter().enumerate() {
+            write!(out, "{}{place}", if index == 0 { "" } else { " < " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         write!(out, "{}+{:#x}", self.module, self.offset)?;
         match &self.symbol {
             Some(symbol) => write!(out, " ({symbol})"),
@@ -127,7 +136,7 @@ fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> 
         (Value::Ordinal(n), _) => write!(out, "{n}"),
         (Value::Int(n), _) => write!(out, "{n}"),
         (Value::UInt(n), _) => write!(out, "{n}"),
-        (Value::Address(address), _) => Address(address).fmt(out),
+        (Value::Address(address) | Value::Array(address), _) => Address(address).fmt(out),
         (Value::OutInt(output), _) => Address(output as usize).fmt(out),
         (Value::RuntimePeer3D(parms), _) => Address(parms as usize).fmt(out),
         (Value::DriverPeer3D(parms) | Value::Driver3D(parms), _) => Address(parms as usize).fmt(out),
@@ -310,7 +319,8 @@ mod tests {
         event.pair = Some((0, 1));
         event.path = Some(Path::Direct);
         event.note = Some("captured as cuMemcpyAsync_ptsz");
-        event.caller = Some(CallSite { module: "app".into(), offset: 0x1189, symbol: Some("main".into()), line: None });
+        let place = Place { module: "app".into(), offset: 0x1189, symbol: Some("main".into()) };
+        event.caller = Some(CallSite { places: vec![place], line: None });
         assert_eq!(
             event.to_string(),
             "cudaMemcpyPeerAsync(dst=0x7f00, dstDevice=1, src=NULL, srcDevice=0, count=64, stream=cudaStreamPerThread) \

@@ -27,7 +27,7 @@ use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 use super::modules::{self, Module};
 use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
-use crate::model::{Line, Path, Rule};
+use crate::model::{Origin, Path, Rule};
 use crate::os;
 
 /// The file of this process, if there is one.
@@ -36,8 +36,8 @@ static TRACE: OnceLock<Trace> = OnceLock::new();
 /// Not in [`Trace`], which is made on the stack of whichever thread makes the first call: some have little of it.
 static SITES: Sites = Sites::new();
 
-/// Of how many lines of Python a call may come besides, told apart with the place in the code that called.
-const LINES: usize = 4096;
+/// How many origins are told apart, with the place in the code that called.
+const ORIGINS: usize = 4096;
 
 /// For so many places it is looked anew which code is where.
 const SITES_READ_ANEW: u64 = 256;
@@ -53,8 +53,8 @@ pub(crate) struct Trace {
     path: PathBuf,
     /// Where code is in memory, as far as it is noted.
     modules: Mutex<Vec<Module>>,
-    /// The numbers of places in the code, each with a line of Python.
-    lines: Mutex<BTreeMap<(usize, Line), u16>>,
+    /// The numbers of places in the code, each with what else is known of where calls came from.
+    origins: Mutex<BTreeMap<(usize, Origin), u16>>,
     knows_gpus: AtomicBool,
     extensions: AtomicU64,
     /// Where the process was allowed to run at first.
@@ -97,7 +97,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
                 folder: folder.clone(),
                 path,
                 modules: Mutex::new(Vec::new()),
-                lines: Mutex::new(BTreeMap::new()),
+                origins: Mutex::new(BTreeMap::new()),
                 knows_gpus: AtomicBool::new(false),
                 extensions: AtomicU64::new(0),
                 processors: os::Processors::of_process(),
@@ -390,7 +390,31 @@ impl Trace {
             return number;
         }
         // A library may have gone, and another come to where it was.
-        if SITES.count() < SITES_READ_ANEW || !modules.iter().any(|module| module.covers(address)) {
+        self.learn_module_of(&mut modules, address, SITES.count() < SITES_READ_ANEW);
+        let Some(number) = SITES.add(address) else { return 0 };
+        self.note(NoteKind::Site, number.into(), &[format!("{address:x}").as_bytes()]);
+        number
+    }
+
+    /// The number of a place in the code, with what else is known of where a call came from; none if there are too many.
+    pub(crate) fn site_with(&self, address: usize, origin: &Origin) -> Option<u16> {
+        let mut origins = self.origins.lock();
+        let key = (address, origin.clone());
+        if let Some(&number) = origins.get(&key) {
+            return Some(number);
+        }
+        let number = if origins.len() < ORIGINS { SITES.take_number() } else { None }?;
+        let mut modules = self.modules.lock();
+        origin.callers.iter().for_each(|&caller| self.learn_module_of(&mut modules, caller, false));
+        let strings: Vec<String> = std::iter::once(format!("{address:x}")).chain(origin.described()).collect();
+        self.note(NoteKind::Site, number.into(), &strings.iter().map(String::as_bytes).collect::<Vec<_>>());
+        origins.insert(key, number);
+        Some(number)
+    }
+
+    /// Notes the module that an address lies in; of those that are known, if it is one of them and they are not to be read anew.
+    fn learn_module_of(&self, modules: &mut Vec<Module>, address: usize, is_anew: bool) {
+        if is_anew || !modules.iter().any(|module| module.covers(address)) {
             let mut there = modules::in_memory();
             for module in &mut there {
                 match modules.iter().find(|known| known.is(module)) {
@@ -405,29 +429,6 @@ impl Trace {
         {
             self.note_module(module, Some(&build_id));
         }
-        let Some(number) = SITES.add(address) else { return 0 };
-        self.note(NoteKind::Site, number.into(), &[format!("{address:x}").as_bytes()]);
-        number
-    }
-
-    /// The number of a place in the code that a line of Python called from; none if there are too many.
-    pub(crate) fn site_with_line(&self, address: usize, line: &Line) -> Option<u16> {
-        let mut lines = self.lines.lock();
-        let key = (address, line.clone());
-        if let Some(&number) = lines.get(&key) {
-            return Some(number);
-        }
-        if lines.len() >= LINES {
-            return None;
-        }
-        let number = SITES.take_number()?;
-        let address_text = format!("{address:x}");
-        let [file, row, function] =
-            [format!("python={}", line.file), format!("line={}", line.number), format!("function={}", line.function)];
-        let strings = [&address_text, &file, &row, &function].map(|text| text.as_bytes());
-        self.note(NoteKind::Site, number.into(), &strings);
-        lines.insert(key, number);
-        Some(number)
     }
 }
 

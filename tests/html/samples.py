@@ -214,7 +214,8 @@ def all_direct():
              {"file": "/home/u/model.py", "line": 12, "function": "forward", "calls": 2}]
     return {
         "version": 1, "files": [file(0, variables={})], "gpus": [gpu(0), gpu(1)],
-        "pairs": [dict(pair(0, 1, path("direct", 512, size, 393.8)), sites=[{"site": "libtorch_cuda.so+0x1f04c2", "calls": 512, "lines": lines}])],
+        "pairs": [dict(pair(0, 1, path("direct", 512, size, 393.8)), sites=[{"site": "libtorch_cuda.so+0x1f04c2", "calls": 512, "lines": lines,
+                                                                              "callers": [{"caller": "app+0x3021 main (app.c:12)", "calls": 11}]}])],
         "functions": FUNCTIONS[:2], "errors": [], "findings": [], "decisions": [], "unfinished": [],
         "lost": {"staged_bytes": 0, "could_be_direct_bytes": 0, "seconds": 0.0, "basis": "Nothing was staged."},
         "timeline": {"start": START + 3 * SECOND, "bucket_ns": 100_000_000, "pairs": [
@@ -311,8 +312,8 @@ def nasty():
                             "host_ns": {"p50": None, "p99": None, "max": None, "total": None}, "paths": [path("host", 1, 7, None)]})
     report["functions"] = [{"layer": evil(n), "name": evil(n), "calls": 1, "errors": 0, "host_ns": host_ns(5, 1)} for n in range(len(EVIL))]
     line = lambda n: {"file": evil(n), "line": n, "function": evil(n + 1)}
-    sites = [{"site": text, "python": line(n) if n % 2 else None, "count": 1} for n, text in enumerate(EVIL)]
-    report["pairs"][0]["sites"] = [{"site": text, "calls": 7, "lines": [dict(line(n), calls=1)]} for n, text in enumerate(EVIL)]
+    sites = [{"site": text, "python": line(n) if n % 2 else None, "caller": evil(n) if n % 3 else None, "count": 1} for n, text in enumerate(EVIL)]
+    report["pairs"][0]["sites"] = [{"site": text, "calls": 7, "lines": [dict(line(n), calls=1)], "callers": [{"caller": evil(n), "calls": 1}]} for n, text in enumerate(EVIL)]
     report["errors"] = [{"layer": evil(n), "function": evil(n), "code": n, "name": evil(n + 1), "count": 1, "sites": sites} for n in range(len(EVIL))]
     report["findings"] = [{"rule": evil(n), "severity": evil(n + 1) if n else "hazard", "count": 1, "text": evil(n), "sites": sites, "files": [n]}
                           for n in range(len(EVIL))]

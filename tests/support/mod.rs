@@ -4,6 +4,7 @@
 
 pub(crate) mod findings;
 pub(crate) mod outside;
+pub(crate) mod sequences;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -25,6 +26,11 @@ pub(crate) fn path(relative: &str) -> PathBuf {
     let makes = if relative.contains("dist") { "make test-dist" } else { "make test" };
     assert!(path.exists(), "{} is missing: run `{makes}`, which builds what the tests need", path.display());
     path
+}
+
+/// What the shim warns of, besides findings.
+pub(crate) fn warnings(outcome: &Outcome) -> Vec<&String> {
+    outcome.shim.iter().filter(|line| line.contains(" warn: ")).collect()
 }
 
 /// The library under test: `P2PSHIM_LIB`, or the release build.

@@ -228,7 +228,7 @@ numbered! {
         /// `performance_rank`, `native_atomics`, `link`).
         Peer = 21,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
-        /// `line`, `function`).
+        /// `line`, `function`, `callers`).
         Site = 31,
         /// A piece of code in memory from now on: first address, address after the last, and offset in the file, in
         /// hexadecimal, then the file's name, then `key=value` (`build_id`, in hexadecimal).

@@ -184,9 +184,9 @@ impl Record {
         self.function == PART
     }
 
-    /// How many copies it is of.
+    /// How many copies it is of: as many as a writer counts at most, so that sums of a damaged file do not overflow.
     pub fn copies(&self) -> u64 {
-        if self.is_part() { self.src } else { 1 }
+        if self.is_part() { self.src.min(u32::MAX.into()) } else { 1 }
     }
 
     /// The numbers of the rules that it breaks.

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 use p2pshim_trace::{
-    CHUNK_BYTES, Capture, DeviceTime, Error, HEADER_BYTES, NoteKind, Options, Record, Segment, State, Trace, VERSION,
-    Writer,
+    CHUNK_BYTES, Capture, DeviceTime, Error, HEADER_BYTES, NoteKind, Options, PART, Record, Segment, State, Trace,
+    VERSION, Writer,
 };
 
 /// A folder that is gone with the test.
@@ -111,6 +111,27 @@ fn calls_are_read_as_they_were_written() {
     }
     let (_, last) = calls.last().unwrap();
     assert_eq!((last.state, last.function, last.src_device, last.dst_device), (State::Begun, 8, Some(1), None));
+}
+
+#[test]
+fn parts_are_read_as_they_were_written_and_sums_of_damaged_ones_do_not_overflow() {
+    let folder = Folder::new("parts");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    let segment = Segment::default();
+    writer.extend(&segment).unwrap();
+    let call = segment.begin(0, 7, 0x1234, writer.now()).unwrap();
+    call.done(writer.now(), 0, Capture::None);
+    for copies in [3, u64::MAX, u64::MAX] {
+        let part = segment.begin(1, PART, 0, writer.now()).unwrap();
+        part.is_part_of(call, copies, 4096);
+    }
+    let calls = calls(&Trace::open(&folder.file()).unwrap());
+    assert_eq!((calls[0].1.is_part(), calls[0].1.copies()), (false, 1));
+    assert!(calls[1].1.is_part() && calls[1].1.start == calls[0].1.start && calls[1].1.bytes == 4096);
+    assert_eq!(
+        calls.iter().map(|(_, call)| call.copies()).try_fold(0, u64::checked_add),
+        Some(4 + 2 * u64::from(u32::MAX))
+    );
 }
 
 #[test]

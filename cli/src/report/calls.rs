@@ -9,7 +9,7 @@ use p2pshim_trace::{Capture, DeviceTime, State};
 
 use super::filter::{Filter, Named};
 use super::merge::{Call, Source, in_order};
-use super::model::Report;
+use super::model::{Origin, Report};
 use super::symbols::Symbols;
 use super::term;
 
@@ -36,7 +36,7 @@ pub(super) fn write(
         if filter.wants(report, call, after, &named) {
             left -= 1;
             text.clear();
-            line(&mut text, report, call, after, &words, &teller.from(call));
+            line(&mut text, report, call, after, &words, teller.origin(call).as_deref());
             if text.contains(char::is_control) {
                 text = term::clean(&text);
             }
@@ -60,7 +60,7 @@ pub(super) struct Words {
 pub(super) struct Teller {
     symbols: Symbols,
     words: HashMap<(usize, u8, i32, u8), Rc<Words>>,
-    sites: HashMap<(usize, u16), Rc<str>>,
+    sites: HashMap<(usize, u16), Rc<Origin>>,
 }
 
 /// Words and places that are kept. Only damaged files have more.
@@ -90,38 +90,34 @@ impl Teller {
         Rc::clone(words)
     }
 
-    pub(super) fn site(&mut self, call: &Call) -> Rc<str> {
+    /// Where a call came from.
+    pub(super) fn origin(&mut self, call: &Call) -> Option<Rc<Origin>> {
         let Source { file, names, .. } = call.source;
         let site = call.record.site;
         if site == 0 {
-            return Rc::from("");
+            return None;
         }
         if self.sites.len() >= KEPT {
             self.sites.clear();
         }
         let symbols = &mut self.symbols;
-        let describe = || Rc::from(symbols.describe(names.place(site).as_ref(), names.host.as_deref()));
-        Rc::clone(self.sites.entry((*file, site)).or_insert_with(describe))
+        Some(Rc::clone(self.sites.entry((*file, site)).or_insert_with(|| Rc::new(names.origin(site, symbols)))))
     }
 }
 
-impl Teller {
-    /// Where a call came from, with the line of Python if that is known.
-    fn from(&mut self, call: &Call) -> Rc<str> {
-        let site = self.site(call);
-        match call.source.names.line(call.record.site) {
-            Some(line) => Rc::from(format!("{line}, {site}")),
-            None => site,
-        }
-    }
-}
-
-fn line(line: &mut String, report: &Report, call: &Call, after: u64, words: &Words, site: &str) {
+fn line(line: &mut String, report: &Report, call: &Call, after: u64, words: &Words, from: Option<&Origin>) {
     // Writing to a string cannot fail.
-    let _ = write_line(line, report, call, after, words, site);
+    let _ = write_line(line, report, call, after, words, from);
 }
 
-fn write_line(line: &mut String, report: &Report, call: &Call, after: u64, words: &Words, site: &str) -> fmt::Result {
+fn write_line(
+    line: &mut String,
+    report: &Report,
+    call: &Call,
+    after: u64,
+    words: &Words,
+    from: Option<&Origin>,
+) -> fmt::Result {
     let Call { source, thread, record, .. } = call;
     write!(line, "{}.{:09} ", after / 1_000_000_000, after % 1_000_000_000)?;
     if let Some(file) = report.files.get(source.file) {
@@ -181,8 +177,8 @@ fn write_line(line: &mut String, report: &Report, call: &Call, after: u64, words
     for rule in record.rules() {
         write!(line, " [{}]", source.names.rule(rule).0)?;
     }
-    if !site.is_empty() {
-        write!(line, " at {site}")?;
+    if let Some(from) = from {
+        write!(line, " at {from}")?;
     }
     Ok(())
 }

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::model::{CopyLine, CopySite, Gpu, Pair, Report};
+use super::model::{CopyCaller, CopyLine, CopySite, Gpu, Pair, Report};
 
 const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,\
                        device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
-                       python_lines";
+                       python_lines,call_sites";
 
 /// Writes the table, with a line of names. What is not known is empty.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -25,7 +25,7 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
         let times = format!("{},{},{},{}", number(host.p50), number(host.p99), number(host.max), host.total);
         let access = pair.access.map_or("", |access| if access { "1" } else { "0" });
         let link = field(pair.link.as_deref().unwrap_or_default());
-        let lines = field(&lines(pair));
+        let lines = format!("{},{}", field(&lines(pair)), field(&callers(pair)));
         for path in &pair.paths {
             let rate = path.gb_per_s.map_or(String::new(), |rate| format!("{rate:.3}"));
             let named = format!("{},{}", field(&path.path), field(path.why.as_deref().unwrap_or_default()));
@@ -49,6 +49,15 @@ fn lines(pair: &Pair) -> String {
     pair.sites.iter().flat_map(of_site).collect::<Vec<_>>().join("; ")
 }
 
+/// What called the CUDA runtime, likewise.
+fn callers(pair: &Pair) -> String {
+    let of_site = |site: &CopySite| {
+        let caller = |it: &CopyCaller| format!("{} ({} of {})", it.caller, it.calls, site.calls);
+        site.callers.iter().map(caller).collect::<Vec<_>>()
+    };
+    pair.sites.iter().flat_map(of_site).collect::<Vec<_>>().join("; ")
+}
+
 /// Quotes what would not stay one field.
 fn field(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
@@ -68,7 +77,7 @@ mod tests {
         write(&report, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap().replace("data, or", "data or");
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
-        assert_eq!(commas, [22, 22, 22], "{text}");
+        assert_eq!(commas, [23, 23, 23], "{text}");
         assert!(text.contains(",staged,\"blocked: lost data or hung\",0,"), "{text}");
     }
 

@@ -120,10 +120,7 @@ impl Gathering<'_> {
         let mut symbols = lock(&self.symbols);
         let mut sites = HashMap::new();
         for site in errors.chain(findings).chain(copies).chain(calls) {
-            sites.entry(site).or_insert_with(|| Origin {
-                site: symbols.describe(names.place(site).as_ref(), names.host.as_deref()),
-                python: names.line(site).cloned(),
-            });
+            sites.entry(site).or_insert_with(|| names.origin(site, &mut symbols));
         }
         sites
     }

@@ -118,7 +118,7 @@ pub(crate) struct Pair {
     pub(crate) host_ns: Durations,
     pub(crate) link: Option<String>,
     pub(crate) access: Option<bool>,
-    /// Of programs with Python only.
+    /// Of programs with Python, or whose calls of the runtime are not seen, only.
     pub(crate) sites: Vec<CopySite>,
 }
 
@@ -183,16 +183,18 @@ impl Display for Line {
 pub(crate) struct Origin {
     /// The place in the code.
     pub(crate) site: String,
+    /// If that is in the CUDA runtime, the place that called it; or all, `a < b < c`, if it cannot be told which is.
+    pub(crate) caller: Option<String>,
     /// The line of the Python program, if it was looked for.
     pub(crate) python: Option<Line>,
 }
 
 impl Display for Origin {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        match &self.python {
-            Some(line) => write!(out, "{line}, {}", self.site),
-            None => out.write_str(&self.site),
+        if let Some(line) = &self.python {
+            write!(out, "{line}, ")?;
         }
+        out.write_str(self.caller.as_ref().unwrap_or(&self.site))
     }
 }
 
@@ -210,6 +212,7 @@ pub(crate) struct CopySite {
     pub(crate) site: String,
     pub(crate) calls: u64,
     pub(crate) lines: Vec<CopyLine>,
+    pub(crate) callers: Vec<CopyCaller>,
 }
 
 /// Of how many of them a line of Python is known to have made them.
@@ -217,6 +220,13 @@ pub(crate) struct CopySite {
 pub(crate) struct CopyLine {
     #[serde(flatten)]
     pub(crate) line: Line,
+    pub(crate) calls: u64,
+}
+
+/// Of how many of them it is known where they called the runtime.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct CopyCaller {
+    pub(crate) caller: String,
     pub(crate) calls: u64,
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use p2pshim_trace::{Note, NoteKind, PART, Trace};
 
-use super::model::Line;
-use super::symbols::{Module, Place};
+use super::model::{Line, Origin};
+use super::symbols::{Module, Place, Symbols};
 
 /// Variables that say which rank of a job a process is, best first.
 const RANKS: &[&str] = &[
@@ -46,6 +46,8 @@ pub(super) struct Names {
     sites: HashMap<u16, (u64, u64)>,
     /// Of sites that a line of Python called from.
     lines: HashMap<u16, Line>,
+    /// Of sites that are in a runtime, where that was called from, innermost first.
+    callers: HashMap<u16, Vec<u64>>,
     modules: Vec<(u64, Module)>,
     pub(super) devices: BTreeMap<u8, Device>,
     pub(super) access: HashMap<[u8; 2], Access>,
@@ -104,6 +106,9 @@ impl Names {
                     return;
                 };
                 self.sites.insert(number, (address, note.time));
+                if let Some(callers) = note.value("callers") {
+                    self.callers.insert(number, callers.split(' ').filter_map(hexadecimal).collect());
+                }
                 if let Some(file) = note.value("python") {
                     let text = |key| note.value(key).unwrap_or_default();
                     let line = text("line").parse().unwrap_or_default();
@@ -161,18 +166,34 @@ impl Names {
         self.lines.get(&site)
     }
 
-    /// Whether any was found.
-    pub(super) fn has_lines(&self) -> bool {
-        !self.lines.is_empty()
+    /// Whether anything was found out about a site besides its address.
+    pub(super) fn has_origins(&self) -> bool {
+        !self.lines.is_empty() || !self.callers.is_empty()
+    }
+
+    /// Where a call came from.
+    pub(super) fn origin(&self, site: u16, symbols: &mut Symbols) -> Origin {
+        let (place, host) = (self.place(site), self.host.as_deref());
+        let time = self.sites.get(&site).map_or(0, |(_, time)| *time);
+        let caller = self.callers.get(&site).zip(place.clone()).and_then(|(callers, place)| {
+            let callers = callers.iter().map(|&address| self.place_at(address, time));
+            let places: Vec<Place> = std::iter::once(place).chain(callers).collect();
+            symbols.describe_caller(&places, host)
+        });
+        Origin { site: symbols.describe(place.as_ref(), host), caller, python: self.line(site).cloned() }
     }
 
     /// Where a place in the code is: in the module that was there when the place was first called from.
     pub(super) fn place(&self, site: u16) -> Option<Place> {
         let &(address, time) = self.sites.get(&site)?;
+        Some(self.place_at(address, time))
+    }
+
+    fn place_at(&self, address: u64, time: u64) -> Place {
         let covering = |(_, module): &&(u64, Module)| (module.first..module.end).contains(&address);
         let before = |(noted, _): &&(u64, Module)| *noted <= time;
         let module = self.modules.iter().filter(covering).filter(before).max_by_key(|(noted, _)| *noted);
-        Some(Place { address, module: module.map(|(_, module)| module.clone()) })
+        Place { address, module: module.map(|(_, module)| module.clone()) }
     }
 }
 

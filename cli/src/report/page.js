@@ -421,7 +421,7 @@ function table(label, columns, rows, { sort = null, down = true, detail = null }
 }
 
 const lineName = ({ file, line, function: name }) => `${String(file).split("/").pop()}:${line} in ${name}`;
-const placeName = ({ site, python }) => (python ? `${lineName(python)}, ${site}` : site);
+const placeName = ({ site, caller, python }) => (python ? `${lineName(python)}, ${caller || site}` : caller || site);
 const sites = (places) => (list(places).length === 0 ? el("p", { class: "quiet small" }, "The place is not known.")
   : el("ul", { class: "sites small" }, list(places).map((one) => el("li", {}, quiet(`${count(one.count)} ×`), code(placeName(one))))));
 
@@ -797,6 +797,19 @@ const lineTable = () => [
   ], lines, { sort: 2 }),
 ];
 
+const callers = pairs.flatMap(({ src, dst, sites: all }) => list(all).flatMap(({ site, calls: of, callers: found }) =>
+  list(found).map((caller) => ({ ...caller, src, dst, site, of }))));
+const callerTable = () => [
+  head("Call sites that copy", "What called the CUDA runtime. Looked at for the first copies of a place, and fewer and fewer of the rest."),
+  table("Call sites", [
+    text("Call site", (row) => row.caller, (row) => code(row.caller), "text"),
+    short("Pair", way),
+    figure("Looked at", (row) => row.calls),
+    figure("Of", (row) => row.of),
+    text("Place", (row) => row.site, (row) => code(row.site), "text"),
+  ], callers, { sort: 2 }),
+];
+
 const functionTable = () => [
   head("Functions", "Runtime calls contain driver calls: do not add them up."),
   table("Functions", [
@@ -924,6 +937,7 @@ const sections = [
   ["errors", "Errors", errors, errorTable, true],
   ["all-pairs", "All pairs", pairs, pairTable, true],
   ["lines", "Lines of Python", lines, lineTable, true],
+  ["callers", "Call sites", callers, callerTable, true],
   ["functions", "Functions", functions, functionTable],
   ["decisions", "Decisions", decisions, decisionTable, true],
   ["files", "Files", files, fileTable, true],

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::calls::{Teller, Words, stream};
 use super::merge::{Call, Source, in_order};
-use super::model::{File, Report};
+use super::model::{File, Origin, Report};
 use super::tally::Walk;
 use super::term;
 
@@ -49,10 +49,10 @@ pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mu
     in_order(sources, |call| {
         let stack = threads.entry((call.source.file, call.thread)).or_default();
         let words = teller.words(call);
-        let site = teller.site(call);
+        let from = teller.origin(call);
         number += 1;
         let is_timed = stack.walk.step((0, number), &call.record);
-        let slice = events.call(call, &words, &site, stack)?;
+        let slice = events.call(call, &words, from.as_deref(), stack)?;
         if let (true, Some((devices, _))) = (is_timed, stack.walk.copy(&call.record)) {
             events.copy(call, &words, devices, slice)?;
         }
@@ -192,7 +192,7 @@ impl Events<'_> {
     }
 
     /// A call on its thread. Returns where it begins.
-    fn call(&mut self, call: &Call, words: &Words, site: &str, stack: &mut Stack) -> io::Result<u64> {
+    fn call(&mut self, call: &Call, words: &Words, from: Option<&Origin>, stack: &mut Stack) -> io::Result<u64> {
         let Call { source, thread, record, .. } = call;
         let file = self.report.files.get(source.file);
         let depth = usize::from(record.depth);
@@ -230,11 +230,14 @@ impl Events<'_> {
         if let Some(path) = &words.path {
             args.add("path", Json(path));
         }
-        if !site.is_empty() {
+        if let Some(Origin { site, caller, python }) = from {
             args.add("site", Json(site));
-        }
-        if let Some(line) = source.names.line(record.site) {
-            args.add("python", Json(&line.in_full()));
+            if let Some(caller) = caller {
+                args.add("caller", Json(caller));
+            }
+            if let Some(line) = python {
+                args.add("python", Json(&line.in_full()));
+            }
         }
         let rules: Vec<String> = record.rules().map(|rule| source.names.rule(rule).0).collect();
         if !rules.is_empty() {

@@ -2,12 +2,15 @@
 //! ran.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use object::{Object, ObjectSegment, ReadCache};
+
+use super::runtime::{self, Runtime};
 
 /// What is said of a place that nothing is known of.
 pub(super) const UNKNOWN: &str = "unknown place";
@@ -51,6 +54,17 @@ struct ModuleFile {
     /// Offset in the file, bytes, and address of each part that is loaded.
     segments: Vec<(u64, u64, u64)>,
     loader: Option<addr2line::Loader>,
+    path: String,
+    /// Where in it NVIDIA's static runtime is; none if that cannot be told.
+    runtime: OnceCell<Option<Runtime>>,
+}
+
+/// Whether a place is in the CUDA runtime.
+enum Within {
+    Runtime,
+    Program,
+    /// Its file has no symbols, or is another one by now.
+    Unknown,
 }
 
 impl Symbols {
@@ -63,25 +77,87 @@ impl Symbols {
     pub(super) fn describe(&mut self, place: Option<&Place>, host: Option<&str>) -> String {
         let Some(Place { address, module }) = place else { return UNKNOWN.to_owned() };
         let Some(module) = module else { return format!("{address:#x}") };
-        let offset = address.saturating_sub(module.first).saturating_add(module.offset);
-        let is_here = self.host.is_some() && self.host.as_deref() == host;
-        let file = match self.is_on && Path::new(&module.path).is_absolute() {
-            true => self.files.entry(module.path.clone()).or_insert_with(|| ModuleFile::open(&module.path)).as_ref(),
-            false => None,
-        };
-        let file = file.filter(|file| file.is_that_of(module, is_here));
+        let offset = module.offset_of(*address);
+        let file = file_of(&mut self.files, (self.is_on, self.host.as_deref()), module, host);
         let key = (module.path.clone(), offset, file.is_some());
         self.known.entry(key).or_insert_with(|| describe(module, offset, file)).clone()
+    }
+
+    /// Describes, of a place in the code and those that it was called from in turn, the first that is not in the CUDA runtime; all
+    /// of them if that cannot be told, and nothing if it is the place itself.
+    pub(super) fn describe_caller(&mut self, places: &[Place], host: Option<&str>) -> Option<String> {
+        let mut before: Option<&str> = None;
+        for (index, place) in places.iter().enumerate() {
+            let path = place.module.as_ref().map(|module| module.path.as_str());
+            // What another module has called is not the same runtime.
+            let is_outside = before.is_some() && before != path;
+            match if is_outside { Within::Program } else { self.within(place, host) } {
+                Within::Runtime => before = path,
+                Within::Program if index == 0 => return None,
+                Within::Program => return Some(self.describe(Some(place), host)),
+                Within::Unknown => {
+                    let all: Vec<String> = places.iter().map(|place| self.describe(Some(place), host)).collect();
+                    return (all.len() > 1).then(|| all.join(" < "));
+                }
+            }
+        }
+        None
+    }
+
+    fn within(&mut self, place: &Place, host: Option<&str>) -> Within {
+        let Some(module) = &place.module else { return Within::Unknown };
+        if module.name().starts_with("libcudart.so") {
+            return Within::Runtime;
+        }
+        let file = file_of(&mut self.files, (self.is_on, self.host.as_deref()), module, host);
+        let found = file.and_then(|file| {
+            let runtime = file.runtime.get_or_init(|| Runtime::find(&file.path)).as_ref()?;
+            Some((runtime, file.address(module.offset_of(place.address))?))
+        });
+        match found {
+            Some((runtime, address)) if runtime.has(address.saturating_sub(1)) => Within::Runtime,
+            Some(_) => Within::Program,
+            None => Within::Unknown,
+        }
+    }
+}
+
+/// The file of a module of a program that ran on `host`, if it is still the one that ran, and files may be read. `here` is whether
+/// they may, and this host.
+fn file_of<'a>(
+    files: &'a mut HashMap<String, Option<ModuleFile>>,
+    (is_on, here): (bool, Option<&str>),
+    module: &Module,
+    host: Option<&str>,
+) -> Option<&'a ModuleFile> {
+    if !is_on || !Path::new(&module.path).is_absolute() {
+        return None;
+    }
+    let file = files.entry(module.path.clone()).or_insert_with(|| ModuleFile::open(&module.path)).as_ref();
+    file.filter(|file| file.is_that_of(module, here.is_some() && here == host))
+}
+
+impl Module {
+    /// Where in the file an address is.
+    fn offset_of(&self, address: u64) -> u64 {
+        address.saturating_sub(self.first).saturating_add(self.offset)
+    }
+
+    fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
 fn describe(module: &Module, offset: u64, file: Option<&ModuleFile>) -> String {
-    let name = module.path.rsplit('/').next().unwrap_or_default();
+    let name = module.name();
     let name = if name.is_empty() { "unknown module" } else { name };
     let found = file.and_then(|file| Some((file, file.address(offset)?)));
     let Some((file, address)) = found else { return format!("{name}+{offset:#x}") };
     // The address is where the call returns to; the call itself stands before it.
     let (function, line) = file.look_up(address.saturating_sub(1));
+    if function.as_deref().is_some_and(runtime::is_internal) {
+        return format!("{name}+{address:#x} in NVIDIA's static runtime");
+    }
     let function = function.map(|function| format!(" {function}")).unwrap_or_default();
     let line = line.map(|line| format!(" ({line})")).unwrap_or_default();
     format!("{name}+{address:#x}{function}{line}")
@@ -108,6 +184,8 @@ impl ModuleFile {
             build_id: object.build_id().ok().flatten().map(hexadecimal),
             segments: segments.collect(),
             loader: addr2line::Loader::new(path).ok(),
+            path: path.to_owned(),
+            runtime: OnceCell::new(),
         })
     }
 

@@ -89,7 +89,7 @@ pub(super) struct Tally {
     pub(super) calls: u64,
     pub(super) functions: HashMap<u8, FunctionTally>,
     pub(super) pairs: HashMap<[u8; 2], PairTally>,
-    /// Copies that have returned, by devices and site, in programs of which lines of Python are known.
+    /// Copies that have returned, by devices and site, in programs of which more than that is known.
     pub(super) copies: HashMap<([u8; 2], u16), u64>,
     /// By function, code and site.
     pub(super) errors: HashMap<(u8, i32, u16), u64>,
@@ -116,7 +116,7 @@ pub(super) struct Lens {
     kinds: [Option<Kind>; 256],
     /// The number of the path of copies that became part of a graph.
     captured: Option<u8>,
-    has_lines: bool,
+    has_origins: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -141,7 +141,7 @@ impl Lens {
             captured: numbers
                 .into_iter()
                 .find(|&number| names.path(number).is_some_and(|(path, _)| path == "captured")),
-            has_lines: names.has_lines(),
+            has_origins: names.has_origins(),
         }
     }
 
@@ -307,7 +307,7 @@ impl Tally {
         if lens.is_captured(record) {
             return;
         }
-        if let (true, Some(src), Some(dst)) = (lens.has_lines, record.src_device, record.dst_device)
+        if let (true, Some(src), Some(dst)) = (lens.has_origins, record.src_device, record.dst_device)
             && lens.is_copy(record)
         {
             let pair = [src, dst];

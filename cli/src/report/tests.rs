@@ -19,7 +19,12 @@ fn trace_of_all() -> Vec<u8> {
     scene.note(0, NoteKind::Variable, 0, &["RANK", "3"]);
     scene.note(0, NoteKind::Module, 0, &["1000", "2000", "0", "/bin/true"]);
     scene.note(1, NoteKind::Site, 1, &["1234"]);
-    scene.note(1, NoteKind::Site, 2, &["1234", "python=/home/u/train.py", "line=88", "function=step"]);
+    scene.note(
+        1,
+        NoteKind::Site,
+        2,
+        &["1234", "python=/home/u/train.py", "line=88", "function=step", "callers=1240 99"],
+    );
     scene.note(1000, NoteKind::Decision, 1, &["enabled"]);
     scene.note(1000, NoteKind::Finding, OVERLAP.into(), &["overlap"]);
     scene.note(1000, NoteKind::Message, 0, &["full"]);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::lost::could_be_direct;
-use super::model::{CopyLine, CopySite, Decision, Durations, File, Pair, Path, Report, Site, Unfinished};
+use super::model::{CopyCaller, CopyLine, CopySite, Decision, Durations, File, Pair, Path, Report, Site, Unfinished};
 use super::term::{self, Style, bytes, clean, count, counted, duration};
 use super::verdict::{self, Sentence, path_text};
 
@@ -27,6 +27,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.pairs(out)?;
     text.nvlink(out)?;
     text.lines(out)?;
+    text.callers(out)?;
     text.findings(out)?;
     text.errors(out)?;
     text.decisions(out)?;
@@ -255,21 +256,40 @@ impl Text<'_> {
 
     /// Which lines of a Python program copy, as far as they were looked at.
     fn lines(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.origins(out, "Lines of Python that copy", |site| {
+            site.lines.iter().map(|CopyLine { line, calls }| (line.to_string(), *calls)).collect()
+        })
+    }
+
+    /// Which functions of the program copy by a runtime whose calls are not seen, likewise.
+    fn callers(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.origins(out, "Call sites that copy", |site| {
+            site.callers.iter().map(|CopyCaller { caller, calls }| (caller.clone(), *calls)).collect()
+        })
+    }
+
+    /// What else is known of where copies came from: `of` gives it for a place in the code, each with how often it was found.
+    fn origins(
+        &self,
+        out: &mut dyn Write,
+        title: &str,
+        of: impl Fn(&CopySite) -> Vec<(String, u64)>,
+    ) -> io::Result<()> {
         let sites = self.report.pairs.iter().flat_map(|pair| pair.sites.iter().map(move |site| (pair, site)));
-        let mut sites: Vec<(&Pair, &CopySite)> = sites.filter(|(_, site)| !site.lines.is_empty()).collect();
+        let mut sites: Vec<(&Pair, &CopySite)> = sites.filter(|(_, site)| !of(site).is_empty()).collect();
         if sites.is_empty() {
             return Ok(());
         }
         sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.calls));
-        self.title(out, "Lines of Python that copy")?;
-        for (pair, CopySite { site, calls, lines }) in sites.iter().take(SHOWN) {
-            let calls = count(*calls);
+        self.title(out, title)?;
+        for (pair, copies @ CopySite { site, calls, .. }) in sites.iter().take(SHOWN) {
+            let (calls, origins) = (count(*calls), of(copies));
             let (src, dst) = (self.report.label(pair.src), self.report.label(pair.dst));
             self.line(out, &format!("  {src} > {dst}: {calls} from {site}"), "    ")?;
-            for CopyLine { line, calls: found } in lines.iter().take(SHOWN) {
-                self.line(out, &format!("      {line} ({} of {calls} looked at)", count(*found)), "        ")?;
+            for (origin, found) in origins.iter().take(SHOWN) {
+                self.line(out, &format!("      {origin} ({} of {calls} looked at)", count(*found)), "        ")?;
             }
-            self.more(out, lines.len(), "--json has all")?;
+            self.more(out, origins.len(), "--json has all")?;
         }
         self.more(out, sites.len(), "--json has all")
     }

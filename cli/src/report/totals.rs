@@ -9,8 +9,8 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moved, Origin, Pair, Path, Report, Site,
-    Timeline, TimelinePair, Unfinished, VERSION,
+    CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moved, Origin, Pair, Path, Report,
+    Site, Timeline, TimelinePair, Unfinished, VERSION,
 };
 use super::names::{Access, Device, Names};
 use super::symbols::UNKNOWN;
@@ -117,7 +117,7 @@ impl Totals {
             ours.errors += theirs.errors;
             ours.host.merge(theirs.host);
         }
-        let unknown = || Origin { site: UNKNOWN.to_owned(), python: None };
+        let unknown = || Origin { site: UNKNOWN.to_owned(), ..Origin::default() };
         let site = |number: u16| sites.get(&number).cloned().unwrap_or_else(unknown);
         for (([src, dst], from), count) in tally.copies {
             let pair = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
@@ -468,17 +468,30 @@ fn sites(counts: HashMap<Origin, u64>) -> Vec<Site> {
     sites
 }
 
-/// The same by the place in the code, with the lines of Python that were found for some of the calls from there.
+/// The same by the place in the code, with the lines of Python and the callers that were found for some of the calls from there.
 fn copy_sites(counts: HashMap<Origin, u64>) -> Vec<CopySite> {
     let mut sites: BTreeMap<String, CopySite> = BTreeMap::new();
-    for (Origin { site, python }, calls) in counts {
+    for (Origin { site, caller, python }, calls) in counts {
         let ours = sites.entry(site.clone()).or_insert_with(|| CopySite { site, ..CopySite::default() });
         ours.calls += calls;
-        ours.lines.extend(python.map(|line| CopyLine { line, calls }));
+        // One line may have several callers, and one caller several lines.
+        if let Some(line) = python {
+            match ours.lines.iter_mut().find(|known| known.line == line) {
+                Some(known) => known.calls += calls,
+                None => ours.lines.push(CopyLine { line, calls }),
+            }
+        }
+        if let Some(caller) = caller {
+            match ours.callers.iter_mut().find(|known| known.caller == caller) {
+                Some(known) => known.calls += calls,
+                None => ours.callers.push(CopyCaller { caller, calls }),
+            }
+        }
     }
     let mut sites: Vec<CopySite> = sites.into_values().collect();
     for site in &mut sites {
         site.lines.sort_by(|one, other| other.calls.cmp(&one.calls).then_with(|| one.line.cmp(&other.line)));
+        site.callers.sort_by(|one, other| other.calls.cmp(&one.calls).then_with(|| one.caller.cmp(&other.caller)));
     }
     sites.sort_by_key(|site| std::cmp::Reverse(site.calls));
     sites

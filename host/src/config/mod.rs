@@ -143,13 +143,13 @@ options! {
         details: "Only while a trace is written. Events are recorded before and after the copy, which takes the host some 10 µs. Copies that are synchronous or on the legacy default stream have no GPU time.",
     }
 
-    /// For which copies the Python line is noted.
+    /// For which calls it is noted whose line or function made them.
     stacks: Stacks {
         variable: P2PSHIM_STACKS,
         values: words("sites" = Stacks::Sites, "all" = Stacks::All, "off" = Stacks::Off),
         changes: Changes::UntilTraced,
-        help: "for which copies between devices a trace names the line of the Python program; sites: for the first from each place, of each pair and size, and for those whose number is a power of two; all: for each; off: for none",
-        details: "Only while a trace is written, and in programs with CPython 3.11 to 3.15. The line is that of the innermost frame outside `site-packages`, `dist-packages` and frozen modules: `train.py:88 in step`. To find it out takes the host [some 30 µs](FAQ.md#which-line-of-trainpy-makes-the-copies), and not the interpreter's lock. A copy that breaks a rule has its line noted in any case, unless the value is `off`.",
+        help: "for which copies between devices a trace names the line of the Python program, and the function that called NVIDIA's static runtime; sites: for the first from each place, of each pair and size, and for those whose number is a power of two; all: for each; off: for none",
+        details: "*Lines* are noted only while a trace is written, and in programs with CPython 3.11 to 3.15. The line is that of the innermost frame outside `site-packages`, `dist-packages` and frozen modules: `train.py:88 in step`. To find it out takes the host [some 30 µs](FAQ.md#which-line-of-trainpy-makes-the-copies), and not the interpreter's lock. A copy that breaks a rule has its line noted in any case, unless the value is `off`. *Functions* are noted for calls of the driver by functions that were looked up, as a static runtime does, if they do not take the fast path; and for each finding, without a trace too. To find one out takes the host [some 40 µs](FAQ.md#which-function-calls-a-static-runtime).",
     }
 
     /// Whether a table is written when the program ends.

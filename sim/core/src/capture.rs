@@ -230,6 +230,11 @@ impl Captures {
         Ok(())
     }
 
+    /// Whether any stream captures.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// Forgets streams that have gone, and captures that began on one; tells what these were filling.
     pub(crate) fn forget(&mut self, gone: impl Fn(&Stream) -> bool) -> Vec<Target> {
         self.invalidate_where(|member| gone(&member.stream));

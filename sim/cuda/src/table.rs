@@ -189,6 +189,11 @@ rows! {
     cuMemcpy2DAsync 3020 cuMemcpy2DAsync_v2 per_thread 7000 cuMemcpy2DAsync_v2_ptsz;
     cuMemcpy3D 3020 cuMemcpy3D_v2 per_thread 7000 cuMemcpy3D_v2_ptds;
     cuMemcpy3DAsync 3020 cuMemcpy3DAsync_v2 per_thread 7000 cuMemcpy3DAsync_v2_ptsz;
+    cuMemcpyDtoA 3020 cuMemcpyDtoA_v2 per_thread 7000 cuMemcpyDtoA_v2_ptds;
+    cuMemcpyAtoD 3020 cuMemcpyAtoD_v2 per_thread 7000 cuMemcpyAtoD_v2_ptds;
+    cuMemcpyAtoA 3020 cuMemcpyAtoA_v2 per_thread 7000 cuMemcpyAtoA_v2_ptds;
+    cuMemcpyWithAttributesAsync 13020 cuMemcpyWithAttributesAsync per_thread 13020 cuMemcpyWithAttributesAsync_ptsz;
+    cuMemcpy3DWithAttributesAsync 13020 cuMemcpy3DWithAttributesAsync per_thread 13020 cuMemcpy3DWithAttributesAsync_ptsz;
     cuMemcpyPeer 4000 cuMemcpyPeer per_thread 7000 cuMemcpyPeer_ptds;
     cuMemcpyPeerAsync 4000 cuMemcpyPeerAsync per_thread 7000 cuMemcpyPeerAsync_ptsz;
     cuMemcpy3DPeer 4000 cuMemcpy3DPeer per_thread 7000 cuMemcpy3DPeer_ptds;
@@ -247,6 +252,7 @@ rows! {
     cuGraphExecMemcpyNodeSetParams 10000 cuGraphExecMemcpyNodeSetParams;
     cuGraphExecChildGraphNodeSetParams 11010 cuGraphExecChildGraphNodeSetParams;
     cuGraphExecNodeSetParams 12020 cuGraphExecNodeSetParams;
+    cuGraphNodeSetEnabled 11060 cuGraphNodeSetEnabled;
     cuGraphInstantiate 10000 cuGraphInstantiate;
     cuGraphInstantiate 11000 cuGraphInstantiate_v2;
     cuGraphInstantiate 12000 cuGraphInstantiateWithFlags;

@@ -231,6 +231,8 @@ functions! {
         cuGraphExecUpdate_v2 = cuGraphExecUpdate 12000 (exec: u64, graph: u64, result: Opaque);
         cuGraphExecMemcpyNodeSetParams 10000 (exec: u64, node: u64, copy: From<Memcpy3d>, context: u64);
         cuGraphExecChildGraphNodeSetParams 11010 (exec: u64, node: u64, child: u64);
+        cuGraphNodeSetEnabled 11060 (exec: u64, node: u64, is_enabled: u32);
+        cuGraphChildGraphNodeGetGraph 10000 (node: u64, graph: Out<u64>);
         cuGraphInstantiate 11000 (exec: Out<u64>, graph: u64, error: Opaque, log: Opaque, room: u64);
         cuGraphInstantiateWithFlags 11040 (exec: Out<u64>, graph: u64, flags: u64);
         cuGraphExecDestroy 10000 (exec: u64);

@@ -114,6 +114,14 @@ impl Gpus {
         self.contexts.iter().position(|known| known.0 == context)
     }
 
+    /// Refuses what no capture bears. Before 6.x that breaks none.
+    pub(crate) fn refuse_in_captures(&self) -> std::result::Result<(), Error> {
+        if flavour::major() >= 6 {
+            return self.machine.refuse_beside_captures(Error::STREAM_CAPTURE_IMPLICIT);
+        }
+        if self.machine.is_capturing_anything() { Err(Error::STREAM_CAPTURE_IMPLICIT) } else { Ok(()) }
+    }
+
     /// The stream that a program means by a handle; what names none counts as one that went with its device.
     pub(crate) fn stream(&self, handle: u64) -> std::result::Result<StreamRef, Error> {
         let stream = match handle {

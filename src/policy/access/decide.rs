@@ -79,9 +79,6 @@ impl Drop for Acting<'_> {
 impl Access {
     /// Finds the path of a copy, and enables a better one, if it is worth it.
     pub(crate) fn consider(&self, driver: &impl Driver, copy: &Memcpy, on: Circumstances) -> Option<Traffic> {
-        if !copy.has_addresses() {
-            return None;
-        }
         let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,

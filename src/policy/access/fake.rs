@@ -130,8 +130,12 @@ impl Driver for Fake {
         Some(true)
     }
 
-    fn graph_copies(&self, graph: usize) -> Vec<NodeCopy> {
-        self.graphs.borrow().get(&graph).cloned().unwrap_or_default()
+    fn graph_copies(&self, graph: usize) -> Option<Vec<NodeCopy>> {
+        Some(self.graphs.borrow().get(&graph).cloned().unwrap_or_default())
+    }
+
+    fn child_graph(&self, node: usize) -> Option<usize> {
+        Some(node)
     }
 
     fn is_device_memory(&self, address: u64) -> bool {

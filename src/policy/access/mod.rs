@@ -27,6 +27,7 @@
 //!
 //! Why a pair is verified first, what stays enabled, and how many peers are ours: docs/decisions/.
 
+mod arrays;
 mod cells;
 mod decide;
 mod enable;
@@ -56,7 +57,7 @@ use self::registry::Registry;
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
 use crate::config::{self, Config};
-use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::model::{Memcpy, Path, Traffic, Why, is_array};
 use crate::os;
 
 /// All that is known of memory, contexts and peers.
@@ -112,7 +113,7 @@ impl Access {
             Some(path) => path,
             None => self.cells.decided(src.owner, dst.owner)?,
         };
-        copy.has_addresses().then_some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
+        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
     /// Whose memory an address is, and its allocation, if that is known.
@@ -151,12 +152,18 @@ impl Access {
         for (address, place) in ends.into_iter().zip(places) {
             match place {
                 Some(_) if is_stale => self.learn(driver, address),
-                Some(_) => {}
-                None => self.cache.insert_unknown(address, epoch),
+                // Nobody is asked of an array that was not made in sight.
+                None if !is_array(address) => self.cache.insert_unknown(address, epoch),
+                _ => {}
             }
         }
+        let is_of_a_device = |(place, end): (Option<Place>, u64)| match place {
+            Some(place) => !matches!(place.kind, Kind::Host | Kind::Foreign),
+            None => is_array(end),
+        };
         match places {
             [Some(src), Some(dst)] => Between::of(src, dst),
+            _ if places.into_iter().zip(ends).all(is_of_a_device) => Between::Devices,
             _ => Between::Unknown,
         }
     }
@@ -199,6 +206,11 @@ impl Access {
             return Some(place);
         }
         let epoch = self.cache.epoch();
+        if is_array(address) {
+            let place = self.array_place(driver, address)?;
+            self.cache.insert(address, (address, 1), place, epoch);
+            return Some(place);
+        }
         let memory = driver.memory(address)?;
         let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
         let place = match memory.holder {
@@ -234,7 +246,7 @@ impl Access {
 /// What a copy that names no devices goes between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Between {
-    /// Two devices.
+    /// Two devices; or a device and an array of which it is not known where it lies.
     Devices,
     /// One device, or the host and a device. So is managed memory taken, which moves by itself, and memory of other processes.
     Others,

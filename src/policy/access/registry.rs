@@ -116,6 +116,8 @@ pub(super) struct Registry {
     attempts: BTreeMap<(u8, u8), Attempts>,
     verifications: BTreeMap<(Kind, u8, u8), Verification>,
     scratch: Vec<Scratch>,
+    /// The contexts of arrays that were made in sight, by what the arrays are known by.
+    pub(super) arrays: BTreeMap<u64, Owner>,
     /// Which device was let reach which scratch, by its address.
     pub(super) shared: Vec<(u64, i32)>,
     /// Which device we have granted access to which pool.
@@ -147,6 +149,7 @@ impl Registry {
             attempts: BTreeMap::new(),
             verifications: BTreeMap::new(),
             scratch: Vec::new(),
+            arrays: BTreeMap::new(),
             shared: Vec::new(),
             granted: Vec::new(),
             granted_by_program: BTreeSet::new(),

@@ -18,6 +18,8 @@ pub(crate) struct Array {
     pub(crate) extent: [u64; 3],
     /// Bytes of an element.
     pub(crate) element: u64,
+    /// The device that it lies on, if that is known.
+    pub(crate) device: Option<i32>,
 }
 
 /// How often who waits for askers looks again, and how long it waits at most: longer than any asks that is not stopped.
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn array_destroyed_is_not_unknown() {
         let facts = Box::new(Facts::new());
-        let array = Array { extent: [4, 1, 1], element: 4 };
+        let array = Array { extent: [4, 1, 1], element: 4, device: Some(0) };
         facts.array_is_made(0x10, array);
         assert_eq!(facts.array(0x10), Some(Some(array)));
         facts.array_is_gone(0x10);

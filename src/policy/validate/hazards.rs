@@ -17,7 +17,7 @@ pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: 
     if call.is_empty() {
         return;
     }
-    let Some(devices) = devices(driver, &call) else { return };
+    let Some(devices) = devices(driver, facts, &call) else { return };
     match seen.request.stream() {
         Some(stream) => check_stream(driver, facts, seen, (stream, devices), found),
         // A regular copy may well have nothing to do with the stream.
@@ -32,10 +32,14 @@ fn is_regular(seen: &Seen<'_>) -> bool {
     seen.request.copy().is_some_and(|copy| copy.src_named == Named::Pointer)
 }
 
-/// The devices of a copy between two pointers: the source's, the destination's.
-fn devices(driver: &impl Driver, call: &Sides) -> Option<[i32; 2]> {
+/// The devices of a copy: the source's, the destination's.
+fn devices(driver: &impl Driver, facts: &Facts, call: &Sides) -> Option<[i32; 2]> {
     let device = |index: usize| {
-        let (Given::Device(address) | Given::Any(address)) = call.sides.get(index)?.given else { return None };
+        let address = match call.sides.get(index)?.given {
+            Given::Device(address) | Given::Any(address) => address,
+            Given::Array(array) => return facts.array(array)??.device,
+            _ => return None,
+        };
         let memory = driver.memory(address)?;
         // Of managed memory, and of other processes', the driver names a device that need not be the right one.
         (!matches!(memory.holder, Holder::Host | Holder::Foreign)).then_some(memory.device)

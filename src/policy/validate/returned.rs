@@ -71,7 +71,11 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
         return plain(Rule::Copy3dHeight, &what).without_code();
     }
     if documents(seen.request.function, ret) {
-        plain(Rule::ErrorUnexplained, "the arguments look valid")
+        let what = match seen.request.function.arguments().contains(&"attr") {
+            true => "the arguments look valid, apart from the attributes, which are not checked",
+            false => "the arguments look valid",
+        };
+        plain(Rule::ErrorUnexplained, what)
     } else {
         plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
     }

@@ -433,7 +433,7 @@ fn after_3d_copy_of_the_driver_may_be_of_the_host() {
 #[test]
 fn after_3d_copy_with_arrays_counts_their_elements() {
     let process = Process::new();
-    let array = Array { extent: [256, 16, 4], element: 4 };
+    let array = Array { extent: [256, 16, 4], element: 4, device: None };
     process.validate.facts().array_is_made(0xa0, array);
     process.validate.facts().array_is_made(0xa1, Array { element: 1, ..array });
     let mut from_array = parms();

@@ -13,37 +13,47 @@ use crate::policy::driver::NodeCopy;
 const MEMCPY: u32 = 1;
 const GRAPH: u32 = 4;
 
-/// The copies of a graph and of its child graphs.
-pub(super) fn copies(graph: usize) -> Vec<NodeCopy> {
+/// The copies of a graph and of its child graphs; none if there is no memory for them.
+pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
     let mut copies = Vec::new();
-    // Each graph with the node of the outermost that it is in.
-    let mut graphs = vec![(graph, 0)];
-    while let Some((graph, child)) = graphs.pop() {
-        for node in nodes(graph) {
+    let mut graphs = vec![graph];
+    while let Some(graph) = graphs.pop() {
+        let nodes = nodes(graph)?;
+        copies.try_reserve(nodes.len()).ok()?;
+        for node in nodes {
             // SAFETY: the node was just named; the function writes the place.
             match asked(|kind| unsafe { graph_node_get_type(node, kind) }) {
-                Ok(MEMCPY) => copies.extend(parameters(node).map(|parameters| NodeCopy { node, child, parameters })),
+                Ok(MEMCPY) => copies.extend(parameters(node).map(|parameters| NodeCopy { node, parameters })),
                 Ok(GRAPH) => {
-                    // SAFETY: as above.
-                    let inner = asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) });
-                    graphs.extend(inner.ok().map(|graph| (graph, if child == 0 { node } else { child })));
+                    graphs.try_reserve(1).ok()?;
+                    graphs.extend(child(node));
                 }
                 _ => {}
             }
         }
     }
-    copies
+    Some(copies)
 }
 
-fn nodes(graph: usize) -> Vec<usize> {
+/// The graph that a node is.
+pub(super) fn child(node: usize) -> Option<usize> {
+    // SAFETY: the node is the driver's; the function writes the place.
+    asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) }).ok()
+}
+
+fn nodes(graph: usize) -> Option<Vec<usize>> {
     // SAFETY: the graph is the program's, which is about to use it; without a place for nodes their number is written.
-    let Ok(count) = asked(|count| unsafe { graph_get_nodes(graph, ptr::null_mut(), count) }) else { return Vec::new() };
-    let (mut nodes, mut written) = (vec![0; count], count);
+    let Ok(count) = asked(|count| unsafe { graph_get_nodes(graph, ptr::null_mut(), count) }) else {
+        return Some(Vec::new());
+    };
+    let (mut nodes, mut written) = (Vec::new(), count);
+    nodes.try_reserve_exact(count).ok()?;
+    nodes.resize(count, 0);
     // SAFETY: there is room for so many.
     let code = unsafe { graph_get_nodes(graph, nodes.as_mut_ptr(), &mut written) };
     nodes.truncate(if checked(code).is_ok() { written } else { 0 });
     nodes.retain(|&node| node != 0);
-    nodes
+    Some(nodes)
 }
 
 fn parameters(node: usize) -> Option<CUDA_MEMCPY3D_PEER> {

@@ -191,8 +191,12 @@ impl Driver for RealDriver {
         asked(|context| unsafe { query(stream, context) }).ok().filter(|&context| context != 0)
     }
 
-    fn graph_copies(&self, graph: usize) -> Vec<NodeCopy> {
+    fn graph_copies(&self, graph: usize) -> Option<Vec<NodeCopy>> {
         graphs::copies(graph)
+    }
+
+    fn child_graph(&self, node: usize) -> Option<usize> {
+        graphs::child(node)
     }
 
     fn is_stream_idle(&self, stream: usize) -> Option<bool> {

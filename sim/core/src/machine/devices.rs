@@ -77,6 +77,11 @@ impl Machine {
         self.lock().captures.refuse_on(|_| true).map_err(|_| error)
     }
 
+    /// Whether anything is captured.
+    pub fn is_capturing_anything(&self) -> bool {
+        self.lock().captures.is_any()
+    }
+
     /// Copies, also between devices, whatever was enabled: both allocations are open to all peers from then on.
     pub fn copy_by_device(
         &self,

@@ -1,5 +1,6 @@
 //! Graphs: making them ready, running them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::captures::NODE_HANDLES;
@@ -126,8 +127,24 @@ impl Machine {
         let fixed = flat.into_iter().map(|(node, step)| Ok((node, state.fixed(step)?))).collect::<Result<Vec<_>>>()?;
         let (nodes, steps): (_, Vec<_>) = fixed.into_iter().unzip();
         let exec = ExecHandle(EXEC_HANDLES + state.number() * 0x10);
-        state.execs.insert(exec, Exec { steps: steps.into(), nodes, shape, last: Fence::reached() });
+        state.execs.insert(
+            exec,
+            Exec { steps: steps.into(), nodes, disabled: BTreeSet::new(), shape, last: Fence::reached() },
+        );
         Ok(exec)
+    }
+
+    /// Has a node of a ready graph that copies or sets memory run, or not run, whatever it is told to do meanwhile, as was measured.
+    pub fn set_exec_node_enabled(&self, exec: ExecHandle, node: NodeHandle, is_enabled: bool) -> Result<()> {
+        let mut state = self.lock();
+        let known = state.execs.get_mut(&exec).ok_or(Error::INVALID_VALUE)?;
+        let place = known.nodes.iter().position(|&of| of == node).ok_or(Error::INVALID_VALUE)?;
+        match known.steps.get(place) {
+            Some(Step::Fixed(..) | Step::Fill(_) | Step::Kernel(_)) if is_enabled => known.disabled.remove(&node),
+            Some(Step::Fixed(..) | Step::Fill(_) | Step::Kernel(_)) => known.disabled.insert(node),
+            _ => return Err(Error::INVALID_VALUE),
+        };
+        Ok(())
     }
 
     /// Makes a ready graph unknown; its launches go on.
@@ -141,10 +158,11 @@ impl Machine {
         let mut state = self.lock();
         let stream = state.stream_of_async_copy(stream)?;
         let exec = state.execs.get(&handle).ok_or(Error::INVALID_VALUE)?;
-        let (steps, last) = (Arc::clone(&exec.steps), Arc::clone(&exec.last));
+        let steps: Vec<Step> = exec.enabled().cloned().collect();
+        let last = Arc::clone(&exec.last);
         state.refuse_captured(&stream)?;
         let mut last = state.submit(&stream, vec![last], Work::Nothing)?;
-        for step in steps.iter() {
+        for step in &steps {
             last = state.run(&stream, Vec::new(), step)?;
         }
         state.execs.get_mut(&handle).ok_or(Error::UNKNOWN)?.last = last;

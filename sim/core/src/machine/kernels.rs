@@ -138,6 +138,7 @@ impl State {
             true => Touch::Right,
         }
     }
+
     /// Whether what a context runs on its device can access a piece of memory.
     pub(super) fn can_reach(&self, context: ContextId, own: usize, piece: Piece) -> bool {
         match piece.owner {

@@ -16,7 +16,7 @@ mod pools;
 mod streams;
 mod updates;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use batches::BatchError;
@@ -152,10 +152,20 @@ struct Exec {
     steps: Arc<[Step]>,
     /// The nodes that the steps are of, in the same order.
     nodes: Vec<NodeHandle>,
+    /// Those that do nothing until they are enabled.
+    disabled: BTreeSet<NodeHandle>,
     /// What it is made of.
     shape: Shape,
     /// The end of its last launch; the next one comes after that.
     last: Arc<Fence>,
+}
+
+impl Exec {
+    /// The steps that a launch takes.
+    fn enabled(&self) -> impl Iterator<Item = &Step> {
+        let steps = self.nodes.iter().zip(self.steps.iter());
+        steps.filter(|(node, _)| !self.disabled.contains(node)).map(|(_, step)| step)
+    }
 }
 
 struct Array {

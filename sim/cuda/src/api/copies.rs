@@ -14,6 +14,15 @@ fn linear(dst: Locus, src: Locus, size: u64) -> Request {
     Request { dst: Place::linear(dst), src: Place::linear(src), extent: Extent::linear(size) }
 }
 
+/// Bytes in an array of one dimension.
+fn in_array(handle: u64, x: u64) -> Place {
+    Place { x, ..Place::linear(Locus::Array(ArrayHandle(handle))) }
+}
+
+fn copy_arrays(dst: Place, src: Place, size: u64, default: DefaultStream) -> Result<()> {
+    machine()?.copy(own(default), &Request { dst, src, extent: Extent::linear(size) }, Sync)
+}
+
 fn copy(dst: Locus, src: Locus, size: u64, stream: StreamRef, completion: Completion) -> Result<()> {
     machine()?.copy(stream, &linear(dst, src, size), completion)
 }
@@ -121,6 +130,24 @@ api! {
 
     fn cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz [default] (dst: u64, src: u64, size: u64, queue: u64) {
         copy(Device(dst), Device(src), size, stream(queue, default), Async)
+    }
+
+    fn cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds [default] (array: u64, offset: u64, src: u64, size: u64) {
+        copy_arrays(in_array(array, offset), Place::linear(Device(src)), size, default)
+    }
+
+    fn cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds [default] (dst: u64, array: u64, offset: u64, size: u64) {
+        copy_arrays(Place::linear(Device(dst)), in_array(array, offset), size, default)
+    }
+
+    fn cuMemcpyAtoA_v2 | cuMemcpyAtoA_v2_ptds [default] (
+        dst: u64,
+        dst_offset: u64,
+        src: u64,
+        src_offset: u64,
+        size: u64,
+    ) {
+        copy_arrays(in_array(dst, dst_offset), in_array(src, src_offset), size, default)
     }
 
     fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds [default] (copy: In<Memcpy2d>) {

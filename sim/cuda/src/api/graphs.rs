@@ -296,6 +296,11 @@ api! {
         }
     }
 
+    /// As of 11.6.
+    fn cuGraphNodeSetEnabled(exec: u64, node: u64, is_enabled: u32) {
+        machine()?.set_exec_node_enabled(ExecHandle(exec), NodeHandle(node), is_enabled != 0)
+    }
+
     /// As of 10.0; it never fails in a way that there would be a word to say about.
     fn cuGraphInstantiate(exec: Out<u64>, graph: u64, error: Out<u64>, _log: Opaque, _room: u64) {
         error.set(0);

@@ -166,6 +166,14 @@ api! {
         driver.cuGraphExecChildGraphNodeSetParams(exec, node, child)
     }
 
+    fn cudaGraphChildGraphNodeGetGraph [driver] (node: u64, graph: Out<u64>) {
+        driver.cuGraphChildGraphNodeGetGraph(node, graph)
+    }
+
+    fn cudaGraphNodeSetEnabled [driver] (exec: u64, node: u64, is_enabled: u32) {
+        driver.cuGraphNodeSetEnabled(exec, node, is_enabled)
+    }
+
     /// Since 12.0 the third argument is what all results are stored in, and the last one.
     fn cudaGraphExecUpdate [driver] (exec: u64, graph: u64, third: Out<u64>, result: Out<u32>) {
         thread::bind(driver)?;

@@ -2,6 +2,8 @@
 
 #![allow(non_snake_case, reason = "the vendor's names")]
 
+pub(crate) mod batches;
+pub(crate) mod boxes;
 pub(crate) mod contexts;
 pub(crate) mod copies;
 pub(crate) mod devices;

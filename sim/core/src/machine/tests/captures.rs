@@ -51,6 +51,9 @@ fn captured_work_runs_at_each_launch_and_not_before() {
     rig.machine.launch_graph(exec, stream).unwrap();
     rig.machine.synchronize_stream(stream).unwrap();
     assert_eq!((first_byte(b), calls.load(Ordering::Relaxed)), (5, 2));
+    rig.begin(stream, CaptureMode::Global);
+    assert_eq!(rig.machine.launch_graph(exec, stream), Err(Error::STREAM_CAPTURE_UNSUPPORTED));
+    assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
     assert_eq!(rig.machine.destroy_exec(exec), Ok(()));
     assert_eq!(rig.machine.launch_graph(exec, stream), Err(Error::INVALID_VALUE));
 }
@@ -246,9 +249,8 @@ fn capture_into_a_graph_of_the_program_adds_to_it() {
         nodes = rig.machine.graph_nodes(graph).unwrap();
     }
     assert_eq!(nodes.len(), 2);
-    rig.begin(stream, CaptureMode::Global);
     rig.machine.launch_graph(rig.machine.instantiate_graph(graph).unwrap(), stream).unwrap();
-    rig.replay(stream);
+    rig.machine.synchronize_stream(stream).unwrap();
     assert_eq!(first_byte(c), 1);
 }
 

@@ -1,11 +1,15 @@
-//! Which line of a Python program made a copy.
+//! Where in a program a call was made whose return address does not say it.
 //!
-//! A framework's copies have one return address in common, so where in the library they come from says nothing about them. Of
-//! a recorded copy between devices the line is found out once the call has returned, after all that is measured: in the mode
-//! `sites` of the first copy from each place in the code, of each pair and size class, and of those whose number is a power of
-//! two. The record then gets a number of its own for its place.
+//! A framework's copies return to one place in its library; who called it is the line of the Python program. A runtime's calls of
+//! the driver, by functions that it has looked up, return into the runtime, which may be linked into the program; who called it are
+//! the functions above on the stack, the *callers*. Both are found out once a recorded call has returned, after all that is
+//! measured: in the mode `sites` of the first from each place in the code, of each pair and size class, and of those whose number is
+//! a power of two. The record then gets a number of its own for its place.
 //!
-//! A program without Python pays two loads on the [ordinary path](super::run), and nothing on the [fast path](super::fast):
+//! Callers are looked for on the [ordinary path](super::run) only, of the first 64 of each kind there: streams' first copies take
+//! it. The fast path knows nothing of them.
+//!
+//! For lines a program without Python pays two loads on the [ordinary path](super::run), and nothing on the [fast path](super::fast):
 //! that takes the place from what a thread remembers of its last ones, and a thread remembers none as long as lines are wanted.
 //! So its copies come to [`place`], which counts them, and goes on as the fast path does if the line is not due.
 
@@ -17,16 +21,23 @@ use p2pshim_trace::Begun;
 use super::arrival::Call;
 use super::mode;
 use super::thread::{self, Thread};
-use crate::api::Effect;
+use crate::api::{Effect, Layer};
 use crate::config::Stacks;
-use crate::model::Line;
-use crate::real::python;
+use crate::model::{Line, Origin};
+use crate::real::{python, stack};
 use crate::record::trace;
 
 /// Whether lines are wanted, and there may be any.
 #[inline(always)]
 pub(super) fn are_wanted() -> bool {
-    mode::stacks() != Stacks::Off
+    mode::may_be_python()
+}
+
+/// Whether it is wanted through which functions a call came.
+#[inline(always)]
+fn wants_callers(call: &Call<'_>) -> bool {
+    let function = call.function();
+    function.layer() == Layer::Driver && call.caller.has_looked_up(function) && mode::stacks() != Stacks::Off
 }
 
 /// Copies from one place that are alike enough for one of them to speak for all: between the same devices, and of as many bytes,
@@ -88,6 +99,14 @@ pub(super) fn place(thread: &Thread, address: usize, devices: [u8; 2], bytes: u6
     Some(place)
 }
 
+/// Whether copies like a recorded one are not to take the fast path without asking for their place.
+pub(super) fn asks_for_place(call: &Call<'_>) -> bool {
+    are_wanted() || (mode::stacks() == Stacks::All && wants_callers(call))
+}
+
+/// Calls of a kind whose callers are looked for, each: they may come from as many places.
+const FIRST: u32 = 64;
+
 /// Whether the line of a copy is to be found out, after so many like it.
 fn is_due(before: u32) -> bool {
     before.wrapping_add(1).is_power_of_two()
@@ -100,66 +119,76 @@ fn count_one_more(count: &AtomicU64, before: u32) {
     }
 }
 
-/// Finds out the line of a copy between devices that nothing encloses, whose record is complete, if it is its turn.
+/// Finds out where a call was made that nothing encloses, and whose record is complete, if it is its turn: of a copy between
+/// devices the line, of any call its callers.
 #[inline(always)]
 pub(super) fn after(call: &Call<'_>, record: Begun) {
-    if are_wanted() && matches!(call.function().effect(), Effect::Copy(_) | Effect::Copies(_)) {
-        after_copy(call, record);
+    let is_copy = matches!(call.function().effect(), Effect::Copy(_) | Effect::Copies(_));
+    if (is_copy && are_wanted()) || (wants_callers(call) && thread::current().is_idle()) {
+        after_call(call, record);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn after_copy(call: &Call<'_>, record: Begun) {
+fn after_call(call: &Call<'_>, record: Begun) {
     let thread = thread::current();
     let first = call.request.batch().and_then(|batch| batch.parts.first()).map(|part| part.traffic);
     let devices = record.devices().or_else(|| first.map(|traffic| [traffic.src, traffic.dst]));
-    let Some([src, dst]) = devices.filter(|[src, dst]| src != dst && thread.is_idle()) else { return };
-    let address = call.caller.return_address() as usize;
+    let alike = match devices.filter(|[src, dst]| src != dst) {
+        Some(devices) => Some((devices, record.bytes())),
+        // Of calls that copy nothing only the function counts.
+        None => wants_callers(call).then_some(([u8::MAX; 2], 1 << (call.function() as u8 % 64))),
+    };
+    let Some((devices, bytes)) = alike.filter(|_| thread.is_idle()) else { return };
     let kind = match thread.line_due.take() {
         // Of the runtime's call other devices may be known before it than after it.
         due @ 1.. => due,
-        _ => kind(address, [src, dst], record.bytes()),
+        _ => kind(call.caller.return_address() as usize, devices, bytes),
     };
     let (count, before) = COUNTS.of(kind);
     count_one_more(count, before);
-    if is_due(before) || mode::stacks() == Stacks::All {
-        mode::unseen(|| _ = find(thread, address, Some(record)));
+    if is_due(before) || mode::stacks() == Stacks::All || (before < FIRST && wants_callers(call)) {
+        mode::unseen(|| _ = find(call, Some(record)));
     }
 }
 
-/// The line of the copy that something was found about. Inside our own work.
-pub(super) fn of_finding(address: usize, record: Option<Begun>, is_first: bool) -> Option<Line> {
-    if !are_wanted() {
-        return None;
-    }
-    let is_known =
-        record.is_some_and(|record| trace::file().and_then(|trace| trace.known_site(address)) != Some(record.site()));
-    if is_known && !is_first { None } else { find(thread::current(), address, record) }
+/// Where a call was made that something was found about. Inside our own work.
+pub(super) fn of_finding(call: &Call<'_>, record: Option<Begun>, is_first: bool) -> Option<Origin> {
+    let is_known = record.is_some_and(|record| {
+        let address = call.caller.return_address() as usize;
+        trace::file().and_then(|trace| trace.known_site(address)) != Some(record.site())
+    });
+    // Without a trace only the log wants to know, which says it once.
+    if !is_first && (is_known || trace::file().is_none()) { None } else { find(call, record) }
 }
 
-/// Finds out the line that the thread is at, and notes it in a record. In a signal handler, which may have come in the middle of
-/// anything, none is looked for.
-fn find(thread: &Thread, address: usize, record: Option<Begun>) -> Option<Line> {
-    if thread.held.get().has_handler() || !is_there() {
+/// Finds out where the thread is, and notes it in a record. In a signal handler, which may have come in the middle of
+/// anything, that is not looked for.
+fn find(call: &Call<'_>, record: Option<Begun>) -> Option<Origin> {
+    if mode::stacks() == Stacks::Off || thread::current().held.get().has_handler() {
         return None;
     }
-    let line = python::line()?;
+    let callers = if wants_callers(call) { stack::callers(call.caller.stack()) } else { Vec::new() };
+    let origin = Origin { line: line(), callers }.known()?;
     if let (Some(record), Some(trace)) = (record, trace::file())
-        && let Some(place) = trace.site_with_line(address, &line)
+        && let Some(place) = trace.site_with(call.caller.return_address() as usize, &origin)
     {
         record.comes_from(place);
     }
-    Some(line)
+    Some(origin)
 }
 
-/// Whether there is a Python: found out at the first copy between devices.
-fn is_there() -> bool {
-    let is_there = python::search();
-    if !is_there {
-        mode::set_stacks(Stacks::Off);
+/// The line of Python that the thread is at. Whether there is a Python is found out at the first copy between devices.
+fn line() -> Option<Line> {
+    if !are_wanted() {
+        return None;
     }
-    is_there
+    if !python::search() {
+        mode::is_no_python();
+        return None;
+    }
+    python::line()
 }
 
 #[cfg(test)]

@@ -1,0 +1,82 @@
+"""Random sequences of batches, graphs, captures, copies, pools and streams on real GPUs: plain and preloaded they print the same."""
+
+from harness import at_once, build, judge
+
+PROGRAM = "cases/random_graphs.c"
+SEQUENCES = 500
+FIRST = 80_000
+PROCESSES = 4  # of each kind, at a time
+LEAST_KINDS = 36  # of steps that succeed; devices are not reset here
+
+
+def lines(run):
+    return [line for line in run.out.splitlines() if line.startswith("sequence ")]
+
+
+def pair(program, first, count, *words):
+    """The arguments of a plain and of a preloaded run."""
+    command = [program, first, count, "real", *words]
+    return [(command, {}), (command, {"preload": True, "trace": False, "P2PSHIM_LOG": "error"})]
+
+
+def told(first, count):
+    return f"{PROGRAM.removeprefix('cases/').removesuffix('.c')} {first} {count} real steps"
+
+
+def story(program, block, seed):
+    """The first step that differs, of the sequence alone or else of its whole process, and how to see it again."""
+    for first in (seed, block):
+        count = seed - first + 1
+        plain, shim = at_once(*pair(program, first, count, "steps"))
+        both = zip(plain.out.splitlines(), shim.out.splitlines())
+        differ = [(one, other) for one, other in both if one != other]
+        if differ or plain.status != shim.status:
+            one, other = differ[0] if differ else (plain.ended(), shim.ended())
+            return f"`{told(first, count)}`, plain and with LD_PRELOAD:\n  plain:     {one}\n  preloaded: {other}"
+    return f"`{told(seed, 1)}` and `{told(block, seed - block + 1)}` ended well"
+
+
+def compare(program, block, plain, shim):
+    """What is wrong with the sequences of a block, in words."""
+    problems = []
+    for seed, (one, other) in enumerate(zip(lines(plain), lines(shim)), block):
+        if one != other:
+            return [f"sequence {seed} differs: {story(program, block, seed)}"]
+        if "WRONG" in one:
+            problems.append(f"sequence {seed} is wrong in both runs: `{told(block, seed - block + 1)}`")
+    if plain.status != 0 or shim.status != 0 or len(lines(plain)) != len(lines(shim)):
+        seed = block + min(len(lines(plain)), len(lines(shim)))
+        problems.append(f"sequence {seed} ends the process: `{told(block, seed - block + 1)}`; "
+                        f"plain: {plain.ended()}; preloaded: {shim.ended()}")
+    return problems[:3]
+
+
+def succeeded(runs):
+    """How often each kind of step succeeded."""
+    sums = {}
+    for run in runs:
+        for line in run.out.splitlines():
+            if line.startswith("done: "):
+                kind, count = line.removeprefix("done: ").removesuffix(" succeeded").rsplit(", ", 1)
+                kind = kind.rsplit(" ", 1)[0]
+                sums[kind] = sums.get(kind, 0) + int(count)
+    return sums
+
+
+def random_graphs():
+    for number, runtime in enumerate(("static", "shared")):
+        program = build(PROGRAM, runtime)
+        each = SEQUENCES // 2 // PROCESSES + 1
+        blocks = [FIRST + number * 1000 + process * each for process in range(PROCESSES)]
+        runs = at_once(*(run for block in blocks for run in pair(program, block, each)))
+        problems = []
+        for block, plain, shim in zip(blocks, runs[::2], runs[1::2]):
+            problems += compare(program, block, plain, shim)
+        sums = succeeded(runs[::2])
+        kinds = [kind for kind, count in sums.items() if count > 0]
+        count = sum(len(lines(run)) for run in runs[::2])
+        if len(kinds) < LEAST_KINDS and not problems:
+            problems.append(f"did not succeed: {', '.join(sorted(sums.keys() - set(kinds)))}")
+        judge(not problems, f"random_graphs, {runtime} runtime",
+              "\n".join(problems) or f"{count} sequences the same; {sum(sums.values())} steps of {len(kinds)} kinds succeeded, "
+              f"{sums.get('runtime launch', 0) + sums.get('driver launch', 0)} launches")
