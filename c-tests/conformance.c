@@ -7,7 +7,7 @@
  *   --jobs N                      so many rows at a time (default 1)
  *   --only FROM-TO                these rows only, counted from 1
  *   --times N                     measure each row so often (default 1)
- *   --allow-crash-rows-error      where the real library crashes, an error code will do
+ *   --allow-crash-rows-error      where the real library crashes or hangs, an error code will do
  *   --announce                    each row says on standard error when its setup begins, and when its call does
  *
  * Each row runs in a process of its own: this program executes itself with `--row N`, and the parent never touches CUDA.
@@ -17,7 +17,7 @@
  * What a row says is what is compiled: CALL(x), STEP(x) and ASSIGN(x) compare the row's text with their argument's, so a
  * row that nothing below implements is an error. Variables and steps are explained on top of the tables:
  * tests/golden/conformance.tsv has what was measured on real GPUs, conformance-unmeasured.tsv what was not yet. Rows about
- * batches and graphs are in conformance-graphs.tsv, and what they need is in conformance_graphs.h.
+ * batches and graphs are in tests/golden/conformance-graphs.tsv, and what they need is in conformance_graphs.h.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -1034,7 +1034,8 @@ static void judge(struct run *run, int i)
             fprintf(stderr, "row %d is not stable: %s; %s: %s, then %s\n", i + 1, row->setup, row->call, answer,
                     answers[i][time]);
         }
-    bool as_expected = strcmp(answer, expected) == 0 || (without("crash", expected) && run->crash_or_error && is_error(answer));
+    bool is_fatal = without("crash", expected) || without("timeout", expected);
+    bool as_expected = strcmp(answer, expected) == 0 || (is_fatal && run->crash_or_error && is_error(answer));
     if (!run->measure && !as_expected) {
         wrong++;
         fprintf(stderr, "row %d differs: %s; %s: expected %s, got %s\n", i + 1, row->setup, row->call, expected, answer);

@@ -1,6 +1,6 @@
 /*
  * Variables, steps and calls of the rows about batches and graphs, for conformance.c, which explains STEP, ASSIGN and CALL.
- * c-tests/conformance-graphs.tsv explains what the rows mean. The runtime 11 has no batches; none of these rows is for it.
+ * tests/golden/conformance-graphs.tsv explains what the rows mean. The runtime 11 has no batches; none of these rows is for it.
  */
 #ifndef P2PSHIM_C_TESTS_CONFORMANCE_GRAPHS_H
 #define P2PSHIM_C_TESTS_CONFORMANCE_GRAPHS_H

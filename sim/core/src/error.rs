@@ -66,6 +66,7 @@ errors! {
     STREAM_CAPTURE_IMPLICIT = 906, "the legacy stream would depend on a stream that is capturing";
     CAPTURED_EVENT = 907, "the event was last recorded in a capture";
     STREAM_CAPTURE_WRONG_THREAD = 908, "another thread began the capture";
+    GRAPH_EXEC_UPDATE_FAILURE = 910, "the ready graph cannot become like the other";
     UNKNOWN = 999, "unknown error";
 }
 

@@ -1,6 +1,7 @@
 //! Graphs: steps that were captured instead of run, and what comes after what.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use crate::gate::Gate;
@@ -22,8 +23,41 @@ pub(crate) enum Step {
     Kernel(Launch),
     /// Calls a function of the program.
     Host(Arc<dyn Fn() + Send + Sync>),
-    /// Runs another graph.
-    Graph(Arc<[Step]>),
+}
+
+/// What a graph is made of: what kind each node is of, and what the graph is made of that a child has for itself.
+#[derive(Default)]
+pub(crate) struct Shape(Vec<(Discriminant<Step>, Shape)>);
+
+/// Why a ready graph cannot become like another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlike {
+    /// That has more nodes, or fewer.
+    Topology,
+    /// A node there is of another kind.
+    NodeKind,
+    /// A copy there is none that the ready one can make.
+    Copy,
+}
+
+impl Shape {
+    /// Adds a node.
+    pub(crate) fn push(&mut self, step: &Step, inner: Shape) {
+        self.0.push((discriminant(step), inner));
+    }
+
+    /// What keeps a graph of this shape from becoming one of another.
+    pub(crate) fn refuse(&self, other: &Shape) -> Result<(), Unlike> {
+        if self.0.len() != other.0.len() {
+            return Err(Unlike::Topology);
+        }
+        let mut pairs = self.0.iter().zip(&other.0);
+        pairs.try_for_each(
+            |((kind, inner), (other_kind, other_inner))| {
+                if kind == other_kind { inner.refuse(other_inner) } else { Err(Unlike::NodeKind) }
+            },
+        )
+    }
 }
 
 struct Node {
@@ -94,6 +128,24 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refuse_names_the_first_difference_at_any_depth() {
+        let host = || Step::Host(Arc::new(|| ()));
+        let child = || Step::Child(GraphHandle(1));
+        let shape = |steps: Vec<(Step, Shape)>| {
+            let mut shape = Shape::default();
+            steps.into_iter().for_each(|(step, inner)| shape.push(&step, inner));
+            shape
+        };
+        let one = || shape(vec![(host(), Shape::default())]);
+        let nested = |inner| shape(vec![(child(), inner)]);
+        assert_eq!(nested(one()).refuse(&nested(one())), Ok(()));
+        assert_eq!(one().refuse(&Shape::default()), Err(Unlike::Topology));
+        assert_eq!(one().refuse(&nested(one())), Err(Unlike::NodeKind));
+        assert_eq!(nested(one()).refuse(&nested(Shape::default())), Err(Unlike::Topology));
+        assert_eq!(nested(one()).refuse(&nested(nested(one()))), Err(Unlike::NodeKind));
+    }
 
     #[test]
     fn joins_looks_through_all_that_came_before() {

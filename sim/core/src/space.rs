@@ -207,6 +207,12 @@ impl Space {
         self.reserves.iter().any(|reserve| reserve.whole.contains(&address)) || self.reservation(address).is_some()
     }
 
+    /// The device whose memory an address could be, if nothing is there: freed, or never allocated.
+    pub(crate) fn gone(&self, address: u64) -> Option<usize> {
+        let is_free = self.find(address).is_none();
+        self.reserves.iter().position(|reserve| is_free && reserve.whole.contains(&address))
+    }
+
     /// Makes an allocation unknown from now on; [`Space::recycle`] it once no work uses it any more.
     pub(crate) fn take(&mut self, base: u64, kind: Kind) -> Option<Allocation> {
         if self.allocations.get(&base)?.kind != kind {

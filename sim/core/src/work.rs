@@ -47,6 +47,11 @@ impl Extent {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
 
+    /// Whether there is no more than one row.
+    pub(crate) fn is_one_row(&self) -> bool {
+        self.height <= 1 && self.depth <= 1
+    }
+
     /// All bytes.
     pub fn bytes(&self) -> u64 {
         self.width.saturating_mul(self.height).saturating_mul(self.depth)

@@ -94,7 +94,7 @@ macro_rules! asked {
 /// that have a per-thread default stream form are asked for twice, the second time for that. A form whose arguments
 /// have changed goes by the name of its symbol; after `=` comes what to ask for.
 macro_rules! functions {
-    (common { $($name:ident $version:literal ($($arg:ident: $type:ty),*);)* }
+    (common { $($name:ident $(= $sought:ident)? $version:literal ($($arg:ident: $type:ty),*);)* }
      streams { $($twin:ident $(= $asked:ident)? $twin_version:literal $thread_version:literal ($($twin_arg:ident: $twin_type:ty),*);)* }) => {
         /// The driver's functions. What an old driver lacks makes only the calls fail that need it.
         #[allow(non_snake_case, reason = "the vendor's names")]
@@ -111,7 +111,10 @@ macro_rules! functions {
                 Driver {
                     finder,
                     devices: 0,
-                    $($name: finder.function(c_name(concat!(stringify!($name), "\0")), $version, DEFAULT_FLAGS),)*
+                    $($name: {
+                        let name = c_name(concat!(asked!($name $($sought)?), "\0"));
+                        finder.function(name, $version, DEFAULT_FLAGS)
+                    },)*
                     $($twin: {
                         let name = c_name(concat!(asked!($twin $($asked)?), "\0"));
                         [
@@ -225,6 +228,7 @@ functions! {
         );
         cuGraphAddChildGraphNode 10000 (node: Out<u64>, graph: u64, after: Opaque, count: u64, child: u64);
         cuGraphExecUpdate 10020 (exec: u64, graph: u64, error: Out<u64>, result: Out<u32>);
+        cuGraphExecUpdate_v2 = cuGraphExecUpdate 12000 (exec: u64, graph: u64, result: Opaque);
         cuGraphExecMemcpyNodeSetParams 10000 (exec: u64, node: u64, copy: From<Memcpy3d>, context: u64);
         cuGraphExecChildGraphNodeSetParams 11010 (exec: u64, node: u64, child: u64);
         cuGraphNodeSetEnabled 11060 (exec: u64, node: u64, is_enabled: u32);

@@ -81,5 +81,6 @@ const TEXTS: &[(u32, &CStr, &CStr)] = &[
     (906, c"cudaErrorStreamCaptureImplicit", c"operation would make the legacy stream depend on a capturing stream"),
     (907, c"cudaErrorCapturedEvent", c"operation not permitted on an event last recorded in a capturing stream"),
     (908, c"cudaErrorStreamCaptureWrongThread", c"attempt to end a capture from a thread that did not begin it"),
+    (910, c"cudaErrorGraphExecUpdateFailure", c"the graph update was not performed"),
     (999, c"cudaErrorUnknown", c"unknown error"),
 ];

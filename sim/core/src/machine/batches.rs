@@ -2,8 +2,8 @@
 
 use std::result;
 
-use super::copies::{Completion, Request, Sent};
-use super::{Machine, StreamRef};
+use super::copies::{Completion, Memory, Request, Sent, Transfer};
+use super::{Machine, State, StreamRef};
 use crate::abi::Null;
 use crate::error::{Error, Result};
 use crate::stream::Role;
@@ -44,25 +44,45 @@ impl From<BatchError> for Error {
 
 impl Machine {
     /// Makes all of these copies on a stream or, if one cannot be made, none. The legacy default stream takes no batch; nor
-    /// does a stream that captures, whose capture is lost.
+    /// does a stream that captures, whose capture is lost. Without a context the batch itself is at fault, as was measured.
     pub fn copy_batch(&self, stream: StreamRef, copies: &[(Request, Completion)]) -> result::Result<(), BatchError> {
         let mut state = self.lock();
-        let stream = state.stream(stream)?;
+        let no_context = |error| if error == Error::INVALID_CONTEXT { Error::INVALID_VALUE } else { error };
+        let stream = state.stream(stream).map_err(no_context)?;
         if stream.role == Role::Legacy {
             return Err(Error::INVALID_VALUE.into());
         }
-        state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
+        state.refuse_captured(&stream)?;
         let mut transfers = Vec::with_capacity(copies.len());
         for (index, (request, completion)) in copies.iter().enumerate() {
-            if !request.extent.is_empty() {
-                let transfer = state.transfer(request).map_err(|error| BatchError::at(index, error))?;
-                transfers.push((transfer, *completion));
-            }
+            let transfer = state.transfer_of_batch(request).map_err(|error| BatchError::at(index, error))?;
+            transfers.extend(transfer.map(|transfer| (transfer, *completion)));
         }
         let send = |(transfer, completion)| state.send(&stream, transfer, completion);
         let sent = transfers.into_iter().map(send).collect::<Result<Vec<Sent>>>()?;
         drop(state);
         sent.iter().for_each(Sent::finish);
         Ok(self.lock().intact(stream.context)?)
+    }
+
+    /// Refuses a batch on a stream that captures, whose capture is lost, before anything else is looked at.
+    pub fn refuse_captured_batch(&self, stream: StreamRef) -> Result<()> {
+        let mut state = self.lock();
+        let Ok(stream) = state.stream(stream) else { return Ok(()) };
+        state.refuse_captured(&stream)
+    }
+}
+
+impl State {
+    /// A copy of a batch, which has to copy something. None if there is nothing at its destination any more: one row is accepted then,
+    /// as was measured. For more rows, and for a source, a real driver crashes.
+    fn transfer_of_batch(&self, request: &Request) -> Result<Option<Transfer>> {
+        let transfer = self.loose_transfer(request)?;
+        match transfer.memories() {
+            [Memory::Gone { .. }, _] => Err(Error::INVALID_VALUE),
+            [_, Memory::Gone { .. }] if !request.extent.is_one_row() => Err(Error::INVALID_VALUE),
+            [_, Memory::Gone { .. }] => Ok(None),
+            _ => Ok(Some(transfer)),
+        }
     }
 }

@@ -110,9 +110,14 @@ impl State {
 
     /// Refuses what acts on `stream` at once, where a capture would be passed over, and breaks that capture.
     pub(super) fn refuse_synchronous(&mut self, stream: &Arc<Stream>) -> Result<()> {
-        self.refuse_implicit(stream)?;
-        self.captures.refuse_on(|capturing| capturing.id == stream.id)?;
+        self.refuse_captured(stream)?;
         self.captures.refuse_unseen(current::caller())
+    }
+
+    /// Refuses what no stream that captures takes, and breaks that capture, or one that a legacy default stream would have to wait for.
+    pub(super) fn refuse_captured(&mut self, stream: &Arc<Stream>) -> Result<()> {
+        self.refuse_implicit(stream)?;
+        self.captures.refuse_on(|capturing| capturing.id == stream.id)
     }
 
     /// Refuses work on a legacy default stream that would have to wait for a capture, and breaks that capture.

@@ -1,5 +1,6 @@
 //! Copies and memsets: checking them, choosing their way, submitting them.
 
+use std::mem::discriminant;
 use std::sync::{Arc, MutexGuard};
 
 use super::contexts::NO_CONTEXT;
@@ -28,6 +29,16 @@ pub enum Locus {
     Device(u64),
     /// An array.
     Array(ArrayHandle),
+}
+
+impl Locus {
+    /// The same place, whatever memory the program has said that it is of.
+    fn unified(self) -> Locus {
+        match self {
+            Locus::Any(address) | Locus::Host(address) | Locus::Device(address) => Locus::Any(address),
+            Locus::Array(_) => self,
+        }
+    }
 }
 
 /// One side of a copy.
@@ -80,8 +91,26 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     Device(Piece),
-    Pinned { context: ContextId },
+    Pinned {
+        context: ContextId,
+    },
     Pageable,
+    /// An address of a device at which nothing is any more, which nodes of graphs accept. Nobody ever goes there.
+    Gone {
+        device: usize,
+        address: u64,
+    },
+}
+
+impl Memory {
+    /// The device that it is, or was, of; and the start of the allocation.
+    pub(super) fn on_device(self) -> Option<(usize, u64)> {
+        match self {
+            Memory::Device(piece) => Some((piece.device, piece.base)),
+            Memory::Gone { device, address } => Some((device, address)),
+            Memory::Pinned { .. } | Memory::Pageable => None,
+        }
+    }
 }
 
 /// A piece of device memory, as far as access to it goes.
@@ -126,13 +155,33 @@ impl Transfer {
         self.request
     }
 
-    /// Whether it goes from and to the same devices as another.
-    pub(super) fn is_between_those_of(&self, other: &Transfer) -> bool {
-        let device = |memory| match memory {
-            Memory::Device(piece) => Some(piece.device),
-            Memory::Pinned { .. } | Memory::Pageable => None,
-        };
-        self.memories().map(device) == other.memories().map(device)
+    /// Whether an array takes part.
+    pub(super) fn has_array(&self) -> bool {
+        [self.request.src, self.request.dst].iter().any(|place| matches!(place.at, Locus::Array(_)))
+    }
+
+    /// Whether it and another copy are said to be between the same kinds of memory.
+    pub(super) fn is_named_like(&self, other: &Transfer) -> bool {
+        let kinds = |request: Request| [request.src, request.dst].map(|place| discriminant(&place.at));
+        kinds(self.request) == kinds(other.request)
+    }
+
+    /// Whether it copies one row, if at all.
+    pub(super) fn is_one_row(&self) -> bool {
+        self.extent.is_one_row()
+    }
+
+    /// Where it starts to read and to write.
+    pub(super) fn addresses(&self) -> [u64; 2] {
+        [self.src.layout.address, self.dst.layout.address]
+    }
+
+    /// The same, said to be between addresses of whatever memory, as was measured of what captures take.
+    pub(super) fn unified(mut self) -> Transfer {
+        for place in [&mut self.request.dst, &mut self.request.src] {
+            place.at = place.at.unified();
+        }
+        self
     }
 }
 
@@ -156,8 +205,7 @@ impl Machine {
     pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
         let mut state = self.lock();
         let stream = state.stream_of_async_copy(stream)?;
-        state.refuse_implicit(&stream)?;
-        state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
+        state.refuse_captured(&stream)?;
         if request.extent.is_empty() {
             return Ok(());
         }
@@ -201,7 +249,7 @@ impl Machine {
     ) -> Result<()> {
         if completion == Completion::Sync {
             state.refuse_synchronous(stream)?;
-        } else if state.capture(stream, &Step::Copy(transfer))? {
+        } else if state.capture(stream, &Step::Copy(transfer.unified()))? {
             return Ok(());
         }
         let sent = state.send(stream, transfer, completion)?;
@@ -287,13 +335,31 @@ impl State {
     }
 
     pub(super) fn transfer(&self, request: &Request) -> Result<Transfer> {
-        let Request { dst, src, extent } = request;
-        let transfer = Transfer {
-            dst: self.side(dst, *extent)?,
-            src: self.side(src, *extent)?,
-            extent: *extent,
-            request: *request,
-        };
+        let Request { dst, src, extent } = *request;
+        let (dst, src) = (self.side(&dst, extent)?, self.side(&src, extent)?);
+        self.writable(Transfer { dst, src, extent, request: *request })
+    }
+
+    /// A copy that a node of a graph, or a batch, is to make. It has to copy something; the memory may be gone, and need not be what the
+    /// program says, as was measured.
+    pub(super) fn loose_transfer(&self, request: &Request) -> Result<Transfer> {
+        let Request { dst, src, extent } = *request;
+        if extent.is_empty() {
+            return Err(Error::INVALID_VALUE);
+        }
+        let (dst, src) = (self.loose_side(&dst, extent)?, self.loose_side(&src, extent)?);
+        self.writable(Transfer { dst, src, extent, request: *request })
+    }
+
+    fn loose_side(&self, place: &Place, extent: Extent) -> Result<Side> {
+        let at = place.at.unified();
+        let Locus::Any(address) = at else { return self.side(place, extent) };
+        let Some(device) = self.space.gone(address) else { return self.side(&Place { at, ..*place }, extent) };
+        let (layout, _) = layout(address, place, extent).ok_or(Error::INVALID_VALUE)?;
+        Ok(Side { layout, memory: Memory::Gone { device, address } })
+    }
+
+    fn writable(&self, transfer: Transfer) -> Result<Transfer> {
         if self.may_write(transfer.dst.memory) { Ok(transfer) } else { Err(Error::INVALID_VALUE) }
     }
 
@@ -479,6 +545,7 @@ impl State {
                 return Ok(context);
             }
             Memory::Device(piece) => piece.device,
+            Memory::Gone { device, .. } => device,
             Memory::Pageable => return Ok(current),
         };
         let alive = self.handles.values().copied();

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::captures::NODE_HANDLES;
-use super::copies::Request;
+use super::copies::{Memory, Request};
 use super::{Exec, ExecHandle, GraphHandle, Machine, NodeHandle, State, StreamRef};
+use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
-use crate::graph::{Graph, Step};
+use crate::gate::Gate;
+use crate::graph::{Graph, Shape, Step};
 use crate::stream::Stream;
 use crate::work::Work;
 
@@ -26,8 +28,8 @@ pub enum NodeKind {
     Kernel,
     /// It calls a function of the program.
     Host,
-    /// It runs a graph that it has for itself; none if that was captured as a launch.
-    Child(Option<GraphHandle>),
+    /// It runs a graph that it has for itself.
+    Child(GraphHandle),
 }
 
 impl Machine {
@@ -53,11 +55,11 @@ impl Machine {
     /// Adds a node that copies, after others.
     pub fn add_copy_node(&self, handle: GraphHandle, after: Vec<NodeHandle>, request: &Request) -> Result<NodeHandle> {
         let mut state = self.lock();
-        let transfer = state.transfer(request)?;
+        let transfer = state.loose_transfer(request)?;
         state.add_node(handle, after, Step::Copy(transfer))
     }
 
-    /// Adds a node that runs a copy of another graph as it is now.
+    /// Adds a node that runs a copy of another graph as it is now. With the same graph a real driver crashes.
     pub fn add_child_node(
         &self,
         handle: GraphHandle,
@@ -65,6 +67,9 @@ impl Machine {
         child: GraphHandle,
     ) -> Result<NodeHandle> {
         let mut state = self.lock();
+        if child == handle {
+            return Err(Error::INVALID_VALUE);
+        }
         let child = state.copy_graph(child)?;
         state.add_node(handle, after, Step::Child(child))
     }
@@ -78,15 +83,14 @@ impl Machine {
             Step::Fill(_) => NodeKind::Fill,
             Step::Kernel(_) => NodeKind::Kernel,
             Step::Host(_) => NodeKind::Host,
-            Step::Child(graph) => NodeKind::Child(Some(*graph)),
-            Step::Graph(_) => NodeKind::Child(None),
+            Step::Child(graph) => NodeKind::Child(*graph),
         })
     }
 
     /// Has a node that copies copy something else.
     pub fn set_copy_node(&self, node: NodeHandle, request: &Request) -> Result<()> {
         let mut state = self.lock();
-        let transfer = state.transfer(request)?;
+        let transfer = state.loose_transfer(request)?;
         match state.graphs.values_mut().find_map(|graph| graph.step_mut(node)) {
             Some(Step::Copy(copied)) => *copied = transfer,
             _ => return Err(Error::INVALID_VALUE),
@@ -94,79 +98,40 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes a graph ready to run. Its copies go for ever the way that there is now, as was measured.
+    /// Refuses a graph for launches by devices if it copies what the current context cannot reach, as was measured; or, as is documented,
+    /// what is no memory of a device and not pinned.
+    pub fn refuse_device_launch(&self, handle: GraphHandle) -> Result<()> {
+        let state = self.lock();
+        let context = state.current()?;
+        let own = state.info(context)?.device;
+        let is_within_reach = |memory: &Memory| match memory {
+            Memory::Device(piece) => state.can_reach(context, own, *piece),
+            Memory::Pinned { .. } => true,
+            Memory::Pageable | Memory::Gone { .. } => false,
+        };
+        let is_possible = |step: &Step| match step {
+            Step::Copy(transfer) => !transfer.has_array() && transfer.memories().iter().all(is_within_reach),
+            Step::Host(_) => false,
+            _ => true,
+        };
+        let steps = state.flat(handle)?;
+        if steps.iter().all(|(_, step)| is_possible(step)) { Ok(()) } else { Err(Error::INVALID_VALUE) }
+    }
+
+    /// Makes a graph ready to run. Its copies go for ever the way that there is now. A capture that minds is lost. Both were measured.
     pub fn instantiate_graph(&self, handle: GraphHandle) -> Result<ExecHandle> {
         let mut state = self.lock();
-        let (nodes, steps) = state.flat(handle)?.into_iter().map(|(node, step)| (node, state.fixed(step))).unzip();
+        state.current()?;
+        state.captures.refuse_unseen(current::caller())?;
+        let (shape, flat) = (state.shape(handle)?, state.flat(handle)?);
+        let fixed = flat.into_iter().map(|(node, step)| Ok((node, state.fixed(step)?))).collect::<Result<Vec<_>>>()?;
+        let (nodes, steps): (_, Vec<_>) = fixed.into_iter().unzip();
         let exec = ExecHandle(EXEC_HANDLES + state.number() * 0x10);
-        state
-            .execs
-            .insert(exec, Exec { steps: Vec::into(steps), nodes, disabled: BTreeSet::new(), last: Fence::reached() });
+        state.execs.insert(
+            exec,
+            Exec { steps: steps.into(), nodes, disabled: BTreeSet::new(), shape, last: Fence::reached() },
+        );
         Ok(exec)
-    }
-
-    /// Has a ready graph do what a graph of the same shape does now; copies keep their way. False if the shape is another.
-    pub fn update_exec(&self, exec: ExecHandle, handle: GraphHandle) -> Result<bool> {
-        let mut state = self.lock();
-        let known = Arc::clone(&state.execs.get(&exec).ok_or(Error::INVALID_VALUE)?.steps);
-        let new = state.flat(handle)?;
-        if new.len() != known.len() {
-            return Ok(false);
-        }
-        let mut steps = Vec::with_capacity(new.len());
-        for ((_, step), known) in new.into_iter().zip(known.iter()) {
-            steps.push(match (step, known) {
-                (Step::Copy(transfer), Step::Fixed(before, path, gate)) if transfer.is_between_those_of(before) => {
-                    Step::Fixed(transfer, *path, gate.clone())
-                }
-                (Step::Copy(_), _) | (_, Step::Fixed(..)) => return Ok(false),
-                (step, _) => step,
-            });
-        }
-        state.execs.get_mut(&exec).ok_or(Error::UNKNOWN)?.steps = steps.into();
-        Ok(true)
-    }
-
-    /// Has a node of a ready graph copy something else between the same devices, the way that it went.
-    pub fn set_exec_copy_node(&self, exec: ExecHandle, node: NodeHandle, request: &Request) -> Result<()> {
-        let mut state = self.lock();
-        let transfer = state.transfer(request)?;
-        let known = state.execs.get_mut(&exec).ok_or(Error::INVALID_VALUE)?;
-        let place = known.nodes.iter().position(|&of| of == node).ok_or(Error::INVALID_VALUE)?;
-        let mut steps = known.steps.to_vec();
-        match steps.get_mut(place) {
-            Some(Step::Fixed(copied, ..)) if transfer.is_between_those_of(copied) => *copied = transfer,
-            _ => return Err(Error::INVALID_VALUE),
-        }
-        known.steps = steps.into();
-        Ok(())
-    }
-
-    /// Has a child of a ready graph be another graph of the same shape.
-    pub fn set_exec_child_node(&self, exec: ExecHandle, node: NodeHandle, child: GraphHandle) -> Result<()> {
-        let mut state = self.lock();
-        let Some(&Step::Child(inner)) = state.graphs.values().find_map(|graph| graph.step(node)) else {
-            return Err(Error::INVALID_VALUE);
-        };
-        let (old, new) = (state.flat(inner)?, state.flat(child)?);
-        let known = state.execs.get_mut(&exec).ok_or(Error::INVALID_VALUE)?;
-        let mut steps = known.steps.to_vec();
-        if old.len() != new.len() {
-            return Err(Error::INVALID_VALUE);
-        }
-        for ((node, _), (_, step)) in old.into_iter().zip(new) {
-            let place = known.nodes.iter().position(|&of| of == node).ok_or(Error::INVALID_VALUE)?;
-            match (steps.get_mut(place), step) {
-                (Some(Step::Fixed(copied, ..)), Step::Copy(transfer)) if transfer.is_between_those_of(copied) => {
-                    *copied = transfer;
-                }
-                (_, Step::Copy(_)) | (Some(Step::Fixed(..)), _) => return Err(Error::INVALID_VALUE),
-                (Some(known), step) => *known = step,
-                (None, _) => return Err(Error::UNKNOWN),
-            }
-        }
-        known.steps = steps.into();
-        Ok(())
     }
 
     /// Has a node of a ready graph that copies or sets memory run, or not run, whatever it is told to do meanwhile, as was measured.
@@ -187,21 +152,19 @@ impl Machine {
         self.lock().execs.remove(&handle).map(drop).ok_or(Error::INVALID_VALUE)
     }
 
-    /// Runs a ready graph on a stream, after its own earlier launches; one that captures loses its capture, as was measured.
+    /// Runs a ready graph on a stream, after its own earlier launches. A stream that captures takes none, and loses its capture; one that
+    /// was created is enough where no context is current. Both were measured.
     pub fn launch_graph(&self, handle: ExecHandle, stream: StreamRef) -> Result<()> {
         let mut state = self.lock();
-        let stream = state.stream(stream)?;
+        let stream = state.stream_of_async_copy(stream)?;
         let exec = state.execs.get(&handle).ok_or(Error::INVALID_VALUE)?;
-        let steps = if exec.disabled.is_empty() {
-            Arc::clone(&exec.steps)
-        } else {
-            let steps = exec.nodes.iter().zip(exec.steps.iter());
-            steps.filter(|(node, _)| !exec.disabled.contains(node)).map(|(_, step)| step.clone()).collect()
-        };
-        let (step, last) = (Step::Graph(steps), Arc::clone(&exec.last));
-        state.captures.of(&stream)?;
-        state.captures.refuse_on(|capturing| capturing.id == stream.id)?;
-        let last = state.run(&stream, vec![last], &step)?;
+        let steps: Vec<Step> = exec.enabled().cloned().collect();
+        let last = Arc::clone(&exec.last);
+        state.refuse_captured(&stream)?;
+        let mut last = state.submit(&stream, vec![last], Work::Nothing)?;
+        for step in &steps {
+            last = state.run(&stream, Vec::new(), step)?;
+        }
         state.execs.get_mut(&handle).ok_or(Error::UNKNOWN)?.last = last;
         Ok(())
     }
@@ -209,8 +172,9 @@ impl Machine {
     /// Checks what an upload takes; there is nothing to upload.
     pub fn upload_graph(&self, handle: ExecHandle, stream: StreamRef) -> Result<()> {
         let mut state = self.lock();
-        state.stream(stream)?;
-        state.execs.get(&handle).map(drop).ok_or(Error::INVALID_VALUE)
+        let stream = state.stream(stream)?;
+        state.execs.get(&handle).ok_or(Error::INVALID_VALUE)?;
+        state.refuse_captured(&stream)
     }
 }
 
@@ -255,7 +219,7 @@ impl State {
     }
 
     /// All steps of a graph and its children in an order in which they may run.
-    fn flat(&self, handle: GraphHandle) -> Result<Vec<(NodeHandle, Step)>> {
+    pub(super) fn flat(&self, handle: GraphHandle) -> Result<Vec<(NodeHandle, Step)>> {
         let graph = self.graphs.get(&handle).ok_or(Error::INVALID_VALUE)?;
         let mut steps = Vec::new();
         for (node, step) in graph.steps() {
@@ -267,14 +231,28 @@ impl State {
         Ok(steps)
     }
 
-    /// A step with its way chosen.
-    fn fixed(&mut self, step: Step) -> Step {
-        let Step::Copy(transfer) = step else { return step };
-        let (path, gate) = self.way(transfer);
-        Step::Fixed(transfer, path, gate)
+    /// What a graph is made of.
+    pub(super) fn shape(&self, handle: GraphHandle) -> Result<Shape> {
+        let mut shape = Shape::default();
+        for (_, step) in self.graphs.get(&handle).ok_or(Error::INVALID_VALUE)?.steps() {
+            let inner = if let Step::Child(child) = step { self.shape(*child)? } else { Shape::default() };
+            shape.push(step, inner);
+        }
+        Ok(shape)
     }
 
-    /// Submits a step; the steps of a graph one after the other, which no program can tell from side by side.
+    /// A step with its way chosen. Its memory has to be there: if it is gone, a real driver hangs or crashes.
+    fn fixed(&mut self, step: Step) -> Result<Step> {
+        let Step::Copy(transfer) = step else { return Ok(step) };
+        let transfer = self.loose_transfer(&transfer.request())?;
+        if transfer.memories().iter().any(|memory| matches!(memory, Memory::Gone { .. })) {
+            return Err(Error::INVALID_VALUE);
+        }
+        let (path, gate) = self.way(transfer);
+        Ok(Step::Fixed(transfer, path, gate))
+    }
+
+    /// Submits a step; those of a graph one after the other, which no program can tell from side by side.
     pub(super) fn run(&mut self, stream: &Arc<Stream>, after: Vec<Arc<Fence>>, step: &Step) -> Result<Arc<Fence>> {
         let (work, gates) = match step {
             Step::Copy(transfer) => {
@@ -282,7 +260,10 @@ impl State {
                 (Work::Copy(copy), gates)
             }
             Step::Fixed(transfer, path, gate) => {
-                let (copy, gates) = self.plan_on(*transfer, (*path, gate.clone()));
+                let (copy, mut gates) = self.plan_on(*transfer, (*path, gate.clone()));
+                if transfer.addresses().into_iter().any(|address| self.space.gone(address).is_some()) {
+                    gates.push(Gate::shut(Error::ILLEGAL_ADDRESS));
+                }
                 (Work::Copy(copy), gates)
             }
             Step::Fill(fill) => (Work::Fill(fill.clone()), self.mapped_at([fill.dst.address]).collect()),
@@ -292,13 +273,6 @@ impl State {
             Step::Host(function) => (Work::Host(Arc::clone(function)), Vec::new()),
             // Flat since it was made ready.
             Step::Child(_) => (Work::Nothing, Vec::new()),
-            Step::Graph(steps) => {
-                let mut last = self.submit(stream, after, Work::Nothing)?;
-                for step in steps.iter() {
-                    last = self.run(stream, Vec::new(), step)?;
-                }
-                return Ok(last);
-            }
         };
         let work = self.gated(stream.context, gates, work);
         self.submit(stream, after, work)

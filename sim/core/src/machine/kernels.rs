@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::copies::Memory;
+use super::copies::{Memory, Piece};
 use super::{ContextId, FunctionHandle, Machine, ModuleHandle, State, StreamRef};
 use crate::access::NO_ACCESS;
 use crate::current;
@@ -128,20 +128,24 @@ impl State {
         let Some(own) = self.contexts.get(&context).map(|context| context.device) else { return Touch::Illegal };
         let Ok(memory) = self.memory_at(address, bytes) else { return Touch::Illegal };
         let piece = match memory {
-            Memory::Pageable => return Touch::Illegal,
+            Memory::Pageable | Memory::Gone { .. } => return Touch::Illegal,
             Memory::Pinned { .. } => return Touch::Right,
             Memory::Device(piece) => piece,
         };
-        let reached = match piece.owner {
+        match self.can_reach(context, own, piece) {
+            false => Touch::Illegal,
+            true if self.faults.loses(own, piece.device) => Touch::Lost,
+            true => Touch::Right,
+        }
+    }
+
+    /// Whether what a context runs on its device can access a piece of memory.
+    pub(super) fn can_reach(&self, context: ContextId, own: usize, piece: Piece) -> bool {
+        match piece.owner {
             Owner::Context(owner) => own == piece.device || self.peers.reaches(context, owner),
             Owner::Pool(pool) => self.pools.get(&pool).is_some_and(|pool| pool.rights.get(own) != NO_ACCESS),
             Owner::Mapping => self.mappings.rights(piece.base).is_some_and(|rights| rights.get(own) != NO_ACCESS),
             Owner::Device => self.grants.gate(own, piece.base).is_some(),
-        };
-        match reached {
-            false => Touch::Illegal,
-            true if self.faults.loses(own, piece.device) => Touch::Lost,
-            true => Touch::Right,
         }
     }
 }

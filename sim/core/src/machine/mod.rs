@@ -14,6 +14,7 @@ mod mappings;
 mod memory;
 mod pools;
 mod streams;
+mod updates;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -40,7 +41,8 @@ use crate::error::{Error, Result};
 use crate::fault::Faults;
 use crate::fence::{Fence, lock};
 use crate::grants::Grants;
-use crate::graph::{Graph, Step};
+pub use crate::graph::Unlike;
+use crate::graph::{Graph, Shape, Step};
 use crate::nvlink::Counters;
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
@@ -152,8 +154,18 @@ struct Exec {
     nodes: Vec<NodeHandle>,
     /// Those that do nothing until they are enabled.
     disabled: BTreeSet<NodeHandle>,
+    /// What it is made of.
+    shape: Shape,
     /// The end of its last launch; the next one comes after that.
     last: Arc<Fence>,
+}
+
+impl Exec {
+    /// The steps that a launch takes.
+    fn enabled(&self) -> impl Iterator<Item = &Step> {
+        let steps = self.nodes.iter().zip(self.steps.iter());
+        steps.filter(|(node, _)| !self.disabled.contains(node)).map(|(_, step)| step)
+    }
 }
 
 struct Array {

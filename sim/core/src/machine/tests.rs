@@ -4,6 +4,7 @@ mod batches;
 mod captures;
 mod devices;
 mod faults;
+mod graphs;
 mod kernels;
 mod lost;
 mod pools;

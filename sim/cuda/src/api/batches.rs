@@ -1,12 +1,13 @@
 //! Batches of copies. The forms of 12.8 say which copy is to blame; those of 13.0 do not.
 //!
-//! Arguments are looked at before the stream. Whether a real driver does so was not measured. The copies with attributes of 13.2
-//! were not measured at all: they are taken to be batches of one.
+//! A stream that takes no batch is found before anything else, and then the index of the copy to blame is left alone, as was measured.
+//! All other arguments are looked at before what the stream is; whether a real driver does so was not measured. The copies
+//! with attributes of 13.2 were not measured at all: they are taken to be batches of one.
 
 use std::result;
 
 use p2psim_core::Extent;
-use p2psim_core::machine::{ArrayHandle, BatchError, Completion, Locus, Place, Request, StreamRef};
+use p2psim_core::machine::{ArrayHandle, BatchError, Completion, DefaultStream, Locus, Place, Request, StreamRef};
 use p2psim_core::{Error, Machine, Result};
 
 use super::require;
@@ -52,7 +53,7 @@ impl Batch {
         let mut parts = Vec::new();
         for (number, (first, end)) in self.ranges()?.into_iter().enumerate() {
             let CopyAttributes { access_order, flags, .. } = self.attributes.read_nth(number)?;
-            let completion = completion(access_order, flags).map_err(|error| BatchError::at(first, error))?;
+            let completion = completion(access_order, flags)?;
             for index in first..end {
                 let [dst, src] = [self.dsts.read_nth(index)?, self.srcs.read_nth(index)?].map(Locus::Any);
                 let extent = Extent::linear(self.sizes.read_nth(index)?);
@@ -127,10 +128,27 @@ fn place(operand: &BatchOperand, element: u64, extent: Extent) -> Result<Place> 
     Ok(Place { pitch, rows, ..Place::linear(Locus::Any(at)) })
 }
 
+/// The stream of a batch: no legacy one, and in no form NULL, as was measured.
+fn taking(queue: u64, default: DefaultStream) -> Result<StreamRef> {
+    require(queue != 0)?;
+    Ok(stream(queue, default))
+}
+
+/// The same of a 3D batch, which looks first whether the stream captures.
+fn taking_3d(queue: u64, default: DefaultStream) -> Result<StreamRef> {
+    let stream = taking(queue, default)?;
+    machine()?.refuse_captured_batch(stream)?;
+    Ok(stream)
+}
+
+/// What tells the program that no copy is to blame.
+const NOBODY: u64 = u64::MAX;
+
 /// Tells the program which copy is to blame.
-fn tell(fail_index: Out<u64>, result: BatchResult<()>) -> Result<()> {
-    result.map_err(|BatchError { error, index }| {
-        fail_index.set(index.map_or(u64::MAX, |index| index as u64));
+fn tell(fail_index: Out<u64>, submit: impl FnOnce() -> BatchResult<()>) -> Result<()> {
+    fail_index.set(NOBODY);
+    submit().map_err(|BatchError { error, index }| {
+        fail_index.set(index.map_or(NOBODY, |index| index as u64));
         error
     })
 }
@@ -148,7 +166,8 @@ api! {
         queue: u64,
     ) {
         let batch = Batch { dsts, srcs, sizes, count, attributes, firsts, attribute_count };
-        tell(fail_index, batch.submit(stream(queue, default)))
+        let stream = taking(queue, default)?;
+        tell(fail_index, || batch.submit(stream))
     }
 
     fn cuMemcpyBatchAsync_v2 | cuMemcpyBatchAsync_v2_ptsz [default] (
@@ -162,7 +181,7 @@ api! {
         queue: u64,
     ) {
         let batch = Batch { dsts, srcs, sizes, count, attributes, firsts, attribute_count };
-        Ok(batch.submit(stream(queue, default))?)
+        Ok(batch.submit(taking(queue, default)?)?)
     }
 
     fn cuMemcpy3DBatchAsync | cuMemcpy3DBatchAsync_ptsz [default] (
@@ -172,7 +191,8 @@ api! {
         flags: u64,
         queue: u64,
     ) {
-        tell(fail_index, submit_3d(count, operations, flags, stream(queue, default)))
+        let stream = taking_3d(queue, default)?;
+        tell(fail_index, || submit_3d(count, operations, flags, stream))
     }
 
     fn cuMemcpy3DBatchAsync_v2 | cuMemcpy3DBatchAsync_v2_ptsz [default] (
@@ -181,7 +201,7 @@ api! {
         flags: u64,
         queue: u64,
     ) {
-        Ok(submit_3d(count, operations, flags, stream(queue, default))?)
+        Ok(submit_3d(count, operations, flags, taking_3d(queue, default)?)?)
     }
 
     fn cuMemcpyWithAttributesAsync | cuMemcpyWithAttributesAsync_ptsz [default] (

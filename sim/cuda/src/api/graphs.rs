@@ -1,6 +1,8 @@
 //! Stream capture and graphs.
 
-use p2psim_core::machine::{DefaultStream, ExecHandle, GraphHandle, NodeHandle, NodeKind};
+use std::result;
+
+use p2psim_core::machine::{DefaultStream, ExecHandle, GraphHandle, NodeHandle, NodeKind, Unlike};
 use p2psim_core::{CaptureInfo, CaptureMode, Error, Result, current};
 
 use super::copies::request_3d;
@@ -13,8 +15,12 @@ use crate::entry::{api, machine, stream};
 const NOT_CAPTURING: u32 = 0;
 const CAPTURING: u32 = 1;
 const INVALIDATED: u32 = 2;
-/// `CUgraphInstantiate_flags`, all of them; none changes anything here.
+/// `CUgraphInstantiate_flags`, all of them.
 const INSTANTIATE_FLAGS: u64 = 15;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: only for the form that names a stream for it.
+const UPLOAD: u64 = 2;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
+const DEVICE_LAUNCH: u64 = 4;
 
 fn capture_mode(number: u32) -> Result<CaptureMode> {
     CaptureMode::new(number).ok_or(Error::INVALID_VALUE)
@@ -58,6 +64,9 @@ fn instantiate(exec: Out<u64>, graph: u64, flags: u64) -> Result<()> {
     let machine = machine()?;
     let exec = exec.required()?;
     require(flags & !INSTANTIATE_FLAGS == 0)?;
+    if flags & DEVICE_LAUNCH != 0 {
+        machine.refuse_device_launch(GraphHandle(graph))?;
+    }
     exec.set(machine.instantiate_graph(GraphHandle(graph))?.0);
     Ok(())
 }
@@ -72,12 +81,24 @@ mod kind {
 }
 
 fn nodes(after: In<u64>, count: u64) -> Result<Vec<NodeHandle>> {
-    Ok((0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect::<std::result::Result<_, _>>()?)
+    Ok((0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect::<result::Result<_, _>>()?)
 }
 
-/// `CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED`, and what the call returns then.
+/// Stores why a graph cannot become like another, as `CUgraphExecUpdateResult`.
+fn tell(unlike: result::Result<(), Unlike>, store: impl FnOnce(u32)) -> Result<()> {
+    store(match unlike {
+        Ok(()) => 0,
+        Err(Unlike::Topology) => TOPOLOGY_CHANGED,
+        Err(Unlike::NodeKind) => 3,
+        Err(Unlike::Copy) => 5,
+    });
+    unlike.map_err(|_| Error::GRAPH_EXEC_UPDATE_FAILURE)
+}
+
+/// `CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED`.
 const TOPOLOGY_CHANGED: u32 = 2;
-const UPDATE_FAILURE: Error = Error(910);
+/// `CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: u32 = 6;
 
 api! {
     /// As of 10.0: always in global mode.
@@ -214,7 +235,7 @@ api! {
     fn cuGraphChildGraphNodeGetGraph(node: u64, graph: Out<u64>) {
         let machine = machine()?;
         let graph = graph.required()?;
-        let NodeKind::Child(Some(child)) = machine.node(NodeHandle(node))? else { return Err(Error::INVALID_VALUE) };
+        let NodeKind::Child(child) = machine.node(NodeHandle(node))? else { return Err(Error::INVALID_VALUE) };
         graph.set(child.0);
         Ok(())
     }
@@ -241,19 +262,17 @@ api! {
         Ok(())
     }
 
-    /// As of 10.2.
+    /// As of 10.2. Where the later form says that the topology has changed it says that this is not supported, as was measured.
     fn cuGraphExecUpdate(exec: u64, graph: u64, error: Out<u64>, result: Out<u32>) {
-        let is_updated = machine()?.update_exec(ExecHandle(exec), GraphHandle(graph))?;
+        let updated = machine()?.update_exec(ExecHandle(exec), GraphHandle(graph))?;
         error.set(0);
-        result.set(if is_updated { 0 } else { TOPOLOGY_CHANGED });
-        if is_updated { Ok(()) } else { Err(UPDATE_FAILURE) }
+        tell(updated, |why| result.set(if why == TOPOLOGY_CHANGED { NOT_SUPPORTED } else { why }))
     }
 
     /// As of 12.0.
     fn cuGraphExecUpdate_v2(exec: u64, graph: u64, result: Out<UpdateResult>) {
-        let is_updated = machine()?.update_exec(ExecHandle(exec), GraphHandle(graph))?;
-        result.set(UpdateResult { result: if is_updated { 0 } else { TOPOLOGY_CHANGED }, nodes: [0; 2] });
-        if is_updated { Ok(()) } else { Err(UPDATE_FAILURE) }
+        let updated = machine()?.update_exec(ExecHandle(exec), GraphHandle(graph))?;
+        tell(updated, |why| result.set(UpdateResult { result: why, nodes: [0; 2] }))
     }
 
     fn cuGraphExecMemcpyNodeSetParams(exec: u64, node: u64, parameters: In<Memcpy3d>, _context: u64) {
@@ -295,7 +314,10 @@ api! {
     }
 
     /// As of 11.4.
-    fn cuGraphInstantiateWithFlags(exec: Out<u64>, graph: u64, flags: u64) { instantiate(exec, graph, flags) }
+    fn cuGraphInstantiateWithFlags(exec: Out<u64>, graph: u64, flags: u64) {
+        require(flags & UPLOAD == 0)?;
+        instantiate(exec, graph, flags)
+    }
 
     /// As of 12.0; both forms do the same, since nothing is uploaded.
     fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz [_default] (

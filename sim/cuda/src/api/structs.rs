@@ -195,14 +195,17 @@ const _: () = {
 };
 
 impl From<Place> for Side3d {
-    /// Addresses are those of the unified address space, as was measured of nodes of graphs.
+    /// What nodes of graphs copy that were captured, or added by the runtime with its default kind, lies in unified memory, as was
+    /// measured.
     fn from(place: Place) -> Side3d {
-        let (memory_type, device, array) = match place.at {
-            Locus::Any(address) | Locus::Host(address) | Locus::Device(address) => (4, address, 0),
-            Locus::Array(array) => (3, 0, array.0),
+        let (memory_type, host, device, array) = match place.at {
+            Locus::Host(address) => (1, address, 0, 0),
+            Locus::Device(address) => (2, 0, address, 0),
+            Locus::Array(array) => (3, 0, 0, array.0),
+            Locus::Any(address) => (4, 0, address, 0),
         };
         let Place { pitch, rows: height, x, y, z, .. } = place;
-        Side3d { x, y, z, level: 0, memory_type, host: 0, device, array, context: 0, pitch, height }
+        Side3d { x, y, z, level: 0, memory_type, host, device, array, context: 0, pitch, height }
     }
 }
 

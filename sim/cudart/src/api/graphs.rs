@@ -178,10 +178,7 @@ api! {
     fn cudaGraphExecUpdate [driver] (exec: u64, graph: u64, third: Out<u64>, result: Out<u32>) {
         thread::bind(driver)?;
         if flavour::major() >= 12 {
-            let (mut node, mut result) = (0u64, 0u32);
-            let ended = driver.cuGraphExecUpdate(exec, graph, Out::at(&raw mut node as u64), Out::at(&raw mut result as u64));
-            third.set(u64::from(result));
-            return ended;
+            return driver.cuGraphExecUpdate_v2(exec, graph, Opaque(third.address() as *mut _));
         }
         driver.cuGraphExecUpdate(exec, graph, third, result)
     }

@@ -33,10 +33,8 @@ fn batch_with_a_copy_that_cannot_be_made_copies_nothing() {
     let refused = |index| Err(BatchError::at(index, Error::INVALID_VALUE));
     assert_eq!(rig.batch(stream, &[(b, a), (0, a)]), refused(1));
     assert_eq!(rig.batch(stream, &[(b, a), (b, a), (b, a + SIZE as u64 - 7)]), refused(2));
-    let nothing = (linear(0, 0, 0), Completion::Async);
-    let wrong = (linear(b, 0, 8), Completion::Async);
-    assert_eq!(rig.machine.copy_batch(stream, &[nothing, wrong]), refused(1));
-    assert_eq!(rig.machine.copy_batch(stream, &[nothing]), Ok(()));
+    let (right, nothing) = ((linear(b, a, 8), Completion::Async), (linear(b, a, 0), Completion::Async));
+    assert_eq!(rig.machine.copy_batch(stream, &[right, nothing]), refused(1));
     rig.machine.synchronize_stream(stream).unwrap();
     assert_eq!((first_byte(b), rig.machine.copies(0, 1)), (0, (0, 0)));
 }
@@ -52,6 +50,33 @@ fn batch_needs_a_stream_that_is_not_the_legacy_one_and_does_not_capture() {
     assert_eq!(rig.batch(stream, &[(b, a)]), Err(Error::STREAM_CAPTURE_UNSUPPORTED.into()));
     assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
     assert_eq!(rig.batch(stream, &[(b, a)]), Ok(()));
+}
+
+#[test]
+fn batch_to_freed_memory_is_accepted_and_makes_the_other_copies() {
+    let rig = Rig::new(2);
+    let (a, b, freed) = (rig.memory(0, 1), rig.memory(1, 0), rig.memory(1, 0));
+    let stream = rig.stream(0, Role::Blocking);
+    rig.machine.free(freed, Kind::Device).unwrap();
+    assert_eq!(rig.batch(stream, &[(freed, a), (b, a)]), Ok(()));
+    rig.machine.synchronize_stream(stream).unwrap();
+    assert_eq!((first_byte(b), rig.machine.copies(0, 1)), (1, (0, 1)));
+    let refused = |index| Err(BatchError::at(index, Error::INVALID_VALUE));
+    assert_eq!(rig.batch(stream, &[(b, a), (b, freed)]), refused(1));
+    let rows = Extent { width: 8, height: 2, depth: 1 };
+    let place = |address| Place { pitch: 64, rows: 2, ..Place::linear(Locus::Any(address)) };
+    let request = Request { dst: place(freed), src: place(a), extent: rows };
+    assert_eq!(rig.machine.copy_batch(stream, &[(request, Completion::Async)]), refused(0));
+}
+
+#[test]
+fn batch_without_a_context_is_at_fault_itself() {
+    let rig = Rig::new(2);
+    let (a, b) = (rig.memory(0, 1), rig.memory(1, 0));
+    let stream = rig.stream(0, Role::Blocking);
+    current::set(None);
+    let copy = (linear(b, a, 8), Completion::Async);
+    assert_eq!(rig.machine.copy_batch(stream, &[copy]), Err(Error::INVALID_VALUE.into()));
 }
 
 #[test]
