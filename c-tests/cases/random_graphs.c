@@ -742,13 +742,6 @@ static void make_graph(struct graph *graph)
     }
 }
 
-/* Takes what a launch did in a capture into the graph. */
-static void add_launched(struct graph *graph, const struct exec *exec)
-{
-    for (int i = 0; i < exec->what.count; i++)
-        graph->ops[graph->count++] = (struct op){exec->what.ops[i].copy, NULL, NO_CHILD};
-}
-
 /* One that may be launched; if none is found, one that is not there. */
 static struct exec *some_exec(void)
 {
@@ -758,7 +751,7 @@ static struct exec *some_exec(void)
     return &execs[number];
 }
 
-/* Copies, launches, and now and then a batch, which breaks the capture. */
+/* Copies, and now and then a batch or a launch, which break the capture. */
 static void capture_steps(struct graph *graph, CUstream stream)
 {
     int count = 1 + draw(4);
@@ -772,10 +765,9 @@ static void capture_steps(struct graph *graph, CUstream stream)
             note(" batch");
             answer(DRIVER_BATCH_2, driver.batch_2((CUdeviceptr *)b.dsts, (CUdeviceptr *)b.srcs, b.sizes, (size_t)b.count,
                                                   b.attributes, b.firsts, b.number, stream));
-        } else if (what < 4 && exec->handle && !exec->dead && graph->count + exec->what.count <= OPS) {
+        } else if (what == 1 && exec->handle && !exec->dead) {
             note(" launch");
-            if (answer(LAUNCH_CAPTURED, cudaGraphLaunch(exec->handle, stream)) == 0)
-                add_launched(graph, exec);
+            answer(LAUNCH_CAPTURED, cudaGraphLaunch(exec->handle, stream));
         } else if (graph->count < OPS && buffers[copy.dst].kind != PAGEABLE && buffers[copy.src].kind != PAGEABLE) {
             note(" %d>%d", buffers[copy.src].device, buffers[copy.dst].device);
             if (answer(COPY, copy_on(&copy, stream, form)) == 0)
