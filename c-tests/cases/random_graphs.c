@@ -285,10 +285,16 @@ static unsigned char *expected_at(int buffer, int slot)
 static void read_slots(int number, int slot, int count)
 {
     struct buffer *buffer = &buffers[number];
-    if (buffer->device == HOST)
+    CUcontext before;
+    if (buffer->device == HOST) {
         memcpy(got, place(number, slot), (size_t)(count * SLOT));
-    else
-        CHECK_CU(cuMemcpyDtoH(got, (CUdeviceptr)place(number, slot), (size_t)(count * SLOT)));
+        return;
+    }
+    /* A context of another device may have no access to a pool's memory. */
+    CHECK_CU(cuCtxGetCurrent(&before));
+    stand_on(buffer->device);
+    CHECK_CU(cuMemcpyDtoH(got, (CUdeviceptr)place(number, slot), (size_t)(count * SLOT)));
+    CHECK_CU(cuCtxSetCurrent(before));
 }
 
 /* What some slots hold, against what they should. What a refused call left on a real GPU is not known: it is taken as it is. */
@@ -340,6 +346,7 @@ static void make_buffer(int number)
         buffer->device = HOST;
         memcpy(at, buffer->expected, SIZE);
     } else {
+        stand_on(buffer->device);
         CHECK_CU(cuMemcpyHtoD((CUdeviceptr)at, buffer->expected, SIZE));
     }
 }
