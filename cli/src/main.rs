@@ -12,6 +12,7 @@ mod pages;
 mod processes;
 mod report;
 mod run;
+mod runs;
 mod shim;
 mod sim;
 

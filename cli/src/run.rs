@@ -20,7 +20,8 @@ use std::process::{Command, ExitCode, ExitStatus};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 use p2pshim_host::config::{Access, Config, Probe};
 
-use crate::nvlink::{self, Watch};
+use crate::nvlink::{self, Reading, Watch};
+use crate::runs::{self, Run};
 use crate::shim::{self, Shim};
 use crate::{doctor, report, sim};
 
@@ -133,7 +134,7 @@ impl Args for RunArguments {
 pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode {
     let Some((name, rest)) = arguments.command.split_first() else { return ExitCode::from(FAILED) };
     let prepared = prepare(arguments, library, name, rest);
-    let Prepared { mut command, traces, simulation } = match prepared {
+    let Prepared { mut command, traces, simulation, run } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return fail(&*error, FAILED),
     };
@@ -154,15 +155,16 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
         }
     };
     drop(command);
+    let mut run = Run { process: child.id(), ..run };
     let status = match relay.wait(&mut child) {
         Ok(status) => status,
         Err(error) => return fail(&error, FAILED),
     };
-    let by_signal = status.signal().is_some();
+    run.ends(status);
     if let Some(folder) = traces.folder() {
-        keep_reading(watch, folder, by_signal);
+        keep(&run, watch, folder, &before);
         if arguments.reports
-            && let Err(error) = report_at(folder, &before, !is_on, by_signal)
+            && let Err(error) = report_at(folder, &before, !is_on)
         {
             eprintln!("p2pshim: no report: {error}");
         }
@@ -176,12 +178,19 @@ fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Keeps what NVLink carried beside the traces, if there are any.
-fn keep_reading(watch: Option<Watch>, folder: &Path, by_signal: bool) {
-    let Some(mut reading) = watch.and_then(Watch::finish).filter(|_| folder.is_dir()) else { return };
-    reading.killed = by_signal;
-    if let Err(error) = reading.keep(folder) {
-        eprintln!("p2pshim: warning: what NVLink carried cannot be kept in {}: {error}", folder.display());
+/// Keeps beside the traces of a run, if there are any, how it ended; and what NVLink carried.
+fn keep(run: &Run, watch: Option<Watch>, folder: &Path, before: &BTreeSet<PathBuf>) {
+    let warn = |what: &str, kept: io::Result<()>| {
+        if let Err(error) = kept {
+            eprintln!("p2pshim: warning: {what} cannot be kept in {}: {error}", folder.display());
+        }
+    };
+    if traces_in(folder).difference(before).next().is_some() {
+        warn("how the program ended", run.keep(folder));
+    }
+    if let Some(reading) = watch.and_then(Watch::finish).filter(|_| folder.is_dir()) {
+        let reading = Reading { killed: run.signal.is_some(), ..reading };
+        warn("what NVLink carried", reading.keep(folder).map(drop));
     }
 }
 
@@ -189,34 +198,33 @@ fn keep_reading(watch: Option<Watch>, folder: &Path, by_signal: bool) {
 ///
 /// # Errors
 /// They could not be read, or the report not be written.
-fn report_at(
-    folder: &Path,
-    before: &BTreeSet<PathBuf>,
-    is_switched_off: bool,
-    by_signal: bool,
-) -> Result<(), Box<dyn Error>> {
+fn report_at(folder: &Path, before: &BTreeSet<PathBuf>, is_switched_off: bool) -> Result<(), Box<dyn Error>> {
     let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
     let (readings, traces): (Vec<PathBuf>, Vec<PathBuf>) =
-        new.iter().cloned().partition(|path| path.as_os_str().as_bytes().ends_with(nvlink::SUFFIX.as_bytes()));
-    if traces.is_empty() {
+        new.iter().cloned().partition(|path| has_suffix(path, nvlink::SUFFIX));
+    if !traces.iter().any(|path| has_suffix(path, SUFFIX)) {
         let why = match is_switched_off {
             true => "P2PSHIM=off, so nothing is intercepted",
-            false => "no process has called an intercepted function",
+            false => {
+                "there is no trace. Either no process called an intercepted function, or calls could not be recorded; then a \
+                 warning above says why"
+            }
         };
-        eprintln!("p2pshim: nothing to report: {why}");
+        eprintln!("p2pshim: no report: {why}");
         report::print_nvlink_to_stderr(&readings);
         return Ok(());
     }
-    report::print_to_stderr(&new, by_signal)
+    report::print_to_stderr(&new)
 }
 
-/// The traces in a folder, and what NVLink carried, if they are there.
+/// The traces in a folder, and what lies beside them.
 fn traces_in(folder: &Path) -> BTreeSet<PathBuf> {
     let paths = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let is_ours = |path: &PathBuf| {
-        [SUFFIX, nvlink::SUFFIX].iter().any(|suffix| path.as_os_str().as_bytes().ends_with(suffix.as_bytes()))
-    };
-    paths.filter(is_ours).collect()
+    paths.filter(|path| [SUFFIX, nvlink::SUFFIX, runs::SUFFIX].iter().any(|suffix| has_suffix(path, suffix))).collect()
+}
+
+fn has_suffix(path: &Path, suffix: &str) -> bool {
+    path.as_os_str().as_bytes().ends_with(suffix.as_bytes())
 }
 
 /// The program as it is to be started, where its traces go, and what it finds of simulated GPUs in its environment.
@@ -224,6 +232,7 @@ struct Prepared {
     command: Command,
     traces: Traces,
     simulation: Vec<(OsString, OsString)>,
+    run: Run,
 }
 
 /// Prepares the program.
@@ -262,7 +271,12 @@ fn prepare(
     {
         eprintln!("p2pshim: warning: {} {}", file.display(), hindrance.text());
     }
-    Ok(Prepared { command, traces, simulation })
+    let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
+    // Inside another run its processes are of that.
+    if std::env::var_os(runs::VARIABLE).is_none() {
+        command.env(runs::VARIABLE, &run.id);
+    }
+    Ok(Prepared { command, traces, simulation, run })
 }
 
 /// The value of `LD_PRELOAD`: the shim, and then what was there.

@@ -65,8 +65,10 @@ fn text_of_a_process_reads_like_this() {
 A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
 5.0 kB went through the host, because peer access loses data or hangs: GPU 1 > GPU 0.
 See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.
-1.0 GB went directly; 1.0 GB were staged but could be direct, about 22.5 ms lost.
-Staged because: never enabled. Lost: measured time on the device, minus the time at the rate of direct copies of the same pair.
+Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.
+See Findings for where, and what to do.
+1.0 GB went directly; 1.0 GB were staged but could be direct, which took at least 22.5 ms longer.
+Staged because: never enabled. How much longer: 1 of 1 copy measured, against the rate of direct copies of the same pair.
 
 program    /opt/app/bin/app --steps 3
 ran on     nodeA: pid 1234
@@ -79,22 +81,22 @@ Calls that never returned
   nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
-  pair           copies   bytes  path                         GB/s  host p50    p99    max  errors
-  GPU 0 > GPU 1       1  1.0 GB  direct                      400.0     1.3us  1.3us  1.3us       -
-                      1  1.0 GB  staged: never enabled        40.0
-  GPU 1 > GPU 0       1  5.0 kB  staged: blocked, lost data      -     1.3us  1.3us  1.3us       1
+  pair           copies   bytes  path                         GB/s  timed  host p50    p99    max  errors
+  GPU 1 > GPU 0       1  5.0 kB  staged: blocked, lost data      -      -     1.3us  1.3us  1.3us       1
+  GPU 0 > GPU 1       1  1.0 GB  direct                      400.0    all     1.3us  1.3us  1.3us       -
+                      1  1.0 GB  staged: never enabled        40.0    all     1.3us  1.3us  1.3us
 
 Findings (p2pshim explain ID says more)
-  hazard P2P-copy-overlap, 1 time
+  hazard P2P-copy-overlap, found in 1 call
       source and destination overlap by 4096 bytes
       at app+0x1234
-  note P2P-enable-twice, 1 time
+  note P2P-enable-twice, found in 1 call
       at app+0x1234
 
 Errors
-  cudaDeviceEnablePeerAccess = cudaErrorPeerAccessAlreadyEnabled (704), 1 time
+  cudaDeviceEnablePeerAccess = cudaErrorPeerAccessAlreadyEnabled (704), 1 call
       at app+0x1234
-  cudaMemcpyPeerAsync = cudaErrorInvalidValue (1), 1 time
+  cudaMemcpyPeerAsync = cudaErrorInvalidValue (1), 1 call
       at app+0x1234
 
 Decisions
@@ -179,15 +181,19 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
     let mut shapes = BTreeMap::new();
     shape(&json, "", &mut shapes);
     let expected = [
-        ("", "decisions errors files findings functions gpus lost nvlink pairs timeline unfinished version"),
+        (
+            "",
+            "decisions errors files findings functions gaps gpus lost nvlink pairs runs timeline unfinished verdict version",
+        ),
         (".decisions", "dst file src text time verified"),
         (".errors", "code count function layer name sites"),
         (".errors.sites", "caller count python site"),
         (
             ".files",
-            "boot_id calls dropped ended gpus host index last_copy limit marks path problems process program rank running \
-             started threads variables versions",
+            "boot_id calls copied_bytes dropped end ended gpus host index last_copy limit marks path problems process \
+             program rank records running staged_bytes started threads variables versions",
         ),
+        (".files.end", "code how signal"),
         (".files.last_copy", "age_ns bytes caller dst file function layer path python site src started thread why"),
         (".files.marks", "text thread time"),
         (".files.threads", "calls id name"),
@@ -199,18 +205,30 @@ fn json_has_the_keys_that_were_promised_and_no_other() {
         (".functions.host_ns", "max p50 p99 total"),
         (".gpus", "host index label name ordinals pci uuid"),
         (".gpus.ordinals", "0"),
-        (".lost", "basis could_be_direct_bytes seconds staged_bytes"),
+        (
+            ".lost",
+            "basis could_be_direct_bytes could_be_direct_calls measured_calls processes seconds staged_bytes start_up_bytes",
+        ),
+        (".lost.processes", "file seconds"),
         (
             ".nvlink",
             "carried_bytes copied_bytes gpus is_at_least is_explained more other_processes shows_processes text",
         ),
         (".nvlink.gpus", "copied_from_bytes copied_to_bytes gpu received_bytes sent_bytes"),
-        (".pairs", "access bytes calls dst errors host_ns link paths sites src"),
+        (
+            ".pairs",
+            "access blocked_bytes bytes calls dst errors host_ns is_blocked link paths sites sizes src verified",
+        ),
         (".pairs.host_ns", "max p50 p99 total"),
-        (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s path why"),
+        (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s host_ns path why"),
+        (".pairs.paths.host_ns", "max p50 p99 total"),
+        (".pairs.sizes", "bytes calls device_calls from gb_per_s path to why"),
+        (".runs", "command copied_bytes end ended files id staged_bytes started"),
+        (".runs.end", "code how signal"),
         (".timeline", "bucket_ns pairs start"),
         (".timeline.pairs", "direct dst src staged"),
         (".unfinished", "age_ns bytes caller dst file function layer path python site src started thread why"),
+        (".verdict", "level more section text word"),
     ];
     let found = shapes.iter().map(|(name, keys)| (name.as_str(), keys.iter().cloned().collect::<Vec<_>>().join(" ")));
     let expected = expected.map(|(name, keys)| (name, keys.split_whitespace().collect::<Vec<_>>().join(" ")));
@@ -468,8 +486,8 @@ fn files_of_the_version_before_are_read_as_ever() {
     let path = folder.0.join("app.p2ptrace");
     let now = ["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option]));
     let mut bytes = fs::read(&path).unwrap();
-    assert_eq!(bytes[8..12], [1, 0, 2, 0]);
-    for minor in [1, 0] {
+    assert_eq!(bytes[8..12], [1, 0, 3, 0]);
+    for minor in [2, 1, 0] {
         bytes[10] = minor;
         fs::write(&path, &bytes).unwrap();
         assert_eq!(["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option])), now);
@@ -782,7 +800,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.2",
+        "newer.p2ptrace: written in version 9.3",
         "cut.p2ptrace: 1 of 2 parts",
         "empty.p2ptrace: shorter than a header",
     ];
@@ -822,6 +840,7 @@ fn last_copy_of_a_process_that_runs_is_told() {
     let program = std::env::current_exe().unwrap();
     for (process, is_running) in [(std::process::id(), true), (u32::MAX, false)] {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
+        scene.exit = Some(0).filter(|_| !is_running);
         scene.note(0, NoteKind::Host, 0, &["node", boot_id.trim()]);
         scene.note(0, NoteKind::Program, 0, &[program.to_str().unwrap()]);
         scene.call(&Call::copy(0, (0, 1), 5, 1));
@@ -921,7 +940,10 @@ fn calls_that_found_no_room_are_told_of() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[40] = 77;
     fs::write(&path, bytes).unwrap();
-    assert!(report_of(&folder, &[]).contains("calls      6, 77 more were not recorded\n"));
+    assert!(report_of(&folder, &[]).starts_with(
+        "Not all is known: 77 of 86 records were not written. Each number is the least that it can be.\n"
+    ));
+    assert!(report_of(&folder, &[]).contains("calls      6, in 9 records; 77 more were not written\n"));
     assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);
 }
 
@@ -1039,7 +1061,7 @@ fn verdict_of_each_kind_of_trace() {
     let nothing = verdict(&[enable], &two);
     assert!(nothing.starts_with("No copy between GPUs was seen.\n"), "{nothing}");
     assert!(nothing.contains("What kernels load and store"), "{nothing}");
-    assert_eq!(verdict(&[Call { result: 1, ..copy(0) }], &two), "No copy between GPUs finished.");
+    assert_eq!(verdict(&[Call { result: 1, ..copy(0) }], &two), "No copy between GPUs is known to have finished.");
     assert_eq!(verdict(&[copy(DIRECT)], &two), "1.0 GB went directly from GPU to GPU; nothing was staged.");
     assert_eq!(
         verdict(&[copy(VETOED)], &two),
@@ -1049,7 +1071,7 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
         "1.0 GB went directly; 1.0 GB were staged but could be direct.\n\
-         Staged because: never enabled. Time lost is not known: no times on the device were measured; only asynchronous copies have them (P2PSHIM_GPU_TIMING)."
+         Staged because: never enabled. How much longer that took is not known: no times on the device were measured; only asynchronous copies have them (P2PSHIM_GPU_TIMING)."
     );
     assert_eq!(
         verdict(&[copy(STAGED)], &[]),

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::layout::{
     CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HAS_EXITED,
-    HEADER_BYTES, MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, PART, RECORD_BYTES, State, VERSION, chunk, header,
-    record, unpack,
+    HEADER_BYTES, MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, PART, RECORD_BYTES, State, VERSION,
+    chunk, header, record, unpack,
 };
 
 /// Why a file cannot be read at all.
@@ -336,6 +336,7 @@ struct Place {
 pub struct Trace {
     source: Source,
     path: PathBuf,
+    version: (u16, u16),
     process: u32,
     dropped: u64,
     limit: u64,
@@ -399,6 +400,7 @@ impl Trace {
         let mut trace = Self {
             source,
             path: path.to_owned(),
+            version,
             process: u32_at(&head, header::PROCESS),
             dropped: u64_at(&head, header::DROPPED),
             limit: u64_at(&head, header::LIMIT),
@@ -470,6 +472,11 @@ impl Trace {
     /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The version of the format that it was written in.
+    pub fn version(&self) -> (u16, u16) {
+        self.version
     }
 
     /// The process's id.

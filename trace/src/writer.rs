@@ -29,9 +29,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::layout::{
-    CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HAS_EXITED, HEADER_BYTES, MAGIC,
-    NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header, pack,
-    record,
+    CALIBRATIONS, CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, Clock, DeviceTime, HAS_EXITED, HEADER_BYTES,
+    MAGIC, NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind, RECORD_BYTES, RECORDS, State, VERSION, chunk, header,
+    pack, record,
 };
 
 /// How many calls enclose each other at most whose records know of each other.

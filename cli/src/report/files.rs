@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use p2pshim_trace::SUFFIX;
 
-use crate::nvlink;
+use crate::{nvlink, runs};
 
 /// Folders in folders that are looked into.
 const DEPTH: usize = 8;
@@ -59,6 +59,20 @@ pub(super) struct Files {
     pub(super) traces: Vec<PathBuf>,
     /// What NVLink carried. Files beside a trace that is named alone are not among them: other traces may belong to them.
     pub(super) readings: Vec<PathBuf>,
+    /// How programs ended, likewise.
+    pub(super) runs: Vec<PathBuf>,
+}
+
+impl Files {
+    /// The list that a file belongs to by its name; none if it is none of ours.
+    fn list(&mut self, name: &str) -> Option<&mut Vec<PathBuf>> {
+        match name {
+            _ if name.ends_with(SUFFIX) => Some(&mut self.traces),
+            _ if name.ends_with(nvlink::SUFFIX) => Some(&mut self.readings),
+            _ if name.ends_with(runs::SUFFIX) => Some(&mut self.runs),
+            _ => None,
+        }
+    }
 }
 
 /// The files that are named, and all in the folders that are.
@@ -74,8 +88,11 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
                 empty.push(path.clone());
             }
         } else if metadata.is_file() {
-            let is_reading = path.to_string_lossy().ends_with(nvlink::SUFFIX);
-            if is_reading { &mut files.readings } else { &mut files.traces }.push(path.clone());
+            match files.list(&path.to_string_lossy()) {
+                Some(list) => list.push(path.clone()),
+                // Whatever it is called, it may be a trace.
+                None => files.traces.push(path.clone()),
+            }
         } else {
             let error = io::Error::other("neither a file nor a folder");
             return Err(Error::Path(path.clone(), error));
@@ -84,7 +101,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
     if files.traces.is_empty() {
         return Err(Error::NoTraces(empty));
     }
-    for files in [&mut files.traces, &mut files.readings] {
+    for files in [&mut files.traces, &mut files.readings, &mut files.runs] {
         files.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
         let mut seen = BTreeSet::new();
         files.retain(|path| seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
@@ -103,12 +120,7 @@ fn look_into(folder: &Path, depth: usize, files: &mut Files) -> io::Result<()> {
                 eprintln!("p2pshim: {} is left out: {error}", path.display());
             }
         } else if fs::metadata(&path).is_ok_and(|it| it.is_file()) {
-            let name = entry.file_name();
-            match name.to_string_lossy() {
-                name if name.ends_with(SUFFIX) => files.traces.push(path),
-                name if name.ends_with(nvlink::SUFFIX) => files.readings.push(path),
-                _ => {}
-            }
+            files.list(&entry.file_name().to_string_lossy()).into_iter().for_each(|list| list.push(path.clone()));
         }
     }
     Ok(())

@@ -10,9 +10,10 @@ use std::thread;
 use p2pshim_trace::{Error, Note, NoteKind, Record, Trace};
 
 use super::files::{self, Files, find};
-use super::model::{File, Mark, Origin, Report, Thread};
+use super::model::{End, File, Mark, Origin, Report, Thread};
 use super::names::Names;
 use super::nvlink;
+use super::processes;
 use super::symbols::Symbols;
 use super::tally::{Key, Lens, Open, Tally};
 use super::totals::{Found, Totals};
@@ -36,7 +37,7 @@ pub(super) type Opener<'a> = &'a (dyn Fn(usize) -> Result<Trace, Error> + Sync);
 
 /// Reads the files, and those in the folders.
 pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, files::Error> {
-    let Files { traces: files, readings } = find(paths)?;
+    let Files { traces: files, readings, runs } = find(paths)?;
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
     let sizes: Vec<u64> = files.iter().map(size).collect();
     let open = |index: usize| Trace::open(files.get(index).map_or(Path::new(""), PathBuf::as_path));
@@ -49,6 +50,7 @@ pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, fil
         let why = |file: File| (file.path, file.problems.into_iter().next().unwrap_or_default());
         return Err(files::Error::Unreadable(report.files.into_iter().map(why).collect()));
     }
+    processes::complete(&mut report, &processes::load(&runs));
     report.nvlink = nvlink::compare(&report, &nvlink::load(&readings));
     Ok(report)
 }
@@ -207,13 +209,20 @@ fn unfinished(tally: &Tally) -> Vec<Hanging> {
 /// Marks of a file that are listed at most.
 const MARKS: usize = 10_000;
 
+/// No trace is from before this: 2020-01-01, in nanoseconds since 1970.
+const EARLIEST: u64 = 1_577_836_800_000_000_000;
+/// The version of the format from which on a file has the status of `exit`.
+const KNOWS_EXIT: (u16, u16) = (1, 3);
+
 /// What is said of a file itself.
 fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally) -> File {
     let timeline = trace.timeline();
     let notes = trace.notes().iter().map(|note| note.time);
     let (first, last) = tally.span.unzip();
-    let started = notes.clone().chain(first).min().map(|ticks| timeline.real(ticks));
-    let ended = notes.chain(last).max().map(|ticks| timeline.real(ticks));
+    // Of a file that has lost its clocks no date is known.
+    let date = |ticks: u64| Some(timeline.real(ticks)).filter(|&time| time >= EARLIEST);
+    let started = notes.clone().chain(first).min().and_then(date);
+    let ended = notes.chain(last).max().and_then(date);
     let threads = tally.threads.iter().map(|(&id, thread)| Thread {
         id,
         name: thread.name.1.clone(),
@@ -253,6 +262,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         started,
         ended,
         calls: tally.calls,
+        records: tally.records,
         dropped: trace.dropped(),
         limit: trace.limit(),
         threads,
@@ -263,7 +273,12 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         problems,
         is_whole,
         running: is_running(trace.process(), names),
+        end: End::default(),
+        copied_bytes: 0,
+        staged_bytes: 0,
         last_copy: None,
+        exit: trace.exit_status(),
+        knows_exit: trace.version() >= KNOWS_EXIT,
         devices: BTreeMap::new(),
     }
 }

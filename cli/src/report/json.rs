@@ -2,10 +2,21 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+
 use super::model::Report;
+use super::verdict::{self, Sentence};
+
+/// The report, and what it comes to.
+#[derive(Serialize)]
+struct Json<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    verdict: Vec<Sentence>,
+}
 
 /// Writes the report as one line.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, report)?;
+    serde_json::to_writer(&mut *out, &Json { report, verdict: verdict::all(report) })?;
     writeln!(out)
 }

@@ -1,20 +1,13 @@
 //! What staging has cost.
 
-use super::model::{Lost, Pair, Path};
+use std::collections::BTreeMap;
+
+use super::model::{Lost, LostBy, Pair, Path, Share};
+use super::term::count;
 
 /// Reasons for which a copy is staged though it might be direct: parts of what traces say.
-const COULD_BE_DIRECT: &[&str] = &[
-    "never enabled",
-    "not yet worth",
-    "pool",
-    "mapped",
-    "limit",
-    "captur",
-    "busy",
-    "could not be",
-    "unproven",
-    "verif",
-];
+const COULD_BE_DIRECT: &[&str] =
+    &["never enabled", "pool", "mapped", "limit", "captur", "busy", "could not be", "unproven", "verif"];
 /// Reasons that stay.
 const STAYS: &[&str] = &["blocked", "vetoed", "denied", "no path", "no hardware path", "slower"];
 
@@ -22,21 +15,38 @@ const STAYS: &[&str] = &["blocked", "vetoed", "denied", "no path", "no hardware 
 pub(super) fn could_be_direct(path: &Path) -> bool {
     let Some(why) = path.why.as_deref().filter(|_| path.path == "staged") else { return false };
     let is_one_of = |reasons: &[&str]| reasons.iter().any(|reason| why.contains(reason));
-    !is_one_of(STAYS) && is_one_of(COULD_BE_DIRECT)
+    !is_one_of(STAYS) && !is_start_up(path) && is_one_of(COULD_BE_DIRECT)
 }
 
-/// Adds up what was staged. Seconds are only told if there is something measured to tell them by.
-pub(super) fn lost(pairs: &[Pair]) -> Lost {
-    let staged =
-        |pair: &Pair| -> u64 { sum(pair.paths.iter().filter(|path| path.path == "staged"), |path| path.bytes) };
-    let mut lost = Lost { staged_bytes: pairs.iter().map(staged).fold(0, u64::saturating_add), ..Lost::default() };
+/// Reasons for which the first copies of a pair are staged by design.
+const START_UP: &[&str] = &["not yet worth", "being verified"];
+
+/// Whether a path is through the host only until the pair is known to be worth access, and right.
+pub(super) fn is_start_up(path: &Path) -> bool {
+    let why = path.why.as_deref().filter(|_| path.path == "staged");
+    why.is_some_and(|why| START_UP.iter().any(|reason| why.contains(reason)))
+}
+
+/// Processes that are named with what they lost.
+const NAMED: usize = 16;
+
+/// Adds up what was staged, of all processes and of each. Seconds are only told if there is something measured to tell them by.
+pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
+    let all = || pairs.iter().flat_map(|pair| &pair.paths);
+    let staged = |path: &&Path| path.path == "staged";
+    let mut lost = Lost {
+        staged_bytes: sum(all().filter(staged), |path| path.bytes),
+        start_up_bytes: sum(all().filter(|path| is_start_up(path)), |path| path.bytes),
+        ..Lost::default()
+    };
     let anywhere = direct_rate(pairs.iter());
-    let (mut measured, mut nanos, mut by_others, mut no_rate) = (0u64, 0.0, false, false);
+    let (mut by_others, mut no_rate) = (false, false);
+    let mut nanos: BTreeMap<usize, f64> = BTreeMap::new();
     for pair in pairs.iter().filter(|pair| pair.access == Some(true)) {
         let could = || pair.paths.iter().filter(|path| could_be_direct(path));
         lost.could_be_direct_bytes = lost.could_be_direct_bytes.saturating_add(sum(could(), |path| path.bytes));
-        let (bytes, took) = (sum(could(), |path| path.device_bytes), sum(could(), |path| path.device_ns));
-        if bytes == 0 {
+        lost.could_be_direct_calls += sum(could(), |path| path.calls);
+        if sum(could(), |path| path.device_bytes) == 0 {
             continue;
         }
         let own = direct_rate([pair].into_iter());
@@ -45,30 +55,34 @@ pub(super) fn lost(pairs: &[Pair]) -> Lost {
             continue;
         };
         by_others |= own.is_none();
-        measured = measured.saturating_add(bytes);
-        nanos += (took as f64 - bytes as f64 / rate).max(0.0);
+        lost.measured_calls += sum(could(), |path| path.device_calls);
+        let of_pair = |share: &&Share| share.pair == [pair.src, pair.dst] && could_be_direct(&share.path);
+        for Share { file, path, .. } in shares.iter().filter(of_pair) {
+            *nanos.entry(*file).or_default() += (path.device_ns as f64 - path.device_bytes as f64 / rate).max(0.0);
+        }
     }
     if lost.could_be_direct_bytes == 0 {
         let unknown = pairs.iter().any(|pair| pair.access.is_none() && pair.paths.iter().any(could_be_direct));
         lost.basis = match (lost.staged_bytes, unknown) {
             (0, _) => "nothing was staged".to_owned(),
             (_, true) => "it is not known whether the GPUs can access each other".to_owned(),
+            (staged, false) if staged == lost.start_up_bytes => "only the first copies of pairs were staged".to_owned(),
             (_, false) => "staged copies had no better path, or were staged on purpose".to_owned(),
         };
         // Nothing is lost where nothing could be better; that is known, and not estimated.
         lost.seconds = (!unknown).then_some(0.0);
-    } else if measured > 0 {
-        lost.seconds = Some(nanos / 1e9);
-        let rate = if by_others {
-            "the rate of direct copies of other pairs"
-        } else {
-            "the rate of direct copies of the same pair"
-        };
-        let part = match measured as f64 <= lost.could_be_direct_bytes as f64 * 0.99 {
-            true => format!(", for the {} that have measurements", super::term::bytes(measured)),
-            false => String::new(),
-        };
-        lost.basis = format!("measured time on the device, minus the time at {rate}{part}");
+    } else if lost.measured_calls > 0 {
+        lost.seconds = Some(nanos.values().sum::<f64>() / 1e9);
+        let processes = nanos.iter().map(|(&file, nanos)| LostBy { file, seconds: nanos / 1e9 });
+        lost.processes = processes.collect();
+        lost.processes.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+        lost.processes.truncate(NAMED);
+        let rate = if by_others { "other pairs" } else { "the same pair" };
+        lost.basis = format!(
+            "{} of {} measured, against the rate of direct copies of {rate}",
+            count(lost.measured_calls),
+            counted_copies(lost.could_be_direct_calls),
+        );
     } else if no_rate {
         lost.basis = "no direct copy was measured to compare with".to_owned();
     } else {
@@ -76,6 +90,10 @@ pub(super) fn lost(pairs: &[Pair]) -> Lost {
             "no times on the device were measured; only asynchronous copies have them (P2PSHIM_GPU_TIMING)".to_owned();
     }
     lost
+}
+
+fn counted_copies(number: u64) -> String {
+    if number == 1 { "1 copy".to_owned() } else { format!("{} copies", count(number)) }
 }
 
 fn sum<'a>(paths: impl Iterator<Item = &'a Path>, what: fn(&Path) -> u64) -> u64 {
@@ -102,6 +120,7 @@ mod tests {
             why: why.map(str::to_owned),
             calls: 1,
             bytes,
+            device_calls: u64::from(device_bytes > 0),
             device_bytes,
             device_ns,
             ..Path::default()
@@ -112,6 +131,15 @@ mod tests {
         Pair { src: 0, dst, paths, access: Some(true), ..Pair::default() }
     }
 
+    /// What staging costs if one process made all copies.
+    fn lost(pairs: &[Pair]) -> Lost {
+        let shares = pairs.iter().flat_map(|pair| {
+            let path = |of: &Path| Path { path: of.path.clone(), why: of.why.clone(), ..*of };
+            pair.paths.iter().map(move |it| Share { file: 0, pair: [pair.src, pair.dst], path: path(it) })
+        });
+        super::lost(pairs, &shares.collect::<Vec<_>>())
+    }
+
     const NEVER: Option<&str> = Some("access never enabled");
 
     #[test]
@@ -119,8 +147,8 @@ mod tests {
         for (why, expected) in [
             ("never enabled", true),
             ("access never enabled", true),
-            ("not yet worth enabling", true),
-            ("being verified by another thread", true),
+            ("not yet worth enabling", false),
+            ("being verified by another thread", false),
             ("verified after the capture", true),
             ("pool without access", true),
             ("mapped memory without access", true),
@@ -158,7 +186,7 @@ mod tests {
         let found = lost(&[pair(1, vec![path("staged", NEVER, 5, (5, 5))])]);
         assert!(found.seconds.is_none() && found.basis.contains("compare"), "{found:?}");
         let half = [path("staged", NEVER, 2000, (1000, 100)), path("direct", None, 5, (100, 1))];
-        assert!(lost(&[pair(1, half.into())]).basis.contains("for the 1.0 kB that have measurements"));
+        assert!(lost(&[pair(1, half.into())]).basis.starts_with("1 of 1 copy measured"));
     }
 
     #[test]

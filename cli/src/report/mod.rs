@@ -21,6 +21,7 @@ mod names;
 mod nvlink;
 mod output;
 mod perfetto;
+mod processes;
 mod runtime;
 #[cfg(test)]
 #[path = "../../tests/scene/mod.rs"]
@@ -109,18 +110,12 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     Ok(if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(IN_PART) })
 }
 
-/// Prints the report of these traces on standard error, for a run that has ended: just now, maybe by a signal.
+/// Prints the report of these traces on standard error, for a run that has just ended.
 ///
 /// # Errors
 /// None of them can be read, or the report not be written.
-pub(crate) fn print_to_stderr(traces: &[PathBuf], by_signal: bool) -> Result<(), Box<dyn Error>> {
-    let mut report = gather::gather(traces, &Options { symbols: true })?;
-    if by_signal {
-        let now = term::now();
-        for call in report.files.iter_mut().filter_map(|file| file.last_copy.as_mut()) {
-            call.age_ns.get_or_insert(now.saturating_sub(call.started));
-        }
-    }
+pub(crate) fn print_to_stderr(traces: &[PathBuf]) -> Result<(), Box<dyn Error>> {
+    let report = gather::gather(traces, &Options { symbols: true })?;
     let mut out = io::BufWriter::new(io::stderr().lock());
     text::write(&report, Style::of_stderr(), &mut out)?;
     Ok(io::Write::flush(&mut out)?)

@@ -15,6 +15,10 @@ pub(crate) const VERSION: u32 = 1;
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) version: u32,
+    /// What could not be recorded or read, in sentences. If there is anything, each number is a lower bound.
+    pub(crate) gaps: Vec<String>,
+    /// The runs, or jobs, that the files are of, as far as they can be told apart.
+    pub(crate) runs: Vec<Run>,
     pub(crate) files: Vec<File>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) pairs: Vec<Pair>,
@@ -28,7 +32,44 @@ pub(crate) struct Report {
     pub(crate) nvlink: Option<NvLink>,
     pub(crate) timeline: Timeline,
     #[serde(skip)]
-    pub(crate) moved: Vec<Moved>,
+    pub(crate) shares: Vec<Share>,
+}
+
+/// How a process, or a program, ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct End {
+    pub(crate) how: How,
+    /// The exit status, if it exited.
+    pub(crate) code: Option<i32>,
+    /// The name of the signal, if one ended it.
+    pub(crate) signal: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum How {
+    Exited,
+    Signal,
+    Running,
+    /// By a signal, or `_exit`, or it became another program.
+    #[default]
+    Unknown,
+}
+
+/// A run of a program, or a job of several: the processes that belong together.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Run {
+    /// As a scheduler or `p2pshim run` calls it; none if nothing tells.
+    pub(crate) id: Option<String>,
+    /// The command of `p2pshim run`, if that was kept, or the program of the first process.
+    pub(crate) command: Vec<String>,
+    pub(crate) started: Option<u64>,
+    pub(crate) ended: Option<u64>,
+    /// How the program ended that `p2pshim run` ran.
+    pub(crate) end: End,
+    pub(crate) files: Vec<usize>,
+    pub(crate) copied_bytes: u64,
+    pub(crate) staged_bytes: u64,
 }
 
 /// A trace file: a process. Of one that cannot be read only the path and the problems are known.
@@ -45,6 +86,9 @@ pub(crate) struct File {
     pub(crate) ended: Option<u64>,
     /// Calls of the program itself.
     pub(crate) calls: u64,
+    /// Calls of the program, and those inside them.
+    pub(crate) records: u64,
+    /// Records that were not written.
     pub(crate) dropped: u64,
     pub(crate) limit: u64,
     pub(crate) threads: Vec<Thread>,
@@ -55,8 +99,17 @@ pub(crate) struct File {
     pub(crate) problems: Vec<String>,
     /// Whether the process is still there, as far as this machine can tell.
     pub(crate) running: bool,
+    pub(crate) end: End,
+    /// What it copied between GPUs, and what of that was staged.
+    pub(crate) copied_bytes: u64,
+    pub(crate) staged_bytes: u64,
     /// The program's last copy that has returned.
     pub(crate) last_copy: Option<Unfinished>,
+    /// The status that it gave to `exit`, and whether the format of the file has it at all.
+    #[serde(skip)]
+    pub(crate) exit: Option<u8>,
+    #[serde(skip)]
+    pub(crate) knows_exit: bool,
     /// The path as the system has it.
     #[serde(skip)]
     pub(crate) location: PathBuf,
@@ -66,6 +119,14 @@ pub(crate) struct File {
     /// Which GPU a device of the process is.
     #[serde(skip)]
     pub(crate) devices: BTreeMap<u8, usize>,
+}
+
+impl File {
+    /// Which process it is.
+    pub(crate) fn name(&self) -> String {
+        let rank = self.rank.as_ref().map(|rank| format!("rank {rank}"));
+        rank.unwrap_or_else(|| format!("pid {}", self.process.unwrap_or_default()))
+    }
 }
 
 /// Something that the program has said of itself.
@@ -118,6 +179,14 @@ pub(crate) struct Pair {
     pub(crate) host_ns: Durations,
     pub(crate) link: Option<String>,
     pub(crate) access: Option<bool>,
+    /// What came of verifying the pair last.
+    pub(crate) verified: Option<String>,
+    /// Whether peer access loses data there, or hangs: so verification found.
+    pub(crate) is_blocked: bool,
+    /// What was staged for that reason.
+    pub(crate) blocked_bytes: u64,
+    /// Its copies by their sizes.
+    pub(crate) sizes: Vec<Size>,
     /// Of programs with Python, or whose calls of the runtime are not seen, only.
     pub(crate) sites: Vec<CopySite>,
 }
@@ -129,9 +198,24 @@ pub(crate) struct Path {
     pub(crate) why: Option<String>,
     pub(crate) calls: u64,
     pub(crate) bytes: u64,
+    /// Those whose time on the device was measured.
     pub(crate) device_calls: u64,
     pub(crate) device_bytes: u64,
     pub(crate) device_ns: u64,
+    pub(crate) gb_per_s: Option<f64>,
+    pub(crate) host_ns: Durations,
+}
+
+/// Copies of a pair that took the same path for the same reason and have about the same size: at least `from`, less than `to` bytes.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Size {
+    pub(crate) path: String,
+    pub(crate) why: Option<String>,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) calls: u64,
+    pub(crate) bytes: u64,
+    pub(crate) device_calls: u64,
     pub(crate) gb_per_s: Option<f64>,
 }
 
@@ -279,7 +363,7 @@ pub(crate) struct Unfinished {
     pub(crate) layer: String,
     pub(crate) function: String,
     pub(crate) started: u64,
-    /// How long before the report was made it began, if the process runs or has only just ended.
+    /// How long it has been under way, if the process runs; of a last copy how long before now, or before the end of the run, it began.
     pub(crate) age_ns: Option<u64>,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
@@ -301,20 +385,33 @@ pub(crate) struct Unfinished {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Lost {
     pub(crate) staged_bytes: u64,
+    /// What need not have been, without the next.
     pub(crate) could_be_direct_bytes: u64,
+    /// What was staged until a pair was known to be worth it, and right.
+    pub(crate) start_up_bytes: u64,
+    /// At least, by the copies that were measured; of all processes together.
     pub(crate) seconds: Option<f64>,
+    /// How many of those copies were measured, and how many there are.
+    pub(crate) measured_calls: u64,
+    pub(crate) could_be_direct_calls: u64,
+    /// The processes that lost most, the worst first.
+    pub(crate) processes: Vec<LostBy>,
     pub(crate) basis: String,
 }
 
-/// What copies of a process moved from a GPU to another.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moved {
+/// What it has cost a process.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(crate) struct LostBy {
+    pub(crate) file: usize,
+    pub(crate) seconds: f64,
+}
+
+/// What copies of a process took a path of a pair.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
     pub(crate) file: usize,
     pub(crate) pair: [usize; 2],
-    /// Bytes on the direct path.
-    pub(crate) direct: u64,
-    /// Bytes whose path is not known.
-    pub(crate) unclear: u64,
+    pub(crate) path: Path,
 }
 
 /// What NVLink carried while the program ran, by the counters of NVML, and what of it copies explain.
@@ -380,6 +477,11 @@ impl Report {
             self.files.iter().filter(|file| file.is_whole || !only_whole).filter_map(|file| file.ended).max()
         };
         latest(true).or_else(|| latest(false)).unwrap_or_default()
+    }
+
+    /// Whether numbers are lower bounds, since not all was recorded or read.
+    pub(crate) fn is_at_least(&self) -> bool {
+        !self.gaps.is_empty()
     }
 
     /// What a GPU is called.

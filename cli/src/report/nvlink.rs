@@ -151,17 +151,24 @@ fn explain(report: &Report, traced: &[&File], counted: &mut [Counted]) -> bool {
     let elsewhere: BTreeSet<[usize; 2]> =
         report.pairs.iter().filter(goes_elsewhere).map(|pair| [pair.src, pair.dst]).collect();
     let mut is_clear = true;
-    for moved in report.moved.iter().filter(|moved| files.contains(&moved.file) && !elsewhere.contains(&moved.pair)) {
+    for share in report.shares.iter().filter(|share| files.contains(&share.file) && !elsewhere.contains(&share.pair)) {
         let is_counted = |gpu: usize| counted.iter().any(|it| it.gpu == Some(gpu));
-        if !moved.pair.into_iter().all(is_counted) {
+        if !share.pair.into_iter().all(is_counted) {
             continue;
         }
-        is_clear &= moved.unclear == 0;
-        let [from, to] = moved.pair;
+        let direct = match share.path.path.as_str() {
+            "direct" => share.path.bytes,
+            "staged" | "same-device" | "host" | "mapped on first use" => continue,
+            _ => {
+                is_clear &= share.path.bytes == 0;
+                continue;
+            }
+        };
+        let [from, to] = share.pair;
         for it in counted.iter_mut() {
             let [sent, received] = &mut it.copied;
             for (gpu, copied) in [(from, sent), (to, received)] {
-                *copied = copied.saturating_add(if it.gpu == Some(gpu) { moved.direct } else { 0 });
+                *copied = copied.saturating_add(if it.gpu == Some(gpu) { direct } else { 0 });
             }
         }
     }
@@ -290,7 +297,7 @@ fn pairs(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Decision, Gpu, Moved};
+    use super::super::model::{Decision, Gpu, Path, Share};
     use super::*;
     use crate::nvlink;
 
@@ -316,8 +323,12 @@ mod tests {
         };
         let pair =
             Pair { src: 0, dst: 1, calls: u64::from(direct > 0), link: Some("NVLink".into()), ..Pair::default() };
-        let moved = vec![Moved { file: 0, pair: [0, 1], direct, unclear: 0 }];
-        Report { files: vec![file], gpus: vec![gpu(0), gpu(1)], pairs: vec![pair], moved, ..Report::default() }
+        let shares = vec![share("direct", direct)];
+        Report { files: vec![file], gpus: vec![gpu(0), gpu(1)], pairs: vec![pair], shares, ..Report::default() }
+    }
+
+    fn share(path: &str, bytes: u64) -> Share {
+        Share { file: 0, pair: [0, 1], path: Path { path: path.into(), bytes, ..Path::default() } }
     }
 
     /// Counters from 90 to 210, by which so much went from 0 to 1; the program was seen on both.
@@ -458,14 +469,14 @@ mod tests {
         let mut damaged = report(GB);
         damaged.files[0].is_whole = false;
         let mut unclear = report(GB);
-        unclear.moved[0].unclear = 1;
+        unclear.shares.push(share("unknown", 1));
         for report in [&dropped, &damaged, &unclear] {
             assert!(said(report, reading(5 * GB)).ends_with("copies explain at least 1.0 GB of it."));
         }
         let killed = Reading { killed: true, ..reading(5 * GB) };
         assert!(said(&report(GB), killed.clone()).ends_with("copies explain at least 1.0 GB of it."));
         let mut none = report(GB);
-        none.moved.clear();
+        none.shares.clear();
         assert!(said(&none, killed).ends_with("no copy in the trace explains it."));
         assert!(said(&report(GB), reading(5 * GB)).ends_with("copies explain 1.0 GB of it."));
     }

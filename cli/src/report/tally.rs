@@ -1,6 +1,6 @@
 //! Counts of one file: what can be counted in any order, by several threads, and added up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::io;
 
@@ -15,9 +15,9 @@ const UNFINISHED: usize = 4096;
 /// Errors and findings that are told apart. Only a damaged file has more.
 const PLACES: usize = 1 << 16;
 
-/// Copies that took the same path.
+/// Copies that took the same path, and have about the same size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PathTally {
+pub(super) struct Sums {
     pub(super) calls: u64,
     pub(super) bytes: u64,
     pub(super) device_calls: u64,
@@ -25,7 +25,7 @@ pub(super) struct PathTally {
     pub(super) device_ns: u64,
 }
 
-impl PathTally {
+impl Sums {
     pub(super) fn merge(&mut self, other: Self) {
         self.calls += other.calls;
         self.device_calls += other.device_calls;
@@ -36,6 +36,41 @@ impl PathTally {
         ] {
             *ours = ours.saturating_add(theirs);
         }
+    }
+}
+
+/// Copies that took the same path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PathTally {
+    /// By the power of two that the size of a copy has reached; those of 0 bytes are with those of 1.
+    sizes: BTreeMap<u32, Sums>,
+    pub(super) host: Histogram,
+}
+
+impl PathTally {
+    /// Where copies are counted that have so many bytes each.
+    fn of_size(&mut self, bytes: u64) -> &mut Sums {
+        self.sizes.entry(bytes.checked_ilog2().unwrap_or(0)).or_default()
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        for (power, sums) in other.sizes {
+            self.sizes.entry(power).or_default().merge(sums);
+        }
+        self.host.merge(other.host);
+    }
+
+    /// All of them.
+    pub(super) fn sums(&self) -> Sums {
+        self.sizes.values().fold(Sums::default(), |mut all, sums| {
+            all.merge(*sums);
+            all
+        })
+    }
+
+    /// Those that there are, by the power of two.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = (u32, Sums)> {
+        self.sizes.iter().map(|(power, sums)| (*power, *sums)).filter(|(_, sums)| sums.calls > 0)
     }
 }
 
@@ -87,6 +122,8 @@ pub(super) struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) calls: u64,
+    /// Calls of the program, and those inside them.
+    pub(super) records: u64,
     pub(super) functions: HashMap<u8, FunctionTally>,
     pub(super) pairs: HashMap<[u8; 2], PairTally>,
     /// Copies that have returned, by devices and site, in programs of which more than that is known.
@@ -271,6 +308,7 @@ impl Tally {
             self.count_copies(lens, record, site);
             return;
         }
+        self.records += 1;
         let function = self.functions.entry(record.function).or_default();
         function.calls += 1;
         function.errors += u64::from(is_error);
@@ -314,12 +352,15 @@ impl Tally {
             self.uncounted += add(&mut self.copies, (pair, site), (pair, 0), 1);
         }
         let Some(pair) = self.count_pair(lens, record) else { return };
+        let nanos = lens.timeline.nanos(record.end.saturating_sub(record.start));
         pair.errors += u64::from(is_error);
-        pair.host.add(lens.timeline.nanos(record.end.saturating_sub(record.start)));
+        pair.host.add(nanos);
         if !is_error {
             let path = pair.paths.entry(record.path).or_default();
-            path.calls += record.copies();
-            path.bytes = path.bytes.saturating_add(record.bytes);
+            path.host.add(nanos);
+            let sums = path.of_size(record.bytes / record.copies().max(1));
+            sums.calls += record.copies();
+            sums.bytes = sums.bytes.saturating_add(record.bytes);
             if let Some(bytes) = lens.buckets(record.path, record.bytes) {
                 pair.buckets.add(lens.timeline.real(record.start), bytes);
             }
@@ -337,10 +378,10 @@ impl Tally {
     fn count_device(&mut self, walk: &Walk, record: &Record) {
         let Some((pair, path)) = walk.copy(record) else { return };
         let pair = self.pairs.entry(pair).or_default();
-        let path = pair.paths.entry(path).or_default();
-        path.device_calls += 1;
-        path.device_bytes = path.device_bytes.saturating_add(record.bytes);
-        path.device_ns = path.device_ns.saturating_add(record.device_nanos);
+        let sums = pair.paths.entry(path).or_default().of_size(record.bytes);
+        sums.device_calls += 1;
+        sums.device_bytes = sums.device_bytes.saturating_add(record.bytes);
+        sums.device_ns = sums.device_ns.saturating_add(record.device_nanos);
     }
 
     fn remember(&mut self, open: Open) {
@@ -354,6 +395,7 @@ impl Tally {
     /// Adds what was counted of another part of the file.
     pub(super) fn merge(&mut self, other: Self) {
         self.calls += other.calls;
+        self.records += other.records;
         for (number, theirs) in other.functions {
             let ours = self.functions.entry(number).or_default();
             ours.calls += theirs.calls;

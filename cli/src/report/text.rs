@@ -4,9 +4,12 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::lost::could_be_direct;
-use super::model::{CopyCaller, CopyLine, CopySite, Decision, Durations, File, Pair, Path, Report, Site, Unfinished};
+use super::model::{
+    CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, How, Pair, Path, Report, Site, Size, Unfinished,
+};
+use super::processes::is_odd;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
-use super::verdict::{self, Sentence, path_text};
+use super::verdict::{self, Level, Sentence, path_text};
 
 /// Rows of a list that are shown.
 const SHOWN: usize = 20;
@@ -21,10 +24,13 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     }
     writeln!(out)?;
     text.head(out)?;
+    text.runs(out)?;
     text.unfinished(out)?;
     text.last_copies(out)?;
     text.problems(out)?;
     text.pairs(out)?;
+    text.sizes(out)?;
+    text.processes(out)?;
     text.nvlink(out)?;
     text.lines(out)?;
     text.callers(out)?;
@@ -110,9 +116,9 @@ impl Text<'_> {
         writeln!(out, "\n{}", self.style.bold(title))
     }
 
-    fn sentence(&self, out: &mut dyn Write, Sentence { text, more, is_bad }: &Sentence) -> io::Result<()> {
+    fn sentence(&self, out: &mut dyn Write, Sentence { level, text, more, .. }: &Sentence) -> io::Result<()> {
         for line in term::wrapped(&clean(text), self.style.width, "").lines() {
-            writeln!(out, "{}", if *is_bad { self.style.red(line) } else { self.style.bold(line) })?;
+            writeln!(out, "{}", if *level == Level::Bad { self.style.red(line) } else { self.style.bold(line) })?;
         }
         more.as_ref().map_or(Ok(()), |more| self.line(out, more, ""))
     }
@@ -180,16 +186,87 @@ impl Text<'_> {
         if !versions.is_empty() {
             self.line(out, &format!("versions   {}", versions.join(", ")), "           ")?;
         }
-        let (start, end) = (report.start(), report.end());
-        let took = end.saturating_sub(start) as f64 / 1e9;
-        writeln!(out, "time       {took:.3} s from {} on", date(start))?;
-        let calls: u64 = read.iter().map(|file| file.calls).sum();
-        let dropped: u64 = read.iter().map(|file| file.dropped).fold(0, u64::saturating_add);
+        match (report.start(), report.end()) {
+            (0, _) => writeln!(out, "time       not known")?,
+            (start, end) => {
+                let took = end.saturating_sub(start) as f64 / 1e9;
+                writeln!(out, "time       {took:.3} s from {} on", date(start))?;
+            }
+        }
+        let sum = |what: fn(&File) -> u64| read.iter().map(|file| what(file)).fold(0, u64::saturating_add);
+        let (calls, records, dropped) = (sum(|file| file.calls), sum(|file| file.records), sum(|file| file.dropped));
         let dropped = match dropped {
             0 => "none dropped".to_owned(),
-            _ => self.style.yellow(&format!("{} more were not recorded", count(dropped))),
+            _ => self.style.yellow(&format!(
+                "in {}; {} more were not written",
+                counted(records, "record"),
+                count(dropped)
+            )),
         };
         writeln!(out, "calls      {}, {dropped}", count(calls))
+    }
+
+    /// The runs, if there are several.
+    fn runs(&self, out: &mut dyn Write) -> io::Result<()> {
+        let runs = &self.report.runs;
+        if runs.len() < 2 {
+            return Ok(());
+        }
+        self.title(out, &format!("{} runs: what follows is of all of them together", runs.len()))?;
+        let names = ["started", "run", "program", "processes", "bytes", "staged", "ended"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        for run in runs.iter().take(SHOWN) {
+            rows.push(vec![
+                run.started.map_or_else(|| "not known".to_owned(), date),
+                clean(run.id.as_deref().unwrap_or("not known")),
+                clean(&verdict::command(run)),
+                count(run.files.len() as u64),
+                bytes(run.copied_bytes),
+                share(run.staged_bytes, run.copied_bytes),
+                ended(&run.end),
+            ]);
+        }
+        use Side::{Left, Right};
+        for line in table(&rows, &[Left, Left, Left, Right, Right, Right, Left], self.style.width, 2, &[1, 3]) {
+            writeln!(out, "{line}")?;
+        }
+        self.more(out, runs.len(), "--json has all")
+    }
+
+    /// The processes, if there are several: first those that stand out.
+    fn processes(&self, out: &mut dyn Write) -> io::Result<()> {
+        let files: Vec<&File> = self.report.files.iter().filter(|file| file.process.is_some()).collect();
+        if files.len() < 2 {
+            return Ok(());
+        }
+        let mut files: Vec<(bool, &File)> = files.iter().map(|&file| (is_odd(file, &files), file)).collect();
+        files.sort_by_key(|(is_odd, _)| !is_odd);
+        self.title(out, "Processes")?;
+        let names = ["process", "host", "copied", "staged", "last copy", "", "ended"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        for (_, file) in files.iter().take(SHOWN) {
+            let at =
+                |call: &Unfinished| format!("{:.3} s", call.started.saturating_sub(self.report.start()) as f64 / 1e9);
+            let way = |call: &Unfinished| {
+                Some(format!("{} > {}", self.report.label(call.src?), self.report.label(call.dst?)))
+            };
+            let last = file.last_copy.as_ref();
+            rows.push(vec![
+                clean(&file.name()),
+                clean(file.host.as_deref().unwrap_or_default()),
+                bytes(file.copied_bytes),
+                share(file.staged_bytes, file.copied_bytes),
+                last.map_or_else(|| "none".to_owned(), at),
+                clean(&last.and_then(way).unwrap_or_default()),
+                ended(&file.end),
+            ]);
+        }
+        use Side::{Left, Right};
+        let lines = table(&rows, &[Left, Left, Right, Right, Right, Left, Left], self.style.width, 1, &[5]);
+        for (line, is_odd) in lines.iter().zip(std::iter::once(false).chain(files.iter().map(|(is_odd, _)| *is_odd))) {
+            writeln!(out, "{}", if is_odd { self.style.yellow(line) } else { line.clone() })?;
+        }
+        self.more(out, files.len(), "--json has all")
     }
 
     fn pairs(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -197,42 +274,89 @@ impl Text<'_> {
         if pairs.is_empty() {
             return Ok(());
         }
-        pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.bytes), pair.src, pair.dst));
+        pairs.sort_by_key(|pair| (!pair.is_blocked, std::cmp::Reverse(pair.bytes), pair.src, pair.dst));
         self.title(out, "Copies")?;
-        let names = ["pair", "copies", "bytes", "path", "GB/s", "host p50", "p99", "max", "errors"];
+        let names = ["pair", "copies", "bytes", "path", "GB/s", "timed", "host p50", "p99", "max", "errors"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         let mut marks = vec![false];
         for pair in pairs.iter().take(SHOWN) {
             let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
-            let Durations { p50, p99, max, .. } = pair.host_ns;
             let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
             let errors = if pair.errors == 0 { "-".to_owned() } else { count(pair.errors) };
-            let nothing = Path { path: "-".to_owned(), calls: pair.calls, ..Path::default() };
+            let nothing = Path { path: "-".to_owned(), calls: pair.calls, host_ns: pair.host_ns, ..Path::default() };
             let paths = if pair.paths.is_empty() { std::slice::from_ref(&nothing) } else { pair.paths.as_slice() };
             for (index, path) in paths.iter().enumerate() {
-                let ends =
-                    if index == 0 { [time(p50), time(p99), time(max), errors.clone()] } else { Default::default() };
-                let rate = path.gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
                 let text = path_text(&path.path, path.why.as_ref());
-                let name = if index == 0 { clean(&name) } else { String::new() };
-                let mut row = vec![name, count(path.calls), bytes(path.bytes), clean(&text), rate];
-                row.extend(ends);
-                rows.push(row);
-                marks.push(could_be_direct(path) && pair.access == Some(true));
+                let first = |text: &str| if index == 0 { text.to_owned() } else { String::new() };
+                let timed = match path.device_calls {
+                    0 => "-".to_owned(),
+                    calls if calls >= path.calls => "all".to_owned(),
+                    calls => format!("{} of {}", count(calls), count(path.calls)),
+                };
+                let Durations { p50, p99, max, .. } = path.host_ns;
+                rows.push(vec![
+                    first(&clean(&name)),
+                    count(path.calls),
+                    bytes(path.bytes),
+                    clean(&text),
+                    rate(path.gb_per_s, path.device_calls < path.calls),
+                    timed,
+                    time(p50),
+                    time(p99),
+                    time(max),
+                    first(&errors),
+                ]);
+                marks.push(pair.is_blocked || could_be_direct(path) && pair.access == Some(true));
             }
         }
         use Side::{Left, Right};
         let lines = table(
             &rows,
-            &[Left, Right, Right, Left, Right, Right, Right, Right, Right],
+            &[Left, Right, Right, Left, Right, Right, Right, Right, Right, Right],
             self.style.width,
             3,
-            &[6, 5, 7],
+            &[7, 6, 8, 5],
         );
         for (line, is_marked) in lines.iter().zip(marks) {
             writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;
         }
         self.more(out, pairs.len(), "--csv has all")
+    }
+
+    /// The copies of pairs by their sizes, where these differ.
+    fn sizes(&self, out: &mut dyn Write) -> io::Result<()> {
+        let differ =
+            |pair: &&Pair| pair.sizes.iter().any(|size| Some(size.from) != pair.sizes.first().map(|first| first.from));
+        let pairs = self.report.pairs.iter().filter(differ);
+        let mut sizes: Vec<(&Pair, &Size)> =
+            pairs.flat_map(|pair| pair.sizes.iter().map(move |size| (pair, size))).collect();
+        if sizes.is_empty() {
+            return Ok(());
+        }
+        sizes.sort_by_key(|(pair, size)| {
+            (!pair.is_blocked, std::cmp::Reverse(pair.bytes), pair.src, pair.dst, size.from)
+        });
+        self.title(out, "Sizes of copies")?;
+        let names = ["pair", "a copy has", "copies", "bytes", "path", "GB/s"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        let mut last = None;
+        for (pair, size) in sizes.iter().take(SHOWN) {
+            let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
+            let is_new = last.replace((pair.src, pair.dst)) != Some((pair.src, pair.dst));
+            rows.push(vec![
+                if is_new { clean(&name) } else { String::new() },
+                format!("< {}", bytes(size.to)),
+                count(size.calls),
+                bytes(size.bytes),
+                clean(&path_text(&size.path, size.why.as_ref())),
+                rate(size.gb_per_s, size.device_calls < size.calls),
+            ]);
+        }
+        use Side::{Left, Right};
+        for line in table(&rows, &[Left, Right, Right, Right, Left, Right], self.style.width, 4, &[]) {
+            writeln!(out, "{line}")?;
+        }
+        self.more(out, sizes.len(), "--json has all")
     }
 
     /// What the counters of each GPU say, and what copies explain.
@@ -346,7 +470,11 @@ impl Text<'_> {
         }
         self.title(out, "Last copies that returned")?;
         for (file, call) in files.iter().filter_map(|file| Some((file, file.last_copy.as_ref()?))).take(SHOWN) {
-            let until = if file.running { "ago, and it still runs" } else { "before it was ended by a signal" };
+            let until = match &file.end {
+                End { how: How::Running, .. } => "ago, and it still runs".to_owned(),
+                End { signal: Some(signal), .. } => format!("before {signal} ended it"),
+                _ => "before the run ended; it did not exit".to_owned(),
+            };
             self.call(out, call, &format!(", {} {until}", duration(call.age_ns.unwrap_or_default())), "")?;
         }
         self.more(out, files.len(), "--json has all")
@@ -408,7 +536,7 @@ impl Text<'_> {
                 "hazard" => self.style.yellow(&clean(&head)),
                 _ => clean(&head),
             };
-            writeln!(out, "  {head}, {}", counted(finding.count, "time"))?;
+            writeln!(out, "  {head}, found in {}", counted(finding.count, "call"))?;
             if let Some(text) = &finding.text {
                 self.line(out, &format!("      {text}"), "      ")?;
             }
@@ -427,7 +555,7 @@ impl Text<'_> {
                 Some(name) => format!("{name} ({})", error.code),
                 None => error.code.to_string(),
             };
-            let text = format!("  {} = {code}, {}", error.function, counted(error.count, "time"));
+            let text = format!("  {} = {code}, {}", error.function, counted(error.count, "call"));
             writeln!(out, "{}", clean(&text))?;
             self.sites(out, &error.sites)?;
         }
@@ -512,6 +640,35 @@ impl Text<'_> {
             writeln!(out, "{line}")?;
         }
         self.more(out, self.report.functions.len(), "--json has all")
+    }
+}
+
+/// A rate; with a sign if not all that it is of was measured.
+fn rate(gb_per_s: Option<f64>, is_of_samples: bool) -> String {
+    let sign = if is_of_samples { "~" } else { "" };
+    match gb_per_s {
+        None => "-".to_owned(),
+        Some(rate) if rate < 0.1 => format!("{sign}{rate:.1e}"),
+        Some(rate) => format!("{sign}{rate:.1}"),
+    }
+}
+
+/// Which part of bytes was staged.
+fn share(staged: u64, copied: u64) -> String {
+    match staged as f64 / copied.max(1) as f64 * 100.0 {
+        0.0 => "-".to_owned(),
+        percent if percent < 1.0 => "<1 %".to_owned(),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
+/// How a process ended.
+fn ended(end: &End) -> String {
+    match end {
+        End { signal: Some(signal), .. } => signal.clone(),
+        End { code: Some(code), .. } => format!("exit {code}"),
+        End { how: How::Running, .. } => "runs".to_owned(),
+        _ => "not known".to_owned(),
     }
 }
 

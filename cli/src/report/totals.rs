@@ -9,13 +9,14 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moved, Origin, Pair, Path, Report,
-    Site, Timeline, TimelinePair, Unfinished, VERSION,
+    CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Origin, Pair, Path, Report, Share,
+    Site, Size, Timeline, TimelinePair, Unfinished, VERSION,
 };
 use super::names::{Access, Device, Names};
 use super::symbols::UNKNOWN;
-use super::tally::{FunctionTally, PairTally, PathTally, Tally};
+use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::term::now;
+use super::verdict::{IN_USE, is_blocked};
 
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
@@ -80,7 +81,8 @@ pub(super) struct Totals {
     paths: Vec<(String, Option<String>)>,
     path_numbers: HashMap<(String, Option<String>), usize>,
     pairs: HashMap<[usize; 2], PairTotal>,
-    moved: Vec<Moved>,
+    /// What copies of a file took which path of a pair.
+    shares: Vec<(usize, [usize; 2], usize, Sums)>,
     access: HashMap<[usize; 2], Access>,
     functions: HashMap<(String, String), FunctionTally>,
     errors: BTreeMap<(String, String, i32), ErrorTotal>,
@@ -106,10 +108,12 @@ impl Totals {
                 self.access.entry([device, peer]).or_insert_with(|| access.clone());
             }
         }
-        for ([src, dst], pair) in tally.pairs {
-            let [src, dst] = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
-            self.moved.extend(moved(file.index, [src, dst], names, &pair));
-            self.add_pair([src, dst], names, pair);
+        let real = Real::of(names, &tally.pairs);
+        for ([src, dst], pair) in
+            tally.pairs.into_iter().filter(|(pair, _)| pair.iter().all(|&ordinal| real.has(ordinal)))
+        {
+            let pair_of = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
+            self.add_pair(file.index, pair_of, names, pair);
         }
         for (number, theirs) in tally.functions {
             let ours = self.functions.entry(names.function(number)).or_default();
@@ -119,7 +123,9 @@ impl Totals {
         }
         let unknown = || Origin { site: UNKNOWN.to_owned(), ..Origin::default() };
         let site = |number: u16| sites.get(&number).cloned().unwrap_or_else(unknown);
-        for (([src, dst], from), count) in tally.copies {
+        for (([src, dst], from), count) in
+            tally.copies.into_iter().filter(|((pair, _), _)| pair.iter().all(|&it| real.has(it)))
+        {
             let pair = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
             *self.pairs.entry(pair).or_default().sites.entry(site(from)).or_default() += count;
         }
@@ -134,11 +140,11 @@ impl Totals {
         self.add_findings(file.index, trace, names, &tally.findings, site);
         for hanging in unfinished {
             if self.unfinished.len() < LISTED {
-                let call = self.call(&mut file, trace, names, &hanging, site(hanging.record.site));
+                let call = self.call(&mut file, trace, names, &real, &hanging, site(hanging.record.site));
                 self.unfinished.push(call);
             }
         }
-        file.last_copy = last_copy.map(|last| self.call(&mut file, trace, names, &last, site(last.record.site)));
+        file.last_copy = last_copy.map(|last| self.call(&mut file, trace, names, &real, &last, site(last.record.site)));
         for note in trace.notes_of(NoteKind::Decision) {
             if self.decisions.len() >= LISTED {
                 file.problems.push("there are more decisions than are listed".to_owned());
@@ -177,7 +183,7 @@ impl Totals {
         number
     }
 
-    fn add_pair(&mut self, pair: [usize; 2], names: &Names, theirs: PairTally) {
+    fn add_pair(&mut self, file: usize, pair: [usize; 2], names: &Names, theirs: PairTally) {
         let is_new = !self.pairs.contains_key(&pair);
         let ours = self.pairs.entry(pair).or_default();
         ours.calls += theirs.calls;
@@ -188,6 +194,9 @@ impl Totals {
                 self.paths.push(name);
                 self.paths.len() - 1
             });
+            if pair[0] != pair[1] {
+                self.shares.push((file, pair, number, path.sums()));
+            }
             ours.paths.entry(number).or_default().merge(path);
         }
         ours.host.merge(theirs.host);
@@ -238,10 +247,19 @@ impl Totals {
         }
     }
 
-    fn call(&mut self, file: &mut File, trace: &Trace, names: &Names, hanging: &Hanging, from: Origin) -> Unfinished {
+    fn call(
+        &mut self,
+        file: &mut File,
+        trace: &Trace,
+        names: &Names,
+        real: &Real,
+        hanging: &Hanging,
+        from: Origin,
+    ) -> Unfinished {
         let Hanging { thread, record, inner, was_left } = *hanging;
         let (layer, function) = names.function(record.function);
-        let mut gpu = |ordinal: Option<u8>| Some(self.gpu(file, names, ordinal?, None));
+        let mut gpu =
+            |ordinal: Option<u8>| ordinal.filter(|&it| real.has(it)).map(|it| self.gpu(file, names, it, None));
         let (src, dst) = (gpu(record.src_device), gpu(record.dst_device));
         let (path, why) = names.path(record.path).cloned().unzip();
         let started = trace.timeline().real(record.start);
@@ -284,11 +302,14 @@ impl Totals {
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
         self.unfinished.sort_by_key(|it| (it.was_left, it.file, it.started, it.thread));
-        for moved in &mut self.moved {
-            moved.pair = moved.pair.map(number);
-        }
-        let (pairs, timeline) = pairs(self.pairs, &self.paths, &self.access, number);
-        let lost = lost(&pairs);
+        let shares = self.shares.iter().map(|(file, pair, path, sums)| {
+            let (path, why) = self.paths.get(*path).cloned().unwrap_or_default();
+            Share { file: *file, pair: pair.map(number), path: model_path(path, why, *sums) }
+        });
+        let shares: Vec<Share> = shares.collect();
+        let (mut pairs, timeline) = pairs(self.pairs, &self.paths, &self.access, number);
+        pairs.iter_mut().for_each(|pair| judge(pair, &self.decisions));
+        let lost = lost(&pairs, &shares);
         Report {
             version: VERSION,
             files: self.files,
@@ -302,7 +323,9 @@ impl Totals {
             lost,
             nvlink: None,
             timeline,
-            moved: self.moved,
+            shares,
+            gaps: Vec::new(),
+            runs: Vec::new(),
         }
     }
 
@@ -363,18 +386,56 @@ impl Totals {
     }
 }
 
-/// What copies of a process moved between two GPUs, if that is anything.
-fn moved(file: usize, pair: [usize; 2], names: &Names, tally: &PairTally) -> Option<Moved> {
-    let mut moved = Moved { file, pair, ..Moved::default() };
-    for (&number, path) in tally.paths.iter().filter(|_| pair[0] != pair[1]) {
-        let sum = match names.path(number).map(|(path, _)| path.as_str()) {
-            Some("direct") => &mut moved.direct,
-            Some("staged" | "same-device" | "host" | "mapped on first use") => continue,
-            _ => &mut moved.unclear,
-        };
-        *sum = sum.saturating_add(path.bytes);
+/// Ordinals that devices of a process have, and not only arguments.
+struct Real {
+    named: BTreeSet<u8>,
+    /// Those that a copy has succeeded with.
+    used: BTreeSet<u8>,
+}
+
+impl Real {
+    fn of(names: &Names, pairs: &HashMap<[u8; 2], PairTally>) -> Self {
+        let has_succeeded = |(_, tally): &(&[u8; 2], &PairTally)| !tally.paths.is_empty();
+        let used = pairs.iter().filter(has_succeeded).flat_map(|(pair, _)| *pair).collect();
+        Self { named: names.devices.keys().copied().collect(), used }
     }
-    (moved.direct > 0 || moved.unclear > 0).then_some(moved)
+
+    /// If no device is named, any may be one.
+    fn has(&self, ordinal: u8) -> bool {
+        self.named.is_empty() || self.named.contains(&ordinal) || self.used.contains(&ordinal)
+    }
+}
+
+fn model_path(path: String, why: Option<String>, sums: Sums) -> Path {
+    let Sums { calls, bytes, device_calls, device_bytes, device_ns } = sums;
+    Path { path, why, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s: rate(sums), ..Path::default() }
+}
+
+/// Bytes a nanosecond, if any were measured.
+fn rate(Sums { device_bytes, device_ns, .. }: Sums) -> Option<f64> {
+    (device_ns > 0 && device_bytes > 0).then(|| device_bytes as f64 / device_ns as f64)
+}
+
+fn size(path: String, why: Option<String>, power: u32, sums: Sums) -> Size {
+    let from = if power == 0 { 0 } else { 1 << power };
+    let to = 2u64.checked_shl(power).filter(|&to| to > from).unwrap_or(u64::MAX);
+    let Sums { calls, bytes, device_calls, .. } = sums;
+    Size { path, why, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
+}
+
+/// Adds what verification has found of a pair.
+fn judge(pair: &mut Pair, decisions: &[Decision]) {
+    // A pair is verified in both directions.
+    let ends = |it: &&Decision| {
+        let ends = [it.src, it.dst];
+        it.verified.is_some() && (ends == [Some(pair.src), Some(pair.dst)] || ends == [Some(pair.dst), Some(pair.src)])
+    };
+    let last = decisions.iter().filter(ends).max_by_key(|decision| decision.time);
+    pair.verified = last.and_then(|decision| decision.verified.clone());
+    let blocked = pair.paths.iter().filter(|path| is_blocked(path));
+    pair.blocked_bytes = blocked.map(|path| path.bytes).fold(0, u64::saturating_add);
+    pair.is_blocked =
+        pair.blocked_bytes > 0 || pair.verified.as_deref().is_some_and(|it| it == "avoided" || it == IN_USE);
 }
 
 /// A process, in short.
@@ -403,11 +464,16 @@ fn pairs(
         // Either GPU can make the path.
         let known: Vec<&Access> = [[one, other], [other, one]].iter().filter_map(|pair| access.get(pair)).collect();
         let can: Vec<bool> = known.iter().filter_map(|access| access.access).collect();
+        let name = |index: &usize| paths.get(*index).cloned().unwrap_or_default();
+        let sizes = total.paths.iter().flat_map(|(index, tally)| {
+            let (path, why) = name(index);
+            tally.sizes().map(move |(power, sums)| size(path.clone(), why.clone(), power, sums))
+        });
+        let mut sizes: Vec<Size> = sizes.collect();
+        sizes.sort_by(|one, other| (one.from, &one.path, &one.why).cmp(&(other.from, &other.path, &other.why)));
         let named = |(index, tally): (&usize, &PathTally)| {
-            let (path, why) = paths.get(*index).cloned().unwrap_or_default();
-            let PathTally { calls, bytes, device_calls, device_bytes, device_ns, .. } = *tally;
-            let gb_per_s = (device_ns > 0 && device_bytes > 0).then(|| device_bytes as f64 / device_ns as f64);
-            Path { path, why, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s }
+            let (path, why) = name(index);
+            Path { host_ns: tally.host.durations(), ..model_path(path, why, tally.sums()) }
         };
         let mut paths: Vec<Path> = total.paths.iter().map(named).collect();
         paths.sort_by(|one, other| {
@@ -423,7 +489,9 @@ fn pairs(
             host_ns: total.host.durations(),
             link: known.iter().find_map(|access| access.link.clone()),
             access: if can.is_empty() { None } else { Some(can.contains(&true)) },
+            sizes,
             sites: copy_sites(total.sites),
+            ..Pair::default()
         });
         times.push(([src, dst], total.buckets));
     }

@@ -2,50 +2,149 @@
 
 use std::collections::BTreeSet;
 
-use super::lost::could_be_direct;
-use super::model::{NvLink, Pair, Path, Report, Unfinished};
-use super::term::{bytes, clean, count, duration};
+use serde::Serialize;
+
+use super::lost::{could_be_direct, is_start_up};
+use super::model::{File, How, NvLink, Path, Report, Run, Unfinished};
+use super::term::{bytes, clean, count, counted, duration};
 
 /// As decisions of traces have it.
-const IN_USE: &str = "in use";
+pub(super) const IN_USE: &str = "in use";
 /// In the reason of copies that p2pshim kept off peer access that loses data, or hangs. Older traces have the second.
 const BLOCKED: [&str; 2] = ["blocked", "vetoed"];
 
-fn is_blocked(path: &Path) -> bool {
+/// Whether a path was taken because peer access loses data there, or hangs.
+pub(super) fn is_blocked(path: &Path) -> bool {
     path.why.as_ref().is_some_and(|why| BLOCKED.iter().any(|blocked| why.contains(blocked)))
 }
 /// A call that is under way for less than this need not hang.
 const SOON_NANOS: u64 = 1_000_000_000;
 /// What a report without copies says besides.
 const NOT_SEEN: &str = "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are copies of managed memory.";
-/// Pairs that a sentence names.
+/// Pairs, processes and rules that a sentence names.
 const NAMED: usize = 4;
 
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Level {
+    /// The program is wrong, hangs, or was ended.
+    Bad,
+    /// Something is to be done, or known.
+    Warn,
+    Note,
+    Good,
+}
+
 /// Something that there is to say.
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Sentence {
+    pub(super) level: Level,
+    /// The same in one or two words.
+    pub(super) word: &'static str,
     pub(super) text: String,
     /// What it rests on, or what to do about it.
     pub(super) more: Option<String>,
-    /// Whether the program is wrong, or hangs.
-    pub(super) is_bad: bool,
+    /// The part of the page that says more.
+    pub(super) section: Option<&'static str>,
 }
 
 impl Sentence {
-    fn bad(text: String, more: &str) -> Self {
-        Self { text, more: Some(more.to_owned()).filter(|more| !more.is_empty()), is_bad: true }
+    fn new(level: Level, word: &'static str, text: String) -> Self {
+        Self { level, word, text, more: None, section: None }
+    }
+
+    fn more(self, more: impl Into<String>) -> Self {
+        Self { more: Some(more.into()).filter(|more| !more.is_empty()), ..self }
+    }
+
+    fn section(self, section: &'static str) -> Self {
+        Self { section: Some(section), ..self }
     }
 }
 
-/// All that there is to say.
+/// What there is to say, the worst first; but before all what the numbers lack.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
-    let mut all = Vec::new();
-    all.extend(in_use(report));
-    all.extend(never_returned(report));
-    let blocked = blocked_bytes(report.pairs.iter());
-    all.extend(avoided(report, blocked));
-    all.extend(traffic(report, blocked));
-    all.extend(nvlink(report));
-    all
+    let all = [
+        gaps(report),
+        in_use(report),
+        ended(report),
+        never_returned(report),
+        not_exited(report),
+        avoided(report),
+        at_risk(report),
+        traffic(report),
+        unclear(report),
+        nvlink(report),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// The same, with what the text report has in lists.
+pub(super) fn all(report: &Report) -> Vec<Sentence> {
+    let mut all = sentences(report);
+    all.extend([failed(report), graded(report, "error"), graded(report, "performance")].into_iter().flatten());
+    let (gaps, mut others): (Vec<Sentence>, Vec<Sentence>) = all.into_iter().partition(|it| it.section == Some(GAPS));
+    others.sort_by_key(|sentence| sentence.level as u8);
+    gaps.into_iter().chain(others).collect()
+}
+
+/// Where the page says what is wrong with the files.
+const GAPS: &str = "files";
+
+/// What could not be recorded or read.
+fn gaps(report: &Report) -> Option<Sentence> {
+    let gaps = report.gaps.join("; ");
+    let text = format!(
+        "Not all is known: {}{}. Each number is the least that it can be.",
+        gaps.get(..1)?.to_lowercase(),
+        gaps.get(1..)?
+    );
+    Some(Sentence::new(Level::Warn, "Incomplete", text).section(GAPS))
+}
+
+/// How programs ended that `p2pshim run` ran, if not well.
+fn ended(report: &Report) -> Option<Sentence> {
+    let how = |run: &&Run| match (&run.end.signal, run.end.code) {
+        (Some(signal), _) => Some((Level::Bad, "Ended", format!("was ended by {signal}"))),
+        (None, Some(code @ (i32::MIN..=-1 | 1..))) => {
+            Some((Level::Warn, "Failed", format!("exited with status {code}")))
+        }
+        _ => None,
+    };
+    let mut ends = report.runs.iter().filter_map(|run| Some((how(&run)?, run)));
+    let ((level, word, how), run) = ends.next()?;
+    let others = match ends.count() {
+        0 => String::new(),
+        1 => "; another run did not end well either".to_owned(),
+        more => format!("; {more} other runs did not end well either"),
+    };
+    Some(Sentence::new(level, word, format!("{} {how}{others}.", command(run))).section(GAPS))
+}
+
+/// The command of a run, in short.
+pub(super) fn command(run: &Run) -> String {
+    const LONGEST: usize = 60;
+    let command = run.command.join(" ");
+    match command.char_indices().nth(LONGEST) {
+        _ if command.is_empty() => "The program".to_owned(),
+        Some((end, _)) => format!("{}…", command.get(..end).unwrap_or_default()),
+        None => command,
+    }
+}
+
+/// Processes that did not call `exit`, where nothing else tells how they ended.
+fn not_exited(report: &Report) -> Option<Sentence> {
+    let is_told =
+        |file: &File| report.runs.iter().any(|run| run.files.contains(&file.index) && run.end.how != How::Unknown);
+    let known: Vec<&File> = report.files.iter().filter(|file| file.knows_exit && !is_told(file)).collect();
+    let who = match (known.iter().filter(|file| file.end.how == How::Unknown).count(), known.len()) {
+        (0, _) => return None,
+        (1, 1) => "The process".to_owned(),
+        (some, all) => format!("{} of {} processes", count(some as u64), count(all as u64)),
+    };
+    let text = format!("{who} ended without `exit`: by a signal, by `_exit`, or by `exec`.");
+    Some(Sentence::new(Level::Warn, "Ended", text).section(GAPS))
 }
 
 /// Whether a call hangs, or did when the process ended; not one that was left, or that has only just begun.
@@ -73,12 +172,11 @@ pub(super) fn what(report: &Report, call: &Unfinished) -> String {
 fn in_use(report: &Report) -> Option<Sentence> {
     let decisions = report.decisions.iter().filter(|it| it.verified.as_deref() == Some(IN_USE));
     let pairs = named(report, decisions.filter_map(|it| Some((it.src?, it.dst?))))?;
-    Some(Sentence::bad(
-        format!(
-            "Data may be WRONG: verification of {pairs} lost data or hung, and the program still uses peer access there."
-        ),
-        "Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair, to send its copies through the host. See Decisions for what happened.",
-    ))
+    let text = format!(
+        "Data may be WRONG: verification of {pairs} lost data or hung, and the program still uses peer access there."
+    );
+    let more = "Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair, to send its copies through the host. See Decisions for what happened.";
+    Some(Sentence::new(Level::Bad, "Data wrong", text).more(more).section("decisions"))
 }
 
 fn never_returned(report: &Report) -> Option<Sentence> {
@@ -93,23 +191,74 @@ fn never_returned(report: &Report) -> Option<Sentence> {
         }
         (several, None) => format!("{} calls never returned, such as {what}.", count(several as u64)),
     };
-    Some(Sentence::bad(text, ""))
+    Some(Sentence::new(Level::Bad, "Never returned", text).section("unfinished"))
 }
 
 /// What was kept off peer access that cannot be trusted.
-fn avoided(report: &Report, blocked: u64) -> Option<Sentence> {
-    let pairs = report.pairs.iter().filter(|&pair| blocked_bytes([pair].into_iter()) > 0);
+fn avoided(report: &Report) -> Option<Sentence> {
+    let pairs = report.pairs.iter().filter(|pair| pair.blocked_bytes > 0);
     let names = named(report, pairs.map(|pair| (pair.src, pair.dst)))?;
-    Some(Sentence {
-        text: format!("{} went through the host, because peer access loses data or hangs: {names}.", bytes(blocked)),
-        more: Some("See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.".to_owned()),
-        is_bad: false,
-    })
+    let bytes = bytes(blocked_bytes(report));
+    let text = format!("{bytes} went through the host, because peer access loses data or hangs: {names}.");
+    let text = at_least(report, text);
+    let more = "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.";
+    Some(Sentence::new(Level::Bad, "Broken path", text).more(more).section("pairs"))
 }
 
-fn blocked_bytes<'a>(pairs: impl Iterator<Item = &'a Pair>) -> u64 {
-    let paths = pairs.flat_map(|pair| &pair.paths).filter(|&path| is_blocked(path));
-    paths.map(|path| path.bytes).fold(0, u64::saturating_add)
+fn blocked_bytes(report: &Report) -> u64 {
+    report.pairs.iter().map(|pair| pair.blocked_bytes).fold(0, u64::saturating_add)
+}
+
+/// Findings by which data may be wrong.
+fn at_risk(report: &Report) -> Option<Sentence> {
+    let rules = rules(report, "hazard")?;
+    let text = format!("Calls succeed, and the data may be wrong: {rules}.");
+    Some(
+        Sentence::new(Level::Bad, "Data at risk", text)
+            .more("See Findings for where, and what to do.")
+            .section("findings"),
+    )
+}
+
+/// Other findings: calls that are wrong, or slow.
+fn graded(report: &Report, severity: &str) -> Option<Sentence> {
+    let rules = rules(report, severity)?;
+    let (word, what) = match severity {
+        "error" => ("Wrong calls", "Calls fail, or would if the library checked"),
+        _ => ("Slow calls", "Calls take longer than necessary"),
+    };
+    let more = "The findings name the place and the remedy.";
+    Some(Sentence::new(Level::Warn, word, format!("{what}: {rules}.")).more(more).section("findings"))
+}
+
+/// The rules of a severity that were broken, and in how many calls.
+fn rules(report: &Report, severity: &str) -> Option<String> {
+    let found: Vec<String> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == severity)
+        .map(|finding| format!("{} in {}", finding.rule, counted(finding.count, "call")))
+        .collect();
+    let shown = found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match found.len() {
+        0 => None,
+        all if all > NAMED => Some(format!("{shown} and {} more", all - NAMED)),
+        _ => Some(shown),
+    }
+}
+
+/// Calls that failed.
+fn failed(report: &Report) -> Option<Sentence> {
+    // Enabled already, and not enabled: programs expect them.
+    let is_expected = |code: i32| code == 704 || code == 705;
+    let worst = report.errors.iter().min_by_key(|it| (is_expected(it.code), std::cmp::Reverse(it.count)))?;
+    let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
+    let text = format!("Calls failed, such as {} of {} with {name}.", count(worst.count), worst.function);
+    let sentence = match is_expected(worst.code) {
+        true => Sentence::new(Level::Note, "Failed calls", text).more("Many programs expect this one."),
+        false => Sentence::new(Level::Warn, "Failed calls", text),
+    };
+    Some(sentence.section("errors"))
 }
 
 /// A few of the pairs, each once; none if there is none.
@@ -124,27 +273,52 @@ fn named(report: &Report, pairs: impl Iterator<Item = (usize, usize)>) -> Option
     }
 }
 
+/// A sentence that begins with a number, and says if that is the least.
+fn at_least(report: &Report, what: String) -> String {
+    if report.is_at_least() { format!("At least {what}") } else { what }
+}
+
+/// Whether a path is from GPU to GPU; HIP maps memory for that on first use.
+fn is_direct(path: &Path) -> bool {
+    matches!(path.path.as_str(), "direct" | "mapped on first use")
+}
+
+/// Copies whose path is not known.
+fn unclear_bytes(report: &Report) -> u64 {
+    let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
+    let is_unclear =
+        |path: &&Path| !is_direct(path) && !matches!(path.path.as_str(), "staged" | "host" | "same-device");
+    pairs.flat_map(|pair| &pair.paths).filter(is_unclear).map(|path| path.bytes).fold(0, u64::saturating_add)
+}
+
+fn unclear(report: &Report) -> Option<Sentence> {
+    let unclear = Some(unclear_bytes(report)).filter(|&bytes| bytes > 0)?;
+    let text = format!("The path of {} is not known.", bytes(unclear));
+    let more = "Managed memory and memory of other processes are not followed.";
+    Some(Sentence::new(Level::Note, "Not known", text).more(more).section("pairs"))
+}
+
 /// Which path what took, and what it rests on.
-fn traffic(report: &Report, blocked: u64) -> Option<Sentence> {
-    let say = |text: String, more: Option<String>| Some(Sentence { text, more, is_bad: false });
+fn traffic(report: &Report) -> Option<Sentence> {
+    let say = |level: Level, word: &'static str, text: String| {
+        Some(Sentence::new(level, word, at_least(report, text)).section("pairs"))
+    };
     let lost = &report.lost;
     let copies: u64 = report.pairs.iter().map(|pair| pair.calls).sum();
     if copies == 0 {
         // What NVLink carried is to follow at once, and says what is not seen.
-        let more = nvlink(report).is_none().then(|| NOT_SEEN.to_owned());
-        return say("No copy between GPUs was seen.".to_owned(), more);
+        let more = if nvlink(report).is_none() { NOT_SEEN } else { "" };
+        return Some(Sentence::new(Level::Note, "No copies", "No copy between GPUs was seen.".to_owned()).more(more));
     }
-    let of = |path: &str| {
-        let paths = report.pairs.iter().flat_map(|pair| &pair.paths).filter(|it| it.path == path);
-        paths.map(|it| it.bytes).fold(0, u64::saturating_add)
-    };
+    let paths = || report.pairs.iter().flat_map(|pair| &pair.paths);
+    let direct = paths().filter(|path| is_direct(path)).map(|path| path.bytes).fold(0, u64::saturating_add);
     // Without what went well, a pair's first copies read as if nothing had been repaired.
-    let beside = |staged: u64| match of("direct") {
+    let beside = |staged: u64| match direct {
         0 => bytes(staged),
         direct => format!("{} went directly; {}", bytes(direct), bytes(staged)),
     };
-    let could = lost.could_be_direct_bytes;
-    let rest = lost.staged_bytes.saturating_sub(could).saturating_sub(blocked);
+    let (could, start_up, blocked) = (lost.could_be_direct_bytes, lost.start_up_bytes, blocked_bytes(report));
+    let rest = lost.staged_bytes.saturating_sub(could).saturating_sub(start_up).saturating_sub(blocked);
     let why = |which: Which| reasons(report, which).map(|reasons| format!(" ({reasons})")).unwrap_or_default();
     if could > 0 {
         let staged = beside(could);
@@ -153,32 +327,66 @@ fn traffic(report: &Report, blocked: u64) -> Option<Sentence> {
             0 => String::new(),
             _ => format!(" {} more had no better path{}.", bytes(rest), why(Which::Rest)),
         };
-        return match lost.seconds {
-            Some(seconds) => say(
-                format!("{staged} were staged but could be direct, about {} lost.", seconds_of(seconds)),
-                Some(format!("{reasons}Lost: {}.{rest}", lost.basis)),
-            ),
-            None => say(
-                format!("{staged} were staged but could be direct."),
-                Some(format!("{reasons}Time lost is not known: {}.{rest}", lost.basis)),
-            ),
-        };
+        let took = longer(report).map(|took| format!(", which took {took} longer")).unwrap_or_default();
+        let basis = if took.is_empty() { "How much longer that took is not known" } else { "How much longer" };
+        return say(Level::Warn, "Staged", format!("{staged} were staged but could be direct{took}."))
+            .map(|sentence| sentence.more(format!("{reasons}{basis}: {}.{rest}", lost.basis)));
     }
     if rest > 0 {
-        return say(format!("{} were staged{}; {}.", beside(rest), why(Which::Rest), lost.basis), None);
-    }
-    if blocked > 0 {
-        return Some(of("direct"))
-            .filter(|&it| it > 0)
-            .and_then(|it| say(format!("{} went directly.", bytes(it)), None));
+        return say(
+            Level::Note,
+            "Staged",
+            format!("{} were staged{}; {}.", beside(rest), why(Which::Rest), lost.basis),
+        );
     }
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
-    let verdict = match of("direct") {
-        0 if total == 0 => "No copy between GPUs finished.".to_owned(),
-        0 => format!("{} were copied, none of it known to be staged.", bytes(total)),
-        direct => format!("{} went directly from GPU to GPU; nothing was staged.", bytes(direct)),
+    match (direct, start_up) {
+        (0, 0) if total == 0 => {
+            say(Level::Note, "No copies", "no copy between GPUs is known to have finished.".to_owned())
+        }
+        (0, 0) if blocked > 0 => None,
+        (0, 0) => say(Level::Note, "Copied", format!("{} were copied, none of it known to be staged.", bytes(total))),
+        (0, start_up) => {
+            let more =
+                "A pair gets access once it has copied more than 1 MiB, or 16 times, and data was seen to arrive.";
+            say(
+                Level::Note,
+                "Few copies",
+                format!("{} were staged, as the first copies of a pair are.", bytes(start_up)),
+            )
+            .map(|sentence| sentence.more(more))
+        }
+        (direct, start_up) => {
+            let more = match start_up {
+                0 if blocked > 0 || unclear_bytes(report) > 0 || report.is_at_least() => String::new(),
+                0 => "; nothing was staged".to_owned(),
+                start_up => format!(", after the first {} were staged", bytes(start_up)),
+            };
+            say(Level::Good, "Fine", format!("{} went directly from GPU to GPU{more}.", bytes(direct)))
+        }
+    }
+}
+
+/// How much longer staging took, at least, in the process that it cost most.
+fn longer(report: &Report) -> Option<String> {
+    let lost = &report.lost;
+    let all = lost.seconds?;
+    let estimate = match (lost.measured_calls, lost.could_be_direct_calls) {
+        (measured @ 1.., all_calls) if measured < all_calls => {
+            let all = all * (all_calls as f64 / measured as f64);
+            format!(" ({} if copies that were not measured took as long)", seconds_of(all))
+        }
+        _ => String::new(),
     };
-    say(verdict, None)
+    match &lost.processes[..] {
+        [worst, _, ..] => Some(format!(
+            "at least {} in {} and {} in all processes{estimate}",
+            seconds_of(worst.seconds),
+            report.files.get(worst.file).map_or_else(|| "one process".to_owned(), File::name),
+            seconds_of(all)
+        )),
+        _ => Some(format!("at least {}{estimate}", seconds_of(all))),
+    }
 }
 
 /// What NVLink carried, if that is known.
@@ -186,7 +394,7 @@ fn nvlink(report: &Report) -> Option<Sentence> {
     let NvLink { text, more, .. } = report.nvlink.as_ref().filter(|nvlink| !nvlink.text.is_empty())?;
     let has_copies = report.pairs.iter().any(|pair| pair.calls > 0);
     let more = if more.is_empty() && !has_copies { NOT_SEEN } else { more };
-    Some(Sentence { text: text.clone(), more: Some(more.to_owned()).filter(|more| !more.is_empty()), is_bad: false })
+    Some(Sentence::new(Level::Note, "NVLink", text.clone()).more(more).section("environment"))
 }
 
 /// Which of what was staged.
@@ -204,7 +412,7 @@ fn reasons(report: &Report, which: Which) -> Option<String> {
     let pairs = report.pairs.iter().filter(|pair| which == Which::Rest || pair.access == Some(true));
     let is_meant = |path: &&Path| match which {
         Which::Avoidable => could_be_direct(path),
-        Which::Rest => path.path == "staged" && !could_be_direct(path),
+        Which::Rest => path.path == "staged" && !could_be_direct(path) && !is_start_up(path),
     };
     let is_meant = |path: &&Path| is_meant(path) && !is_blocked(path);
     for path in pairs.flat_map(|pair| &pair.paths).filter(is_meant) {

@@ -114,13 +114,16 @@ pub(crate) struct Scene {
     process: u32,
     /// When it begins, in nanoseconds since 1970.
     pub(crate) origin: u64,
+    /// The status that the process gives to `exit`, if it calls that.
+    pub(crate) exit: Option<u8>,
 }
 
 impl Scene {
     pub(crate) fn new(folder: &Path, name: &str, process: u32) -> Self {
         let options = Options { folder: folder.to_owned(), name: name.to_owned(), limit: 1 << 24 };
         let writer = Writer::create(&options).unwrap();
-        Self { path: folder.join(name), writer, segment: Segment::default(), times: Vec::new(), process, origin: START }
+        let (path, segment) = (folder.join(name), Segment::default());
+        Self { path, writer, segment, times: Vec::new(), process, origin: START, exit: Some(0) }
     }
 
     /// A scene with the names of functions, ways, rules and codes.
@@ -208,6 +211,7 @@ impl Scene {
 
     /// Gives the file known times, and threads known numbers, in order of their appearance: 100 and so on.
     pub(crate) fn finish(self) -> PathBuf {
+        self.exit.into_iter().for_each(|status| self.writer.exits(status));
         let mut bytes = fs::read(&self.path).unwrap();
         let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
         put(24, &self.process.to_le_bytes());

@@ -1,0 +1,205 @@
+//! Which processes belong together, how each ended, what each copied, and what the traces do not tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use super::model::{End, File, How, Report, Run};
+use super::term::{count, counted, now};
+use crate::runs;
+
+/// Reads what `p2pshim run` has kept. What cannot be read is said, and left out.
+pub(super) fn load(paths: &[PathBuf]) -> Vec<runs::Run> {
+    let load = |path: &PathBuf| match runs::Run::load(path) {
+        Ok(run) => Some(run),
+        Err(why) => {
+            eprintln!("p2pshim: {} is left out: {why}", path.display());
+            None
+        }
+    };
+    paths.iter().filter_map(load).collect()
+}
+
+/// Adds all of this to a report.
+pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
+    for file in &mut report.files {
+        let shares = || report.shares.iter().filter(|share| share.file == file.index);
+        let bytes = |staged: bool| {
+            let wanted = shares().filter(|share| !staged || share.path.path == "staged");
+            wanted.map(|share| share.path.bytes).fold(0, u64::saturating_add)
+        };
+        (file.copied_bytes, file.staged_bytes) = (bytes(false), bytes(true));
+        file.end = own_end(file);
+    }
+    for run in kept {
+        if let Some(file) = program(&mut report.files, run) {
+            file.end = end(run);
+        }
+    }
+    report.gaps = gaps(&report.files);
+    report.runs = group(&report.files, kept);
+    say_last_copies(report);
+}
+
+/// How a process ended, by its own file.
+fn own_end(file: &File) -> End {
+    match file.exit {
+        Some(code) => End { how: How::Exited, code: Some(code.into()), signal: None },
+        None if file.running => End { how: How::Running, ..End::default() },
+        None => End::default(),
+    }
+}
+
+/// How the program of a run ended.
+fn end(run: &runs::Run) -> End {
+    match (run.signal, run.code) {
+        (Some(signal), _) => End { how: How::Signal, code: None, signal: Some(runs::signal_name(signal)) },
+        (None, Some(code)) => End { how: How::Exited, code: Some(code), signal: None },
+        (None, None) => End::default(),
+    }
+}
+
+/// The file of the process that `p2pshim run` started; if it has become another program since, of that.
+fn program<'a>(files: &'a mut [File], run: &runs::Run) -> Option<&'a mut File> {
+    run.end?;
+    let ours = |file: &&mut File| {
+        let is_then = file.started.is_some_and(|started| (run.start..=run.end.unwrap_or(u64::MAX)).contains(&started));
+        file.process == Some(run.process) && file.host.as_deref() == Some(&run.host) && is_then
+    };
+    files.iter_mut().filter(ours).max_by_key(|file| file.started)
+}
+
+/// What could not be recorded or read, in a few sentences.
+fn gaps(files: &[File]) -> Vec<String> {
+    let of_all = |number: usize| match files.len() {
+        1 => "The trace".to_owned(),
+        all => format!("{} of {}", count(number as u64), counted(all as u64, "trace")),
+    };
+    let mut gaps = Vec::new();
+    let unreadable = files.iter().filter(|file| file.process.is_none()).count();
+    if unreadable > 0 {
+        gaps.push(format!("{} could not be read", of_all(unreadable)));
+    }
+    let damaged = files.iter().filter(|file| file.process.is_some() && !file.is_whole).count();
+    if damaged > 0 {
+        gaps.push(format!("{} could be read in part only", of_all(damaged)));
+    }
+    let dropped = files.iter().map(|file| file.dropped).fold(0, u64::saturating_add);
+    if dropped > 0 {
+        let written = files.iter().map(|file| file.records).fold(0, u64::saturating_add);
+        gaps.push(format!(
+            "{} of {} were not written",
+            count(dropped),
+            counted(dropped.saturating_add(written), "record")
+        ));
+    }
+    gaps
+}
+
+/// Variables that name a run, or a job: first those of one step of a job, then ours, then those of a whole job, which may run several.
+const NAMES: [&[&str]; 8] = [
+    &["SLURM_JOB_ID", "SLURM_STEP_ID"],
+    &["PMIX_NAMESPACE"],
+    &["PALS_APID"],
+    &["FLUX_JOB_ID"],
+    &[runs::VARIABLE],
+    &["SLURM_JOB_ID"],
+    &["LSB_JOBID"],
+    &["PBS_JOBID"],
+];
+
+fn named(file: &File, variables: &[&str]) -> Option<String> {
+    let values = variables.iter().map(|name| file.variables.get(*name).cloned());
+    values.collect::<Option<Vec<_>>>().map(|values| values.join("."))
+}
+
+/// Puts files together by run.
+fn group(files: &[File], kept: &[runs::Run]) -> Vec<Run> {
+    let mut groups: BTreeMap<Option<String>, Vec<&File>> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.process.is_some()) {
+        let name = NAMES.iter().find_map(|variables| named(file, variables));
+        groups.entry(name).or_default().push(file);
+    }
+    let groups = groups.into_iter().flat_map(|(name, files)| split(name, files));
+    let mut runs: Vec<Run> = groups.map(|(id, files)| run(id, &files, kept)).collect();
+    runs.sort_by_key(|run| run.started);
+    runs
+}
+
+/// A step of a job may be a shell, in which programs are run one after the other: then a rank is there more than once.
+fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&File>)> {
+    let own = |file: &File| named(file, &[runs::VARIABLE]);
+    let mut of_rank: BTreeMap<_, BTreeSet<Option<String>>> = BTreeMap::new();
+    for file in &files {
+        of_rank.entry((file.host.as_deref(), file.rank.as_deref())).or_default().insert(own(file));
+    }
+    if of_rank.values().all(|runs| runs.len() == 1) {
+        return vec![(name, files)];
+    }
+    let mut groups: BTreeMap<Option<String>, Vec<&File>> = BTreeMap::new();
+    for file in files {
+        groups.entry(own(file)).or_default().push(file);
+    }
+    groups.into_iter().map(|(own, files)| (own.or_else(|| name.clone()), files)).collect()
+}
+
+fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
+    // Of several that belong to a job the one that ended worst stands for it.
+    let is_of = |run: &&runs::Run| {
+        id.as_ref() == Some(&run.id)
+            || files.iter().any(|file| named(file, &[runs::VARIABLE]).as_ref() == Some(&run.id))
+    };
+    let kept =
+        kept.iter().filter(is_of).max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));
+    let first = files.iter().min_by_key(|file| file.started);
+    let sum = |what: fn(&File) -> u64| files.iter().map(|file| what(file)).fold(0, u64::saturating_add);
+    Run {
+        id,
+        command: match (kept, first) {
+            (Some(run), _) => run.command.clone(),
+            (None, Some(file)) => file.program.get(1..).unwrap_or_default().to_vec(),
+            (None, None) => Vec::new(),
+        },
+        started: kept.map(|run| run.start).or_else(|| files.iter().filter_map(|file| file.started).min()),
+        ended: kept.and_then(|run| run.end).or_else(|| files.iter().filter_map(|file| file.ended).max()),
+        end: kept.map(end).unwrap_or_default(),
+        files: files.iter().map(|file| file.index).collect(),
+        copied_bytes: sum(|file| file.copied_bytes),
+        staged_bytes: sum(|file| file.staged_bytes),
+    }
+}
+
+/// Of processes that run, or have not exited, how long ago they copied last: it may be what they wait for.
+fn say_last_copies(report: &mut Report) {
+    for file in &mut report.files {
+        let Some(call) = &mut file.last_copy else { continue };
+        let until = match file.end.how {
+            How::Exited => None,
+            How::Running => Some(now()),
+            How::Signal | How::Unknown => {
+                let run = report.runs.iter().find(|run| run.files.contains(&file.index));
+                run.filter(|run| run.end.how != How::Unknown).and_then(|run| run.ended)
+            }
+        };
+        call.age_ns = until.map(|until| until.saturating_sub(call.started));
+    }
+}
+
+/// Whether a process stands out among others of its run: it ended in another way, or copied much less or more, or staged more.
+pub(super) fn is_odd(file: &File, others: &[&File]) -> bool {
+    /// Fewer have no middle.
+    const LEAST: usize = 3;
+    if others.len() < LEAST {
+        return false;
+    }
+    let middle = |what: &dyn Fn(&File) -> u64| {
+        let mut all: Vec<u64> = others.iter().map(|file| what(file)).collect();
+        all.sort_unstable();
+        all.get(all.len() / 2).copied().unwrap_or_default()
+    };
+    let percent = |file: &File| (file.staged_bytes as f64 / file.copied_bytes.max(1) as f64 * 100.0) as u64;
+    let copied = |file: &File| file.copied_bytes;
+    let has_exited = |file: &File| u64::from(file.end.how == How::Exited && file.end.code == Some(0));
+    has_exited(file) != middle(&has_exited)
+        || copied(file).abs_diff(middle(&copied)) > middle(&copied) / 10
+        || percent(file).abs_diff(middle(&percent)) > 5
+}
