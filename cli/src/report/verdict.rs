@@ -342,7 +342,8 @@ fn traffic(report: &Report) -> Option<Sentence> {
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
     match (direct, start_up) {
         (0, 0) if total == 0 => {
-            say(Level::Note, "No copies", "no copy between GPUs is known to have finished.".to_owned())
+            let text = "No copy between GPUs is known to have finished.".to_owned();
+            Some(Sentence::new(Level::Note, "No copies", text).section("pairs"))
         }
         (0, 0) if blocked > 0 => None,
         (0, 0) => say(Level::Note, "Copied", format!("{} were copied, none of it known to be staged.", bytes(total))),
