@@ -219,7 +219,7 @@ impl Text<'_> {
             rows.push(vec![
                 run.started.map_or_else(|| "not known".to_owned(), date),
                 clean(run.id.as_deref().unwrap_or("not known")),
-                clean(&verdict::command(run)),
+                clean(&run.command.join(" ")),
                 count(run.files.len() as u64),
                 bytes(run.copied_bytes),
                 share(run.staged_bytes, run.copied_bytes),

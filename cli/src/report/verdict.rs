@@ -119,18 +119,13 @@ fn ended(report: &Report) -> Option<Sentence> {
         1 => "; another run did not end well either".to_owned(),
         more => format!("; {more} other runs did not end well either"),
     };
-    Some(Sentence::new(level, word, format!("{} {how}{others}.", command(run))).section(GAPS))
+    Some(Sentence::new(level, word, format!("{} {how}{others}.", program(run))).section(GAPS))
 }
 
-/// The command of a run, in short.
-pub(super) fn command(run: &Run) -> String {
-    const LONGEST: usize = 60;
-    let command = run.command.join(" ");
-    match command.char_indices().nth(LONGEST) {
-        _ if command.is_empty() => "The program".to_owned(),
-        Some((end, _)) => format!("{}…", command.get(..end).unwrap_or_default()),
-        None => command,
-    }
+/// The program of a run, in short.
+pub(super) fn program(run: &Run) -> &str {
+    let name = run.command.first().and_then(|path| path.rsplit('/').next());
+    name.filter(|name| !name.is_empty()).unwrap_or("The program")
 }
 
 /// Processes that did not call `exit`, where nothing else tells how they ended.
@@ -363,7 +358,12 @@ fn traffic(report: &Report) -> Option<Sentence> {
                 0 => "; nothing was staged".to_owned(),
                 start_up => format!(", after the first {} were staged", bytes(start_up)),
             };
-            say(Level::Good, "Fine", format!("{} went directly from GPU to GPU{more}.", bytes(direct)))
+            let has_ended_well = |file: &File| file.end.how != How::Unknown || !file.knows_exit;
+            let (level, word) = match report.files.iter().all(has_ended_well) {
+                true => (Level::Good, "Fine"),
+                false => (Level::Note, "Direct"),
+            };
+            say(level, word, format!("{} went directly from GPU to GPU{more}.", bytes(direct)))
         }
     }
 }
