@@ -125,6 +125,7 @@ def normal(line):
         (r"\bpid \d+", "pid N"),
         (r"(?<![\w.])\d+(\.\d+)? ?(ns|us|µs|ms|s)\b", "TIME"),
         (r"(?<![\w.])\d+\.\d+(?![\w.]| [kMG]?B\b)", "FRACTION"),
+        (r"~FRACTION +\d[\d ]* of (?=\d)", "FRACTION SOME of "),  # timed
         (r"(?<= )-(?= |$)", "FRACTION"),  # not measured
         (r"\s+", " "),
     ):

@@ -13,6 +13,8 @@ use super::verdict::{self, Level, Sentence, path_text};
 
 /// Rows of a list that are shown.
 const SHOWN: usize = 20;
+/// The column of the table of copies that says how many of them were timed.
+const TIMED: usize = 5;
 /// Places that are shown of each finding and error.
 const SITES: usize = 4;
 
@@ -309,13 +311,17 @@ impl Text<'_> {
                 marks.push(pair.is_blocked || could_be_direct(path) && pair.access == Some(true));
             }
         }
+        // Where all or none of the copies of each path were timed there is nothing to say of it.
+        if !rows.iter().skip(1).any(|row| row.get(TIMED).is_some_and(|timed| timed.contains(" of "))) {
+            rows.iter_mut().filter_map(|row| row.get_mut(TIMED)).for_each(String::clear);
+        }
         use Side::{Left, Right};
         let lines = table(
             &rows,
             &[Left, Right, Right, Left, Right, Right, Right, Right, Right, Right],
             self.style.width,
             3,
-            &[7, 6, 8, 5],
+            &[7, 6, 8, TIMED],
         );
         for (line, is_marked) in lines.iter().zip(marks) {
             writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;
@@ -648,7 +654,7 @@ fn rate(gb_per_s: Option<f64>, is_of_samples: bool) -> String {
     let sign = if is_of_samples { "~" } else { "" };
     match gb_per_s {
         None => "-".to_owned(),
-        Some(rate) if rate < 0.1 => format!("{sign}{rate:.1e}"),
+        Some(rate) if rate < 0.1 => format!("{sign}{rate:.4}"),
         Some(rate) => format!("{sign}{rate:.1}"),
     }
 }
