@@ -336,6 +336,36 @@ fn report_is_of_this_run_alone_where_traces_stay() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// Copies between four pairs of GPUs, each on a thread.
+const PAIRS: &str = "\
+import ctypes, threading
+cuda = ctypes.CDLL('libcudart.so.12')
+size = ctypes.c_size_t(1 << 20)
+start = threading.Barrier(4)
+def copy(src, dst):
+    memory = {device: ctypes.c_void_p() for device in (src, dst)}
+    for device, place in memory.items():
+        assert cuda.cudaSetDevice(device) == 0 and cuda.cudaMalloc(ctypes.byref(place), size) == 0
+    start.wait()
+    for _ in range(100):
+        assert cuda.cudaMemcpyPeer(memory[dst], dst, memory[src], src, size) == 0
+threads = [threading.Thread(target=copy, args=pair) for pair in ((0, 4), (1, 5), (2, 6), (3, 7))]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+";
+
+#[test]
+fn slow_pair_does_not_keep_others_from_being_verified() {
+    let folder = scratch("pairs");
+    let program = Program::new(command()).arg("run").arg("--sim").arg("8").env("P2PSIM_FAULT", "slow:1>5");
+    let program = program.arg("--no-report").arg("--trace").arg(folder.to_string_lossy());
+    program.args(&["python3", "-c", PAIRS]).plain().assert_success();
+    let csv = Program::new(command()).arg("report").arg("--csv").arg(folder.to_string_lossy()).plain().stdout;
+    assert!(csv.contains("direct is slower"), "{csv}");
+    assert!(!csv.contains("being verified by another thread"), "{csv}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
 /// A program that says which of these signals it gets, for so many seconds.
 const COUNTS: &str = "\
 import os, signal, sys, time

@@ -66,13 +66,13 @@ impl Plan {
     }
 }
 
-/// Lets others act again, after a panic too.
-pub(super) struct Acting<'a>(pub(super) &'a Access);
+/// Lets others act on these devices again, after a panic too.
+pub(super) struct Acting<'a>(pub(super) &'a Access, pub(super) [u8; 2]);
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
         self.0.cells.invalidate();
-        self.0.lock().is_acting = false;
+        self.0.lock().acting.retain(|devices| *devices != self.1);
     }
 }
 
@@ -155,11 +155,11 @@ impl Access {
             if self.lock().verification(kind_of(src, dst), src.device, dst.device).is_some() {
                 continue;
             }
-            let is_mine = !std::mem::replace(&mut self.lock().is_acting, true);
+            let is_mine = self.lock().may_act(src, dst);
             if is_mine {
                 self.act(driver, (src, dst), false, Circumstances::default());
             } else {
-                // Another thread is acting; the next capture that ends, or copy that is made, comes back to it.
+                // Another thread is acting on one of the devices; the next capture that ends, or copy that is made, comes back to it.
                 self.lock().waiting.push((src, dst));
                 self.waits.store(true, Relaxed);
             }
@@ -175,9 +175,9 @@ impl Access {
         }
     }
 
-    /// Makes a plan and carries it out. Nobody else is doing so: `is_acting` is ours.
+    /// Makes a plan and carries it out. Nobody else is doing so for one of the devices: [`Registry::may_act`] has said so.
     fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), checks_only: bool, on: Circumstances) -> Path {
-        let _acting = Acting(self);
+        let _acting = Acting(self, [src.device, dst.device]);
         let path = driver.relaxed(|| {
             let plan = self.plan(driver, (src, dst), checks_only, on)?;
             Some(self.carry_out(driver, &plan))
@@ -255,10 +255,9 @@ impl Registry {
             if is_ours || is_left || verification.is_some() {
                 return Step::Decided(Path::Direct);
             }
-            if !is_due || !on.has_context || self.is_acting || on.thread_captures {
+            if !is_due || !on.has_context || on.thread_captures || !self.may_act(src, dst) {
                 return Step::Now(Path::Direct);
             }
-            self.is_acting = true;
             return Step::Act { checks_only: true };
         }
         if !on.may_know {
@@ -270,17 +269,26 @@ impl Registry {
         if !is_due || !on.has_context {
             return Step::Now(Path::Staged(attempts.why()));
         }
-        if self.is_acting {
-            return Step::Now(Path::Staged(Why::Verifying));
-        }
         if on.thread_captures && verification != Some(Verification::Passed) {
             if !self.waiting.contains(&(src, dst)) {
                 self.waiting.push((src, dst));
             }
             return Step::Now(Path::Staged(Why::Capturing));
         }
-        self.is_acting = true;
-        Step::Act { checks_only: false }
+        match self.may_act(src, dst) {
+            true => Step::Act { checks_only: false },
+            false => Step::Now(Path::Staged(Why::Verifying)),
+        }
+    }
+
+    /// Whether nobody is acting on one of these devices, so that the caller now may; others have devices of their own.
+    pub(super) fn may_act(&mut self, src: Place, dst: Place) -> bool {
+        let devices = [src.device, dst.device];
+        let is_free = !self.acting.iter().flatten().any(|device| devices.contains(device));
+        if is_free {
+            self.acting.push(devices);
+        }
+        is_free
     }
 
     /// Whether a path cannot be verified, whichever it is. Memory of pools has rights of its own in any case.

@@ -128,8 +128,8 @@ pub(super) struct Registry {
     pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
     /// Whether it was said that there is no verdict.
     pub(super) is_verdict_missed: bool,
-    /// Whether a thread is verifying or enabling something.
-    pub(super) is_acting: bool,
+    /// Pairs whose paths threads are verifying or enabling; no two have a device in common.
+    pub(super) acting: Vec<[u8; 2]>,
     /// Pairs that wait for the end of a capture.
     pub(super) waiting: Vec<(Place, Place)>,
     /// For which devices it was logged which path their copies take.
@@ -155,7 +155,7 @@ impl Registry {
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),
             is_verdict_missed: false,
-            is_acting: false,
+            acting: Vec::new(),
             waiting: Vec::new(),
             logged: BTreeSet::new(),
         }

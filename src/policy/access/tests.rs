@@ -128,9 +128,22 @@ fn consider_pair_that_loses_data_is_never_enabled() {
 
 #[test]
 fn consider_pair_slower_than_the_host_is_not_enabled() {
-    let process = Process::new(Fake { faults: [((0, 1), Fault::Slow(8))].into(), ..Fake::new() });
-    process.staged(0, 1, Why::Slower);
-    assert_eq!(process.driver.enables.get(), 0);
+    for times in [8, 100] {
+        let process = Process::new(Fake { faults: [((0, 1), Fault::Slow(times))].into(), ..Fake::new() });
+        process.staged(0, 1, Why::Slower);
+        assert_eq!(process.driver.enables.get(), 0);
+    }
+}
+
+#[test]
+fn may_act_threads_at_once_on_pairs_without_a_device_in_common() {
+    static ACCESS: Access = Access::new();
+    let place = |device: u8| Place { kind: Kind::Plain, device, owner: 1, reach: 0 };
+    let may = |src: u8, dst: u8| ACCESS.lock().may_act(place(src), place(dst));
+    assert!(may(0, 1) && may(2, 3));
+    assert!(!may(1, 4) && !may(1, 0) && !may(4, 3));
+    drop(super::decide::Acting(&ACCESS, [0, 1]));
+    assert!(may(1, 4) && !may(0, 2), "others are still at it");
 }
 
 #[test]
