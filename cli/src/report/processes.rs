@@ -60,18 +60,19 @@ fn end(run: &runs::Run) -> End {
 
 /// The file of the process that `p2pshim run` started; if it has become another program since, of that.
 fn program<'a>(files: &'a mut [File], run: &runs::Run) -> Option<&'a mut File> {
-    run.end?;
-    let ours = |file: &&mut File| {
-        let is_then = file.started.is_some_and(|started| (run.start..=run.end.unwrap_or(u64::MAX)).contains(&started));
-        file.process == Some(run.process) && file.host.as_deref() == Some(&run.host) && is_then
-    };
-    files.iter_mut().filter(ours).max_by_key(|file| file.started)
+    files.iter_mut().filter(|file| is_program(file, run)).max_by_key(|file| file.started)
+}
+
+/// Whether a file is of the process that `p2pshim run` started, as far as numbers of processes tell.
+fn is_program(file: &File, run: &runs::Run) -> bool {
+    let is_then = |started| run.end.is_some_and(|end| (run.start..=end).contains(&started));
+    file.process == Some(run.process) && file.host.as_ref() == Some(&run.host) && file.started.is_some_and(is_then)
 }
 
 /// What could not be recorded or read, in a few sentences.
 fn gaps(files: &[File]) -> Vec<String> {
     let of_all = |number: usize| match files.len() {
-        1 => "The trace".to_owned(),
+        1 => "the trace".to_owned(),
         all => format!("{} of {}", count(number as u64), counted(all as u64, "trace")),
     };
     let mut gaps = Vec::new();
@@ -145,8 +146,8 @@ fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&F
 fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     // Of several that belong to a job the one that ended worst stands for it.
     let is_of = |run: &&runs::Run| {
-        id.as_ref() == Some(&run.id)
-            || files.iter().any(|file| named(file, &[runs::VARIABLE]).as_ref() == Some(&run.id))
+        let names = |file: &File| named(file, &[runs::VARIABLE]).as_ref() == Some(&run.id);
+        files.iter().any(|file| names(file) || is_program(file, run))
     };
     let kept =
         kept.iter().filter(is_of).max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::lost::{could_be_direct, is_start_up};
-use super::model::{File, How, NvLink, Path, Report, Run, Unfinished};
+use super::model::{File, How, LostBy, NvLink, Path, Report, Run, Unfinished};
 use super::term::{bytes, clean, count, counted, duration};
 
 /// As decisions of traces have it.
@@ -70,9 +70,10 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         in_use(report),
         ended(report),
         never_returned(report),
-        not_exited(report),
+        ended_elsewhere(report),
         avoided(report),
         at_risk(report),
+        several(report),
         traffic(report),
         unclear(report),
         nvlink(report),
@@ -84,23 +85,26 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
 pub(super) fn all(report: &Report) -> Vec<Sentence> {
     let mut all = sentences(report);
     all.extend([failed(report), graded(report, "error"), graded(report, "performance")].into_iter().flatten());
-    let (gaps, mut others): (Vec<Sentence>, Vec<Sentence>) = all.into_iter().partition(|it| it.section == Some(GAPS));
+    // Nothing is fine beside what is not.
+    let is_fine = all.iter().all(|sentence| matches!(sentence.level, Level::Good | Level::Note));
+    for sentence in all.iter_mut().filter(|sentence| sentence.level == Level::Good && !is_fine) {
+        (sentence.level, sentence.word) = (Level::Note, DIRECT);
+    }
+    let (gaps, mut others): (Vec<Sentence>, Vec<Sentence>) = all.into_iter().partition(|it| it.word == INCOMPLETE);
     others.sort_by_key(|sentence| sentence.level as u8);
     gaps.into_iter().chain(others).collect()
 }
 
-/// Where the page says what is wrong with the files.
+/// Where the page says what is wrong with the files, and how processes ended.
 const GAPS: &str = "files";
+const INCOMPLETE: &str = "Incomplete";
+const DIRECT: &str = "Direct";
 
 /// What could not be recorded or read.
 fn gaps(report: &Report) -> Option<Sentence> {
-    let gaps = report.gaps.join("; ");
-    let text = format!(
-        "Not all is known: {}{}. Each number is the least that it can be.",
-        gaps.get(..1)?.to_lowercase(),
-        gaps.get(1..)?
-    );
-    Some(Sentence::new(Level::Warn, "Incomplete", text).section(GAPS))
+    let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
+    let text = format!("Not all is known: {gaps}. Each number is the least that it can be.");
+    Some(Sentence::new(Level::Warn, INCOMPLETE, text).section(GAPS))
 }
 
 /// How programs ended that `p2pshim run` ran, if not well.
@@ -128,18 +132,44 @@ pub(super) fn program(run: &Run) -> &str {
     name.filter(|name| !name.is_empty()).unwrap_or("The program")
 }
 
-/// Processes that did not call `exit`, where nothing else tells how they ended.
-fn not_exited(report: &Report) -> Option<Sentence> {
+/// How processes ended, where `p2pshim run` does not tell how the program did.
+fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let is_told =
         |file: &File| report.runs.iter().any(|run| run.files.contains(&file.index) && run.end.how != How::Unknown);
     let known: Vec<&File> = report.files.iter().filter(|file| file.knows_exit && !is_told(file)).collect();
-    let who = match (known.iter().filter(|file| file.end.how == How::Unknown).count(), known.len()) {
-        (0, _) => return None,
-        (1, 1) => "The process".to_owned(),
-        (some, all) => format!("{} of {} processes", count(some as u64), count(all as u64)),
+    let some = |number: usize| match (number, known.len()) {
+        (0, _) => None,
+        (1, 1) => Some("the process".to_owned()),
+        (some, all) => Some(format!("{} of {} processes", count(some as u64), count(all as u64))),
     };
-    let text = format!("{who} ended without `exit`: by a signal, by `_exit`, or by `exec`.");
-    Some(Sentence::new(Level::Warn, "Ended", text).section(GAPS))
+    let codes: Vec<i32> = known.iter().filter_map(|file| file.end.code.filter(|&code| code != 0)).collect();
+    let failed = some(codes.len()).map(|who| match codes[..] {
+        [code] => format!("{who} exited with status {code}"),
+        _ => format!("{who} exited with a status other than 0"),
+    });
+    let gone = some(known.iter().filter(|file| file.end.how == How::Unknown).count());
+    let text = match (failed, gone) {
+        (None, None) => return None,
+        (Some(failed), None) => failed,
+        (None, Some(gone)) => format!("{gone} ended without `exit`: by a signal, by `_exit`, or by `exec`"),
+        (Some(failed), Some(gone)) => {
+            format!("{failed}, and {gone} ended without `exit`: by a signal, by `_exit`, or by `exec`")
+        }
+    };
+    Some(Sentence::new(Level::Warn, "Ended", format!("{}.", capital(&text))).section(GAPS))
+}
+
+/// As a sentence begins.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
+/// Numbers of several runs are added up.
+fn several(report: &Report) -> Option<Sentence> {
+    let runs = Some(report.runs.len()).filter(|&runs| runs > 1)?;
+    let text = format!("These are {} runs, added up.", count(runs as u64));
+    Some(Sentence::new(Level::Note, "Several runs", text).section(GAPS))
 }
 
 /// Whether a call hangs, or did when the process ended; not one that was left, or that has only just begun.
@@ -322,7 +352,7 @@ fn traffic(report: &Report) -> Option<Sentence> {
             0 => String::new(),
             _ => format!(" {} more had no better path{}.", bytes(rest), why(Which::Rest)),
         };
-        let took = longer(report).map(|took| format!(", which took {took} longer")).unwrap_or_default();
+        let took = longer(report).map(|took| format!(", which took {took}")).unwrap_or_default();
         let basis = if took.is_empty() { "How much longer that took is not known" } else { "How much longer" };
         return say(Level::Warn, "Staged", format!("{staged} were staged but could be direct{took}."))
             .map(|sentence| sentence.more(format!("{reasons}{basis}: {}.{rest}", lost.basis)));
@@ -358,36 +388,34 @@ fn traffic(report: &Report) -> Option<Sentence> {
                 0 => "; nothing was staged".to_owned(),
                 start_up => format!(", after the first {} were staged", bytes(start_up)),
             };
-            let has_ended_well = |file: &File| file.end.how != How::Unknown || !file.knows_exit;
-            let (level, word) = match report.files.iter().all(has_ended_well) {
-                true => (Level::Good, "Fine"),
-                false => (Level::Note, "Direct"),
-            };
-            say(level, word, format!("{} went directly from GPU to GPU{more}.", bytes(direct)))
+            let (level, word) = if unclear_bytes(report) > 0 { (Level::Note, DIRECT) } else { (Level::Good, "Fine") };
+            let text = format!("{} went directly from GPU to GPU{more}.", bytes(direct));
+            let is_cut = |file: &File| file.knows_exit && matches!(file.end.how, How::Signal | How::Unknown);
+            let queued = "Copies that were queued last may not have been made.";
+            let queued = if report.files.iter().any(is_cut) { queued } else { "" };
+            say(level, word, text).map(|sentence| sentence.more(queued))
         }
     }
 }
 
-/// How much longer staging took, at least, in the process that it cost most.
+/// How much longer staging took, at least, and in the process that it cost most.
 fn longer(report: &Report) -> Option<String> {
     let lost = &report.lost;
     let all = lost.seconds?;
+    let name = |worst: &LostBy| report.files.get(worst.file).filter(|_| report.files.len() > 1).map(File::name);
+    let who = match (&lost.processes[..], lost.processes.first().and_then(name)) {
+        ([_], Some(name)) => format!(", in {name}"),
+        ([worst, ..], Some(name)) => format!(" in all processes, and {} in {name}", seconds_of(worst.seconds)),
+        _ => String::new(),
+    };
     let estimate = match (lost.measured_calls, lost.could_be_direct_calls) {
-        (measured @ 1.., all_calls) if measured < all_calls => {
-            let all = all * (all_calls as f64 / measured as f64);
-            format!(" ({} if copies that were not measured took as long)", seconds_of(all))
+        (measured @ 1.., calls) if measured < calls => {
+            let all = all * (calls as f64 / measured as f64);
+            format!(" ({} if those that were not measured took as long)", seconds_of(all))
         }
         _ => String::new(),
     };
-    match &lost.processes[..] {
-        [worst, _, ..] => Some(format!(
-            "at least {} in {} and {} in all processes{estimate}",
-            seconds_of(worst.seconds),
-            report.files.get(worst.file).map_or_else(|| "one process".to_owned(), File::name),
-            seconds_of(all)
-        )),
-        _ => Some(format!("at least {}{estimate}", seconds_of(all))),
-    }
+    Some(format!("at least {} longer{who}{estimate}", seconds_of(all)))
 }
 
 /// What NVLink carried, if that is known.

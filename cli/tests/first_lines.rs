@@ -1,0 +1,227 @@
+//! What the report says first of traces of every kind: `first_lines.txt` has it, with the words of the page.
+//! `P2PSHIM_UPDATE=1` writes it anew.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails so")]
+
+#[path = "scene/mod.rs"]
+mod scene;
+
+use std::fs;
+use std::process::Command;
+
+use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind};
+use scene::{Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, OVERLAP, STAGED, START, Scene, VETOED};
+use serde_json::Value;
+
+const GB: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+/// The number of another path.
+const START_UP: u8 = 9;
+
+fn two_gpus(folder: &Folder, name: &str, process: u32) -> Scene {
+    let mut scene = Scene::named(&folder.0, name, process, "node");
+    scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
+    scene.note(0, NoteKind::Path, START_UP.into(), &["staged: not yet worth enabling"]);
+    scene
+}
+
+/// One process that makes these calls.
+fn one(folder: &Folder, calls: &[Call]) -> Scene {
+    let mut scene = two_gpus(folder, "a.p2ptrace", 7);
+    calls.iter().for_each(|call| scene.call(call));
+    scene
+}
+
+fn copy(number: u64, path: u8) -> Call {
+    Call::copy(number * MS, (0, 1), GB, path)
+}
+
+fn timed(number: u64, path: u8, took: u64) -> Call {
+    Call { device: Some((number * MS, took)), ..copy(number, path) }
+}
+
+/// What `p2pshim run` keeps of a run whose program was process 7.
+fn run(folder: &Folder, code: Option<i32>, signal: Option<i32>) {
+    let run = serde_json::json!({
+        "version": 1, "id": "node-6-1", "host": "node", "process": 7, "command": ["/opt/app/bin/app", "-n"],
+        "start": START - MS, "end": START + 900 * MS, "code": code, "signal": signal,
+    });
+    fs::write(folder.0.join("node-6-1.run.json"), run.to_string()).unwrap();
+}
+
+/// So many ranks, each of which does something else.
+fn ranks(folder: &Folder, count: u32, job: Option<&str>, mut each: impl FnMut(u32, &mut Scene)) {
+    for rank in 0..count {
+        let name = format!("{}rank-{rank}.p2ptrace", job.unwrap_or_default());
+        let mut scene = two_gpus(folder, &name, 50 + rank);
+        scene.note(0, NoteKind::Variable, 0, &["RANK", &rank.to_string()]);
+        job.into_iter().for_each(|job| scene.note(0, NoteKind::Variable, 0, &["PMIX_NAMESPACE", job]));
+        each(rank, &mut scene);
+        scene.finish();
+    }
+}
+
+/// Changes the bytes of the only trace.
+fn damage(folder: &Folder, change: impl FnOnce(&mut Vec<u8>)) {
+    let path = folder.0.join("a.p2ptrace");
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+type Case = (&'static str, fn(&Folder));
+
+const CASES: &[Case] = &[
+    ("good", |folder| drop(one(folder, &[copy(0, DIRECT), copy(1, DIRECT)]).finish())),
+    ("good, by p2pshim run", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        run(folder, Some(0), None);
+    }),
+    ("good, after the first copies", |folder| drop(one(folder, &[copy(0, START_UP), copy(1, DIRECT)]).finish())),
+    ("first copies only", |folder| drop(one(folder, &[copy(0, START_UP)]).finish())),
+    ("slow", |folder| drop(one(folder, &[copy(0, STAGED), copy(1, STAGED)]).finish())),
+    ("slow in part, timed in part", |folder| {
+        let calls = [timed(0, STAGED, 25 * MS), copy(30, STAGED), copy(31, STAGED), timed(60, DIRECT, 5 * MS / 2)];
+        drop(one(folder, &calls).finish());
+    }),
+    ("slow in one of four ranks", |folder| {
+        ranks(folder, 4, None, |rank, scene| {
+            let path = if rank == 2 { STAGED } else { DIRECT };
+            scene.call(&timed(0, path, if rank == 2 { 25 * MS } else { 5 * MS / 2 }));
+        });
+    }),
+    ("broken pair, avoided", |folder| {
+        let mut scene = one(folder, &[copy(0, VETOED)]);
+        scene.note(MS, NoteKind::Decision, 1, &["blocked: 4092 of 4092 bytes were wrong", "verified=avoided"]);
+        scene.finish();
+    }),
+    ("broken pair, beside a good one", |folder| {
+        let back = Call { pair: Some((1, 0)), ..copy(1, DIRECT) };
+        drop(one(folder, &[copy(0, VETOED), back]).finish());
+    }),
+    ("broken pair, in use", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.note(MS, NoteKind::Decision, 1, &["4092 of 4092 bytes were wrong", "verified=in use"]);
+        scene.finish();
+    }),
+    ("hung in a copy, and killed", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, DIRECT) }]);
+        scene.exit = None;
+        scene.finish();
+        run(folder, None, Some(9));
+    }),
+    ("hung elsewhere, and killed", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.exit = None;
+        scene.finish();
+        run(folder, None, Some(15));
+    }),
+    ("segmentation fault", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.exit = None;
+        scene.finish();
+        run(folder, None, Some(11));
+    }),
+    ("killed, nobody knows how", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.exit = None;
+        scene.finish();
+    }),
+    ("failed", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.exit = Some(3);
+        scene.finish();
+        run(folder, Some(3), None);
+    }),
+    ("failed, without p2pshim run", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.exit = Some(3);
+        scene.finish();
+    }),
+    ("full disk", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.note(MS, NoteKind::Message, 0, &["calls are not recorded any more: No space left on device"]);
+        scene.finish();
+        damage(folder, |bytes| bytes[40] = 9);
+    }),
+    ("full disk before any copy", |folder| {
+        one(folder, &[]).finish();
+        damage(folder, |bytes| bytes[40] = 9);
+    }),
+    ("limit, and what is known is slow", |folder| {
+        one(folder, &[copy(0, STAGED)]).finish();
+        damage(folder, |bytes| bytes[40] = 200);
+    }),
+    ("cut off", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        damage(folder, |bytes| bytes.truncate(HEADER_BYTES + CHUNK_BYTES + 100));
+    }),
+    ("one of two traces is none", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        fs::write(folder.0.join("b.p2ptrace"), "no trace").unwrap();
+    }),
+    ("clocks are lost", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        damage(folder, |bytes| bytes[64..64 + 64 * 24].fill(0));
+    }),
+    ("eight ranks", |folder| ranks(folder, 8, None, |_, scene| scene.call(&copy(0, DIRECT)))),
+    ("eight ranks, one of which did not exit", |folder| {
+        ranks(folder, 8, None, |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            scene.exit = Some(0).filter(|_| rank != 5);
+        });
+    }),
+    ("two jobs", |folder| {
+        ranks(folder, 2, Some("a.1"), |_, scene| scene.call(&copy(0, DIRECT)));
+        ranks(folder, 2, Some("b.2"), |_, scene| scene.call(&copy(0, STAGED)));
+    }),
+    ("no copy", |folder| drop(one(folder, &[Call { function: ENABLE, ..Call::copy(0, (0, 1), 0, 0) }]).finish())),
+    ("no copy succeeded", |folder| drop(one(folder, &[Call { result: 1, ..copy(0, 0) }]).finish())),
+    ("a device that is not there", |folder| {
+        let wrong = Call { function: MEMCPY_PEER, result: 101, pair: Some((0, 8)), ..copy(1, 0) };
+        drop(one(folder, &[copy(0, DIRECT), wrong]).finish());
+    }),
+    ("data at risk", |folder| drop(one(folder, &[Call { rules: vec![OVERLAP], ..copy(0, DIRECT) }]).finish())),
+    ("enabled twice", |folder| {
+        let enable = Call { function: ENABLE, result: 704, rules: vec![ENABLE_TWICE], ..Call::copy(0, (0, 1), 0, 0) };
+        drop(one(folder, &[enable, copy(1, DIRECT)]).finish());
+    }),
+    ("path not known", |folder| drop(one(folder, &[copy(0, DIRECT), copy(1, 77)]).finish())),
+    ("GPUs not known", |folder| {
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");
+        scene.call(&copy(0, STAGED));
+        scene.finish();
+    }),
+];
+
+fn report(folder: &Folder, option: &[&str]) -> String {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_p2pshim")).arg("report").arg(&folder.0).args(option).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn first_lines_are_true_of_each_kind_of_trace() {
+    let mut all = String::new();
+    for (name, build) in CASES {
+        let folder = Folder::new("first");
+        build(&folder);
+        let text = report(&folder, &[]);
+        let json: Value = serde_json::from_str(&report(&folder, &["--json"])).unwrap();
+        let words = json["verdict"].as_array().unwrap().iter();
+        let words = words.map(|it| format!("{} ({})", it["word"].as_str().unwrap(), it["level"].as_str().unwrap()));
+        all += &format!("# {name}: {}\n", words.collect::<Vec<_>>().join(", "));
+        all.extend(text.lines().take_while(|line| !line.is_empty()).map(|line| format!("{line}\n")));
+        all.extend(
+            text.lines()
+                .filter(|line| line.starts_with("GPUs ") || line.starts_with("time "))
+                .map(|line| format!("    {line}\n")),
+        );
+        all += "\n";
+    }
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/first_lines.txt");
+    if std::env::var_os("P2PSHIM_UPDATE").is_some() {
+        fs::write(golden, &all).unwrap();
+    }
+    assert_eq!(all, fs::read_to_string(golden).unwrap_or_default());
+}
