@@ -31,6 +31,7 @@ mod term;
 #[cfg(test)]
 mod tests;
 mod text;
+mod timeline;
 mod totals;
 mod verdict;
 

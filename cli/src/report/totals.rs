@@ -9,20 +9,21 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moved, Origin, Pair, Path, Report,
-    Site, Timeline, TimelinePair, Unfinished, VERSION,
+    CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moment, Moved, Origin, Pair, Path,
+    Report, Site, Unfinished, VERSION,
 };
 use super::names::{Access, Device, Names};
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Tally};
 use super::term::now;
+use super::timeline::timeline;
 
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
-/// Pairs that the timeline has at most.
-const TIMELINE_PAIRS: usize = 512;
 /// From so many pairs on there are fewer buckets for each: the first is the number of pairs, the second that of buckets.
 const MANY_PAIRS: (usize, usize) = (4096, 40);
+/// The same of files.
+const MANY_FILES: (usize, usize) = (1024, 40);
 
 /// What was found in a file.
 pub(super) struct Found<'a> {
@@ -68,6 +69,7 @@ struct FindingTotal {
     text: Option<(usize, String)>,
     sites: HashMap<Origin, u64>,
     files: BTreeSet<usize>,
+    times: Vec<Moment>,
 }
 
 /// Counts of all files.
@@ -81,6 +83,8 @@ pub(super) struct Totals {
     path_numbers: HashMap<(String, Option<String>), usize>,
     pairs: HashMap<[usize; 2], PairTotal>,
     moved: Vec<Moved>,
+    /// By file.
+    times: Vec<(usize, Buckets)>,
     access: HashMap<[usize; 2], Access>,
     functions: HashMap<(String, String), FunctionTally>,
     errors: BTreeMap<(String, String, i32), ErrorTotal>,
@@ -106,11 +110,16 @@ impl Totals {
                 self.access.entry([device, peer]).or_insert_with(|| access.clone());
             }
         }
+        let (many, few) = MANY_FILES;
+        let most = if self.times.len() < many { buckets::MOST } else { few };
+        let mut times = Buckets::default();
         for ([src, dst], pair) in tally.pairs {
+            times.merge(pair.buckets.clone(), most);
             let [src, dst] = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
             self.moved.extend(moved(file.index, [src, dst], names, &pair));
             self.add_pair([src, dst], names, pair);
         }
+        self.times.push((file.index, times));
         for (number, theirs) in tally.functions {
             let ours = self.functions.entry(names.function(number)).or_default();
             ours.calls += theirs.calls;
@@ -215,6 +224,10 @@ impl Totals {
         for note in trace.notes_of(NoteKind::Finding) {
             if let Ok(rule) = u8::try_from(note.number) {
                 noted.entry(rule).or_insert_with(|| (0, note.string(0).to_owned())).0 += 1;
+                let times = &mut self.findings.entry(names.rule(rule).0).or_default().times;
+                if times.len() < LISTED {
+                    times.push(Moment { time: trace.timeline().real(note.time), file });
+                }
             }
         }
         let mut counted: BTreeMap<u8, u64> = BTreeMap::new();
@@ -287,7 +300,7 @@ impl Totals {
         for moved in &mut self.moved {
             moved.pair = moved.pair.map(number);
         }
-        let (pairs, timeline) = pairs(self.pairs, &self.paths, &self.access, number);
+        let (pairs, times) = pairs(self.pairs, &self.paths, &self.access, number);
         let lost = lost(&pairs);
         Report {
             version: VERSION,
@@ -301,7 +314,7 @@ impl Totals {
             unfinished: self.unfinished,
             lost,
             nvlink: None,
-            timeline,
+            timeline: timeline(times, self.times),
             moved: self.moved,
         }
     }
@@ -392,7 +405,7 @@ fn pairs(
     paths: &[(String, Option<String>)],
     access: &HashMap<[usize; 2], Access>,
     number: impl Fn(usize) -> usize,
-) -> (Vec<Pair>, Timeline) {
+) -> (Vec<Pair>, Vec<([usize; 2], Buckets)>) {
     let mut totals: Vec<_> = totals.into_iter().collect();
     totals.sort_by_cached_key(|(pair, _)| pair.map(&number));
     let mut all = Vec::new();
@@ -427,23 +440,7 @@ fn pairs(
         });
         times.push(([src, dst], total.buckets));
     }
-    let (of, times): (Vec<_>, Vec<_>) = times.into_iter().unzip();
-    let aligned = buckets::align(times);
-    let rows = of.into_iter().zip(aligned.all);
-    let rows = rows.map(|([src, dst], [direct, staged])| TimelinePair { src, dst, direct, staged });
-    let pairs = busiest(rows.collect());
-    (all, Timeline { start: aligned.start, bucket_ns: aligned.width, pairs })
-}
-
-/// The pairs that copied most, in their order.
-fn busiest(mut rows: Vec<TimelinePair>) -> Vec<TimelinePair> {
-    let bytes =
-        |row: &TimelinePair| row.direct.iter().chain(&row.staged).fold(0, |sum: u64, &it| sum.saturating_add(it));
-    rows.retain(|row| bytes(row) > 0);
-    rows.sort_by_cached_key(|row| (std::cmp::Reverse(bytes(row)), row.src, row.dst));
-    rows.truncate(TIMELINE_PAIRS);
-    rows.sort_by_key(|row| (row.src, row.dst));
-    rows
+    (all, times)
 }
 
 fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> {
@@ -517,8 +514,12 @@ pub(super) fn badness(severity: &str) -> usize {
 }
 
 fn findings(totals: BTreeMap<String, FindingTotal>) -> Vec<Finding> {
-    let findings = totals.into_iter().map(|(rule, total)| Finding {
+    let findings = totals.into_iter().map(|(rule, mut total)| Finding {
         rule,
+        times: {
+            total.times.sort_unstable();
+            total.times
+        },
         severity: total.severity,
         count: total.count,
         text: total.text.map(|(_, text)| text),
@@ -528,18 +529,4 @@ fn findings(totals: BTreeMap<String, FindingTotal>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = findings.collect();
     findings.sort_by_key(|finding| (badness(&finding.severity), std::cmp::Reverse(finding.count)));
     findings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn busiest_of_many_pairs_are_those_that_copied_most() {
-        let row = |src: usize| TimelinePair { src, dst: 0, direct: vec![src as u64], staged: vec![0, 0] };
-        let rows = busiest((0..600).rev().map(row).collect());
-        let sources: Vec<usize> = rows.iter().map(|row| row.src).collect();
-        assert_eq!(sources, (88..600).collect::<Vec<_>>());
-        assert!(busiest(vec![row(0)]).is_empty(), "nothing was copied");
-    }
 }
