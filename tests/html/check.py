@@ -288,8 +288,8 @@ def blocked(t):
     t.check("blocked: a rate from samples has its sign, and says how many", "~391 GB/s (26 of 142 timed)" in card and "host p50" in card, card)
     rows = [row.split("\t") for row in t.texts(".map .card .sizes tbody tr")]
     t.equal("blocked: copies by size", [[row[0], row[1], *row[3:]] for row in rows], [
-        ["64 KiB to 128 KiB", "D", "6.55 MB", "100", "~13.3 GB/s"], ["64 KiB to 128 KiB", "S", "262 kB", "4", "400 kB/s"],
-        ["64 MiB to 128 MiB", "D", "8.58 GB", "42", "~391 GB/s"]])
+        ["64 to 128 KiB", "D", "6.55 MB", "100", "~13.3 GB/s"], ["64 to 128 KiB", "S", "262 kB", "4", "400 kB/s"],
+        ["64 to 128 MiB", "D", "8.58 GB", "42", "~391 GB/s"]])
     shown = b.js("document.getElementById('main').innerText")
     odd = re.findall(r"\d\.\d{4,}|\b0\.0 |\de-\d|[`|<>]|NaN|undefined", shown)
     t.equal("blocked: no number has too many digits, and no markup is raw", odd, [])

@@ -12,7 +12,12 @@ const exact = (size) => {
   const [unit, name] = [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"]].find(([unit]) => size >= unit && size % unit === 0) || [1, "B"];
   return `${count(size / unit)} ${name}`;
 };
-const sizeOf = ({ from, to }) => (to - from === 1 ? exact(from) : Number.isFinite(to) ? `${exact(from)} to ${exact(to)}` : `${exact(from)} and more`);
+function sizeOf({ from, to }) {
+  if (!Number.isFinite(to)) return `${exact(from)} and more`;
+  if (to - from === 1) return exact(from);
+  const [low, high] = [exact(from).split(" "), exact(to)];
+  return `${high.endsWith(` ${low[1]}`) ? low[0] : low.join(" ")} to ${high}`;
+}
 
 /** A pair's copies by their size: how many bytes on which path, and how fast. */
 function sizeTable(sizes) {
@@ -116,7 +121,7 @@ function heatMap() {
 
   function build() {
     const many = map.gpus.length;
-    size = many <= 12 ? "large" : many <= 20 ? "medium" : "small";
+    size = many <= 6 ? "large" : many <= 12 ? "large many" : many <= 20 ? "medium" : "small";
     frame.classList.toggle("wide", many > 8);
     rows = map.gpus.map((src) => map.gpus.map((dst) => {
       const cell = el("td", { role: "gridcell", tabindex: "-1" });
@@ -145,12 +150,12 @@ function heatMap() {
       const letter = pair && PATHS[pair.kind][0];
       let content = src === dst ? ["·"] : [];
       if (pair && !value) {
-        content = [el("b", {}, letter), size === "large" && el("small", {}, bytes(pair.bytes))];
+        content = [el("b", {}, letter), size.startsWith("large") && el("small", {}, bytes(pair.bytes))];
       } else if (pair) {
         const part = Math.min(1, scale.share(value(pair)));
         cell.style.setProperty("--v", `${Math.round(part * 100)}%`);
         styles.push(part > 0.5 && "half", part > 0.75 && "strong");
-        content = [size !== "small" && brief(pair), size === "large" && el("small", {}, letter)];
+        content = [size !== "small" && brief(pair), size.startsWith("large") && el("small", {}, letter)];
       }
       cell.replaceChildren(...content.filter(Boolean));
       cell.className = styles.filter(Boolean).join(" ");

@@ -46,10 +46,10 @@ function outline(values, highest, sign) {
   return `${path}H${list(values).length}V0Z`;
 }
 
-/** What was wrong with, or decided for, what a strip shows, as lines. */
+/** What happened to what a strip shows, as lines: a fault over all of its height. */
 const events = (own) => Object.keys(MARKS).map((kind) => {
   const those = own.filter((mark) => mark.kind === kind);
-  return those.length > 0 && svg("path", { class: `event ${kind}`, d: those.map(({ at }) => `M${at.toFixed(3)} -1V1`).join("") });
+  return those.length > 0 && svg("path", { class: `event ${kind}`, d: those.map(({ at }) => `M${at.toFixed(3)} -1V${kind === "wrong" ? 1 : -0.5}`).join("") });
 });
 
 /** Bytes over time: direct above the axis, staged below it. `zoom` is called with a range that the user has chosen. */

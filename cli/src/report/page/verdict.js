@@ -72,7 +72,7 @@ function verdicts() {
   const blocked = between.filter((pair) => pair.blocked && failureOf(pair)?.verified !== "in use");
   if (blocked.length > 0) {
     say("bad", "Blocked", `Peer access loses data or hangs on ${some(blocked.map(way), 3)}. p2pshim sent ${
-      bound(bytes(sum(blocked, (pair) => pair.staged)))} through the host instead.`, failureOf(blocked[0])?.text || remedy("blocked"), "pairs");
+      bound(bytes(sum(blocked, (pair) => pair.staged)))} through the host instead.`, "`p2pshim doctor` tests the pairs and names what is likely to be in the way. The panel of a pair has what verification saw.", "pairs");
   }
   for (const one of ends()) say(...one);
   const hazards = graded("hazard");
