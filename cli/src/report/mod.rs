@@ -21,6 +21,7 @@ mod names;
 mod nvlink;
 mod output;
 mod perfetto;
+mod rates;
 mod runtime;
 #[cfg(test)]
 #[path = "../../tests/scene/mod.rs"]
