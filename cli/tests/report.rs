@@ -4,7 +4,7 @@
 
 mod scene;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Output};
 
@@ -129,20 +129,6 @@ fn text_of_terminal_letters_in_a_file_does_not_reach_the_terminal() {
     }
 }
 
-/// The keys of objects, the first of each list standing for all.
-fn shape(value: &Value, name: &str, shapes: &mut BTreeMap<String, BTreeSet<String>>) {
-    match value {
-        Value::Object(members) => {
-            shapes.entry(name.to_owned()).or_default().extend(members.keys().cloned());
-            for (key, member) in members {
-                shape(member, &format!("{name}.{key}"), shapes);
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| shape(item, name, shapes)),
-        _ => {}
-    }
-}
-
 /// What NVLink carried while [`one_process`] ran.
 const READING: &str = r#"{"version":1,"host":"nodeA","start":1799999999000000000,"end":1800000001000000000,"killed":false,
     "in_container":false,"gpus":[{"uuid":"GPU-a","sent":[7,3000000007],"received":[0,0],"ours":true,"others":[]},
@@ -169,52 +155,6 @@ NVLink, by NVML's counters
 
 ";
     assert!(text.contains(verdict) && text.contains(table), "{text}");
-}
-
-#[test]
-fn json_has_the_keys_that_were_promised_and_no_other() {
-    let folder = one_process("keys");
-    fs::write(folder.0.join("nodeA.nvlink.json"), READING).unwrap();
-    let json = json_of(&folder);
-    let mut shapes = BTreeMap::new();
-    shape(&json, "", &mut shapes);
-    let expected = [
-        ("", "decisions errors files findings functions gpus lost nvlink pairs timeline unfinished version"),
-        (".decisions", "dst file src text time verified"),
-        (".errors", "code count function layer name sites"),
-        (".errors.sites", "caller count python site"),
-        (
-            ".files",
-            "boot_id calls dropped ended gpus host index last_copy limit marks path problems process program rank running \
-             started threads variables versions",
-        ),
-        (".files.last_copy", "age_ns bytes caller dst file function layer path python site src started thread why"),
-        (".files.marks", "text thread time"),
-        (".files.threads", "calls id name"),
-        (".files.variables", ""),
-        (".files.versions", "driver p2pshim"),
-        (".findings", "count files rule severity sites text"),
-        (".findings.sites", "caller count python site"),
-        (".functions", "calls errors host_ns layer name"),
-        (".functions.host_ns", "max p50 p99 total"),
-        (".gpus", "host index label name ordinals pci uuid"),
-        (".gpus.ordinals", "0"),
-        (".lost", "basis could_be_direct_bytes seconds staged_bytes"),
-        (
-            ".nvlink",
-            "carried_bytes copied_bytes gpus is_at_least is_explained more other_processes shows_processes text",
-        ),
-        (".nvlink.gpus", "copied_from_bytes copied_to_bytes gpu received_bytes sent_bytes"),
-        (".pairs", "access bytes calls dst errors host_ns link paths sites src"),
-        (".pairs.host_ns", "max p50 p99 total"),
-        (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s path why"),
-        (".timeline", "bucket_ns pairs start"),
-        (".timeline.pairs", "direct dst src staged"),
-        (".unfinished", "age_ns bytes caller dst file function layer path python site src started thread why"),
-    ];
-    let found = shapes.iter().map(|(name, keys)| (name.as_str(), keys.iter().cloned().collect::<Vec<_>>().join(" ")));
-    let expected = expected.map(|(name, keys)| (name, keys.split_whitespace().collect::<Vec<_>>().join(" ")));
-    assert_eq!(found.collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What a report says, as plain data. Serialised, it is the JSON of `--json`: names are never renamed, new ones may come.
+//! What a report says, as plain data. Serialised, it is the JSON of `--json`: names are never renamed, new ones may come, and
+//! docs/schema/report.schema.json describes each.
 //!
 //! Times are nanoseconds since 1970 unless a name says otherwise.
 
