@@ -64,7 +64,12 @@ fn made_up_trace(traces: &Path) {
     let mut scene = Scene::named(traces, "one.p2ptrace", 1, "one");
     scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "")]);
     scene.note(0, NoteKind::Module, 0, &["400000", "500000", "0", "/nowhere/app"]);
-    scene.note(0, NoteKind::Site, 1, &["401234", "python=/home/u/train.py", "line=88", "function=step", "callers=402345"]);
+    scene.note(
+        0,
+        NoteKind::Site,
+        1,
+        &["401234", "python=/home/u/train.py", "line=88", "function=step", "callers=402345"],
+    );
     scene.note(MS, NoteKind::Decision, 1, &["verified", "verified=right"]);
     scene.note(MS, NoteKind::Finding, OVERLAP.into(), &["source and destination overlap"]);
     scene.note(2 * MS, NoteKind::Mark, 100, &["epoch 1"]);
@@ -91,9 +96,12 @@ fn report_json_is_what_its_schema_says() {
 fn doctor_json_is_what_its_schema_says() {
     let files = Folder::new("schema");
     let mut printed = Vec::new();
-    for (name, fault, devices) in
-        [("right", "", "2"), ("lost", "lost:0>1", "2"), ("untested", "code:cuModuleLoadData:221@1", "2"), ("none", "", "0")]
-    {
+    for (name, fault, devices) in [
+        ("right", "", "2"),
+        ("lost", "lost:0>1", "2"),
+        ("untested", "code:cuModuleLoadData:221@1", "2"),
+        ("none", "", "0"),
+    ] {
         let mut doctor = Command::new(support::command());
         doctor.args(["doctor", "--json"]).env("P2PSIM_FAULT", fault).env("P2PSIM_DEVICES", devices);
         doctor.env("LD_LIBRARY_PATH", path("target/sim/lib")).env("XDG_CACHE_HOME", &files.0);

@@ -185,6 +185,10 @@ fn json_of_a_process_counts_each_copy_once() {
     let sum = |row: &Value, which: &str| row[which].as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>();
     assert_eq!((sum(&rows[0], "direct"), sum(&rows[0], "staged"), sum(&rows[1], "staged")), (GB, GB, 5000));
     assert!(rows[0]["direct"].as_array().unwrap().len() <= 400);
+    let own = &timeline["files"][0];
+    assert_eq!((&own["file"], sum(own, "direct"), sum(own, "staged")), (&0.into(), GB, GB + 5000), "of all pairs");
+    let found = serde_json::json!([{"time": scene::START + MS, "file": 0}]);
+    assert_eq!((&json["findings"][0]["rule"], &json["findings"][0]["times"]), (&"P2P-copy-overlap".into(), &found));
     assert!(timeline["start"].as_u64().unwrap() <= scene::START + 1000);
 }
 
@@ -535,7 +539,17 @@ fn checked_events(text: &str) -> Vec<Value> {
                 flows.entry(event["id"].as_u64().unwrap()).or_default().push(phase);
                 assert!(phase == "s" || event["bp"] == "e", "{event}");
             }
-            "i" => assert_eq!((&event["s"], &event["cat"]), (&"t".into(), &"mark".into())),
+            // A mark is of a thread, the rest of a process.
+            "i" => {
+                let scope = if event["cat"] == "mark" { "t" } else { "p" };
+                assert!(
+                    event["s"] == scope && ["mark", "decision", "finding"].map(Value::from).contains(&event["cat"])
+                );
+            }
+            "C" => {
+                let series = event["args"].as_object().unwrap();
+                assert!(series.len() == 1 && series["GB/s"].as_f64().is_some_and(|rate| rate >= 0.0), "{event}");
+            }
             other => panic!("{other}"),
         }
     }
@@ -646,6 +660,26 @@ fn perfetto_tracks_have_numbers_in_the_order_of_pairs() {
         (3002, "GPU 2 > GPU 1 (2)"),
     ];
     assert_eq!(tracks, BTreeMap::from(expected));
+}
+
+#[test]
+fn perfetto_has_decisions_and_findings_at_their_time_and_the_rate_of_a_pair() {
+    let events = checked_events(&report_of(&one_process("instants"), &["--perfetto", "-"]));
+    let instants = events.iter().filter(|event| event["ph"] == "i" && event["s"] == "p");
+    let instants: Vec<_> =
+        instants.map(|event| (&event["name"], &event["ts"], &event["pid"], &event["args"])).collect();
+    let decision = serde_json::json!({"from": "GPU 0", "to": "GPU 1"});
+    let finding = serde_json::json!({"severity": "hazard", "text": "source and destination overlap by 4096 bytes"});
+    let expected = [("GPU 0 > GPU 1: verified and enabled: 394 GB/s", decision), ("P2P-copy-overlap", finding)];
+    let expected = expected.map(|(name, args)| (Value::from(name), Value::from(1000.0), Value::from(1), args));
+    assert_eq!(
+        instants,
+        expected.iter().map(|(name, at, process, args)| (name, at, process, args)).collect::<Vec<_>>()
+    );
+    let counters: Vec<&Value> = events.iter().filter(|event| event["ph"] == "C").collect();
+    assert!(counters.iter().all(|event| event["name"] == "GPU 0 > GPU 1"), "no other pair was timed: {counters:?}");
+    let rates: Vec<f64> = counters.iter().map(|event| event["args"]["GB/s"].as_f64().unwrap()).collect();
+    assert!(rates.contains(&40.0) && rates.contains(&400.0) && rates.last() == Some(&0.0), "{rates:?}");
 }
 
 #[test]

@@ -207,8 +207,9 @@ def phone(t):
             t.equal(f"{name}: no sideways scrolling at {width} pixels", b.js("document.documentElement.scrollWidth"), width)
         if name in ("two", "eight", "blocked", "killed"):
             t.picture(f"{name}-phone")
-    t.open("blocked", 390, 740, theme="dark", phone=True)
-    t.picture("blocked-phone-dark")
+    for name, theme, picture in (("eight", "light", "report-phone"), ("blocked", "dark", "report-phone-dark")):
+        t.open(name, 390, 1500, theme=theme, phone=True)
+        t.picture(picture, False)
     t.open("eight", 390, 740, phone=True)
     sides = "document.querySelector('#pairs .scroller').className"
     sign = "getComputedStyle(document.querySelector('#pairs .scroller'), '::after').display"
@@ -303,7 +304,8 @@ def blocked(t):
     t.picture("blocked-light")
     t.open("blocked", theme="dark")
     t.equal("blocked: text stands out, dark", b.js(PALE), [])
-    t.picture("blocked-dark")
+    b.size(1280, 1290)
+    t.picture("report-dark", False)
 
 
 def killed(t):
@@ -342,6 +344,7 @@ def eight(t):
     t.picture("eight-dark")
     t.open("eight")
     t.picture("eight-light")
+    # Those of docs/images/.
     b.size(1280, 1290)
     t.picture("report", False)
     b.click(".choice label:nth-of-type(2)")

@@ -171,13 +171,20 @@ impl Events<'_> {
         let report = self.report;
         for decision in &report.decisions {
             let mut args = Members::default();
-            let [src, dst] = [decision.src, decision.dst].map(|gpu| gpu.map_or("unknown device", |gpu| report.label(gpu)));
+            let [src, dst] =
+                [decision.src, decision.dst].map(|gpu| gpu.map_or("unknown device", |gpu| report.label(gpu)));
             args.add("from", Json(src));
             args.add("to", Json(dst));
             if let Some(verified) = &decision.verified {
                 args.add("verified", Json(verified));
             }
-            self.instant("decision", &format!("{src} > {dst}: {}", decision.text), decision.file, decision.time, &args)?;
+            self.instant(
+                "decision",
+                &format!("{src} > {dst}: {}", decision.text),
+                decision.file,
+                decision.time,
+                &args,
+            )?;
         }
         for finding in &report.findings {
             let mut args = Members::default();

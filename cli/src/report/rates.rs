@@ -7,6 +7,9 @@ use super::model::{Timeline, TimelinePair};
 /// How many times as long as the timeline a rate is kept for: copies may go on after the last call.
 const LONGER: usize = 2;
 
+/// A time, and the GB/s from then on.
+pub(super) type Step = (u64, f64);
+
 /// Copies that were timed, by bucket of the timeline.
 pub(super) struct Rates<'a> {
     start: u64,
@@ -55,16 +58,18 @@ impl<'a> Rates<'a> {
         }
     }
 
-    /// Pairs of which a copy was timed, in order, with times and the GB/s from then on: 0 where nothing was copied.
-    pub(super) fn points(&self) -> Vec<([usize; 2], Vec<(u64, f64)>)> {
+    /// Pairs of which a copy was timed, in order: 0 where nothing was copied.
+    pub(super) fn points(&self) -> Vec<([usize; 2], Vec<Step>)> {
         let mut all: Vec<_> = self.pairs.iter().filter(|(_, pair)| !pair.timed.is_empty()).collect();
         all.sort_unstable_by_key(|(pair, _)| **pair);
         all.into_iter().map(|(&number, pair)| (number, self.steps(pair))).collect()
     }
 
-    fn steps(&self, pair: &Pair) -> Vec<(u64, f64)> {
-        let is_idle = |place: usize| [&pair.all.direct, &pair.all.staged].iter().all(|row| row.get(place).is_none_or(|&it| it == 0));
-        let mut steps: Vec<(u64, f64)> = Vec::new();
+    fn steps(&self, pair: &Pair) -> Vec<Step> {
+        let is_idle = |place: usize| {
+            [&pair.all.direct, &pair.all.staged].iter().all(|row| row.get(place).is_none_or(|&it| it == 0))
+        };
+        let mut steps: Vec<Step> = Vec::new();
         for place in 0..=pair.timed.len().max(pair.all.direct.len()) {
             let rate = match pair.timed.get(place) {
                 Some([bytes, nanos]) if *nanos > 0.0 => bytes / nanos,

@@ -47,7 +47,8 @@ mod tests {
     #[test]
     fn busiest_of_many_pairs_are_those_that_copied_most() {
         let lane = |number: usize| (number, [vec![number as u64], vec![0, 0]]);
-        let lanes: Vec<usize> = busiest((0..600).rev().map(lane).collect()).into_iter().map(|(number, _)| number).collect();
+        let lanes: Vec<usize> =
+            busiest((0..600).rev().map(lane).collect()).into_iter().map(|(number, _)| number).collect();
         assert_eq!(lanes, (88..600).collect::<Vec<_>>());
         assert!(busiest(vec![lane(0)]).is_empty(), "nothing was copied");
     }
