@@ -73,6 +73,10 @@ class Checks:
         if self.pictures:
             self.browser.picture(pathlib.Path(self.pictures) / f"{name}.png", whole)
 
+    def drawn(self):
+        """Waits until what has changed is drawn."""
+        self.browser.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
     def texts(self, selector):
         return self.browser.js(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.innerText.trim())")
 
@@ -80,7 +84,8 @@ class Checks:
         return self.browser.js(f"document.querySelectorAll({json.dumps(selector)}).length")
 
     def text(self, selector):
-        return self.browser.js(f"document.querySelector({json.dumps(selector)})?.innerText ?? null")
+        # Without what only keeps a line from breaking.
+        return self.browser.js(f"document.querySelector({json.dumps(selector)})?.innerText.replaceAll('\\u00a0', ' ') ?? null")
 
 
 # Text that is too pale for what is behind it (below 4.5 to 1), as browsers compute the colours.
@@ -208,14 +213,18 @@ def phone(t):
         if name in ("two", "eight", "blocked", "killed"):
             t.picture(f"{name}-phone")
     for name, theme, picture in (("eight", "light", "report-phone"), ("blocked", "dark", "report-phone-dark")):
-        t.open(name, 390, 1500, theme=theme, phone=True)
+        t.open(name, 390, 1100, theme=theme, phone=True)
+        b.js("document.querySelector('#pairs').scrollIntoView()")
+        t.drawn()
         t.picture(picture, False)
     t.open("eight", 390, 740, phone=True)
+    t.drawn()
     sides = "document.querySelector('#pairs .scroller').className"
     sign = "getComputedStyle(document.querySelector('#pairs .scroller'), '::after').display"
     t.equal("eight: a sign says that the map goes on to the right", (b.js(sides), b.js(sign), b.js("document.querySelector('#pairs .hint').checkVisibility()")),
             ("scroller right", "flex", True))
-    b.js("new Promise(done => { const e = document.querySelector('#pairs .scroll'); e.scrollLeft = 1e6; setTimeout(done, 200); })")
+    b.js("new Promise(done => { const e = document.querySelector('#pairs .scroll'); e.addEventListener('scroll', done, { once: true }); e.scrollLeft = 1e6; })")
+    t.drawn()
     t.equal("eight: at its end to the left", b.js(sides), "scroller left")
     t.check("eight: and the names of rows are still there", b.js("document.querySelector('#pairs tbody th').getBoundingClientRect().left") >= 0)
     b.js("document.querySelector('#pairs .scroll').scrollLeft = 0")
@@ -283,7 +292,7 @@ def blocked(t):
     first = [t.texts("#all-pairs tbody td:first-child")[:2], t.texts("#timeline .lane:not(.scale) > span:first-child")[1:3]]
     t.equal("blocked: they are first in every list", first, [["GPU 2 → GPU 3", "GPU 3 → GPU 2"]] * 2)
     b.click(".heat tbody tr:nth-child(4) td:nth-of-type(3)")
-    t.check("blocked: the way back says what was seen the other way", t.text(".map .card .fault").split("\n")[-1].startswith("Of GPU 2 → GPU 3: data does not arrive"), t.text(".map .card .fault"))
+    t.check("blocked: the way back says what was seen the other way", t.text(".map .card .fault").split("\n")[-1].startswith("GPU 2 → GPU 3: Data does not arrive"), t.text(".map .card .fault"))
     b.click(".heat tbody tr:nth-child(1) td:nth-of-type(2)")
     card = t.text(".map .card")
     t.check("blocked: a rate from samples has its sign, and says how many", "~391 GB/s (26 of 142 timed)" in card and "host p50" in card, card)
@@ -311,12 +320,12 @@ def blocked(t):
 def killed(t):
     t.open("killed")
     t.quiet("killed")
-    t.check("killed: what is missing stands first", t.text("#verdict").startswith("Not everything was recorded: every number here is a lower bound.") and t.texts(".gaps li")[1] == "Rank 5: the file ends in the middle of a block", t.text("#verdict"))
+    t.check("killed: what is missing stands first", t.text("#verdict").startswith("Not everything was recorded: every number here is a lower bound.") and t.texts(".gaps li")[1] == "Rank 5: the file ends in the middle of a block.", t.text("#verdict"))
     t.equal("killed: how processes ended, and no praise", t.texts("#verdict .tag"), ["Signal", "Exit status", "Slow", "Failed calls", "Slow calls"])
     t.equal("killed: it names rank and signal", t.text("h1"), "SIGKILL ended rank 5 (of 8 processes).")
     also = t.texts(".also li")
     t.check("killed: a status too", any("Rank 2 (of 8 processes) ended with exit status 3." in one for one in also), also)
-    t.check("killed: numbers are lower bounds", "At least" in " ".join(also) and t.text(".figures dd").startswith("at least "), (also, t.text(".figures dd")))
+    t.check("killed: numbers are lower bounds", "At least" in " ".join(also) and t.text(".figures dd").startswith("at least"), (also, t.text(".figures dd")))
     t.equal("killed: the worst processes are on top", [row.split("\t")[:4:3] for row in t.texts("#processes tbody tr")[:2]], [["rank 5", "SIGKILL"], ["rank 2", "exit status 3"]])
     t.picture("killed-light")
 
@@ -386,7 +395,7 @@ def sixty_four(t):
     begun = time.monotonic()
     for view in (2, 3, 1):
         b.click(f".choice label:nth-of-type({view})")
-    b.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    t.drawn()
     t.check("sixty_four: the map switches within a second each", time.monotonic() - begun < 3, time.monotonic() - begun)
     rows = "#all-pairs tbody tr"
     t.equal("sixty_four: the table begins with 20 pairs", t.number(rows), 20)

@@ -78,6 +78,9 @@ function fill(element, attributes, children) {
 /** A text, with what stands between backticks as code. */
 const prose = (text) => String(text ?? "").split(/`([^`\n]+)`/).map((part, index) => (index % 2 ? el("code", {}, part) : part));
 
+/** A sentence of it. */
+const sentence = (text) => prose(String(text).replace(/^[a-z]/, (letter) => letter.toUpperCase()).replace(/[\w)]$/, "$&."));
+
 const main = document.getElementById("main");
 const code = (text) => (given(text) ? el("code", {}, text) : "–");
 const quiet = (...children) => el("span", { class: "quiet" }, children);

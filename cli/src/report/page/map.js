@@ -46,7 +46,7 @@ function fault(pair) {
     ? "The program uses peer access here all the same: its data may be wrong. Run it with `P2PSHIM_ACCESS=off`, or with `P2PSHIM_DENY` for the pair."
     : !said && remedy("blocked");
   return el("div", { class: "fault" }, el("p", { class: "tag bad" }, said?.verified === "in use" ? "Data may be wrong" : "Blocked"),
-    el("p", {}, other && `Of ${way(said)}: `, prose(said?.text)), follows && el("p", {}, prose(follows)));
+    el("p", {}, other && `${way(said)}: `, said && sentence(said.text)), follows && el("p", {}, prose(follows)));
 }
 
 /** All about one pair. */

@@ -138,14 +138,13 @@ function verdicts() {
 function verdict() {
   const [first, ...others] = verdicts();
   const link = (to) => to && ["\u00a0", el("a", { href: `#${to}` }, "Show")];
-  const capital = (text) => prose(text.replace(/^[a-z]/, (letter) => letter.toUpperCase()));
   return el("div", { id: "verdict" },
     gaps.length > 0 && el("div", { class: "gaps" }, el("p", {}, el("b", {}, "Not everything was recorded: every number here is a lower bound.")),
-      el("ul", {}, gaps.map((gap) => el("li", {}, capital(gap))))),
-    el("span", { class: `tag ${first.level}` }, first.word), el("h1", {}, capital(first.text)),
-    el("p", { class: "todo" }, first.level !== "good" && el("b", {}, "What to do: "), capital(first.todo || "See below."), link(first.to)),
+      el("ul", {}, gaps.map((gap) => el("li", {}, sentence(gap))))),
+    el("span", { class: `tag ${first.level}` }, first.word), el("h1", {}, sentence(first.text.replaceAll(" → ", "\u00a0→\u00a0"))),
+    el("p", { class: "todo" }, first.level !== "good" && el("b", {}, "What to do: "), sentence(first.todo || "See below."), link(first.to)),
     others.length > 0 && el("ul", { class: "also" }, others.map((other) =>
-      el("li", {}, el("span", { class: `tag ${other.level}` }, other.word), el("span", {}, capital(other.text), link(other.to))))));
+      el("li", {}, el("span", { class: `tag ${other.level}` }, other.word), el("span", {}, sentence(other.text), link(other.to))))));
 }
 
 function figures() {
@@ -153,17 +152,18 @@ function figures() {
   const bar = el("div", { class: "bar", "aria-hidden": "true" }, parts.map(([name]) => el("i", { class: name })));
   parts.forEach(([, part], index) => { bar.children[index].style.flexGrow = part / total; });
   const figure = (term, value, more) => el("div", {}, el("dt", {}, term), el("dd", {}, value), el("dd", { class: "more" }, more));
+  const least = () => gaps.length > 0 && el("small", {}, "at least");
   const graded = (severity) => several(findings.filter((finding) => finding.severity === severity).length, severity);
   return [
     el("dl", { class: "figures" },
-      figure("Between GPUs", [bound(bytes(total)), bar],
+      figure("Between GPUs", [least(), bytes(total), bar],
         parts.map(([name, part]) => `${name} ${bytes(part)} (${percent(part, total)})`).join(" · ") || "nothing was copied"),
       figure("Lost, estimated", lost.seconds === 0 ? "none" : known(lost.seconds, (n) => duration(n * 1e9)),
         share ? `${percent(lost.seconds * 1e9, share)} of the run` : Number.isFinite(lost.seconds) ? "summed over pairs" : "not known"),
-      figure("Copies", bound(count(sum(between, (pair) => pair.calls))), `on ${several(used.length, "pair")}`),
-      figure("Host time", duration(sum(between, (pair) => pair.host_ns?.total)), "in all threads"),
-      figure("Findings", count(findings.length), `${graded("hazard")}, ${graded("error")}`),
-      figure("Failed calls", count(failed), unfinished.length > 0 ? bad(`${count(unfinished.length)} never returned`) : "all returned")),
+      figure("Copies", [least(), count(sum(between, (pair) => pair.calls))], `on ${several(used.length, "pair")}`),
+      figure("Host time", [least(), duration(sum(between, (pair) => pair.host_ns?.total))], "in all threads"),
+      figure("Findings", [least(), count(findings.length)], `${graded("hazard")}, ${graded("error")}`),
+      figure("Failed calls", [least(), count(failed)], unfinished.length > 0 ? bad(`${count(unfinished.length)} never returned`) : gaps.length === 0 && "all returned")),
     lost.basis && el("p", { class: "basis quiet small" }, "The estimate: ", prose(lost.basis)),
   ];
 }
