@@ -47,12 +47,14 @@ fn traces_of_programs(traces: &Path) {
 }
 
 /// Two processes on hosts of their own, which have the same numbers: copies that overlap, of pairs in no order; long calls; calls
-/// that were left and that hang; a mark; and names that are no plain text.
+/// that were left and that hang; a mark, a decision and a finding; and names that are no plain text.
 fn made_up_traces(traces: &Path) {
     for host in ["one", "two \"é\\"] {
         let mut scene = Scene::named(traces, &format!("{}.p2ptrace", host.len()), 1, host);
         scene.gpus(&[(&format!("GPU-{host}-a"), ""), (&format!("GPU-{host}-b"), ""), (&format!("GPU-{host}-c"), "")]);
         scene.note(MS, NoteKind::Mark, 100, &["epoch \"1\" <b>\n"]);
+        scene.note(2 * MS, NoteKind::Decision, 1, &["data \"lost\"\n", "verified=avoided"]);
+        scene.note(3 * MS, NoteKind::Finding, scene::OVERLAP.into(), &["source and destination overlap"]);
         for number in 0..40u64 {
             let pair = [(2, 1), (0, 1), (0, 2), (1, 0)].into_iter().nth(number as usize % 3).unwrap();
             let copy = Call::copy(number * 5_000, pair, 4096 + number, if number % 2 == 0 { DIRECT } else { STAGED });

@@ -5,6 +5,7 @@
 
 mod advice;
 mod cuda;
+mod json;
 mod kept;
 mod kernel;
 mod lines;
@@ -203,7 +204,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             let said = format!("p2pshim: nothing was tested: {why}");
             examined.error = Some(why);
             if arguments.json {
-                report::print_json(out, &examined)?;
+                json::print(out, &examined)?;
             } else {
                 report::print_machine(out, &examined)?;
             }
@@ -233,7 +234,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         examined.rows.push(row);
     }
     if arguments.json {
-        report::print_json(out, &examined)?;
+        json::print(out, &examined)?;
     } else {
         report::print_details(out, &examined)?;
         report::print_machine(out, &examined)?;

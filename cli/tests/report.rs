@@ -4,7 +4,7 @@
 
 mod scene;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Output};
 
@@ -131,20 +131,6 @@ fn text_of_terminal_letters_in_a_file_does_not_reach_the_terminal() {
     }
 }
 
-/// The keys of objects, the first of each list standing for all.
-fn shape(value: &Value, name: &str, shapes: &mut BTreeMap<String, BTreeSet<String>>) {
-    match value {
-        Value::Object(members) => {
-            shapes.entry(name.to_owned()).or_default().extend(members.keys().cloned());
-            for (key, member) in members {
-                shape(member, &format!("{name}.{key}"), shapes);
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| shape(item, name, shapes)),
-        _ => {}
-    }
-}
-
 /// What NVLink carried while [`one_process`] ran.
 const READING: &str = r#"{"version":1,"host":"nodeA","start":1799999999000000000,"end":1800000001000000000,"killed":false,
     "in_container":false,"gpus":[{"uuid":"GPU-a","sent":[7,3000000007],"received":[0,0],"ours":true,"others":[]},
@@ -171,68 +157,6 @@ NVLink, by NVML's counters
 
 ";
     assert!(text.contains(verdict) && text.contains(table), "{text}");
-}
-
-#[test]
-fn json_has_the_keys_that_were_promised_and_no_other() {
-    let folder = one_process("keys");
-    fs::write(folder.0.join("nodeA.nvlink.json"), READING).unwrap();
-    let json = json_of(&folder);
-    let mut shapes = BTreeMap::new();
-    shape(&json, "", &mut shapes);
-    let expected = [
-        (
-            "",
-            "decisions errors files findings functions gaps gpus lost nvlink pairs runs timeline unfinished verdict version",
-        ),
-        (".decisions", "dst file src text time verified"),
-        (".errors", "code count function layer name sites"),
-        (".errors.sites", "caller count python site"),
-        (
-            ".files",
-            "boot_id calls copied_bytes dropped end ended gpus host index last_copy limit marks path problems process \
-             program rank records running staged_bytes started threads variables versions",
-        ),
-        (".files.end", "code how signal"),
-        (".files.last_copy", "age_ns bytes caller dst file function layer path python site src started thread why"),
-        (".files.marks", "text thread time"),
-        (".files.threads", "calls id name"),
-        (".files.variables", ""),
-        (".files.versions", "driver p2pshim"),
-        (".findings", "count files rule severity sites text"),
-        (".findings.sites", "caller count python site"),
-        (".functions", "calls errors host_ns layer name"),
-        (".functions.host_ns", "max p50 p99 total"),
-        (".gpus", "host index label name ordinals pci uuid"),
-        (".gpus.ordinals", "0"),
-        (
-            ".lost",
-            "basis could_be_direct_bytes could_be_direct_calls measured_calls processes seconds staged_bytes start_up_bytes",
-        ),
-        (".lost.processes", "file seconds"),
-        (
-            ".nvlink",
-            "carried_bytes copied_bytes gpus is_at_least is_explained more other_processes shows_processes text",
-        ),
-        (".nvlink.gpus", "copied_from_bytes copied_to_bytes gpu received_bytes sent_bytes"),
-        (
-            ".pairs",
-            "access blocked_bytes bytes calls dst errors host_ns is_blocked link paths sites sizes src verified",
-        ),
-        (".pairs.host_ns", "max p50 p99 total"),
-        (".pairs.paths", "bytes calls device_bytes device_calls device_ns gb_per_s host_ns path why"),
-        (".pairs.paths.host_ns", "max p50 p99 total"),
-        (".pairs.sizes", "bytes calls device_calls from gb_per_s path to why"),
-        (".runs", "command copied_bytes end ended files id staged_bytes started"),
-        (".runs.end", "code how signal"),
-        (".timeline", "bucket_ns pairs start"),
-        (".timeline.pairs", "direct dst src staged"),
-        (".unfinished", "age_ns bytes caller dst file function layer path python site src started thread why"),
-        (".verdict", "level more section text word"),
-    ];
-    let found = shapes.iter().map(|(name, keys)| (name.as_str(), keys.iter().cloned().collect::<Vec<_>>().join(" ")));
-    let expected = expected.map(|(name, keys)| (name, keys.split_whitespace().collect::<Vec<_>>().join(" ")));
-    assert_eq!(found.collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -263,6 +187,10 @@ fn json_of_a_process_counts_each_copy_once() {
     let sum = |row: &Value, which: &str| row[which].as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>();
     assert_eq!((sum(&rows[0], "direct"), sum(&rows[0], "staged"), sum(&rows[1], "staged")), (GB, GB, 5000));
     assert!(rows[0]["direct"].as_array().unwrap().len() <= 400);
+    let own = &timeline["files"][0];
+    assert_eq!((&own["file"], sum(own, "direct"), sum(own, "staged")), (&0.into(), GB, GB + 5000), "of all pairs");
+    let found = serde_json::json!([{"time": scene::START + MS, "file": 0}]);
+    assert_eq!((&json["findings"][0]["rule"], &json["findings"][0]["times"]), (&"P2P-copy-overlap".into(), &found));
     assert!(timeline["start"].as_u64().unwrap() <= scene::START + 1000);
 }
 
@@ -613,7 +541,17 @@ fn checked_events(text: &str) -> Vec<Value> {
                 flows.entry(event["id"].as_u64().unwrap()).or_default().push(phase);
                 assert!(phase == "s" || event["bp"] == "e", "{event}");
             }
-            "i" => assert_eq!((&event["s"], &event["cat"]), (&"t".into(), &"mark".into())),
+            // A mark is of a thread, the rest of a process.
+            "i" => {
+                let scope = if event["cat"] == "mark" { "t" } else { "p" };
+                assert!(
+                    event["s"] == scope && ["mark", "decision", "finding"].map(Value::from).contains(&event["cat"])
+                );
+            }
+            "C" => {
+                let series = event["args"].as_object().unwrap();
+                assert!(series.len() == 1 && series["GB/s"].as_f64().is_some_and(|rate| rate >= 0.0), "{event}");
+            }
             other => panic!("{other}"),
         }
     }
@@ -724,6 +662,26 @@ fn perfetto_tracks_have_numbers_in_the_order_of_pairs() {
         (3002, "GPU 2 > GPU 1 (2)"),
     ];
     assert_eq!(tracks, BTreeMap::from(expected));
+}
+
+#[test]
+fn perfetto_has_decisions_and_findings_at_their_time_and_the_rate_of_a_pair() {
+    let events = checked_events(&report_of(&one_process("instants"), &["--perfetto", "-"]));
+    let instants = events.iter().filter(|event| event["ph"] == "i" && event["s"] == "p");
+    let instants: Vec<_> =
+        instants.map(|event| (&event["name"], &event["ts"], &event["pid"], &event["args"])).collect();
+    let decision = serde_json::json!({"from": "GPU 0", "to": "GPU 1"});
+    let finding = serde_json::json!({"severity": "hazard", "text": "source and destination overlap by 4096 bytes"});
+    let expected = [("GPU 0 > GPU 1: verified and enabled: 394 GB/s", decision), ("P2P-copy-overlap", finding)];
+    let expected = expected.map(|(name, args)| (Value::from(name), Value::from(1000.0), Value::from(1), args));
+    assert_eq!(
+        instants,
+        expected.iter().map(|(name, at, process, args)| (name, at, process, args)).collect::<Vec<_>>()
+    );
+    let counters: Vec<&Value> = events.iter().filter(|event| event["ph"] == "C").collect();
+    assert!(counters.iter().all(|event| event["name"] == "GPU 0 > GPU 1"), "no other pair was timed: {counters:?}");
+    let rates: Vec<f64> = counters.iter().map(|event| event["args"]["GB/s"].as_f64().unwrap()).collect();
+    assert!(rates.contains(&40.0) && rates.contains(&400.0) && rates.last() == Some(&0.0), "{rates:?}");
 }
 
 #[test]

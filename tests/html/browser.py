@@ -104,10 +104,10 @@ class Browser:
     def media(self, media="", theme="light"):
         self.call("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": theme}])
 
-    def key(self, key, code=0):
+    def key(self, key, code=0, shift=False):
         for kind in ("keyDown", "keyUp"):
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, modifiers=8 if shift else 0, **text)
 
     def middle(self, selector):
         """Where the middle of an element is, after it was scrolled into sight."""
@@ -119,6 +119,14 @@ class Browser:
         pressed = {"button": "left", "clickCount": 1} if kind != "mouseMoved" else {}
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **pressed)
 
+    def drag(self, begin, end):
+        self.mouse("mouseMoved", *begin)
+        self.mouse("mousePressed", *begin)
+        for part in (0.5, 1):
+            place = [a + (b - a) * part for a, b in zip(begin, end)]
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1], button="left", buttons=1)
+        self.mouse("mouseReleased", *end)
+
     def click(self, selector):
         x, y = self.middle(selector)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
@@ -127,6 +135,12 @@ class Browser:
     def tap(self, selector):
         x, y = self.middle(selector)
         self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def touch(self, places):
+        """A finger that is drawn over some places."""
+        for kind, (x, y) in zip(["touchStart", *["touchMove"] * len(places)], places):
+            self.call("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": x, "y": y}])
         self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def picture(self, file, whole=True):

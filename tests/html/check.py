@@ -21,22 +21,25 @@ from browser import Browser
 from samples import EVIL, SAMPLES
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "cli" / "src" / "report"
+PARTS = SOURCE / "page"
 # Seconds in which the largest sample has to be there, on a busy machine.
 SOON = 15
 
 
 def hashes():
-    page = (SOURCE / "page.html").read_text()
+    page = (PARTS / "page.html").read_text()
     right = page
-    for kind, file in (("style", "page.css"), ("script", "page.js")):
-        digest = base64.b64encode(hashlib.sha256((SOURCE / file).read_bytes()).digest()).decode()
+    # In the order of html.rs.
+    parts = re.findall(r'"page/(\w+\.js)"', (SOURCE / "html.rs").read_text())
+    for kind, files in (("style", ["page.css"]), ("script", parts)):
+        digest = base64.b64encode(hashlib.sha256(b"".join((PARTS / file).read_bytes() for file in files)).digest()).decode()
         right = re.sub(f"{kind}-src 'sha256-[^']*'", f"{kind}-src 'sha256-{digest}'", right)
     if page == right:
         return
     if os.environ.get("P2PSHIM_UPDATE") == "1":
-        (SOURCE / "page.html").write_text(right)
+        (PARTS / "page.html").write_text(right)
         return
-    sys.exit("html: page.css or page.js has changed, and the hashes in page.html have not: browsers refuse them")
+    sys.exit("html: the style or the script has changed, and the hashes in page.html have not: browsers refuse them")
 
 
 def samples(folder):
@@ -70,6 +73,10 @@ class Checks:
         if self.pictures:
             self.browser.picture(pathlib.Path(self.pictures) / f"{name}.png", whole)
 
+    def drawn(self):
+        """Waits until what has changed is drawn."""
+        self.browser.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
     def texts(self, selector):
         return self.browser.js(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.innerText.trim())")
 
@@ -77,7 +84,8 @@ class Checks:
         return self.browser.js(f"document.querySelectorAll({json.dumps(selector)}).length")
 
     def text(self, selector):
-        return self.browser.js(f"document.querySelector({json.dumps(selector)})?.innerText ?? null")
+        # Without what only keeps a line from breaking.
+        return self.browser.js(f"document.querySelector({json.dumps(selector)})?.innerText.replaceAll('\\u00a0', ' ') ?? null")
 
 
 # Text that is too pale for what is behind it (below 4.5 to 1), as browsers compute the colours.
@@ -139,7 +147,7 @@ def two(t):
     b.key("Escape", 27)
     t.equal("two: escape takes the tip away", b.js("document.getElementById('tip').hidden"), True)
 
-    t.equal("two: the timeline has both pairs and their sum", t.texts(".lane:not(.scale) > span:first-child"), ["All pairs", "GPU 1 → GPU 0", "GPU 0 → GPU 1"])
+    t.equal("two: the timeline has both pairs and their sum", t.texts(".lane:not(.scale) > span:first-child"), ["All copies", "GPU 1 → GPU 0", "GPU 0 → GPU 1"])
     box = b.js("(() => { const b = document.querySelector('.lane.whole .strip').getBBox(); return [b.y < -0.9, b.y + b.height > 0.4]; })()")
     t.equal("two: direct is drawn above the line, staged below it", box, [True, True])
     x, y = b.middle(".lane.whole .strip")
@@ -199,32 +207,153 @@ def two(t):
 def phone(t):
     b = t.browser
     for name in SAMPLES:
-        t.open(name, 360, 740, phone=True)
-        t.equal(f"{name}: no sideways scrolling at 360 pixels", b.js("document.documentElement.scrollWidth"), 360)
-        if name in ("two", "eight"):
+        for width in (360, 390):
+            t.open(name, width, 740, phone=True)
+            t.equal(f"{name}: no sideways scrolling at {width} pixels", b.js("document.documentElement.scrollWidth"), width)
+        if name in ("two", "eight", "blocked", "killed"):
             t.picture(f"{name}-phone")
-    t.open("eight", 360, 740, phone=True)
+    for name, theme, picture in (("eight", "light", "report-phone"), ("blocked", "dark", "report-phone-dark")):
+        t.open(name, 390, 1100, theme=theme, phone=True)
+        b.js("document.querySelector('#pairs').scrollIntoView()")
+        t.drawn()
+        t.picture(picture, False)
+    t.open("eight", 390, 740, phone=True)
+    t.drawn()
+    sides = "document.querySelector('#pairs .scroller').className"
+    sign = "getComputedStyle(document.querySelector('#pairs .scroller'), '::after').display"
+    t.equal("eight: a sign says that the map goes on to the right", (b.js(sides), b.js(sign), b.js("document.querySelector('#pairs .hint').checkVisibility()")),
+            ("scroller right", "flex", True))
+    b.js("new Promise(done => { const e = document.querySelector('#pairs .scroll'); e.addEventListener('scroll', done, { once: true }); e.scrollLeft = 1e6; })")
+    t.drawn()
+    t.equal("eight: at its end to the left", b.js(sides), "scroller left")
+    t.check("eight: and the names of rows are still there", b.js("document.querySelector('#pairs tbody th').getBoundingClientRect().left") >= 0)
+    b.js("document.querySelector('#pairs .scroll').scrollLeft = 0")
+    at = b.js("(() => { const e = document.querySelector('.lane.whole .strip'); e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); return [r.x, r.y + r.height / 2, r.width]; })()")
+    b.touch([(at[0] + at[2] * part, at[1]) for part in (0.25, 0.3, 0.4, 0.5)])
+    t.check("eight: a finger drawn over the timeline zooms", "s to" in t.text("#timeline .zoom output"), t.text("#timeline .zoom output"))
+    t.picture("eight-phone-zoomed", False)
+    t.open("eight", 390, 740, phone=True)
     b.tap(".heat tbody tr:nth-child(1) td:nth-of-type(2)")
     t.equal("eight: a tap chooses the pair", t.text(".map .card h3"), "GPU 0 → GPU 1")
     t.check("eight: and shows it", "GPU 0 → GPU 1" in (t.text("#tip") or ""), t.text("#tip"))
+
+
+def zoom(t):
+    """The brush, by mouse and by keys."""
+    b = t.browser
+    t.open("eight")
+    said = lambda: t.text("#timeline .zoom output")
+    boxes = "[...document.querySelectorAll('#timeline .strip')].map(e => e.getAttribute('viewBox'))"
+    before = b.js(boxes)
+    x, y = b.middle(".lane.whole .strip")
+    b.drag((x - 100, y), (x + 100, y))
+    after = b.js(boxes)
+    t.check("zoom: a drag over all copies zooms the lanes, and not itself", after[0] == before[0] and len(set(after[1:])) == 1 and after[1] != before[1], after[:3])
+    part = [float(one.split()[0]) for one in said().replace(" s", "").split(" to ")]
+    t.check("zoom: to what was chosen", 3 < part[0] < part[1] < 7, said())
+    t.equal("zoom: which is marked there", b.js("document.querySelector('#timeline .frame').getAttribute('visibility')"), "visible")
+    t.picture("eight-zoomed", False)
+    x, y = b.middle("#timeline .lanes .lanes .strip")
+    b.drag((x - 60, y), (x + 60, y))
+    t.check("zoom: a drag over a lane zooms further", said() not in ("", None) and b.js(boxes)[1] != after[1], said())
+    b.click("#timeline .zoom button:nth-of-type(3)")
+    t.equal("zoom: a button shows all again", (b.js(boxes), said()), (before, ""))
+    b.js("document.querySelector('#timeline .lanes .lanes .strip').focus()")
+    b.key("+", 187)
+    t.check("zoom: the plus key zooms in", said() != "", said())
+    b.key("0", 48)
+    t.equal("zoom: zero shows all", said(), "")
+    for _ in range(3):
+        b.key("ArrowRight", 39)
+    for _ in range(9):
+        b.key("ArrowRight", 39, shift=True)
+    b.key("Enter", 13)
+    t.check("zoom: what was selected by keys is shown", "0.1 s to 0.58 s" in said(), said())
+    for _ in range(12):
+        b.click("#timeline .zoom button:nth-of-type(1)")
+    t.equal("zoom: it ends at a few buckets", b.js("document.querySelector('#timeline .zoom button').disabled"), True)
+    t.quiet("zoom, after all that")
+
+
+def blocked(t):
+    b = t.browser
+    t.open("blocked")
+    t.quiet("blocked")
+    t.equal("blocked: the verdict", t.texts("#verdict .tag")[:2], ["Blocked", "Slow"])
+    t.equal("blocked: it names the pairs", t.text("h1"), "Peer access loses data or hangs on GPU 2 → GPU 3, GPU 3 → GPU 2. p2pshim sent 2.15 GB through the host instead.")
+    t.equal("blocked: the pair has a letter of its own, and a legend", (t.texts(".heat .used.blocked b"), "peer access loses data or hangs" in t.text("#pairs .legend")), (["!", "!"], True))
+    colours = "new Set([...document.querySelectorAll('.heat .used')].map(e => getComputedStyle(e).backgroundColor)).size"
+    t.equal("blocked: and a colour of its own", b.js(colours), 3)
+    t.equal("blocked: it is chosen first", t.text(".map .card h3"), "GPU 2 → GPU 3")
+    panel = t.text(".map .card .fault")
+    t.check("blocked: its panel says what is wrong with it", "265204 of 266236 bytes copied from device 2 to device 3 were wrong" in panel and "IOMMU translates" in panel, panel)
+    t.equal("blocked: markup is rendered", t.texts(".map .card .fault code"), ["p2pshim doctor"])
+    t.check("blocked: nothing else is said of it", "never enables" not in t.text(".map .card") and "cudaDeviceEnablePeerAccess" not in t.text(".map .card"), t.text(".map .card"))
+    first = [t.texts("#all-pairs tbody td:first-child")[:2], t.texts("#timeline .lane:not(.scale) > span:first-child")[1:3]]
+    t.equal("blocked: they are first in every list", first, [["GPU 2 → GPU 3", "GPU 3 → GPU 2"]] * 2)
+    b.click(".heat tbody tr:nth-child(4) td:nth-of-type(3)")
+    t.check("blocked: the way back says what was seen the other way", t.text(".map .card .fault").split("\n")[-1].startswith("GPU 2 → GPU 3: Data does not arrive"), t.text(".map .card .fault"))
+    b.click(".heat tbody tr:nth-child(1) td:nth-of-type(2)")
+    card = t.text(".map .card")
+    t.check("blocked: a rate from samples has its sign, and says how many", "~391 GB/s (26 of 142 timed)" in card and "host p50" in card, card)
+    rows = [row.split("\t") for row in t.texts(".map .card .sizes tbody tr")]
+    t.equal("blocked: copies by size", [[row[0], row[1], *row[3:]] for row in rows], [
+        ["64 to 128 KiB", "D", "6.55 MB", "100", "~13.3 GB/s"], ["64 to 128 KiB", "S", "262 kB", "4", "400 kB/s"],
+        ["64 to 128 MiB", "D", "8.58 GB", "42", "~391 GB/s"]])
+    shown = b.js("document.getElementById('main').innerText")
+    odd = re.findall(r"\d\.\d{4,}|\b0\.0 |\de-\d|[`|<>]|NaN|undefined", shown)
+    t.equal("blocked: no number has too many digits, and no markup is raw", odd, [])
+    kinds = t.texts("#timeline .legend span")
+    t.equal("blocked: what happened is on the timeline", kinds[2:], ["lost data, hung or never returned", "decision", "mark of the program"])
+    x, y = b.js("(() => { const e = document.querySelector('.lane.whole .strip'); e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); return [r.x + 1, r.y + 20]; })()")
+    b.mouse("mouseMoved", x, y)
+    t.check("blocked: the pointer on it tells it", "GPU 2 → GPU 3: data does not arrive" in t.text("#tip"), t.text("#tip"))
+    b.mouse("mouseMoved", 5, 5)
+    t.equal("blocked: text stands out, light", b.js(PALE), [])
+    t.picture("blocked-light")
+    t.open("blocked", theme="dark")
+    t.equal("blocked: text stands out, dark", b.js(PALE), [])
+    b.size(1280, 1290)
+    t.picture("report-dark", False)
+
+
+def killed(t):
+    t.open("killed")
+    t.quiet("killed")
+    t.check("killed: what is missing stands first", t.text("#verdict").startswith("Not everything was recorded: every number here is a lower bound.") and t.texts(".gaps li")[1] == "Rank 5: the file ends in the middle of a block.", t.text("#verdict"))
+    t.equal("killed: how processes ended, and no praise", t.texts("#verdict .tag"), ["Signal", "Exit status", "Slow", "Failed calls", "Slow calls"])
+    t.equal("killed: it names rank and signal", t.text("h1"), "SIGKILL ended rank 5 (of 8 processes).")
+    also = t.texts(".also li")
+    t.check("killed: a status too", any("Rank 2 (of 8 processes) ended with exit status 3." in one for one in also), also)
+    t.check("killed: numbers are lower bounds", "At least" in " ".join(also) and t.text(".figures dd").startswith("at least"), (also, t.text(".figures dd")))
+    t.equal("killed: the worst processes are on top", [row.split("\t")[:4:3] for row in t.texts("#processes tbody tr")[:2]], [["rank 5", "SIGKILL"], ["rank 2", "exit status 3"]])
+    t.picture("killed-light")
 
 
 def eight(t):
     b = t.browser
     t.open("eight")
     t.quiet("eight")
-    t.equal("eight: the verdict has its parts, the worst first", t.texts("#verdict .tag"), ["Slow", "Failed calls", "Slow calls", "Incomplete"])
+    t.equal("eight: the verdict has its parts, the worst first", t.texts("#verdict .tag"), ["Slow", "Failed calls", "Slow calls"])
     t.equal("eight: a cell for each pair, and for each GPU", (t.number(".heat tbody td"), t.number(".heat td.used")), (64, 56))
-    t.check("eight: the file with a problem is on top", "killed" in t.texts("#files tbody tr")[0], t.texts("#files tbody tr")[0])
+    odd = t.texts("#processes tbody tr:first-child .odd, #processes tbody tr:first-child .open")
+    t.equal("eight: the process that differs is on top, and what differs is bold", (odd[0], len(odd), odd[2:]), ("rank 5", 4, ["75 %", "3.145 s"]))
+    t.equal("eight: those of the others are not", t.number("#processes .odd"), 3)
     t.equal("eight: all letters are in the legend", t.texts(".legend .key"), ["D", "S", "N", "M"])
     b.click(".lanes ~ .more")
     t.equal("eight: the timeline shows the other pairs", t.number(".lane:not(.scale)"), 57)
+    t.check("eight: its legend has what is on it", t.texts("#timeline .legend")[0].split("\n") == ["direct", "staged", "finding", "decision"], t.texts("#timeline .legend"))
+    b.click("#timeline .choice label:nth-of-type(2)")
+    names = t.texts("#timeline .lane:not(.scale) > span:first-child")
+    t.equal("eight: the lanes are those of ranks on demand, the odd one first", (names[:2], len(names)), (["All copies", "rank 5"], 9))
+    b.click("#timeline .choice label:nth-of-type(1)")
     t.equal("eight: text stands out, light", b.js(PALE), [])
     t.open("eight", theme="dark")
     t.equal("eight: text stands out, dark", b.js(PALE), [])
     t.picture("eight-dark")
     t.open("eight")
     t.picture("eight-light")
+    # Those of docs/images/.
     b.size(1280, 1290)
     t.picture("report", False)
     b.click(".choice label:nth-of-type(2)")
@@ -266,7 +395,7 @@ def sixty_four(t):
     begun = time.monotonic()
     for view in (2, 3, 1):
         b.click(f".choice label:nth-of-type({view})")
-    b.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    t.drawn()
     t.check("sixty_four: the map switches within a second each", time.monotonic() - begun < 3, time.monotonic() - begun)
     rows = "#all-pairs tbody tr"
     t.equal("sixty_four: the table begins with 20 pairs", t.number(rows), 20)
@@ -275,7 +404,7 @@ def sixty_four(t):
     b.click("#all-pairs th:nth-child(3) button")
     most = max(json.loads((t.folder / "sixty_four.json").read_text())["pairs"], key=lambda p: p["bytes"])
     t.check("sixty_four: sorted by bytes, the largest is on top", t.texts(f"{rows}:first-child td")[0] == f"GPU {most['src']} → GPU {most['dst']}")
-    t.check("sixty_four: files with problems are on top", "700" in "".join(t.texts("#files tbody tr")[:2]), t.texts("#files tbody tr")[:2])
+    t.check("sixty_four: files with problems are on top", "700" in "".join(t.texts("#processes tbody tr")[:2]), t.texts("#processes tbody tr")[:2])
     t.open("sixty_four")
     t.picture("sixty_four-light")
     t.open("sixty_four", theme="dark")
@@ -372,7 +501,7 @@ def pages(folder, program, pictures=None):
     with Browser(program) as browser:
         t = Checks(browser, folder, pictures)
         begun = time.monotonic()
-        for part in (two, phone, eight, hang, wrong, sixty_four, hosts, others, nasty, real):
+        for part in (two, phone, eight, zoom, blocked, killed, hang, wrong, sixty_four, hosts, others, nasty, real):
             part(t)
     print(f"html: {t.done - t.failed} of {t.done} checks passed, {time.monotonic() - begun:.0f} s")
     sys.exit(1 if t.failed else 0)

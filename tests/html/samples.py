@@ -23,6 +23,21 @@ def path(name, calls, size, gb_per_s, why=None):
     }
 
 
+def sampled(one, timed):
+    """A path of which so many copies were timed."""
+    share = timed / one["calls"]
+    return dict(one, device_calls=timed, device_bytes=int(one["device_bytes"] * share), device_ns=int(one["device_ns"] * share))
+
+
+def sizes(*rows):
+    return [{"path": path, "why": why, "from": low, "to": high, "calls": calls, "bytes": size, "device_calls": timed, "gb_per_s": rate}
+            for path, why, low, high, calls, size, timed, rate in rows]
+
+
+def decision(src, dst, at, text, verified=None, file=0):
+    return {"file": file, "time": START + at, "src": src, "dst": dst, "verified": verified, "text": text}
+
+
 def pair(src, dst, *paths, errors=0, link="NVLink", access=True):
     calls = sum(p["calls"] for p in paths)
     size = sum(p["bytes"] for p in paths)
@@ -177,11 +192,70 @@ def many(gpus_of, links, files, buckets=200, share=1.0, seed=7):
 
 
 def eight():
-    """Eight GPUs in two groups without a path between them, with a rank each, one of which was killed."""
+    """Eight GPUs in two groups without a path between them, with a rank each, one of which copied little, and stopped early."""
     files = [file(n, rank=n, gpus=range(8), calls=4096 + 17 * n) for n in range(8)]
-    files[5]["problems"] = ["it ends in the middle of a block: the process was killed, or its host crashed"]
     report = many([range(8)], lambda a, b: a // 4 == b // 4, files)
     report["gpus"] = [gpu(n) for n in range(8)]
+    each = sum(one["bytes"] for one in report["pairs"]) // 8
+    for n, one in enumerate(files):
+        size, staged = (each // 3, each // 4) if n == 5 else (each + n * 40_000_000, each // 6)
+        one.update(copied_bytes=size, staged_bytes=staged, end={"how": "exited", "code": 0, "signal": None}, last_copy={
+            "file": n, "thread": 4100 + n, "layer": "runtime", "function": "cudaMemcpyPeerAsync", "age_ns": None, "src": n, "dst": n ^ 1,
+            "started": START + int((3.1 if n == 5 else 9.4) * SECOND) + n * 9_000_000, "bytes": 8 << 20, "path": "direct", "why": None,
+            "site": "halo+0x2c41 exchange_rows (halo.c:212)"})
+        last = 0.35 if n == 5 else 0.97
+        report["timeline"]["files"] = [*report["timeline"].get("files", []),
+            {"file": n, "direct": spread(size - staged, 200, 0.02, last, n), "staged": spread(staged, 200, 0.02, last, n + 9)}]
+    for finding in report["findings"]:
+        finding["times"] = [{"file": n, "time": START + (n + 1) * 1_100_000_000} for n in range(2)]
+    for one in report["pairs"]:
+        path = one["paths"][0]
+        one["sizes"] = sizes(*((path["path"], path["why"], 1 << power, 2 << power, path["calls"] // 4, path["bytes"] * (power - 15) // 18,
+                                path["calls"] // 8, path["gb_per_s"] and path["gb_per_s"] * (power - 10) / 16) for power in (18, 20, 22, 24)))
+    return report
+
+
+def killed():
+    """The same, with a rank that was killed, one that failed, and a disk that was full."""
+    report = eight()
+    report["files"][5].update(problems=["it ends in the middle of a block: the process was killed, or its host crashed"],
+                              end={"how": "signal", "code": None, "signal": "SIGKILL"})
+    report["files"][2]["end"] = {"how": "exited", "code": 3, "signal": None}
+    report["files"][1].update(dropped=812)
+    report["gaps"] = ["rank 1: 812 calls found no room in the file; set `P2PSHIM_TRACE_LIMIT`", "rank 5: the file ends in the middle of a block"]
+    return report
+
+
+LOST = ("data does not arrive: 265204 of 266236 bytes copied from device 2 to device 3 were wrong. Copies between them go through the host. "
+        "Likely cause: the IOMMU translates addresses. `p2pshim doctor` shows more")
+
+
+def blocked():
+    """Four GPUs: one pair loses data, and one is staged for want of a path; rates are from samples, and some are tiny."""
+    reason = "blocked: lost data or hung in verification"
+    report = all_direct()
+    report["gpus"] = [gpu(n) for n in range(4)]
+    report["files"] = [dict(file(0, gpus=range(4), variables={}), end={"how": "exited", "code": 0, "signal": None}, copied_bytes=44 << 30, staged_bytes=2 << 30)]
+    direct = lambda: dict(sampled(path("direct", 142, 8_589_934_592, 391.29999), 26), host_ns=host_ns(600_000, 142))
+    report["pairs"] = [
+        dict(pair(0, 1, direct()), sizes=sizes(("direct", None, 65_536, 131_072, 100, 6_553_600, 20, 13.29999),
+                                               ("direct", None, 67_108_864, 134_217_728, 42, 8_583_380_992, 6, 391.29999),
+                                               ("staged", "not yet worth enabling", 65_536, 131_072, 4, 262_144, 4, 0.0004))),
+        pair(1, 0, direct(), path("staged", 4, 262_144, 0.0004123, "not yet worth enabling")),
+        dict(pair(2, 3, sampled(path("staged", 300, 1 << 30, 11.4, reason), 70)), verified="blocked", is_blocked=True, blocked_bytes=1 << 30),
+        dict(pair(3, 2, path("staged", 300, 1 << 30, None, reason)), verified=None, is_blocked=True, blocked_bytes=1 << 30),
+        pair(0, 2, path("staged", 9000, 3 << 30, 9.9999, NEVER)),
+    ]
+    report["decisions"] = [
+        decision(0, 1, 210_000_000, "verified: data arrives in both directions", "right"),
+        decision(2, 3, 214_000_000, LOST, "avoided"),
+        decision(3, 2, 215_000_000, f"copies are staged ({reason})"),
+    ]
+    report["lost"] = {"staged_bytes": 5 << 30, "could_be_direct_bytes": 3 << 30, "seconds": 0.317, "basis": "measured time on the device, minus the time at 391 GB/s"}
+    lane = lambda src, dst, direct, staged, seed: {"src": src, "dst": dst, "direct": spread(direct, 96, seed=seed), "staged": spread(staged, 96, seed=seed + 1)}
+    report["timeline"]["pairs"] = [lane(0, 1, 8 << 30, 0, 1), lane(1, 0, 8 << 30, 1 << 18, 2), lane(2, 3, 0, 1 << 30, 3), lane(3, 2, 0, 1 << 30, 4), lane(0, 2, 0, 3 << 30, 5)]
+    report["timeline"]["start"] = START + 200_000_000
+    report["files"][0]["marks"] = [{"time": START + 4 * SECOND, "thread": 4100, "text": "epoch 2"}]
     return report
 
 
@@ -322,8 +396,16 @@ def nasty():
                              "path": evil(n), "why": evil(n + 1), "site": evil(n)} for n in range(len(EVIL))]
     report["lost"] = {"staged_bytes": 3, "could_be_direct_bytes": 3, "seconds": None, "basis": EVIL[0]}
     report["nvlink"] = {"gpus": [{"gpu": EVIL[1], "sent_bytes": EVIL[0]}, {"gpu": 0, "sent_bytes": EVIL[1]}], "text": EVIL[0], "more": EVIL[1]}
-    report["timeline"] = {"start": START, "bucket_ns": 1, "pairs": [{"src": 0, "dst": 1, "direct": [5], "staged": []}]}
+    report["timeline"] = {"start": START, "bucket_ns": 1, "pairs": [{"src": 0, "dst": 1, "direct": [5], "staged": []}],
+                          "files": [{"file": n, "direct": [n], "staged": [1]} for n in range(len(EVIL))]}
+    report["gaps"] = list(EVIL)
+    for n, one in enumerate(report["files"]):
+        one["end"] = {"how": "signal", "code": None, "signal": evil(n)} if n % 2 else {"how": evil(n), "code": evil(n), "signal": None}
+        one["marks"] = [{"time": START, "thread": 1, "text": evil(n)}]
+    report["decisions"][0]["verified"] = "avoided"
+    report["findings"][0]["times"] = [{"time": START, "file": 0}, {"time": None, "file": EVIL[0]}]
+    report["pairs"][0]["sizes"] = sizes(*((evil(n), evil(n + 1), n, None, 1, 1, 0, None) for n in range(len(EVIL))))
     return report
 
 
-SAMPLES = {function.__name__: function for function in (two, eight, hang, wrong, all_direct, carried, not_known, no_better_way, sixty_four, hosts, empty, nasty)}
+SAMPLES = {function.__name__: function for function in (two, eight, killed, blocked, hang, wrong, all_direct, carried, not_known, no_better_way, sixty_four, hosts, empty, nasty)}

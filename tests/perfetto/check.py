@@ -47,11 +47,25 @@ class Export:
             at, slices = nanos(event["ts"]), open_slices[track]
             if event["ph"] == "B":
                 slices.append(at)
-            elif event["ph"] in "XEi":
+            elif event["ph"] in "XEi" and event.get("s") != "p":
                 begin = slices.pop() if event["ph"] == "E" else at
                 took = at - begin if event["ph"] == "E" else nanos(event.get("dur", 0))
                 found.append((process, thread, self.thread(event["pid"], thread) or "", event["cat"], event["name"], begin, took))
         return found
+
+    def instants(self):
+        """Process, category, name and nanoseconds of what the report knows the time of."""
+        label = [gpu["label"] for gpu in self.report["gpus"]]
+        start = min(file["started"] for file in self.report["files"])
+        for one in self.report["decisions"]:
+            yield self.process(one["file"] + 1), "decision", f"{label[one['src']]} > {label[one['dst']]}: {one['text']}", one["time"] - start
+        for finding in self.report["findings"]:
+            for one in finding["times"]:
+                yield self.process(one["file"] + 1), "finding", finding["rule"], one["time"] - start
+
+    def counters(self):
+        """Process, name, nanoseconds and GB/s."""
+        return [(self.process(e["pid"]), e["name"], nanos(e["ts"]), round(float(e["args"]["GB/s"]), 6)) for e in self.events if e["ph"] == "C"]
 
     def nested(self):
         """Process and thread of each call, when it began, its name, and in how many others it is, as `--calls` says it."""
@@ -176,6 +190,25 @@ def perfetto(t, export):
     nested = rows(f"select process, tid, ts, name, depth from {SLICES} where category not in ('copy', 'mark')")
     same("calls are in the calls that made them", nested, export.nested())
 
+    instants = rows("""select process.name, category, slice.name, ts from slice join process_track on track_id = process_track.id join process using (upid)
+        where category in ('decision', 'finding')""")
+    same("decisions and findings are instants of their process", instants, export.instants())
+    severities = rows("select distinct name, extract_arg(arg_set_id, 'args.severity') from slice where category = 'finding'")
+    same("findings have their severity", severities, [(f["rule"], f["severity"]) for f in export.report["findings"] if f["times"]])
+    counters = rows("""select process.name, t.name, ts, value from counter join process_counter_track t on t.id = track_id join process using (upid)""")
+    same("a counter for each pair has its GB/s", [(process, name.removesuffix(" GB/s"), ts, round(value, 6)) for process, name, ts, value in counters], export.counters())
+    check("in GB/s, says its name", [name for _, name, *_ in counters if not name.endswith(" GB/s")], [])
+    rates = collections.defaultdict(list)
+    for _, name, _, value in export.counters():
+        rates[name].append(value)
+    measured = {pair: size / took for pair, (_, size, took) in export.pairs().items() if took}
+    check("pairs with a counter are those that were measured", sorted(rates), sorted(measured))
+    far = [(pair, rate, rates[pair]) for pair, rate in measured.items() if not min(v for v in rates[pair] if v) * 0.99 <= rate <= max(rates[pair]) * 1.01]
+    check("what the report says of a pair is within what the counter shows", far, [])
+    ranks = [file["rank"] for file in export.report["files"] if file["rank"]]
+    named = rows("select name from process where name like 'rank %'")
+    same("processes are named by their ranks", [name.split(":")[0] for name, in named], [f"rank {rank}" for rank in ranks])
+
     functions = {(f["layer"], f["name"]): f["calls"] for f in export.report["functions"]}
     counted = rows(f"select category, name, count(*) from {SLICES} where category not in ('copy', 'mark') group by 1, 2")
     check("functions and how often they were called", {(layer, name): calls for layer, name, calls in counted}, functions)
@@ -204,7 +237,7 @@ def perfetto(t, export):
     shown = "app.trace.workspace.flatTracksOrdered.filter(track => !track.hasChildren).map(track => track.name)"
     t.until(f"{shown}.length >= {len(rows(f'select distinct pid, tid from {SLICES}'))}")
     shown = [re.sub(r" \d+$", "", name) for name in t.browser.js(shown)]
-    order = [name for name in shown if " > " in name]
+    order = [name for name in shown if " > " in name and not name.endswith(" GB/s")]
     label = [gpu["label"] for gpu in export.report["gpus"]]
     key = lambda name: (*(label.index(end) for end in pair_of(name).split(" > ")), int((re.search(r"\((\d+)\)$", name) or [0, 1])[1]))
     check("the page shows the tracks of a pair one below the other", order, sorted({track for track, *_ in copies}, key=key))
@@ -221,6 +254,9 @@ def pair_of(track):
 # What Catapult's importer made of an export.
 MODEL = """(model => ({
   warnings: model.importWarnings.map(warning => warning.message),
+  instants: model.getAllProcesses().flatMap(process => process.instantEvents.map(one => [process.name, one.category, one.title, one.start])),
+  counters: model.getAllProcesses().flatMap(process => Object.values(process.counters).flatMap(counter => counter.series.flatMap(series =>
+    series.samples.map(sample => [process.name, counter.name, sample.timestamp, sample.value])))),
   flows: model.flowEvents.map(flow => [flow.startSlice?.category, flow.endSlice?.category]),
   slices: model.getAllProcesses().flatMap(process => Object.values(process.threads).flatMap(thread => thread.sliceGroup.slices.map(slice => {
     let depth = 0;
@@ -248,9 +284,12 @@ def catapult(t, export):
     check("no warnings", model["warnings"], [])
     expected = export.slices()
     # Its times are milliseconds since the first.
-    first = min(begin for *_, begin, _ in expected)
+    first = min([begin for *_, begin, _ in expected] + [at for *_, at in export.instants()] + [at for *_, at, _ in export.counters()])
     slices = [(*names, first + round(begin * 1e6), round(took * 1e6), depth) for *names, begin, took, depth in model["slices"]]
     same("every slice and mark is there, to the nanosecond", [s[:-1] for s in slices], expected)
+    at = lambda milliseconds: first + round(milliseconds * 1e6)
+    same("decisions and findings are there", [(*one, at(start)) for *one, start in model["instants"]], export.instants())
+    same("counters too", [(process, name, at(ts), round(value, 6)) for process, name, ts, value in model["counters"]], export.counters())
     calls = [(process, tid, ts, name, depth) for process, tid, _, layer, name, ts, _, depth in slices if layer not in ("copy", "mark")]
     same("calls are in the calls that made them", calls, export.nested())
     ends = {(begin in ("driver", "runtime"), end) for begin, end in model["flows"]}

@@ -1,4 +1,4 @@
-//! What the user gets to see: a table, or JSON.
+//! What the user gets to see: a table.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use p2pshim_host::machine::{Acs, Gpu, Machine, Translation};
 
 use super::Inventory;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
-use super::place::{Joint, Place};
+use super::place::Place;
 use crate::explain::wrapped;
 
 /// A device, as the driver lists it.
@@ -89,7 +89,7 @@ fn word(verdict: &Verdict) -> &'static str {
 }
 
 /// A CUDA version as people write it.
-fn version(number: i32) -> String {
+pub(super) fn version(number: i32) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
 }
 
@@ -288,187 +288,4 @@ fn place(gpu: &Gpu) -> String {
         let _ = write!(text, "; below {}, ACS {acs}", bridge.address);
     }
     text
-}
-
-/// All of it, for programs. Keys are never renamed; new ones may come.
-pub(super) fn print_json(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
-    let Examined { inventory, machine, places, container, simulated, rows, error, kept_in } = examined;
-    let known = examined.known();
-    let device = |(ordinal, device): (usize, &Device)| {
-        let known = known.get(ordinal);
-        object(&[
-            ("ordinal", ordinal.to_string()),
-            ("name", string(&device.name)),
-            ("bus_id", string(&device.bus_id)),
-            ("uuid", string(&device.uuid)),
-            ("bar1_bytes", or_null(known.and_then(|known| known.bar1))),
-            ("mig", or_null(known.and_then(|known| known.is_mig))),
-            ("nvlinks_up", or_null(known.and_then(|known| known.links))),
-        ])
-    };
-    let gpu = |(ordinal, gpu): (usize, &Gpu)| {
-        let bridge = |bridge: &p2pshim_host::machine::Bridge| {
-            let acs = match bridge.acs {
-                Acs::Unreadable => "null".to_owned(),
-                Acs::Absent => string("none"),
-                Acs::Off => string("off"),
-                Acs::Redirects => string("redirects"),
-            };
-            object(&[("address", string(&bridge.address)), ("acs", acs)])
-        };
-        let translation = match &gpu.translation {
-            Translation::Unseen | Translation::None | Translation::Unknown => None,
-            Translation::Identity => Some("identity"),
-            Translation::Translated(mode) => Some(mode.as_str()),
-        };
-        let place = places.get(ordinal);
-        object(&[
-            ("bus_id", string(&gpu.bus_id)),
-            ("iommu_group", optional(gpu.group.as_deref())),
-            ("iommu_type", optional(translation)),
-            ("bridges", array(gpu.bridges.iter().map(bridge))),
-            ("pci_link", optional(place.and_then(|place| place.link.as_deref()))),
-            ("numa_node", or_null(place.and_then(|place| place.node))),
-        ])
-    };
-    let runtime =
-        |(number, name): &(i32, String)| object(&[("version", number.to_string()), ("library", string(name))]);
-    let strings = |items: &[String]| array(items.iter().map(|item| string(item)));
-    let machine = object(&[
-        ("kernel_module", optional(machine.kernel_module.as_deref())),
-        ("kernel_parameters", strings(&machine.parameters)),
-        ("iommus", strings(&machine.iommus)),
-        ("hypervisor", optional(machine.hypervisor.as_deref())),
-        ("container", optional(container.as_deref())),
-        ("gpus", array(machine.gpus.iter().enumerate().map(gpu))),
-    ]);
-    let conclusion = examined.conclusion();
-    let report = object(&[
-        ("status", conclusion.status().to_string()),
-        ("verdict", string(conclusion.word())),
-        ("summary", if error.is_some() { "null".to_owned() } else { string(&conclusion.text(rows)) }),
-        ("advice", strings(&examined.advice())),
-        ("error", optional(error.as_deref())),
-        ("simulated", simulated.is_some().to_string()),
-        ("cuda_version", or_null(inventory.driver)),
-        ("runtimes", array(inventory.runtimes.iter().map(runtime))),
-        ("devices", array(inventory.devices.iter().enumerate().map(device))),
-        ("pairs", array(rows.iter().map(|row| json_row(row, examined)))),
-        ("machine", machine),
-        ("kept_in", optional(kept_in.as_ref().map(|folder| folder.to_string_lossy()).as_deref())),
-    ]);
-    writeln!(out, "{report}")
-}
-
-fn json_row(row: &Row, examined: &Examined) -> String {
-    let [from, to] = row.pair;
-    let path = examined.inventory.paths.iter().find(|(pair, _)| *pair == row.pair);
-    let attributes = path.and_then(|(_, attributes)| *attributes).map(|attributes| {
-        object(&[
-            ("performance_rank", attributes.rank.to_string()),
-            ("native_atomics", attributes.atomics.to_string()),
-            ("array_access", attributes.arrays.to_string()),
-        ])
-    });
-    let joint = path.map(|_| examined.joint(row.pair)).filter(|&joint| joint != Joint::Unseen);
-    let number = |number: Option<f64>| or_null(number.map(|number| format!("{number:.2}")));
-    let [direct, staged] = row.measures;
-    let finding = |finding: &Option<Finding>| match finding {
-        Some(finding) => object(&[("result", string(finding.word())), ("detail", optional(finding.detail()))]),
-        None => "null".to_owned(),
-    };
-    let [copies, loads, stores] = row.findings.each_ref().map(finding);
-    let (verdict, detail) = match &row.verdict {
-        Verdict::Passed => ("proven", None),
-        Verdict::NoPath => ("no-path", None),
-        Verdict::Failed(why) => ("failed", Some(why.as_str())),
-        Verdict::Unknown(why) => ("not-tested", Some(why.as_str())),
-    };
-    object(&[
-        ("from", from.to_string()),
-        ("to", to.to_string()),
-        ("copy_engine", copies),
-        ("kernel_loads", loads),
-        ("kernel_stores", stores),
-        ("gb_per_s", number(direct.map(|measure| measure.speed))),
-        ("staged_gb_per_s", number(staged.map(|measure| measure.speed))),
-        ("latency_us", number(direct.map(|measure| measure.latency))),
-        ("staged_latency_us", number(staged.map(|measure| measure.latency))),
-        ("has_path", path.is_some().to_string()),
-        ("link", optional(joint.map(Joint::word))),
-        ("attributes", or_null(attributes)),
-        ("verdict", string(verdict)),
-        ("detail", optional(detail)),
-        ("stuck_process", or_null(row.left_behind)),
-    ])
-}
-
-fn object(members: &[(&str, String)]) -> String {
-    let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    format!("{{{}}}", members.join(","))
-}
-
-fn array(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(","))
-}
-
-fn or_null(value: Option<impl ToString>) -> String {
-    value.map_or("null".to_owned(), |value| value.to_string())
-}
-
-fn optional(text: Option<&str>) -> String {
-    text.map_or("null".to_owned(), string)
-}
-
-fn string(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control < ' ' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn string_escapes_what_json_does_not_take() {
-        assert_eq!(string("a\"b\\c\nd"), "\"a\\\"b\\\\c\\u000ad\"");
-    }
-
-    #[test]
-    fn print_json_is_one_object() {
-        let row = Row {
-            findings: [Some(Finding::Right), Some(Finding::Wrong("gone".to_owned())), None],
-            measures: [None, Some(Measure { speed: 38.0, latency: 14.5 })],
-            ..Row::new([0, 1], Verdict::Failed("kernel loads: gone".to_owned()))
-        };
-        let examined = Examined {
-            inventory: Inventory { driver: Some(13000), ..Inventory::default() },
-            machine: Machine::default(),
-            places: Vec::new(),
-            container: None,
-            simulated: Some(2),
-            rows: vec![row],
-            error: None,
-            kept_in: None,
-        };
-        let mut out = Vec::new();
-        print_json(&mut out, &examined).unwrap();
-        let json = String::from_utf8(out).unwrap();
-        let pair = "\"pairs\":[{\"from\":0,\"to\":1,\"copy_engine\":{\"result\":\"right\",\"detail\":null},\
-            \"kernel_loads\":{\"result\":\"wrong\",\"detail\":\"gone\"},\"kernel_stores\":null,\"gb_per_s\":null,\
-            \"staged_gb_per_s\":38.00,\"latency_us\":null,\"staged_latency_us\":14.50,\"has_path\":false,\"link\":null,\
-            \"attributes\":null,\"verdict\":\"failed\",\"detail\":\"kernel loads: gone\",\"stuck_process\":null}],";
-        assert!(json.contains(pair), "{json}");
-        assert!(json.starts_with("{\"status\":1,\"verdict\":\"unsafe\",") && json.ends_with("}\n"), "{json}");
-    }
 }

@@ -22,6 +22,7 @@ mod nvlink;
 mod output;
 mod perfetto;
 mod processes;
+mod rates;
 mod runtime;
 #[cfg(test)]
 #[path = "../../tests/scene/mod.rs"]
@@ -32,6 +33,7 @@ mod term;
 #[cfg(test)]
 mod tests;
 mod text;
+mod timeline;
 mod totals;
 mod verdict;
 

@@ -1,4 +1,5 @@
-//! What a report says, as plain data. Serialised, it is the JSON of `--json`: names are never renamed, new ones may come.
+//! What a report says, as plain data. Serialised, it is the JSON of `--json`: names are never renamed, new ones may come, and
+//! docs/schema/report.schema.json describes each.
 //!
 //! Times are nanoseconds since 1970 unless a name says otherwise.
 
@@ -334,6 +335,15 @@ pub(crate) struct Finding {
     pub(crate) text: Option<String>,
     pub(crate) sites: Vec<Site>,
     pub(crate) files: Vec<usize>,
+    /// When it was found, once for each place in each process.
+    pub(crate) times: Vec<Moment>,
+}
+
+/// When something happened in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Moment {
+    pub(crate) time: u64,
+    pub(crate) file: usize,
 }
 
 /// What was decided about a pair.
@@ -445,12 +455,13 @@ pub(crate) struct NvLinkGpu {
     pub(crate) copied_to_bytes: u64,
 }
 
-/// When how much was copied, by the pairs that copied most: 512, if there are so many.
+/// When how much was copied, by the pairs and by the processes that copied most: 512 of each, if there are so many.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Timeline {
     pub(crate) start: u64,
     pub(crate) bucket_ns: u64,
     pub(crate) pairs: Vec<TimelinePair>,
+    pub(crate) files: Vec<TimelineFile>,
 }
 
 /// Bytes per bucket of the timeline.
@@ -458,6 +469,14 @@ pub(crate) struct Timeline {
 pub(crate) struct TimelinePair {
     pub(crate) src: usize,
     pub(crate) dst: usize,
+    pub(crate) direct: Vec<u64>,
+    pub(crate) staged: Vec<u64>,
+}
+
+/// Bytes of a process per bucket of the timeline.
+#[derive(Debug, Serialize)]
+pub(crate) struct TimelineFile {
+    pub(crate) file: usize,
     pub(crate) direct: Vec<u64>,
     pub(crate) staged: Vec<u64>,
 }

@@ -3,7 +3,7 @@
 //! A file is a process with its threads. A call is one event, or two if it was left: nobody knows when, and it is shown until the
 //! end of what was inside it. The copies of a host's GPUs are a process too, with a track for each pair; where
 //! copies of a pair overlap, it has further tracks, since the slices of a track must not. A flow leads from a call to its
-//! copy.
+//! copy. A counter for each pair has the GB/s of its copies. Decisions and findings are instants of their process.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display, Formatter, Write as _};
@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::calls::{Teller, Words, stream};
 use super::merge::{Call, Source, in_order};
 use super::model::{File, Origin, Report};
+use super::rates::Rates;
 use super::tally::Walk;
 use super::term;
 
@@ -38,11 +39,13 @@ pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mu
         unsorted: 0,
         named: HashSet::new(),
         flows: 0,
+        rates: Rates::new(&report.timeline),
     };
     events.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     for file in &report.files {
         events.describe(file)?;
     }
+    events.instants()?;
     let mut teller = Teller::new(symbols);
     let mut threads: HashMap<(usize, u32), Stack> = HashMap::new();
     let mut number = 0;
@@ -63,6 +66,7 @@ pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mu
     for (thread, mut stack) in threads {
         events.leave(thread, &mut stack, 0)?;
     }
+    events.counters()?;
     events.out.write_all(b"\n]}\n")
 }
 
@@ -106,6 +110,7 @@ struct Events<'a> {
     /// Processes of copies that have a name.
     named: HashSet<usize>,
     flows: u64,
+    rates: Rates<'a>,
 }
 
 /// A track of copies that do not overlap.
@@ -159,6 +164,74 @@ impl Events<'_> {
             self.event(&mark.text, members, &Members::default())?;
         }
         Ok(())
+    }
+
+    /// Decisions and findings, in the processes that they are of.
+    fn instants(&mut self) -> io::Result<()> {
+        let report = self.report;
+        for decision in &report.decisions {
+            let mut args = Members::default();
+            let [src, dst] =
+                [decision.src, decision.dst].map(|gpu| gpu.map_or("unknown device", |gpu| report.label(gpu)));
+            args.add("from", Json(src));
+            args.add("to", Json(dst));
+            if let Some(verified) = &decision.verified {
+                args.add("verified", Json(verified));
+            }
+            self.instant(
+                "decision",
+                &format!("{src} > {dst}: {}", decision.text),
+                decision.file,
+                decision.time,
+                &args,
+            )?;
+        }
+        for finding in &report.findings {
+            let mut args = Members::default();
+            args.add("severity", Json(&finding.severity));
+            if let Some(text) = &finding.text {
+                args.add("text", Json(text));
+            }
+            for moment in &finding.times {
+                self.instant("finding", &finding.rule, moment.file, moment.time, &args)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn instant(&mut self, kind: &str, name: &str, file: usize, time: u64, args: &Members) -> io::Result<()> {
+        let (at, process) = (Micros(time.saturating_sub(self.start)), file + 1);
+        let members =
+            format_args!("\"cat\":\"{kind}\",\"ph\":\"i\",\"s\":\"p\",\"ts\":{at},\"pid\":{process},\"tid\":0");
+        self.event(name, members, args)
+    }
+
+    /// GB/s of each pair over time.
+    fn counters(&mut self) -> io::Result<()> {
+        let report = self.report;
+        for ([src, dst], points) in self.rates.points() {
+            let process = self.process_of(report.gpus.get(src).and_then(|gpu| gpu.host.as_deref()))?;
+            let name = format!("{} > {}", report.label(src), report.label(dst));
+            for (time, rate) in points {
+                let mut args = Members::default();
+                args.add("GB/s", format_args!("{rate:.6}"));
+                let at = Micros(time.saturating_sub(self.start));
+                self.event(&name, format_args!("\"ph\":\"C\",\"ts\":{at},\"pid\":{process},\"tid\":0"), &args)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The process of copies between the GPUs of a host, which gets its name when it is first asked for.
+    fn process_of(&mut self, host: Option<&str>) -> io::Result<usize> {
+        let place = host.and_then(|host| self.hosts.iter().position(|&known| known == host));
+        let process = GPUS + place.map_or(0, |place| place + 1);
+        if self.named.insert(process) {
+            let host = host.map(|host| format!(" ({host})")).unwrap_or_default();
+            self.name("process_name", process, 0, &format!("GPU copies{host}"))?;
+            self.sort("process_sort_index", process, 0, process)?;
+        }
+        Ok(process)
     }
 
     /// From when to when a call is shown, inside those that enclose it.
@@ -261,8 +334,7 @@ impl Events<'_> {
     fn copy(&mut self, call: &Call, words: &Words, [src, dst]: [u8; 2], slice: u64) -> io::Result<()> {
         let Some(file) = self.report.files.get(call.source.file) else { return Ok(()) };
         let (Some(&src), Some(&dst)) = (file.devices.get(&src), file.devices.get(&dst)) else { return Ok(()) };
-        let host = file.host.as_deref().and_then(|host| self.hosts.iter().position(|&known| known == host));
-        let process = GPUS + host.map_or(0, |host| host + 1);
+        let process = self.process_of(file.host.as_deref())?;
         let start = call.source.trace.timeline().real(call.record.device_start).max(self.start);
         let end = start.saturating_add(call.record.device_nanos);
         let lanes = self.lanes.entry((process, [src, dst])).or_default();
@@ -280,11 +352,7 @@ impl Events<'_> {
             }
         };
         let lane = lanes.len();
-        if self.named.insert(process) {
-            let host = file.host.as_deref().map(|host| format!(" ({host})")).unwrap_or_default();
-            self.name("process_name", process, 0, &format!("GPU copies{host}"))?;
-            self.sort("process_sort_index", process, 0, process)?;
-        }
+        self.rates.add([src, dst], start, call.record.device_nanos, call.record.bytes);
         if is_new {
             let which = if lane > 1 { format!(" ({lane})") } else { String::new() };
             let name = format!("{} > {}{which}", self.report.label(src), self.report.label(dst));

@@ -9,21 +9,22 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Origin, Pair, Path, Report, Share,
-    Site, Size, Timeline, TimelinePair, Unfinished, VERSION,
+    CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moment, Origin, Pair, Path, Report,
+    Share, Site, Size, Unfinished, VERSION,
 };
 use super::names::{Access, Device, Names};
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::term::now;
+use super::timeline::timeline;
 use super::verdict::{IN_USE, is_blocked};
 
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
-/// Pairs that the timeline has at most.
-const TIMELINE_PAIRS: usize = 512;
 /// From so many pairs on there are fewer buckets for each: the first is the number of pairs, the second that of buckets.
 const MANY_PAIRS: (usize, usize) = (4096, 40);
+/// The same of files.
+const MANY_FILES: (usize, usize) = (1024, 40);
 
 /// What was found in a file.
 pub(super) struct Found<'a> {
@@ -69,6 +70,7 @@ struct FindingTotal {
     text: Option<(usize, String)>,
     sites: HashMap<Origin, u64>,
     files: BTreeSet<usize>,
+    times: Vec<Moment>,
 }
 
 /// Counts of all files.
@@ -83,6 +85,8 @@ pub(super) struct Totals {
     pairs: HashMap<[usize; 2], PairTotal>,
     /// What copies of a file took which path of a pair.
     shares: Vec<(usize, [usize; 2], usize, Sums)>,
+    /// By file.
+    times: Vec<(usize, Buckets)>,
     access: HashMap<[usize; 2], Access>,
     functions: HashMap<(String, String), FunctionTally>,
     errors: BTreeMap<(String, String, i32), ErrorTotal>,
@@ -109,12 +113,18 @@ impl Totals {
             }
         }
         let real = Real::of(names, &tally.pairs);
-        for ([src, dst], pair) in
-            tally.pairs.into_iter().filter(|(pair, _)| pair.iter().all(|&ordinal| real.has(ordinal)))
-        {
-            let pair_of = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
-            self.add_pair(file.index, pair_of, names, pair);
+        let (many, few) = MANY_FILES;
+        let most = if self.times.len() < many { buckets::MOST } else { few };
+        let mut times = Buckets::default();
+        for (ordinals, pair) in tally.pairs {
+            if !ordinals.iter().all(|&ordinal| real.has(ordinal)) {
+                continue;
+            }
+            times.merge(pair.buckets.clone(), most);
+            let gpus = ordinals.map(|ordinal| self.gpu(&mut file, names, ordinal, None));
+            self.add_pair(file.index, gpus, names, pair);
         }
+        self.times.push((file.index, times));
         for (number, theirs) in tally.functions {
             let ours = self.functions.entry(names.function(number)).or_default();
             ours.calls += theirs.calls;
@@ -224,6 +234,10 @@ impl Totals {
         for note in trace.notes_of(NoteKind::Finding) {
             if let Ok(rule) = u8::try_from(note.number) {
                 noted.entry(rule).or_insert_with(|| (0, note.string(0).to_owned())).0 += 1;
+                let times = &mut self.findings.entry(names.rule(rule).0).or_default().times;
+                if times.len() < LISTED {
+                    times.push(Moment { time: trace.timeline().real(note.time), file });
+                }
             }
         }
         let mut counted: BTreeMap<u8, u64> = BTreeMap::new();
@@ -307,7 +321,7 @@ impl Totals {
             Share { file: *file, pair: pair.map(number), path: model_path(path, why, *sums) }
         });
         let shares: Vec<Share> = shares.collect();
-        let (mut pairs, timeline) = pairs(self.pairs, &self.paths, &self.access, number);
+        let (mut pairs, times) = pairs(self.pairs, &self.paths, &self.access, number);
         pairs.iter_mut().for_each(|pair| judge(pair, &self.decisions));
         let lost = lost(&pairs, &shares);
         Report {
@@ -322,7 +336,7 @@ impl Totals {
             unfinished: self.unfinished,
             lost,
             nvlink: None,
-            timeline,
+            timeline: timeline(times, self.times),
             shares,
             gaps: Vec::new(),
             runs: Vec::new(),
@@ -453,7 +467,7 @@ fn pairs(
     paths: &[(String, Option<String>)],
     access: &HashMap<[usize; 2], Access>,
     number: impl Fn(usize) -> usize,
-) -> (Vec<Pair>, Timeline) {
+) -> (Vec<Pair>, Vec<([usize; 2], Buckets)>) {
     let mut totals: Vec<_> = totals.into_iter().collect();
     totals.sort_by_cached_key(|(pair, _)| pair.map(&number));
     let mut all = Vec::new();
@@ -495,23 +509,7 @@ fn pairs(
         });
         times.push(([src, dst], total.buckets));
     }
-    let (of, times): (Vec<_>, Vec<_>) = times.into_iter().unzip();
-    let aligned = buckets::align(times);
-    let rows = of.into_iter().zip(aligned.all);
-    let rows = rows.map(|([src, dst], [direct, staged])| TimelinePair { src, dst, direct, staged });
-    let pairs = busiest(rows.collect());
-    (all, Timeline { start: aligned.start, bucket_ns: aligned.width, pairs })
-}
-
-/// The pairs that copied most, in their order.
-fn busiest(mut rows: Vec<TimelinePair>) -> Vec<TimelinePair> {
-    let bytes =
-        |row: &TimelinePair| row.direct.iter().chain(&row.staged).fold(0, |sum: u64, &it| sum.saturating_add(it));
-    rows.retain(|row| bytes(row) > 0);
-    rows.sort_by_cached_key(|row| (std::cmp::Reverse(bytes(row)), row.src, row.dst));
-    rows.truncate(TIMELINE_PAIRS);
-    rows.sort_by_key(|row| (row.src, row.dst));
-    rows
+    (all, times)
 }
 
 fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> {
@@ -585,8 +583,12 @@ pub(super) fn badness(severity: &str) -> usize {
 }
 
 fn findings(totals: BTreeMap<String, FindingTotal>) -> Vec<Finding> {
-    let findings = totals.into_iter().map(|(rule, total)| Finding {
+    let findings = totals.into_iter().map(|(rule, mut total)| Finding {
         rule,
+        times: {
+            total.times.sort_unstable();
+            total.times
+        },
         severity: total.severity,
         count: total.count,
         text: total.text.map(|(_, text)| text),
@@ -596,18 +598,4 @@ fn findings(totals: BTreeMap<String, FindingTotal>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = findings.collect();
     findings.sort_by_key(|finding| (badness(&finding.severity), std::cmp::Reverse(finding.count)));
     findings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn busiest_of_many_pairs_are_those_that_copied_most() {
-        let row = |src: usize| TimelinePair { src, dst: 0, direct: vec![src as u64], staged: vec![0, 0] };
-        let rows = busiest((0..600).rev().map(row).collect());
-        let sources: Vec<usize> = rows.iter().map(|row| row.src).collect();
-        assert_eq!(sources, (88..600).collect::<Vec<_>>());
-        assert!(busiest(vec![row(0)]).is_empty(), "nothing was copied");
-    }
 }

@@ -1,0 +1,182 @@
+//! `--json`: all that was found, for programs. docs/schema/doctor.schema.json describes it. Keys are never renamed; new ones
+//! may come.
+
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use p2pshim_host::machine::{Acs, Bridge, Gpu, Translation};
+use serde_json::{Value, json};
+
+use super::lines::{Finding, Verdict};
+use super::place::Joint;
+use super::report::{Device, Examined, Row, version};
+
+/// The version of the JSON.
+const VERSION: u32 = 1;
+
+/// Writes it as one line.
+pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+    let Examined { inventory, machine, container, simulated, rows, error, kept_in, .. } = examined;
+    let conclusion = examined.conclusion();
+    let runtime = |(number, library): &(i32, String)| json!({"version": number, "library": library});
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let report = json!({
+        "version": VERSION,
+        "host": host.as_deref().map(str::trim),
+        "time": u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        "versions": {
+            "p2pshim": env!("CARGO_PKG_VERSION"),
+            "driver": inventory.driver.map(version),
+            "kernel_module": machine.kernel_module.as_ref().filter(|_| simulated.is_none()),
+        },
+        "status": conclusion.status(),
+        "verdict": conclusion.word(),
+        "summary": error.is_none().then(|| conclusion.text(rows)),
+        "advice": examined.advice(),
+        "error": error,
+        "simulated": simulated.is_some(),
+        "cuda_version": inventory.driver,
+        "runtimes": inventory.runtimes.iter().map(runtime).collect::<Value>(),
+        "devices": inventory.devices.iter().enumerate().map(|(ordinal, it)| device(examined, ordinal, it)).collect::<Value>(),
+        "pairs": rows.iter().map(|row| pair(examined, row)).collect::<Value>(),
+        "machine": {
+            "kernel_module": machine.kernel_module,
+            "kernel_parameters": machine.parameters,
+            "iommus": machine.iommus,
+            "hypervisor": machine.hypervisor,
+            "container": container,
+            "gpus": machine.gpus.iter().enumerate().map(|(ordinal, it)| gpu(examined, ordinal, it)).collect::<Value>(),
+        },
+        "kept_in": kept_in.as_ref().map(|folder| folder.to_string_lossy()),
+    });
+    writeln!(out, "{report}")
+}
+
+/// A GPU, as CUDA and NVML have it.
+fn device(examined: &Examined, ordinal: usize, device: &Device) -> Value {
+    let known = examined.known().get(ordinal).cloned().unwrap_or_default();
+    json!({
+        "ordinal": ordinal,
+        "name": device.name,
+        "bus_id": device.bus_id,
+        "uuid": device.uuid,
+        "bar1_bytes": known.bar1,
+        "mig": known.is_mig,
+        "nvlinks_up": known.links,
+    })
+}
+
+/// Where a GPU is.
+fn gpu(examined: &Examined, ordinal: usize, gpu: &Gpu) -> Value {
+    let bridge = |bridge: &Bridge| {
+        let acs = match bridge.acs {
+            Acs::Unreadable => None,
+            Acs::Absent => Some("none"),
+            Acs::Off => Some("off"),
+            Acs::Redirects => Some("redirects"),
+        };
+        json!({"address": bridge.address, "acs": acs})
+    };
+    let translation = match &gpu.translation {
+        Translation::Unseen | Translation::None | Translation::Unknown => None,
+        Translation::Identity => Some("identity"),
+        Translation::Translated(mode) => Some(mode.as_str()),
+    };
+    let place = examined.places.get(ordinal);
+    json!({
+        "bus_id": gpu.bus_id,
+        "iommu_group": gpu.group,
+        "iommu_type": translation,
+        "bridges": gpu.bridges.iter().map(bridge).collect::<Value>(),
+        "pci_link": place.and_then(|place| place.link.as_deref()),
+        "numa_node": place.and_then(|place| place.node),
+    })
+}
+
+/// How a pair came out.
+fn pair(examined: &Examined, row: &Row) -> Value {
+    let [from, to] = row.pair;
+    let path = examined.inventory.paths.iter().find(|(pair, _)| *pair == row.pair);
+    let attributes = path.and_then(|(_, attributes)| *attributes).map(|attributes| {
+        json!({
+            "performance_rank": attributes.rank,
+            "native_atomics": attributes.atomics,
+            "array_access": attributes.arrays,
+        })
+    });
+    let joint = path.map(|_| examined.joint(row.pair)).filter(|&joint| joint != Joint::Unseen);
+    let [direct, staged] = row.measures;
+    let finding = |finding: &Finding| json!({"result": finding.word(), "detail": finding.detail()});
+    let [copies, loads, stores] = row.findings.each_ref().map(|found| found.as_ref().map(finding));
+    let (verdict, detail) = match &row.verdict {
+        Verdict::Passed => ("proven", None),
+        Verdict::NoPath => ("no-path", None),
+        Verdict::Failed(why) => ("failed", Some(why)),
+        Verdict::Unknown(why) => ("not-tested", Some(why)),
+    };
+    json!({
+        "from": from,
+        "to": to,
+        "copy_engine": copies,
+        "kernel_loads": loads,
+        "kernel_stores": stores,
+        "gb_per_s": direct.map(|measure| hundredths(measure.speed)),
+        "staged_gb_per_s": staged.map(|measure| hundredths(measure.speed)),
+        "latency_us": direct.map(|measure| hundredths(measure.latency)),
+        "staged_latency_us": staged.map(|measure| hundredths(measure.latency)),
+        "has_path": path.is_some(),
+        "link": joint.map(Joint::word),
+        "attributes": attributes,
+        "verdict": verdict,
+        "detail": detail,
+        "stuck_process": row.left_behind,
+    })
+}
+
+/// As exactly as it was measured.
+fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Inventory;
+    use super::super::lines::Measure;
+    use super::*;
+    use p2pshim_host::machine::Machine;
+
+    #[test]
+    fn print_of_a_pair_that_failed_has_what_was_found() {
+        let row = Row {
+            findings: [Some(Finding::Right), Some(Finding::Wrong("gone".to_owned())), None],
+            measures: [None, Some(Measure { speed: 38.123, latency: 14.5 })],
+            ..Row::new([0, 1], Verdict::Failed("kernel loads: gone".to_owned()))
+        };
+        let examined = Examined {
+            inventory: Inventory { driver: Some(13000), ..Inventory::default() },
+            machine: Machine::default(),
+            places: Vec::new(),
+            container: None,
+            simulated: Some(2),
+            rows: vec![row],
+            error: None,
+            kept_in: None,
+        };
+        let mut out = Vec::new();
+        print(&mut out, &examined).unwrap();
+        let json: Value = serde_json::from_slice(&out).unwrap();
+        let pair = json!({
+            "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null},
+            "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null, "gb_per_s": null,
+            "staged_gb_per_s": 38.12, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
+            "attributes": null, "verdict": "failed", "detail": "kernel loads: gone", "stuck_process": null,
+        });
+        assert_eq!((&json["pairs"][0], &json["status"], &json["verdict"]), (&pair, &json!(1), &json!("unsafe")));
+        let versions = json!({"p2pshim": env!("CARGO_PKG_VERSION"), "driver": "13.0", "kernel_module": null});
+        assert_eq!((&json["version"], &json["versions"]), (&json!(1), &versions));
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        assert_eq!(json["host"], host.trim());
+        assert!(json["time"].as_u64() > Some(1_700_000_000_000_000_000), "{}", json["time"]);
+    }
+}

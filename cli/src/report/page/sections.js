@@ -1,0 +1,199 @@
+// ---- The other sections
+
+function unfinishedCalls() {
+  const left = (row) => minus(fileAt.get(row.file)?.ended, row.started);
+  return [
+    head(`${several(unfinished.length, "call")} never returned`, "Not finished when the trace ended."),
+    table("Calls that never returned", [
+      codes("Function", (row) => row.function),
+      short("Pair", way),
+      figure("Bytes", (row) => row.bytes, bytes),
+      text("Way", wayOf),
+      short("In", (row) => fileName(row.file)),
+      figure("Thread", (row) => row.thread, String),
+      figure("Begun at", (row) => row.started, since),
+      figure("Before the end", left, duration),
+      text("Place", placeName, (row) => code(placeName(row)), "text"),
+    ], unfinished, { sort: 7 }),
+  ];
+}
+
+function findingList() {
+  const grave = ["hazard", "error", "performance", "note"];
+  const levels = { hazard: "bad", error: "warn", performance: "warn" };
+  const rank = (finding) => grave.indexOf(finding.severity) + 1 || 9;
+  const sorted = [...findings].sort((a, b) => rank(a) - rank(b) || number(b.count) - number(a.count));
+  return [
+    head("Findings", "What is wrong with calls, the most severe first."),
+    el("div", { class: "findings" }, sorted.map((finding, index) => el("details", { open: index === 0 },
+      el("summary", {}, el("span", { class: `tag ${levels[finding.severity] || "note"}` }, finding.severity), code(finding.rule),
+        el("span", { class: "quiet small" }, `${count(finding.count)} ×`)),
+      el("div", { class: "body" }, el("p", {}, prose(finding.text)), sites(finding.sites),
+        el("p", { class: "quiet small" }, files.length > 1 && `In ${some(list(finding.files).map(fileName), 12)}. `,
+          "Details: ", code(`p2pshim explain ${finding.rule}`)))))),
+  ];
+}
+
+const errorTable = () => [
+  head("Errors", "Calls that failed, and where they were made."),
+  table("Errors", [
+    codes("Function", (row) => row.function),
+    text("Answer", (row) => row.name || String(row.code), (row) => [code(row.name), ` (${row.code})`]),
+    short("Layer", (row) => row.layer),
+    figure("Count", (row) => row.count),
+    figure("Places", (row) => list(row.sites).length),
+  ], errors, { sort: 3, detail: (row) => sites(row.sites) }),
+];
+
+const pairTable = () => [
+  head("All pairs", "Rates are those on the devices; ~ if some of the copies were timed only. Host times are of calls."),
+  table("Pairs", [
+    short("Pair", way),
+    text("Path", (row) => row.kind, (row) => key(row.kind)),
+    figure("Bytes", (row) => row.bytes, bytes),
+    figure("Staged", (row) => row.staged, bytes),
+    figure("Calls", (row) => row.calls),
+    { ...figure("Rate", (row) => row.rate), cell: (row) => measured(row.measured) },
+    { ...figure("Timed", (row) => row.measured.device_calls), cell: ({ measured: { device_calls: some, calls } }) => `${count(some)} of ${count(calls)}` },
+    figure("Errors", (row) => row.errors, alarming),
+    short("Link", (row) => row.link),
+    ...hostTimes,
+  ], [...pairs].sort(worstFirst), { detail: (row) => el("div", { class: "card" }, card(row)) }),
+];
+
+const lines = pairs.flatMap(({ src, dst, sites: all }) => list(all).flatMap(({ site, calls: of, lines: found }) =>
+  list(found).map((line) => ({ ...line, src, dst, site, of }))));
+const lineTable = () => [
+  head("Lines of Python that copy", "Looked at for the first copies of a place, and fewer and fewer of the rest."),
+  table("Lines of Python", [
+    text("Line", lineName, (row) => el("span", { title: row.file }, code(lineName(row))), "text"),
+    short("Pair", way),
+    figure("Looked at", (row) => row.calls),
+    figure("Of", (row) => row.of),
+    text("Place", (row) => row.site, (row) => code(row.site), "text"),
+  ], lines, { sort: 2 }),
+];
+
+const callers = pairs.flatMap(({ src, dst, sites: all }) => list(all).flatMap(({ site, calls: of, callers: found }) =>
+  list(found).map((caller) => ({ ...caller, src, dst, site, of }))));
+const callerTable = () => [
+  head("Call sites that copy", "What called the CUDA runtime. Looked at for the first copies of a place, and fewer and fewer of the rest."),
+  table("Call sites", [
+    text("Call site", (row) => chain(row.caller), (row) => code(chain(row.caller)), "text"),
+    short("Pair", way),
+    figure("Looked at", (row) => row.calls),
+    figure("Of", (row) => row.of),
+    text("Place", (row) => row.site, (row) => code(row.site), "text"),
+  ], callers, { sort: 2 }),
+];
+
+const functionTable = () => [
+  head("Functions", "Runtime calls contain driver calls: do not add them up."),
+  table("Functions", [
+    codes("Function", (row) => row.name),
+    short("Layer", (row) => row.layer),
+    figure("Calls", (row) => row.calls),
+    figure("Errors", (row) => row.errors, alarming),
+    ...hostTimes,
+  ], functions, { sort: 7 }),
+];
+
+const decisionTable = () => [
+  head("Decisions", "What p2pshim did about a pair, and why."),
+  table("Decisions", [
+    figure("At", (row) => row.time, since),
+    short("Pair", way),
+    text("Decision", (row) => row.text, (row) => (row.verified && row.verified !== "right" ? bad(prose(row.text)) : prose(row.text)), "text"),
+    short("In", (row) => fileName(row.file)),
+  ], decisions, { sort: 0, down: false }),
+];
+
+/** Versions and variables with the number of files that have them, and the GPUs. */
+function environment() {
+  const rows = new Map();
+  for (const file of files) {
+    for (const [what, values] of [["version", file.versions], ["variable", file.variables]]) {
+      for (const [name, value] of Object.entries(values || {})) {
+        const id = JSON.stringify([what, name, value]);
+        if (!rows.has(id)) rows.set(id, { what, name, value, files: 0 });
+        rows.get(id).files += 1;
+      }
+    }
+  }
+  return [
+    head("Environment"),
+    table("Versions and variables", [
+      codes("Name", (row) => row.name),
+      text("Value", (row) => row.value, (row) => code(row.value)),
+      short("What", (row) => row.what),
+      figure("Files", (row) => row.files, (n) => `${count(n)} of ${count(files.length)}`),
+    ], [...rows.values()], { sort: 0, down: false }),
+    el("div", { class: "more" }, table("GPUs", [
+      short("GPU", (row) => row.label),
+      short("Name", (row) => row.name),
+      short("Host", (row) => row.host),
+      codes("PCI", (row) => row.pci),
+      codes("UUID", (row) => row.uuid),
+      ...(linkOf.size > 0 ? [["sent", "copied_from"], ["received", "copied_to"]].flatMap(([way, copied]) => [
+        figure(`NVLink ${way}`, (row) => linkOf.get(row.index)?.[`${way}_bytes`], bytes),
+        figure(`${way} by copies`, (row) => linkOf.get(row.index)?.[`${copied}_bytes`], bytes)]) : []),
+    ], gpus)),
+  ];
+}
+
+// ---- The page
+
+function theme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  let own = null;
+  const toggle = document.getElementById("theme");
+  const apply = () => {
+    const dark = own ?? system.matches;
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    toggle.setAttribute("aria-pressed", String(dark));
+  };
+  toggle.addEventListener("click", () => {
+    own = !(own ?? system.matches);
+    apply();
+  });
+  system.addEventListener("change", apply);
+  apply();
+}
+
+function title() {
+  const programs = [...new Set(files.map((file) => list(file.program)[0]).filter(Boolean).map(baseName))];
+  const hosts = [...new Set(files.map((file) => file.host).filter(Boolean))];
+  const parts = [some(programs, 2), files.length > 1 && several(files.length, "file"), hosts.length > 1 ? several(hosts.length, "host") : hosts[0],
+    gpus.length > 0 && several(gpus.length, "GPU"), Number.isFinite(started) && moment(started), length && duration(length)];
+  fill(document.getElementById("run"), {}, [parts.filter(Boolean).join(" · ")]);
+  if (programs.length > 0) document.title = `${plain(programs[0])}: p2pshim report`;
+}
+
+theme();
+title();
+if (data.version !== 1) main.append(el("p", { class: "bad" }, "The data does not match the version of this page."));
+const sections = [
+  ["pairs", "Pairs of GPUs", pairs, heatMap],
+  ["timeline", "Timeline", lanes, timeLine],
+  ["findings", "Findings", findings, findingList, true],
+  ["errors", "Errors", errors, errorTable, true],
+  ["all-pairs", "All pairs", pairs, pairTable, true],
+  ["lines", "Lines of Python", lines, lineTable, true],
+  ["callers", "Call sites", callers, callerTable, true],
+  ["functions", "Functions", functions, functionTable],
+  ["decisions", "Decisions", decisions, decisionTable, true],
+  ["processes", "Processes", files, processTable, true],
+  ["environment", "Environment", files, environment],
+].map(([id, name, items, make, counted]) => ({ id, name, number: counted && count(items.length), content: items.length > 0 && make() }))
+  .filter(({ content }) => content);
+fill(main, {}, [
+  verdict(),
+  unfinished.length > 0 && el("section", { id: "unfinished", class: unfinished.some((call) => !(call.age_ns < SOON)) ? "urgent" : "" }, unfinishedCalls()),
+  el("section", { class: "first", "aria-label": "Key figures" }, figures()),
+  el("nav", { class: "where", "aria-label": "Sections" }, sections.map(({ id, name, number }) =>
+    el("a", { href: `#${id}` }, name, number && [" ", el("b", {}, number)]))),
+  sections.map(({ id, content }) => el("section", { id }, content)),
+]);
+
+// On paper nothing can be opened.
+addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details")) one.open = true; });
