@@ -95,8 +95,8 @@ pub(super) fn all(report: &Report) -> Vec<Sentence> {
     gaps.into_iter().chain(others).collect()
 }
 
-/// Where the page says what is wrong with the files, and how processes ended.
-const GAPS: &str = "files";
+/// Where the page says how processes ended.
+const PROCESSES: &str = "processes";
 const INCOMPLETE: &str = "Incomplete";
 const DIRECT: &str = "Direct";
 
@@ -104,7 +104,7 @@ const DIRECT: &str = "Direct";
 fn gaps(report: &Report) -> Option<Sentence> {
     let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
     let text = format!("Not all is known: {gaps}. Each number is the least that it can be.");
-    Some(Sentence::new(Level::Warn, INCOMPLETE, text).section(GAPS))
+    Some(Sentence::new(Level::Warn, INCOMPLETE, text).section(PROCESSES))
 }
 
 /// How programs ended that `p2pshim run` ran, if not well.
@@ -123,7 +123,7 @@ fn ended(report: &Report) -> Option<Sentence> {
         1 => "; another run did not end well either".to_owned(),
         more => format!("; {more} other runs did not end well either"),
     };
-    Some(Sentence::new(level, word, format!("{} {how}{others}.", program(run))).section(GAPS))
+    Some(Sentence::new(level, word, format!("{} {how}{others}.", program(run))).section(PROCESSES))
 }
 
 /// The program of a run, in short.
@@ -156,7 +156,7 @@ fn ended_elsewhere(report: &Report) -> Option<Sentence> {
             format!("{failed}, and {gone} ended without `exit`: by a signal, by `_exit`, or by `exec`")
         }
     };
-    Some(Sentence::new(Level::Warn, "Ended", format!("{}.", capital(&text))).section(GAPS))
+    Some(Sentence::new(Level::Warn, "Ended", format!("{}.", capital(&text))).section(PROCESSES))
 }
 
 /// As a sentence begins.
@@ -169,7 +169,7 @@ fn capital(text: &str) -> String {
 fn several(report: &Report) -> Option<Sentence> {
     let runs = Some(report.runs.len()).filter(|&runs| runs > 1)?;
     let text = format!("These are {} runs, added up.", count(runs as u64));
-    Some(Sentence::new(Level::Note, "Several runs", text).section(GAPS))
+    Some(Sentence::new(Level::Note, "Several runs", text).section(PROCESSES))
 }
 
 /// Whether a call hangs, or did when the process ended; not one that was left, or that has only just begun.
