@@ -208,6 +208,7 @@ def two(t):
     t.equal("two: with nothing closed", b.js("[...document.querySelectorAll('details')].every(e => e.open)"), True)
     t.check("two: and can be printed", len(b.call("Page.printToPDF", printBackground=False)["data"]) > 10_000)
     b.size(760, 1000)
+    t.equal("two: no table is cut off on paper", b.js("[...document.querySelectorAll('table.rows')].filter(e => e.scrollWidth > e.parentElement.clientWidth).length"), 0)
     t.picture("two-print")
     t.quiet("two, after all that")
 
