@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::arrival::Call;
 use super::decision::{Decision, Running};
-use super::{callbacks, mode, read};
+use super::{callbacks, mode, peers, read};
 use crate::api::abi::Code;
 use crate::model::Path;
 use crate::record::{self, Event};
@@ -36,6 +36,7 @@ pub(crate) fn call(
             arguments: &arguments,
             ret,
             elapsed,
+            device: peers::current_device(call),
             path: path.filter(|_| parts.is_empty()),
             parts,
             note: decision.note(),
