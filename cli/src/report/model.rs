@@ -15,6 +15,9 @@ pub(crate) const VERSION: u32 = 1;
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) version: u32,
+    /// The filter of which all of it is, as arguments; not there if it is of all calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) filter: Option<String>,
     pub(crate) files: Vec<File>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) pairs: Vec<Pair>,

@@ -291,6 +291,7 @@ impl Totals {
         let lost = lost(&pairs);
         Report {
             version: VERSION,
+            filter: None,
             files: self.files,
             gpus: self.gpus.into_iter().map(|(_, gpu)| gpu).collect(),
             pairs,
