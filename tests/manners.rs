@@ -89,14 +89,20 @@ fn run_without_a_place_for_the_report_runs_the_program() {
 fn run_report_goes_to_a_file_in_the_form_asked_for() {
     let place = folder("report");
     let file = place.join("out").to_string_lossy().into_owned();
-    for (format, beginning) in [("text", "4.2 MB went"), ("json", "{\"version\""), ("csv", "src_host,"), ("html", "<!doctype")] {
+    for (format, beginning) in
+        [("text", "4.2 MB went"), ("json", "{\"version\""), ("csv", "src_host,"), ("html", "<!doctype")]
+    {
         let outcome = run(&["-o", &file, "--format", format, &case("guide_sample-12")]);
         outcome.assert_success();
         assert_eq!(outcome.stderr, "", "{format}");
         assert!(fs::read_to_string(&file).unwrap().to_lowercase().starts_with(&beginning.to_lowercase()), "{format}");
     }
     let outcome = run(&["--format", "calls", &case("guide_sample-12")]);
-    assert!(outcome.stderr.contains(" cudaMemcpyPeer(dst=0x") && !outcome.stderr.contains("More:"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains(" cudaMemcpyPeer(dst=0x") && !outcome.stderr.contains("More:"),
+        "{}",
+        outcome.stderr
+    );
     fs::remove_dir_all(place).unwrap();
     let outcome = run(&["-o", "/proc/none/out", "echo", "ran"]);
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""), "it is said before");
@@ -110,11 +116,16 @@ fn run_quiet_says_nothing_unless_something_is_wrong() {
     assert_eq!((outcome.stderr.as_str(), outcome.shim.as_slice()), ("", &[][..]));
     assert_eq!(run(&["-q", "true"]).shim, [""; 0]);
     let temporary = folder("temporary");
-    let faulty = p2pshim(&temporary, &["run", "--sim", "2", "-q", &case("never_enables-12")]).env("P2PSIM_FAULT", "drop:0>1");
+    let faulty =
+        p2pshim(&temporary, &["run", "--sim", "2", "-q", &case("never_enables-12")]).env("P2PSIM_FAULT", "drop:0>1");
     let outcome = faulty.plain();
     assert!(outcome.stderr.contains("\nDecisions\n"), "{}", outcome.stderr);
     // The GPUs are simulated, wherever the test runs.
-    assert!(outcome.lines.iter().any(|line| line.contains("Likely cause: these GPUs are simulated")), "{:?}", outcome.lines);
+    assert!(
+        outcome.lines.iter().any(|line| line.contains("Likely cause: these GPUs are simulated")),
+        "{:?}",
+        outcome.lines
+    );
     fs::remove_dir(temporary).unwrap();
 }
 
@@ -135,7 +146,11 @@ fn run_findings_are_told_in_full_once() {
 fn run_last_line_says_how_to_see_more() {
     let last = |outcome: &Outcome| outcome.lines.last().unwrap().clone();
     let case = case("guide_sample-12");
-    assert!(last(&run(&[&case])).starts_with("More: p2pshim run --trace DIR keeps the trace"), "{:?}", run(&[&case]).lines);
+    assert!(
+        last(&run(&[&case])).starts_with("More: p2pshim run --trace DIR keeps the trace"),
+        "{:?}",
+        run(&[&case]).lines
+    );
     let kept = scratch("it's kept");
     let said = last(&run(&["--trace", &kept.to_string_lossy(), &case]));
     let shown = said.strip_prefix("More: ").unwrap().split(" (").next().unwrap();
@@ -196,8 +211,14 @@ fn name_of_a_program_forges_no_line_and_no_colour() {
 fn calls_that_enable_access_show_the_current_device() {
     let shown = Program::case("guide_sample-12").traced_to_stderr();
     let has = |lines: &[String], parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
-    assert!(has(&shown.lines, &["cudaDeviceEnablePeerAccess(peerDevice=0, flags=0) = cudaSuccess <", "> on device 1 at "]));
-    assert!(has(&shown.lines, &["cudaDeviceEnablePeerAccess(peerDevice=1, flags=0) = cudaSuccess <", "> on device 0 at "]));
+    assert!(has(
+        &shown.lines,
+        &["cudaDeviceEnablePeerAccess(peerDevice=0, flags=0) = cudaSuccess <", "> on device 1 at "]
+    ));
+    assert!(has(
+        &shown.lines,
+        &["cudaDeviceEnablePeerAccess(peerDevice=1, flags=0) = cudaSuccess <", "> on device 0 at "]
+    ));
     assert!(has(&shown.lines, &[" cuCtxEnablePeerAccess(peerContext=", "> on device 1 at "]), "{:?}", shown.lines);
     let listed = run(&["--format", "calls", &case("guide_sample-12")]);
     let lines: Vec<String> = listed.stderr.lines().map(str::to_owned).collect();

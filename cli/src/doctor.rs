@@ -59,10 +59,12 @@ Exit status:
 /// What to examine.
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
-    /// Pairs of GPUs: 0>1 (GPU 0 accesses the memory of GPU 1) or 0-1 (both directions) [default: all]
+    /// Pairs of GPUs: 0>1 (0 accesses memory of 1) or 0-1 [default: all]
+    ///
+    /// 0>1 is GPU 0 accessing the memory of GPU 1; 0-1 is both directions.
     #[arg(value_name = "PAIR", value_delimiter = ',')]
     pairs: Vec<Pairs>,
-    /// Give up on a pair after this many seconds
+    /// Give up on a pair after so long
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = numbers::whole::<u64>(1..=3600))]
     timeout: u64,
     /// Print one JSON object instead of the tables

@@ -6,8 +6,8 @@
 
 mod doctor;
 mod explain;
-mod nvlink;
 mod numbers;
+mod nvlink;
 mod nvml;
 mod pages;
 mod processes;
@@ -85,7 +85,10 @@ enum Command {
     /// wrong, what the documentation says, what the hardware does.
     #[command(after_long_help = explain::AFTER_HELP)]
     Explain {
-        /// 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, or a line that has one in it; without it all findings are listed
+        /// A code, its name, a finding, or a line with one in it
+        ///
+        /// 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, or a line of the log that has one in it. Without it all findings
+        /// are listed.
         #[arg(value_name = "WHAT")]
         what: Vec<String>,
         /// Print docs/MESSAGES.md

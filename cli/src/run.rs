@@ -118,8 +118,7 @@ impl FromArgMatches for RunArguments {
 
 impl Args for RunArguments {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let simulated =
-            Arg::new("sim").long("sim").value_name("N").value_parser(numbers::whole::<u8>(0..=sim::MOST));
+        let simulated = Arg::new("sim").long("sim").value_name("N").value_parser(numbers::whole::<u8>(0..=sim::MOST));
         let simulated = simulated.help("Run on N simulated GPUs").long_help(
             "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) does not work there; the shared one \
              (nvcc -cudart shared) is replaced",

@@ -376,7 +376,9 @@ fn filter_is_of_every_format_and_said() {
     let filter = ["--pair", "0>1", "--path", "direct"];
     let of = |format: &str| report_of(&folder, &[&filter[..], &["--format", format]].concat());
     let text = of("text");
-    assert!(text.starts_with("Only calls that fit --pair '0>1' --path \"direct\" are counted here.\n1.0 GB went directly"));
+    assert!(
+        text.starts_with("Only calls that fit --pair '0>1' --path \"direct\" are counted here.\n1.0 GB went directly")
+    );
     assert!(!text.contains("staged:") && !text.contains("\nErrors\n") && text.contains("\ncalls      1, "), "{text}");
     let json: Value = serde_json::from_str(&of("json")).unwrap();
     assert_eq!(json["filter"], "--pair '0>1' --path \"direct\"");
@@ -433,11 +435,30 @@ fn filter_that_nothing_can_fit_says_what_there_is() {
 }
 
 #[test]
+fn command_lines_are_counted_in_words_that_fit() {
+    let folder = Folder::new("lines");
+    let line = |count: u32| {
+        let name = format!("{count}.p2ptrace");
+        let mut scene = Scene::new(&folder.0, &name, count);
+        scene.note(0, NoteKind::Program, 0, &[&format!("/bin/{count}")]);
+        scene.call(&Call::copy(0, (0, 1), 5, DIRECT));
+        scene.finish();
+        let text = report_of(&folder, &[]);
+        text.lines().find(|line| line.starts_with("program ")).unwrap().to_owned()
+    };
+    assert_eq!(line(1), "program    /bin/1");
+    assert_eq!(line(2), "program    /bin/1, and 1 other command line");
+    assert_eq!(line(3), "program    /bin/1, and 2 other command lines");
+}
+
+#[test]
 fn format_and_output_are_what_the_short_forms_are() {
     let folder = one_process("format");
     let at = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
     let read = |name: &str| fs::read_to_string(folder.0.join(name)).unwrap();
-    for (format, short) in [("json", "--json"), ("csv", "--csv"), ("calls", "--calls"), ("html", "--html=-"), ("perfetto", "--perfetto=-")] {
+    for (format, short) in
+        [("json", "--json"), ("csv", "--csv"), ("calls", "--calls"), ("html", "--html=-"), ("perfetto", "--perfetto=-")]
+    {
         let long = report_of(&folder, &["--format", format]);
         // Calls that have not returned are older each time.
         let of_now = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");

@@ -92,7 +92,7 @@ pub(crate) fn note(request: &Request<'_>, decision: &Decision<'_>, record: Begun
 /// Notes in the record of a call that enables or disables access which device's access it is.
 #[cold]
 #[inline(never)]
-pub(crate) fn note_current_device(call: &Call<'_>, record: Begun) {
+pub(crate) fn add_current_device(call: &Call<'_>, record: Begun) {
     if let Some(device) = peers::current_device(call).and_then(|device| u8::try_from(device).ok()) {
         let [_, peer] = call.request.named_devices();
         record.between(Some(device), peer);

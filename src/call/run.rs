@@ -125,7 +125,7 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     let path = path(call, decision, &begun, ret);
     if let Some(record) = begun.record {
         if matches!(call.function().effect(), Effect::Access(_)) {
-            recording::note_current_device(call, record);
+            recording::add_current_device(call, record);
         }
         recording::end(call, decision, record, ret, path);
     }

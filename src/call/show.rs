@@ -22,6 +22,7 @@ pub(crate) fn call(
 ) {
     let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
     let request = read::read_again(&call.request, ret).unwrap_or(call.request);
+    let device = peers::current_device(call);
     mode::unseen(|| {
         callbacks::keep(call, &request, running.depth, (ret, pair, path), elapsed);
         if !record::log::shows_calls() {
@@ -36,7 +37,7 @@ pub(crate) fn call(
             arguments: &arguments,
             ret,
             elapsed,
-            device: peers::current_device(call),
+            device,
             path: path.filter(|_| parts.is_empty()),
             parts,
             note: decision.note(),

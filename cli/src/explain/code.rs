@@ -73,7 +73,9 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
         }
     }
     reasons.retain(|reason| {
-        !reason.calls.is_empty() || functions.is_empty() || functions.iter().any(|it| reason.rule.functions.contains(it))
+        !reason.calls.is_empty()
+            || functions.is_empty()
+            || functions.iter().any(|it| reason.rule.functions.contains(it))
     });
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.calls.len()));
     for reason in &reasons {

@@ -160,7 +160,8 @@ fn write_line(
     let is_about_access = words.function.contains("PeerAccess");
     if let (true, Some(device)) = (is_about_access, record.src_device) {
         write!(line, " on device {device}")?;
-    } else if let (Some(src), Some(dst)) = (gpu(report, call, record.src_device), gpu(report, call, record.dst_device)) {
+    } else if let (Some(src), Some(dst)) = (gpu(report, call, record.src_device), gpu(report, call, record.dst_device))
+    {
         write!(line, " {src}->{dst}")?;
     }
     if let Some(path) = &words.path {

@@ -30,10 +30,10 @@ pub(crate) struct Filter {
     /// Only functions with NAME in their name, or by * and ?
     #[arg(long, value_name = "NAME")]
     api: Option<String>,
-    /// Only calls that begin so long after the start, or later
+    /// Only calls that begin at least so long after the start
     #[arg(long, value_name = "SECONDS", value_parser = numbers::seconds)]
     since: Option<f64>,
-    /// Only calls that begin so long after the start, or before
+    /// Only calls that begin at most so long after the start
     #[arg(long, value_name = "SECONDS", value_parser = numbers::seconds)]
     until: Option<f64>,
     /// Only processes of this rank
@@ -266,7 +266,9 @@ impl Filter {
         let pairs = |pair: PairFilter| {
             let all = || file.devices.keys();
             let pairs = all().flat_map(|src| all().map(move |dst| [*src, *dst]));
-            pairs.filter(|[src, dst]| number(src).zip(number(dst)).is_some_and(|(src, dst)| pair.wants(src, dst))).collect()
+            pairs
+                .filter(|[src, dst]| number(src).zip(number(dst)).is_some_and(|(src, dst)| pair.wants(src, dst)))
+                .collect()
         };
         let path = |number: u8| names.path(number).map(|(path, why)| path_text(path, why.as_ref()));
         let nanos = |seconds: f64| report.start().saturating_add((seconds * 1e9) as u64);
@@ -369,9 +371,7 @@ impl Selection {
                 Outcome::Unfinished => is_begun,
                 Outcome::Ok => !is_begun && call.result == 0,
                 Outcome::Error => !is_begun && call.result != 0,
-                Outcome::Code(codes) => {
-                    !is_begun && codes.get(usize::from(call.function)) == Some(&Some(call.result))
-                }
+                Outcome::Code(codes) => !is_begun && codes.get(usize::from(call.function)) == Some(&Some(call.result)),
             })
             && self.pairs.as_ref().is_none_or(|pairs| {
                 record.src_device.zip(record.dst_device).is_some_and(|(src, dst)| pairs.contains(&[src, dst]))

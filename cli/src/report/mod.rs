@@ -155,7 +155,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     let ReportArguments { paths, filter, no_symbols, limit, .. } = arguments;
     let (outputs, symbols) = (arguments.outputs(), !no_symbols);
     if outputs.iter().filter(|(_, path)| output::is_stdout(path)).count() > 1 {
-        return Err("only one form can go to standard output; name a file for the others, such as --json=out.json".into());
+        return Err(
+            "only one form can go to standard output; name a file for the others, such as --json=out.json".into()
+        );
     }
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
         return Err("--limit is for --format calls".into());
@@ -256,11 +258,10 @@ pub(crate) fn of_run(
     if format != Format::Text {
         say_problems(&report);
     }
-    let forms =
-        |report: &Report, style: Style, out: &mut dyn Write| {
-            let filter = &Filter::default();
-            Forms { whole: report, shown: report, filter, most: u64::MAX, symbols: true }.write(format, style, out)
-        };
+    let forms = |report: &Report, style: Style, out: &mut dyn Write| {
+        let filter = &Filter::default();
+        Forms { whole: report, shown: report, filter, most: u64::MAX, symbols: true }.write(format, style, out)
+    };
     if let Some(file) = file {
         output::write_to(file, |out| forms(&report, Style::of_file(), out))?;
         return Ok(false);

@@ -93,7 +93,9 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         assert!(write_to(&path, |_| Ok(())).unwrap_err().to_string().contains("No such file"));
         write_to(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();
-        for (path, expected) in [("/dev/null", None), ("/", Some("s a directory")), ("/nowhere/out", Some("No such file"))] {
+        for (path, expected) in
+            [("/dev/null", None), ("/", Some("s a directory")), ("/nowhere/out", Some("No such file"))]
+        {
             let said = check(Path::new(path)).err().map(|error| error.to_string());
             assert_eq!(said.is_some(), expected.is_some(), "{path}");
             assert!(said.iter().all(|said| expected.is_some_and(|part| said.contains(part))), "{said:?}");

@@ -39,10 +39,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
         let argument = argument.hide_short_help(short.is_none());
         if are_words(values) {
             let parser = PossibleValuesParser::new(values.split('|')).map(OsString::from);
-            return argument
-                .value_name(values)
-                .hide_possible_values(true)
-                .value_parser(ValueParser::new(parser));
+            return argument.value_name(values).hide_possible_values(true).value_parser(ValueParser::new(parser));
         }
         let parser = OsStringValueParser::new().try_map(move |value| checked(variable, value));
         argument.value_name(value_name(values)).value_parser(ValueParser::new(parser))
@@ -111,8 +108,8 @@ pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
         out,
         "Options are environment variables. They are read once, when the program first calls or looks up an intercepted \
          function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is \
-         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one (no warning \
-         with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
+         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one, if one is \
+         near (no warning with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
          [sim/README.md](../sim/README.md)."
     )?;
     for &variable in Variable::ALL {

@@ -104,7 +104,8 @@ fn remove(folder: &Path) {
     // First a name that nobody knows: what is made by the old name from now on has no folder.
     let hidden = folder.with_extension("gone");
     let folder = if fs::rename(folder, &hidden).is_ok() { &hidden } else { folder };
-    let _ = (0..TRIES).find(|_| !fs::remove_dir_all(folder).is_err_and(|error| error.kind() != io::ErrorKind::NotFound));
+    let _ =
+        (0..TRIES).find(|_| !fs::remove_dir_all(folder).is_err_and(|error| error.kind() != io::ErrorKind::NotFound));
 }
 
 /// Removes the folders of runs whose `p2pshim` was killed.

@@ -159,7 +159,7 @@ options! {
         values: words("off" = false, "on" = true),
         changes: Changes::Always,
         help: "on: write a table of pairs, functions and findings to standard error when the program returns from main or calls exit",
-        details: "It needs no trace.",
+        details: "It needs no trace. `p2pshim run --summary` without a value is the same as `--summary on`.",
     }
 }
 
@@ -225,8 +225,14 @@ mod tests {
     fn read_names_and_values_like_none_of_ours_are_not_guessed_at() {
         let (_, warnings) = read(&[("P2PSHIM_HOME", "x"), ("P2PSHIM_ACCESS", "maybe"), ("P2PSHIM_LOG", "foo")]);
         assert_eq!(warnings[0], "P2PSHIM_HOME: no such option. It has no effect");
-        assert_eq!(warnings[1], "P2PSHIM_ACCESS=\"maybe\": no such value; write auto, app or off. The default holds: auto");
-        assert!(warnings[2].contains("`foo` is neither a level (off, error, warn, info, debug, trace) nor one of"), "{warnings:?}");
+        assert_eq!(
+            warnings[1],
+            "P2PSHIM_ACCESS=\"maybe\": no such value; write auto, app or off. The default holds: auto"
+        );
+        assert!(
+            warnings[2].contains("`foo` is neither a level (off, error, warn, info, debug, trace) nor one of"),
+            "{warnings:?}"
+        );
         assert!(warnings.iter().all(|warning| !warning.contains("did you mean")), "{warnings:?}");
     }
 

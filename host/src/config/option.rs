@@ -113,14 +113,12 @@ pub(super) fn word<T: Copy>(given: &OsStr, words: &[(&'static str, T)]) -> Resul
     text(given, |text| {
         let known = || words.iter().map(|&(word, _)| word);
         let found = words.iter().find(|&&(word, _)| word == text).map(|&(_, value)| value);
-        found.ok_or_else(|| {
-            match meant(text, words.first().map_or("", |&(word, _)| word), known) {
-                Some(meant) => format!("no such value; did you mean {meant}?"),
-                None => {
-                    let known: Vec<_> = known().collect();
-                    let (last, others) = known.split_last().unwrap_or((&"", &[]));
-                    format!("no such value; write {} or {last}.", others.join(", "))
-                }
+        found.ok_or_else(|| match meant(text, words.first().map_or("", |&(word, _)| word), known) {
+            Some(meant) => format!("no such value; did you mean {meant}?"),
+            None => {
+                let known: Vec<_> = known().collect();
+                let (last, others) = known.split_last().unwrap_or((&"", &[]));
+                format!("no such value; write {} or {last}.", others.join(", "))
             }
         })
     })
