@@ -49,7 +49,7 @@ Examples:
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
-    /// The shim to use [default: the one beside this command]
+    /// The shim [default: the one beside this command]
     #[arg(long, global = true, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     library: Option<PathBuf>,
     #[command(subcommand)]
