@@ -67,7 +67,9 @@ fn values_that_are_none_are_refused_with_the_nearest() {
         (["--acess", "off"], "a similar argument exists: '--access'"),
         (["--deny", "0:1"], "`0:1` is no pair of devices; write 0-1 (both ways) or 0>1"),
         (["--log", "trce"], "did you mean trace?"),
-        (["--sim", "65"], "0..=64"),
+        (["--sim", "65"], "write a whole number from 0 to 64"),
+        (["--sim", "x"], "write a whole number from 0 to 64"),
+        (["--log", "foo"], "`foo` is neither a level (off, error, warn, info, debug, trace) nor one of the targets"),
     ] {
         let outcome = run(&[&arguments[..], &["true"]].concat());
         assert_eq!(outcome.status, "exit status: 2");

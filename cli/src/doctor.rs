@@ -37,7 +37,7 @@ use progress::Progress;
 use report::{Device, Examined, Row};
 use supervisor::Job;
 
-use crate::sim;
+use crate::{complain, numbers, sim};
 
 /// How long a pair may take, in seconds, unless the user says otherwise.
 const TIMEOUT_S: u64 = 20;
@@ -60,17 +60,19 @@ Exit status:
 /// What to examine.
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
-    /// Pairs of GPUs: 0>1 (GPU 0 accesses the memory of GPU 1) or 0-1 (both directions) [default: all]
+    /// Pairs of GPUs: 0>1 (0 accesses memory of 1) or 0-1 [default: all]
+    ///
+    /// 0>1 is GPU 0 accessing the memory of GPU 1; 0-1 is both directions.
     #[arg(value_name = "PAIR", value_delimiter = ',')]
     pairs: Vec<Pairs>,
-    /// Give up on a pair after this many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    /// Give up on a pair after so long
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = numbers::whole::<u64>(1..=3600))]
     timeout: u64,
     /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
     /// Examine N simulated GPUs
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=sim::MOST))]
+    #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
     sim: Option<u8>,
 }
 
@@ -182,7 +184,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     let environment = match arguments.sim.map(sim::environment).transpose() {
         Ok(environment) => environment.unwrap_or_default(),
         Err(error) => {
-            eprintln!("p2pshim: nothing was tested: {error}");
+            complain(format_args!("nothing was tested: {error}"));
             return Ok(ExitCode::from(Conclusion::Untested.status()));
         }
     };
@@ -201,7 +203,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     let pairs = match wanted {
         Ok(pairs) => pairs,
         Err(why) => {
-            let said = format!("p2pshim: nothing was tested: {why}");
+            let said = format!("nothing was tested: {why}");
             examined.error = Some(why);
             if arguments.json {
                 json::print(out, &examined)?;
@@ -209,7 +211,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
                 report::print_machine(out, &examined)?;
             }
             out.flush()?;
-            eprintln!("{said}");
+            complain(said);
             return Ok(ExitCode::from(examined.status()));
         }
     };

@@ -1,27 +1,42 @@
-//! What a finding means.
+//! What a finding or a code means.
+
+mod code;
+mod measured;
 
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, Write};
 
+use p2pshim_host::nearest::nearest;
+
+use crate::report;
 use crate::shim::Rule;
 
-/// There is no rule with such an id.
+/// What follows the options in the help.
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  p2pshim explain 704
+  p2pshim explain 217 cudaDeviceEnablePeerAccess     what it means there
+  p2pshim explain CUDA_ERROR_INVALID_CONTEXT
+  p2pshim explain P2P-enable-twice
+  p2pshim explain \"$(grep -m 1 ' = cudaError' app.log)\"";
+
+/// There is nothing in it that can be explained.
 #[derive(Debug)]
-struct UnknownId {
-    id: String,
+struct Unknown {
+    text: String,
     nearest: Option<String>,
 }
 
-impl Error for UnknownId {}
+impl Error for Unknown {}
 
-impl Display for UnknownId {
+impl Display for Unknown {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        write!(out, "no finding has the id {}; ", self.id)?;
+        write!(out, "{:?} is no code of CUDA or HIP, nor its name, nor a finding, and has none in it; ", self.text)?;
         if let Some(nearest) = &self.nearest {
             write!(out, "did you mean {nearest}? ")?;
         }
-        write!(out, "`p2pshim explain` lists all")
+        write!(out, "`p2pshim explain` lists the findings")
     }
 }
 
@@ -34,24 +49,107 @@ pub(crate) fn print_list(out: &mut impl Write, rules: &[Rule]) -> io::Result<()>
     Ok(())
 }
 
-/// Explains one rule, whatever the case of its id.
-pub(crate) fn print(out: &mut impl Write, rules: &[Rule], id: &str) -> Result<(), Box<dyn Error>> {
-    let Some(rule) = rules.iter().find(|rule| rule.id.eq_ignore_ascii_case(id)) else {
-        /// In thousandths; below, the nearest is a guess that only misleads.
-        const ALIKE: usize = 300;
-        let rated = rules.iter().map(|rule| (likeness(&rule.id.to_ascii_lowercase(), &id.to_ascii_lowercase()), rule));
-        let nearest = rated.filter(|(likeness, _)| *likeness >= ALIKE).max_by_key(|(likeness, _)| *likeness);
-        let nearest = nearest.map(|(_, rule)| rule.id.clone());
-        return Err(Box::new(UnknownId { id: id.to_owned(), nearest }));
-    };
-    writeln!(out, "{} ({})", rule.id, rule.severity)?;
-    for (title, text) in sections(rule) {
-        writeln!(out, "\n{title}:")?;
-        for line in wrapped(&text) {
-            writeln!(out, "    {line}")?;
+/// Explains the findings that are named in a text, such as a line of the log, or else the codes.
+///
+/// # Errors
+/// There are none, or `out` returns an error.
+pub(crate) fn print(
+    out: &mut impl Write,
+    rules: &[Rule],
+    functions: &[String],
+    text: &str,
+) -> Result<(), Box<dyn Error>> {
+    let mut page = Page { out, width: report::width().map_or(WIDTH, |width| width.min(WIDTH)) };
+    let mut found: Vec<&Rule> = Vec::new();
+    for rule in words(text).filter_map(|word| rules.iter().find(|rule| rule.id.eq_ignore_ascii_case(word))) {
+        if !found.iter().any(|known| known.id == rule.id) {
+            found.push(rule);
         }
     }
+    for (number, rule) in found.iter().enumerate() {
+        page.next(number)?;
+        print_rule(&mut page, rule)?;
+    }
+    if !found.is_empty() {
+        return Ok(());
+    }
+    let codes = codes(text);
+    if codes.is_empty() {
+        let known: Vec<String> = rules.iter().map(|rule| rule.id.clone()).chain(code::known()).collect();
+        let nearest = nearest(text.trim(), known.iter().map(String::as_str)).map(str::to_owned);
+        return Err(Box::new(Unknown { text: text.to_owned(), nearest }));
+    }
+    let functions: Vec<&str> = words(text).filter(|word| functions.iter().any(|known| known == word)).collect();
+    for (number, &code) in codes.iter().enumerate() {
+        page.next(number)?;
+        code::print(&mut page, rules, code, &functions)?;
+    }
     Ok(())
+}
+
+/// The codes in a text: their names, what stands behind `=` or such a word, and a number alone, or beside a function. Success
+/// only if there is no other.
+fn codes(text: &str) -> Vec<i32> {
+    const BEFORE: [&str; 5] = ["=", "code", "error", "returned", "result"];
+    let parts: Vec<&str> = text.split_whitespace().collect();
+    let is_short = parts.len() <= 2;
+    let mut codes: Vec<i32> = words(text).filter_map(code::named).collect();
+    for (index, part) in parts.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|before| parts.get(before)).copied().unwrap_or_default();
+        let is_code = is_short || BEFORE.iter().any(|word| before.trim_end_matches(':').eq_ignore_ascii_case(word));
+        let number = part.trim_matches(|letter: char| !letter.is_alphanumeric()).parse::<i32>();
+        if let (true, Ok(code)) = (is_code && !part.contains('<'), number)
+            && code::is_known(code)
+        {
+            codes.push(code);
+        }
+    }
+    codes.sort_unstable();
+    codes.dedup();
+    if codes.len() > 1 {
+        codes.retain(|&code| code != 0);
+    }
+    codes
+}
+
+/// The words of a text: names, ids, numbers.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter)).filter(|word| !word.is_empty())
+}
+
+fn print_rule(page: &mut Page<impl Write>, rule: &Rule) -> io::Result<()> {
+    page.line(&format!("{} ({})", rule.id, rule.severity))?;
+    for (title, text) in sections(rule) {
+        page.section(title)?;
+        page.text(&text)?;
+    }
+    Ok(())
+}
+
+/// What is explained, in lines that fit.
+struct Page<'a, W> {
+    out: &'a mut W,
+    width: usize,
+}
+
+impl<W: Write> Page<'_, W> {
+    /// An empty line between two explanations.
+    fn next(&mut self, number: usize) -> io::Result<()> {
+        if number > 0 { writeln!(self.out) } else { Ok(()) }
+    }
+
+    fn line(&mut self, text: &str) -> io::Result<()> {
+        wrapped(text, self.width).iter().try_for_each(|line| writeln!(self.out, "{line}"))
+    }
+
+    fn section(&mut self, title: &str) -> io::Result<()> {
+        writeln!(self.out, "\n{title}:")
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        let width = self.width.saturating_sub(4);
+        wrapped(text, width).iter().try_for_each(|line| writeln!(self.out, "    {line}"))
+    }
 }
 
 /// docs/MESSAGES.md.
@@ -97,13 +195,15 @@ fn sections(rule: &Rule) -> Vec<(&'static str, String)> {
     all.into_iter().filter(|(_, text)| !text.is_empty()).map(|(title, text)| (title, text.clone())).collect()
 }
 
-/// Lines that fit a terminal.
-pub(crate) fn wrapped(text: &str) -> Vec<String> {
-    const WIDTH: usize = 92;
+/// Columns, where no terminal says how many there are.
+pub(crate) const WIDTH: usize = 96;
+
+/// Lines that fit.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+            Some(line) if line.len() + 1 + word.len() <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -111,18 +211,6 @@ pub(crate) fn wrapped(text: &str) -> Vec<String> {
         }
     }
     lines
-}
-
-/// How many pairs of neighbouring letters two words share.
-fn likeness(one: &str, other: &str) -> usize {
-    let pairs = |word: &str| word.as_bytes().windows(2).map(<[u8]>::to_vec).collect::<Vec<_>>();
-    let mut left = pairs(other);
-    let shared = pairs(one).into_iter().filter(|pair| {
-        let found = left.iter().position(|other| other == pair);
-        found.map(|position| left.swap_remove(position)).is_some()
-    });
-    let count = shared.count();
-    (2 * count * 1000).checked_div(one.len() + other.len()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -142,10 +230,11 @@ mod tests {
         }
     }
 
-    fn printed(id: &str) -> Result<String, String> {
+    fn printed(text: &str) -> Result<String, String> {
         let mut out = Vec::new();
         let rules = [rule("P2P-enable-twice"), rule("P2P-copy-overlap")];
-        print(&mut out, &rules, id).map_err(|error| error.to_string())?;
+        let functions = ["cuCtxEnablePeerAccess".to_owned()];
+        print(&mut out, &rules, &functions, text).map_err(|error| error.to_string())?;
         Ok(String::from_utf8(out).unwrap())
     }
 
@@ -159,13 +248,71 @@ mod tests {
     }
 
     #[test]
-    fn print_unknown_id_names_the_nearest() {
-        let error = printed("P2P-enable-again").unwrap_err();
-        assert!(error.contains("P2P-enable-again") && error.contains("did you mean P2P-enable-twice?"), "{error}");
+    fn print_a_code_by_number_and_by_each_name_is_the_same() {
+        let text = printed("704").unwrap();
+        for name in [
+            "cudaErrorPeerAccessAlreadyEnabled",
+            "cuda_error_peer_access_already_enabled",
+            "hipErrorPeerAccessAlreadyEnabled",
+            "error 704",
+            "12:00:00.000001 1/1 cudaDeviceCanAccessPeer(device=0, count=900) = 704 <7.7us> at app+0x201",
+        ] {
+            assert_eq!(printed(name).as_ref(), Ok(&text), "{name}");
+        }
+        for part in [
+            "704: cudaErrorPeerAccessAlreadyEnabled, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,",
+            "\nP2P-enable-twice (note):\n    cuCtxEnablePeerAccess, cudaDeviceEnablePeerAccess\n",
+            "For example: cudaDeviceEnablePeerAccess(1,0) after cudaDeviceEnablePeerAccess(1,0)\n",
+            "    What to do: Do it.\n",
+            "    4 of 877 calls returned 704 on two H200",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
     }
 
     #[test]
-    fn print_id_like_no_other_names_none() {
-        assert_eq!(printed("nonsense").unwrap_err(), "no finding has the id nonsense; `p2pshim explain` lists all");
+    fn print_a_code_beside_a_function_is_about_that_one() {
+        let text = printed("cuCtxEnablePeerAccess = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED").unwrap();
+        assert!(text.contains("\nP2P-enable-twice (note):\n    cuCtxEnablePeerAccess\n"), "{text}");
+    }
+
+    #[test]
+    fn print_a_code_that_hardware_does_not_return_where_it_should_says_so() {
+        let text = printed("CUDA_ERROR_INVALID_DEVICE").unwrap();
+        let differs = "Documented, but another code was returned:\n    cudaDeviceEnablePeerAccess(0,0): 217\n";
+        assert!(text.contains(differs) && text.contains("\n    and "), "{text}");
+    }
+
+    #[test]
+    fn codes_of_a_line_are_no_other_numbers_in_it() {
+        for (text, expected) in [
+            ("p2pshim 12:16:30.690442 704/705 cudaMemcpyPeer(dstDevice=1, count=700) = cudaSuccess <217ns>", vec![0]),
+            ("  cuMemcpyPeer(…) = 217 <1.0us> 0->1", vec![217]),
+            ("returned cudaErrorInvalidDevice (101), documented: cudaErrorInvalidValue (1)", vec![1, 101]),
+            ("217 cudaDeviceEnablePeerAccess", vec![217]),
+            ("10 copies of 704 bytes", vec![]),
+            ("7041", vec![]),
+        ] {
+            assert_eq!(codes(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn print_unknown_text_names_the_nearest() {
+        for (text, expected) in [
+            ("P2P-enable-again", "did you mean P2P-enable-twice?"),
+            ("cudaErrorPeerAcessNotEnabled", "did you mean cudaErrorPeerAccessNotEnabled?"),
+            ("7044", "did you mean 704?"),
+        ] {
+            let error = printed(text).unwrap_err();
+            assert!(error.contains(text) && error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn print_text_like_nothing_names_none() {
+        let expected = "\"nonsense\" is no code of CUDA or HIP, nor its name, nor a finding, and has none in it; \
+                        `p2pshim explain` lists the findings";
+        assert_eq!(printed("nonsense").unwrap_err(), expected);
     }
 }

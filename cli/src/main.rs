@@ -6,6 +6,7 @@
 
 mod doctor;
 mod explain;
+mod numbers;
 mod nvlink;
 mod nvml;
 mod pages;
@@ -16,11 +17,14 @@ mod runs;
 mod shim;
 mod sim;
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+use p2pshim_host::text::Escaped;
 
 use doctor::DoctorArguments;
 use doctor::worker::{self, WorkerArguments};
@@ -34,19 +38,19 @@ const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                    run a program under the shim, and report its copies
   p2pshim doctor                       test whether peer access works on this machine
-  p2pshim explain P2P-enable-twice     explain a finding
+  p2pshim explain 704                  explain a code, a finding or a line of the log
 
 `p2pshim help COMMAND` shows the options, examples and exit status of a command.";
 
-/// Makes CUDA peer-to-peer copies fast, correct and observable, without rebuilding the program.
+/// Makes CUDA peer-to-peer copies fast, correct and observable
 ///
-/// libp2pshim.so, which is preloaded into the program, does the work. This command runs programs under it, tests the paths
+/// The program need not be rebuilt: libp2pshim.so, which is preloaded into it, does the work. This command runs programs under it, tests the paths
 /// between GPUs, explains findings, and lists the functions that the library intercepts and the environment variables that it
 /// reads.
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
-    /// The shim [default: the one that was installed or built with this program]
+    /// The shim [default: the one beside this command]
     #[arg(long, global = true, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     library: Option<PathBuf>,
     #[command(subcommand)]
@@ -61,27 +65,35 @@ enum Command {
     /// not given keep their value from the environment. When the program has ended, a report of its copies is printed on
     /// standard error, with what NVLink carried meanwhile, where NVML tells.
     Run(RunArguments),
-    /// Test whether peer access between GPUs can be trusted on this machine, and say what to do if not
+    /// Test whether peer access can be trusted on this machine
     ///
-    /// Each pair is tested in a process of its own. It copies known data with the copy engines, runs kernels that load from and
+    /// The end says what to do if it cannot. Each pair is tested in a process of its own. It copies known data with the copy engines, runs kernels that load from and
     /// store to the peer's memory, reads the data back, and measures direct copies and copies through the host. The shim takes
     /// no part in the test. The verdicts are saved; the shim uses them with P2PSHIM_PROBE=full.
     #[command(alias = "probe", after_long_help = doctor::AFTER_HELP)]
     Doctor(DoctorArguments),
-    /// Report on trace files: copies, their paths and costs, findings, errors, calls that never returned
+    /// Report on trace files: what was copied, how, and at what cost
     ///
-    /// Traces of all ranks and hosts of a job can be read together. Without an option a text report is printed on standard
-    /// output.
+    /// Copies, their paths and costs, findings, errors, and calls that never returned. Traces of all ranks and hosts of a job can
+    /// be read together. Without an option a text report is printed on standard output.
     ///
-    /// Exit status: 0 everything was read, 1 there is no report (no trace, no readable trace, or the output cannot be written),
-    /// 2 wrong arguments, 3 there is a report, but some files were damaged, cut off, or of a later version.
+    /// Exit status: 0 everything was read, 1 there is no report (no trace, no readable trace, no call that fits the filters, or
+    /// the output cannot be written), 2 wrong arguments, 3 there is a report, but some files were damaged, cut off, or of a later version.
     Report(Box<ReportArguments>),
-    /// Explain a finding: what is wrong, what the documentation says, what the hardware does, what to do
+    /// Explain a code, a finding or a line of the log
+    ///
+    /// Of a code: its names, the functions that returned it on real GPUs, and the findings that say why. Of a finding: what is
+    /// wrong, what the documentation says, what the hardware does.
+    #[command(after_long_help = explain::AFTER_HELP)]
     Explain {
-        /// The finding's id, such as P2P-enable-twice; without one all findings are listed
-        id: Option<String>,
+        /// A code, its name, a finding, or a line with one in it
+        ///
+        /// 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, or a line of the log that has one in it. Without it all findings
+        /// are listed.
+        #[arg(value_name = "WHAT")]
+        what: Vec<String>,
         /// Print docs/MESSAGES.md
-        #[arg(long, conflicts_with = "id")]
+        #[arg(long, conflicts_with = "what")]
         markdown: bool,
     },
     /// List the environment variables that the shim reads
@@ -112,7 +124,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut command = Arguments::command();
+    command.build();
+    let arguments = Arguments::parse_from(run::with_values(std::env::args_os(), &command));
     match run(&arguments) {
         Ok(status) => status,
         Err(error)
@@ -122,10 +136,15 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("p2pshim: {error}");
+            complain(error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says something on standard error.
+fn complain(text: impl Display) {
+    eprintln!("p2pshim: {}", Escaped(text));
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
@@ -138,8 +157,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Options { markdown: true } => run::print_markdown(&mut out)?,
         Command::Options { markdown: false } => print_options(&mut out, &shim()?.options()?)?,
         Command::Explain { markdown: true, .. } => explain::print_markdown(&mut out, &shim()?.rules()?)?,
-        Command::Explain { id: None, .. } => explain::print_list(&mut out, &shim()?.rules()?)?,
-        Command::Explain { id: Some(id), .. } => explain::print(&mut out, &shim()?.rules()?, id)?,
+        Command::Explain { what, .. } if what.is_empty() => explain::print_list(&mut out, &shim()?.rules()?)?,
+        Command::Explain { what, .. } => {
+            let shim = shim()?;
+            let functions: Vec<String> = shim.apis()?.into_iter().map(|api| api.name).collect();
+            explain::print(&mut out, &shim.rules()?, &functions, &what.join(" "))?;
+        }
         Command::Doctor(arguments) => return Ok(doctor::run(arguments, &mut out)?),
         Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments),
         Command::Man(arguments) => pages::write_man(&mut out, Arguments::command(), arguments)?,

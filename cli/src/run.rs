@@ -3,8 +3,9 @@
 mod options;
 mod program;
 mod signals;
+mod traces;
 
-pub(crate) use options::print_markdown;
+pub(crate) use options::{print_markdown, with_values};
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -19,11 +20,14 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 use p2pshim_host::config::{Access, Config, Probe};
+use p2pshim_host::text::Escaped;
+
+use traces::Traces;
 
 use crate::nvlink::{self, Reading, Watch};
 use crate::runs::{self, Run};
 use crate::shim::{self, Shim};
-use crate::{doctor, report, sim};
+use crate::{complain, doctor, numbers, report, sim};
 
 /// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
 const FAILED: u8 = 125;
@@ -43,6 +47,9 @@ const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                        with a report at the end
   p2pshim run --trace traces ./app         the same, and the traces are kept; see p2pshim report
+  p2pshim run -o page.html --format html ./app
+                                           as a page for a browser
+  p2pshim run -q ./app                     a report only if something is wrong
   p2pshim run --no-report ./app            like LD_PRELOAD=libp2pshim.so.0 ./app
   p2pshim run --log trace --log-file app.log ./app
                                            log each call to a file
@@ -69,6 +76,9 @@ pub(crate) struct RunArguments {
     /// So many simulated GPUs.
     simulated: Option<u8>,
     reports: bool,
+    /// Reports on standard error only if something is wrong.
+    quiet: bool,
+    output: report::Output,
     /// The program and its arguments.
     command: Vec<OsString>,
 }
@@ -95,6 +105,8 @@ impl FromArgMatches for RunArguments {
             settings: options::settings(matches),
             simulated: matches.get_one("sim").copied(),
             reports: !matches.get_flag("no-report"),
+            quiet: matches.get_flag("quiet"),
+            output: report::Output::from_arg_matches(matches)?,
             command,
         })
     }
@@ -107,21 +119,31 @@ impl FromArgMatches for RunArguments {
 
 impl Args for RunArguments {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let simulated =
-            Arg::new("sim").long("sim").value_name("N").value_parser(value_parser!(u8).range(0..=sim::MOST));
-        let simulated = simulated.help(
+        let simulated = Arg::new("sim").long("sim").value_name("N").value_parser(numbers::whole::<u8>(0..=sim::MOST));
+        let simulated = simulated.help("Run on N simulated GPUs").long_help(
             "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) does not work there; the shared one \
              (nvcc -cudart shared) is replaced",
         );
+        let quiet = Arg::new("quiet").short('q').long("quiet").action(ArgAction::SetTrue);
+        let quiet = quiet.help("Report only if something is wrong").long_help(
+            "Print a report on standard error only if something is wrong: an error, a finding that is an error or a hazard, a \
+             call that never returned, a pair of GPUs that loses data or hangs, or a trace that is not whole. With --output \
+             the report is written in any case",
+        );
         let no_report = Arg::new("no-report").long("no-report").action(ArgAction::SetTrue);
-        let no_report = no_report.help(
+        let no_report = no_report.help("Print no report at the end").long_help(
             "Print no report on standard error at the end. A report needs a trace: without --trace it is written to a \
              temporary folder, and with this option not at all",
         );
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
-        let program = program.help("The program and its arguments; everything after its name is passed to it");
-        let command = command.arg(simulated).arg(no_report).args(options::arguments()).arg(program);
+        let program = program.help("The program and its arguments");
+        let command = report::Output::augment_args(command).mut_args(|argument| match argument.get_id().as_str() {
+            "file" => argument.help("Write the report to FILE, not to standard error"),
+            _ => argument,
+        });
+        let command = command.arg(quiet).arg(no_report.conflicts_with_all(["file", "format"])).arg(simulated);
+        let command = command.args(options::arguments()).arg(program);
         command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
     }
 
@@ -164,9 +186,9 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     if let Some(folder) = traces.folder() {
         keep(&run, watch, folder, &before);
         if arguments.reports
-            && let Err(error) = report_at(folder, &before, !is_on)
+            && let Err(error) = report_at(arguments, &traces, folder, &before)
         {
-            eprintln!("p2pshim: no report: {error}");
+            complain(format_args!("no report: {error}"));
         }
     }
     drop(traces);
@@ -174,7 +196,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
 }
 
 fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
-    eprintln!("p2pshim: {error}");
+    complain(error);
     ExitCode::from(status)
 }
 
@@ -182,7 +204,7 @@ fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
 fn keep(run: &Run, watch: Option<Watch>, folder: &Path, before: &BTreeSet<PathBuf>) {
     let warn = |what: &str, kept: io::Result<()>| {
         if let Err(error) = kept {
-            eprintln!("p2pshim: warning: {what} cannot be kept in {}: {error}", folder.display());
+            complain(format_args!("warning: {what} cannot be kept in {}: {error}", folder.display()));
         }
     };
     if traces_in(folder).difference(before).next().is_some() {
@@ -194,27 +216,39 @@ fn keep(run: &Run, watch: Option<Watch>, folder: &Path, before: &BTreeSet<PathBu
     }
 }
 
-/// Prints the report of the traces in a folder that were not there before.
+/// Writes the report of the traces in a folder that were not there before, and how to see more.
 ///
 /// # Errors
 /// They could not be read, or the report not be written.
-fn report_at(folder: &Path, before: &BTreeSet<PathBuf>, is_switched_off: bool) -> Result<(), Box<dyn Error>> {
+fn report_at(
+    arguments: &RunArguments,
+    traces: &Traces,
+    folder: &Path,
+    before: &BTreeSet<PathBuf>,
+) -> Result<(), Box<dyn Error>> {
+    let (config, kept) = (arguments.config(), traces);
     let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
     let (readings, traces): (Vec<PathBuf>, Vec<PathBuf>) =
         new.iter().cloned().partition(|path| has_suffix(path, nvlink::SUFFIX));
     if !traces.iter().any(|path| has_suffix(path, SUFFIX)) {
-        let why = match is_switched_off {
-            true => "P2PSHIM=off, so nothing is intercepted",
-            false => {
+        if arguments.quiet {
+            return Ok(());
+        }
+        let why = match config.on {
+            false => "P2PSHIM=off, so nothing is intercepted",
+            true => {
                 "there is no trace. Either no process called an intercepted function, or calls could not be recorded; then a \
                  warning above says why"
             }
         };
-        eprintln!("p2pshim: no report: {why}");
+        complain(format_args!("no report: {why}"));
         report::print_nvlink_to_stderr(&readings);
         return Ok(());
     }
-    report::print_to_stderr(&new)
+    if report::of_run(&new, &arguments.output, arguments.quiet, &config)? {
+        eprintln!("\nMore: {}", Escaped(kept.more()));
+    }
+    Ok(())
 }
 
 /// The traces in a folder, and what lies beside them.
@@ -252,7 +286,8 @@ fn prepare(
     if arguments.needs_verdicts()
         && let Err(why) = doctor::make_missing(&simulation, arguments.simulated.is_some())
     {
-        eprintln!("p2pshim: warning: P2PSHIM_PROBE=full: {why}; pairs without a verdict are verified as with quick");
+        let then = "pairs without a verdict are verified as with quick";
+        complain(format_args!("warning: P2PSHIM_PROBE=full: {why}; {then}"));
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));
@@ -262,14 +297,18 @@ fn prepare(
         made.map_err(|error| format!("cannot create the folder of the trace, {}: {error}", folder.display()))?;
     }
     let named = asked.or_else(|| std::env::var_os(TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from));
-    let traces = Traces::new(named, arguments.reports)?;
+    arguments.output.check()?;
+    let traces = Traces::new(named, arguments.reports, &std::env::temp_dir()).unwrap_or_else(|error| {
+        complain(format_args!("no report: no temporary folder can be made ({error}); TMPDIR may name another place"));
+        Traces::Nowhere
+    });
     if let Some(folder) = traces.folder() {
         command.env(TRACE, folder);
     }
     if let Some(path) = program::find(name, std::env::var_os("PATH"))
         && let Some((file, hindrance)) = program::hindrance(&path)
     {
-        eprintln!("p2pshim: warning: {} {}", file.display(), hindrance.text());
+        complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
     // Inside another run its processes are of that.
@@ -303,56 +342,6 @@ fn preload(shim: &Path, before: Option<OsString>) -> Result<OsString, String> {
         value.push(before);
     }
     Ok(value)
-}
-
-/// Where the traces of a run are.
-enum Traces {
-    /// There are none.
-    Nowhere,
-    /// In a folder of the user's.
-    Kept(PathBuf),
-    /// In a folder that goes when this does.
-    Temporary(PathBuf),
-}
-
-impl Traces {
-    /// In the folder that was named, or in a new one if they are wanted.
-    fn new(named: Option<PathBuf>, are_wanted: bool) -> io::Result<Self> {
-        match named {
-            Some(folder) => Ok(Self::Kept(folder)),
-            None if are_wanted => temporary_folder().map(Self::Temporary),
-            None => Ok(Self::Nowhere),
-        }
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        match self {
-            Self::Nowhere => None,
-            Self::Kept(folder) | Self::Temporary(folder) => Some(folder),
-        }
-    }
-}
-
-impl Drop for Traces {
-    fn drop(&mut self) {
-        if let Self::Temporary(folder) = self {
-            let _ = fs::remove_dir_all(folder);
-        }
-    }
-}
-
-/// A new folder that only the user can look into.
-fn temporary_folder() -> io::Result<PathBuf> {
-    const TRIES: u32 = 1000;
-    let parent = std::env::temp_dir();
-    let folders = (0..TRIES).map(|number| parent.join(format!("p2pshim-{}-{number}", std::process::id())));
-    for folder in folders {
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| folder),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Why a program could not be started, and the exit status that tells it.
@@ -415,17 +404,5 @@ mod tests {
             let said = preload(Path::new(path), None).unwrap_err();
             assert!(said.contains(path) && said.contains("symbolic link"), "{said}");
         }
-    }
-
-    #[test]
-    fn traces_folder_of_our_own_goes_and_the_users_stays() {
-        let temporary = Traces::new(None, true).unwrap();
-        let folder = temporary.folder().unwrap().to_owned();
-        assert!(folder.is_dir());
-        drop(Traces::new(Some(folder.clone()), true).unwrap());
-        assert!(folder.is_dir());
-        drop(temporary);
-        assert!(!folder.exists());
-        assert!(Traces::new(None, false).unwrap().folder().is_none());
     }
 }

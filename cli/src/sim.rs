@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 /// The most devices that can be simulated.
-pub(crate) const MOST: i64 = 64;
+pub(crate) const MOST: u64 = 64;
 
 /// Where the libraries are, seen from the folder of this program: in the build tree, and installed.
 const PLACES: [&str; 2] = ["../sim/lib", "../lib/p2pshim/sim"];

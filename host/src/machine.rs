@@ -4,6 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// What a simulated GPU is called.
+pub const SIMULATED_NAME: &str = "Simulated GPU";
+/// What probably is wrong with a pair of them that loses data.
+pub const SIMULATED_CAUSE: &str = "these GPUs are simulated, and P2PSIM_FAULT says what goes wrong";
+
 /// What was read; nothing of it is certain to be there.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Machine {

@@ -8,7 +8,7 @@ use super::mode;
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Access, Named};
-use crate::policy::{ACCESS, HarmlessEnable};
+use crate::policy::{ACCESS, Driver, HarmlessEnable, capture};
 use crate::real::driver::RealDriver;
 
 /// Decides what is called in place of a function about peer access.
@@ -54,6 +54,18 @@ fn revise_access(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
         }
         _ => ret,
     }
+}
+
+/// The device that is current, for a call that enables or disables its access. None while a stream may be captured: then nothing is
+/// asked.
+#[cold]
+#[inline(never)]
+pub(crate) fn current_device(call: &Call<'_>) -> Option<i32> {
+    let depends = matches!(call.request.access(), Some(Access::Enable { .. } | Access::Disable { .. }));
+    if !depends || call.function().layer() == Layer::Hip || capture::may_be_under_way() {
+        return None;
+    }
+    mode::unseen(|| RealDriver.device_of_context(RealDriver.current_context()?))
 }
 
 /// Writes over what a successful query returned about access that is hidden.

@@ -5,7 +5,7 @@ use p2pshim_trace::{Begun, Capture, PART};
 use super::arrival::Call;
 use super::decision::{Decision, Instead};
 use super::thread::{self, Thread};
-use super::{mode, origin, timing};
+use super::{mode, origin, peers, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Part, Path, Request, Traffic};
@@ -86,6 +86,16 @@ pub(crate) fn note(request: &Request<'_>, decision: &Decision<'_>, record: Begun
             let [src, dst] = request.named_devices();
             record.between(src, dst);
         }
+    }
+}
+
+/// Notes in the record of a call that enables or disables access which device's access it is.
+#[cold]
+#[inline(never)]
+pub(crate) fn add_current_device(call: &Call<'_>, record: Begun) {
+    if let Some(device) = peers::current_device(call).and_then(|device| u8::try_from(device).ok()) {
+        let [_, peer] = call.request.named_devices();
+        record.between(Some(device), peer);
     }
 }
 

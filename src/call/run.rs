@@ -124,6 +124,9 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     let is_checked = validate::has_rules(call.function()) && VALIDATE.is_on();
     let path = path(call, decision, &begun, ret);
     if let Some(record) = begun.record {
+        if matches!(call.function().effect(), Effect::Access(_)) {
+            recording::add_current_device(call, record);
+        }
         recording::end(call, decision, record, ret, path);
     }
     timing::end(call, timing, begun.record, ret);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::arrival::Call;
 use super::decision::{Decision, Running};
-use super::{callbacks, mode, read};
+use super::{callbacks, mode, peers, read};
 use crate::api::abi::Code;
 use crate::model::Path;
 use crate::record::{self, Event};
@@ -22,6 +22,7 @@ pub(crate) fn call(
 ) {
     let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
     let request = read::read_again(&call.request, ret).unwrap_or(call.request);
+    let device = peers::current_device(call);
     mode::unseen(|| {
         callbacks::keep(call, &request, running.depth, (ret, pair, path), elapsed);
         if !record::log::shows_calls() {
@@ -36,6 +37,7 @@ pub(crate) fn call(
             arguments: &arguments,
             ret,
             elapsed,
+            device,
             path: path.filter(|_| parts.is_empty()),
             parts,
             note: decision.note(),

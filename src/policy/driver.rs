@@ -79,6 +79,9 @@ pub(crate) trait Driver {
     /// Where a device is on the PCI bus.
     fn bus_id(&self, device: i32) -> Option<String>;
 
+    /// Whether a device is simulated.
+    fn is_simulated(&self, device: i32) -> bool;
+
     /// The verdict that is kept on a device's access to the memory of another.
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 

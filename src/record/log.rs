@@ -13,6 +13,7 @@ use env_filter::Filter;
 use env_logger::fmt::Formatter;
 use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use p2pshim_host::text::Escaped;
 use parking_lot::RwLock;
 
 use super::{CallSite, Event, trace};
@@ -294,7 +295,8 @@ fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Resul
         };
         write!(out, "{level}: ")?;
     }
-    writeln!(out, "{}", record.args())
+    // Names of modules and options, and what a program says of itself, may have anything in them.
+    writeln!(out, "{}", Escaped(record.args()))
 }
 
 /// Hours, minutes, seconds and microseconds of a time since 1970, in UTC.
@@ -323,6 +325,16 @@ mod tests {
         assert!(line(Level::Trace).ends_with(&format!(" {ids} text\n")), "{}", line(Level::Trace));
         assert!(line(Level::Warn).ends_with(&format!(" {ids} warn: text\n")), "{}", line(Level::Warn));
         assert!(line(Level::Warn).starts_with("p2pshim "));
+    }
+
+    #[test]
+    fn write_line_what_a_name_has_in_it_is_no_other_line_and_no_colour() {
+        let mut out = Vec::new();
+        let args = format_args!("{}", "at lib\x1b[31m.so\np2pshim 12:00:00.000000 1/1 warn: all is well");
+        write_line(&mut out, &Record::builder().level(Level::Warn).args(args).build()).unwrap();
+        let line = String::from_utf8(out).unwrap();
+        assert!(line.ends_with("at lib\\x1b[31m.so\\np2pshim 12:00:00.000000 1/1 warn: all is well\n"), "{line}");
+        assert_eq!(line.matches('\n').count(), 1);
     }
 
     #[test]

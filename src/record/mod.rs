@@ -25,6 +25,8 @@ pub(crate) struct Event<'a> {
     pub(crate) ret: Code,
     /// How long the host was in the real function.
     pub(crate) elapsed: Duration,
+    /// The device that was current, where the call depends on it.
+    pub(crate) device: Option<i32>,
     /// The devices of a copy, source first.
     pub(crate) pair: Option<(i32, i32)>,
     pub(crate) path: Option<Path>,

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 use std::iter;
-use std::time::Duration;
+
+use p2pshim_host::text::Elapsed;
 
 use super::hipify::hipify;
 use super::{Argument, CallSite, Contents, Event, Place};
@@ -34,6 +35,9 @@ impl Display for Event<'_> {
             }
         }
         write!(out, " <{}>", Elapsed(self.elapsed))?;
+        if let Some(device) = self.device {
+            write!(out, " on device {device}")?;
+        }
         let separators = iter::once("").chain(iter::repeat(","));
         for (Part { traffic, copies }, separator) in self.parts.iter().zip(separators) {
             let Traffic { src, dst, path, bytes } = traffic;
@@ -266,23 +270,10 @@ fn show_driver_3d(out: &mut Formatter<'_>, p: &CUDA_MEMCPY3D_PEER, names_context
     write!(out, "WidthInBytes={}, Height={}, Depth={}}}", p.WidthInBytes, p.Height, p.Depth)
 }
 
-/// A duration in the unit that shows it in at most three digits before the point.
-struct Elapsed(Duration);
-
-impl Display for Elapsed {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let nanoseconds = self.0.as_nanos();
-        match nanoseconds {
-            0..1_000 => write!(out, "{nanoseconds}ns"),
-            1_000..1_000_000 => write!(out, "{:.1}us", nanoseconds as f64 / 1e3),
-            1_000_000..1_000_000_000 => write!(out, "{:.1}ms", nanoseconds as f64 / 1e6),
-            _ => write!(out, "{:.3}s", nanoseconds as f64 / 1e9),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::api::abi::cudaExtent;
 
@@ -297,6 +288,7 @@ mod tests {
             arguments,
             ret,
             elapsed: Duration::from_nanos(1_340),
+            device: None,
             pair: None,
             path: None,
             parts: &[],
@@ -325,6 +317,17 @@ mod tests {
             event.to_string(),
             "cudaMemcpyPeerAsync(dst=0x7f00, dstDevice=1, src=NULL, srcDevice=0, count=64, stream=cudaStreamPerThread) \
              = cudaErrorInvalidValue <1.3us> 0->1 direct captured as cuMemcpyAsync_ptsz at app+0x1189 (main)"
+        );
+    }
+
+    #[test]
+    fn event_that_depends_on_the_current_device_names_it() {
+        let arguments = [argument("peerDevice", Value::Ordinal(0), None), argument("flags", Value::UInt(0), None)];
+        let mut event = event(Function::cudaDeviceEnablePeerAccess, &arguments, Code(704));
+        event.device = Some(1);
+        assert_eq!(
+            event.to_string(),
+            "cudaDeviceEnablePeerAccess(peerDevice=0, flags=0) = cudaErrorPeerAccessAlreadyEnabled <1.3us> on device 1"
         );
     }
 
@@ -375,14 +378,5 @@ mod tests {
         assert!(
             event(Function::cudaMemcpy3DPeer, &null, Code(1)).to_string().starts_with("cudaMemcpy3DPeer(p=NULL) = ")
         );
-    }
-
-    #[test]
-    fn elapsed_each_unit() {
-        for (nanoseconds, shown) in
-            [(0, "0ns"), (999, "999ns"), (1_000, "1.0us"), (25_000_000, "25.0ms"), (1_500_000_000, "1.500s")]
-        {
-            assert_eq!(Elapsed(Duration::from_nanos(nanoseconds)).to_string(), shown);
-        }
     }
 }

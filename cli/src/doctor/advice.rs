@@ -1,6 +1,6 @@
 //! What it all means, and what to do: words for people, made of plain values.
 
-use p2pshim_host::machine::Machine;
+use p2pshim_host::machine::{self, Machine};
 
 use super::lines::{Finding, Path, Verdict};
 use super::place::Joint;
@@ -109,7 +109,7 @@ pub(super) fn advice(
     for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
         let cause = match machine {
             Some(machine) => machine.likely_cause(row.pair),
-            None => "these GPUs are simulated, and P2PSIM_FAULT says what goes wrong".to_owned(),
+            None => machine::SIMULATED_CAUSE.to_owned(),
         };
         match causes.iter_mut().find(|(known, _)| *known == cause) {
             Some((_, rows)) => rows.push(row),

@@ -8,6 +8,7 @@ use p2pshim_host::verdicts::{self, Cache, Key, Question};
 use super::lines::{Finding, Verdict};
 use super::supervisor::Job;
 use super::{Inventory, Row, TIMEOUT_S, examine};
+use crate::complain;
 
 /// Where the shim looks for verdicts, if there is a place for them.
 pub(super) fn cache() -> Option<Cache> {
@@ -60,12 +61,12 @@ pub(crate) fn make_missing(environment: &[(OsString, OsString)], are_simulated: 
     if missing.is_empty() {
         return Ok(());
     }
-    eprintln!(
-        "p2pshim: P2PSHIM_PROBE=full: {} between GPUs {} verified before the program starts; verdicts are saved in {}",
+    complain(format_args!(
+        "P2PSHIM_PROBE=full: {} between GPUs {} verified before the program starts; verdicts are saved in {}",
         if missing.len() == 1 { "1 path".to_owned() } else { format!("{} paths", missing.len()) },
         if missing.len() == 1 { "is" } else { "are" },
         cache.folder().display()
-    );
+    ));
     let mut unknown = None;
     for pair in missing {
         let row = examine(&inventory, pair, timeout, environment, false);

@@ -10,7 +10,7 @@ use p2pshim_host::machine::{Acs, Gpu, Machine, Translation};
 use super::Inventory;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::place::Place;
-use crate::explain::wrapped;
+use crate::explain::{WIDTH, wrapped};
 
 /// A device, as the driver lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -258,7 +258,7 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io:
     let verdict = format!("Verdict: {}.", examined.conclusion().text(&examined.rows));
     for text in std::iter::once(verdict).chain(examined.advice()) {
         writeln!(out)?;
-        for line in wrapped(&text) {
+        for line in wrapped(&text, WIDTH - 4) {
             writeln!(out, "{line}")?;
         }
     }

@@ -7,6 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use p2pshim_host::text::Escaped;
+
 use super::lines::{Line, Test, Verdict};
 use crate::processes;
 
@@ -71,6 +73,8 @@ impl Job<'_> {
             // It may wait for ever for a process that nothing can end; then it ends with us.
             thread::spawn(move || {
                 let lines = BufReader::new(output).lines().map_while(Result::ok);
+                // Names of devices and messages of libraries may have anything in them.
+                let lines = lines.map(|line| Escaped(line).to_string());
                 lines.filter_map(|line| Line::parse(&line)).try_for_each(|line| sender.send(line))
             });
         }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Reading, worker};
-use crate::processes;
+use crate::{complain, processes};
 
 /// How long the program waits for the counters at most. NVML takes a second a GPU where nothing keeps the driver loaded.
 const FIRST: Duration = Duration::from_secs(3);
@@ -63,7 +63,7 @@ impl Watch {
 
     /// Goes on without.
     fn give_up<T>(mut self, when: &str) -> Option<T> {
-        eprintln!("p2pshim: warning: NVML did not return {when}; the report does not say what NVLink carried");
+        complain(format_args!("warning: NVML did not return {when}; the report does not say what NVLink carried"));
         // It may be in the kernel for ever, so it is not waited for.
         let _ = self.child.kill();
         None

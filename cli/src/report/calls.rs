@@ -5,39 +5,44 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use std::io::{self, Write};
 use std::rc::Rc;
 
+use p2pshim_host::text::is_escaped;
 use p2pshim_trace::{Capture, DeviceTime, State};
 
-use super::filter::{Filter, Named};
+use super::filter::Selection;
 use super::merge::{Call, Source, in_order};
 use super::model::{Origin, Report};
 use super::symbols::Symbols;
+use super::tally::Walk;
 use super::term;
 
-/// Writes the calls that are wanted.
+/// Writes the calls that are wanted, `most` of them at most.
 pub(super) fn write(
     report: &Report,
     sources: &[Source],
-    filter: &Filter,
+    selections: &[Selection],
+    most: u64,
     symbols: bool,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut teller = Teller::new(symbols);
-    let mut left = filter.limit.unwrap_or(u64::MAX);
+    let mut walks: HashMap<(usize, u32), Walk> = HashMap::new();
+    let (mut left, mut number) = (most, 0);
     let start = report.start();
     let mut text = String::new();
     in_order(sources, |call| {
-        let after = call.start.saturating_sub(start);
-        if left == 0 || filter.is_over(after) {
+        let selection = selections.get(call.source.file);
+        if left == 0 || selection.is_some_and(|selection| selection.is_over(call.start)) {
             return Ok(false);
         }
-        let words = teller.words(call);
-        let path = words.path.as_deref();
-        let named = Named { function: &words.function, result: words.result.as_deref(), path };
-        if filter.wants(report, call, after, &named) {
+        let walk = walks.entry((call.source.file, call.thread)).or_default();
+        let wants = selection.map(|selection| (selection, call.source.trace.timeline()));
+        number += 1;
+        if walk.step((0, number), &call.record, call.thread, wants).is_wanted {
+            let words = teller.words(call);
             left -= 1;
             text.clear();
-            line(&mut text, report, call, after, &words, teller.origin(call).as_deref());
-            if text.contains(char::is_control) {
+            line(&mut text, report, call, call.start.saturating_sub(start), &words, teller.origin(call).as_deref());
+            if text.contains(is_escaped) {
                 text = term::clean(&text);
             }
             text.push('\n');
@@ -152,7 +157,11 @@ fn write_line(
             }
         }
     }
-    if let (Some(src), Some(dst)) = (gpu(report, call, record.src_device), gpu(report, call, record.dst_device)) {
+    let is_about_access = words.function.contains("PeerAccess");
+    if let (true, Some(device)) = (is_about_access, record.src_device) {
+        write!(line, " on device {device}")?;
+    } else if let (Some(src), Some(dst)) = (gpu(report, call, record.src_device), gpu(report, call, record.dst_device))
+    {
         write!(line, " {src}->{dst}")?;
     }
     if let Some(path) = &words.path {
@@ -200,6 +209,8 @@ fn arguments(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
         if words.function.contains("Async") || record.stream != 0 {
             write!(line, ", stream={}", stream(record.stream, &words.layer))?;
         }
+    } else if words.function.contains("PeerAccess") {
+        write!(line, "{to}")?;
     } else if record.src_device.is_some() || record.dst_device.is_some() {
         write!(line, "{from}, {to}")?;
     }

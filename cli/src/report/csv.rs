@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::model::{CopyCaller, CopyLine, CopySite, Gpu, Pair, Report};
+use super::term;
 
 const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,\
                        device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
@@ -58,9 +59,11 @@ fn callers(pair: &Pair) -> String {
     pair.sites.iter().flat_map(of_site).collect::<Vec<_>>().join("; ")
 }
 
-/// Quotes what would not stay one field.
+/// A text as a field: quoted if it would not stay one, and marked as text if a spreadsheet would take it for a formula.
 fn field(text: &str) -> String {
-    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    let text = term::clean(text);
+    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text };
+    if text.contains(['"', ',']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 #[cfg(test)]
@@ -79,6 +82,19 @@ mod tests {
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
         assert_eq!(commas, [23, 23, 23], "{text}");
         assert!(text.contains(",staged,\"blocked: lost data or hung\",0,"), "{text}");
+    }
+
+    #[test]
+    fn field_that_looks_like_a_formula_is_text_and_numbers_stay() {
+        for (text, shown) in
+            [("=1+2", "'=1+2"), ("+1", "'+1"), ("-1", "'-1"), ("@x", "'@x"), ("a=1", "a=1"), ("\t=x", "\\t=x")]
+        {
+            assert_eq!(field(text), shown);
+        }
+        let pair = Pair { src: 0, dst: 0, calls: 5, ..Pair::default() };
+        let mut out = Vec::new();
+        write(&Report { pairs: vec![pair], ..Report::default() }, &mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains(",5,0,,,0,0,0,0,0,,"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use p2pshim_trace::SUFFIX;
 
-use crate::{nvlink, runs};
+use crate::{complain, nvlink, runs};
 
 /// Folders in folders that are looked into.
 const DEPTH: usize = 8;
@@ -42,10 +42,10 @@ impl Display for Error {
             Self::Unreadable(files) => {
                 const SHOWN: usize = 5;
                 for (index, (path, why)) in files.iter().take(SHOWN).enumerate() {
-                    write!(out, "{}{path}: {why}", if index == 0 { "" } else { "\n" })?;
+                    write!(out, "{}{path}: {why}", if index == 0 { "" } else { "; " })?;
                 }
                 match files.len().checked_sub(SHOWN) {
-                    Some(more @ 1..) => write!(out, "\nand {more} more that cannot be read"),
+                    Some(more @ 1..) => write!(out, "; and {more} more that cannot be read"),
                     _ => Ok(()),
                 }
             }
@@ -117,7 +117,7 @@ fn look_into(folder: &Path, depth: usize, files: &mut Files) -> io::Result<()> {
         if kind.is_dir() && depth < DEPTH {
             // Others' folders may be there too, in /tmp for one.
             if let Err(error) = look_into(&path, depth + 1, files) {
-                eprintln!("p2pshim: {} is left out: {error}", path.display());
+                complain(format_args!("{} is left out: {error}", path.display()));
             }
         } else if fs::metadata(&path).is_ok_and(|it| it.is_file()) {
             files.list(&entry.file_name().to_string_lossy()).into_iter().for_each(|list| list.push(path.clone()));

@@ -1,41 +1,53 @@
-//! Which calls are wanted.
+//! Which calls are wanted: the same in every format.
+//!
+//! What a filter names is looked for in the report of all calls ([`Filter::check`]); then it is put into the numbers of each
+//! file ([`Selection`]), and records are counted and listed by these.
 
+use std::collections::BTreeSet;
+use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use clap::Args;
-use p2pshim_trace::State;
+use p2pshim_host::codes;
+use p2pshim_trace::{Record, State, Timeline};
 
-use super::merge::Call;
-use super::model::Report;
+use super::merge::Source;
+use super::model::{File, Report};
+use super::names::Names;
+use super::verdict::path_text;
+use crate::numbers;
 
-/// Which calls `--calls` lists.
+/// Names that an error lists.
+const LISTED: usize = 12;
+
+/// Which calls are wanted.
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "Which calls --calls lists")]
+#[command(next_help_heading = "Filters, for every format")]
 pub(crate) struct Filter {
-    /// Only copies between these GPUs, by the numbers of the report: 0>1 or, both ways, 0-1
-    #[arg(long, value_name = "PAIR", requires = "calls")]
+    /// Only copies between these GPUs: 0>1 or, both ways, 0-1
+    #[arg(long, value_name = "PAIR")]
     pair: Option<PairFilter>,
-    /// Only functions whose name contains NAME, or matches it as a pattern with * and ?
-    #[arg(long, value_name = "NAME", requires = "calls")]
+    /// Only functions with NAME in their name, or by * and ?
+    #[arg(long, value_name = "NAME")]
     api: Option<String>,
-    /// Only calls that begin at least this many seconds after the start of the report
-    #[arg(long, value_name = "SECONDS", requires = "calls")]
+    /// Only calls that begin at least so long after the start
+    #[arg(long, value_name = "SECONDS", value_parser = numbers::seconds)]
     since: Option<f64>,
-    /// Only calls that begin at most this many seconds after the start of the report
-    #[arg(long, value_name = "SECONDS", requires = "calls")]
+    /// Only calls that begin at most so long after the start
+    #[arg(long, value_name = "SECONDS", value_parser = numbers::seconds)]
     until: Option<f64>,
-    /// Only calls with this result: ok, error, unfinished, a code such as 217, or its name
-    #[arg(long, value_name = "RESULT", requires = "calls")]
-    result: Option<String>,
+    /// Only processes of this rank
+    #[arg(long, value_name = "RANK")]
+    rank: Option<String>,
+    /// Only this result: ok, error, unfinished, 217, or a name
+    #[arg(long, value_name = "RESULT")]
+    result: Option<ResultFilter>,
     /// Only threads with this number or name
-    #[arg(long, value_name = "THREAD", requires = "calls")]
+    #[arg(long, value_name = "THREAD")]
     thread: Option<String>,
-    /// Only copies whose path contains PATH, such as direct, staged or "never enabled"
-    #[arg(long, value_name = "PATH", requires = "calls")]
+    /// Only copies with PATH in their path: direct, staged
+    #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// List at most N calls
-    #[arg(long, value_name = "N", requires = "calls")]
-    pub(super) limit: Option<u64>,
 }
 
 /// A pair of GPUs as the user names it.
@@ -58,62 +70,324 @@ impl FromStr for PairFilter {
     }
 }
 
-/// What a filter has to know of a call beside its record.
-pub(super) struct Named<'a> {
-    pub(super) function: &'a str,
-    /// The code's name.
-    pub(super) result: Option<&'a str>,
-    pub(super) path: Option<&'a str>,
-}
-
-impl Filter {
-    /// Whether a call is wanted that began so many nanoseconds after the start of the report.
-    pub(super) fn wants(&self, report: &Report, call: &Call, after: u64, named: &Named) -> bool {
-        let record = &call.record;
-        let seconds = || after as f64 / 1e9;
-        self.api.as_deref().is_none_or(|api| matches(api, named.function))
-            && self.result.as_deref().is_none_or(|result| match result {
-                "unfinished" => record.state == State::Begun,
-                _ if record.state == State::Begun => false,
-                "ok" => record.result == 0,
-                "error" => record.result != 0,
-                code => {
-                    code.parse() == Ok(record.result)
-                        || named.result.is_some_and(|name| name.eq_ignore_ascii_case(code))
-                }
-            })
-            && self.path.as_deref().is_none_or(|path| named.path.is_some_and(|name| name.contains(path)))
-            && self.since.is_none_or(|since| seconds() >= since)
-            && self.until.is_none_or(|until| seconds() <= until)
-            && self.thread.as_deref().is_none_or(|thread| is_thread(report, call, thread))
-            && self.pair.is_none_or(|pair| pair.wants(report, call))
-    }
-
-    /// Whether calls that begin later than this one may be wanted.
-    pub(super) fn is_over(&self, after: u64) -> bool {
-        self.until.is_some_and(|until| after as f64 / 1e9 > until)
+impl Display for PairFilter {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let Self { src, dst, both_ways } = self;
+        if *both_ways { write!(out, "{src}-{dst}") } else { write!(out, "'{src}>{dst}'") }
     }
 }
 
 impl PairFilter {
-    fn wants(self, report: &Report, call: &Call) -> bool {
-        let number = |ordinal: Option<u8>| {
-            let gpu = report.files.get(call.source.file)?.devices.get(&ordinal?)?;
-            Some(report.gpus.get(*gpu)?.number)
-        };
-        let (Some(src), Some(dst)) = (number(call.record.src_device), number(call.record.dst_device)) else {
-            return false;
-        };
+    fn wants(self, src: u32, dst: u32) -> bool {
         (src, dst) == (self.src, self.dst) || self.both_ways && (dst, src) == (self.src, self.dst)
     }
 }
 
-fn is_thread(report: &Report, call: &Call, wanted: &str) -> bool {
-    if wanted.parse() == Ok(call.thread) {
-        return true;
+/// A result as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ResultFilter {
+    Unfinished,
+    Ok,
+    Error,
+    Code(i32),
+    /// In one layer.
+    Name(String),
+}
+
+impl FromStr for ResultFilter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |(_, names): (i32, [Option<&str>; 3])| {
+            names.into_iter().flatten().any(|name| name.eq_ignore_ascii_case(text))
+        };
+        match text {
+            "unfinished" => Ok(Self::Unfinished),
+            "ok" => Ok(Self::Ok),
+            "error" => Ok(Self::Error),
+            _ if codes::rows().any(is_name) => Ok(Self::Name(text.to_owned())),
+            _ => text
+                .parse()
+                .map(Self::Code)
+                .map_err(|_| "write ok, error, unfinished, a code such as 217, or the name of one".to_owned()),
+        }
     }
-    let threads = report.files.get(call.source.file).map(|file| file.threads.as_slice()).unwrap_or_default();
-    threads.iter().any(|thread| thread.id == call.thread && thread.name == wanted)
+}
+
+impl Display for ResultFilter {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unfinished => out.write_str("unfinished"),
+            Self::Ok => out.write_str("ok"),
+            Self::Error => out.write_str("error"),
+            Self::Code(code) => write!(out, "{code}"),
+            Self::Name(name) => out.write_str(name),
+        }
+    }
+}
+
+/// The arguments.
+impl Display for Filter {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let Self { pair, api, since, until, rank, result, thread, path } = self;
+        let quoted = |text: &Option<String>| text.as_ref().map(|text| format!("{text:?}"));
+        let number = |seconds: &Option<f64>| seconds.map(|seconds| seconds.to_string());
+        let all = [
+            ("pair", pair.map(|pair| pair.to_string())),
+            ("api", quoted(api)),
+            ("since", number(since)),
+            ("until", number(until)),
+            ("rank", quoted(rank)),
+            ("result", result.as_ref().map(ToString::to_string)),
+            ("thread", quoted(thread)),
+            ("path", quoted(path)),
+        ];
+        let given = all.into_iter().filter_map(|(name, value)| Some(format!("--{name} {}", value?)));
+        out.write_str(&given.collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl Filter {
+    /// Whether every call is wanted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.to_string().is_empty()
+    }
+
+    /// Looks for what it names in the report of all calls.
+    ///
+    /// # Errors
+    /// A sentence about what is not there, and what is.
+    pub(super) fn check(&self, report: &Report) -> Result<(), String> {
+        self.check_times(report)?;
+        self.check_pair(report)?;
+        let has = |wanted: &Option<String>, fits: fn(&str, &str) -> bool, names: &BTreeSet<String>| {
+            wanted.as_ref().is_none_or(|wanted| names.iter().any(|name| fits(wanted, name)))
+        };
+        let functions = report.functions.iter().map(|function| function.name.clone()).collect();
+        let ranks = report.files.iter().filter_map(|file| file.rank.clone()).collect();
+        let threads = || report.files.iter().flat_map(|file| &file.threads);
+        let threads = threads().flat_map(|it| [it.id.to_string(), it.name.clone()]).collect();
+        let paths = report.pairs.iter().flat_map(|pair| &pair.paths);
+        let paths = paths.map(|path| path_text(&path.path, path.why.as_ref())).collect();
+        let equal = |wanted: &str, name: &str| wanted == name;
+        for (option, wanted, fits, names, none) in [
+            ("api", &self.api, matches as fn(&str, &str) -> bool, &functions, "no function with that name was called"),
+            ("rank", &self.rank, equal, &ranks, "no process has that rank"),
+            ("thread", &self.thread, equal, &threads, "no thread has that number or name"),
+            ("path", &self.path, contains, &paths, "no copy took such a path"),
+        ] {
+            if !has(wanted, fits, names) {
+                let wanted = wanted.as_deref().unwrap_or_default();
+                return Err(format!("--{option} {wanted:?}: {none}{}", listed(names)));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_times(&self, report: &Report) -> Result<(), String> {
+        let (since, until) = (self.since.unwrap_or_default(), self.until.unwrap_or(f64::MAX));
+        let lasts = report.end().saturating_sub(report.start()) as f64 / 1e9;
+        if since > until {
+            return Err(format!("--since {since} --until {until}: the end is before the start"));
+        }
+        if since > lasts {
+            return Err(format!("--since {since}: the report ends {lasts:.3} s after its start"));
+        }
+        Ok(())
+    }
+
+    fn check_pair(&self, report: &Report) -> Result<(), String> {
+        let Some(pair) = self.pair else { return Ok(()) };
+        for number in [pair.src, pair.dst] {
+            if report.gpus.iter().all(|gpu| gpu.number != number) {
+                let gpus = report.gpus.iter().map(|gpu| gpu.label.clone()).collect();
+                return Err(format!("--pair {pair}: there is no GPU {number}{}", listed(&gpus)));
+            }
+        }
+        let number = |gpu: usize| report.gpus.get(gpu).map_or(u32::MAX, |gpu| gpu.number);
+        if report.pairs.iter().any(|it| pair.wants(number(it.src), number(it.dst))) {
+            return Ok(());
+        }
+        let named = |pair: &super::model::Pair| format!("{} > {}", report.label(pair.src), report.label(pair.dst));
+        let pairs = report.pairs.iter().map(named).collect();
+        Err(format!("--pair {pair}: nothing was copied between them{}", listed(&pairs)))
+    }
+
+    /// What is said if no call fits all of it.
+    pub(super) fn nothing(&self, whole: &Report) -> String {
+        let codes = whole.errors.iter().map(|error| match &error.name {
+            Some(name) => format!("{} ({name})", error.code),
+            None => error.code.to_string(),
+        });
+        let more = match self.result {
+            Some(ResultFilter::Code(_) | ResultFilter::Name(_)) => match codes.collect::<BTreeSet<_>>() {
+                codes if codes.is_empty() => "; no call of the program returned an error".to_owned(),
+                codes => format!("; the program got{}", listed(&codes).trim_start_matches("; there is")),
+            },
+            _ => String::new(),
+        };
+        format!("no call fits {self}{more}")
+    }
+
+    /// Leaves out decisions and marks of other pairs, processes and times, and findings of other calls.
+    pub(super) fn keep_notes(&self, report: &mut Report) {
+        let (start, gpus) = (report.start(), &report.gpus);
+        let is_then = |time: u64| {
+            let after = time.saturating_sub(start) as f64 / 1e9;
+            self.since.is_none_or(|since| after >= since) && self.until.is_none_or(|until| after <= until)
+        };
+        let number = |gpu: Option<usize>| gpu.and_then(|gpu| gpus.get(gpu)).map_or(u32::MAX, |gpu| gpu.number);
+        let files = &report.files;
+        report.decisions.retain(|it| {
+            is_then(it.time)
+                && self.pair.is_none_or(|pair| pair.wants(number(it.src), number(it.dst)))
+                && files.get(it.file).is_none_or(|file| self.wants_rank(file))
+        });
+        // Some are also noted for themselves, of whichever call.
+        for finding in &mut report.findings {
+            finding.count = finding.sites.iter().map(|site| site.count).sum();
+        }
+        report.findings.retain(|finding| finding.count > 0);
+        for file in &mut report.files {
+            let is_wanted = self.wants_rank(file);
+            file.marks.retain(|mark| is_wanted && is_then(mark.time));
+        }
+    }
+
+    fn wants_rank(&self, file: &File) -> bool {
+        self.rank.is_none() || self.rank == file.rank
+    }
+
+    /// The filter in the numbers of a file.
+    pub(super) fn of_file(&self, report: &Report, file: usize, names: &Names) -> Selection {
+        let numbers: [u8; 256] = std::array::from_fn(|number| number as u8);
+        let Some(file) = report.files.get(file) else { return Selection::default() };
+        let number = |ordinal: &u8| Some(report.gpus.get(*file.devices.get(ordinal)?)?.number);
+        let pairs = |pair: PairFilter| {
+            let all = || file.devices.keys();
+            let pairs = all().flat_map(|src| all().map(move |dst| [*src, *dst]));
+            pairs
+                .filter(|[src, dst]| number(src).zip(number(dst)).is_some_and(|(src, dst)| pair.wants(src, dst)))
+                .collect()
+        };
+        let path = |number: u8| names.path(number).map(|(path, why)| path_text(path, why.as_ref()));
+        let nanos = |seconds: f64| report.start().saturating_add((seconds * 1e9) as u64);
+        let is_thread = |wanted: &str| {
+            let threads = file.threads.iter().filter(|it| it.name == wanted || it.id.to_string() == wanted);
+            threads.map(|thread| thread.id).collect()
+        };
+        let outcome = self.result.clone().map(|result| match result {
+            ResultFilter::Unfinished => Outcome::Unfinished,
+            ResultFilter::Ok => Outcome::Ok,
+            ResultFilter::Error => Outcome::Error,
+            ResultFilter::Code(code) => Outcome::Code(Box::new([Some(code); 256])),
+            ResultFilter::Name(name) => {
+                Outcome::Code(Box::new(numbers.map(|number| code(&names.function(number).0, &name))))
+            }
+        });
+        Selection {
+            is_other: !self.wants_rank(file),
+            pairs: self.pair.map(pairs),
+            functions: self.api.as_ref().map(|api| numbers.map(|number| matches(api, &names.function(number).1))),
+            paths: self.path.as_ref().map(|wanted| numbers.map(|it| path(it).is_some_and(|it| contains(wanted, &it)))),
+            outcome,
+            threads: self.thread.as_deref().map(is_thread),
+            since: self.since.map(nanos),
+            until: self.until.map(nanos),
+        }
+    }
+
+    /// The filter in the numbers of each of these files; none if every call is wanted.
+    pub(super) fn of_sources(&self, report: &Report, sources: &[Source]) -> Vec<Selection> {
+        let mut all: Vec<Selection> = report.files.iter().map(|_| Selection::default()).collect();
+        for source in sources {
+            if let Some(place) = all.get_mut(source.file) {
+                *place = self.of_file(report, source.file, &source.names);
+            }
+        }
+        all
+    }
+}
+
+/// The code of a name in a layer.
+fn code(layer: &str, name: &str) -> Option<i32> {
+    codes::rows().find_map(|(code, [runtime, driver, hip])| {
+        let own = match layer {
+            "runtime" => runtime,
+            "driver" => driver,
+            "hip" => hip,
+            _ => None,
+        };
+        own.is_some_and(|own| own.eq_ignore_ascii_case(name)).then_some(code)
+    })
+}
+
+/// `; there is a, b and 3 more`; nothing if there is none.
+fn listed(names: &BTreeSet<String>) -> String {
+    let mut shown: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    let more = match shown.len().checked_sub(LISTED) {
+        Some(more @ 1..) => format!(" and {more} more"),
+        _ => String::new(),
+    };
+    shown.truncate(LISTED);
+    if shown.is_empty() { String::new() } else { format!("; there is {}{more}", shown.join(", ")) }
+}
+
+/// What of a file is wanted.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    /// Whether it is of another rank.
+    is_other: bool,
+    pairs: Option<BTreeSet<[u8; 2]>>,
+    /// By number, as the two that follow.
+    functions: Option<[bool; 256]>,
+    paths: Option<[bool; 256]>,
+    outcome: Option<Outcome>,
+    threads: Option<BTreeSet<u32>>,
+    /// Nanoseconds since 1970, as the next.
+    since: Option<u64>,
+    until: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Unfinished,
+    Ok,
+    Error,
+    /// By number of the function.
+    Code(Box<[Option<i32>; 256]>),
+}
+
+impl Selection {
+    /// Whether a record of a thread is wanted. `call` is the call that it is a part of, or itself.
+    pub(super) fn wants(&self, timeline: Timeline, thread: u32, record: &Record, call: &Record) -> bool {
+        let is_one = |all: &[bool; 256], number: u8| all.get(usize::from(number)).copied().unwrap_or_default();
+        let is_begun = call.state == State::Begun;
+        !self.is_other
+            && self.functions.as_ref().is_none_or(|functions| is_one(functions, call.function))
+            && self.paths.as_ref().is_none_or(|paths| is_one(paths, record.path))
+            && self.threads.as_ref().is_none_or(|threads| threads.contains(&thread))
+            && self.outcome.as_ref().is_none_or(|outcome| match outcome {
+                Outcome::Unfinished => is_begun,
+                Outcome::Ok => !is_begun && call.result == 0,
+                Outcome::Error => !is_begun && call.result != 0,
+                Outcome::Code(codes) => !is_begun && codes.get(usize::from(call.function)) == Some(&Some(call.result)),
+            })
+            && self.pairs.as_ref().is_none_or(|pairs| {
+                record.src_device.zip(record.dst_device).is_some_and(|(src, dst)| pairs.contains(&[src, dst]))
+            })
+            && self.since.is_none_or(|since| timeline.real(record.start) >= since)
+            && self.until.is_none_or(|until| timeline.real(record.start) <= until)
+    }
+
+    /// Whether calls that begin later than then may be wanted.
+    pub(super) fn is_over(&self, start: u64) -> bool {
+        self.until.is_some_and(|until| start > until)
+    }
+}
+
+fn contains(wanted: &str, name: &str) -> bool {
+    name.contains(wanted)
 }
 
 /// Whether a name has a part, or fits a pattern. Case does not matter.

@@ -10,6 +10,7 @@ use std::thread;
 use p2pshim_trace::{Error, Note, NoteKind, Record, Trace};
 
 use super::files::{self, Files, find};
+use super::filter::Filter;
 use super::model::{End, File, Mark, Origin, Report, Thread};
 use super::names::Names;
 use super::nvlink;
@@ -27,9 +28,11 @@ const UNIT: usize = 64;
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub(crate) struct Options<'a> {
     /// Whether places in the code get functions and lines.
     pub(crate) symbols: bool,
+    /// Which calls are wanted, if not all are, and the report of all.
+    pub(crate) filter: Option<(&'a Filter, &'a Report)>,
 }
 
 /// Where a trace comes from.
@@ -51,7 +54,14 @@ pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, fil
         return Err(files::Error::Unreadable(report.files.into_iter().map(why).collect()));
     }
     processes::complete(&mut report, &processes::load(&runs));
-    report.nvlink = nvlink::compare(&report, &nvlink::load(&readings));
+    match options.filter {
+        // What counters say is of all copies.
+        Some((filter, _)) => {
+            filter.keep_notes(&mut report);
+            report.filter = Some(filter.to_string());
+        }
+        None => report.nvlink = nvlink::compare(&report, &nvlink::load(&readings)),
+    }
     Ok(report)
 }
 
@@ -61,6 +71,7 @@ pub(super) fn gather_from(names: &[String], sizes: &[u64], open: Opener, options
         names,
         open,
         symbols: Mutex::new(Symbols::new(options.symbols)),
+        filter: options.filter,
         totals: Mutex::new(Totals::default()),
     };
     let is_large = |index: &usize| {
@@ -81,6 +92,7 @@ struct Gathering<'a> {
     names: &'a [String],
     open: Opener<'a>,
     symbols: Mutex<Symbols>,
+    filter: Option<(&'a Filter, &'a Report)>,
     totals: Mutex<Totals>,
 }
 
@@ -96,10 +108,11 @@ impl Gathering<'_> {
             }
         };
         let names = Names::of(&trace);
-        let mut tally = tally(&trace, &names, by_several);
+        let selection = self.filter.map(|(filter, whole)| filter.of_file(whole, index, &names));
+        let lens = Lens::new(trace.timeline(), &names, selection);
+        let mut tally = tally(&trace, &lens, by_several);
         let unfinished = unfinished(&tally);
         let last_copy = last_copy(&tally);
-        let lens = Lens::new(trace.timeline(), &names);
         for hanging in &unfinished {
             tally.count_pair(&lens, &hanging.record);
         }
@@ -129,8 +142,7 @@ impl Gathering<'_> {
 }
 
 /// Counts a file.
-fn tally(trace: &Trace, names: &Names, by_several: bool) -> Tally {
-    let lens = Lens::new(trace.timeline(), names);
+fn tally(trace: &Trace, lens: &Lens, by_several: bool) -> Tally {
     let mut blocks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (number, thread) in trace.block_threads().enumerate() {
         blocks.entry(thread).or_default().push(number);
@@ -148,7 +160,7 @@ fn tally(trace: &Trace, names: &Names, by_several: bool) -> Tally {
     let work = || {
         let mut part = Tally::default();
         while let Some((unit, before)) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-            part.read(trace, &lens, unit, *before);
+            part.read(trace, lens, unit, *before);
         }
         lock(&whole).merge(part);
     };

@@ -38,53 +38,115 @@ mod totals;
 mod verdict;
 
 use std::error::Error;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use p2pshim_host::config::Config;
 use p2pshim_trace::Trace;
 
+use crate::{complain, numbers};
 use filter::Filter;
 use gather::Options;
 use model::Report;
+use output::STDOUT;
 use term::Style;
 
 /// The exit status if a report was made, but not of all that the files should hold.
 const IN_PART: u8 = 3;
 
+/// A form of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// All of it, for programs
+    Json,
+    /// The pairs of GPUs, for spreadsheets
+    Csv,
+    /// A page for a browser, which loads nothing
+    Html,
+    /// Calls and copies for ui.perfetto.dev and chrome://tracing
+    Perfetto,
+    /// A line for each call, like strace
+    Calls,
+}
+
+/// Where the report goes, and in which form.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Output {
+    /// Write the report to FILE
+    #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// text (the default), json, csv, html, perfetto or calls
+    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
+    format: Option<Format>,
+}
+
+impl Output {
+    /// # Errors
+    /// The file cannot be written; the text names it.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        self.file.as_deref().map_or(Ok(()), output::check)
+    }
+}
+
 /// What to report.
 #[derive(Args)]
 pub(crate) struct ReportArguments {
-    /// Trace files, or folders of them (*.p2ptrace): all ranks of a job together
+    /// Trace files, or folders of them, of all ranks together
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Print the report as JSON, or write it to a file
-    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-    json: Option<PathBuf>,
-    /// Print the pairs of GPUs as comma-separated values, or write them to a file
-    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-    csv: Option<PathBuf>,
-    /// Print a line for each call, in order of time, or write them to a file
-    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-    calls: Option<PathBuf>,
-    /// Write calls and copies for ui.perfetto.dev or chrome://tracing; - for standard output
-    #[arg(long, value_name = "OUT.json")]
-    perfetto: Option<PathBuf>,
-    /// Write a page for a browser, in one file that loads nothing; - for standard output
-    #[arg(long, value_name = "OUT.html")]
-    html: Option<PathBuf>,
-    /// Show modules and offsets only, without functions and lines
+    #[command(flatten)]
+    output: Output,
+    /// Show modules and offsets, without functions and lines
     #[arg(long)]
     no_symbols: bool,
+    /// List at most N calls
+    #[arg(long, value_name = "N", value_parser = numbers::whole::<u64>(0..=u64::MAX), hide_short_help = true)]
+    limit: Option<u64>,
+    /// Short for --format json, also beside other outputs: to standard output, or to a file
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
+    json: Option<PathBuf>,
+    /// Short for --format csv, likewise
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
+    csv: Option<PathBuf>,
+    /// Short for --format calls, likewise
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
+    calls: Option<PathBuf>,
+    /// Short for --format perfetto, to a file, or - for standard output
+    #[arg(long, value_name = "OUT.json", hide_short_help = true)]
+    perfetto: Option<PathBuf>,
+    /// Short for --format html, likewise
+    #[arg(long, value_name = "OUT.html", hide_short_help = true)]
+    html: Option<PathBuf>,
     #[command(flatten)]
     filter: Filter,
 }
 
 impl ReportArguments {
     /// All outputs that are asked for.
-    fn outputs(&self) -> [Option<&Path>; 5] {
-        [&self.json, &self.csv, &self.calls, &self.perfetto, &self.html].map(|path| path.as_deref())
+    fn outputs(&self) -> Vec<(Format, &Path)> {
+        let Output { file, format } = &self.output;
+        let short = [
+            (Format::Json, &self.json),
+            (Format::Csv, &self.csv),
+            (Format::Calls, &self.calls),
+            (Format::Perfetto, &self.perfetto),
+            (Format::Html, &self.html),
+        ];
+        let mut all: Vec<(Format, &Path)> =
+            short.into_iter().filter_map(|(format, path)| Some((format, path.as_deref()?))).collect();
+        let is_short = !all.is_empty();
+        let place = all.iter_mut().find(|(_, path)| output::is_stdout(path));
+        match (format, file, place) {
+            // `--json -o FILE`
+            (None, Some(file), Some((_, path))) => *path = file,
+            (None, None, _) if is_short => {}
+            _ => all.push((format.unwrap_or(Format::Text), file.as_deref().unwrap_or(Path::new(STDOUT)))),
+        }
+        all
     }
 }
 
@@ -93,76 +155,149 @@ impl ReportArguments {
 /// # Errors
 /// There is nothing to report, or an output cannot be written.
 pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error>> {
-    let symbols = !arguments.no_symbols;
-    if arguments.outputs().iter().flatten().filter(|path| output::is_stdout(path)).count() > 1 {
+    let ReportArguments { paths, filter, no_symbols, limit, .. } = arguments;
+    let (outputs, symbols) = (arguments.outputs(), !no_symbols);
+    if outputs.iter().filter(|(_, path)| output::is_stdout(path)).count() > 1 {
         return Err(
-            "only one of --json, --csv, --calls, --perfetto and --html can go to standard output; name a file for the \
-                    others, such as --json=out.json"
-                .into(),
+            "only one form can go to standard output; name a file for the others, such as --json=out.json".into()
         );
     }
-    let report = gather::gather(&arguments.paths, &Options { symbols })?;
-    let is_text = arguments.outputs().iter().all(Option::is_none);
-    if is_text {
-        output::write_to(Path::new("-"), |out| text::write(&report, Style::of_stdout(), out))?;
-    } else {
-        complain(&report);
-        write_files(arguments, &report, symbols)?;
+    if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
+        return Err("--limit is for --format calls".into());
     }
-    Ok(if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(IN_PART) })
+    let whole = gather::gather(paths, &Options { symbols, filter: None })?;
+    let filtered = (!filter.is_empty()).then(|| filtered(&whole, filter, symbols)).transpose()?;
+    let shown = filtered.as_ref().unwrap_or(&whole);
+    let forms = Forms { whole: &whole, shown, filter, most: limit.unwrap_or(u64::MAX), symbols };
+    if outputs.iter().all(|(format, _)| *format != Format::Text) {
+        say_problems(&whole);
+    }
+    for (format, path) in outputs {
+        output::write_to(path, |out| {
+            let style = if output::is_stdout(path) { Style::of_stdout() } else { Style::of_file() };
+            forms.write(format, style, out)
+        })?;
+    }
+    Ok(if whole.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(IN_PART) })
 }
 
-/// Prints the report of these traces on standard error, for a run that has just ended.
+/// The report of the calls that fit a filter.
+///
+/// # Errors
+/// No call does.
+fn filtered(whole: &Report, filter: &Filter, symbols: bool) -> Result<Report, Box<dyn Error>> {
+    filter.check(whole)?;
+    // The same files: in a folder there may be more by now.
+    let files: Vec<PathBuf> = whole.files.iter().map(|file| file.location.clone()).collect();
+    let mut report = gather::gather(&files, &Options { symbols, filter: Some((filter, whole)) })?;
+    processes::take_ends(&mut report, whole);
+    if report.functions.is_empty() && report.pairs.is_empty() {
+        return Err(filter.nothing(whole).into());
+    }
+    Ok(report)
+}
+
+/// A report that can be written in each form.
+struct Forms<'a> {
+    /// The report of all calls.
+    whole: &'a Report,
+    /// That of those that are wanted.
+    shown: &'a Report,
+    filter: &'a Filter,
+    /// How many calls are listed at most.
+    most: u64,
+    symbols: bool,
+}
+
+impl Forms<'_> {
+    fn write(&self, format: Format, style: Style, mut out: &mut dyn Write) -> io::Result<()> {
+        match format {
+            Format::Text => text::write(self.shown, style, out),
+            Format::Json => json::write(self.shown, &mut out),
+            Format::Csv => csv::write(self.shown, &mut out),
+            Format::Html => {
+                let mut json = Vec::new();
+                json::write(self.shown, &mut json)?;
+                html::write(&String::from_utf8_lossy(&json), out)
+            }
+            Format::Perfetto | Format::Calls => self.list(format, out),
+        }
+    }
+
+    /// Reads the files again and lists calls.
+    fn list(&self, format: Format, out: &mut dyn Write) -> io::Result<()> {
+        let Self { whole, symbols, .. } = *self;
+        let sources = merge::sources(whole, |file| Trace::open(&file.location))?;
+        let selections = match self.filter.is_empty() {
+            true => Vec::new(),
+            false => self.filter.of_sources(whole, &sources),
+        };
+        match format {
+            Format::Perfetto => perfetto::write(whole, &sources, &selections, symbols, out),
+            _ => calls::write(whole, &sources, &selections, self.most, symbols, out),
+        }
+    }
+}
+
+/// Writes the report of these traces, for a run that has just ended. To standard error unless a file is
+/// named, and when it is `quiet`, only if something is wrong. Returns whether a text was written to standard error.
 ///
 /// # Errors
 /// None of them can be read, or the report not be written.
-pub(crate) fn print_to_stderr(traces: &[PathBuf]) -> Result<(), Box<dyn Error>> {
-    let report = gather::gather(traces, &Options { symbols: true })?;
+pub(crate) fn of_run(
+    traces: &[PathBuf],
+    Output { file, format }: &Output,
+    quiet: bool,
+    config: &Config,
+) -> Result<bool, Box<dyn Error>> {
+    let mut report = gather::gather(traces, &Options { symbols: true, filter: None })?;
+    let format = format.unwrap_or(Format::Text);
+    if format != Format::Text {
+        say_problems(&report);
+    }
+    let forms = |report: &Report, style: Style, out: &mut dyn Write| {
+        let filter = &Filter::default();
+        Forms { whole: report, shown: report, filter, most: u64::MAX, symbols: true }.write(format, style, out)
+    };
+    if let Some(file) = file {
+        output::write_to(file, |out| forms(&report, Style::of_file(), out))?;
+        return Ok(false);
+    }
+    if quiet && verdict::is_fine(&report) {
+        return Ok(false);
+    }
+    if format == Format::Text {
+        // What the log has said in full, on the same standard error, is not said again.
+        for finding in report.findings.iter_mut().filter(|finding| config.logs_finding(finding.severity == "note")) {
+            finding.text = None;
+        }
+    }
     let mut out = io::BufWriter::new(io::stderr().lock());
-    text::write(&report, Style::of_stderr(), &mut out)?;
-    Ok(io::Write::flush(&mut out)?)
+    forms(&report, Style::of_stderr(), &mut out)?;
+    out.flush()?;
+    Ok(format == Format::Text)
+}
+
+/// Columns of standard output, if it has any.
+pub(crate) fn width() -> Option<usize> {
+    Style::of_stdout().width
 }
 
 /// Says on standard error what NVLink carried, where there is no trace.
 pub(crate) fn print_nvlink_to_stderr(readings: &[PathBuf]) {
     for text in nvlink::of_no_trace(&nvlink::load(readings)) {
-        eprintln!("p2pshim: {text}");
+        complain(text);
     }
-}
-
-fn write_files(arguments: &ReportArguments, report: &Report, symbols: bool) -> io::Result<()> {
-    if let Some(path) = &arguments.json {
-        output::write_to(path, |mut out| json::write(report, &mut out))?;
-    }
-    if let Some(path) = &arguments.csv {
-        output::write_to(path, |mut out| csv::write(report, &mut out))?;
-    }
-    if let Some(path) = &arguments.html {
-        let mut json = Vec::new();
-        json::write(report, &mut json)?;
-        output::write_to(path, |out| html::write(&String::from_utf8_lossy(&json), out))?;
-    }
-    if arguments.calls.is_none() && arguments.perfetto.is_none() {
-        return Ok(());
-    }
-    let sources = merge::sources(report, |file| Trace::open(&file.location))?;
-    if let Some(path) = &arguments.calls {
-        output::write_to(path, |out| calls::write(report, &sources, &arguments.filter, symbols, out))?;
-    }
-    if let Some(path) = &arguments.perfetto {
-        output::write_to(path, |out| perfetto::write(report, &sources, symbols, out))?;
-    }
-    Ok(())
 }
 
 /// Says on standard error what is wrong with the files, where the output is not for people.
-fn complain(report: &Report) {
+fn say_problems(report: &Report) {
     const SAID: usize = 20;
     let problems = report.files.iter().flat_map(|file| file.problems.iter().map(move |problem| (file, problem)));
     for (file, problem) in problems.clone().take(SAID) {
-        eprintln!("p2pshim: {}", term::clean(&format!("{}: {problem}", file.path)));
+        complain(format_args!("{}: {problem}", file.path));
     }
     if let Some(more @ 1..) = problems.count().checked_sub(SAID) {
-        eprintln!("p2pshim: and {more} more about the files; the report without options lists them");
+        complain(format_args!("and {more} more about the files; the report as text lists them"));
     }
 }

@@ -16,6 +16,9 @@ pub(crate) const VERSION: u32 = 1;
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) version: u32,
+    /// The filter of which all of it is, as arguments; not there if it is of all calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) filter: Option<String>,
     /// What could not be recorded or read, in sentences. If there is anything, each number is a lower bound.
     pub(crate) gaps: Vec<String>,
     /// The runs, or jobs, that the files are of, as far as they can be told apart.

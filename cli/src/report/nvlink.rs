@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use super::model::{File, NvLink, NvLinkGpu, Pair, Report};
 use super::term::bytes;
+use crate::complain;
 use crate::nvlink::Reading;
 
 /// Less is no finding: counters have KiB, and what is not data is carried too.
@@ -24,7 +25,7 @@ pub(super) fn load(paths: &[PathBuf]) -> Vec<Reading> {
     let load = |path: &PathBuf| match Reading::load(path) {
         Ok(reading) => Some(reading),
         Err(why) => {
-            eprintln!("p2pshim: {} is left out: {why}", path.display());
+            complain(format_args!("{} is left out: {why}", path.display()));
             None
         }
     };

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// What stands for standard output.
-const STDOUT: &str = "-";
+pub(super) const STDOUT: &str = "-";
 
 /// Whether a path means standard output.
 pub(super) fn is_stdout(path: &Path) -> bool {
@@ -45,6 +45,20 @@ pub(super) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
     })
 }
 
+/// # Errors
+/// Nothing can be written there; the text says what stands in the way.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    if is_stdout(path) || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+        return Ok(());
+    }
+    if path.is_dir() {
+        return Err(named(&path.display().to_string(), io::ErrorKind::IsADirectory.into()));
+    }
+    let unfinished = beside(path);
+    let made = File::create_new(&unfinished).and_then(|_| fs::remove_file(&unfinished));
+    made.map_err(|error| named(&path.display().to_string(), error))
+}
+
 fn beside(path: &Path) -> PathBuf {
     let mut name: OsString = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
@@ -79,6 +93,13 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         assert!(write_to(&path, |_| Ok(())).unwrap_err().to_string().contains("No such file"));
         write_to(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();
+        for (path, expected) in
+            [("/dev/null", None), ("/", Some("s a directory")), ("/nowhere/out", Some("No such file"))]
+        {
+            let said = check(Path::new(path)).err().map(|error| error.to_string());
+            assert_eq!(said.is_some(), expected.is_some(), "{path}");
+            assert!(said.iter().all(|said| expected.is_some_and(|part| said.contains(part))), "{said:?}");
+        }
         let error = write_to(Path::new("/dev/full"), |out| out.write_all(b"x")).unwrap_err().to_string();
         assert!(error.starts_with("/dev/full cannot be written: No space"), "{error}");
     }

@@ -13,10 +13,11 @@ use p2pshim_trace::State;
 use serde_json::Value;
 
 use super::calls::{Teller, Words, stream};
+use super::filter::Selection;
 use super::merge::{Call, Source, in_order};
 use super::model::{File, Origin, Report};
 use super::rates::Rates;
-use super::tally::Walk;
+use super::tally::{Step, Walk};
 use super::term;
 
 /// The first process id for copies of GPUs; below are those of files.
@@ -25,7 +26,13 @@ const GPUS: usize = 1_000_000;
 const TRACKS: u64 = 1000;
 
 /// Writes all events.
-pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(
+    report: &Report,
+    sources: &[Source],
+    selections: &[Selection],
+    symbols: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut pairs: Vec<[usize; 2]> = report.pairs.iter().map(|pair| [pair.src, pair.dst]).collect();
     pairs.sort_unstable();
     let mut events = Events {
@@ -54,8 +61,9 @@ pub(super) fn write(report: &Report, sources: &[Source], symbols: bool, out: &mu
         let words = teller.words(call);
         let from = teller.origin(call);
         number += 1;
-        let is_timed = stack.walk.step((0, number), &call.record);
-        let slice = events.call(call, &words, from.as_deref(), stack)?;
+        let wants = selections.get(call.source.file).map(|selection| (selection, call.source.trace.timeline()));
+        let Step { is_wanted, is_timed, .. } = stack.walk.step((0, number), &call.record, call.thread, wants);
+        let slice = events.call(call, &words, from.as_deref(), stack, is_wanted)?;
         if let (true, Some((devices, _))) = (is_timed, stack.walk.copy(&call.record)) {
             events.copy(call, &words, devices, slice)?;
         }
@@ -264,8 +272,15 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// A call on its thread. Returns where it begins.
-    fn call(&mut self, call: &Call, words: &Words, from: Option<&Origin>, stack: &mut Stack) -> io::Result<u64> {
+    /// A call on its thread, if it is wanted. Returns where it begins.
+    fn call(
+        &mut self,
+        call: &Call,
+        words: &Words,
+        from: Option<&Origin>,
+        stack: &mut Stack,
+        is_wanted: bool,
+    ) -> io::Result<u64> {
         let Call { source, thread, record, .. } = call;
         let file = self.report.files.get(source.file);
         let depth = usize::from(record.depth);
@@ -276,6 +291,9 @@ impl Events<'_> {
         stack.left.iter_mut().for_each(|left| left.end = left.end.max(seen));
         // What was inside a call that was left keeps its times.
         stack.ends.push(if was_left { u64::MAX } else { end });
+        if !is_wanted {
+            return Ok(begins);
+        }
         let mut args = Members::default();
         match (record.state, &words.result) {
             (State::Begun, _) => args.add("unfinished", true),

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use super::model::{End, File, How, Report, Run};
 use super::term::{count, counted, now};
-use crate::runs;
+use crate::{complain, runs};
 
 /// Reads what `p2pshim run` has kept. What cannot be read is said, and left out.
 pub(super) fn load(paths: &[PathBuf]) -> Vec<runs::Run> {
     let load = |path: &PathBuf| match runs::Run::load(path) {
         Ok(run) => Some(run),
         Err(why) => {
-            eprintln!("p2pshim: {} is left out: {why}", path.display());
+            complain(format_args!("{} is left out: {why}", path.display()));
             None
         }
     };
@@ -38,6 +38,20 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
     report.gaps = gaps(&report.files);
     report.runs = group(&report.files, kept);
     say_last_copies(report);
+}
+
+/// Takes over how processes ended from the report of all calls.
+pub(super) fn take_ends(report: &mut Report, whole: &Report) {
+    for (file, of_all) in report.files.iter_mut().zip(&whole.files) {
+        file.end.clone_from(&of_all.end);
+    }
+    for run in &mut report.runs {
+        if let Some(of_all) = whole.runs.iter().find(|of_all| of_all.files == run.files) {
+            run.end.clone_from(&of_all.end);
+            run.command.clone_from(&of_all.command);
+            (run.started, run.ended) = (of_all.started, of_all.ended);
+        }
+    }
 }
 
 /// How a process ended, by its own file.

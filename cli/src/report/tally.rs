@@ -7,6 +7,7 @@ use std::io;
 use p2pshim_trace::{DeviceTime, Record, State, Timeline, Trace};
 
 use super::buckets::{self, Buckets};
+use super::filter::Selection;
 use super::histogram::Histogram;
 use super::names::Names;
 
@@ -154,6 +155,8 @@ pub(super) struct Lens {
     /// The number of the path of copies that became part of a graph.
     captured: Option<u8>,
     has_origins: bool,
+    /// Which records are wanted, if not all are.
+    selection: Option<Selection>,
 }
 
 #[derive(Clone, Copy)]
@@ -163,7 +166,7 @@ enum Kind {
 }
 
 impl Lens {
-    pub(super) fn new(timeline: Timeline, names: &Names) -> Self {
+    pub(super) fn new(timeline: Timeline, names: &Names, selection: Option<Selection>) -> Self {
         let numbers: [u8; 256] = std::array::from_fn(|number| number as u8);
         let kind = |number| match names.path(number)?.0.as_str() {
             // As HIP copies between devices.
@@ -179,6 +182,7 @@ impl Lens {
                 .into_iter()
                 .find(|&number| names.path(number).is_some_and(|(path, _)| path == "captured")),
             has_origins: names.has_origins(),
+            selection,
         }
     }
 
@@ -207,22 +211,47 @@ pub(super) struct Walk {
     root: Option<(Key, Record)>,
     /// How deep the record is whose time on the device was counted; those inside it are not counted again.
     timed: Option<u8>,
+    /// How deep the outermost call is that is wanted.
+    wanted: Option<u8>,
+}
+
+/// What counts of a record.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    /// It is wanted.
+    pub(super) is_wanted: bool,
+    /// It is, and no call around it: without a filter, it is the program's own.
+    is_outermost: bool,
+    /// Its time on the device counts.
+    pub(super) is_timed: bool,
 }
 
 impl Walk {
-    /// Goes on to the next record, and says whether its time on the device counts.
-    pub(super) fn step(&mut self, key: Key, record: &Record) -> bool {
+    /// Goes on to the next record of a thread.
+    pub(super) fn step(
+        &mut self,
+        key: Key,
+        record: &Record,
+        thread: u32,
+        wants: Option<(&Selection, Timeline)>,
+    ) -> Step {
         if record.depth == 0 {
             self.root = Some((key, *record));
         }
-        if self.timed.is_some_and(|depth| record.depth <= depth) {
-            self.timed = None;
+        for outer in [&mut self.timed, &mut self.wanted] {
+            *outer = outer.filter(|depth| record.depth > *depth);
         }
-        let counts = record.device_time == DeviceTime::Known && self.timed.is_none();
-        if counts {
+        let call = self.root.filter(|_| record.is_part()).map_or(*record, |(_, root)| root);
+        let is_wanted = wants.is_none_or(|(selection, timeline)| selection.wants(timeline, thread, record, &call));
+        let is_outermost = is_wanted && self.wanted.is_none();
+        if is_outermost {
+            self.wanted = Some(record.depth);
+        }
+        let is_timed = record.device_time == DeviceTime::Known && self.timed.is_none();
+        if is_timed {
             self.timed = Some(record.depth);
         }
-        counts
+        Step { is_wanted, is_outermost, is_timed: is_timed && self.wanted.is_some() }
     }
 
     /// The devices of the copy that a record is of, and its path.
@@ -263,13 +292,14 @@ impl Tally {
         buffer: &mut Vec<u8>,
     ) -> io::Result<()> {
         let Some(block) = trace.block(number, buffer)? else { return Ok(()) };
+        let wants = lens.selection.as_ref().map(|selection| (selection, lens.timeline));
         let is_inner = block.calls().next().is_some_and(|record| record.depth > 0);
         if let (Some(before), true) = (before, is_inner) {
             // What encloses the first calls is in the block before.
             let mut buffer = Vec::new();
             if let Some(block) = trace.block(before, &mut buffer)? {
                 for (index, record) in block.calls().enumerate() {
-                    walk.step((before, index), &record);
+                    walk.step((before, index), &record, block.thread, wants);
                 }
             }
         }
@@ -279,17 +309,19 @@ impl Tally {
         }
         for (index, record) in block.calls().enumerate() {
             let key = (number, index);
-            let counts = walk.step(key, &record);
+            let step = walk.step(key, &record, block.thread, wants);
             if record.depth == 0 {
-                thread.calls += 1;
                 thread.last = thread.last.max((key, record.start));
+            }
+            if step.is_outermost {
+                thread.calls += 1;
                 let is_later = thread.last_copy.is_none_or(|(last, _)| key > last);
                 if is_later && record.state == State::Done && lens.is_copy(&record) {
                     thread.last_copy = Some((key, record));
                 }
             }
-            self.count(lens, walk, key, block.thread, &record);
-            if counts {
+            self.count(lens, walk, key, block.thread, &record, step);
+            if step.is_timed {
                 self.count_device(walk, &record);
             }
         }
@@ -297,12 +329,15 @@ impl Tally {
         Ok(())
     }
 
-    fn count(&mut self, lens: &Lens, walk: &Walk, key: Key, thread: u32, record: &Record) {
+    fn count(&mut self, lens: &Lens, walk: &Walk, key: Key, thread: u32, record: &Record, step: Step) {
         let is_done = record.state == State::Done;
         let is_error = is_done && record.result != 0;
         let nanos = lens.timeline.nanos(record.end.saturating_sub(record.start));
         let (first, last) = self.span.unwrap_or((record.start, record.end));
         self.span = Some((first.min(record.start), last.max(record.end)));
+        if !step.is_wanted {
+            return;
+        }
         if record.is_part() {
             let site = walk.root.map_or(0, |(_, root)| root.site);
             self.count_copies(lens, record, site);
@@ -320,7 +355,7 @@ impl Tally {
         } else {
             self.remember(Open { key, thread, root: walk.root.map(|(key, _)| key), record: *record });
         }
-        if record.depth > 0 {
+        if !step.is_outermost {
             return;
         }
         self.calls += 1;

@@ -1,8 +1,15 @@
 //! Numbers as people read them, and what a terminal is.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsRawFd;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use p2pshim_host::text::{Elapsed, Escaped};
+
+/// Columns that a report has at least, and that `COLUMNS` may ask for.
+const LEAST: usize = 40;
+const MOST: usize = 10_000;
 
 /// Nanoseconds since 1970.
 pub(super) fn now() -> u64 {
@@ -30,12 +37,7 @@ pub(super) fn bytes(count: u64) -> String {
 
 /// A duration, likewise; as the log shows it.
 pub(super) fn duration(nanos: u64) -> String {
-    match nanos {
-        0..1_000 => format!("{nanos}ns"),
-        1_000..1_000_000 => format!("{:.1}us", nanos as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1}ms", nanos as f64 / 1e6),
-        _ => format!("{:.3}s", nanos as f64 / 1e9),
-    }
+    Elapsed(Duration::from_nanos(nanos)).to_string()
 }
 
 /// A number with its thousands apart.
@@ -56,9 +58,9 @@ pub(super) fn counted(number: u64, word: &str) -> String {
     format!("{} {word}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// What can go out of a file to a terminal: no control characters.
+/// What can go out of a file to a terminal.
 pub(super) fn clean(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+    Escaped(text).to_string()
 }
 
 /// How the report is shown.
@@ -81,16 +83,22 @@ impl Style {
         Self::of(&io::stderr())
     }
 
+    /// What a file can.
+    pub(crate) fn of_file() -> Self {
+        Self { colour: false, width: columns(std::env::var_os("COLUMNS")) }
+    }
+
     fn of(out: &(impl IsTerminal + AsRawFd)) -> Self {
         if !out.is_terminal() {
-            return Self { colour: false, width: None };
+            return Self::of_file();
         }
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
         let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: the request writes such a struct.
         let known = unsafe { libc::ioctl(out.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) } == 0;
-        let width = if known && size.ws_col >= 40 { usize::from(size.ws_col) } else { 80 };
+        let width = if known && usize::from(size.ws_col) >= LEAST { usize::from(size.ws_col) } else { 80 };
+        let width = columns(std::env::var_os("COLUMNS")).unwrap_or(width);
         Self { colour: !(no_colour || is_dumb), width: Some(width) }
     }
 
@@ -113,6 +121,11 @@ impl Style {
     fn paint(self, code: &str, text: &str) -> String {
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// What `COLUMNS` says, if a report can be read in so many.
+fn columns(value: Option<OsString>) -> Option<usize> {
+    value?.to_str()?.parse().ok().filter(|columns| (LEAST..=MOST).contains(columns))
 }
 
 /// Lines of words that fit. The first keeps its spaces; what comes after it begins with the indent.
@@ -166,7 +179,15 @@ mod tests {
 
     #[test]
     fn clean_leaves_no_control_characters() {
-        assert_eq!(clean("a\x1b[31mb\n\u{9b}"), "a\u{fffd}[31mb\u{fffd}\u{fffd}");
+        assert_eq!(clean("a\x1b[31mb\n\u{9b}"), "a\\x1b[31mb\\n\\u{9b}");
+    }
+
+    #[test]
+    fn columns_only_what_can_be_read() {
+        for (value, expected) in [("100", Some(100)), ("40", Some(40)), ("39", None), ("0", None), ("wide", None)] {
+            assert_eq!(columns(Some(value.into())), expected, "{value}");
+        }
+        assert_eq!(columns(None), None);
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use p2pshim_trace::{CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, RECORD_BYTES, Trace};
 
-use super::filter::Filter;
 use super::gather::{Options, gather_from};
 use super::model::Report;
 use super::scene::{Call, DIRECT, ENABLE, Folder, MEMCPY_PEER, OVERLAP, STAGED, Scene};
@@ -68,15 +67,15 @@ fn report_of(files: &[Vec<u8>], symbols: bool, form: Form) -> (Report, Vec<u8>) 
     let names: Vec<String> = (0..files.len()).map(|index| format!("{index}.p2ptrace")).collect();
     let sizes: Vec<u64> = files.iter().map(|file| file.len() as u64).collect();
     let open = |index: usize| Trace::from_bytes(files[index].clone(), Path::new(&names[index]));
-    let report = gather_from(&names, &sizes, &open, &Options { symbols });
+    let report = gather_from(&names, &sizes, &open, &Options { symbols, filter: None });
     let sources = || merge::sources(&report, |file| open(file.index)).unwrap();
     let mut out = Vec::new();
     match form {
         Form::Text => text::write(&report, Style { colour: true, width: Some(80) }, &mut out),
         Form::Json => json::write(&report, &mut out),
         Form::Csv => csv::write(&report, &mut out),
-        Form::Calls => calls::write(&report, &sources(), &Filter::default(), symbols, &mut out),
-        Form::Events => perfetto::write(&report, &sources(), symbols, &mut out),
+        Form::Calls => calls::write(&report, &sources(), &[], u64::MAX, symbols, &mut out),
+        Form::Events => perfetto::write(&report, &sources(), &[], symbols, &mut out),
     }
     .unwrap();
     (report, out)
@@ -190,7 +189,7 @@ fn report_of_a_large_file_is_the_same_by_several_threads() {
     let json_of = |size: u64| {
         let names = ["a".to_owned()];
         let open = |_| Trace::from_bytes(bytes.clone(), Path::new("a"));
-        let report = gather_from(&names, &[size], &open, &Options { symbols: false });
+        let report = gather_from(&names, &[size], &open, &Options { symbols: false, filter: None });
         let mut json = Vec::new();
         json::write(&report, &mut json).unwrap();
         let pair = &report.pairs[0];

@@ -21,6 +21,9 @@ const SITES: usize = 4;
 /// Writes the report.
 pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let text = Text { report, style };
+    if let Some(filter) = &report.filter {
+        text.line(out, &format!("Only calls that fit {filter} are counted here."), "")?;
+    }
     for sentence in verdict::sentences(report) {
         text.sentence(out, &sentence)?;
     }
@@ -144,7 +147,7 @@ impl Text<'_> {
         programs.dedup();
         let others = match programs.len() {
             0 | 1 => String::new(),
-            several => format!(", and {} other command lines", several - 1),
+            several => format!(", and {}", counted(several as u64 - 1, "other command line")),
         };
         let program = programs.first().map_or("not known", String::as_str);
         self.line(out, &format!("program    {program}{others}"), "           ")?;
@@ -520,7 +523,7 @@ impl Text<'_> {
     fn sites(&self, out: &mut dyn Write, sites: &[Site]) -> io::Result<()> {
         for Site { from, count } in sites.iter().take(SITES) {
             let times = if *count > 1 { format!(", {} times", term::count(*count)) } else { String::new() };
-            writeln!(out, "      {}", clean(&format!("at {from}{times}")))?;
+            self.line(out, &format!("      at {from}{times}"), "        ")?;
         }
         match sites.len().checked_sub(SITES) {
             Some(more @ 1..) => {
@@ -562,7 +565,7 @@ impl Text<'_> {
                 None => error.code.to_string(),
             };
             let text = format!("  {} = {code}, {}", error.function, counted(error.count, "call"));
-            writeln!(out, "{}", clean(&text))?;
+            self.line(out, &text, "      ")?;
             self.sites(out, &error.sites)?;
         }
         self.more(out, self.report.errors.len(), "--json has all")

@@ -326,6 +326,7 @@ impl Totals {
         let lost = lost(&pairs, &shares);
         Report {
             version: VERSION,
+            filter: None,
             files: self.files,
             gpus: self.gpus.into_iter().map(|(_, gpu)| gpu).collect(),
             pairs,

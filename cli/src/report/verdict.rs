@@ -172,6 +172,18 @@ fn several(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(Level::Note, "Several runs", text).section(PROCESSES))
 }
 
+/// Whether nothing is wrong: with the program, with pairs of GPUs, or with the trace itself.
+pub(super) fn is_fine(report: &Report) -> bool {
+    let is_harmless = |severity: &str| ["performance", "note"].contains(&severity);
+    sentences(report).iter().all(|sentence| sentence.level != Level::Bad)
+        && ended(report).is_none()
+        && ended_elsewhere(report).is_none()
+        && report.findings.iter().all(|finding| is_harmless(&finding.severity))
+        && report.errors.is_empty()
+        && report.decisions.iter().all(|decision| !decision.is_bad())
+        && report.files.iter().all(|file| file.is_whole && file.problems.is_empty() && file.dropped == 0)
+}
+
 /// Whether a call hangs, or did when the process ended; not one that was left, or that has only just begun.
 pub(super) fn hangs(call: &Unfinished) -> bool {
     !call.was_left && call.age_ns.is_none_or(|age| age >= SOON_NANOS)

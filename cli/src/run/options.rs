@@ -5,11 +5,21 @@ use std::io::{self, Write};
 use std::path::{self, PathBuf};
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
-use clap::{Arg, ArgMatches};
+use clap::{Arg, ArgMatches, Command};
 use p2pshim_host::config::{Changes, PREFIX, Variable};
+
+/// The command that takes them.
+const RUN: &str = "run";
 
 /// The title that the arguments stand under.
 const TITLE: &str = "Options of the shim";
+
+/// What `-h` says, of the options that it shows.
+const SHORT: [(&str, &str); 3] = [
+    ("P2PSHIM_ACCESS", "Who enables peer access: p2pshim, app or nobody"),
+    ("P2PSHIM_LOG", "What is logged: warn, or trace for each call"),
+    ("P2PSHIM_TRACE", "Keep the trace in FOLDER, for p2pshim report"),
+];
 
 /// An argument for each option but the switch that turns the shim off.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
@@ -23,17 +33,16 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
         // What is more than a word does not fit where the value stands.
         let explained = if values.contains(' ') { format!(": {values}") } else { String::new() };
         let help = format!("{} [{name}{explained}{default}]", shown(variable.c_help()));
+        let short = SHORT.iter().find(|(of, _)| *of == name).map(|(_, short)| *short);
         let argument = Arg::new(name).long(long_name(name)).help_heading(TITLE).allow_hyphen_values(false);
+        let argument = argument.help(short.unwrap_or(shown(variable.c_help()))).long_help(help);
+        let argument = argument.hide_short_help(short.is_none());
         if are_words(values) {
             let parser = PossibleValuesParser::new(values.split('|')).map(OsString::from);
-            return argument
-                .help(help)
-                .value_name(values)
-                .hide_possible_values(true)
-                .value_parser(ValueParser::new(parser));
+            return argument.value_name(values).hide_possible_values(true).value_parser(ValueParser::new(parser));
         }
         let parser = OsStringValueParser::new().try_map(move |value| checked(variable, value));
-        argument.help(help).value_name(value_name(values)).value_parser(ValueParser::new(parser))
+        argument.value_name(value_name(values)).value_parser(ValueParser::new(parser))
     })
 }
 
@@ -45,6 +54,45 @@ pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
             Some((name(variable).into(), value.clone()))
         })
         .collect()
+}
+
+/// The arguments of the command with `--summary=on` for a `--summary` without a value: what follows is the program then.
+pub(crate) fn with_values(arguments: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
+    let mut arguments = arguments.peekable();
+    let mut all: Vec<OsString> = arguments.next().into_iter().collect();
+    let mut of = command;
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy().into_owned();
+        if let Some(run) = command.find_subcommand(&text).filter(|_| text == RUN && of.get_name() != RUN) {
+            of = run;
+        } else if text == "--" || !text.starts_with('-') {
+            // The program, or another command.
+            all.push(argument);
+            break;
+        }
+        all.push(argument);
+        let is_it = |known: &&Arg| {
+            known.get_long().is_some_and(|long| text.strip_prefix("--") == Some(long))
+                || known.get_short().is_some_and(|short| text.strip_prefix('-') == Some(short.to_string().as_str()))
+        };
+        let Some(known) = of.get_arguments().find(is_it).filter(|known| known.get_action().takes_values()) else {
+            continue;
+        };
+        let is_value = |value: &OsString| !is_switch(known) || ["on", "off"].iter().any(|word| value == word);
+        match arguments.next_if(is_value) {
+            Some(value) => all.push(value),
+            None if is_switch(known) => all.last_mut().into_iter().for_each(|last| last.push("=on")),
+            None => {}
+        }
+    }
+    all.extend(arguments);
+    all
+}
+
+/// Whether an argument is on or off.
+fn is_switch(argument: &Arg) -> bool {
+    let option = Variable::named(argument.get_id().as_str());
+    option.is_some_and(|option| ["on|off", "off|on"].contains(&shown(option.c_values())))
 }
 
 /// The table of docs/OPTIONS.md, of this command's own rows: the library has no words for documents.
@@ -60,8 +108,8 @@ pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
         out,
         "Options are environment variables. They are read once, when the program first calls or looks up an intercepted \
          function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is \
-         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one (no warning \
-         with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
+         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one, if one is \
+         near (no warning with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
          [sim/README.md](../sim/README.md)."
     )?;
     for &variable in Variable::ALL {
@@ -168,6 +216,30 @@ mod tests {
     fn long_name_is_the_variables_without_its_prefix() {
         for (variable, expected) in [("P2PSHIM_ACCESS", "access"), ("P2PSHIM_LOG_FILE", "log-file")] {
             assert_eq!(long_name(variable), expected);
+        }
+    }
+
+    #[test]
+    fn with_values_a_switch_without_a_value_is_on_and_the_program_stays_as_it_is() {
+        let run = Command::new(RUN).args(arguments()).arg(Arg::new("output").short('o'));
+        let library = Arg::new("library").long("library").global(true);
+        let mut command = Command::new("p2pshim").arg(library).subcommand(run);
+        command.build();
+        for (given, expected) in [
+            ("p2pshim run --summary ./app", "p2pshim run --summary=on ./app"),
+            ("p2pshim run --summary", "p2pshim run --summary=on"),
+            ("p2pshim run --summary --log info ./app on", "p2pshim run --summary=on --log info ./app on"),
+            ("p2pshim run --summary off ./app", "p2pshim run --summary off ./app"),
+            ("p2pshim run --summary=off ./app", "p2pshim run --summary=off ./app"),
+            ("p2pshim --library run run --summary app", "p2pshim --library run run --summary=on app"),
+            ("p2pshim run --trace x --summary -- app", "p2pshim run --trace x --summary=on -- app"),
+            ("p2pshim run --log-file --summary app", "p2pshim run --log-file --summary app"),
+            ("p2pshim run -o x app --summary x", "p2pshim run -o x app --summary x"),
+            ("p2pshim run -- app --summary x", "p2pshim run -- app --summary x"),
+            ("p2pshim explain run --summary x", "p2pshim explain run --summary x"),
+        ] {
+            let all = with_values(given.split(' ').map(OsString::from), &command);
+            assert_eq!(all.join(" ".as_ref()), expected);
         }
     }
 

@@ -13,14 +13,15 @@
 //! `p2pshim options`, the arguments of `p2pshim run`, the C interface and docs/OPTIONS.md (`make header`) follow.
 
 pub mod given;
-mod nearest;
 #[macro_use]
 mod option;
 mod values;
 
 use std::ffi::OsString;
 
-use nearest::nearest;
+use log::{Level, Metadata};
+
+use crate::nearest::nearest;
 pub use option::{Changes, Variable};
 pub use values::{Access, Denied, GpuTiming, Probe, Stacks, Validate};
 
@@ -158,7 +159,7 @@ options! {
         values: words("off" = false, "on" = true),
         changes: Changes::Always,
         help: "on: write a table of pairs, functions and findings to standard error when the program returns from main or calls exit",
-        details: "It needs no trace.",
+        details: "It needs no trace. `p2pshim run --summary` without a value is the same as `--summary on`.",
     }
 }
 
@@ -173,8 +174,13 @@ impl Config {
         for (name, value) in environment {
             let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
             let Some(option) = Variable::named(name) else {
-                let nearest = nearest(name, OPTIONS.iter().map(|option| option.name()));
-                warnings.push(format!("{name}: no such option; did you mean {nearest}? It has no effect"));
+                let rest = |name: &'static str| name.strip_prefix(PREFIX).unwrap_or(name);
+                let ours = OPTIONS.iter().map(|option| rest(option.name()));
+                let meant = match nearest(name.strip_prefix(PREFIX).unwrap_or(name), ours) {
+                    Some(nearest) => format!("; did you mean {PREFIX}{nearest}?"),
+                    None => ".".to_owned(),
+                };
+                warnings.push(format!("{name}: no such option{meant} It has no effect"));
                 continue;
             };
             if !value.is_empty() {
@@ -182,6 +188,15 @@ impl Config {
             }
         }
         (config, warnings)
+    }
+
+    /// Whether findings, notes or others, are told in full on standard error while the program runs.
+    pub fn logs_finding(&self, is_note: bool) -> bool {
+        let level = if is_note { Level::Info } else { Level::Warn };
+        let finding = Metadata::builder().level(level).target("p2pshim::finding").build();
+        let mut filter = env_filter::Builder::new();
+        let is_shown = filter.try_parse(&self.log).is_ok_and(|filter| filter.build().enabled(&finding));
+        self.on && self.log_file.is_none() && is_shown
     }
 }
 
@@ -204,6 +219,31 @@ mod tests {
         let (config, warnings) = read(&[("PATH", "/bin"), ("P2PSIM_DEVICES", "4"), ("P2PSHIMS", "x")]);
         assert_eq!(config, Config::default());
         assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_names_and_values_like_none_of_ours_are_not_guessed_at() {
+        let (_, warnings) = read(&[("P2PSHIM_HOME", "x"), ("P2PSHIM_ACCESS", "maybe"), ("P2PSHIM_LOG", "foo")]);
+        assert_eq!(warnings[0], "P2PSHIM_HOME: no such option. It has no effect");
+        assert_eq!(
+            warnings[1],
+            "P2PSHIM_ACCESS=\"maybe\": no such value; write auto, app or off. The default holds: auto"
+        );
+        assert!(
+            warnings[2].contains("`foo` is neither a level (off, error, warn, info, debug, trace) nor one of"),
+            "{warnings:?}"
+        );
+        assert!(warnings.iter().all(|warning| !warning.contains("did you mean")), "{warnings:?}");
+    }
+
+    #[test]
+    fn logs_finding_as_the_filter_says_unless_it_goes_to_a_file() {
+        let logs = |variables: &[(&str, &str)]| [false, true].map(|is_note| read(variables).0.logs_finding(is_note));
+        assert_eq!(logs(&[]), [true, false]);
+        assert_eq!(logs(&[("P2PSHIM_LOG", "info")]), [true, true]);
+        assert_eq!(logs(&[("P2PSHIM_LOG", "warn,p2pshim::finding=off")]), [false, false]);
+        assert_eq!(logs(&[("P2PSHIM_LOG_FILE", "/tmp/x")]), [false, false]);
+        assert_eq!(logs(&[("P2PSHIM", "off")]), [false, false]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use super::Config;
-use super::nearest::meant;
+use crate::nearest::nearest;
 
 /// One environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -113,11 +113,26 @@ pub(super) fn word<T: Copy>(given: &OsStr, words: &[(&'static str, T)]) -> Resul
     text(given, |text| {
         let known = || words.iter().map(|&(word, _)| word);
         let found = words.iter().find(|&&(word, _)| word == text).map(|&(_, value)| value);
-        found.ok_or_else(|| {
-            let default = known().next().unwrap_or_default();
-            format!("no such value; did you mean {}?", meant(text, known, default))
+        found.ok_or_else(|| match meant(text, words.first().map_or("", |&(word, _)| word), known) {
+            Some(meant) => format!("no such value; did you mean {meant}?"),
+            None => {
+                let known: Vec<_> = known().collect();
+                let (last, others) = known.split_last().unwrap_or((&"", &[]));
+                format!("no such value; write {} or {last}.", others.join(", "))
+            }
         })
     })
+}
+
+/// The word that another most likely stands for: what other programs take for off or on, or the nearest.
+fn meant<'a, I: Iterator<Item = &'a str>>(word: &str, default: &'a str, known: impl Fn() -> I) -> Option<&'a str> {
+    const SYNONYMS: [(&str, [&str; 4]); 2] =
+        [("off", ["0", "false", "no", "none"]), ("on", ["1", "true", "yes", "all"])];
+    let is_one = |words: &[&str]| words.iter().any(|synonym| synonym.eq_ignore_ascii_case(word));
+    match SYNONYMS.iter().find(|(_, words)| is_one(words)) {
+        Some((stands_for, _)) => known().find(|known| known == stands_for).or(Some(default)),
+        None => nearest(word, known()),
+    }
 }
 
 /// Reads a text.

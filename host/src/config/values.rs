@@ -1,6 +1,6 @@
 //! What values mean, and how texts are read.
 
-use super::nearest::nearest;
+use crate::nearest::nearest;
 
 /// Who decides about peer access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +129,10 @@ const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 /// # Errors
 /// A sentence.
 pub(super) fn filter(text: &str) -> Result<String, String> {
-    let nearest = || nearest(text, LEVELS.iter().copied());
-    check_filter(text).map(|()| text.to_owned()).map_err(|why| format!("{why}; did you mean {}?", nearest()))
+    check_filter(text).map(|()| text.to_owned()).map_err(|why| match nearest(text, LEVELS.iter().copied()) {
+        Some(nearest) => format!("{why}; did you mean {nearest}?"),
+        None => format!("{why}."),
+    })
 }
 
 /// # Errors
@@ -143,7 +145,8 @@ fn check_filter(filter: &str) -> Result<(), String> {
         let target = directive.split('=').next().unwrap_or_default();
         let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(directive));
         if !directive.is_empty() && !is_level && !TARGETS.contains(&target) {
-            return Err(format!("`{directive}` is neither a level nor one of the targets {}", TARGETS.join(", ")));
+            let (levels, targets) = (LEVELS.join(", "), TARGETS.join(", "));
+            return Err(format!("`{directive}` is neither a level ({levels}) nor one of the targets {targets}"));
         }
     }
     Ok(())

@@ -284,6 +284,10 @@ impl Driver for Fake {
         None
     }
 
+    fn is_simulated(&self, _: i32) -> bool {
+        false
+    }
+
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
         self.verdicts.get(&(src, dst)).cloned()
     }

@@ -2,7 +2,8 @@
 
 use std::path::Path as File;
 
-use p2pshim_host::machine::Machine;
+use p2pshim_host::machine::{self, Machine};
+use p2pshim_host::text::Elapsed;
 
 use super::decide::Plan;
 use super::registry::Verification;
@@ -118,7 +119,9 @@ fn story(failure: &Failure) -> String {
             verify::TIME_OUT
         ),
         Failure::Slower { direct, staged, src, dst } => format!(
-            "direct copies from device {src} to device {dst} are slower than copies through the host ({direct:?}, {staged:?})"
+            "direct copies from device {src} to device {dst} are slower than copies through the host ({}, {})",
+            Elapsed(*direct),
+            Elapsed(*staged)
         ),
         Failure::Kept(what) => format!("the full verification failed: {what}"),
         Failure::Unknown(code) => format!("the driver returned {}", code.0),
@@ -137,6 +140,23 @@ fn consequence(plan: &Plan) -> &'static str {
 
 /// What may stand between two devices, and what to do about it.
 fn likely_cause(driver: &impl Driver, devices: [i32; 2]) -> String {
+    if driver.is_simulated(devices[0]) {
+        return machine::SIMULATED_CAUSE.to_owned();
+    }
     let bus_ids = devices.map(|device| driver.bus_id(device).unwrap_or_default());
     Machine::read(File::new("/"), &bus_ids).likely_cause([0, 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn story_durations_are_shown_as_in_the_log() {
+        let [direct, staged] = [20_258_044, 43_772].map(Duration::from_nanos);
+        let said = story(&Failure::Slower { direct, staged, src: 0, dst: 1 });
+        assert!(said.ends_with("(20.3ms, 43.8us)"), "{said}");
+    }
 }

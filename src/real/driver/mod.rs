@@ -23,6 +23,8 @@ pub(crate) use types::{
 use std::ffi::c_uint;
 use std::ptr;
 
+use p2pshim_host::machine;
+
 use self::contexts::within;
 use self::functions::{
     asked, checked, device_can_access_peer, device_get_count, device_get_default_mem_pool, exchange_capture_mode,
@@ -179,6 +181,10 @@ impl Driver for RealDriver {
 
     fn bus_id(&self, device: i32) -> Option<String> {
         devices::bus_id(device).ok()
+    }
+
+    fn is_simulated(&self, device: i32) -> bool {
+        devices::gpu(device).is_some_and(|gpu| gpu.name == machine::SIMULATED_NAME)
     }
 
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {

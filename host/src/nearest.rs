@@ -1,23 +1,11 @@
 //! What somebody meant who wrote something else.
 
-/// The candidate that a word most likely stands for: what other programs take for off or on, or the nearest.
-pub(super) fn meant<'a, I: Iterator<Item = &'a str>>(
-    word: &str,
-    candidates: impl Fn() -> I,
-    default: &'a str,
-) -> &'a str {
-    const SYNONYMS: [(&str, [&str; 4]); 2] =
-        [("off", ["0", "false", "no", "none"]), ("on", ["1", "true", "yes", "all"])];
-    let is_one = |words: &[&str]| words.iter().any(|synonym| synonym.eq_ignore_ascii_case(word));
-    let Some((stands_for, _)) = SYNONYMS.iter().find(|(_, words)| is_one(words)) else {
-        return nearest(word, candidates());
-    };
-    candidates().find(|candidate| candidate == stands_for).unwrap_or(default)
-}
-
-/// The candidate with the fewest edits from `word`.
-pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
-    candidates.min_by_key(|candidate| distance(word, candidate)).unwrap_or_default()
+/// The candidate with the fewest edits from `word`; none if even that is not like it.
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // More than one letter in three, and it is a guess that only misleads.
+    let most = (word.chars().count() / 3).max(1);
+    let rated = candidates.map(|candidate| (distance(word, candidate), candidate));
+    rated.filter(|&(edits, _)| edits <= most).min_by_key(|&(edits, _)| edits).map(|(_, candidate)| candidate)
 }
 
 /// How many characters must be inserted, removed or replaced (Levenshtein), whatever their case.
@@ -48,6 +36,16 @@ mod tests {
             [("", "", 0), ("on", "on", 0), ("ON", "on", 0), ("of", "off", 1), ("kitten", "sitting", 3), ("", "abc", 3)]
         {
             assert_eq!(distance(from, to), edits, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn nearest_only_what_is_like_it() {
+        let levels = || ["off", "error", "warn", "info", "debug", "trace"].into_iter();
+        for (word, expected) in
+            [("trce", Some("trace")), ("OF", Some("off")), ("foo", None), ("verbose", None), ("", None)]
+        {
+            assert_eq!(nearest(word, levels()), expected, "{word}");
         }
     }
 }

@@ -1,0 +1,137 @@
+//! What a code means: its names, the findings that explain it, and which calls returned it on real GPUs.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use p2pshim_host::codes;
+
+use super::measured::{self, Call};
+use super::{Page, words};
+use crate::shim::Rule;
+
+/// Findings that are told in full; of more only what they are of.
+const IN_FULL: usize = 4;
+/// Calls that are shown where the documentation gives a code, and another one is returned.
+const SHOWN: usize = 4;
+
+/// The code that a name stands for, in whichever layer.
+pub(super) fn named(name: &str) -> Option<i32> {
+    let is_it = |known: &Option<&str>| known.is_some_and(|known| known.eq_ignore_ascii_case(name));
+    codes::rows().find(|(_, names)| names.iter().any(is_it)).map(|(code, _)| code)
+}
+
+/// Whether there is such a code.
+pub(super) fn is_known(code: i32) -> bool {
+    codes::rows().any(|(known, _)| known == code)
+}
+
+/// All names and numbers.
+pub(super) fn known() -> impl Iterator<Item = String> {
+    codes::rows().flat_map(|(code, names)| names.into_iter().flatten().map(str::to_owned).chain([code.to_string()]))
+}
+
+/// A finding that explains why a code is returned.
+struct Reason<'a> {
+    rule: &'a Rule,
+    /// Calls that returned it, on real GPUs.
+    calls: Vec<Call>,
+}
+
+impl Reason<'_> {
+    /// The functions that returned the code; if none of them did where it was measured, all that the finding is about.
+    fn functions(&self) -> String {
+        let functions: BTreeSet<&str> = self.calls.iter().map(Call::function).collect();
+        if functions.is_empty() {
+            return self.rule.functions.clone();
+        }
+        functions.into_iter().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Explains a code. Where functions are named, it is about these.
+pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, functions: &[&str]) -> io::Result<()> {
+    let names = codes::rows().find(|(known, _)| *known == code).map(|(_, names)| names);
+    let names: Vec<&str> = names.into_iter().flatten().flatten().collect();
+    page.line(&format!("{code}: {}", names.join(", ")))?;
+    if code == 0 {
+        return page.text("The call succeeded. Asynchronous work may still fail: a later call returns its error.");
+    }
+    let number = code.to_string();
+    let is_meant = |call: &Call| functions.is_empty() || functions.contains(&call.function());
+    let mut reasons: Vec<Reason> =
+        rules.iter().filter(|rule| concerns(rule, code)).map(|rule| Reason { rule, calls: Vec::new() }).collect();
+    let (mut returned, mut other) = (0, Vec::new());
+    for call in measured::calls().filter(|call| call.returned == number).filter(is_meant) {
+        returned += 1;
+        let Some(rule) = call.findings().find_map(|id| rules.iter().find(|rule| rule.id == id)) else {
+            other.push(call);
+            continue;
+        };
+        match reasons.iter_mut().find(|reason| reason.rule.id == rule.id) {
+            Some(reason) => reason.calls.push(call),
+            None => reasons.push(Reason { rule, calls: vec![call] }),
+        }
+    }
+    reasons.retain(|reason| {
+        !reason.calls.is_empty()
+            || functions.is_empty()
+            || functions.iter().any(|it| reason.rule.functions.contains(it))
+    });
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.calls.len()));
+    for reason in &reasons {
+        tell(page, reason, reasons.len() <= IN_FULL)?;
+    }
+    if reasons.len() > IN_FULL {
+        page.line("")?;
+        page.text("p2pshim explain ID says more of a finding; with a function beside the code, it is about that one.")?;
+    }
+    if reasons.is_empty() {
+        page.line("")?;
+        page.text(
+            "No finding explains it. `p2pshim run --log trace PROGRAM` shows the call that returned it, and those before it.",
+        )?;
+    }
+    if !other.is_empty() {
+        let names: BTreeSet<&str> = other.iter().map(Call::function).collect();
+        page.section("Returned besides, without a finding")?;
+        page.text(&names.into_iter().collect::<Vec<_>>().join(", "))?;
+        page.text(&format!("For example: {}", other.first().map(Call::shown).unwrap_or_default()))?;
+    }
+    let differing = measured::calls().filter(|call| call.documents(&number) && call.returned != number);
+    let differing: Vec<Call> = differing.filter(|call| !call.documents(call.returned)).filter(is_meant).collect();
+    if !differing.is_empty() {
+        page.section("Documented, but another code was returned")?;
+        for call in differing.iter().take(SHOWN) {
+            page.text(&format!("{}: {}", call.shown(), call.returned))?;
+        }
+        if let Some(more @ 1..) = differing.len().checked_sub(SHOWN) {
+            page.text(&format!("and {more} more"))?;
+        }
+    }
+    page.section("Measured")?;
+    let all = measured::calls().filter(is_meant).count();
+    page.text(&format!("{returned} of {all} calls returned {code} on {}. HIP was not measured.", measured::MACHINE))
+}
+
+/// Whether a finding is about a code: it documents it, or speaks of it.
+fn concerns(rule: &Rule, code: i32) -> bool {
+    let number = code.to_string();
+    let is_code = |text: &String| text.split(' ').next() == Some(&number);
+    // Smaller numbers count other things.
+    let is_said = |text: &String| code >= 100 && words(text).any(|word| word == number);
+    rule.codes.iter().flatten().any(is_code) || [&rule.hardware, &rule.why, &rule.remedy].into_iter().any(is_said)
+}
+
+fn tell(page: &mut Page<impl Write>, reason: &Reason, in_full: bool) -> io::Result<()> {
+    let Reason { rule, calls } = reason;
+    page.section(&format!("{} ({})", rule.id, rule.severity))?;
+    page.text(&reason.functions())?;
+    if !in_full {
+        return Ok(());
+    }
+    if let Some(call) = calls.first() {
+        page.text(&format!("For example: {}", call.shown()))?;
+    }
+    page.text(&rule.why)?;
+    page.text(&format!("What to do: {}", rule.remedy))
+}

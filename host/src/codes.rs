@@ -1,0 +1,166 @@
+//! Names of the codes that functions of CUDA and HIP return.
+
+/// Code, name in the runtime, in the driver, in HIP; `-` where a layer has no such code.
+/// Source: driver_types.h and cuda.h of CUDA 13.0; what hipGetErrorName of HIP 5.2.3 returns.
+pub static NAMES: &str = "
+0 cudaSuccess CUDA_SUCCESS hipSuccess
+1 cudaErrorInvalidValue CUDA_ERROR_INVALID_VALUE hipErrorInvalidValue
+2 cudaErrorMemoryAllocation CUDA_ERROR_OUT_OF_MEMORY hipErrorOutOfMemory
+3 cudaErrorInitializationError CUDA_ERROR_NOT_INITIALIZED hipErrorNotInitialized
+4 cudaErrorCudartUnloading CUDA_ERROR_DEINITIALIZED hipErrorDeinitialized
+5 cudaErrorProfilerDisabled CUDA_ERROR_PROFILER_DISABLED hipErrorProfilerDisabled
+6 cudaErrorProfilerNotInitialized CUDA_ERROR_PROFILER_NOT_INITIALIZED hipErrorProfilerNotInitialized
+7 cudaErrorProfilerAlreadyStarted CUDA_ERROR_PROFILER_ALREADY_STARTED hipErrorProfilerAlreadyStarted
+8 cudaErrorProfilerAlreadyStopped CUDA_ERROR_PROFILER_ALREADY_STOPPED hipErrorProfilerAlreadyStopped
+9 cudaErrorInvalidConfiguration - hipErrorInvalidConfiguration
+12 cudaErrorInvalidPitchValue - hipErrorInvalidPitchValue
+13 cudaErrorInvalidSymbol - hipErrorInvalidSymbol
+16 cudaErrorInvalidHostPointer - -
+17 cudaErrorInvalidDevicePointer - hipErrorInvalidDevicePointer
+18 cudaErrorInvalidTexture - -
+19 cudaErrorInvalidTextureBinding - -
+20 cudaErrorInvalidChannelDescriptor - -
+21 cudaErrorInvalidMemcpyDirection - hipErrorInvalidMemcpyDirection
+22 cudaErrorAddressOfConstant - -
+23 cudaErrorTextureFetchFailed - -
+24 cudaErrorTextureNotBound - -
+25 cudaErrorSynchronizationError - -
+26 cudaErrorInvalidFilterSetting - -
+27 cudaErrorInvalidNormSetting - -
+28 cudaErrorMixedDeviceExecution - -
+31 cudaErrorNotYetImplemented - -
+32 cudaErrorMemoryValueTooLarge - -
+34 cudaErrorStubLibrary CUDA_ERROR_STUB_LIBRARY -
+35 cudaErrorInsufficientDriver - hipErrorInsufficientDriver
+36 cudaErrorCallRequiresNewerDriver CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER -
+37 cudaErrorInvalidSurface - -
+43 cudaErrorDuplicateVariableName - -
+44 cudaErrorDuplicateTextureName - -
+45 cudaErrorDuplicateSurfaceName - -
+46 cudaErrorDevicesUnavailable CUDA_ERROR_DEVICE_UNAVAILABLE -
+49 cudaErrorIncompatibleDriverContext - -
+52 cudaErrorMissingConfiguration - hipErrorMissingConfiguration
+53 cudaErrorPriorLaunchFailure - hipErrorPriorLaunchFailure
+65 cudaErrorLaunchMaxDepthExceeded - -
+66 cudaErrorLaunchFileScopedTex - -
+67 cudaErrorLaunchFileScopedSurf - -
+68 cudaErrorSyncDepthExceeded - -
+69 cudaErrorLaunchPendingCountExceeded - -
+98 cudaErrorInvalidDeviceFunction - hipErrorInvalidDeviceFunction
+100 cudaErrorNoDevice CUDA_ERROR_NO_DEVICE hipErrorNoDevice
+101 cudaErrorInvalidDevice CUDA_ERROR_INVALID_DEVICE hipErrorInvalidDevice
+102 cudaErrorDeviceNotLicensed CUDA_ERROR_DEVICE_NOT_LICENSED -
+103 cudaErrorSoftwareValidityNotEstablished - -
+127 cudaErrorStartupFailure - -
+200 cudaErrorInvalidKernelImage CUDA_ERROR_INVALID_IMAGE hipErrorInvalidImage
+201 cudaErrorDeviceUninitialized CUDA_ERROR_INVALID_CONTEXT hipErrorInvalidContext
+202 - CUDA_ERROR_CONTEXT_ALREADY_CURRENT hipErrorContextAlreadyCurrent
+205 cudaErrorMapBufferObjectFailed CUDA_ERROR_MAP_FAILED hipErrorMapFailed
+206 cudaErrorUnmapBufferObjectFailed CUDA_ERROR_UNMAP_FAILED hipErrorUnmapFailed
+207 cudaErrorArrayIsMapped CUDA_ERROR_ARRAY_IS_MAPPED hipErrorArrayIsMapped
+208 cudaErrorAlreadyMapped CUDA_ERROR_ALREADY_MAPPED hipErrorAlreadyMapped
+209 cudaErrorNoKernelImageForDevice CUDA_ERROR_NO_BINARY_FOR_GPU hipErrorNoBinaryForGpu
+210 cudaErrorAlreadyAcquired CUDA_ERROR_ALREADY_ACQUIRED hipErrorAlreadyAcquired
+211 cudaErrorNotMapped CUDA_ERROR_NOT_MAPPED hipErrorNotMapped
+212 cudaErrorNotMappedAsArray CUDA_ERROR_NOT_MAPPED_AS_ARRAY hipErrorNotMappedAsArray
+213 cudaErrorNotMappedAsPointer CUDA_ERROR_NOT_MAPPED_AS_POINTER hipErrorNotMappedAsPointer
+214 cudaErrorECCUncorrectable CUDA_ERROR_ECC_UNCORRECTABLE hipErrorECCNotCorrectable
+215 cudaErrorUnsupportedLimit CUDA_ERROR_UNSUPPORTED_LIMIT hipErrorUnsupportedLimit
+216 cudaErrorDeviceAlreadyInUse CUDA_ERROR_CONTEXT_ALREADY_IN_USE hipErrorContextAlreadyInUse
+217 cudaErrorPeerAccessUnsupported CUDA_ERROR_PEER_ACCESS_UNSUPPORTED hipErrorPeerAccessUnsupported
+218 cudaErrorInvalidPtx CUDA_ERROR_INVALID_PTX hipErrorInvalidKernelFile
+219 cudaErrorInvalidGraphicsContext CUDA_ERROR_INVALID_GRAPHICS_CONTEXT hipErrorInvalidGraphicsContext
+220 cudaErrorNvlinkUncorrectable CUDA_ERROR_NVLINK_UNCORRECTABLE -
+221 cudaErrorJitCompilerNotFound CUDA_ERROR_JIT_COMPILER_NOT_FOUND -
+222 cudaErrorUnsupportedPtxVersion CUDA_ERROR_UNSUPPORTED_PTX_VERSION -
+223 cudaErrorJitCompilationDisabled CUDA_ERROR_JIT_COMPILATION_DISABLED -
+224 cudaErrorUnsupportedExecAffinity CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY -
+225 cudaErrorUnsupportedDevSideSync CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC -
+226 cudaErrorContained CUDA_ERROR_CONTAINED -
+300 cudaErrorInvalidSource CUDA_ERROR_INVALID_SOURCE hipErrorInvalidSource
+301 cudaErrorFileNotFound CUDA_ERROR_FILE_NOT_FOUND hipErrorFileNotFound
+302 cudaErrorSharedObjectSymbolNotFound CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND hipErrorSharedObjectSymbolNotFound
+303 cudaErrorSharedObjectInitFailed CUDA_ERROR_SHARED_OBJECT_INIT_FAILED hipErrorSharedObjectInitFailed
+304 cudaErrorOperatingSystem CUDA_ERROR_OPERATING_SYSTEM hipErrorOperatingSystem
+400 cudaErrorInvalidResourceHandle CUDA_ERROR_INVALID_HANDLE hipErrorInvalidHandle
+401 cudaErrorIllegalState CUDA_ERROR_ILLEGAL_STATE hipErrorIllegalState
+402 cudaErrorLossyQuery CUDA_ERROR_LOSSY_QUERY -
+500 cudaErrorSymbolNotFound CUDA_ERROR_NOT_FOUND hipErrorNotFound
+600 cudaErrorNotReady CUDA_ERROR_NOT_READY hipErrorNotReady
+700 cudaErrorIllegalAddress CUDA_ERROR_ILLEGAL_ADDRESS hipErrorIllegalAddress
+701 cudaErrorLaunchOutOfResources CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES hipErrorLaunchOutOfResources
+702 cudaErrorLaunchTimeout CUDA_ERROR_LAUNCH_TIMEOUT hipErrorLaunchTimeOut
+703 cudaErrorLaunchIncompatibleTexturing CUDA_ERROR_LAUNCH_INCOMPATIBLE_TEXTURING -
+704 cudaErrorPeerAccessAlreadyEnabled CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED hipErrorPeerAccessAlreadyEnabled
+705 cudaErrorPeerAccessNotEnabled CUDA_ERROR_PEER_ACCESS_NOT_ENABLED hipErrorPeerAccessNotEnabled
+708 cudaErrorSetOnActiveProcess CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE hipErrorSetOnActiveProcess
+709 cudaErrorContextIsDestroyed CUDA_ERROR_CONTEXT_IS_DESTROYED hipErrorContextIsDestroyed
+710 cudaErrorAssert CUDA_ERROR_ASSERT hipErrorAssert
+711 cudaErrorTooManyPeers CUDA_ERROR_TOO_MANY_PEERS -
+712 cudaErrorHostMemoryAlreadyRegistered CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED hipErrorHostMemoryAlreadyRegistered
+713 cudaErrorHostMemoryNotRegistered CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED hipErrorHostMemoryNotRegistered
+714 cudaErrorHardwareStackError CUDA_ERROR_HARDWARE_STACK_ERROR -
+715 cudaErrorIllegalInstruction CUDA_ERROR_ILLEGAL_INSTRUCTION -
+716 cudaErrorMisalignedAddress CUDA_ERROR_MISALIGNED_ADDRESS -
+717 cudaErrorInvalidAddressSpace CUDA_ERROR_INVALID_ADDRESS_SPACE -
+718 cudaErrorInvalidPc CUDA_ERROR_INVALID_PC -
+719 cudaErrorLaunchFailure CUDA_ERROR_LAUNCH_FAILED hipErrorLaunchFailure
+720 cudaErrorCooperativeLaunchTooLarge CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE hipErrorCooperativeLaunchTooLarge
+721 cudaErrorTensorMemoryLeak CUDA_ERROR_TENSOR_MEMORY_LEAK -
+800 cudaErrorNotPermitted CUDA_ERROR_NOT_PERMITTED -
+801 cudaErrorNotSupported CUDA_ERROR_NOT_SUPPORTED hipErrorNotSupported
+802 cudaErrorSystemNotReady CUDA_ERROR_SYSTEM_NOT_READY -
+803 cudaErrorSystemDriverMismatch CUDA_ERROR_SYSTEM_DRIVER_MISMATCH -
+804 cudaErrorCompatNotSupportedOnDevice CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE -
+805 cudaErrorMpsConnectionFailed CUDA_ERROR_MPS_CONNECTION_FAILED -
+806 cudaErrorMpsRpcFailure CUDA_ERROR_MPS_RPC_FAILURE -
+807 cudaErrorMpsServerNotReady CUDA_ERROR_MPS_SERVER_NOT_READY -
+808 cudaErrorMpsMaxClientsReached CUDA_ERROR_MPS_MAX_CLIENTS_REACHED -
+809 cudaErrorMpsMaxConnectionsReached CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED -
+810 cudaErrorMpsClientTerminated CUDA_ERROR_MPS_CLIENT_TERMINATED -
+811 cudaErrorCdpNotSupported CUDA_ERROR_CDP_NOT_SUPPORTED -
+812 cudaErrorCdpVersionMismatch CUDA_ERROR_CDP_VERSION_MISMATCH -
+900 cudaErrorStreamCaptureUnsupported CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED hipErrorStreamCaptureUnsupported
+901 cudaErrorStreamCaptureInvalidated CUDA_ERROR_STREAM_CAPTURE_INVALIDATED hipErrorStreamCaptureInvalidated
+902 cudaErrorStreamCaptureMerge CUDA_ERROR_STREAM_CAPTURE_MERGE hipErrorStreamCaptureMerge
+903 cudaErrorStreamCaptureUnmatched CUDA_ERROR_STREAM_CAPTURE_UNMATCHED hipErrorStreamCaptureUnmatched
+904 cudaErrorStreamCaptureUnjoined CUDA_ERROR_STREAM_CAPTURE_UNJOINED hipErrorStreamCaptureUnjoined
+905 cudaErrorStreamCaptureIsolation CUDA_ERROR_STREAM_CAPTURE_ISOLATION hipErrorStreamCaptureIsolation
+906 cudaErrorStreamCaptureImplicit CUDA_ERROR_STREAM_CAPTURE_IMPLICIT hipErrorStreamCaptureImplicit
+907 cudaErrorCapturedEvent CUDA_ERROR_CAPTURED_EVENT hipErrorCapturedEvent
+908 cudaErrorStreamCaptureWrongThread CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD hipErrorStreamCaptureWrongThread
+909 cudaErrorTimeout CUDA_ERROR_TIMEOUT -
+910 cudaErrorGraphExecUpdateFailure CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE hipErrorGraphExecUpdateFailure
+911 cudaErrorExternalDevice CUDA_ERROR_EXTERNAL_DEVICE -
+912 cudaErrorInvalidClusterSize CUDA_ERROR_INVALID_CLUSTER_SIZE -
+913 cudaErrorFunctionNotLoaded CUDA_ERROR_FUNCTION_NOT_LOADED -
+914 cudaErrorInvalidResourceType CUDA_ERROR_INVALID_RESOURCE_TYPE -
+915 cudaErrorInvalidResourceConfiguration CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION -
+916 - CUDA_ERROR_KEY_ROTATION -
+999 cudaErrorUnknown CUDA_ERROR_UNKNOWN hipErrorUnknown
+1052 - - hipErrorRuntimeMemory
+1053 - - hipErrorRuntimeOther
+1054 - - hipErrorTbd
+";
+
+/// The codes, each with its names in the runtime, in the driver and in HIP.
+pub fn rows() -> impl Iterator<Item = (i32, [Option<&'static str>; 3])> {
+    NAMES.lines().filter_map(|line| {
+        let mut columns = line.split(' ');
+        let code = columns.next()?.parse().ok()?;
+        Some((code, [(); 3].map(|()| columns.next().filter(|&name| name != "-"))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_a_name_each_and_codes_rise() {
+        let rows: Vec<_> = rows().collect();
+        assert_eq!(rows.len(), NAMES.trim().lines().count());
+        assert!(rows.iter().all(|(_, names)| names.iter().any(Option::is_some)));
+        assert!(rows.is_sorted_by(|(one, _), (other, _)| one < other));
+    }
+}
