@@ -75,6 +75,7 @@ fn made_up_trace(traces: &Path) {
     scene.note(2 * MS, NoteKind::Mark, 100, &["epoch 1"]);
     scene.calls(&Call { device: Some((MS, 5000)), rules: vec![OVERLAP], ..Call::copy(0, (0, 1), 4096, DIRECT) });
     scene.calls(&Call { result: 1, ..Call::copy(MS, (1, 0), 4096, STAGED) });
+    scene.calls(&Call { device: Some((MS, 50_000)), ..Call::copy(MS, (0, 1), 4096, STAGED) });
     scene.call(&Call { took: None, ..Call::copy(2 * MS, (1, 0), 4096, DIRECT) });
     scene.finish();
     fs::write(traces.join("one.nvlink.json"), READING).unwrap();

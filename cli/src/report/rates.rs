@@ -78,7 +78,7 @@ impl<'a> Rates<'a> {
                 _ => continue,
             };
             if steps.last().is_none_or(|&(_, last)| last.to_bits() != rate.to_bits()) {
-                steps.push((self.start + place as u64 * self.width, rate));
+                steps.push((self.start.saturating_add((place as u64).saturating_mul(self.width)), rate));
             }
         }
         steps
