@@ -20,6 +20,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 use p2pshim_host::config::{Access, Config, Probe};
+use p2pshim_host::job;
 use p2pshim_host::text::Escaped;
 
 use traces::Traces;
@@ -312,8 +313,8 @@ fn prepare(
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
     // Inside another run its processes are of that.
-    if std::env::var_os(runs::VARIABLE).is_none() {
-        command.env(runs::VARIABLE, &run.id);
+    if std::env::var_os(job::RUN).is_none() {
+        command.env(job::RUN, &run.id);
     }
     Ok(Prepared { command, traces, simulation, run })
 }

@@ -14,14 +14,12 @@ use serde::{Deserialize, Serialize};
 const VERSION: u32 = 1;
 /// What the names of the files end in.
 pub(crate) const SUFFIX: &str = ".run.json";
-/// The variable that tells processes which run they are of.
-pub(crate) const VARIABLE: &str = "P2PRUN_ID";
 
 /// A run of one program, and of all processes that it starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) version: u32,
-    /// As [`VARIABLE`] has it.
+    /// As `P2PRUN_ID` has it.
     pub(crate) id: String,
     /// As traces name it.
     pub(crate) host: String,

@@ -5,6 +5,7 @@
 
 pub mod codes;
 pub mod config;
+pub mod job;
 pub mod machine;
 pub mod nearest;
 pub mod text;

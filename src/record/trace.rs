@@ -22,6 +22,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
+use p2pshim_host::job;
 use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
 use super::modules::{self, Module};
@@ -60,34 +61,6 @@ pub(crate) struct Trace {
     /// Where the process was allowed to run at first.
     processors: Option<os::Processors>,
 }
-
-/// Variables that say which process of which job or run this is.
-const RANKS: &[&str] = &[
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "TORCHELASTIC_RUN_ID",
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "PMI_RANK",
-    "PMIX_RANK",
-    "PMIX_NAMESPACE",
-    "MV2_COMM_WORLD_RANK",
-    "MPI_RANK",
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "FLUX_TASK_RANK",
-    "FLUX_JOB_ID",
-    "PALS_RANKID",
-    "PALS_APID",
-    "JSM_NAMESPACE_RANK",
-    "LSB_JOBID",
-    "PBS_JOBID",
-    "P2PRUN_ID",
-    "CUDA_VISIBLE_DEVICES",
-];
 
 /// Makes the file, if one is wanted, and adds to `warnings` why there is none. Returns whether calls are to be recorded.
 pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
@@ -364,7 +337,8 @@ impl Trace {
         self.note(NoteKind::Host, 0, &[host.as_bytes(), boot.as_bytes()]);
         self.note(NoteKind::Version, 0, &[b"p2pshim", env!("CARGO_PKG_VERSION").as_bytes()]);
         let ours = os::environment(config::PREFIX);
-        let ranks = RANKS.iter().flat_map(|name| os::environment(name).filter(move |(found, _)| found == name));
+        let of_job = job::RANKS.iter().chain(job::OTHERS);
+        let ranks = of_job.flat_map(|name| os::environment(name).filter(move |(found, _)| found == name));
         let variables: Vec<(OsString, OsString)> = ours.chain(ranks).collect();
         for (name, value) in variables {
             self.note(NoteKind::Variable, 0, &[name.as_bytes(), value.as_bytes()]);

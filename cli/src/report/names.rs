@@ -2,24 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use p2pshim_host::job;
 use p2pshim_trace::{Note, NoteKind, PART, Trace};
 
 use super::model::{Line, Origin};
 use super::symbols::{Module, Place, Symbols};
-
-/// Variables that say which rank of a job a process is, best first.
-const RANKS: &[&str] = &[
-    "RANK",
-    "OMPI_COMM_WORLD_RANK",
-    "PMIX_RANK",
-    "PMI_RANK",
-    "MV2_COMM_WORLD_RANK",
-    "MPI_RANK",
-    "SLURM_PROCID",
-    "FLUX_TASK_RANK",
-    "PALS_RANKID",
-    "JSM_NAMESPACE_RANK",
-];
 
 /// A GPU as a file tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,7 +145,7 @@ impl Names {
 
     /// Which rank of its job the process is.
     pub(super) fn rank(&self) -> Option<String> {
-        RANKS.iter().find_map(|name| self.variables.get(*name)).cloned()
+        job::RANKS.iter().find_map(|name| self.variables.get(*name)).cloned()
     }
 
     /// The line of Python that a site is of, if it was looked for.

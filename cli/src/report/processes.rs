@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use p2pshim_host::job;
+
 use super::model::{End, File, How, Report, Run};
 use super::term::{count, counted, now};
 use crate::{complain, runs};
@@ -116,7 +118,7 @@ const NAMES: [&[&str]; 8] = [
     &["PMIX_NAMESPACE"],
     &["PALS_APID"],
     &["FLUX_JOB_ID"],
-    &[runs::VARIABLE],
+    &[job::RUN],
     &["SLURM_JOB_ID"],
     &["LSB_JOBID"],
     &["PBS_JOBID"],
@@ -142,7 +144,7 @@ fn group(files: &[File], kept: &[runs::Run]) -> Vec<Run> {
 
 /// A step of a job may be a shell, in which programs are run one after the other: then a rank is there more than once.
 fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&File>)> {
-    let own = |file: &File| named(file, &[runs::VARIABLE]);
+    let own = |file: &File| named(file, &[job::RUN]);
     let mut of_rank: BTreeMap<_, BTreeSet<Option<String>>> = BTreeMap::new();
     for file in &files {
         of_rank.entry((file.host.as_deref(), file.rank.as_deref())).or_default().insert(own(file));
@@ -160,7 +162,7 @@ fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&F
 fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     // Of several that belong to a job the one that ended worst stands for it.
     let is_of = |run: &&runs::Run| {
-        let names = |file: &File| named(file, &[runs::VARIABLE]).as_ref() == Some(&run.id);
+        let names = |file: &File| named(file, &[job::RUN]).as_ref() == Some(&run.id);
         files.iter().any(|file| names(file) || is_program(file, run))
     };
     let kept =
