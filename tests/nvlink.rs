@@ -107,7 +107,7 @@ fn copies_explain_all_and_later_reports_say_the_same() {
     let second = place.program(16, 0).plain();
     assert_eq!(verdict(&second.stderr), expected, "{}", second.stderr);
     let both = place.report(&[]).stdout;
-    assert_eq!(verdict(&both)[1], "NVLink carried 2.2 GB between these GPUs; copies explain all of it.", "{both}");
+    assert_eq!(verdict(&both)[2], "NVLink carried 2.2 GB between these GPUs; copies explain all of it.", "{both}");
 }
 
 #[test]
@@ -207,10 +207,10 @@ fn processes_of_other_runs_in_the_same_folder_are_no_others() {
     let said = place.report(&[]).stdout;
     let said = verdict(&said);
     assert!(
-        said[1].starts_with("NVLink carried 4.") && said[1].ends_with("; copies explain 2.1 GB of it."),
+        said[2].starts_with("NVLink carried 4.") && said[2].ends_with("; copies explain 2.1 GB of it."),
         "{said:?}"
     );
-    assert!(said[2].starts_with(UNSEEN), "{said:?}");
+    assert!(said[3].starts_with(UNSEEN), "{said:?}");
 }
 
 #[test]
