@@ -334,7 +334,11 @@ fn report_is_of_this_run_alone_where_traces_stay() {
     }
     assert_eq!(traces_in(&folder), 2);
     let both = Program::new(command()).arg("report").arg(&*kept).plain().stdout;
-    assert!(both.starts_with("These are 2 runs, added up.\n8.4 MB went directly") && both.contains("\n2 runs: what follows is of all"), "{both}");
+    assert!(
+        both.starts_with("These are 2 runs, added up.\n8.4 MB went directly")
+            && both.contains("\n2 runs: what follows is of all"),
+        "{both}"
+    );
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -104,6 +104,9 @@ const CASES: &[Case] = &[
         scene.note(MS, NoteKind::Decision, 1, &["4092 of 4092 bytes were wrong", "verified=in use"]);
         scene.finish();
     }),
+    ("broken pair, that the program enabled after it was avoided", |folder| {
+        drop(one(folder, &[copy(0, VETOED), copy(1, DIRECT)]).finish());
+    }),
     ("hung in a copy, and killed", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, DIRECT) }]);
         scene.exit = None;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::lost::{could_be_direct, is_start_up};
-use super::model::{File, How, LostBy, NvLink, Path, Report, Run, Unfinished};
+use super::model::{File, How, LostBy, NvLink, Pair, Path, Report, Run, Unfinished};
 use super::term::{bytes, clean, count, counted, duration};
 
 /// As decisions of traces have it.
@@ -205,10 +205,13 @@ pub(super) fn what(report: &Report, call: &Unfinished) -> String {
     format!("{pair}{size}{path}")
 }
 
-/// Pairs that lose data, or hang, and are used all the same.
+/// Pairs that lose data, or hang, and are used all the same: verification saw it, or copies have gone there.
 fn in_use(report: &Report) -> Option<Sentence> {
     let decisions = report.decisions.iter().filter(|it| it.verified.as_deref() == Some(IN_USE));
-    let pairs = named(report, decisions.filter_map(|it| Some((it.src?, it.dst?))))?;
+    let seen = decisions.filter_map(|it| Some((it.src?, it.dst?)));
+    let has_direct = |pair: &&Pair| pair.paths.iter().any(|path| is_direct(path) && path.bytes > 0);
+    let used = report.pairs.iter().filter(|pair| pair.is_blocked).filter(has_direct);
+    let pairs = named(report, seen.chain(used.map(|pair| (pair.src, pair.dst))))?;
     let text = format!(
         "Data may be WRONG: verification of {pairs} lost data or hung, and the program still uses peer access there."
     );
