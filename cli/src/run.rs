@@ -22,6 +22,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 use p2pshim_host::config::{Access, Config, Probe};
 use p2pshim_host::job;
 use p2pshim_host::text::Escaped;
+use p2pshim_trace::{NoteKind, Trace};
 
 use traces::Traces;
 
@@ -187,7 +188,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     if let Some(folder) = traces.folder() {
         keep(&run, watch, folder, &before);
         if arguments.reports
-            && let Err(error) = report_at(arguments, &traces, folder, &before)
+            && let Err(error) = report_at(arguments, &traces, folder, &before, &run)
         {
             complain(format_args!("no report: {error}"));
         }
@@ -226,13 +227,16 @@ fn report_at(
     traces: &Traces,
     folder: &Path,
     before: &BTreeSet<PathBuf>,
+    run: &Run,
 ) -> Result<(), Box<dyn Error>> {
     let (config, kept) = (arguments.config(), traces);
-    let new: Vec<PathBuf> = traces_in(folder).difference(before).cloned().collect();
+    let id = std::env::var_os(job::RUN).unwrap_or_else(|| run.id.clone().into());
+    let there = traces_in(folder);
+    let new: Vec<PathBuf> = there.difference(before).filter(|path| is_of(path, run, &id)).cloned().collect();
     let (readings, traces): (Vec<PathBuf>, Vec<PathBuf>) =
         new.iter().cloned().partition(|path| has_suffix(path, nvlink::SUFFIX));
     if !traces.iter().any(|path| has_suffix(path, SUFFIX)) {
-        if arguments.quiet {
+        if arguments.quiet && arguments.output.file.is_none() {
             return Ok(());
         }
         let why = match config.on {
@@ -243,6 +247,9 @@ fn report_at(
             }
         };
         complain(format_args!("no report: {why}"));
+        if let Some(file) = &arguments.output.file {
+            complain(format_args!("{} is left as it was", file.display()));
+        }
         report::print_nvlink_to_stderr(&readings);
         return Ok(());
     }
@@ -250,6 +257,19 @@ fn report_at(
         eprintln!("\nMore: {}", Escaped(kept.more()));
     }
     Ok(())
+}
+
+/// Whether a file is of this run, and not of another that writes to the same folder; if it does not say, it is.
+fn is_of(path: &Path, run: &Run, id: &OsStr) -> bool {
+    if has_suffix(path, runs::SUFFIX) {
+        return path.file_name().is_some_and(|name| name.to_string_lossy() == format!("{}{}", run.id, runs::SUFFIX));
+    }
+    if !has_suffix(path, SUFFIX) {
+        return true;
+    }
+    let Ok(trace) = Trace::open(path) else { return true };
+    let mut ids = trace.notes_of(NoteKind::Variable).filter(|note| note.string(0) == job::RUN);
+    ids.next().is_none_or(|note| OsStr::new(note.string(1)) == id)
 }
 
 /// The traces in a folder, and what lies beside them.
@@ -298,8 +318,10 @@ fn prepare(
         made.map_err(|error| format!("cannot create the folder of the trace, {}: {error}", folder.display()))?;
     }
     let named = asked.or_else(|| std::env::var_os(TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from));
+    // The program may go elsewhere.
+    let named = named.map(|folder| std::path::absolute(&folder).unwrap_or(folder));
     arguments.output.check()?;
-    let traces = Traces::new(named, arguments.reports, &std::env::temp_dir()).unwrap_or_else(|error| {
+    let traces = Traces::new(named, arguments.reports, &temporary()).unwrap_or_else(|error| {
         complain(format_args!("no report: no temporary folder can be made ({error}); TMPDIR may name another place"));
         Traces::Nowhere
     });
@@ -317,6 +339,13 @@ fn prepare(
         command.env(job::RUN, &run.id);
     }
     Ok(Prepared { command, traces, simulation, run })
+}
+
+/// Where temporary folders are made, wherever the program goes.
+fn temporary() -> PathBuf {
+    let folder = Some(std::env::temp_dir()).filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| PathBuf::from("/tmp"));
+    std::path::absolute(&folder).unwrap_or(folder)
 }
 
 /// The value of `LD_PRELOAD`: the shim, and then what was there.

@@ -58,8 +58,10 @@ impl Run {
         let path = folder.join(format!("{}{SUFFIX}", self.id));
         let unfinished = path.with_extension("tmp");
         let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        io::Write::write_all(&mut file, &serde_json::to_vec(self)?)?;
-        fs::rename(unfinished, path)
+        let written = io::Write::write_all(&mut file, &serde_json::to_vec(self)?);
+        written.and_then(|()| fs::rename(&unfinished, path)).inspect_err(|_| {
+            let _ = fs::remove_file(&unfinished);
+        })
     }
 
     /// Reads a file.

@@ -63,11 +63,12 @@ fn one_process(name: &str) -> Folder {
 fn text_of_a_process_reads_like_this() {
     let expected = "\
 A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
-5.0 kB went through the host, because peer access loses data or hangs: GPU 1 > GPU 0.
+5.0 kB went through the host: peer access between GPU 0 and GPU 1 lost data or hung in verification.
 See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.
 Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.
 See Findings for where, and what to do.
-1.0 GB went directly; 1.0 GB were staged but could be direct, which took at least 22.5 ms longer.
+Calls failed, such as 1 of cudaMemcpyPeerAsync with cudaErrorInvalidValue.
+1.0 GB went directly; 1.0 GB were staged but could be direct, which took about 22.5 ms longer.
 Staged because: never enabled. How much longer: 1 of 1 copy measured, against the rate of direct copies of the same pair.
 
 program    /opt/app/bin/app --steps 3
@@ -942,7 +943,7 @@ fn pair_that_is_used_though_it_loses_data_comes_first() {
     scene.note(41 * MS, NoteKind::Decision, 1, &["data does not arrive", "verified=in use"]);
     scene.finish();
     let text = report_of(&folder, &[]);
-    let first = "Data may be WRONG: verification of GPU 0 > GPU 1 lost data or hung, and the program still uses peer access there.\n";
+    let first = "Data may be WRONG: peer access between GPU 0 and GPU 1 lost data or hung in verification, and the program uses it all the same.\n";
     assert!(text.starts_with(first), "{text}");
     assert!(
         text.contains(
@@ -1130,11 +1131,14 @@ fn verdict_of_each_kind_of_trace() {
     let nothing = verdict(&[enable], &two);
     assert!(nothing.starts_with("No copy between GPUs was seen.\n"), "{nothing}");
     assert!(nothing.contains("What kernels load and store"), "{nothing}");
-    assert_eq!(verdict(&[Call { result: 1, ..copy(0) }], &two), "No copy between GPUs is known to have finished.");
+    assert_eq!(
+        verdict(&[Call { result: 1, ..copy(0) }], &two),
+        "A call failed: cudaMemcpyPeerAsync with cudaErrorInvalidValue.\nThe only copy between GPUs failed."
+    );
     assert_eq!(verdict(&[copy(DIRECT)], &two), "1.0 GB went directly from GPU to GPU; nothing was staged.");
     assert_eq!(
         verdict(&[copy(VETOED)], &two),
-        "1.0 GB went through the host, because peer access loses data or hangs: GPU 0 > GPU 1.\n\
+        "1.0 GB went through the host: peer access between GPU 0 and GPU 1 lost data or hung in verification.\n\
          See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."
     );
     assert_eq!(

@@ -290,6 +290,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         staged_bytes: 0,
         last_copy: None,
         exit: trace.exit_status(),
+        is_program: false,
         knows_exit: trace.version() >= KNOWS_EXIT,
         devices: BTreeMap::new(),
     }

@@ -17,6 +17,6 @@ struct Json<'a> {
 
 /// Writes the report as one line.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, &Json { report, verdict: verdict::all(report) })?;
+    serde_json::to_writer(&mut *out, &Json { report, verdict: verdict::sentences(report) })?;
     writeln!(out)
 }

@@ -78,7 +78,7 @@ pub(crate) enum Format {
 pub(crate) struct Output {
     /// Write the report to FILE
     #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// text (the default), json, csv, html, perfetto or calls
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,

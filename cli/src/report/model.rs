@@ -114,6 +114,9 @@ pub(crate) struct File {
     pub(crate) exit: Option<u8>,
     #[serde(skip)]
     pub(crate) knows_exit: bool,
+    /// Whether it is the program of a run that is known how it ended.
+    #[serde(skip)]
+    pub(crate) is_program: bool,
     /// The path as the system has it.
     #[serde(skip)]
     pub(crate) location: PathBuf,
@@ -402,7 +405,7 @@ pub(crate) struct Lost {
     pub(crate) could_be_direct_bytes: u64,
     /// What was staged until a pair was known to be worth it, and right.
     pub(crate) start_up_bytes: u64,
-    /// At least, by the copies that were measured; of all processes together.
+    /// About how much longer it took, by the copies that were measured; of all processes together.
     pub(crate) seconds: Option<f64>,
     /// How many of those copies were measured, and how many there are.
     pub(crate) measured_calls: u64,

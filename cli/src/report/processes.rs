@@ -35,6 +35,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
     for run in kept {
         if let Some(file) = program(&mut report.files, run) {
             file.end = end(run);
+            file.is_program = true;
         }
     }
     report.gaps = gaps(&report.files);
@@ -46,6 +47,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
 pub(super) fn take_ends(report: &mut Report, whole: &Report) {
     for (file, of_all) in report.files.iter_mut().zip(&whole.files) {
         file.end.clone_from(&of_all.end);
+        file.is_program = of_all.is_program;
     }
     for run in &mut report.runs {
         if let Some(of_all) = whole.runs.iter().find(|of_all| of_all.files == run.files) {

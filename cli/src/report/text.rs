@@ -24,7 +24,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     if let Some(filter) = &report.filter {
         text.line(out, &format!("Only calls that fit {filter} are counted here."), "")?;
     }
-    for sentence in verdict::sentences(report) {
+    for sentence in verdict::first(report) {
         text.sentence(out, &sentence)?;
     }
     writeln!(out)?;

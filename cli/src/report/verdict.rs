@@ -32,8 +32,8 @@ pub(super) enum Level {
     Bad,
     /// Something is to be done, or known.
     Warn,
-    Note,
     Good,
+    Note,
 }
 
 /// Something that there is to say.
@@ -63,42 +63,52 @@ impl Sentence {
     }
 }
 
-/// What there is to say, the worst first; but before all what the numbers lack.
+/// What there is to say, the worst first; but before all what the numbers lack, and whether they are of several runs.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let all = [
         gaps(report),
+        several(report),
         in_use(report),
         ended(report),
         never_returned(report),
         ended_elsewhere(report),
         avoided(report),
         at_risk(report),
-        several(report),
+        failed(report),
+        graded(report, "error"),
+        slower(report),
         traffic(report),
+        graded(report, "performance"),
+        running(report),
         unclear(report),
         nvlink(report),
     ];
-    all.into_iter().flatten().collect()
-}
-
-/// The same, with what the text report has in lists.
-pub(super) fn all(report: &Report) -> Vec<Sentence> {
-    let mut all = sentences(report);
-    all.extend([failed(report), graded(report, "error"), graded(report, "performance")].into_iter().flatten());
-    // Nothing is fine beside what is not.
-    let is_fine = all.iter().all(|sentence| matches!(sentence.level, Level::Good | Level::Note));
+    let mut all: Vec<Sentence> = all.into_iter().flatten().collect();
+    // Nothing is fine beside what is not, or before the end.
+    let is_fine = all.iter().all(|it| matches!(it.level, Level::Good | Level::Note) && it.word != RUNNING);
     for sentence in all.iter_mut().filter(|sentence| sentence.level == Level::Good && !is_fine) {
         (sentence.level, sentence.word) = (Level::Note, DIRECT);
     }
-    let (gaps, mut others): (Vec<Sentence>, Vec<Sentence>) = all.into_iter().partition(|it| it.word == INCOMPLETE);
+    let (first, mut others): (Vec<Sentence>, Vec<Sentence>) =
+        all.into_iter().partition(|sentence| [INCOMPLETE, SEVERAL].contains(&sentence.word));
     others.sort_by_key(|sentence| sentence.level as u8);
-    gaps.into_iter().chain(others).collect()
+    first.into_iter().chain(others).collect()
+}
+
+/// Those that the text begins with: not what its lists say as well.
+pub(super) fn first(report: &Report) -> Vec<Sentence> {
+    let is_listed = |it: &Sentence| it.word == SLOW_CALLS || it.word == FAILED_CALLS && it.level == Level::Note;
+    sentences(report).into_iter().filter(|sentence| !is_listed(sentence)).collect()
 }
 
 /// Where the page says how processes ended.
 const PROCESSES: &str = "processes";
 const INCOMPLETE: &str = "Incomplete";
+const SEVERAL: &str = "Several runs";
+const RUNNING: &str = "Still runs";
 const DIRECT: &str = "Direct";
+const FAILED_CALLS: &str = "Failed calls";
+const SLOW_CALLS: &str = "Slow calls";
 
 /// What could not be recorded or read.
 fn gaps(report: &Report) -> Option<Sentence> {
@@ -107,23 +117,35 @@ fn gaps(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(Level::Warn, INCOMPLETE, text).section(PROCESSES))
 }
 
-/// How programs ended that `p2pshim run` ran, if not well.
+/// How programs ended that `p2pshim run` ran, if not well: the worst of them.
 fn ended(report: &Report) -> Option<Sentence> {
-    let how = |run: &&Run| match (&run.end.signal, run.end.code) {
+    let how = |run: &Run| match (&run.end.signal, run.end.code) {
         (Some(signal), _) => Some((Level::Bad, "Ended", format!("was ended by {signal}"))),
         (None, Some(code @ (i32::MIN..=-1 | 1..))) => {
             Some((Level::Warn, "Failed", format!("exited with status {code}")))
         }
         _ => None,
     };
-    let mut ends = report.runs.iter().filter_map(|run| Some((how(&run)?, run)));
-    let ((level, word, how), run) = ends.next()?;
-    let others = match ends.count() {
+    let mut ends: Vec<_> = report.runs.iter().filter_map(|run| Some((how(run)?, run))).collect();
+    ends.sort_by_key(|((level, ..), _)| *level as u8);
+    let others = match ends.len().saturating_sub(1) {
         0 => String::new(),
         1 => "; another run did not end well either".to_owned(),
         more => format!("; {more} other runs did not end well either"),
     };
-    Some(Sentence::new(level, word, format!("{} {how}{others}.", program(run))).section(PROCESSES))
+    let ((level, word, how), run) = ends.into_iter().next()?;
+    let text = format!("{} {how}{others}.", program(run));
+    Some(Sentence::new(level, word, text).more(waited(report)).section(PROCESSES))
+}
+
+/// How long before the end a process copied last that did not exit, if that is long: it may have waited for it.
+fn waited(report: &Report) -> String {
+    let gone = report.files.iter().filter(|file| matches!(file.end.how, How::Signal | How::Unknown));
+    let last = gone.filter_map(|file| file.last_copy.as_ref()).filter(|call| call.age_ns >= Some(SOON_NANOS));
+    last.max_by_key(|call| call.age_ns).map_or_else(String::new, |call| {
+        let (age, what) = (duration(call.age_ns.unwrap_or_default()), what(report, call));
+        format!("The last copy of a process that did not exit returned {age} before: {}{what}.", call.function)
+    })
 }
 
 /// The program of a run, in short.
@@ -132,31 +154,50 @@ pub(super) fn program(run: &Run) -> &str {
     name.filter(|name| !name.is_empty()).unwrap_or("The program")
 }
 
-/// How processes ended, where `p2pshim run` does not tell how the program did.
+/// How processes ended that are not the program of a run.
 fn ended_elsewhere(report: &Report) -> Option<Sentence> {
-    let is_told =
-        |file: &File| report.runs.iter().any(|run| run.files.contains(&file.index) && run.end.how != How::Unknown);
-    let known: Vec<&File> = report.files.iter().filter(|file| file.knows_exit && !is_told(file)).collect();
-    let some = |number: usize| match (number, known.len()) {
-        (0, _) => None,
-        (1, 1) => Some("the process".to_owned()),
-        (some, all) => Some(format!("{} of {} processes", count(some as u64), count(all as u64))),
-    };
-    let codes: Vec<i32> = known.iter().filter_map(|file| file.end.code.filter(|&code| code != 0)).collect();
-    let failed = some(codes.len()).map(|who| match codes[..] {
-        [code] => format!("{who} exited with status {code}"),
-        _ => format!("{who} exited with a status other than 0"),
-    });
-    let gone = some(known.iter().filter(|file| file.end.how == How::Unknown).count());
-    let text = match (failed, gone) {
-        (None, None) => return None,
-        (Some(failed), None) => failed,
-        (None, Some(gone)) => format!("{gone} ended without `exit`: by a signal, by `_exit`, or by `exec`"),
-        (Some(failed), Some(gone)) => {
-            format!("{failed}, and {gone} ended without `exit`: by a signal, by `_exit`, or by `exec`")
+    let known: Vec<&File> = report.files.iter().filter(|file| file.knows_exit && !file.is_program).collect();
+    let some = |files: &[&File]| match (files, known.len()) {
+        ([], _) => None,
+        ([_], 1) => Some("the process".to_owned()),
+        (files, all) => {
+            let names: Vec<String> = files.iter().take(NAMED).map(|file| file.name()).collect();
+            let more = if files.len() > NAMED { ", …" } else { "" };
+            Some(format!("{} of {} processes ({}{more})", files.len(), all, names.join(", ")))
         }
     };
+    let failed: Vec<&File> = known.iter().copied().filter(|file| file.end.code.is_some_and(|code| code != 0)).collect();
+    let gone: Vec<&File> = known.iter().copied().filter(|file| file.end.how == How::Unknown).collect();
+    let failed = some(&failed).map(|who| match failed[..] {
+        [file] => format!("{who} exited with status {}", file.end.code.unwrap_or_default()),
+        _ => format!("{who} exited with a status other than 0"),
+    });
+    let gone = some(&gone).map(|who| format!("{who} ended without `exit`: by a signal, by `_exit`, or by `exec`"));
+    let said: Vec<String> = failed.into_iter().chain(gone).collect();
+    let text = Some(said.join(", and ")).filter(|text| !text.is_empty())?;
     Some(Sentence::new(Level::Warn, "Ended", format!("{}.", capital(&text))).section(PROCESSES))
+}
+
+/// Processes that have not ended yet.
+fn running(report: &Report) -> Option<Sentence> {
+    let text = match report.files.iter().filter(|file| file.end.how == How::Running).count() {
+        0 => return None,
+        1 => "A process still runs; these are its numbers so far.".to_owned(),
+        several => format!("{several} processes still run; these are their numbers so far."),
+    };
+    Some(Sentence::new(Level::Note, RUNNING, text).section(PROCESSES))
+}
+
+/// Pairs whose direct copies are slower than copies through the host, and that have direct copies.
+fn slower(report: &Report) -> Option<Sentence> {
+    let is_used = |pair: &&Pair| pair.verified.as_deref() == Some("slower") && pair.paths.iter().any(is_direct);
+    let pairs = report.pairs.iter().filter(is_used).map(|pair| (pair.src, pair.dst));
+    let text = format!(
+        "Direct copies {} were slower than copies through the host when they were verified, and the program makes them.",
+        named(report, pairs)?
+    );
+    let more = "Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair, and compare.";
+    Some(Sentence::new(Level::Warn, "Slow path", text).more(more).section("decisions"))
 }
 
 /// As a sentence begins.
@@ -169,19 +210,16 @@ fn capital(text: &str) -> String {
 fn several(report: &Report) -> Option<Sentence> {
     let runs = Some(report.runs.len()).filter(|&runs| runs > 1)?;
     let text = format!("These are {} runs, added up.", count(runs as u64));
-    Some(Sentence::new(Level::Note, "Several runs", text).section(PROCESSES))
+    Some(Sentence::new(Level::Note, SEVERAL, text).section(PROCESSES))
 }
 
-/// Whether nothing is wrong: with the program, with pairs of GPUs, or with the trace itself.
+/// Whether nothing is wrong: with the program, with pairs of GPUs, or with the trace itself. What is only slow is not wrong.
 pub(super) fn is_fine(report: &Report) -> bool {
-    let is_harmless = |severity: &str| ["performance", "note"].contains(&severity);
-    sentences(report).iter().all(|sentence| sentence.level != Level::Bad)
-        && ended(report).is_none()
-        && ended_elsewhere(report).is_none()
-        && report.findings.iter().all(|finding| is_harmless(&finding.severity))
+    let is_harmless =
+        |it: &Sentence| matches!(it.level, Level::Good | Level::Note) || ["Staged", SLOW_CALLS].contains(&it.word);
+    sentences(report).iter().all(is_harmless)
         && report.errors.is_empty()
-        && report.decisions.iter().all(|decision| !decision.is_bad())
-        && report.files.iter().all(|file| file.is_whole && file.problems.is_empty() && file.dropped == 0)
+        && report.decisions.iter().all(|it| !it.is_bad())
 }
 
 /// Whether a call hangs, or did when the process ended; not one that was left, or that has only just begun.
@@ -211,9 +249,9 @@ fn in_use(report: &Report) -> Option<Sentence> {
     let seen = decisions.filter_map(|it| Some((it.src?, it.dst?)));
     let has_direct = |pair: &&Pair| pair.paths.iter().any(|path| is_direct(path) && path.bytes > 0);
     let used = report.pairs.iter().filter(|pair| pair.is_blocked).filter(has_direct);
-    let pairs = named(report, seen.chain(used.map(|pair| (pair.src, pair.dst))))?;
+    let pairs = between(report, seen.chain(used.map(|pair| (pair.src, pair.dst))))?;
     let text = format!(
-        "Data may be WRONG: verification of {pairs} lost data or hung, and the program still uses peer access there."
+        "Data may be WRONG: peer access {pairs} lost data or hung in verification, and the program uses it all the same."
     );
     let more = "Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair, to send its copies through the host. See Decisions for what happened.";
     Some(Sentence::new(Level::Bad, "Data wrong", text).more(more).section("decisions"))
@@ -237,9 +275,9 @@ fn never_returned(report: &Report) -> Option<Sentence> {
 /// What was kept off peer access that cannot be trusted.
 fn avoided(report: &Report) -> Option<Sentence> {
     let pairs = report.pairs.iter().filter(|pair| pair.blocked_bytes > 0);
-    let names = named(report, pairs.map(|pair| (pair.src, pair.dst)))?;
+    let names = between(report, pairs.map(|pair| (pair.src, pair.dst)))?;
     let bytes = bytes(blocked_bytes(report));
-    let text = format!("{bytes} went through the host, because peer access loses data or hangs: {names}.");
+    let text = format!("{bytes} went through the host: peer access {names} lost data or hung in verification.");
     let text = at_least(report, text);
     let more = "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.";
     Some(Sentence::new(Level::Bad, "Broken path", text).more(more).section("pairs"))
@@ -265,7 +303,7 @@ fn graded(report: &Report, severity: &str) -> Option<Sentence> {
     let rules = rules(report, severity)?;
     let (word, what) = match severity {
         "error" => ("Wrong calls", "Calls fail, or would if the library checked"),
-        _ => ("Slow calls", "Calls take longer than necessary"),
+        _ => (SLOW_CALLS, "Calls take longer than necessary"),
     };
     let more = "The findings name the place and the remedy.";
     Some(Sentence::new(Level::Warn, word, format!("{what}: {rules}.")).more(more).section("findings"))
@@ -293,12 +331,29 @@ fn failed(report: &Report) -> Option<Sentence> {
     let is_expected = |code: i32| code == 704 || code == 705;
     let worst = report.errors.iter().min_by_key(|it| (is_expected(it.code), std::cmp::Reverse(it.count)))?;
     let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
-    let text = format!("Calls failed, such as {} of {} with {name}.", count(worst.count), worst.function);
+    let failed = report.errors.iter().map(|error| error.count).fold(0, u64::saturating_add);
+    let text = match failed {
+        1 => format!("A call failed: {} with {name}.", worst.function),
+        _ => format!("Calls failed, such as {} of {} with {name}.", count(worst.count), worst.function),
+    };
     let sentence = match is_expected(worst.code) {
-        true => Sentence::new(Level::Note, "Failed calls", text).more("Many programs expect this one."),
-        false => Sentence::new(Level::Warn, "Failed calls", text),
+        true => Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one."),
+        false => Sentence::new(Level::Warn, FAILED_CALLS, text),
     };
     Some(sentence.section("errors"))
+}
+
+/// The same of both directions: `between GPU 0 and GPU 1`.
+fn between(report: &Report, pairs: impl Iterator<Item = (usize, usize)>) -> Option<String> {
+    let pairs: BTreeSet<(usize, usize)> = pairs.map(|(one, other)| (one.min(other), one.max(other))).collect();
+    let names =
+        pairs.iter().take(NAMED).map(|&(one, other)| format!("{} and {}", report.label(one), report.label(other)));
+    let names = names.collect::<Vec<_>>().join(", ");
+    match pairs.len() {
+        0 => None,
+        all if all > NAMED => Some(format!("between {names}, and {} more pairs", all - NAMED)),
+        _ => Some(format!("between {names}")),
+    }
 }
 
 /// A few of the pairs, each once; none if there is none.
@@ -373,23 +428,32 @@ fn traffic(report: &Report) -> Option<Sentence> {
             .map(|sentence| sentence.more(format!("{reasons}{basis}: {}.{rest}", lost.basis)));
     }
     if rest > 0 {
-        return say(
-            Level::Note,
-            "Staged",
-            format!("{} were staged{}; {}.", beside(rest), why(Which::Rest), lost.basis),
-        );
+        let why = match reasons(report, Which::Rest).as_deref() {
+            Some("denied") => " because P2PSHIM_ACCESS=off or P2PSHIM_DENY says so".to_owned(),
+            Some(reasons) => format!(" ({reasons})"),
+            None => format!("; {}", lost.basis),
+        };
+        return say(Level::Note, "Staged", format!("{} were staged{why}.", beside(rest)));
     }
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
     match (direct, start_up) {
         (0, 0) if total == 0 => {
-            let text = "No copy between GPUs is known to have finished.".to_owned();
+            let has_succeeded = paths().any(|path| path.calls > 0);
+            let text = match report.pairs.iter().map(|pair| pair.errors).sum::<u64>() {
+                _ if has_succeeded => "Only copies of 0 bytes were made.".to_owned(),
+                1 if copies == 1 => "The only copy between GPUs failed.".to_owned(),
+                failed if failed == copies => format!("All {} copies between GPUs failed.", count(copies)),
+                _ => "No copy between GPUs is known to have finished.".to_owned(),
+            };
             Some(Sentence::new(Level::Note, "No copies", text).section("pairs"))
         }
         (0, 0) if blocked > 0 => None,
+        (0, 0) if report.pairs.iter().all(|pair| pair.src == pair.dst) => {
+            say(Level::Note, "Copied", format!("{} were copied within one GPU.", bytes(total)))
+        }
         (0, 0) => say(Level::Note, "Copied", format!("{} were copied, none of it known to be staged.", bytes(total))),
         (0, start_up) => {
-            let more =
-                "A pair gets access once it has copied more than 1 MiB, or 16 times, and data was seen to arrive.";
+            let more = "A pair gets access with the copy after the one that makes it more than 1 MiB, or the 16th, if data is seen to arrive.";
             say(
                 Level::Note,
                 "Few copies",
@@ -401,7 +465,7 @@ fn traffic(report: &Report) -> Option<Sentence> {
             let more = match start_up {
                 0 if blocked > 0 || unclear_bytes(report) > 0 || report.is_at_least() => String::new(),
                 0 => "; nothing was staged".to_owned(),
-                start_up => format!(", after the first {} were staged", bytes(start_up)),
+                start_up => format!("; {} were staged, as the first copies of a pair are", bytes(start_up)),
             };
             let (level, word) = if unclear_bytes(report) > 0 { (Level::Note, DIRECT) } else { (Level::Good, "Fine") };
             let text = format!("{} went directly from GPU to GPU{more}.", bytes(direct));
@@ -413,7 +477,7 @@ fn traffic(report: &Report) -> Option<Sentence> {
     }
 }
 
-/// How much longer staging took, at least, and in the process that it cost most.
+/// How much longer staging took, by the copies that were measured, and in the process that it cost most.
 fn longer(report: &Report) -> Option<String> {
     let lost = &report.lost;
     let all = lost.seconds?;
@@ -430,7 +494,7 @@ fn longer(report: &Report) -> Option<String> {
         }
         _ => String::new(),
     };
-    Some(format!("at least {} longer{who}{estimate}", seconds_of(all)))
+    Some(format!("about {} longer{who}{estimate}", seconds_of(all)))
 }
 
 /// What NVLink carried, if that is known.

@@ -80,9 +80,12 @@ impl Temporary {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
-            let lock = File::open(&folder)?;
+            // Another run may have taken it for one that was left, and removed it.
+            let lock = match File::open(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
             let traces = folder.join("traces");
-            // Another run may have taken it for one that was left.
             if matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) || fs::create_dir(&traces).is_err() {
                 continue;
             }
