@@ -107,6 +107,8 @@ const INCOMPLETE: &str = "Incomplete";
 const SEVERAL: &str = "Several runs";
 const RUNNING: &str = "Still runs";
 const DIRECT: &str = "Direct";
+/// The path of HIP's copies, which were not measured.
+const MAPPED: &str = "mapped on first use";
 const FAILED_CALLS: &str = "Failed calls";
 const SLOW_CALLS: &str = "Slow calls";
 
@@ -373,16 +375,16 @@ fn at_least(report: &Report, what: String) -> String {
     if report.is_at_least() { format!("At least {what}") } else { what }
 }
 
-/// Whether a path is from GPU to GPU; HIP maps memory for that on first use.
+/// Whether a path is from GPU to GPU, for certain.
 fn is_direct(path: &Path) -> bool {
-    matches!(path.path.as_str(), "direct" | "mapped on first use")
+    path.path == "direct"
 }
 
 /// Copies whose path is not known.
 fn unclear_bytes(report: &Report) -> u64 {
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
     let is_unclear =
-        |path: &&Path| !is_direct(path) && !matches!(path.path.as_str(), "staged" | "host" | "same-device");
+        |path: &&Path| !is_direct(path) && !matches!(path.path.as_str(), "staged" | "host" | "same-device" | MAPPED);
     pairs.flat_map(|pair| &pair.paths).filter(is_unclear).map(|path| path.bytes).fold(0, u64::saturating_add)
 }
 
