@@ -75,6 +75,8 @@ fn values_that_are_none_are_refused_with_the_nearest() {
         assert_eq!(outcome.status, "exit status: 2");
         assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
     }
+    let turned = run(&["--access", "o\u{202e}f", "true"]).stderr;
+    assert!(turned.contains("'o\\u{202e}f'") && !turned.contains('\u{202e}'), "{turned}");
 }
 
 #[test]
@@ -268,6 +270,15 @@ fn report_comes_at_the_end_on_standard_error_and_nothing_is_left() {
     let killed = reported(&["--sim", "2", "sh", "-c", "\"$0\" >/dev/null; kill -KILL $$", &case]);
     assert_eq!(killed.status, "signal: 9 (SIGKILL)");
     assert!(killed.stderr.contains("4.2 MB"), "{}", killed.stderr);
+}
+
+#[test]
+fn report_of_a_run_says_how_it_ended_where_that_cannot_be_kept() {
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    let script = "\"$0\" >/dev/null; mkdir \"$P2PSHIM_TRACE/$P2PRUN_ID.run.tmp\"; kill -KILL $$";
+    let killed = reported(&["--sim", "2", "sh", "-c", script, &case]);
+    assert!(said(&killed).contains("warning: how the program ended cannot be kept in "), "{}", said(&killed));
+    assert!(killed.stderr.lines().any(|line| line == "sh was ended by SIGKILL."), "{}", killed.stderr);
 }
 
 #[test]

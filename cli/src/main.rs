@@ -17,6 +17,7 @@ mod runs;
 mod shim;
 mod sim;
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use p2pshim_host::text::Escaped;
+use p2pshim_host::text::{Escaped, is_escaped};
 
 use doctor::DoctorArguments;
 use doctor::worker::{self, WorkerArguments};
@@ -126,7 +127,10 @@ enum Command {
 fn main() -> ExitCode {
     let mut command = Arguments::command();
     command.build();
-    let arguments = Arguments::parse_from(run::with_values(std::env::args_os(), &command));
+    let arguments = match Arguments::try_parse_from(run::with_values(std::env::args_os(), &command)) {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     match run(&arguments) {
         Ok(status) => status,
         Err(error)
@@ -140,6 +144,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what is wrong with the arguments, or shows the help.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let obeyed = |word: OsString| word.to_string_lossy().contains(is_escaped);
+    if error.use_stderr() && std::env::args_os().any(obeyed) {
+        error.to_string().lines().for_each(|line| eprintln!("{}", Escaped(line)));
+    } else {
+        // As `clap` itself does, a closed pipe is nobody's concern.
+        let _ = error.print();
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// Says something on standard error.

@@ -27,7 +27,7 @@ use p2pshim_trace::{NoteKind, Trace};
 use traces::Traces;
 
 use crate::nvlink::{self, Reading, Watch};
-use crate::runs::{self, Run};
+use crate::runs::Run;
 use crate::shim::{self, Shim};
 use crate::{complain, doctor, numbers, report, sim};
 
@@ -232,7 +232,7 @@ fn report_at(
     let (config, kept) = (arguments.config(), traces);
     let id = std::env::var_os(job::RUN).unwrap_or_else(|| run.id.clone().into());
     let there = traces_in(folder);
-    let new: Vec<PathBuf> = there.difference(before).filter(|path| is_of(path, run, &id)).cloned().collect();
+    let new: Vec<PathBuf> = there.difference(before).filter(|path| is_of(path, &id)).cloned().collect();
     let (readings, traces): (Vec<PathBuf>, Vec<PathBuf>) =
         new.iter().cloned().partition(|path| has_suffix(path, nvlink::SUFFIX));
     if !traces.iter().any(|path| has_suffix(path, SUFFIX)) {
@@ -253,17 +253,14 @@ fn report_at(
         report::print_nvlink_to_stderr(&readings);
         return Ok(());
     }
-    if report::of_run(&new, &arguments.output, arguments.quiet, &config)? {
+    if report::of_run(&new, run, &arguments.output, arguments.quiet, &config)? {
         eprintln!("\nMore: {}", Escaped(kept.more()));
     }
     Ok(())
 }
 
 /// Whether a file is of this run, and not of another that writes to the same folder; if it does not say, it is.
-fn is_of(path: &Path, run: &Run, id: &OsStr) -> bool {
-    if has_suffix(path, runs::SUFFIX) {
-        return path.file_name().is_some_and(|name| name.to_string_lossy() == format!("{}{}", run.id, runs::SUFFIX));
-    }
+fn is_of(path: &Path, id: &OsStr) -> bool {
     if !has_suffix(path, SUFFIX) {
         return true;
     }
@@ -275,7 +272,7 @@ fn is_of(path: &Path, run: &Run, id: &OsStr) -> bool {
 /// The traces in a folder, and what lies beside them.
 fn traces_in(folder: &Path) -> BTreeSet<PathBuf> {
     let paths = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    paths.filter(|path| [SUFFIX, nvlink::SUFFIX, runs::SUFFIX].iter().any(|suffix| has_suffix(path, suffix))).collect()
+    paths.filter(|path| [SUFFIX, nvlink::SUFFIX].iter().any(|suffix| has_suffix(path, suffix))).collect()
 }
 
 fn has_suffix(path: &Path, suffix: &str) -> bool {

@@ -850,6 +850,9 @@ fn folder_without_traces_says_what_to_do() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((out.as_str(), status), ("", 1));
     assert!(error.contains("no trace (*.p2ptrace)") && error.contains("p2pshim run --trace"), "{error}");
+    fs::write(folder.0.join("a.run.json"), "{}").unwrap();
+    let (_, error, status) = report(&[folder.0.join("a.run.json").to_str().unwrap()]);
+    assert!(status == 1 && error.contains("a.run.json: make one with"), "{error}");
     let (_, error, status) = report(&["/nowhere/at/all"]);
     assert!(status == 1 && error.contains("/nowhere/at/all: No such file"), "{error}");
     let (_, error, status) = report(&[folder.0.join("notes.txt").to_str().unwrap()]);
@@ -867,12 +870,14 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     fs::write(folder.0.join("newer.p2ptrace"), newer).unwrap();
     fs::write(folder.0.join("cut.p2ptrace"), &good[..HEADER_BYTES + CHUNK_BYTES + 100]).unwrap();
     fs::write(folder.0.join("empty.p2ptrace"), "").unwrap();
+    fs::write(folder.0.join("begun.p2ptrace"), &good[..1000]).unwrap();
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
         "newer.p2ptrace: written in version 9.3",
         "cut.p2ptrace: 1 of 2 parts",
-        "empty.p2ptrace: shorter than a header",
+        "empty.p2ptrace: no header",
+        "begun.p2ptrace: cut off within its header",
     ];
     for part in said {
         assert!(out.contains(part), "{part}: {out}");

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::text::Escaped;
+
 /// What a simulated GPU is called.
 pub const SIMULATED_NAME: &str = "Simulated GPU";
 /// What probably is wrong with a pair of them that loses data.
@@ -228,10 +230,10 @@ fn is_about_iommu(word: &str) -> bool {
     word.contains("iommu") || word.contains("acs")
 }
 
-/// The first line of a file, if there is anything in it.
+/// The first line of a file, if there is anything in it; nothing that a terminal obeys.
 fn read_line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
+    text.lines().next().map(|line| Escaped(line.trim()).to_string()).filter(|line| !line.is_empty())
 }
 
 #[cfg(test)]
@@ -343,8 +345,8 @@ mod tests {
         assert_eq!(machine.gpus[0].translation, Translation::Identity);
         assert!(machine.likely_cause([0, 0]).contains("ACS) of 0000:00:01.0"), "{}", machine.likely_cause([0, 0]));
         tree.write("proc/cpuinfo", b"flags : fpu hypervisor sse\n");
-        tree.write("sys/class/dmi/id/sys_vendor", b"QEMU\n");
-        assert!(tree.read().likely_cause([0, 0]).contains("virtual machine (QEMU)"));
+        tree.write("sys/class/dmi/id/sys_vendor", b"QE\x1bMU\n");
+        assert!(tree.read().likely_cause([0, 0]).contains("virtual machine (QE\\x1bMU)"));
     }
 
     #[test]

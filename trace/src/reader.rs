@@ -21,8 +21,10 @@ pub enum Error {
     Io(io::Error),
     /// It does not begin like a trace.
     NotATrace,
-    /// It is shorter than a header: the process ended before it had begun to trace.
+    /// It has no header: the process ended before it had begun to trace.
     Empty,
+    /// It ends within the header.
+    CutOff,
     /// A version that this reader does not know: the file's, this reader's.
     Version((u16, u16), (u16, u16)),
     /// Sizes in the header that this version does not have.
@@ -34,7 +36,8 @@ impl Display for Error {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::NotATrace => f.write_str("not a trace of p2pshim"),
-            Self::Empty => f.write_str("shorter than a header: the process ended before it traced anything"),
+            Self::Empty => f.write_str("no header: the process ended before it traced anything"),
+            Self::CutOff => f.write_str("cut off within its header: nothing of it can be read"),
             Self::Version((major, minor), (own, _)) => write!(
                 f,
                 "written in version {major}.{minor} of the format, which this command (version {own}) cannot read; use the \
@@ -50,6 +53,16 @@ impl std::error::Error for Error {}
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+/// Why a file has no header, by what it begins with.
+fn without_header(head: &[u8]) -> Error {
+    match head {
+        // Space is taken before the first byte is written.
+        head if head.iter().all(|&byte| byte == 0) => Error::Empty,
+        head if head.starts_with(&MAGIC) => Error::CutOff,
+        _ => Error::NotATrace,
     }
 }
 
@@ -366,13 +379,14 @@ impl Trace {
         let mut head = vec![0; HEADER_BYTES];
         match source.read_exact_at(path, &mut head, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(if length == 0 { Error::Empty } else { Error::NotATrace });
+                let mut head = vec![0; usize::try_from(length).unwrap_or_default().min(HEADER_BYTES)];
+                source.read_exact_at(path, &mut head, 0)?;
+                return Err(without_header(&head));
             }
             result => result?,
         }
         if !head.starts_with(&MAGIC) {
-            // Space is taken before the first byte is written.
-            return Err(if head.iter().all(|&byte| byte == 0) { Error::Empty } else { Error::NotATrace });
+            return Err(without_header(&head));
         }
         let version = (u16_at(&head, header::MAJOR), u16_at(&head, header::MINOR));
         if version.0 != VERSION.0 {

@@ -507,6 +507,7 @@ fn open_of_what_is_no_trace_says_so() {
     assert!(matches!(open(b""), Err(Error::Empty)));
     assert!(matches!(open(&[0; HEADER_BYTES]), Err(Error::Empty)));
     assert!(matches!(open(b"P2P"), Err(Error::NotATrace)));
+    assert!(matches!(open(&good[..HEADER_BYTES - 1]), Err(Error::CutOff)));
     assert!(matches!(open(&[b'x'; 10_000]), Err(Error::NotATrace)));
     assert!(matches!(Trace::open(&folder.0.join("none")), Err(Error::Io(_))));
     let changed = |offset: usize, byte: u8| {

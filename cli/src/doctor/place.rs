@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use p2pshim_host::machine::Gpu;
+use p2pshim_host::text::Escaped;
 
 /// Where a GPU is; nothing of it is certain to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +97,7 @@ pub(super) fn container(root: &Path) -> Option<String> {
         }
     }
     let told = fs::read_to_string(root.join("run/systemd/container")).ok();
-    if let Some(name) = told.map(|text| text.trim().to_owned()).filter(|name| !name.is_empty()) {
+    if let Some(name) = told.map(|text| Escaped(text.trim()).to_string()).filter(|name| !name.is_empty()) {
         return Some(name);
     }
     let groups = fs::read_to_string(root.join("proc/1/cgroup")).unwrap_or_default();

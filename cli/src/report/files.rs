@@ -18,7 +18,7 @@ const DEPTH: usize = 8;
 pub(crate) enum Error {
     /// A path leads nowhere, or may not be read.
     Path(PathBuf, io::Error),
-    /// There is no trace in these folders.
+    /// There is no trace among these.
     NoTraces(Vec<PathBuf>),
     /// Not one of the files can be read: each with the reason.
     Unreadable(Vec<(String, String)>),
@@ -30,13 +30,13 @@ impl Display for Error {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path, error) => write!(out, "{}: {error}", path.display()),
-            Self::NoTraces(folders) => {
-                let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+            Self::NoTraces(paths) => {
+                let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
                 write!(
                     out,
                     "no trace (*{SUFFIX}) in {}: make one with `p2pshim run --trace FOLDER PROGRAM`, or name the folder \
                      that the traces are in",
-                    folders.join(", ")
+                    paths.join(", ")
                 )
             }
             Self::Unreadable(files) => {
@@ -78,15 +78,10 @@ impl Files {
 /// The files that are named, and all in the folders that are.
 pub(super) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
     let mut files = Files::default();
-    let mut empty = Vec::new();
     for path in paths {
         let metadata = fs::metadata(path).map_err(|error| Error::Path(path.clone(), error))?;
         if metadata.is_dir() {
-            let before = files.traces.len();
             look_into(path, 0, &mut files).map_err(|error| Error::Path(path.clone(), error))?;
-            if files.traces.len() == before {
-                empty.push(path.clone());
-            }
         } else if metadata.is_file() {
             match files.list(&path.to_string_lossy()) {
                 Some(list) => list.push(path.clone()),
@@ -99,7 +94,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
         }
     }
     if files.traces.is_empty() {
-        return Err(Error::NoTraces(empty));
+        return Err(Error::NoTraces(paths.to_vec()));
     }
     for files in [&mut files.traces, &mut files.readings, &mut files.runs] {
         files.sort_by_cached_key(|path| natural(&path.to_string_lossy()));

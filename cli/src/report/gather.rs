@@ -18,6 +18,7 @@ use super::processes;
 use super::symbols::Symbols;
 use super::tally::{Key, Lens, Open, Tally};
 use super::totals::{Found, Totals};
+use crate::runs::Run;
 
 /// Threads that read at most.
 const THREADS: usize = 8;
@@ -33,6 +34,8 @@ pub(crate) struct Options<'a> {
     pub(crate) symbols: bool,
     /// Which calls are wanted, if not all are, and the report of all.
     pub(crate) filter: Option<(&'a Filter, &'a Report)>,
+    /// A run that is known, whether it could be kept or not.
+    pub(crate) run: Option<&'a Run>,
 }
 
 /// Where a trace comes from.
@@ -53,7 +56,8 @@ pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, fil
         let why = |file: File| (file.path, file.problems.into_iter().next().unwrap_or_default());
         return Err(files::Error::Unreadable(report.files.into_iter().map(why).collect()));
     }
-    processes::complete(&mut report, &processes::load(&runs));
+    let kept: Vec<Run> = processes::load(&runs).into_iter().chain(options.run.cloned()).collect();
+    processes::complete(&mut report, &kept);
     match options.filter {
         // What counters say is of all copies.
         Some((filter, _)) => {

@@ -46,6 +46,7 @@ use clap::{Args, ValueEnum};
 use p2pshim_host::config::Config;
 use p2pshim_trace::Trace;
 
+use crate::runs::Run;
 use crate::{complain, numbers};
 use filter::Filter;
 use gather::Options;
@@ -165,7 +166,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
         return Err("--limit is for --format calls".into());
     }
-    let whole = gather::gather(paths, &Options { symbols, filter: None })?;
+    let whole = gather::gather(paths, &Options { symbols, filter: None, run: None })?;
     let filtered = (!filter.is_empty()).then(|| filtered(&whole, filter, symbols)).transpose()?;
     let shown = filtered.as_ref().unwrap_or(&whole);
     let forms = Forms { whole: &whole, shown, filter, most: limit.unwrap_or(u64::MAX), symbols };
@@ -189,7 +190,7 @@ fn filtered(whole: &Report, filter: &Filter, symbols: bool) -> Result<Report, Bo
     filter.check(whole)?;
     // The same files: in a folder there may be more by now.
     let files: Vec<PathBuf> = whole.files.iter().map(|file| file.location.clone()).collect();
-    let mut report = gather::gather(&files, &Options { symbols, filter: Some((filter, whole)) })?;
+    let mut report = gather::gather(&files, &Options { symbols, filter: Some((filter, whole)), run: None })?;
     processes::take_ends(&mut report, whole);
     if report.functions.is_empty() && report.pairs.is_empty() {
         return Err(filter.nothing(whole).into());
@@ -239,18 +240,19 @@ impl Forms<'_> {
     }
 }
 
-/// Writes the report of these traces, for a run that has just ended. To standard error unless a file is
+/// Writes the report of the traces of a run that has just ended. To standard error unless a file is
 /// named, and when it is `quiet`, only if something is wrong. Returns whether a text was written to standard error.
 ///
 /// # Errors
 /// None of them can be read, or the report not be written.
 pub(crate) fn of_run(
     traces: &[PathBuf],
+    run: &Run,
     Output { file, format }: &Output,
     quiet: bool,
     config: &Config,
 ) -> Result<bool, Box<dyn Error>> {
-    let mut report = gather::gather(traces, &Options { symbols: true, filter: None })?;
+    let mut report = gather::gather(traces, &Options { symbols: true, filter: None, run: Some(run) })?;
     let format = format.unwrap_or(Format::Text);
     if format != Format::Text {
         say_problems(&report);

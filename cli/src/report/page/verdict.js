@@ -35,6 +35,7 @@ function verdict() {
   const [first = { level: "note", word: "Nothing to say", text: "" }, ...others] = said;
   const link = (to) => to && ["\u00a0", el("a", { href: `#${to}` }, "Show")];
   return el("div", { id: "verdict" },
+    data.filter && el("p", { class: "gaps" }, "Only calls that fit ", el("code", {}, data.filter), " are counted here."),
     gaps.length > 0 && el("div", { class: "gaps" }, el("p", {}, el("b", {}, "Not everything was recorded: every number here is a lower bound.")),
       el("ul", {}, gaps.map((gap) => el("li", {}, sentence(gap))))),
     el("span", { class: `tag ${first.level}` }, first.word), el("h1", {}, spoken(first.text)),
