@@ -6,6 +6,7 @@ PROGRAM = "cases/random_graphs.c"
 SEQUENCES = 500
 FIRST = 80_000
 PROCESSES = 4  # of each kind, at a time
+LAST_STEPS = 3  # of a process that ends, shown
 LEAST_KINDS = 36  # of steps that succeed; devices are not reset here
 
 
@@ -24,7 +25,7 @@ def told(first, count):
 
 
 def story(program, block, seed):
-    """The first step that differs, of the sequence alone or else of its whole process, and how to see it again."""
+    """The first step that differs or the last of all, of the sequence alone or else of its whole process, and how to see it again."""
     for first in (seed, block):
         count = seed - first + 1
         plain, shim = at_once(*pair(program, first, count, "steps"))
@@ -33,6 +34,9 @@ def story(program, block, seed):
         if differ or plain.status != shim.status:
             one, other = differ[0] if differ else (plain.ended(), shim.ended())
             return f"`{told(first, count)}`, plain and with LD_PRELOAD:\n  plain:     {one}\n  preloaded: {other}"
+        if plain.status != 0:
+            steps = "\n".join(plain.out.splitlines()[-LAST_STEPS:])
+            return f"`{told(first, count)}`, plain as with LD_PRELOAD:\n{steps}\n  {plain.err.strip()}"
     return f"`{told(seed, 1)}` and `{told(block, seed - block + 1)}` ended well"
 
 
@@ -46,8 +50,7 @@ def compare(program, block, plain, shim):
             problems.append(f"sequence {seed} is wrong in both runs: `{told(block, seed - block + 1)}`")
     if plain.status != 0 or shim.status != 0 or len(lines(plain)) != len(lines(shim)):
         seed = block + min(len(lines(plain)), len(lines(shim)))
-        problems.append(f"sequence {seed} ends the process: `{told(block, seed - block + 1)}`; "
-                        f"plain: {plain.ended()}; preloaded: {shim.ended()}")
+        problems.append(f"sequence {seed} ends the process: {story(program, block, seed)}")
     return problems[:3]
 
 
