@@ -42,11 +42,16 @@ fn timed(number: u64, path: u8, took: u64) -> Call {
 
 /// What `p2pshim run` keeps of a run whose program was process 7.
 fn run(folder: &Folder, code: Option<i32>, signal: Option<i32>) {
+    run_of(folder, 7, code, signal);
+}
+
+fn run_of(folder: &Folder, process: u32, code: Option<i32>, signal: Option<i32>) {
+    let id = format!("node-{process}-1");
     let run = serde_json::json!({
-        "version": 1, "id": "node-6-1", "host": "node", "process": 7, "command": ["/opt/app/bin/app", "-n"],
+        "version": 1, "id": id, "host": "node", "process": process, "command": ["/opt/app/bin/app", "-n"],
         "start": START - MS, "end": START + 900 * MS, "code": code, "signal": signal,
     });
-    fs::write(folder.0.join("node-6-1.run.json"), run.to_string()).unwrap();
+    fs::write(folder.0.join(format!("{id}.run.json")), run.to_string()).unwrap();
 }
 
 /// So many ranks, each of which does something else.
@@ -159,6 +164,10 @@ const CASES: &[Case] = &[
         one(folder, &[copy(0, DIRECT)]).finish();
         damage(folder, |bytes| bytes.truncate(HEADER_BYTES + CHUNK_BYTES + 100));
     }),
+    ("lost in the middle", |folder| {
+        one(folder, &(0..1000).map(|number| copy(number, DIRECT)).collect::<Vec<_>>()).finish();
+        damage(folder, |bytes| bytes[HEADER_BYTES + 2 * CHUNK_BYTES..HEADER_BYTES + 3 * CHUNK_BYTES].fill(0));
+    }),
     ("one of two traces is none", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();
         fs::write(folder.0.join("b.p2ptrace"), "no trace").unwrap();
@@ -173,6 +182,22 @@ const CASES: &[Case] = &[
             scene.call(&copy(0, DIRECT));
             scene.exit = Some(0).filter(|_| rank != 5);
         });
+    }),
+    ("three ranks, each by p2pshim run, one of which failed, and one was killed", |folder| {
+        ranks(folder, 3, Some("a.1"), |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            scene.exit = [Some(0), Some(3), None][rank as usize];
+        });
+        for (process, code, signal) in [(50, Some(0), None), (51, Some(3), None), (52, None, Some(9))] {
+            run_of(folder, process, code, signal);
+        }
+    }),
+    ("a child failed, and the program did not", |folder| {
+        ranks(folder, 2, Some("a.1"), |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            scene.exit = Some(3).filter(|_| rank == 1).or(Some(0));
+        });
+        run_of(folder, 50, Some(0), None);
     }),
     ("two jobs", |folder| {
         ranks(folder, 2, Some("a.1"), |_, scene| scene.call(&copy(0, DIRECT)));

@@ -310,6 +310,22 @@ fn clamp(nanos: i128) -> u64 {
     u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)
 }
 
+/// How many records must have been in chunks that are not there, by what the others say they had before.
+fn missing(mut firsts: Vec<(u32, u64)>) -> u64 {
+    // A signal handler may have taken a chunk before the one that its thread was taking.
+    firsts.sort_unstable();
+    let mut missing = 0u64;
+    let mut last: Option<(u32, u64)> = None;
+    for (thread, first) in firsts {
+        let most = last.filter(|(other, _)| *other == thread).map_or(0, |(_, before)| before.saturating_add(RECORDS));
+        missing = missing.saturating_add(first.saturating_sub(most));
+        last = Some((thread, first));
+    }
+    missing
+}
+
+/// Records of a chunk.
+const RECORDS: u64 = ((CHUNK_BYTES - CHUNK_HEADER_BYTES) / RECORD_BYTES) as u64;
 /// After so many empty chunks behind those that are in use there are no others; there would be if the header were damaged.
 const EMPTY: u64 = 1024;
 
@@ -441,6 +457,8 @@ impl Trace {
         }
         let mut unknown = 0u64;
         let mut empty = 0;
+        // Threads of chunks, and how many records each had before.
+        let mut firsts: Vec<(u32, u64)> = Vec::new();
         for number in 0..there {
             // What was taken from the disk and not used, or a hole of terabytes.
             if number >= chunks && empty > EMPTY {
@@ -454,7 +472,9 @@ impl Trace {
             }
             match (u32_at(&head, chunk::KIND), ChunkKind::numbered(u32_at(&head, chunk::KIND))) {
                 (_, Some(ChunkKind::Calls)) => {
-                    self.blocks.push(Place { offset, thread: u32_at(&head, chunk::THREAD) });
+                    let (thread, first) = (u32_at(&head, chunk::THREAD), u64_at(&head, chunk::FIRST));
+                    firsts.push((thread, first));
+                    self.blocks.push(Place { offset, thread });
                 }
                 (_, Some(ChunkKind::Notes)) => {
                     let mut bytes = vec![0; CHUNK_BYTES];
@@ -468,6 +488,11 @@ impl Trace {
                 (0, None) => empty += 1,
                 (_, None) => unknown += 1,
             }
+        }
+        let missing = missing(firsts);
+        if missing > 0 {
+            self.problems
+                .push(format!("{missing} records or more are missing from the middle: parts of the file were lost"));
         }
         if unknown > 0 {
             self.problems.push(format!("{unknown} parts or notes are damaged, or of a later version; left out"));
