@@ -53,12 +53,21 @@ impl Conclusion {
     }
 
     /// A sentence or two.
-    pub(super) fn text(self, rows: &[Row]) -> String {
+    pub(super) fn text(self, rows: &[Row], devices: usize) -> String {
+        let is_all = rows.len() >= devices * devices.saturating_sub(1);
+        let others = if is_all { "" } else { ". The other pairs were not tested" };
+        format!("{}{others}", self.of_tested(rows, is_all))
+    }
+
+    fn of_tested(self, rows: &[Row], is_all: bool) -> String {
         let list = |wanted: fn(&Verdict) -> bool| names(rows.iter().filter(|row| wanted(&row.verdict)));
         let passed = rows.iter().filter(|row| row.verdict == Verdict::Passed).count();
         match self {
-            Self::Safe if passed == rows.len() => {
+            Self::Safe if passed == rows.len() && is_all => {
                 "peer access can be trusted. Data arrived in every test of every pair".to_owned()
+            }
+            Self::Safe if passed == rows.len() => {
+                format!("peer access can be trusted on {}. Data arrived in every test there", names(rows.iter()))
             }
             Self::Safe => format!(
                 "peer access can be trusted where there is a path. {} have none: their copies go through the host, which is safe \
@@ -66,8 +75,8 @@ impl Conclusion {
                 list(|verdict| matches!(verdict, Verdict::NoPath))
             ),
             Self::Unsafe => format!(
-                "UNSAFE. Peer access loses data or hangs on {}, although CUDA reports success. Programs that use it there compute \
-                 with wrong data",
+                "UNSAFE. Peer access loses data or hangs on {}, although CUDA reports success. Programs that use it there may \
+                 compute with wrong data, or hang",
                 list(|verdict| matches!(verdict, Verdict::Failed(_)))
             ),
             Self::Untested => {
@@ -208,7 +217,7 @@ mod tests {
             let rows: Vec<Row> = verdicts.into_iter().map(|verdict| row([0, 1], verdict, [None; 2])).collect();
             let conclusion = Conclusion::of(&rows);
             assert_eq!((conclusion, conclusion.status()), (expected, status));
-            assert!(!conclusion.text(&rows).is_empty() && !conclusion.word().is_empty());
+            assert!(!conclusion.text(&rows, 3).is_empty() && !conclusion.word().is_empty());
         }
     }
 

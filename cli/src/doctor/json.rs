@@ -32,7 +32,7 @@ pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()>
         },
         "status": conclusion.status(),
         "verdict": conclusion.word(),
-        "summary": error.is_none().then(|| conclusion.text(rows)),
+        "summary": error.is_none().then(|| conclusion.text(rows, inventory.devices.len())),
         "advice": examined.advice(),
         "error": error,
         "simulated": simulated.is_some(),

@@ -255,7 +255,7 @@ pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Re
 
 /// What it means, and what to do.
 pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
-    let verdict = format!("Verdict: {}.", examined.conclusion().text(&examined.rows));
+    let verdict = format!("Verdict: {}.", examined.conclusion().text(&examined.rows, examined.inventory.devices.len()));
     for text in std::iter::once(verdict).chain(examined.advice()) {
         writeln!(out)?;
         for line in wrapped(&text, WIDTH - 4) {
