@@ -123,6 +123,14 @@ fn end_of_the_program_is_the_commands() {
         assert_eq!(outcome.status, status, "{script}");
         assert_eq!((said(&outcome).as_str(), outcome.stderr.as_str()), ("", ""), "{script}");
     }
+    // Nothing can be said there, and the report's text fails.
+    let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    for (ran, status) in [("$0 >/dev/null; exit 3", "3\n"), ("exit 0", "0\n")] {
+        let full = "\"$0\" run --sim 2 sh -c \"$1\" \"$2\" 2>/dev/full; echo $?";
+        let outcome =
+            Program::new("/bin/sh").arg("-c").arg(full).arg(command().to_string_lossy()).arg(ran).arg(&case).plain();
+        assert_eq!(outcome.stdout, status);
+    }
 }
 
 #[test]

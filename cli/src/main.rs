@@ -150,7 +150,7 @@ fn main() -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     let obeyed = |word: OsString| word.to_string_lossy().contains(is_escaped);
     if error.use_stderr() && std::env::args_os().any(obeyed) {
-        error.to_string().lines().for_each(|line| eprintln!("{}", Escaped(line)));
+        error.to_string().lines().for_each(say);
     } else {
         // As `clap` itself does, a closed pipe is nobody's concern.
         let _ = error.print();
@@ -160,7 +160,12 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// Says something on standard error.
 fn complain(text: impl Display) {
-    eprintln!("p2pshim: {}", Escaped(text));
+    say(format_args!("p2pshim: {text}"));
+}
+
+/// Writes a line to standard error, if that can be written: the exit status is the program's in any case.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{}", Escaped(line));
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
@@ -180,7 +185,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
             explain::print(&mut out, &shim.rules()?, &functions, &what.join(" "))?;
         }
         Command::Doctor(arguments) => return Ok(doctor::run(arguments, &mut out)?),
-        Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments),
+        Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments)?,
         Command::Man(arguments) => pages::write_man(&mut out, Arguments::command(), arguments)?,
         Command::Report(arguments) => {
             // It writes by itself.

@@ -26,8 +26,18 @@ pub(crate) struct ManArguments {
 }
 
 /// Prints what a shell reads to complete.
-pub(crate) fn print_completions(out: &mut impl Write, command: Command, arguments: &CompletionsArguments) {
-    clap_complete::generate(arguments.shell, &mut shown(&command), NAME, out);
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn print_completions(
+    out: &mut impl Write,
+    command: Command,
+    arguments: &CompletionsArguments,
+) -> io::Result<()> {
+    // Written to `out` itself, it would panic where that is full or closed.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut shown(&command), NAME, &mut script);
+    out.write_all(&script)
 }
 
 /// Writes the pages.

@@ -21,7 +21,6 @@ use std::process::{Command, ExitCode, ExitStatus};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 use p2pshim_host::config::{Access, Config, Probe};
 use p2pshim_host::job;
-use p2pshim_host::text::Escaped;
 use p2pshim_trace::{NoteKind, Trace};
 
 use traces::Traces;
@@ -29,7 +28,7 @@ use traces::Traces;
 use crate::nvlink::{self, Reading, Watch};
 use crate::runs::Run;
 use crate::shim::{self, Shim};
-use crate::{complain, doctor, numbers, report, sim};
+use crate::{complain, doctor, numbers, report, say, sim};
 
 /// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
 const FAILED: u8 = 125;
@@ -253,8 +252,10 @@ fn report_at(
         report::print_nvlink_to_stderr(&readings);
         return Ok(());
     }
-    if report::of_run(&new, run, &arguments.output, arguments.quiet, &config)? {
-        eprintln!("\nMore: {}", Escaped(kept.more()));
+    // The folder of a run around this one may go with that.
+    if report::of_run(&new, run, &arguments.output, arguments.quiet, &config)? && std::env::var_os(job::RUN).is_none() {
+        say("");
+        say(format_args!("More: {}", kept.more()));
     }
     Ok(())
 }

@@ -369,7 +369,8 @@ fn filter_that_nothing_can_fit_says_what_there_is() {
         }
     }
     assert_eq!(report_of(&job, &["--rank", "2", "--calls"]).lines().count(), 6);
-    assert!(report_of(&job, &["--rank", "2"]).contains("\ncalls      3, "));
+    let of_rank = report_of(&job, &["--rank", "2"]);
+    assert!(of_rank.contains("\ncalls      3, ") && of_rank.contains(": pid 52, 1 rank\n"), "{of_rank}");
     for (wrong, expected) in [
         (["--since", "x"], "write seconds, such as 0.25 or 3"),
         (["--result", "foo"], "write ok, error, unfinished, a code such as 217, or the name of one"),
@@ -1149,7 +1150,7 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
         "1.0 GB went directly; 1.0 GB were staged but could be direct.\n\
-         Staged because: never enabled. How much longer that took is not known: no times on the device were measured; only asynchronous copies have them (P2PSHIM_GPU_TIMING)."
+         Staged because: never enabled. How much longer that took is not known: no times on the device are known; they are measured of asynchronous copies that have finished, not on the legacy default stream (P2PSHIM_GPU_TIMING)."
     );
     assert_eq!(
         verdict(&[copy(STAGED)], &[]),

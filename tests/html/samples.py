@@ -15,10 +15,18 @@ def host_ns(total, calls):
     return {"p50": mean * 8 // 10, "p99": mean * 3, "max": mean * 9, "total": total}
 
 
+def class_of(path, why):
+    """As the report classes the paths of these samples."""
+    if path != "staged":
+        return path
+    reasons = {"blocked": "blocked", "not yet": "start-up", "never enabled": "avoidable", "pool": "avoidable"}
+    return next((name for part, name in reasons.items() if part in (why or "")), "staged")
+
+
 def path(name, calls, size, gb_per_s, why=None):
     moved = size if gb_per_s else 0
     return {
-        "path": name, "why": why, "calls": calls, "bytes": size, "device_calls": calls if gb_per_s else 0,
+        "path": name, "why": why, "class": class_of(name, why), "calls": calls, "bytes": size, "device_calls": calls if gb_per_s else 0,
         "device_bytes": moved, "device_ns": int(moved / gb_per_s) if gb_per_s else 0, "gb_per_s": gb_per_s,
     }
 
@@ -30,7 +38,7 @@ def sampled(one, timed):
 
 
 def sizes(*rows):
-    return [{"path": path, "why": why, "from": low, "to": high, "calls": calls, "bytes": size, "device_calls": timed, "gb_per_s": rate}
+    return [{"path": path, "why": why, "class": class_of(path, why), "from": low, "to": high, "calls": calls, "bytes": size, "device_calls": timed, "gb_per_s": rate}
             for path, why, low, high, calls, size, timed, rate in rows]
 
 
@@ -275,7 +283,7 @@ def wrong():
     last = {"file": 0, "thread": 4100, "layer": "runtime", "function": "cudaMemcpyPeer", "started": START + 9_000_000_000, "age_ns": 21_500_000_000,
             "src": 0, "dst": 1, "bytes": 1_048_576, "path": "direct", "why": None, "site": "halo+0x2c41 exchange_rows (halo.c:212)"}
     report["files"][0].update(running=True, last_copy=last)
-    report["unfinished"] = [dict(last, started=START + 9_400_000_000, age_ns=410_000)]
+    report["unfinished"] = [dict(last, started=START + 9_400_000_000, age_ns=410_000, progress="under-way")]
     report["decisions"] = [{"file": 0, "time": START + 210_000_000, "src": 0, "dst": 1, "verified": "in use",
                             "text": "data does not arrive: 265193 of 266236 bytes copied from device 0 to device 1 were wrong"}]
     return report

@@ -9,7 +9,7 @@ use std::thread;
 
 use p2pshim_trace::{Error, Note, NoteKind, Record, Trace};
 
-use super::files::{self, Files, find};
+use super::files::{self, Files};
 use super::filter::Filter;
 use super::model::{End, File, Mark, Origin, Report, Thread};
 use super::names::Names;
@@ -34,37 +34,34 @@ pub(crate) struct Options<'a> {
     pub(crate) symbols: bool,
     /// Which calls are wanted, if not all are, and the report of all.
     pub(crate) filter: Option<(&'a Filter, &'a Report)>,
-    /// A run that is known, whether it could be kept or not.
-    pub(crate) run: Option<&'a Run>,
 }
 
 /// Where a trace comes from.
 pub(super) type Opener<'a> = &'a (dyn Fn(usize) -> Result<Trace, Error> + Sync);
 
-/// Reads the files, and those in the folders.
-pub(crate) fn gather(paths: &[PathBuf], options: &Options) -> Result<Report, files::Error> {
-    let Files { traces: files, readings, runs } = find(paths)?;
+/// Reads the files.
+pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<Report, files::Error> {
+    let Files { traces: files, readings, .. } = files;
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
     let sizes: Vec<u64> = files.iter().map(size).collect();
     let open = |index: usize| Trace::open(files.get(index).map_or(Path::new(""), PathBuf::as_path));
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let mut report = gather_from(&names, &sizes, &open, options);
     for (file, location) in report.files.iter_mut().zip(files) {
-        file.location = location;
+        file.location.clone_from(location);
     }
     if report.files.iter().all(|file| file.process.is_none()) {
         let why = |file: File| (file.path, file.problems.into_iter().next().unwrap_or_default());
         return Err(files::Error::Unreadable(report.files.into_iter().map(why).collect()));
     }
-    let kept: Vec<Run> = processes::load(&runs).into_iter().chain(options.run.cloned()).collect();
-    processes::complete(&mut report, &kept);
-    match options.filter {
+    if let Some((filter, _)) = options.filter {
+        filter.keep_notes(&mut report);
+        report.filter = Some(filter.to_string());
+    }
+    processes::complete(&mut report, runs);
+    if options.filter.is_none() {
         // What counters say is of all copies.
-        Some((filter, _)) => {
-            filter.keep_notes(&mut report);
-            report.filter = Some(filter.to_string());
-        }
-        None => report.nvlink = nvlink::compare(&report, &nvlink::load(&readings)),
+        report.nvlink = nvlink::compare(&report, &nvlink::load(readings));
     }
     Ok(report)
 }

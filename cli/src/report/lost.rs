@@ -3,29 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::model::{Lost, LostBy, Pair, Path, Share};
+use super::paths::Class;
 use super::term::count;
-
-/// Reasons for which a copy is staged though it might be direct: parts of what traces say.
-const COULD_BE_DIRECT: &[&str] =
-    &["never enabled", "pool", "mapped", "limit", "captur", "busy", "could not be", "unproven", "verif"];
-/// Reasons that stay.
-const STAYS: &[&str] = &["blocked", "vetoed", "denied", "no path", "no hardware path", "slower"];
-
-/// Whether a path is through the host for a reason that could be done away with.
-pub(super) fn could_be_direct(path: &Path) -> bool {
-    let Some(why) = path.why.as_deref().filter(|_| path.path == "staged") else { return false };
-    let is_one_of = |reasons: &[&str]| reasons.iter().any(|reason| why.contains(reason));
-    !is_one_of(STAYS) && !is_start_up(path) && is_one_of(COULD_BE_DIRECT)
-}
-
-/// Reasons for which the first copies of a pair are staged by design.
-const START_UP: &[&str] = &["not yet worth", "being verified"];
-
-/// Whether a path is through the host only until the pair is known to be worth access, and right.
-pub(super) fn is_start_up(path: &Path) -> bool {
-    let why = path.why.as_deref().filter(|_| path.path == "staged");
-    why.is_some_and(|why| START_UP.iter().any(|reason| why.contains(reason)))
-}
 
 /// Processes that are named with what they lost.
 const NAMED: usize = 16;
@@ -33,17 +12,16 @@ const NAMED: usize = 16;
 /// Adds up what was staged, of all processes and of each. Seconds are only told if there is something measured to tell them by.
 pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
     let all = || pairs.iter().flat_map(|pair| &pair.paths);
-    let staged = |path: &&Path| path.path == "staged";
     let mut lost = Lost {
-        staged_bytes: sum(all().filter(staged), |path| path.bytes),
-        start_up_bytes: sum(all().filter(|path| is_start_up(path)), |path| path.bytes),
+        staged_bytes: sum(all().filter(|path| path.class.is_staged()), |path| path.bytes),
+        start_up_bytes: sum(all().filter(|path| path.class == Class::StartUp), |path| path.bytes),
         ..Lost::default()
     };
     let anywhere = direct_rate(pairs.iter());
     let (mut by_others, mut no_rate) = (false, false);
     let mut nanos: BTreeMap<usize, f64> = BTreeMap::new();
     for pair in pairs.iter().filter(|pair| pair.access == Some(true)) {
-        let could = || pair.paths.iter().filter(|path| could_be_direct(path));
+        let could = || pair.paths.iter().filter(|path| path.class == Class::Avoidable);
         lost.could_be_direct_bytes = lost.could_be_direct_bytes.saturating_add(sum(could(), |path| path.bytes));
         lost.could_be_direct_calls += sum(could(), |path| path.calls);
         if sum(could(), |path| path.device_bytes) == 0 {
@@ -56,13 +34,15 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         };
         by_others |= own.is_none();
         lost.measured_calls += sum(could(), |path| path.device_calls);
-        let of_pair = |share: &&Share| share.pair == [pair.src, pair.dst] && could_be_direct(&share.path);
+        let of_pair = |share: &&Share| share.pair == [pair.src, pair.dst] && share.path.class == Class::Avoidable;
         for Share { file, path, .. } in shares.iter().filter(of_pair) {
             *nanos.entry(*file).or_default() += (path.device_ns as f64 - path.device_bytes as f64 / rate).max(0.0);
         }
     }
     if lost.could_be_direct_bytes == 0 {
-        let unknown = pairs.iter().any(|pair| pair.access.is_none() && pair.paths.iter().any(could_be_direct));
+        let unknown = pairs
+            .iter()
+            .any(|pair| pair.access.is_none() && pair.paths.iter().any(|path| path.class == Class::Avoidable));
         lost.basis = match (lost.staged_bytes, unknown) {
             (0, _) => "nothing was staged".to_owned(),
             (_, true) => "it is not known whether the GPUs can access each other".to_owned(),
@@ -86,8 +66,9 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
     } else if no_rate {
         lost.basis = "no direct copy was measured to compare with".to_owned();
     } else {
-        lost.basis =
-            "no times on the device were measured; only asynchronous copies have them (P2PSHIM_GPU_TIMING)".to_owned();
+        lost.basis = "no times on the device are known; they are measured of asynchronous copies that have finished, not on the \
+                      legacy default stream (P2PSHIM_GPU_TIMING)"
+            .to_owned();
     }
     lost
 }
@@ -103,7 +84,7 @@ fn sum<'a>(paths: impl Iterator<Item = &'a Path>, what: fn(&Path) -> u64) -> u64
 /// Bytes a nanosecond of direct copies, as they were measured.
 fn direct_rate<'a>(pairs: impl Iterator<Item = &'a Pair>) -> Option<f64> {
     let direct = pairs.filter(|pair| pair.src != pair.dst).flat_map(|pair| &pair.paths);
-    let direct = direct.filter(|path| path.path == "direct");
+    let direct = direct.filter(|path| path.class == Class::Direct);
     let (bytes, nanos) = direct
         .fold((0.0, 0.0), |(bytes, nanos), path| (bytes + path.device_bytes as f64, nanos + path.device_ns as f64));
     (bytes > 0.0 && nanos > 0.0).then_some(bytes / nanos)
@@ -118,6 +99,7 @@ mod tests {
         Path {
             path: name.into(),
             why: why.map(str::to_owned),
+            class: Class::of(name, why),
             calls: 1,
             bytes,
             device_calls: u64::from(device_bytes > 0),
@@ -141,31 +123,6 @@ mod tests {
     }
 
     const NEVER: Option<&str> = Some("access never enabled");
-
-    #[test]
-    fn could_be_direct_each_reason_of_the_shim() {
-        for (why, expected) in [
-            ("never enabled", true),
-            ("access never enabled", true),
-            ("not yet worth enabling", false),
-            ("being verified by another thread", false),
-            ("verified after the capture", true),
-            ("pool without access", true),
-            ("mapped memory without access", true),
-            ("peer limit", true),
-            ("devices are busy, verified later", true),
-            ("could not be verified", true),
-            ("blocked: lost data or hung in verification", false),
-            ("vetoed: lost data, or hung, when verified", false),
-            ("denied", false),
-            ("no hardware path", false),
-            ("direct is slower", false),
-            ("something new", false),
-        ] {
-            assert_eq!(could_be_direct(&path("staged", Some(why), 1, (0, 0))), expected, "{why}");
-        }
-        assert!(!could_be_direct(&path("direct", NEVER, 1, (0, 0))));
-    }
 
     #[test]
     fn lost_seconds_by_the_pair_then_by_any_pair() {

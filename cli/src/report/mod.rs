@@ -20,6 +20,7 @@ mod model;
 mod names;
 mod nvlink;
 mod output;
+mod paths;
 mod perfetto;
 mod processes;
 mod rates;
@@ -166,8 +167,20 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
         return Err("--limit is for --format calls".into());
     }
-    let whole = gather::gather(paths, &Options { symbols, filter: None, run: None })?;
-    let filtered = (!filter.is_empty()).then(|| filtered(&whole, filter, symbols)).transpose()?;
+    let files = files::find(paths)?;
+    let runs = processes::load(&files.runs);
+    let whole = gather::gather(&files, &runs, &Options { symbols, filter: None })?;
+    let filtered = match filter.is_empty() {
+        true => None,
+        false => {
+            filter.check(&whole)?;
+            let of_some = gather::gather(&files, &runs, &Options { symbols, filter: Some((filter, &whole)) })?;
+            if of_some.functions.is_empty() && of_some.pairs.is_empty() {
+                return Err(filter.nothing(&whole).into());
+            }
+            Some(of_some)
+        }
+    };
     let shown = filtered.as_ref().unwrap_or(&whole);
     let forms = Forms { whole: &whole, shown, filter, most: limit.unwrap_or(u64::MAX), symbols };
     if outputs.iter().all(|(format, _)| *format != Format::Text) {
@@ -180,22 +193,6 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
         })?;
     }
     Ok(if whole.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(IN_PART) })
-}
-
-/// The report of the calls that fit a filter.
-///
-/// # Errors
-/// No call does.
-fn filtered(whole: &Report, filter: &Filter, symbols: bool) -> Result<Report, Box<dyn Error>> {
-    filter.check(whole)?;
-    // The same files: in a folder there may be more by now.
-    let files: Vec<PathBuf> = whole.files.iter().map(|file| file.location.clone()).collect();
-    let mut report = gather::gather(&files, &Options { symbols, filter: Some((filter, whole)), run: None })?;
-    processes::take_ends(&mut report, whole);
-    if report.functions.is_empty() && report.pairs.is_empty() {
-        return Err(filter.nothing(whole).into());
-    }
-    Ok(report)
 }
 
 /// A report that can be written in each form.
@@ -252,7 +249,8 @@ pub(crate) fn of_run(
     quiet: bool,
     config: &Config,
 ) -> Result<bool, Box<dyn Error>> {
-    let mut report = gather::gather(traces, &Options { symbols: true, filter: None, run: Some(run) })?;
+    let files = files::find(traces)?;
+    let mut report = gather::gather(&files, std::slice::from_ref(run), &Options { symbols: true, filter: None })?;
     let format = format.unwrap_or(Format::Text);
     if format != Format::Text {
         say_problems(&report);

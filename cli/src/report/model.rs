@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::paths::Class;
+
 /// The version of the JSON.
 pub(crate) const VERSION: u32 = 1;
 
@@ -30,7 +32,7 @@ pub(crate) struct Report {
     pub(crate) errors: Vec<Error>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) decisions: Vec<Decision>,
-    pub(crate) unfinished: Vec<Unfinished>,
+    pub(crate) unfinished: Vec<Call>,
     pub(crate) lost: Lost,
     /// What NVLink carried, if `p2pshim run` has read it.
     pub(crate) nvlink: Option<NvLink>,
@@ -108,7 +110,7 @@ pub(crate) struct File {
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
     /// The program's last copy that has returned.
-    pub(crate) last_copy: Option<Unfinished>,
+    pub(crate) last_copy: Option<Call>,
     /// The status that it gave to `exit`, and whether the format of the file has it at all.
     #[serde(skip)]
     pub(crate) exit: Option<u8>,
@@ -203,6 +205,7 @@ pub(crate) struct Pair {
 pub(crate) struct Path {
     pub(crate) path: String,
     pub(crate) why: Option<String>,
+    pub(crate) class: Class,
     pub(crate) calls: u64,
     pub(crate) bytes: u64,
     /// Those whose time on the device was measured.
@@ -218,6 +221,7 @@ pub(crate) struct Path {
 pub(crate) struct Size {
     pub(crate) path: String,
     pub(crate) why: Option<String>,
+    pub(crate) class: Class,
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) calls: u64,
@@ -371,15 +375,29 @@ impl Decision {
     }
 }
 
-/// A call that has begun and never returned, or the last that did.
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Progress {
+    Returned,
+    /// It has only just begun, and its process runs.
+    UnderWay,
+    /// The thread has made other calls since: it left this one by an exception, a cancellation or a jump.
+    Left,
+    /// It has been under way for a while, or was when its process ended.
+    Hangs,
+}
+
+/// A call that has not returned, or the last that did.
 #[derive(Debug, Serialize)]
-pub(crate) struct Unfinished {
+pub(crate) struct Call {
     pub(crate) file: usize,
     pub(crate) thread: u32,
     pub(crate) layer: String,
     pub(crate) function: String,
     pub(crate) started: u64,
-    /// How long it has been under way, if the process runs; of a last copy how long before now, or before the end of the run, it began.
+    pub(crate) progress: Progress,
+    /// How long it has been under way, if the process runs; of a last copy how long before now, or before the end of the run, it returned.
     pub(crate) age_ns: Option<u64>,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
@@ -392,9 +410,9 @@ pub(crate) struct Unfinished {
     /// The innermost function that has not returned either.
     #[serde(skip)]
     pub(crate) inner: Option<String>,
-    /// The thread has made other calls since: it left this one by an exception, a cancellation or a jump.
+    /// When it returned, if it has.
     #[serde(skip)]
-    pub(crate) was_left: bool,
+    pub(crate) returned: Option<u64>,
 }
 
 /// What staging has cost.
@@ -488,6 +506,12 @@ pub(crate) struct TimelineFile {
 }
 
 impl Report {
+    /// The processes that it is about: with a filter, those with calls that fit it.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &File> {
+        let is_meant = |file: &&File| file.process.is_some() && (self.filter.is_none() || file.calls > 0);
+        self.files.iter().filter(is_meant)
+    }
+
     /// The earliest time of all files; of those that are whole, if there are any, since damaged ones may be from any time.
     pub(crate) fn start(&self) -> u64 {
         let earliest = |only_whole: bool| {

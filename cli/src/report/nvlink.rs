@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::model::{File, NvLink, NvLinkGpu, Pair, Report};
+use super::paths::Class;
 use super::term::bytes;
 use crate::complain;
 use crate::nvlink::Reading;
@@ -157,13 +158,13 @@ fn explain(report: &Report, traced: &[&File], counted: &mut [Counted]) -> bool {
         if !share.pair.into_iter().all(is_counted) {
             continue;
         }
-        let direct = match share.path.path.as_str() {
-            "direct" => share.path.bytes,
-            "staged" | "same-device" | "host" | "mapped on first use" => continue,
-            _ => {
+        let direct = match share.path.class {
+            Class::Direct => share.path.bytes,
+            Class::Captured | Class::Unknown => {
                 is_clear &= share.path.bytes == 0;
                 continue;
             }
+            _ => continue,
         };
         let [from, to] = share.pair;
         for it in counted.iter_mut() {
@@ -329,7 +330,11 @@ mod tests {
     }
 
     fn share(path: &str, bytes: u64) -> Share {
-        Share { file: 0, pair: [0, 1], path: Path { path: path.into(), bytes, ..Path::default() } }
+        Share {
+            file: 0,
+            pair: [0, 1],
+            path: Path { path: path.into(), class: Class::of(path, None), bytes, ..Path::default() },
+        }
     }
 
     /// Counters from 90 to 210, by which so much went from 0 to 1; the program was seen on both.

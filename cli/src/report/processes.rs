@@ -26,7 +26,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
     for file in &mut report.files {
         let shares = || report.shares.iter().filter(|share| share.file == file.index);
         let bytes = |staged: bool| {
-            let wanted = shares().filter(|share| !staged || share.path.path == "staged");
+            let wanted = shares().filter(|share| !staged || share.path.class.is_staged());
             wanted.map(|share| share.path.bytes).fold(0, u64::saturating_add)
         };
         (file.copied_bytes, file.staged_bytes) = (bytes(false), bytes(true));
@@ -39,23 +39,8 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
         }
     }
     report.gaps = gaps(&report.files);
-    report.runs = group(&report.files, kept);
+    report.runs = group(report.processes(), kept);
     say_last_copies(report);
-}
-
-/// Takes over how processes ended from the report of all calls.
-pub(super) fn take_ends(report: &mut Report, whole: &Report) {
-    for (file, of_all) in report.files.iter_mut().zip(&whole.files) {
-        file.end.clone_from(&of_all.end);
-        file.is_program = of_all.is_program;
-    }
-    for run in &mut report.runs {
-        if let Some(of_all) = whole.runs.iter().find(|of_all| of_all.files == run.files) {
-            run.end.clone_from(&of_all.end);
-            run.command.clone_from(&of_all.command);
-            (run.started, run.ended) = (of_all.started, of_all.ended);
-        }
-    }
 }
 
 /// How a process ended, by its own file.
@@ -132,9 +117,9 @@ fn named(file: &File, variables: &[&str]) -> Option<String> {
 }
 
 /// Puts files together by run.
-fn group(files: &[File], kept: &[runs::Run]) -> Vec<Run> {
+fn group<'a>(files: impl Iterator<Item = &'a File>, kept: &[runs::Run]) -> Vec<Run> {
     let mut groups: BTreeMap<Option<String>, Vec<&File>> = BTreeMap::new();
-    for file in files.iter().filter(|file| file.process.is_some()) {
+    for file in files {
         let name = NAMES.iter().find_map(|variables| named(file, variables));
         groups.entry(name).or_default().push(file);
     }
@@ -199,7 +184,7 @@ fn say_last_copies(report: &mut Report) {
                 run.filter(|run| run.end.how != How::Unknown).and_then(|run| run.ended)
             }
         };
-        call.age_ns = until.map(|until| until.saturating_sub(call.started));
+        call.age_ns = until.map(|until| until.saturating_sub(call.returned.unwrap_or(call.started)));
     }
 }
 

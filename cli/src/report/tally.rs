@@ -10,6 +10,7 @@ use super::buckets::{self, Buckets};
 use super::filter::Selection;
 use super::histogram::Histogram;
 use super::names::Names;
+use super::paths::Class;
 
 /// Unfinished calls of a file that are remembered. Only a damaged file has more.
 const UNFINISHED: usize = 4096;
@@ -168,19 +169,17 @@ enum Kind {
 impl Lens {
     pub(super) fn new(timeline: Timeline, names: &Names, selection: Option<Selection>) -> Self {
         let numbers: [u8; 256] = std::array::from_fn(|number| number as u8);
-        let kind = |number| match names.path(number)?.0.as_str() {
-            // As HIP copies between devices.
-            "direct" | "mapped on first use" => Some(Kind::Direct),
-            "staged" => Some(Kind::Staged),
-            _ => None,
+        let class = |number| names.path(number).map_or(Class::Unknown, |(path, why)| Class::of(path, why.as_deref()));
+        let kind = |class| match class {
+            // The timeline shows what HIP maps as direct, since it knows no third.
+            Class::Direct | Class::Mapped => Some(Kind::Direct),
+            class => class.is_staged().then_some(Kind::Staged),
         };
         Self {
             timeline,
             copies: numbers.map(|number| names.function(number).1.contains("Memcpy")),
-            kinds: numbers.map(kind),
-            captured: numbers
-                .into_iter()
-                .find(|&number| names.path(number).is_some_and(|(path, _)| path == "captured")),
+            kinds: numbers.map(class).map(kind),
+            captured: numbers.into_iter().find(|&number| class(number) == Class::Captured),
             has_origins: names.has_origins(),
             selection,
         }

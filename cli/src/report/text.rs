@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::lost::could_be_direct;
 use super::model::{
-    CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, How, Pair, Path, Report, Site, Size, Unfinished,
+    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, How, Pair, Path, Progress, Report, Run, Site,
+    Size,
 };
+use super::paths::Class;
 use super::processes::is_odd;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
 use super::verdict::{self, Level, Sentence, path_text};
@@ -141,7 +142,7 @@ impl Text<'_> {
 
     fn head(&self, out: &mut dyn Write) -> io::Result<()> {
         let report = self.report;
-        let read: Vec<&File> = report.files.iter().filter(|file| file.process.is_some()).collect();
+        let read: Vec<&File> = report.processes().collect();
         let mut programs: Vec<String> = read.iter().map(|file| command(file)).filter(|it| !it.is_empty()).collect();
         programs.sort_unstable();
         programs.dedup();
@@ -194,8 +195,22 @@ impl Text<'_> {
         match (report.start(), report.end()) {
             (0, _) => writeln!(out, "time       not known")?,
             (start, end) => {
-                let took = end.saturating_sub(start) as f64 / 1e9;
-                writeln!(out, "time       {took:.3} s from {} on", date(start))?;
+                let seconds = |start: u64, end: u64| end.saturating_sub(start) as f64 / 1e9;
+                let calls = seconds(start, end);
+                match report.runs[..] {
+                    [
+                        Run {
+                            started: Some(start),
+                            ended: Some(end),
+                            end: End { how: How::Exited | How::Signal, .. },
+                            ..
+                        },
+                    ] => {
+                        let ran = seconds(start, end);
+                        writeln!(out, "time       {ran:.3} s from {} on, with calls in {calls:.3} s", date(start))?;
+                    }
+                    _ => writeln!(out, "time       {calls:.3} s from {} on", date(start))?,
+                }
             }
         }
         let sum = |what: fn(&File) -> u64| read.iter().map(|file| what(file)).fold(0, u64::saturating_add);
@@ -240,7 +255,7 @@ impl Text<'_> {
 
     /// The processes, if there are several: first those that stand out.
     fn processes(&self, out: &mut dyn Write) -> io::Result<()> {
-        let files: Vec<&File> = self.report.files.iter().filter(|file| file.process.is_some()).collect();
+        let files: Vec<&File> = self.report.processes().collect();
         if files.len() < 2 {
             return Ok(());
         }
@@ -250,11 +265,9 @@ impl Text<'_> {
         let names = ["process", "host", "copied", "staged", "last copy", "", "ended"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         for (_, file) in files.iter().take(SHOWN) {
-            let at =
-                |call: &Unfinished| format!("{:.3} s", call.started.saturating_sub(self.report.start()) as f64 / 1e9);
-            let way = |call: &Unfinished| {
-                Some(format!("{} > {}", self.report.label(call.src?), self.report.label(call.dst?)))
-            };
+            let at = |call: &Call| format!("{:.3} s", call.started.saturating_sub(self.report.start()) as f64 / 1e9);
+            let way =
+                |call: &Call| Some(format!("{} > {}", self.report.label(call.src?), self.report.label(call.dst?)));
             let last = file.last_copy.as_ref();
             rows.push(vec![
                 clean(&file.name()),
@@ -311,7 +324,7 @@ impl Text<'_> {
                     time(max),
                     first(&errors),
                 ]);
-                marks.push(pair.is_blocked || could_be_direct(path) && pair.access == Some(true));
+                marks.push(pair.is_blocked || path.class == Class::Avoidable && pair.access == Some(true));
             }
         }
         // Where all or none of the copies of each path were timed there is nothing to say of it.
@@ -436,8 +449,8 @@ impl Text<'_> {
     }
 
     fn unfinished(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (never, now): (Vec<&Unfinished>, Vec<&Unfinished>) =
-            self.report.unfinished.iter().partition(|call| call.was_left || verdict::hangs(call));
+        let (never, now): (Vec<&Call>, Vec<&Call>) =
+            self.report.unfinished.iter().partition(|call| call.progress != Progress::UnderWay);
         if !never.is_empty() {
             writeln!(out, "\n{}", self.style.red("Calls that never returned"))?;
             self.list_unfinished(out, &never)?;
@@ -449,21 +462,21 @@ impl Text<'_> {
         Ok(())
     }
 
-    fn list_unfinished(&self, out: &mut dyn Write, calls: &[&Unfinished]) -> io::Result<()> {
+    fn list_unfinished(&self, out: &mut dyn Write, calls: &[&Call]) -> io::Result<()> {
         for call in calls.iter().take(SHOWN) {
             let file = self.report.files.get(call.file);
-            let state = match (call.was_left, call.age_ns) {
-                (true, _) => " left this call by an exception, a cancellation or a jump",
-                (false, Some(_)) => " is in this call, and the process still runs",
-                (false, None) => " was in this call when the process ended",
+            let state = match (call.progress, call.age_ns) {
+                (Progress::Left, _) => " left this call by an exception, a cancellation or a jump",
+                (_, Some(_)) => " is in this call, and the process still runs",
+                (_, None) => " was in this call when the process ended",
             };
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
             let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
-            let seen = match (call.was_left, call.age_ns) {
-                (true, _) => String::new(),
-                (false, Some(age)) => format!(", {} ago", duration(age)),
-                (false, None) if last == 0 => String::new(),
-                (false, None) => format!(", {} before the last sign of life", duration(last)),
+            let seen = match (call.progress, call.age_ns) {
+                (Progress::Left, _) => String::new(),
+                (_, Some(age)) => format!(", {} ago", duration(age)),
+                (_, None) if last == 0 => String::new(),
+                (_, None) => format!(", {} before the last sign of life", duration(last)),
             };
             self.call(out, call, state, &format!(", begun at {since:.3} s{seen}"))?;
         }
@@ -490,7 +503,7 @@ impl Text<'_> {
     }
 
     /// A call: who is in which state of it, what it is about, and when it was.
-    fn call(&self, out: &mut dyn Write, call: &Unfinished, state: &str, when: &str) -> io::Result<()> {
+    fn call(&self, out: &mut dyn Write, call: &Call, state: &str, when: &str) -> io::Result<()> {
         let file = self.report.files.get(call.file);
         let thread = file.and_then(|file| file.threads.iter().find(|thread| thread.id == call.thread));
         let name = thread.filter(|it| !it.name.is_empty()).map(|it| format!(" ({})", it.name)).unwrap_or_default();
@@ -545,7 +558,9 @@ impl Text<'_> {
                 "hazard" => self.style.yellow(&clean(&head)),
                 _ => clean(&head),
             };
-            writeln!(out, "  {head}, found in {}", counted(finding.count, "call"))?;
+            // Calls that are known to be alike are not all looked at.
+            let least = if finding.severity == "performance" { "at least " } else { "" };
+            writeln!(out, "  {head}, found in {least}{}", counted(finding.count, "call"))?;
             if let Some(text) = &finding.text {
                 self.line(out, &format!("      {text}"), "      ")?;
             }

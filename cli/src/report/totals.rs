@@ -2,23 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use p2pshim_trace::{NoteKind, Trace};
+use p2pshim_trace::{NoteKind, State, Trace};
 
 use super::buckets::{self, Buckets};
 use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moment, Origin, Pair, Path, Report,
-    Share, Site, Size, Unfinished, VERSION,
+    Call, CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moment, Origin, Pair, Path,
+    Progress, Report, Share, Site, Size, VERSION,
 };
 use super::names::{Access, Device, Names};
+use super::paths::Class;
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::term::now;
 use super::timeline::timeline;
-use super::verdict::{IN_USE, is_blocked};
+use super::verdict::IN_USE;
 
+/// A call that is under way for less than this need not hang.
+const SOON_NANOS: u64 = 1_000_000_000;
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
 /// From so many pairs on there are fewer buckets for each: the first is the number of pairs, the second that of buckets.
@@ -92,7 +95,7 @@ pub(super) struct Totals {
     errors: BTreeMap<(String, String, i32), ErrorTotal>,
     findings: BTreeMap<String, FindingTotal>,
     decisions: Vec<Decision>,
-    unfinished: Vec<Unfinished>,
+    unfinished: Vec<Call>,
 }
 
 impl Totals {
@@ -269,7 +272,7 @@ impl Totals {
         real: &Real,
         hanging: &Hanging,
         from: Origin,
-    ) -> Unfinished {
+    ) -> Call {
         let Hanging { thread, record, inner, was_left } = *hanging;
         let (layer, function) = names.function(record.function);
         let mut gpu =
@@ -277,13 +280,22 @@ impl Totals {
         let (src, dst) = (gpu(record.src_device), gpu(record.dst_device));
         let (path, why) = names.path(record.path).cloned().unzip();
         let started = trace.timeline().real(record.start);
-        Unfinished {
+        let returned = (record.state == State::Done).then(|| trace.timeline().real(record.end));
+        let age_ns = file.running.then(|| now().saturating_sub(started));
+        let progress = match returned {
+            Some(_) => Progress::Returned,
+            None if was_left => Progress::Left,
+            None if age_ns.is_some_and(|age| age < SOON_NANOS) => Progress::UnderWay,
+            None => Progress::Hangs,
+        };
+        Call {
             file: file.index,
             thread,
             layer,
             function,
             started,
-            age_ns: file.running.then(|| now().saturating_sub(started)),
+            progress,
+            age_ns,
             src,
             dst,
             bytes: (record.bytes > 0).then_some(record.bytes),
@@ -291,7 +303,7 @@ impl Totals {
             why: why.flatten(),
             from,
             inner: inner.map(|inner| names.function(inner).1),
-            was_left,
+            returned,
         }
     }
 
@@ -315,7 +327,7 @@ impl Totals {
         }
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
-        self.unfinished.sort_by_key(|it| (it.was_left, it.file, it.started, it.thread));
+        self.unfinished.sort_by_key(|it| (it.progress == Progress::Left, it.file, it.started, it.thread));
         let shares = self.shares.iter().map(|(file, pair, path, sums)| {
             let (path, why) = self.paths.get(*path).cloned().unwrap_or_default();
             Share { file: *file, pair: pair.map(number), path: model_path(path, why, *sums) }
@@ -423,7 +435,9 @@ impl Real {
 
 fn model_path(path: String, why: Option<String>, sums: Sums) -> Path {
     let Sums { calls, bytes, device_calls, device_bytes, device_ns } = sums;
-    Path { path, why, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s: rate(sums), ..Path::default() }
+    let class = Class::of(&path, why.as_deref());
+    let gb_per_s = rate(sums);
+    Path { path, why, class, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s, ..Path::default() }
 }
 
 /// Bytes a nanosecond, if any were measured.
@@ -435,7 +449,8 @@ fn size(path: String, why: Option<String>, power: u32, sums: Sums) -> Size {
     let from = if power == 0 { 0 } else { 1 << power };
     let to = 2u64.checked_shl(power).filter(|&to| to > from).unwrap_or(u64::MAX);
     let Sums { calls, bytes, device_calls, .. } = sums;
-    Size { path, why, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
+    let class = Class::of(&path, why.as_deref());
+    Size { path, why, class, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
 }
 
 /// Adds what verification has found of a pair.
@@ -447,7 +462,7 @@ fn judge(pair: &mut Pair, decisions: &[Decision]) {
     };
     let last = decisions.iter().filter(ends).max_by_key(|decision| decision.time);
     pair.verified = last.and_then(|decision| decision.verified.clone());
-    let blocked = pair.paths.iter().filter(|path| is_blocked(path));
+    let blocked = pair.paths.iter().filter(|path| path.class == Class::Blocked);
     pair.blocked_bytes = blocked.map(|path| path.bytes).fold(0, u64::saturating_add);
     pair.is_blocked =
         pair.blocked_bytes > 0 || pair.verified.as_deref().is_some_and(|it| it == "avoided" || it == IN_USE);

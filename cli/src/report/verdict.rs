@@ -4,21 +4,14 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::lost::{could_be_direct, is_start_up};
-use super::model::{File, How, LostBy, NvLink, Pair, Path, Report, Run, Unfinished};
+use super::model::{Call, File, How, LostBy, NvLink, Pair, Path, Progress, Report, Run};
+use super::paths::Class;
 use super::term::{bytes, clean, count, counted, duration};
 
 /// As decisions of traces have it.
 pub(super) const IN_USE: &str = "in use";
-/// In the reason of copies that p2pshim kept off peer access that loses data, or hangs. Older traces have the second.
-const BLOCKED: [&str; 2] = ["blocked", "vetoed"];
-
-/// Whether a path was taken because peer access loses data there, or hangs.
-pub(super) fn is_blocked(path: &Path) -> bool {
-    path.why.as_ref().is_some_and(|why| BLOCKED.iter().any(|blocked| why.contains(blocked)))
-}
-/// A call that is under way for less than this need not hang.
-const SOON_NANOS: u64 = 1_000_000_000;
+/// How old a last copy is that is told of.
+const LONG_NANOS: u64 = 1_000_000_000;
 /// What a report without copies says besides.
 const NOT_SEEN: &str = "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are copies of managed memory.";
 /// Pairs, processes and rules that a sentence names.
@@ -107,8 +100,6 @@ const INCOMPLETE: &str = "Incomplete";
 const SEVERAL: &str = "Several runs";
 const RUNNING: &str = "Still runs";
 const DIRECT: &str = "Direct";
-/// The path of HIP's copies, which were not measured.
-const MAPPED: &str = "mapped on first use";
 const FAILED_CALLS: &str = "Failed calls";
 const SLOW_CALLS: &str = "Slow calls";
 
@@ -128,7 +119,10 @@ fn ended(report: &Report) -> Option<Sentence> {
         }
         _ => None,
     };
-    let mut ends: Vec<_> = report.runs.iter().filter_map(|run| Some((how(run)?, run))).collect();
+    let has_program = |run: &Run| report.processes().any(|file| file.is_program && run.files.contains(&file.index));
+    let is_alone = !has_several_programs(report);
+    let runs = report.runs.iter().filter(|run| is_alone || !has_program(run));
+    let mut ends: Vec<_> = runs.filter_map(|run| Some((how(run)?, run))).collect();
     ends.sort_by_key(|((level, ..), _)| *level as u8);
     let others = match ends.len().saturating_sub(1) {
         0 => String::new(),
@@ -142,8 +136,8 @@ fn ended(report: &Report) -> Option<Sentence> {
 
 /// How long before the end a process copied last that did not exit, if that is long: it may have waited for it.
 fn waited(report: &Report) -> String {
-    let gone = report.files.iter().filter(|file| matches!(file.end.how, How::Signal | How::Unknown));
-    let last = gone.filter_map(|file| file.last_copy.as_ref()).filter(|call| call.age_ns >= Some(SOON_NANOS));
+    let gone = report.processes().filter(|file| matches!(file.end.how, How::Signal | How::Unknown));
+    let last = gone.filter_map(|file| file.last_copy.as_ref()).filter(|call| call.age_ns >= Some(LONG_NANOS));
     last.max_by_key(|call| call.age_ns).map_or_else(String::new, |call| {
         let (age, what) = (duration(call.age_ns.unwrap_or_default()), what(report, call));
         format!("The last copy of a process that did not exit returned {age} before: {}{what}.", call.function)
@@ -156,33 +150,56 @@ pub(super) fn program(run: &Run) -> &str {
     name.filter(|name| !name.is_empty()).unwrap_or("The program")
 }
 
-/// How processes ended that are not the program of a run.
+/// How processes ended: of one run those that are not its program, of several programs all.
 fn ended_elsewhere(report: &Report) -> Option<Sentence> {
-    let known: Vec<&File> = report.files.iter().filter(|file| file.knows_exit && !file.is_program).collect();
-    let some = |files: &[&File]| match (files, known.len()) {
-        ([], _) => None,
-        ([_], 1) => Some("the process".to_owned()),
-        (files, all) => {
-            let names: Vec<String> = files.iter().take(NAMED).map(|file| file.name()).collect();
-            let more = if files.len() > NAMED { ", …" } else { "" };
-            Some(format!("{} of {} processes ({}{more})", files.len(), all, names.join(", ")))
-        }
+    let several = has_several_programs(report);
+    let known: Vec<&File> =
+        report.processes().filter(|file| file.knows_exit && (several || !file.is_program)).collect();
+    let is_child = report.runs.iter().any(|run| run.end.how != How::Unknown);
+    let those = |wanted: &dyn Fn(&File) -> bool, one: &dyn Fn(&File) -> String, more: &str| {
+        let files: Vec<&File> = known.iter().copied().filter(|file| wanted(file)).collect();
+        let how = match files[..] {
+            [] => return None,
+            [file] => one(file),
+            _ => more.to_owned(),
+        };
+        let who = match files[..] {
+            [file] if known.len() == 1 && is_child => format!("a child process ({})", file.name()),
+            [_] if known.len() == 1 => "the process".to_owned(),
+            _ => {
+                let names: Vec<String> = files.iter().take(NAMED).map(|file| file.name()).collect();
+                let more = if files.len() > NAMED { ", …" } else { "" };
+                format!("{} of {} processes ({}{more})", files.len(), known.len(), names.join(", "))
+            }
+        };
+        Some(format!("{who} {how}"))
     };
-    let failed: Vec<&File> = known.iter().copied().filter(|file| file.end.code.is_some_and(|code| code != 0)).collect();
-    let gone: Vec<&File> = known.iter().copied().filter(|file| file.end.how == How::Unknown).collect();
-    let failed = some(&failed).map(|who| match failed[..] {
-        [file] => format!("{who} exited with status {}", file.end.code.unwrap_or_default()),
-        _ => format!("{who} exited with a status other than 0"),
-    });
-    let gone = some(&gone).map(|who| format!("{who} ended without `exit`: by a signal, by `_exit`, or by `exec`"));
-    let said: Vec<String> = failed.into_iter().chain(gone).collect();
+    let killed = those(
+        &|file| file.end.how == How::Signal,
+        &|file| format!("was ended by {}", file.end.signal.as_deref().unwrap_or("a signal")),
+        "were ended by a signal",
+    );
+    let failed = those(
+        &|file| file.end.code.is_some_and(|code| code != 0),
+        &|file| format!("exited with status {}", file.end.code.unwrap_or_default()),
+        "exited with a status other than 0",
+    );
+    let gone = "ended without `exit`: by a signal, by `_exit`, or by `exec`";
+    let gone = those(&|file| file.end.how == How::Unknown, &|_| gone.to_owned(), gone);
+    let level = if killed.is_some() { Level::Bad } else { Level::Warn };
+    let said: Vec<String> = [failed, killed, gone].into_iter().flatten().collect();
     let text = Some(said.join(", and ")).filter(|text| !text.is_empty())?;
-    Some(Sentence::new(Level::Warn, "Ended", format!("{}.", capital(&text))).section(PROCESSES))
+    Some(Sentence::new(level, "Ended", format!("{}.", capital(&text))).section(PROCESSES))
+}
+
+/// Whether several processes are each the program of a run: ranks, for one.
+fn has_several_programs(report: &Report) -> bool {
+    report.processes().filter(|file| file.is_program).count() > 1
 }
 
 /// Processes that have not ended yet.
 fn running(report: &Report) -> Option<Sentence> {
-    let text = match report.files.iter().filter(|file| file.end.how == How::Running).count() {
+    let text = match report.processes().filter(|file| file.end.how == How::Running).count() {
         0 => return None,
         1 => "A process still runs; these are its numbers so far.".to_owned(),
         several => format!("{several} processes still run; these are their numbers so far."),
@@ -192,7 +209,9 @@ fn running(report: &Report) -> Option<Sentence> {
 
 /// Pairs whose direct copies are slower than copies through the host, and that have direct copies.
 fn slower(report: &Report) -> Option<Sentence> {
-    let is_used = |pair: &&Pair| pair.verified.as_deref() == Some("slower") && pair.paths.iter().any(is_direct);
+    let is_used = |pair: &&Pair| {
+        pair.verified.as_deref() == Some("slower") && pair.paths.iter().any(|path| path.class == Class::Direct)
+    };
     let pairs = report.pairs.iter().filter(is_used).map(|pair| (pair.src, pair.dst));
     let text = format!(
         "Direct copies {} were slower than copies through the host when they were verified, and the program makes them.",
@@ -224,18 +243,13 @@ pub(super) fn is_fine(report: &Report) -> bool {
         && report.decisions.iter().all(|it| !it.is_bad())
 }
 
-/// Whether a call hangs, or did when the process ended; not one that was left, or that has only just begun.
-pub(super) fn hangs(call: &Unfinished) -> bool {
-    !call.was_left && call.age_ns.is_none_or(|age| age >= SOON_NANOS)
-}
-
 /// A path, and why it was taken.
 pub(super) fn path_text(path: &str, why: Option<&String>) -> String {
     why.map_or_else(|| path.to_owned(), |why| format!("{path}: {why}"))
 }
 
 /// What a call copies: `, GPU 0 > GPU 1, 1.0 MB, direct`.
-pub(super) fn what(report: &Report, call: &Unfinished) -> String {
+pub(super) fn what(report: &Report, call: &Call) -> String {
     let pair = match (call.src, call.dst) {
         (Some(src), Some(dst)) => format!(", {} > {}", report.label(src), report.label(dst)),
         _ => String::new(),
@@ -249,7 +263,7 @@ pub(super) fn what(report: &Report, call: &Unfinished) -> String {
 fn in_use(report: &Report) -> Option<Sentence> {
     let decisions = report.decisions.iter().filter(|it| it.verified.as_deref() == Some(IN_USE));
     let seen = decisions.filter_map(|it| Some((it.src?, it.dst?)));
-    let has_direct = |pair: &&Pair| pair.paths.iter().any(|path| is_direct(path) && path.bytes > 0);
+    let has_direct = |pair: &&Pair| pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0);
     let used = report.pairs.iter().filter(|pair| pair.is_blocked).filter(has_direct);
     let pairs = between(report, seen.chain(used.map(|pair| (pair.src, pair.dst))))?;
     let text = format!(
@@ -260,7 +274,7 @@ fn in_use(report: &Report) -> Option<Sentence> {
 }
 
 fn never_returned(report: &Report) -> Option<Sentence> {
-    let mut calls = report.unfinished.iter().filter(|call| hangs(call));
+    let mut calls = report.unfinished.iter().filter(|call| call.progress == Progress::Hangs);
     let first = calls.next()?;
     let what = format!("{}{}", first.function, what(report, first));
     let text = match (1 + calls.count(), first.age_ns) {
@@ -375,16 +389,10 @@ fn at_least(report: &Report, what: String) -> String {
     if report.is_at_least() { format!("At least {what}") } else { what }
 }
 
-/// Whether a path is from GPU to GPU, for certain.
-fn is_direct(path: &Path) -> bool {
-    path.path == "direct"
-}
-
 /// Copies whose path is not known.
 fn unclear_bytes(report: &Report) -> u64 {
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
-    let is_unclear =
-        |path: &&Path| !is_direct(path) && !matches!(path.path.as_str(), "staged" | "host" | "same-device" | MAPPED);
+    let is_unclear = |path: &&Path| matches!(path.class, Class::Unknown | Class::Captured);
     pairs.flat_map(|pair| &pair.paths).filter(is_unclear).map(|path| path.bytes).fold(0, u64::saturating_add)
 }
 
@@ -397,6 +405,17 @@ fn unclear(report: &Report) -> Option<Sentence> {
 
 /// Which path what took, and what it rests on.
 fn traffic(report: &Report) -> Option<Sentence> {
+    let sentence = copied(report)?;
+    let is_cut = |file: &File| file.knows_exit && matches!(file.end.how, How::Signal | How::Unknown);
+    if report.pairs.iter().all(|pair| pair.bytes == 0) || !report.processes().any(is_cut) {
+        return Some(sentence);
+    }
+    let queued = "Copies that were queued last may not have been made.";
+    let more = sentence.more.as_ref().map_or_else(|| queued.to_owned(), |more| format!("{more} {queued}"));
+    Some(sentence.more(more))
+}
+
+fn copied(report: &Report) -> Option<Sentence> {
     let say = |level: Level, word: &'static str, text: String| {
         Some(Sentence::new(level, word, at_least(report, text)).section("pairs"))
     };
@@ -405,10 +424,12 @@ fn traffic(report: &Report) -> Option<Sentence> {
     if copies == 0 {
         // What NVLink carried is to follow at once, and says what is not seen.
         let more = if nvlink(report).is_none() { NOT_SEEN } else { "" };
-        return Some(Sentence::new(Level::Note, "No copies", "No copy between GPUs was seen.".to_owned()).more(more));
+        let has_failed = report.errors.iter().any(|error| error.function.contains("Memcpy"));
+        let seen = if has_failed { "is known to have succeeded" } else { "was seen" };
+        return Some(Sentence::new(Level::Note, "No copies", format!("No copy between GPUs {seen}.")).more(more));
     }
     let paths = || report.pairs.iter().flat_map(|pair| &pair.paths);
-    let direct = paths().filter(|path| is_direct(path)).map(|path| path.bytes).fold(0, u64::saturating_add);
+    let direct = paths().filter(|path| path.class == Class::Direct).map(|path| path.bytes).fold(0, u64::saturating_add);
     // Without what went well, a pair's first copies read as if nothing had been repaired.
     let beside = |staged: u64| match direct {
         0 => bytes(staged),
@@ -416,13 +437,17 @@ fn traffic(report: &Report) -> Option<Sentence> {
     };
     let (could, start_up, blocked) = (lost.could_be_direct_bytes, lost.start_up_bytes, blocked_bytes(report));
     let rest = lost.staged_bytes.saturating_sub(could).saturating_sub(start_up).saturating_sub(blocked);
-    let why = |which: Which| reasons(report, which).map(|reasons| format!(" ({reasons})")).unwrap_or_default();
+    let why = |of: Class| reasons(report, of).map(|reasons| format!(" ({reasons})")).unwrap_or_default();
     if could > 0 {
         let staged = beside(could);
-        let reasons = reasons(report, Which::Avoidable).map(|it| format!("Staged because: {it}. ")).unwrap_or_default();
+        let reasons = reasons(report, Class::Avoidable).map(|it| format!("Staged because: {it}. ")).unwrap_or_default();
         let rest = match rest {
             0 => String::new(),
-            _ => format!(" {} more had no better path{}.", bytes(rest), why(Which::Rest)),
+            _ => format!(" {} more had no better path{}.", bytes(rest), why(Class::Staged)),
+        };
+        let rest = match start_up {
+            0 => rest,
+            _ => format!("{rest} {} more were the first copies of pairs.", bytes(start_up)),
         };
         let took = longer(report).map(|took| format!(", which took {took}")).unwrap_or_default();
         let basis = if took.is_empty() { "How much longer that took is not known" } else { "How much longer" };
@@ -430,12 +455,16 @@ fn traffic(report: &Report) -> Option<Sentence> {
             .map(|sentence| sentence.more(format!("{reasons}{basis}: {}.{rest}", lost.basis)));
     }
     if rest > 0 {
-        let why = match reasons(report, Which::Rest).as_deref() {
+        let why = match reasons(report, Class::Staged).as_deref() {
             Some("denied") => " because P2PSHIM_ACCESS=off or P2PSHIM_DENY says so".to_owned(),
             Some(reasons) => format!(" ({reasons})"),
             None => format!("; {}", lost.basis),
         };
-        return say(Level::Note, "Staged", format!("{} were staged{why}.", beside(rest)));
+        let first = match start_up {
+            0 => String::new(),
+            _ => format!("; {} more, as the first copies of a pair are", bytes(start_up)),
+        };
+        return say(Level::Note, "Staged", format!("{} were staged{why}{first}.", beside(rest)));
     }
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
     match (direct, start_up) {
@@ -455,7 +484,14 @@ fn traffic(report: &Report) -> Option<Sentence> {
         }
         (0, 0) => say(Level::Note, "Copied", format!("{} were copied, none of it known to be staged.", bytes(total))),
         (0, start_up) => {
-            let more = "A pair gets access with the copy after the one that makes it more than 1 MiB, or the 16th, if data is seen to arrive.";
+            let can_be =
+                |pair: &Pair| pair.access != Some(false) && pair.paths.iter().any(|path| path.class == Class::StartUp);
+            let more = match blocked == 0 && report.pairs.iter().any(can_be) {
+                true => {
+                    "A pair gets access with the copy that makes it more than 1 MiB, or the 17th, if data is seen to arrive."
+                }
+                false => "",
+            };
             say(
                 Level::Note,
                 "Few copies",
@@ -471,10 +507,7 @@ fn traffic(report: &Report) -> Option<Sentence> {
             };
             let (level, word) = if unclear_bytes(report) > 0 { (Level::Note, DIRECT) } else { (Level::Good, "Fine") };
             let text = format!("{} went directly from GPU to GPU{more}.", bytes(direct));
-            let is_cut = |file: &File| file.knows_exit && matches!(file.end.how, How::Signal | How::Unknown);
-            let queued = "Copies that were queued last may not have been made.";
-            let queued = if report.files.iter().any(is_cut) { queued } else { "" };
-            say(level, word, text).map(|sentence| sentence.more(queued))
+            say(level, word, text)
         }
     }
 }
@@ -507,25 +540,11 @@ fn nvlink(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(Level::Note, "NVLink", text.clone()).more(more).section("environment"))
 }
 
-/// Which of what was staged.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
-    /// What could be direct.
-    Avoidable,
-    /// What could not, where peer access can be trusted.
-    Rest,
-}
-
-/// Why most of it was staged.
-fn reasons(report: &Report, which: Which) -> Option<String> {
+/// Why most of what was staged was: of what could be direct, or of what could not.
+fn reasons(report: &Report, of: Class) -> Option<String> {
     let mut reasons: Vec<(&str, u64)> = Vec::new();
-    let pairs = report.pairs.iter().filter(|pair| which == Which::Rest || pair.access == Some(true));
-    let is_meant = |path: &&Path| match which {
-        Which::Avoidable => could_be_direct(path),
-        Which::Rest => path.path == "staged" && !could_be_direct(path) && !is_start_up(path),
-    };
-    let is_meant = |path: &&Path| is_meant(path) && !is_blocked(path);
-    for path in pairs.flat_map(|pair| &pair.paths).filter(is_meant) {
+    let pairs = report.pairs.iter().filter(|pair| of != Class::Avoidable || pair.access == Some(true));
+    for path in pairs.flat_map(|pair| &pair.paths).filter(|path| path.class == of) {
         let Some(why) = path.why.as_deref() else { continue };
         match reasons.iter_mut().find(|(known, _)| *known == why) {
             Some((_, bytes)) => *bytes = bytes.saturating_add(path.bytes),

@@ -116,7 +116,8 @@ const [files, gpus, pairs, functions] = [data.files, data.gpus, data.pairs, data
 const [errors, findings, decisions, unfinished] = [data.errors, data.findings, data.decisions, data.unfinished].map(list);
 /** What could not be recorded or read. If there is any, all numbers are lower bounds. */
 const gaps = list(data.gaps);
-const bound = (words) => (gaps.length > 0 ? `at least ${words}` : words);
+/** Calls that never returned; the others have only just begun. */
+const [never, underWay] = [true, false].map((it) => unfinished.filter(({ progress }) => (progress !== "under-way") === it));
 const lost = data.lost || {};
 const timeline = data.timeline || {};
 const nvlink = data.nvlink || {};
@@ -151,17 +152,15 @@ const PATHS = {
   blocked: ["!", "peer access loses data or hangs"],
   direct: ["D", "direct"],
   staged: ["S", "staged"],
-  forced: ["N", "staged, no better path"],
+  forced: ["N", "staged: no better path, or on purpose"],
   mixed: ["M", "partly direct, partly staged"],
+  mapped: ["P", "mapped on first use (HIP)"],
   same: ["L", "within one GPU"],
   host: ["H", "from or to the host"],
   unknown: ["?", "path not known"],
 };
-// HIP maps memory for a copy on first use, whether access is enabled or not: that is direct.
-const KINDS = { "same-device": "same", "mapped on first use": "direct", direct: "direct", staged: "staged", host: "host" };
-const kindOf = (path) => (Object.hasOwn(KINDS, path ?? "") ? KINDS[path] : "unknown");
-const NO_BETTER_WAY = /no (hardware )?path|slower/;
-const BROKEN = /blocked|vetoed|lost data/;
+const KINDS = { direct: "direct", mapped: "mapped", "start-up": "staged", avoidable: "staged", staged: "forced", blocked: "blocked", "same-device": "same", host: "host" };
+const kindOf = (row) => (Object.hasOwn(KINDS, row?.class ?? "") ? KINDS[row.class] : "unknown");
 
 /** What came of verifying a pair, where it failed: the latest decision. */
 const failures = new Map(decisions.filter(({ verified }) => verified === "avoided" || verified === "in use").map((decision) => [place(decision), decision]));
@@ -170,18 +169,18 @@ const failureOf = ({ src, dst }) => failures.get(`${src} ${dst}`) || failures.ge
 // What the rest asks of a pair.
 for (const pair of pairs) {
   pair.paths = list(pair.paths);
-  const of = (kind) => pair.paths.filter((path) => kindOf(path.path) === kind);
-  const ways = of("staged").sort((a, b) => number(b.bytes) - number(a.bytes));
+  const of = (...kinds) => pair.paths.filter((path) => kinds.includes(kindOf(path)));
+  const ways = of("staged", "forced", "blocked").sort((a, b) => number(b.bytes) - number(a.bytes));
   pair.direct = sum(of("direct"), (path) => path.bytes);
   pair.staged = sum(ways, (path) => path.bytes);
-  pair.avoidable = sum(ways.filter((path) => !NO_BETTER_WAY.test(path.why)), (path) => path.bytes);
+  pair.avoidable = pair.access === true ? sum(ways.filter((path) => path.class === "avoidable"), (path) => path.bytes) : 0;
   pair.why = [...new Set(ways.map((path) => path.why).filter(Boolean))].join("; ");
   // What is below a twentieth does not make a pair mixed: the first copies of a pair are staged by design.
   const few = 0.05 * (pair.direct + pair.staged);
   const largest = [...pair.paths].sort((a, b) => number(b.bytes) - number(a.bytes) || number(b.calls) - number(a.calls))[0];
-  pair.kind = Math.min(pair.direct, pair.staged) > few ? "mixed" : kindOf(largest?.path);
-  if (pair.kind === "staged" && pair.avoidable === 0) pair.kind = "forced";
-  pair.blocked = pair.is_blocked === true || failures.has(place(pair)) || ways.some((path) => BROKEN.test(path.why));
+  pair.kind = Math.min(pair.direct, pair.staged) > few ? "mixed" : kindOf(largest);
+  if (pair.kind === "staged" && pair.access === false) pair.kind = "forced";
+  pair.blocked = pair.is_blocked === true;
   if (pair.blocked) pair.kind = "blocked";
   const time = sum(pair.paths, (path) => path.device_ns);
   pair.rate = time > 0 ? sum(pair.paths, (path) => path.device_bytes) / time : null;
@@ -189,10 +188,8 @@ for (const pair of pairs) {
 }
 const between = pairs.filter(({ src, dst }) => Number.isInteger(src) && Number.isInteger(dst) && src !== dst);
 const used = between.filter((pair) => pair.calls > 0);
-const [total, direct, staged, avoidable] = ["bytes", "direct", "staged", "avoidable"].map((what) => sum(between, (pair) => pair[what]));
+const [total, direct, staged] = ["bytes", "direct", "staged"].map((what) => sum(between, (pair) => pair[what]));
 const worstFirst = (a, b) => Boolean(b.blocked) - Boolean(a.blocked) || b.avoidable - a.avoidable || b.staged - a.staged || number(b.bytes) - number(a.bytes);
-/** Calls that failed; those of the driver may lie within those of the runtime. */
-const failed = most(["runtime", "driver"].map((layer) =>
-  sum(errors.filter((error) => (error.layer === "runtime") === (layer === "runtime")), (error) => error.count)));
+const failed = sum(errors, (error) => error.count);
 /** What the loss is a part of. One that is summed over processes or devices is no part of the run's time. */
 const share = Number.isFinite(lost.seconds) && length >= lost.seconds * 1e9 ? length : null;

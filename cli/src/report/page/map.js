@@ -29,7 +29,7 @@ function sizeTable(sizes) {
     return el("span", { class: "share" }, bar);
   };
   const line = (row) => {
-    const kind = BROKEN.test(row.why) ? "blocked" : kindOf(row.path);
+    const kind = kindOf(row);
     return el("tr", {}, el("th", { scope: "row" }, sizeOf(row)), el("td", {}, key(kind)), el("td", {}, share(row, kind)),
       [bytes(row.bytes), count(row.calls), measured(row)].map((value) => el("td", { class: "right" }, value)));
   };
@@ -54,11 +54,11 @@ function card(pair) {
   const lane = laneAt.get(place(pair));
   const host = pair.host_ns || {};
   const hostWords = ({ p50, p99, max }) => `p50 ${duration(p50)}, p99 ${duration(p99)}, max ${duration(max)}`;
-  const name = (path) => (kindOf(path.path) === "unknown" ? path.path : PATHS[kindOf(path.path)][1]);
+  const name = (path) => (["unknown", "blocked", "forced"].includes(kindOf(path)) ? path.path : PATHS[kindOf(path)][1]);
   return [
     el("h3", {}, way(pair)),
     pair.blocked && fault(pair),
-    el("ul", {}, pair.paths.map((path) => el("li", {}, key(BROKEN.test(path.why) ? "blocked" : kindOf(path.path)), el("span", {},
+    el("ul", {}, pair.paths.map((path) => el("li", {}, key(kindOf(path)), el("span", {},
       `${bytes(path.bytes)} ${name(path)}${path.why ? `: ${path.why}` : ""}`,
       quiet(` · ${several(path.calls, "copy", "copies")}${Number.isFinite(path.gb_per_s) ? ` · ${measured(path)} (${timed(path)})` : ""}${
         path.host_ns ? ` · host ${hostWords(path.host_ns)}` : ""}`))))),

@@ -1,10 +1,10 @@
 // ---- The other sections
 
-function unfinishedCalls() {
+function unfinishedCalls(calls, what) {
   const left = (row) => minus(fileAt.get(row.file)?.ended, row.started);
-  return [
-    head(`${several(unfinished.length, "call")} never returned`, "Not finished when the trace ended."),
-    table("Calls that never returned", [
+  return calls.length > 0 && [
+    head(`${several(calls.length, "call")} ${what}`, "Not finished when the trace ended."),
+    table(`Calls: ${what}`, [
       codes("Function", (row) => row.function),
       short("Pair", way),
       figure("Bytes", (row) => row.bytes, bytes),
@@ -14,7 +14,7 @@ function unfinishedCalls() {
       figure("Begun at", (row) => row.started, since),
       figure("Before the end", left, duration),
       text("Place", placeName, (row) => code(placeName(row)), "text"),
-    ], unfinished, { sort: 7 }),
+    ], calls, { sort: 7 }),
   ];
 }
 
@@ -188,7 +188,8 @@ const sections = [
   .filter(({ content }) => content);
 fill(main, {}, [
   verdict(),
-  unfinished.length > 0 && el("section", { id: "unfinished", class: unfinished.some((call) => !(call.age_ns < SOON)) ? "urgent" : "" }, unfinishedCalls()),
+  unfinished.length > 0 && el("section", { id: "unfinished", class: never.length > 0 ? "urgent" : "" },
+    unfinishedCalls(never, "never returned"), unfinishedCalls(underWay, "under way")),
   el("section", { class: "first", "aria-label": "Key figures" }, figures()),
   el("nav", { class: "where", "aria-label": "Sections" }, sections.map(({ id, name, number }) =>
     el("a", { href: `#${id}` }, name, number && [" ", el("b", {}, number)]))),

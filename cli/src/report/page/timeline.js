@@ -17,7 +17,7 @@ const MARKS = {
 const marks = [
   ...decisions.map((row) => ({ ...row, kind: row.verified === "avoided" || row.verified === "in use" ? "wrong" : "decision", text: `${way(row)}: ${row.text}` })),
   ...findings.flatMap((finding) => list(finding.times).map(({ file, time }) => ({ file, time, kind: "finding", text: finding.rule }))),
-  ...unfinished.map((row) => ({ ...row, time: row.started, kind: "wrong", text: `${copied(row)} begins, and does not return` })),
+  ...never.map((row) => ({ ...row, time: row.started, kind: "wrong", text: `${copied(row)} begins, and does not return` })),
   ...files.flatMap((file) => list(file.marks).map(({ time, text }) => ({ file: file.index, time, kind: "said", text }))),
 ].filter(({ time }) => Number.isFinite(time)).map((mark) => ({ ...mark, at: (mark.time - number(timeline.start)) / bucket }))
   // What is far from all copies would leave them no room.

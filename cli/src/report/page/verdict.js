@@ -6,7 +6,7 @@ const REMEDIES = [
   [/not yet worth/, "A pair is enabled once it has copied more than 1 MiB or 16 times. Usually there is nothing to do."],
   [/pool/, "The other device cannot access the pool. Run without P2PSHIM_POOLS=app, or call cudaMemPoolSetAccess."],
   [/mapped/, "The program mapped the memory for one device only. Call cuMemSetAccess for the other."],
-  [BROKEN, "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU."],
+  [/blocked|vetoed|lost data/, "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU."],
   [/denied/, "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended."],
   [/no (hardware )?path/, "These GPUs cannot access each other. `p2pshim doctor` shows which can: place neighbours on those."],
   [/limit/, "A context can have 8 peers. Copy along a ring or a tree, so that each GPU has fewer."],
@@ -15,9 +15,6 @@ const REMEDIES = [
   [/slower/, "Direct copies were measured to be slower. There is nothing to do."],
 ];
 const remedy = (why) => REMEDIES.find(([pattern]) => pattern.test(why))?.[1] || "";
-
-/** A call that is under way for less nanoseconds need not hang. */
-const SOON = 1e9;
 
 /** A way, and why it was taken. */
 const wayOf = (row) => (row.path && row.why ? `${row.path}: ${row.why}` : row.path);
@@ -60,7 +57,7 @@ function figures() {
       figure("Copies", [least(), count(sum(between, (pair) => pair.calls))], `on ${several(used.length, "pair")}`),
       figure("Host time", [least(), duration(sum(between, (pair) => pair.host_ns?.total))], "in all threads"),
       figure("Findings", [least(), count(findings.length)], `${graded("hazard")}, ${graded("error")}`),
-      figure("Failed calls", [least(), count(failed)], unfinished.length > 0 ? bad(`${count(unfinished.length)} never returned`) : gaps.length === 0 && "all returned")),
+      figure("Failed calls", [least(), count(failed)], never.length > 0 ? bad(`${count(never.length)} never returned`) : unfinished.length === 0 && gaps.length === 0 && "all returned")),
     lost.basis && el("p", { class: "basis quiet small" }, "Avoidable staging: ", prose(lost.basis)),
   ];
 }

@@ -1,0 +1,115 @@
+//! What the paths and reasons mean that traces name.
+
+use serde::Serialize;
+
+/// What a path means, with the reason why copies took it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Class {
+    /// From GPU to GPU.
+    Direct,
+    /// HIP's, which maps the memory for a copy on first use. That such a copy is direct was not measured.
+    Mapped,
+    /// Staged, as the first copies of a pair are, until it is known to be worth access, and right.
+    StartUp,
+    /// Staged for a reason that could be done away with, where the GPUs have a path.
+    Avoidable,
+    /// Staged, as peer access loses data there, or hangs.
+    Blocked,
+    /// Staged on purpose, or because nothing is better.
+    Staged,
+    SameDevice,
+    Host,
+    /// It became part of a graph, and was not made.
+    Captured,
+    #[default]
+    Unknown,
+}
+
+/// The reasons for staging, by parts of what traces say. The first that fits counts: what is being verified is only starting.
+const REASONS: &[(&str, Class)] = &[
+    ("blocked", Class::Blocked),
+    // In older traces.
+    ("vetoed", Class::Blocked),
+    ("denied", Class::Staged),
+    ("no path", Class::Staged),
+    ("no hardware path", Class::Staged),
+    ("slower", Class::Staged),
+    ("not yet worth", Class::StartUp),
+    ("being verified", Class::StartUp),
+    ("never enabled", Class::Avoidable),
+    ("pool", Class::Avoidable),
+    ("mapped", Class::Avoidable),
+    ("limit", Class::Avoidable),
+    ("captur", Class::Avoidable),
+    ("busy", Class::Avoidable),
+    ("could not be", Class::Avoidable),
+    ("unproven", Class::Avoidable),
+    ("verif", Class::Avoidable),
+];
+
+impl Class {
+    pub(super) fn of(path: &str, why: Option<&str>) -> Self {
+        match path {
+            "direct" => Self::Direct,
+            "mapped on first use" => Self::Mapped,
+            "same-device" => Self::SameDevice,
+            "host" => Self::Host,
+            "captured" => Self::Captured,
+            "staged" => {
+                let reason = REASONS.iter().find(|(part, _)| why.is_some_and(|why| why.contains(part)));
+                reason.map_or(Self::Staged, |(_, class)| *class)
+            }
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether the bytes went through the host.
+    pub(super) fn is_staged(self) -> bool {
+        matches!(self, Self::StartUp | Self::Avoidable | Self::Blocked | Self::Staged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_reason_of_the_shim() {
+        for (why, expected) in [
+            ("never enabled", Class::Avoidable),
+            ("access never enabled", Class::Avoidable),
+            ("not yet worth enabling", Class::StartUp),
+            ("being verified by another thread", Class::StartUp),
+            ("verified after the capture", Class::Avoidable),
+            ("pool without access", Class::Avoidable),
+            ("mapped memory without access", Class::Avoidable),
+            ("peer limit", Class::Avoidable),
+            ("devices are busy, verified later", Class::Avoidable),
+            ("could not be verified", Class::Avoidable),
+            ("blocked: lost data or hung in verification", Class::Blocked),
+            ("vetoed: lost data, or hung, when verified", Class::Blocked),
+            ("denied", Class::Staged),
+            ("no hardware path", Class::Staged),
+            ("direct is slower", Class::Staged),
+            ("something new", Class::Staged),
+        ] {
+            assert_eq!(Class::of("staged", Some(why)), expected, "{why}");
+        }
+        assert_eq!(Class::of("staged", None), Class::Staged);
+        assert_eq!(Class::of("direct", Some("never enabled")), Class::Direct);
+        assert_eq!(Class::of("something new", None), Class::Unknown);
+    }
+
+    #[test]
+    fn is_staged_for_each_reason_and_no_other_path() {
+        assert!(REASONS.iter().all(|(part, _)| Class::of("staged", Some(part)).is_staged()));
+        assert!(
+            ["direct", "mapped on first use", "same-device", "host", "captured", ""].iter().all(|path| !Class::of(
+                path,
+                Some("blocked")
+            )
+            .is_staged())
+        );
+    }
+}
