@@ -283,7 +283,7 @@ fn report_comes_at_the_end_on_standard_error_and_nothing_is_left() {
 #[test]
 fn report_of_a_run_says_how_it_ended_where_that_cannot_be_kept() {
     let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
-    let script = "\"$0\" >/dev/null; mkdir \"$P2PSHIM_TRACE/$P2PRUN_ID.run.tmp\"; kill -KILL $$";
+    let script = "\"$0\" >/dev/null; mkdir \"$P2PSHIM_TRACE/$P2PRUN_ID.run.json\"; kill -KILL $$";
     let killed = reported(&["--sim", "2", "sh", "-c", script, &case]);
     assert!(said(&killed).contains("warning: how the program ended cannot be kept in "), "{}", said(&killed));
     assert!(killed.stderr.lines().any(|line| line == "sh was ended by SIGKILL."), "{}", killed.stderr);

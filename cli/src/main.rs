@@ -6,6 +6,7 @@
 
 mod doctor;
 mod explain;
+mod kept;
 mod numbers;
 mod nvlink;
 mod nvml;

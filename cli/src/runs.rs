@@ -1,14 +1,14 @@
 //! What `p2pshim run` knows of a program that it ran: kept beside the traces, so that a report can say how it ended.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use p2pshim_host::machine;
 use serde::{Deserialize, Serialize};
+
+use crate::kept;
 
 /// The version of the file.
 const VERSION: u32 = 1;
@@ -27,9 +27,9 @@ pub(crate) struct Run {
     pub(crate) process: u32,
     /// The program as it was named, and its arguments.
     pub(crate) command: Vec<String>,
-    /// When it was started, and when it ended, in nanoseconds since 1970. Without an end it runs, or `p2pshim run` was killed.
+    /// When it was started, and when it ended, in nanoseconds since 1970.
     pub(crate) start: u64,
-    pub(crate) end: Option<u64>,
+    pub(crate) end: u64,
     /// Its exit status, if it exited.
     pub(crate) code: Option<i32>,
     /// The signal that ended it, if one did.
@@ -39,48 +39,29 @@ pub(crate) struct Run {
 impl Run {
     /// A run that is about to begin.
     pub(crate) fn new(command: Vec<String>) -> Self {
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
-        let start = now();
+        let host = machine::host_name();
+        let start = machine::now();
         let id = format!("{}-{}-{}", host.replace('/', "_"), std::process::id(), start / 1000);
         Self { version: VERSION, id, host, command, start, ..Self::default() }
     }
 
     /// It has ended just now.
     pub(crate) fn ends(&mut self, status: ExitStatus) {
-        (self.end, self.code, self.signal) = (Some(now()), status.code(), status.signal());
+        (self.end, self.code, self.signal) = (machine::now(), status.code(), status.signal());
     }
 
-    /// Writes it to its file in a folder, in place of what that said before.
+    /// Writes it to its file in a folder.
     ///
     /// # Errors
     /// The system's.
     pub(crate) fn keep(&self, folder: &Path) -> io::Result<()> {
-        let path = folder.join(format!("{}{SUFFIX}", self.id));
-        let unfinished = path.with_extension("tmp");
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        let written = io::Write::write_all(&mut file, &serde_json::to_vec(self)?);
-        written.and_then(|()| fs::rename(&unfinished, path)).inspect_err(|_| {
-            let _ = fs::remove_file(&unfinished);
-        })
-    }
-
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    pub(crate) fn load(path: &PathBuf) -> Result<Self, String> {
-        let bytes = fs::read(path).map_err(|error| error.to_string())?;
-        let run: Self = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        match run.version {
-            VERSION => Ok(run),
-            version => Err(format!("it has version {version}, and this p2pshim reads {VERSION}")),
-        }
+        kept::write(folder, &format!("{}{SUFFIX}", self.id), self).map(drop)
     }
 }
 
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+/// Reads files. What cannot be read is said, and left out.
+pub(crate) fn load(paths: &[PathBuf]) -> Vec<Run> {
+    kept::read_all(paths, VERSION)
 }
 
 /// What a signal is called.
@@ -120,25 +101,6 @@ pub(crate) fn signal_name(signal: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn load_gives_what_was_kept_last_and_refuses_other_versions() {
-        let folder = std::env::temp_dir().join(format!("p2pshim-runs-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let mut run = Run { process: 7, ..Run::new(vec!["./app".to_owned(), "-n".to_owned()]) };
-        run.keep(&folder).unwrap();
-        run.ends(ExitStatus::from_raw(libc::SIGKILL));
-        run.keep(&folder).unwrap();
-        let files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        let [file] = &files[..] else { panic!("{files:?}") };
-        assert_eq!(Run::load(file), Ok(run.clone()));
-        assert_eq!((run.code, run.signal, run.end >= Some(run.start)), (None, Some(9), true));
-        fs::write(file, fs::read_to_string(file).unwrap().replace("\"version\":1", "\"version\":2")).unwrap();
-        assert!(Run::load(file).unwrap_err().contains("version 2"));
-        fs::write(file, "{").unwrap();
-        assert!(Run::load(file).is_err());
-        fs::remove_dir_all(folder).unwrap();
-    }
 
     #[test]
     fn signal_name_of_one_without_is_its_number() {

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::text::Escaped;
 
@@ -228,6 +229,18 @@ fn hypervisor(root: &Path) -> Option<String> {
 /// Whether a parameter of the kernel is about the IOMMU or ACS.
 fn is_about_iommu(word: &str) -> bool {
     word.contains("iommu") || word.contains("acs")
+}
+
+/// What this machine is called; `host` if that cannot be read.
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("host").to_owned()
+}
+
+/// The time, in nanoseconds since 1970.
+pub fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The first line of a file, if there is anything in it; nothing that a terminal obeys.

@@ -375,12 +375,9 @@ pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
 
 /// Where a call came from, by its return address, and the line of Python, if that is known.
 pub(crate) fn call_site(return_address: *const c_void, origin: Option<Origin>) -> Option<CallSite> {
-    /// What threads and programs begin in.
-    const OUTERMOST: [&str; 3] = ["libc.so", "libpthread.so", "ld-linux"];
     let Origin { line, callers } = origin.unwrap_or_default();
     let mut places = vec![place(return_address as usize)?];
-    let is_outermost = |place: &Place| OUTERMOST.iter().any(|name| place.module.starts_with(name));
-    places.extend(callers.into_iter().map_while(place).take_while(|place| !is_outermost(place)));
+    places.extend(callers.into_iter().map_while(place));
     // Of a shared runtime it is sure where it ends.
     match places.iter().position(|place| !place.module.starts_with("libcudart.so")) {
         Some(0) | None => {}

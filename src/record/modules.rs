@@ -31,7 +31,7 @@ impl Module {
     /// Whether it is the C library, which threads and programs begin in.
     pub(crate) fn is_c_library(&self) -> bool {
         let name = self.file.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        [&b"libc.so"[..], b"libc-2", b"libpthread", b"ld-linux"].iter().any(|begin| name.starts_with(begin))
+        [&b"libc.so"[..], b"libc-2", b"libpthread", b"ld-linux", b"ld-2"].iter().any(|begin| name.starts_with(begin))
     }
 
     /// Where in memory the table is that leads from its code to how that is unwound (`.eh_frame_hdr`). `read` reads memory, and says

@@ -22,7 +22,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use p2pshim_host::job;
+use p2pshim_host::{job, machine};
 use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
 use super::modules::{self, Module};
@@ -69,7 +69,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
         warnings.push("P2PSHIM_TRACE is ignored: the program runs with more privileges than its user".to_owned());
         return false;
     }
-    let host = text_of("/proc/sys/kernel/hostname").unwrap_or_else(|| "host".to_owned());
+    let host = machine::host_name();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = format!("{}-{}-{}{SUFFIX}", host.replace('/', "_"), os::process_id(), since.as_micros());
     let options = Options { folder: PathBuf::from(folder), name, limit: config.trace_limit };

@@ -2,14 +2,14 @@
 //! may come.
 
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use p2pshim_host::machine::{Acs, Bridge, Gpu, Translation};
 use serde_json::{Value, json};
 
 use super::lines::{Finding, Verdict};
 use super::place::Joint;
-use super::report::{Device, Examined, Row, version};
+use super::report::{Device, Examined, Row};
+use crate::version;
 
 /// The version of the JSON.
 const VERSION: u32 = 1;
@@ -19,12 +19,10 @@ pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()>
     let Examined { inventory, machine, container, simulated, rows, error, kept_in, .. } = examined;
     let conclusion = examined.conclusion();
     let runtime = |(number, library): &(i32, String)| json!({"version": number, "library": library});
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let report = json!({
         "version": VERSION,
-        "host": host.as_deref().map(str::trim),
-        "time": u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        "host": p2pshim_host::machine::host_name(),
+        "time": p2pshim_host::machine::now(),
         "versions": {
             "p2pshim": env!("CARGO_PKG_VERSION"),
             "driver": inventory.driver.map(version),

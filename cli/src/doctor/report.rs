@@ -11,6 +11,7 @@ use super::Inventory;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::place::Place;
 use crate::explain::{WIDTH, wrapped};
+use crate::version;
 
 /// A device, as the driver lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +87,6 @@ fn word(verdict: &Verdict) -> &'static str {
         Verdict::Failed(_) => "FAILED",
         Verdict::Unknown(_) => "not tested",
     }
-}
-
-/// A CUDA version as people write it.
-pub(super) fn version(number: i32) -> String {
-    format!("{}.{}", number / 1000, number % 1000 / 10)
 }
 
 /// What comes before the table of pairs.

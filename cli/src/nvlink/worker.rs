@@ -8,12 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Args;
 use libc::pid_t;
+use p2pshim_host::machine;
 
-use super::{Gpu, Reading, VERSION, line};
+use super::{Gpu, Reading, VERSION};
 use crate::nvml::{Handle, Nvml};
 use crate::processes::{descends, parent};
 
@@ -57,7 +58,7 @@ fn watch(root: pid_t, end: &Receiver<()>) -> Option<Reading> {
     if watched.is_empty() {
         return None;
     }
-    let start = now();
+    let start = machine::now();
     let mut kin = Kin { root, known: HashMap::new() };
     kin.note_users(&nvml, &mut watched);
     say(READY).ok()?;
@@ -76,8 +77,8 @@ fn watch(root: pid_t, end: &Receiver<()>) -> Option<Reading> {
     }
     kin.note_users(&nvml, &mut watched);
     let gpus = watched.into_iter().map(|it| it.gpu).collect();
-    let host = line("/proc/sys/kernel/hostname").unwrap_or_else(|| "host".to_owned());
-    let (version, end, killed, in_container) = (VERSION, now(), false, is_in_container());
+    let host = machine::host_name();
+    let (version, end, killed, in_container) = (VERSION, machine::now(), false, is_in_container());
     Some(Reading { version, host, start, end, killed, in_container, gpus })
 }
 
@@ -135,10 +136,4 @@ fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
-}
-
-/// Nanoseconds since 1970.
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -61,7 +61,7 @@ pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<R
     processes::complete(&mut report, runs);
     if options.filter.is_none() {
         // What counters say is of all copies.
-        report.nvlink = nvlink::compare(&report, &nvlink::load(readings));
+        report.nvlink = nvlink::compare(&report, &crate::nvlink::load(readings));
     }
     Ok(report)
 }
@@ -290,6 +290,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         copied_bytes: 0,
         staged_bytes: 0,
         last_copy: None,
+        differs: Vec::new(),
         exit: trace.exit_status(),
         is_program: false,
         knows_exit: trace.version() >= KNOWS_EXIT,

@@ -19,7 +19,7 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
     };
     let anywhere = direct_rate(pairs.iter());
     let (mut by_others, mut no_rate) = (false, false);
-    let mut nanos: BTreeMap<usize, f64> = BTreeMap::new();
+    let mut rates: BTreeMap<[usize; 2], f64> = BTreeMap::new();
     for pair in pairs.iter().filter(|pair| pair.access == Some(true)) {
         let could = || pair.paths.iter().filter(|path| path.class == Class::Avoidable);
         lost.could_be_direct_bytes = lost.could_be_direct_bytes.saturating_add(sum(could(), |path| path.bytes));
@@ -34,8 +34,11 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         };
         by_others |= own.is_none();
         lost.measured_calls += sum(could(), |path| path.device_calls);
-        let of_pair = |share: &&Share| share.pair == [pair.src, pair.dst] && share.path.class == Class::Avoidable;
-        for Share { file, path, .. } in shares.iter().filter(of_pair) {
+        rates.insert([pair.src, pair.dst], rate);
+    }
+    let mut nanos: BTreeMap<usize, f64> = BTreeMap::new();
+    for Share { file, pair, path } in shares.iter().filter(|share| share.path.class == Class::Avoidable) {
+        if let Some(rate) = rates.get(pair) {
             *nanos.entry(*file).or_default() += (path.device_ns as f64 - path.device_bytes as f64 / rate).max(0.0);
         }
     }

@@ -47,7 +47,7 @@ use clap::{Args, ValueEnum};
 use p2pshim_host::config::Config;
 use p2pshim_trace::Trace;
 
-use crate::runs::Run;
+use crate::runs::{self, Run};
 use crate::{complain, numbers};
 use filter::Filter;
 use gather::Options;
@@ -168,7 +168,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
         return Err("--limit is for --format calls".into());
     }
     let files = files::find(paths)?;
-    let runs = processes::load(&files.runs);
+    let runs = runs::load(&files.runs);
     let whole = gather::gather(&files, &runs, &Options { symbols, filter: None })?;
     let filtered = match filter.is_empty() {
         true => None,
@@ -285,7 +285,7 @@ pub(crate) fn width() -> Option<usize> {
 
 /// Says on standard error what NVLink carried, where there is no trace.
 pub(crate) fn print_nvlink_to_stderr(readings: &[PathBuf]) {
-    for text in nvlink::of_no_trace(&nvlink::load(readings)) {
+    for text in nvlink::of_no_trace(&crate::nvlink::load(readings)) {
         complain(text);
     }
 }

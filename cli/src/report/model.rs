@@ -111,6 +111,8 @@ pub(crate) struct File {
     pub(crate) staged_bytes: u64,
     /// The program's last copy that has returned.
     pub(crate) last_copy: Option<Call>,
+    /// In what it differs from most others of its run.
+    pub(crate) differs: Vec<&'static str>,
     /// The status that it gave to `exit`, and whether the format of the file has it at all.
     #[serde(skip)]
     pub(crate) exit: Option<u8>,

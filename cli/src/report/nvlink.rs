@@ -4,12 +4,10 @@
 //! what p2pshim does not see, its own verification, or another process's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use super::model::{File, NvLink, NvLinkGpu, Pair, Report};
 use super::paths::Class;
 use super::term::bytes;
-use crate::complain;
 use crate::nvlink::Reading;
 
 /// Less is no finding: counters have KiB, and what is not data is carried too.
@@ -20,18 +18,6 @@ const SHARE: u64 = 100;
 const VERIFICATION: u64 = 20 << 20;
 /// Processes that are named.
 const NAMED: usize = 4;
-
-/// Reads the files. What cannot be read is said, and left out.
-pub(super) fn load(paths: &[PathBuf]) -> Vec<Reading> {
-    let load = |path: &PathBuf| match Reading::load(path) {
-        Ok(reading) => Some(reading),
-        Err(why) => {
-            complain(format_args!("{} is left out: {why}", path.display()));
-            None
-        }
-    };
-    paths.iter().filter_map(load).collect()
-}
 
 /// A GPU while its counters were read: one program's time, or several that overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,37 +1,23 @@
 //! Which processes belong together, how each ended, what each copied, and what the traces do not tell.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
-use p2pshim_host::job;
+use p2pshim_host::{job, machine};
 
-use super::model::{End, File, How, Report, Run};
-use super::term::{count, counted, now};
-use crate::{complain, runs};
-
-/// Reads what `p2pshim run` has kept. What cannot be read is said, and left out.
-pub(super) fn load(paths: &[PathBuf]) -> Vec<runs::Run> {
-    let load = |path: &PathBuf| match runs::Run::load(path) {
-        Ok(run) => Some(run),
-        Err(why) => {
-            complain(format_args!("{} is left out: {why}", path.display()));
-            None
-        }
-    };
-    paths.iter().filter_map(load).collect()
-}
+use super::model::{End, File, How, Report, Run, Share};
+use super::term::{count, counted};
+use crate::runs;
 
 /// Adds all of this to a report.
 pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
-    for file in &mut report.files {
-        let shares = || report.shares.iter().filter(|share| share.file == file.index);
-        let bytes = |staged: bool| {
-            let wanted = shares().filter(|share| !staged || share.path.class.is_staged());
-            wanted.map(|share| share.path.bytes).fold(0, u64::saturating_add)
-        };
-        (file.copied_bytes, file.staged_bytes) = (bytes(false), bytes(true));
-        file.end = own_end(file);
+    for Share { file, path, .. } in &report.shares {
+        let Some(file) = report.files.get_mut(*file) else { continue };
+        file.copied_bytes = file.copied_bytes.saturating_add(path.bytes);
+        if path.class.is_staged() {
+            file.staged_bytes = file.staged_bytes.saturating_add(path.bytes);
+        }
     }
+    report.files.iter_mut().for_each(|file| file.end = own_end(file));
     for run in kept {
         if let Some(file) = program(&mut report.files, run) {
             file.end = end(run);
@@ -41,6 +27,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
     report.gaps = gaps(&report.files);
     report.runs = group(report.processes(), kept);
     say_last_copies(report);
+    say_differences(report);
 }
 
 /// How a process ended, by its own file.
@@ -68,7 +55,7 @@ fn program<'a>(files: &'a mut [File], run: &runs::Run) -> Option<&'a mut File> {
 
 /// Whether a file is of the process that `p2pshim run` started, as far as numbers of processes tell.
 fn is_program(file: &File, run: &runs::Run) -> bool {
-    let is_then = |started| run.end.is_some_and(|end| (run.start..=end).contains(&started));
+    let is_then = |started| (run.start..=run.end).contains(&started);
     file.process == Some(run.process) && file.host.as_ref() == Some(&run.host) && file.started.is_some_and(is_then)
 }
 
@@ -164,7 +151,7 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
             (None, None) => Vec::new(),
         },
         started: kept.map(|run| run.start).or_else(|| files.iter().filter_map(|file| file.started).min()),
-        ended: kept.and_then(|run| run.end).or_else(|| files.iter().filter_map(|file| file.ended).max()),
+        ended: kept.map(|run| run.end).or_else(|| files.iter().filter_map(|file| file.ended).max()),
         end: kept.map(end).unwrap_or_default(),
         files: files.iter().map(|file| file.index).collect(),
         copied_bytes: sum(|file| file.copied_bytes),
@@ -178,7 +165,7 @@ fn say_last_copies(report: &mut Report) {
         let Some(call) = &mut file.last_copy else { continue };
         let until = match file.end.how {
             How::Exited => None,
-            How::Running => Some(now()),
+            How::Running => Some(machine::now()),
             How::Signal | How::Unknown => {
                 let run = report.runs.iter().find(|run| run.files.contains(&file.index));
                 run.filter(|run| run.end.how != How::Unknown).and_then(|run| run.ended)
@@ -188,22 +175,39 @@ fn say_last_copies(report: &mut Report) {
     }
 }
 
-/// Whether a process stands out among others of its run: it ended in another way, or copied much less or more, or staged more.
-pub(super) fn is_odd(file: &File, others: &[&File]) -> bool {
+/// Says in what processes differ from most others of their run.
+fn say_differences(report: &mut Report) {
     /// Fewer have no middle.
     const LEAST: usize = 3;
-    if others.len() < LEAST {
-        return false;
+    /// Processes do not start at the same moment.
+    const LEAST_NANOS: u64 = 1_000_000_000;
+    for run in &report.runs {
+        let of_run = || run.files.iter().filter_map(|&file| report.files.get(file));
+        if of_run().count() < LEAST {
+            continue;
+        }
+        let middle = |what: fn(&File) -> u64| {
+            let mut all: Vec<u64> = of_run().map(what).collect();
+            all.sort_unstable();
+            all.get(all.len() / 2).copied().unwrap_or_default()
+        };
+        let exited: fn(&File) -> u64 = |file| u64::from(file.end.how == How::Exited && file.end.code == Some(0));
+        let copied: fn(&File) -> u64 = |file| file.copied_bytes;
+        let staged: fn(&File) -> u64 =
+            |file| (file.staged_bytes as f64 / file.copied_bytes.max(1) as f64 * 100.0) as u64;
+        let last: fn(&File) -> u64 = |file| file.last_copy.as_ref().map_or(0, |call| call.started);
+        let length = run.ended.unwrap_or_default().saturating_sub(run.started.unwrap_or_default());
+        let traits = [
+            ("ended", exited, 0),
+            ("copied", copied, middle(copied) / 10),
+            ("staged", staged, 5),
+            ("last copy", last, (length / 10).max(LEAST_NANOS)),
+        ]
+        .map(|(name, what, most)| (name, what, middle(what), most));
+        for &index in &run.files {
+            let Some(file) = report.files.get_mut(index) else { continue };
+            let apart = traits.iter().filter(|(_, what, middle, most)| what(file).abs_diff(*middle) > *most);
+            file.differs = apart.map(|(name, ..)| *name).collect();
+        }
     }
-    let middle = |what: &dyn Fn(&File) -> u64| {
-        let mut all: Vec<u64> = others.iter().map(|file| what(file)).collect();
-        all.sort_unstable();
-        all.get(all.len() / 2).copied().unwrap_or_default()
-    };
-    let percent = |file: &File| (file.staged_bytes as f64 / file.copied_bytes.max(1) as f64 * 100.0) as u64;
-    let copied = |file: &File| file.copied_bytes;
-    let has_exited = |file: &File| u64::from(file.end.how == How::Exited && file.end.code == Some(0));
-    has_exited(file) != middle(&has_exited)
-        || copied(file).abs_diff(middle(&copied)) > middle(&copied) / 10
-        || percent(file).abs_diff(middle(&percent)) > 5
 }

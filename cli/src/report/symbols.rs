@@ -69,7 +69,7 @@ enum Within {
 
 impl Symbols {
     pub(super) fn new(is_on: bool) -> Self {
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+        let host = Some(p2pshim_host::machine::host_name());
         Self { is_on, host, files: HashMap::new(), known: HashMap::new() }
     }
 

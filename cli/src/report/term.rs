@@ -3,19 +3,13 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use p2pshim_host::text::{Elapsed, Escaped};
 
 /// Columns that a report has at least, and that `COLUMNS` may ask for.
 const LEAST: usize = 40;
 const MOST: usize = 10_000;
-
-/// Nanoseconds since 1970.
-pub(super) fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Bytes, in the unit that shows them in at most three digits before the point.
 pub(super) fn bytes(count: u64) -> String {

@@ -8,7 +8,6 @@ use super::model::{
     Size,
 };
 use super::paths::Class;
-use super::processes::is_odd;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
 use super::verdict::{self, Level, Sentence, path_text};
 
@@ -259,12 +258,12 @@ impl Text<'_> {
         if files.len() < 2 {
             return Ok(());
         }
-        let mut files: Vec<(bool, &File)> = files.iter().map(|&file| (is_odd(file, &files), file)).collect();
-        files.sort_by_key(|(is_odd, _)| !is_odd);
+        let mut files = files;
+        files.sort_by_key(|file| file.differs.is_empty());
         self.title(out, "Processes")?;
         let names = ["process", "host", "copied", "staged", "last copy", "", "ended"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
-        for (_, file) in files.iter().take(SHOWN) {
+        for file in files.iter().take(SHOWN) {
             let at = |call: &Call| format!("{:.3} s", call.started.saturating_sub(self.report.start()) as f64 / 1e9);
             let way =
                 |call: &Call| Some(format!("{} > {}", self.report.label(call.src?), self.report.label(call.dst?)));
@@ -281,8 +280,9 @@ impl Text<'_> {
         }
         use Side::{Left, Right};
         let lines = table(&rows, &[Left, Left, Right, Right, Right, Left, Left], self.style.width, 1, &[5]);
-        for (line, is_odd) in lines.iter().zip(std::iter::once(false).chain(files.iter().map(|(is_odd, _)| *is_odd))) {
-            writeln!(out, "{}", if is_odd { self.style.yellow(line) } else { line.clone() })?;
+        let differ = std::iter::once(false).chain(files.iter().map(|file| !file.differs.is_empty()));
+        for (line, differs) in lines.iter().zip(differ) {
+            writeln!(out, "{}", if differs { self.style.yellow(line) } else { line.clone() })?;
         }
         self.more(out, files.len(), "--json has all")
     }

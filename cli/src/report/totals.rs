@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use p2pshim_host::machine;
 use p2pshim_trace::{NoteKind, State, Trace};
 
 use super::buckets::{self, Buckets};
@@ -16,7 +17,6 @@ use super::names::{Access, Device, Names};
 use super::paths::Class;
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
-use super::term::now;
 use super::timeline::timeline;
 use super::verdict::IN_USE;
 
@@ -281,7 +281,7 @@ impl Totals {
         let (path, why) = names.path(record.path).cloned().unzip();
         let started = trace.timeline().real(record.start);
         let returned = (record.state == State::Done).then(|| trace.timeline().real(record.end));
-        let age_ns = file.running.then(|| now().saturating_sub(started));
+        let age_ns = file.running.then(|| machine::now().saturating_sub(started));
         let progress = match returned {
             Some(_) => Progress::Returned,
             None if was_left => Progress::Left,
@@ -334,7 +334,14 @@ impl Totals {
         });
         let shares: Vec<Share> = shares.collect();
         let (mut pairs, times) = pairs(self.pairs, &self.paths, &self.access, number);
-        pairs.iter_mut().for_each(|pair| judge(pair, &self.decisions));
+        // A pair is verified in both directions.
+        let ends = |src: usize, dst: usize| (src.min(dst), src.max(dst));
+        let of_pairs = self.decisions.iter().filter(|it| it.verified.is_some());
+        let last: BTreeMap<(usize, usize), &Decision> =
+            of_pairs.filter_map(|it| Some((ends(it.src?, it.dst?), it))).collect();
+        for pair in &mut pairs {
+            judge(pair, last.get(&ends(pair.src, pair.dst)).copied());
+        }
         let lost = lost(&pairs, &shares);
         Report {
             version: VERSION,
@@ -453,14 +460,8 @@ fn size(path: String, why: Option<String>, power: u32, sums: Sums) -> Size {
     Size { path, why, class, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
 }
 
-/// Adds what verification has found of a pair.
-fn judge(pair: &mut Pair, decisions: &[Decision]) {
-    // A pair is verified in both directions.
-    let ends = |it: &&Decision| {
-        let ends = [it.src, it.dst];
-        it.verified.is_some() && (ends == [Some(pair.src), Some(pair.dst)] || ends == [Some(pair.dst), Some(pair.src)])
-    };
-    let last = decisions.iter().filter(ends).max_by_key(|decision| decision.time);
+/// Adds what verification has found of a pair last.
+fn judge(pair: &mut Pair, last: Option<&Decision>) {
     pair.verified = last.and_then(|decision| decision.verified.clone());
     let blocked = pair.paths.iter().filter(|path| path.class == Class::Blocked);
     pair.blocked_bytes = blocked.map(|path| path.bytes).fold(0, u64::saturating_add);

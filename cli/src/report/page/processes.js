@@ -11,27 +11,8 @@ const endedBadly = ({ end }) => end?.how === "signal" || (end?.how === "exited" 
 const stagedShare = (file) => (file.copied_bytes > 0 ? number(file.staged_bytes) / file.copied_bytes : null);
 const lastCopy = (file) => file.last_copy?.started ?? null;
 
-/** The middle of what is known. */
-function median(values) {
-  const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
-  return sorted.length > 0 ? sorted[sorted.length >> 1] : null;
-}
-
-// By what a process may differ from the others, and how much of that is odd.
-const TRAITS = [
-  ["copied_bytes", (file) => file.copied_bytes, (value, middle) => Math.abs(value - middle) / Math.max(value, middle, 1), 0.2],
-  ["staged", stagedShare, (value, middle) => Math.abs(value - middle), 0.1],
-  ["last_copy", lastCopy, (value, middle) => Math.abs(value - middle) / (length || 1), 0.1],
-].map(([name, value, apart, odd]) => {
-  const middle = median(files.map(value));
-  const differs = (file) => (Number.isFinite(value(file)) ? Math.min(1, apart(value(file), middle)) : 0);
-  return { name, differs, isOdd: (file) => files.length > 2 && differs(file) > odd };
-});
-const isOdd = (name, file) => TRAITS.find((trait) => trait.name === name).isOdd(file);
-
-/** How far a process is from the others; one that ended badly first. */
-const oddness = (file) => 100 * endedBadly(file) + 10 * (list(file.problems).length > 0 || file.dropped > 0)
-  + sum(TRAITS, (trait) => trait.differs(file));
+/** Those that ended badly come first, then those that differ most from others of their run. */
+const oddness = (file) => 100 * endedBadly(file) + 10 * (list(file.problems).length > 0 || file.dropped > 0) + list(file.differs).length;
 
 function processDetail(file) {
   const named = (object) => Object.entries(object || {}).map(([name, value]) => `${name}=${value}`).join(", ");
@@ -53,7 +34,7 @@ function processDetail(file) {
 
 function processTable() {
   const has = (value) => files.some((file) => given(value(file)));
-  const odd = (name, words, value) => (file) => (isOdd(name, file) ? el("b", { class: "odd" }, words(value(file))) : words(value(file)));
+  const odd = (name, words, value) => (file) => (list(file.differs).includes(name) ? el("b", { class: "odd" }, words(value(file))) : words(value(file)));
   const marked = (name, head, value, words) => ({ ...figure(head, value, words), cell: odd(name, words, value) });
   return [
     head("Processes", files.length > 1 ? "Those that ended badly or differ most from the others come first; what differs is bold." : ""),
@@ -62,9 +43,9 @@ function processTable() {
       has((row) => row.host) && short("Host", (row) => row.host),
       has((row) => row.rank) && figure("PID", (row) => row.process, String),
       short("Ended", endOf, (row) => (endedBadly(row) ? bad(endOf(row)) : endOf(row))),
-      has((row) => row.copied_bytes) && marked("copied_bytes", "Copied", (row) => row.copied_bytes, bytes),
+      has((row) => row.copied_bytes) && marked("copied", "Copied", (row) => row.copied_bytes, bytes),
       has((row) => row.staged_bytes) && marked("staged", "Staged", stagedShare, (value) => known(value, (part) => percent(part, 1))),
-      has(lastCopy) && marked("last_copy", "Last copy", lastCopy, since),
+      has(lastCopy) && marked("last copy", "Last copy", lastCopy, since),
       figure("Calls", (row) => row.calls),
       has((row) => row.dropped > 0) && figure("Dropped", (row) => row.dropped, alarming),
       figure("Lasted", (row) => minus(row.ended, row.started), duration),
