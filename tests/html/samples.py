@@ -422,7 +422,7 @@ def said(level, word, text, more=None, section="pairs"):
 
 
 FINE = [said("good", "Fine", "42.9 GB went directly from GPU to GPU; nothing was staged.")]
-STAGED = said("warn", "Staged", "107.5 GB went directly; 80.5 GB were staged but could be direct, which took about 1.92 s longer.",
+STAGED = said("warn", "Staged", "{direct} GB went directly; {could} GB were staged but could be direct, which took about {took:.2f} s longer.",
               "Staged because: access never enabled. `P2PSHIM_ACCESS=auto`, the default, would have enabled it.")
 SLOW = said("warn", "Slow calls", "Calls take longer than necessary: P2P-staged-never-enabled in 2 800 calls.", "The findings name the place and the remedy.", "findings")
 FAILED = said("note", "Failed calls", "Calls failed, such as 2 of cudaDeviceEnablePeerAccess with cudaErrorPeerAccessAlreadyEnabled.", "Many programs expect this one.", "errors")
@@ -446,7 +446,13 @@ VERDICTS = {
 
 
 def with_verdict(make):
-    return lambda: {**make(), "verdict": VERDICTS.get(make.__name__, FINE)}
+    def whole():
+        report = make()
+        direct = sum(p["bytes"] for one in report["pairs"] for p in one["paths"] if p["path"] == "direct")
+        lost = {"direct": f"{direct / 1e9:.1f}", "could": f"{report['lost']['could_be_direct_bytes'] / 1e9:.1f}", "took": report["lost"]["seconds"]}
+        said = [dict(one, text=one["text"].format(**lost)) if one is STAGED else one for one in VERDICTS.get(make.__name__, FINE)]
+        return {**report, "verdict": said}
+    return whole
 
 
 SAMPLES = {make.__name__: with_verdict(make) for make in (two, eight, killed, blocked, hang, wrong, all_direct, carried, not_known, no_better_way, sixty_four, hosts, empty, nasty)}
