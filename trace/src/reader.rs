@@ -310,22 +310,20 @@ fn clamp(nanos: i128) -> u64 {
     u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)
 }
 
-/// How many records must have been in chunks that are not there, by what the others say they had before.
+/// How many records must have been in chunks that are not there: more than the chunks before one can hold. Those that a signal
+/// handler has left can hold less than they might.
 fn missing(mut firsts: Vec<(u32, u64)>) -> u64 {
-    // A signal handler may have taken a chunk before the one that its thread was taking.
     firsts.sort_unstable();
-    let mut missing = 0u64;
-    let mut last: Option<(u32, u64)> = None;
-    for (thread, first) in firsts {
-        let most = last.filter(|(other, _)| *other == thread).map_or(0, |(_, before)| before.saturating_add(RECORDS));
-        missing = missing.saturating_add(first.saturating_sub(most));
-        last = Some((thread, first));
-    }
-    missing
+    let of_threads = firsts.chunk_by(|(one, _), (other, _)| one == other);
+    let of_thread = |chunks: &[(u32, u64)]| {
+        let most = (0..).step_by(RECORDS);
+        chunks.iter().zip(most).map(|((_, first), most)| first.saturating_sub(most)).max().unwrap_or_default()
+    };
+    of_threads.map(of_thread).fold(0, u64::saturating_add)
 }
 
 /// Records of a chunk.
-const RECORDS: u64 = ((CHUNK_BYTES - CHUNK_HEADER_BYTES) / RECORD_BYTES) as u64;
+const RECORDS: usize = (CHUNK_BYTES - CHUNK_HEADER_BYTES) / RECORD_BYTES;
 /// After so many empty chunks behind those that are in use there are no others; there would be if the header were damaged.
 const EMPTY: u64 = 1024;
 

@@ -154,7 +154,7 @@ pub(super) fn program(run: &Run) -> &str {
 fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let several = has_several_programs(report);
     let known: Vec<&File> =
-        report.processes().filter(|file| file.knows_exit && (several || !file.is_program)).collect();
+        report.processes().filter(|file| if file.is_program { several } else { file.knows_exit }).collect();
     let is_child = report.runs.iter().any(|run| run.end.how != How::Unknown);
     let those = |wanted: &dyn Fn(&File) -> bool, one: &dyn Fn(&File) -> String, more: &str| {
         let files: Vec<&File> = known.iter().copied().filter(|file| wanted(file)).collect();
@@ -189,7 +189,8 @@ fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let level = if killed.is_some() { Level::Bad } else { Level::Warn };
     let said: Vec<String> = [failed, killed, gone].into_iter().flatten().collect();
     let text = Some(said.join(", and ")).filter(|text| !text.is_empty())?;
-    Some(Sentence::new(level, "Ended", format!("{}.", capital(&text))).section(PROCESSES))
+    let more = if several { waited(report) } else { String::new() };
+    Some(Sentence::new(level, "Ended", format!("{}.", capital(&text))).more(more).section(PROCESSES))
 }
 
 /// Whether several processes are each the program of a run: ranks, for one.
