@@ -258,7 +258,7 @@ static CUstream some_stream(void)
     return created && draw(4) ? created : defaults[draw(3)];
 }
 
-/* Waits for everything. */
+/* Waits for everything: a copy of up to 64 KB from pageable memory, too, may be under way after its call. */
 static void settle(void)
 {
     CUcontext before;
@@ -348,6 +348,7 @@ static void make_buffer(int number)
     } else {
         stand_on(buffer->device);
         CHECK_CU(cuMemcpyHtoD((CUdeviceptr)at, buffer->expected, SIZE));
+        settle();
     }
 }
 
@@ -378,6 +379,7 @@ static void free_buffer(int number)
     let_go(number);
     if (buffer->device != HOST)
         stand_on(buffer->device);
+    settle(); /* cudaFree takes a pool's memory away from a copy under way */
     note("free %d", number);
     if (buffer->kind == PAGEABLE)
         free(buffer->at);

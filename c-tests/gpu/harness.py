@@ -46,6 +46,11 @@ def check(name, function, *arguments):
         report("FAILED", name, str(failure))
 
 
+def clean_environment(**variables):
+    """Ours, with these. The shim's variables of whoever runs the checks would make plain and preloaded runs something else."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("P2PSHIM")} | variables
+
+
 class Run:
     """A program's run: status, output, what others wrote to standard error, and the calls in the trace."""
 
@@ -53,8 +58,7 @@ class Run:
         self.command = [str(word) for word in command]
         self.seconds = seconds
         log = BUILD / f"trace-{next(numbers)}"
-        # The shim's variables of whoever runs the checks would make plain and preloaded runs something else.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("P2PSHIM")}
+        environment = clean_environment()
         if preload:
             environment["LD_PRELOAD"] = str(SHIM)
         if preload and trace:
