@@ -98,7 +98,7 @@ fn changed_nodes_are_found_by_the_graph_that_was_instantiated() {
 fn graphs_keep_the_path_of_their_instantiation_and_the_report_says_so() {
     for flavour in FLAVOURS {
         let program = || program(flavour, "late").env("P2PSHIM_ACCESS", "app");
-        let never = "staged: access never enabled";
+        let never = "staged: access not enabled";
         let expected = [
             (0, 1, never, 6, 3 * MIB),
             (1, 0, never, 3, 3 * MIB / 2),
@@ -108,7 +108,7 @@ fn graphs_keep_the_path_of_their_instantiation_and_the_report_says_so() {
         assert_eq!(copied(program()), sums(&expected), "{flavour}");
         let outcome = program().findings_apart().preloaded();
         let found: Vec<_> = outcome.findings.iter().filter(|finding| finding.rule == "P2P-graph-staged").collect();
-        let expected = "2 copies from device 0 to device 1, 1048576 bytes a launch, staged (access never enabled)";
+        let expected = "2 copies from device 0 to device 1, 1048576 bytes a launch, staged (access not enabled)";
         assert!(found.len() == 1 && found[0].text.contains(expected), "{flavour}: {found:?}");
     }
 }

@@ -137,7 +137,7 @@ fn arrays_left_staged_are_counted_and_said() {
     let (outcome, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
     outcome.assert_success();
     for call in &trace.calls {
-        assert!(call.text.contains(" 0->1 staged (access never enabled)"), "{}", call.text);
+        assert!(call.text.contains(" 0->1 staged (access not enabled)"), "{}", call.text);
     }
     let found = outcome.findings.iter().find(|found| found.rule == "P2P-staged-never-enabled").unwrap();
     assert_eq!(found.function, "cuMemcpyDtoA_v2");
@@ -165,7 +165,7 @@ fn arrays_made_unseen_are_shown_without_a_device() {
 
 #[test]
 fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
-    for (access, path) in [("app", "staged (access never enabled)"), ("off", "staged (denied)")] {
+    for (access, path) in [("app", "staged (access not enabled)"), ("off", "staged (denied)")] {
         let (outcome, trace) = program("12", "between").findings_apart().env("P2PSHIM_ACCESS", access).traced();
         outcome.assert_success();
         assert_eq!(trace.names_at(0).len(), FUNCTIONS.len());

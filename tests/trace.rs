@@ -373,7 +373,7 @@ fn ended_inside(program: &Program, how: &str, is_looked_at: bool) -> Vec<(String
 
 #[test]
 fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
-    let staged = "staged: access never enabled";
+    let staged = "staged: access not enabled";
     let runtime = [
         ("sync", "cudaMemcpyPeer", "cuMemcpyPeer"),
         ("async", "cudaMemcpyPeerAsync", "cuMemcpyPeerAsync"),

@@ -210,7 +210,7 @@ def unfinished():
             continue
         calls = json.loads(read.stdout)["unfinished"]
         found = [[call[key] for key in ("function", "src", "dst", "bytes", "path", "why")] for call in calls]
-        if found != [[function, 0, 1, 256 << 20, "staged", "access never enabled"]]:
+        if found != [[function, 0, 1, 256 << 20, "staged", "access not enabled"]]:
             problems.append(f"{way}: {found}")
     judge(not problems, "unfinished", "; ".join(problems) or f"{len(ways)} copies that did not return have their pair, bytes and way")
 

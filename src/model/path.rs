@@ -22,8 +22,8 @@ pub(crate) enum Path {
 /// Why a copy is staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// The program has not enabled peer access, and `P2PSHIM_ACCESS=app` leaves that to it.
-    NeverEnabled,
+    /// The program has not enabled peer access, or has disabled it, and `P2PSHIM_ACCESS=app` leaves that to it.
+    NotEnabled,
     /// The pair has not copied enough yet to be worth the cost of enabling.
     NotYetWorth,
     /// Another thread is verifying a pair right now.
@@ -56,7 +56,7 @@ const ALL: &[Path] = &[
     Path::SameDevice,
     Path::Host,
     Path::Unknown,
-    Path::Staged(Why::NeverEnabled),
+    Path::Staged(Why::NotEnabled),
     Path::Staged(Why::NotYetWorth),
     Path::Staged(Why::Verifying),
     Path::Staged(Why::Capturing),
@@ -117,7 +117,7 @@ impl Path {
             Self::Captured => "captured",
             Self::Unknown => "path unknown (managed or imported memory)",
             Self::Staged(why) => match why {
-                Why::NeverEnabled => "staged (access never enabled)",
+                Why::NotEnabled => "staged (access not enabled)",
                 Why::NotYetWorth => "staged (not yet worth enabling)",
                 Why::Verifying => "staged (being verified by another thread)",
                 Why::Capturing => "staged (verified after the capture)",

@@ -498,7 +498,7 @@ rules! {
         "all copies between devices"
         "Peer Device Memory Access: without access, a copy goes through the host."
         "38 instead of 397 GB/s on two H200, and the call blocks the host for 25 ms per GiB."
-        "The two devices could access each other, but the program never enables peer access."
+        "The two devices could access each other, but the program has not enabled peer access, or has disabled it again."
         "Run it with P2PSHIM_ACCESS=auto, the default, or call cudaDeviceEnablePeerAccess at start.";
 
     StagedPool "P2P-staged-pool" Performance [0, 0, 0]

@@ -7,7 +7,7 @@ import random
 
 START = 1_763_754_600_000_000_000
 SECOND = 1_000_000_000
-NEVER = "access never enabled"
+NEVER = "access not enabled"
 
 
 def host_ns(total, calls):
@@ -19,7 +19,7 @@ def class_of(path, why):
     """As the report classes the paths of these samples."""
     if path != "staged":
         return path
-    reasons = {"blocked": "blocked", "not yet": "start-up", "never enabled": "avoidable", "pool": "avoidable"}
+    reasons = {"blocked": "blocked", "not yet": "start-up", "not enabled": "avoidable", "pool": "avoidable"}
     return next((name for part, name in reasons.items() if part in (why or "")), "staged")
 
 
@@ -273,7 +273,7 @@ def hang():
     report["findings"] = [*FINDINGS, HAZARD]
     report["unfinished"] = [
         {"file": 0, "thread": 4100, "layer": "runtime", "function": "cudaMemcpyPeer", "started": START + 7_100_000_000, "src": 1, "dst": 0,
-         "bytes": 67_108_864, "path": "staged", "why": "access never enabled", "site": "halo+0x2c41 exchange_rows (halo.c:212)"}]
+         "bytes": 67_108_864, "path": "staged", "why": "access not enabled", "site": "halo+0x2c41 exchange_rows (halo.c:212)"}]
     return report
 
 
@@ -423,7 +423,7 @@ def said(level, word, text, more=None, section="pairs"):
 
 FINE = [said("good", "Fine", "42.9 GB went directly from GPU to GPU; nothing was staged.")]
 STAGED = said("warn", "Staged", "{direct} GB went directly; {could} GB were staged but could be direct, which took about {took:.2f} s longer.",
-              "Staged because: access never enabled. `P2PSHIM_ACCESS=auto`, the default, would have enabled it.")
+              "Staged because: access not enabled. `P2PSHIM_ACCESS=auto`, the default, would have enabled it.")
 SLOW = said("warn", "Slow calls", "Calls take longer than necessary: P2P-staged-never-enabled in 2 800 calls.", "The findings name the place and the remedy.", "findings")
 FAILED = said("note", "Failed calls", "Calls failed, such as 2 of cudaDeviceEnablePeerAccess with cudaErrorPeerAccessAlreadyEnabled.", "Many programs expect this one.", "errors")
 VERDICTS = {
@@ -433,7 +433,7 @@ VERDICTS = {
                said("bad", "Ended", "halo was ended by SIGKILL.", None, "processes"), STAGED, SLOW, FAILED],
     "blocked": [said("bad", "Broken path", "2.1 GB went through the host: peer access between GPU 2 and GPU 3 lost data or hung in verification.",
                      "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."), STAGED],
-    "hang": [said("bad", "Never returned", "A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, staged: access never enabled.", None, "unfinished"),
+    "hang": [said("bad", "Never returned", "A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, staged: access not enabled.", None, "unfinished"),
              said("bad", "Data at risk", "Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.", "See Findings for where, and what to do.", "findings"),
              STAGED, SLOW, FAILED],
     "wrong": [said("bad", "Data wrong", "Data may be WRONG: peer access between GPU 0 and GPU 1 lost data or hung in verification, and the program uses it all the same.",

@@ -220,7 +220,7 @@ numbered! {
         Host = 4,
         /// By number: a function's layer and name.
         Function = 10,
-        /// By number: what a path is called, such as `direct` or `staged: never enabled`.
+        /// By number: what a path is called, such as `direct` or `staged: access not enabled`.
         Path = 11,
         /// By number: a rule's id and severity.
         Rule = 12,

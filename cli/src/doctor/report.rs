@@ -93,7 +93,8 @@ fn word(verdict: &Verdict) -> &'static str {
 pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let Examined { inventory, machine, simulated, .. } = examined;
     if let Some(count) = simulated {
-        writeln!(out, "{count} simulated GPUs: nothing here is a measurement of real ones")?;
+        let gpus = if *count == 1 { "GPU" } else { "GPUs" };
+        writeln!(out, "{count} simulated {gpus}: nothing here is a measurement of real ones")?;
     } else {
         let module = machine.kernel_module.as_deref().unwrap_or("of unknown version");
         writeln!(out, "NVIDIA driver      {module}")?;

@@ -125,7 +125,7 @@ mod tests {
         super::lost(pairs, &shares.collect::<Vec<_>>())
     }
 
-    const NEVER: Option<&str> = Some("access never enabled");
+    const NEVER: Option<&str> = Some("access not enabled");
 
     #[test]
     fn lost_seconds_by_the_pair_then_by_any_pair() {

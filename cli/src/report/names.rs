@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(split("direct"), pair("direct", ""));
         assert_eq!(split("same device"), pair("same device", ""));
         assert_eq!(split("staged: never enabled"), pair("staged", "never enabled"));
-        assert_eq!(split("staged (access never enabled)"), pair("staged", "access never enabled"));
+        assert_eq!(split("staged (access not enabled)"), pair("staged", "access not enabled"));
         assert_eq!(split("staged (blocked: lost data)"), pair("staged", "blocked: lost data"));
         assert_eq!(split("path unknown (managed)"), pair("unknown", "managed"));
         assert_eq!(split("by a way that is not known (managed)"), pair("unknown", "managed"));

@@ -37,6 +37,8 @@ const REASONS: &[(&str, Class)] = &[
     ("slower", Class::Staged),
     ("not yet worth", Class::StartUp),
     ("being verified", Class::StartUp),
+    ("not enabled", Class::Avoidable),
+    // In older traces.
     ("never enabled", Class::Avoidable),
     ("pool", Class::Avoidable),
     ("mapped", Class::Avoidable),
@@ -78,7 +80,7 @@ mod tests {
     fn of_each_reason_of_the_shim() {
         for (why, expected) in [
             ("never enabled", Class::Avoidable),
-            ("access never enabled", Class::Avoidable),
+            ("access not enabled", Class::Avoidable),
             ("not yet worth enabling", Class::StartUp),
             ("being verified by another thread", Class::StartUp),
             ("verified after the capture", Class::Avoidable),

@@ -287,6 +287,6 @@ fn left_alone(src: Place, dst: Place) -> Why {
     match (src.kind, dst.kind) {
         (Kind::Mapped, _) | (_, Kind::Mapped) => Why::Mapped,
         (Kind::Pool, _) | (_, Kind::Pool) => Why::Pool,
-        _ => Why::NeverEnabled,
+        _ => Why::NotEnabled,
     }
 }

@@ -245,11 +245,11 @@ fn view_program_that_disables_keeps_fast_copies() {
 #[test]
 fn view_access_app_leaves_everything_to_the_program() {
     let process = Process::configured(Fake::new(), &Config { access: config::Access::App, ..Config::default() });
-    process.staged(0, 1, Why::NeverEnabled);
+    process.staged(0, 1, Why::NotEnabled);
     assert_eq!(process.enable(0, 1), 0);
     assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
     assert_eq!(process.disable(0, 1), 0);
-    process.staged(0, 1, Why::NeverEnabled);
+    process.staged(0, 1, Why::NotEnabled);
     assert_eq!((process.driver.enables.get(), process.driver.disables.get()), (1, 1), "the program's");
 }
 

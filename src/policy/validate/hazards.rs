@@ -105,7 +105,7 @@ fn check_synchronous(
 /// Whether the copy took a detour that the program could have spared it.
 fn check_path(seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     let rule = match seen.path {
-        Some(Path::Staged(Why::NeverEnabled)) => Rule::StagedNeverEnabled,
+        Some(Path::Staged(Why::NotEnabled)) => Rule::StagedNeverEnabled,
         Some(Path::Staged(Why::Pool)) => Rule::StagedPool,
         Some(Path::Staged(Why::Mapped)) => Rule::StagedMapped,
         _ => return,

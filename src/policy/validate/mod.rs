@@ -403,7 +403,7 @@ pub(crate) fn refused(parms: &cudaMemcpy3DPeerParms, pitch: usize, device: i32) 
 /// Whether a detour is the program's to spare.
 #[inline(always)]
 pub(crate) fn is_detour(path: Option<Path>) -> bool {
-    matches!(path, Some(Path::Staged(Why::NeverEnabled | Why::Pool | Why::Mapped)))
+    matches!(path, Some(Path::Staged(Why::NotEnabled | Why::Pool | Why::Mapped)))
 }
 
 #[inline(always)]

@@ -216,10 +216,10 @@ fn after_errors_of_no_argument_are_told_apart() {
 fn after_detours_are_reported_by_their_reason() {
     use crate::model::counters;
     let process = Process::new();
-    let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NeverEnabled), bytes: 2 << 20 };
+    let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NotEnabled), bytes: 2 << 20 };
     counters::count(&Default::default(), &traffic);
     for (why, rule) in [
-        (Why::NeverEnabled, Some(Rule::StagedNeverEnabled)),
+        (Why::NotEnabled, Some(Rule::StagedNeverEnabled)),
         (Why::Pool, Some(Rule::StagedPool)),
         (Why::Mapped, Some(Rule::StagedMapped)),
         (Why::NoPath, None),

@@ -2,7 +2,7 @@
 
 // What to do about a reason for staging: the first that fits.
 const REMEDIES = [
-  [/never enabled/, "Run without P2PSHIM_ACCESS=app, so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair."],
+  [/(not|never) enabled/, "Run without P2PSHIM_ACCESS=app, so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair."],
   [/not yet worth/, "A pair is enabled once it has copied more than 1 MiB or 16 times. Usually there is nothing to do."],
   [/pool/, "The other device cannot access the pool. Run without P2PSHIM_POOLS=app, or call cudaMemPoolSetAccess."],
   [/mapped/, "The program mapped the memory for one device only. Call cuMemSetAccess for the other."],
