@@ -8,17 +8,33 @@ CUDART := $(ARCHIVES)/libp2psim_cudart.a
 HIP := $(ARCHIVES)/libp2psim_hip.a
 
 # The runtime's versions: what cudaRuntimeGetVersion says, and which functions are not exported.
-VERSIONS := 11.0 12 13
+VERSIONS := 8.0 9.0 10.0 10.1 10.2 11.0 12 13
+NUMBER_8.0 := 8000
+NUMBER_9.0 := 9000
+NUMBER_10.0 := 10000
+NUMBER_10.1 := 10010
+NUMBER_10.2 := 10020
 NUMBER_11.0 := 11080
 NUMBER_12 := 12090
 NUMBER_13 := 13000
 both = $(foreach name,$1,$(name); $(name)$2;)
 NOT_IN_13 := cudaGetDeviceProperties_v2; cudaEventElapsedTime_v2;
-ABSENT_13 := $(NOT_IN_13) $(call both,cudaStreamGetCaptureInfo_v2 cudaStreamGetCaptureInfo_v3,_ptsz)
+ABSENT_13 := $(NOT_IN_13) cudaThreadExit; cudaThreadSynchronize; $(call both,cudaStreamGetCaptureInfo_v2 cudaStreamGetCaptureInfo_v3,_ptsz)
 ABSENT_12 := cudaDeviceGetP2PAtomicCapabilities; cudaMemGetDefaultMemPool; cudaMemGetMemPool; cudaMemSetMemPool;
 ABSENT_11.0 := $(NOT_IN_13) $(ABSENT_12) cudaInitDevice; $(call both,cudaGetDriverEntryPointByVersion \
 	cudaStreamBeginCaptureToGraph cudaStreamGetCaptureInfo_v3 cudaGraphInstantiateWithParams \
 	cudaMemcpyBatchAsync cudaMemcpy3DBatchAsync,_ptsz)
+# Before 11.0, by what NVIDIA's 9.0, 10.0, 10.1 and 10.2 export.
+ABSENT_10.2 := $(ABSENT_11.0) $(patsubst %,cudaMemPool%;,Create Destroy GetAccess SetAccess GetAttribute SetAttribute TrimTo) cudaDeviceGetDefaultMemPool; cudaDeviceGetMemPool; cudaDeviceSetMemPool; \
+	cudaGraphAddMemcpyNode1D; cudaGraphExecChildGraphNodeSetParams; cudaGraphExecMemcpyNodeSetParams1D; \
+	cudaGraphInstantiateWithFlags; cudaGraphNodeSetEnabled; $(call both,cudaGraphUpload cudaMallocAsync cudaMallocFromPoolAsync \
+	cudaFreeAsync cudaEventRecordWithFlags cudaGetDriverEntryPoint cudaStreamGetCaptureInfo_v2,_ptsz)
+ABSENT_10.1 := $(ABSENT_10.2) cudaGraphExecMemcpyNodeSetParams; cudaGraphExecUpdate;
+ABSENT_10.0 := $(ABSENT_10.1) cudaThreadExchangeStreamCaptureMode; $(call both,cudaStreamGetCaptureInfo,_ptsz)
+ABSENT_9.0 := $(ABSENT_10.0) $(patsubst %,cudaGraph%;,AddChildGraphNode AddMemcpyNode ChildGraphNodeGetGraph Create Destroy ExecDestroy \
+	GetNodes Instantiate) $(call both,cudaGraphLaunch cudaStreamBeginCapture cudaStreamEndCapture cudaStreamIsCapturing \
+	cudaLaunchHostFunc,_ptsz)
+ABSENT_8.0 := $(ABSENT_9.0)
 
 # The same for HIP: what hipRuntimeGetVersion says, and the first version node that the release does not have.
 HIP_VERSIONS := 5 6 7

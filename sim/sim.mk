@@ -1,6 +1,7 @@
 # Simulated GPUs: `make sim` fills $(SIM_LIB) with
 #   libcuda.so.1                          the driver (symlink libcuda.so)
-#   libcudart.so.11.0, .12, .13           the runtime with each version's symbols; <version>/libcudart.so to link with
+#   libcudart.so.8.0, .9.0, .10.0, .10.1, .10.2, .11.0, .12, .13
+#                                         the runtime with each version's symbols; <version>/libcudart.so to link with
 #   libnvidia-ml.so.1                     NVML, if P2PSIM_NVLINK names a folder
 #   libamdhip64.so.5, .6, .7              HIP 5.7, 6.4 and 7.1; <major>/libamdhip64.so to link with (libamdhip64.so: 6)
 #   libcudart_static.a                    the runtime, 13.0: -lcudart_static -ldl -lpthread -lrt -lm -lgcc_s

@@ -1,6 +1,6 @@
 //! The driver: found once, then called only through the pointers that it gave.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::{size_of, transmute_copy};
 use std::ptr;
 use std::sync::OnceLock;
@@ -13,12 +13,32 @@ use crate::flavour;
 type GetProcAddressV1 = extern "C-unwind" fn(*const c_char, *mut *mut c_void, i32, u64) -> u32;
 type GetProcAddressV2 = extern "C-unwind" fn(*const c_char, *mut *mut c_void, i32, u64, *mut u32) -> u32;
 
-/// The function that finds all others, in the form that this version of the runtime uses.
+/// What finds all functions, in the form that this version of the runtime uses.
 #[derive(Clone, Copy)]
 enum Finder {
+    /// `dlsym`, until 11.2.
+    Symbols(Library),
     V1(GetProcAddressV1),
     V2(GetProcAddressV2),
 }
+
+/// What dlopen gave.
+#[derive(Clone, Copy)]
+struct Library(*mut c_void);
+
+// SAFETY: a handle may be used by any thread.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+/// Functions of which the runtime took the first form when it found them by `dlsym`: the second came later.
+const FIRST_FORMS: [&CStr; 5] = [
+    c"cuDevicePrimaryCtxReset",
+    c"cuDevicePrimaryCtxSetFlags",
+    c"cuDevicePrimaryCtxRelease",
+    c"cuEventElapsedTime",
+    c"cuCtxGetDevice",
+];
 
 const DEFAULT_FLAGS: u64 = 0;
 const PER_THREAD_FLAGS: u64 = 2;
@@ -40,6 +60,9 @@ impl Finder {
         if library.is_null() {
             return None;
         }
+        if flavour::major() < 11 {
+            return Some(Finder::Symbols(Library(library)));
+        }
         if flavour::major() < 12 {
             let first = Finder::V1(symbol(library, c"cuGetProcAddress")?);
             return Some(Finder::V1(function(first.find(c"cuGetProcAddress", 11030, DEFAULT_FLAGS)?)?));
@@ -54,6 +77,7 @@ impl Finder {
     fn find(self, name: &CStr, version: i32, flags: u64) -> Option<*mut c_void> {
         let mut found = ptr::null_mut();
         let code = match self {
+            Finder::Symbols(Library(library)) => return named(library, name, version, flags),
             Finder::V1(find) => find(name.as_ptr(), &raw mut found, version, flags),
             Finder::V2(find) => find(name.as_ptr(), &raw mut found, version, flags, ptr::null_mut()),
         };
@@ -63,6 +87,19 @@ impl Finder {
     fn function<F: Copy>(self, name: &CStr, version: i32, flags: u64) -> Option<F> {
         function(self.find(name, version, flags)?)
     }
+}
+
+/// A function by the name of its symbol: forms of arguments are told apart by `_v2`, default streams by `_ptds` and `_ptsz`.
+fn named(library: *mut c_void, name: &CStr, version: i32, flags: u64) -> Option<*mut c_void> {
+    // Of captures, the form that names a mode came with 10.1.
+    let is_capture = name == c"cuStreamBeginCapture";
+    let has_first =
+        (version >= 10000 && !is_capture) || FIRST_FORMS.contains(&name) || (is_capture && flavour::version() < 10010);
+    let forms: &[&str] = if has_first { &[""] } else { &["_v2", ""] };
+    let defaults: &[&str] = if flags == PER_THREAD_FLAGS { &["_ptds", "_ptsz"] } else { &[""] };
+    let name = name.to_str().ok()?;
+    let names = forms.iter().flat_map(|form| defaults.iter().map(move |default| format!("{name}{form}{default}")));
+    names.filter_map(|name| CString::new(name).ok()).find_map(|name| symbol(library, &name))
 }
 
 fn symbol<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
@@ -311,6 +348,8 @@ impl Driver {
     pub(crate) fn entry_point(&self, name: From<c_char>, version: i32, flags: u64) -> (u32, Opaque, u32) {
         let (mut found, mut status) = (ptr::null_mut(), 0);
         let code = match self.finder {
+            // No such runtime hands out functions.
+            Finder::Symbols(_) => Error::SYMBOL_NOT_FOUND.0,
             Finder::V1(find) => find(name, &raw mut found, version, flags),
             Finder::V2(find) => find(name, &raw mut found, version, flags, &raw mut status),
         };

@@ -1,7 +1,7 @@
 //! How a call gets in: the C ABI, the driver, the last error.
 
 use crate::driver::{self, Driver};
-use crate::error::Result;
+use crate::error::{Result, given};
 use crate::thread;
 
 /// Defines exported functions. The body is a block that ends in a [`Result`].
@@ -42,5 +42,5 @@ pub(crate) use api;
 pub(crate) fn call(body: impl FnOnce(&'static Driver) -> Result<()>) -> u32 {
     let code = driver::get().and_then(body).map_or_else(|error| error.0, |()| 0);
     thread::remember(code);
-    code
+    given(code)
 }

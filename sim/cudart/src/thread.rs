@@ -87,6 +87,12 @@ pub(crate) fn primary(driver: &Driver, device: i32) -> Result<u64> {
     Ok(context)
 }
 
+/// Whether the runtime has made a device's primary context, and it lives.
+pub(crate) fn is_in_use(driver: &Driver, device: i32) -> bool {
+    let slot = usize::try_from(device).ok().and_then(|device| PRIMARIES.get(device));
+    slot.map(|slot| slot.load(Ordering::Acquire)).is_some_and(|context| context != 0 && is_alive(driver, context))
+}
+
 fn current(driver: &Driver) -> Result<u64> {
     let mut context = 0;
     driver.cuCtxGetCurrent(&raw mut context)?;

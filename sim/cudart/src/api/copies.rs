@@ -5,7 +5,7 @@ use crate::abi::In;
 use crate::driver::{ArrayDescriptor, DefaultStream, Driver, Memcpy2d, Memcpy3d, Side2d, Side3d};
 use crate::entry::api;
 use crate::error::{Error, Result};
-use crate::thread;
+use crate::{flavour, thread};
 
 /// `CUmemorytype`.
 const HOST: u32 = 1;
@@ -89,7 +89,9 @@ fn array_rows(array: u64, x: u64, y: u64) -> Side2d {
 
 /// Linear to linear. None for nothing to copy.
 fn rows_to_rows(dst: (u64, u64), src: (u64, u64), width: u64, height: u64, kind: u32) -> Result<Option<Memcpy2d>> {
-    let (dst_type, src_type) = Kind::new(kind)?.memory_types();
+    // A kind that is none was an invalid value here until 10.2.
+    let kind = Kind::new(kind).map_err(|error| if flavour::major() < 11 { Error::INVALID_VALUE } else { error })?;
+    let (dst_type, src_type) = kind.memory_types();
     if width == 0 || height == 0 {
         return Ok(None);
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 
+use super::require;
 use super::structs::{self, DeviceProperties};
 use crate::abi::{In, Opaque, Out};
 use crate::entry::api;
@@ -32,7 +33,28 @@ api! {
         driver.cuDevicePrimaryCtxReset(thread::device(driver)?)
     }
 
+    /// Gone with 13.0.
+    fn cudaThreadExit [driver] () {
+        driver.cuDevicePrimaryCtxReset(thread::device(driver)?)
+    }
+
+    /// Gone with 13.0.
+    fn cudaThreadSynchronize [driver] () {
+        thread::bind(driver)?;
+        driver.cuCtxSynchronize()
+    }
+
+    /// Until 10.2, only before the device is used.
     fn cudaSetDeviceFlags [driver] (flags: u32) {
+        /// How to wait: by itself, spinning, yielding, or blocked; and whether host memory is mapped, or local memory kept.
+        const WAITS: [u32; 4] = [0, 1, 2, 4];
+        const OTHERS: u32 = 0x18;
+        if flavour::major() < 11 {
+            require(WAITS.contains(&(flags & !OTHERS)))?;
+            if thread::is_in_use(driver, thread::device(driver)?) {
+                return Err(Error::SET_ON_ACTIVE_PROCESS);
+            }
+        }
         driver.cuDevicePrimaryCtxSetFlags(thread::device(driver)?, flags)
     }
 

@@ -6,7 +6,7 @@ use super::require;
 use crate::abi::{In, Opaque, Out};
 use crate::driver::{self, DefaultStream, Driver};
 use crate::entry::api;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, given};
 use crate::{flavour, thread};
 
 /// `cudaEnableLegacyStream`, `cudaEnablePerThreadDefaultStream`.
@@ -36,19 +36,19 @@ pub(crate) extern "C-unwind" fn cudaRuntimeGetVersion(version: Out<i32>) -> u32 
 
 fn failed(error: Error) -> u32 {
     thread::remember(error.0);
-    error.0
+    given(error.0)
 }
 
 /// The last error; without a driver that is the lack of one, for ever.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn cudaGetLastError() -> u32 {
-    driver::get().map_or_else(|error| error.0, |_| thread::take_last_error())
+    given(driver::get().map_or_else(|error| error.0, |_| thread::take_last_error()))
 }
 
 /// As above, without forgetting it.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn cudaPeekAtLastError() -> u32 {
-    driver::get().map_or_else(|error| error.0, |_| thread::last_error())
+    given(driver::get().map_or_else(|error| error.0, |_| thread::last_error()))
 }
 
 /// The symbolic name of a code.

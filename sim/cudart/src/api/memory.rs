@@ -112,7 +112,11 @@ api! {
 
     fn cudaFree [driver] (pointer: u64) {
         thread::bind(driver)?;
-        if pointer == 0 { Ok(()) } else { driver.cuMemFree(pointer) }
+        match driver.cuMemFree(pointer) {
+            _ if pointer == 0 => Ok(()),
+            Err(Error::INVALID_VALUE) if !flavour::has_the_drivers_codes() => Err(Error::INVALID_DEVICE_POINTER),
+            freed => freed,
+        }
     }
 
     fn cudaMallocPitch [driver] (out: Out<u64>, pitch: Out<u64>, width: u64, height: u64) {
