@@ -19,6 +19,10 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   hip_for_nvidia children_sharing full_log regular_copies graph_copies
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings random_graphs
+# Programs of the runtime API that need nothing newer than 8.0: NAME-8.0 to -10.2, with the simulated runtimes; those of NVIDIA are not
+# here to link with. `legacy` declares all functions itself; the others have the headers of 11.8.
+LEGACY := 8.0 9.0 10.0 10.1 10.2
+C_LEGACY_CASES := legacy guide_sample four_copies_sizes multithreaded null_arguments exit_paths fork_child treats_704_as_fatal
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
@@ -35,6 +39,7 @@ C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_argumen
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
+  $(foreach case,$(C_LEGACY_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
@@ -97,6 +102,13 @@ $(C_TESTS)/%-nvidia12: %.c
 	$(C_TESTS_CC) $(CU12) $< $(NVIDIA)/cu12/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
 $(C_TESTS)/%-nvidia13: %.c
 	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
+
+$(foreach version,$(LEGACY),$(SIM_LIB)/libcudart.so.$(version)): | sim ;
+define legacy
+$(C_LEGACY_CASES:%=$(C_TESTS)/%-$1): $(C_TESTS)/%-$1: %.c $(SIM_LIB)/libcudart.so.$1
+	$$(C_TESTS_CC) $$(if $$(filter legacy,$$*),,$$(CU11)) $$< $(SIM_LIB)/libcudart.so.$1 -lpthread -ldl -o $$@
+endef
+$(foreach version,$(LEGACY),$(eval $(call legacy,$(version))))
 
 $(foreach case,hip_dlopened hip_opened,$(addprefix $(C_TESTS)/$(case)-,5 6 7)): HIP_UNLINKED := yes
 $(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_FLAGS := $(CU12)

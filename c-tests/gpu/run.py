@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
+import legacy
 import neighbours
 import regular
 import sequences
@@ -268,6 +269,7 @@ def main():
     if len(sys.argv) > 1:
         check("torch_step", regular.torch_step)
         check("random_graphs", sequences.random_graphs)
+    check("legacy", legacy.legacy)
     check("doctor", doctor)
     check("hidden", hidden)
     check("captured_copies", captured)
