@@ -280,7 +280,7 @@ typedef struct {
    */
   uint64_t duration_ns;
   /**
-   * What the call returned to the program: a cudaError_t or a CUresult.
+   * What the call returned to the program: a cudaError_t or a CUresult. Until CUDA 10.0 the runtime had numbers of its own.
    */
   int result;
   /**

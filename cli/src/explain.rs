@@ -16,6 +16,7 @@ use crate::shim::Rule;
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim explain 704
+  p2pshim explain 50                                 of a runtime of CUDA 10.0 or older
   p2pshim explain 217 cudaDeviceEnablePeerAccess     what it means there
   p2pshim explain CUDA_ERROR_INVALID_CONTEXT
   p2pshim explain P2P-enable-twice
@@ -99,7 +100,7 @@ fn codes(text: &str) -> Vec<i32> {
         let is_code = is_short || BEFORE.iter().any(|word| before.trim_end_matches(':').eq_ignore_ascii_case(word));
         let number = part.trim_matches(|letter: char| !letter.is_alphanumeric()).parse::<i32>();
         if let (true, Ok(code)) = (is_code && !part.contains('<'), number)
-            && code::is_known(code)
+            && let Some(code) = code::numbered(code)
         {
             codes.push(code);
         }

@@ -1,5 +1,7 @@
 //! Names of the codes that functions of CUDA and HIP return.
 
+use std::ops::RangeInclusive;
+
 /// Code, name in the runtime, in the driver, in HIP; `-` where a layer has no such code.
 /// Source: driver_types.h and cuda.h of CUDA 13.0; what hipGetErrorName of HIP 5.2.3 returns.
 pub static NAMES: &str = "
@@ -143,6 +145,92 @@ pub static NAMES: &str = "
 1054 - - hipErrorTbd
 ";
 
+/// Numbers that the runtime's codes had until CUDA 10.0, and those they have since 10.1, where the two differ.
+/// Source: what cudaGetErrorName of 9.0, 10.0 and 10.1 returns.
+const RENUMBERED: &[(i32, i32)] = &[
+    (1, 52),
+    (4, 719),
+    (5, 53),
+    (6, 702),
+    (7, 701),
+    (8, 98),
+    (10, 101),
+    (11, 1),
+    (14, 205),
+    (15, 206),
+    (29, 4),
+    (30, 999),
+    (33, 400),
+    (34, 600),
+    (36, 708),
+    (38, 100),
+    (39, 214),
+    (40, 302),
+    (41, 303),
+    (42, 215),
+    (47, 200),
+    (48, 209),
+    (50, 704),
+    (51, 705),
+    (54, 216),
+    (55, 5),
+    (56, 6),
+    (57, 7),
+    (58, 8),
+    (59, 710),
+    (60, 711),
+    (61, 712),
+    (62, 713),
+    (63, 304),
+    (64, 217),
+    (70, 800),
+    (71, 801),
+    (72, 714),
+    (73, 715),
+    (74, 716),
+    (75, 717),
+    (76, 718),
+    (77, 700),
+    (78, 218),
+    (79, 219),
+    (80, 220),
+    (81, 221),
+    (82, 720),
+    (83, 802),
+    (84, 401),
+];
+
+/// Those that had the same number.
+const KEPT: &[RangeInclusive<i32>] = &[
+    0..=0,
+    2..=3,
+    9..=9,
+    12..=13,
+    16..=28,
+    31..=32,
+    35..=35,
+    37..=37,
+    43..=46,
+    49..=49,
+    65..=69,
+    127..=127,
+    900..=907,
+];
+
+/// What a code of the runtime of CUDA 10.0 or older is in the numbers that it has since 10.1; none if it was no code there.
+pub fn since_10_1(old: i32) -> Option<i32> {
+    RENUMBERED.iter().find(|(number, _)| *number == old).map(|(_, code)| *code).or_else(|| kept(old))
+}
+
+/// The number that a code of the runtime had until 10.0; none if it had none.
+pub fn until_10_0(code: i32) -> Option<i32> {
+    RENUMBERED.iter().find(|(_, now)| *now == code).map(|(number, _)| *number).or_else(|| kept(code))
+}
+
+fn kept(code: i32) -> Option<i32> {
+    KEPT.iter().any(|range| range.contains(&code)).then_some(code)
+}
+
 /// The codes, each with its names in the runtime, in the driver and in HIP.
 pub fn rows() -> impl Iterator<Item = (i32, [Option<&'static str>; 3])> {
     NAMES.lines().filter_map(|line| {
@@ -162,5 +250,21 @@ mod tests {
         assert_eq!(rows.len(), NAMES.trim().lines().count());
         assert!(rows.iter().all(|(_, names)| names.iter().any(Option::is_some)));
         assert!(rows.is_sorted_by(|(one, _), (other, _)| one < other));
+    }
+
+    #[test]
+    fn old_numbers_and_new_ones_are_each_others() {
+        let old: Vec<i32> = (0..1_000).filter(|&number| since_10_1(number).is_some()).collect();
+        assert_eq!(old.len(), 92, "as many as cudaGetErrorName of 10.0 knows");
+        for number in old {
+            let code = since_10_1(number).unwrap();
+            assert_eq!(until_10_0(code), Some(number));
+            let (_, [runtime, ..]) = rows().find(|(known, _)| *known == code).unwrap();
+            assert!(runtime.is_some(), "{code}");
+        }
+        // Measured with 9.0 on H200: bad ordinal, enabled twice, with itself, not enabled, invalid value, capture.
+        assert_eq!([10, 50, 64, 51, 11, 900].map(since_10_1), [101, 704, 217, 705, 1, 900].map(Some));
+        assert_eq!([101, 704, 909].map(since_10_1), [None; 3], "of 10.1 and later");
+        assert_eq!([909, 223].map(until_10_0), [None; 2]);
     }
 }

@@ -2,9 +2,46 @@
 
 use std::sync::OnceLock;
 
-use p2pshim_host::codes::{NAMES, rows};
+use p2pshim_host::codes::{NAMES, rows, since_10_1, until_10_0};
 
 use super::{Layer, abi::Code};
+
+/// The numbers in which a call returns codes.
+///
+/// Inside the shim, codes have the usual numbers; what the program, the log and the trace get has the call's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbering {
+    /// Those of the layer. The runtime's have been the driver's since CUDA 10.1.
+    Usual,
+    /// The runtime's own until 10.0.
+    Until10_0,
+}
+
+impl Numbering {
+    /// What a number that was no code of the runtime's is increased by.
+    const NONE: i32 = 100_000;
+
+    /// The code that the program gets, in the usual numbers.
+    pub(crate) fn usual(self, Code(given): Code) -> Code {
+        match self {
+            Self::Usual => Code(given),
+            Self::Until10_0 => Code(since_10_1(given).unwrap_or(given.saturating_add(Self::NONE))),
+        }
+    }
+
+    /// A code as the program gets it.
+    pub(crate) fn given(self, Code(code): Code) -> Code {
+        match self {
+            Self::Usual => Code(code),
+            Self::Until10_0 if code >= Self::NONE => Code(code - Self::NONE),
+            // Of a code that the runtime does not know, it makes an unknown error.
+            Self::Until10_0 => Code(until_10_0(code).unwrap_or(UNKNOWN_UNTIL_10_0)),
+        }
+    }
+}
+
+/// `cudaErrorUnknown` until 10.0.
+const UNKNOWN_UNTIL_10_0: i32 = 30;
 
 /// The symbolic name of a code, if the layer has one.
 pub(crate) fn name(layer: Layer, code: Code) -> Option<&'static str> {
@@ -36,6 +73,20 @@ pub(crate) fn c_name(layer: Layer, code: Code) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbering_there_and_back() {
+        for given in (0..1_000).map(Code) {
+            for numbering in [Numbering::Usual, Numbering::Until10_0] {
+                assert_eq!(numbering.given(numbering.usual(given)), given);
+            }
+        }
+        assert_eq!(
+            name(Layer::Runtime, Numbering::Until10_0.usual(Code(50))),
+            Some("cudaErrorPeerAccessAlreadyEnabled")
+        );
+        assert_eq!(name(Layer::Runtime, Numbering::Until10_0.usual(Code(704))), None);
+    }
 
     #[test]
     fn c_name_is_the_name_and_ends() {

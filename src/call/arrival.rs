@@ -5,8 +5,10 @@ use std::ffi::c_void;
 use super::mode::{self, contained};
 use super::read::Room;
 use crate::api::abi::{Code, Value};
-use crate::api::{CopyKind, Effect, Function};
+use crate::api::codes::Numbering;
+use crate::api::{CopyKind, Effect, Function, Layer};
 use crate::model::Request;
+use crate::real::runtime;
 use crate::real::slot::{self, Slot};
 use crate::record;
 
@@ -75,6 +77,13 @@ impl Caller {
         self.real_of_route().or_else(|| self.find_real(function))
     }
 
+    /// The numbers in which the codes are that a call by this route returns.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn numbering(self, function: Function) -> Numbering {
+        runtime::numbering(function, self.slot, self.real(function))
+    }
+
     #[cold]
     #[inline(never)]
     fn find_real(self, function: Function) -> Option<*mut c_void> {
@@ -89,12 +98,12 @@ impl Caller {
 
 /// What a function returns that no loaded library has: what the vendor documents for a symbol that could not be resolved.
 #[cold]
-pub(crate) fn unavailable(function: Function) -> Code {
-    let code = Code::SHARED_OBJECT_SYMBOL_NOT_FOUND;
+pub(crate) fn unavailable(function: Function, caller: Caller) -> Code {
+    let (code, numbering) = (Code::SHARED_OBJECT_SYMBOL_NOT_FOUND, caller.numbering(function));
     if mode::is_on() {
-        mode::unseen(|| record::log::unavailable(function, code));
+        mode::unseen(|| record::log::unavailable(function, code, numbering));
     }
-    code
+    numbering.given(code)
 }
 
 /// A call that is under way: who makes it, and what it asks for. It has nothing to drop.
@@ -123,5 +132,19 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub(crate) fn function(&self) -> Function {
         self.request.function
+    }
+
+    /// The numbers in which the codes are that it returns.
+    pub(crate) fn numbering(&self) -> Numbering {
+        self.caller.numbering(self.function())
+    }
+
+    /// What it has returned, in the usual numbers.
+    #[inline(always)]
+    pub(crate) fn usual(&self, given: Code) -> Code {
+        match (given, self.function().layer()) {
+            (Code::SUCCESS, _) | (_, Layer::Driver | Layer::Hip) => given,
+            (_, Layer::Runtime) => self.numbering().usual(given),
+        }
     }
 }

@@ -88,7 +88,8 @@ pub(crate) fn keep(
     };
     let start = os::monotonic_nanos().saturating_sub(took);
     let (thread, stream) = (os::thread_id(), request.stream().unwrap_or_default() as u64);
-    events.push(CallEvent { function, depth, thread, start, took, ret, devices, ends, bytes, stream, path });
+    let numbering = call.numbering();
+    events.push(CallEvent { function, depth, thread, start, took, ret, numbering, devices, ends, bytes, stream, path });
     pending.events.set(Some(events));
 }
 

@@ -246,6 +246,7 @@ pub(crate) fn end_otherwise(call: &Call<'_>, &Fast { known, record, .. }: &Fast,
     if !mode::is_still_on() {
         return;
     }
+    let ret = call.usual(ret);
     let bytes = call.request.copy().map_or(0, |copy| copy.bytes);
     let decision = Decision { instead: None, traffic: inner.unwrap_or(known).traffic(bytes) };
     match inner {

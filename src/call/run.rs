@@ -120,6 +120,7 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     if !mode::is_still_on() {
         return;
     }
+    let ret = call.usual(ret);
     count(call, decision, ret);
     let is_checked = validate::has_rules(call.function()) && VALIDATE.is_on();
     let path = path(call, decision, &begun, ret);

@@ -14,7 +14,7 @@ use crate::model::{Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape};
 use crate::policy::validate::{self, Caller, Seen};
 use crate::policy::{ACCESS, VALIDATE};
 use crate::real::driver::RealDriver;
-use crate::record;
+use crate::record::{self, Said};
 
 /// What is done in place of a call whose arguments are wrong.
 #[derive(Clone, Copy)]
@@ -122,13 +122,14 @@ pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     if !mode::is_still_on() {
         return ret;
     }
-    decision::count(call, &Decision::REFUSED, ret);
+    let usual = call.usual(ret);
+    decision::count(call, &Decision::REFUSED, usual);
     if let Some(record) = begun.record {
-        recording::end(call, &Decision::REFUSED, record, ret, None);
+        recording::end(call, &Decision::REFUSED, record, usual, None);
     }
     record_refusal(call, &begun);
     if let Some(since) = begun.shown_since {
-        show::call(call, &Decision::REFUSED, &begun, since.elapsed(), ret, None);
+        show::call(call, &Decision::REFUSED, &begun, since.elapsed(), usual, None);
         callbacks::run(&begun);
     }
     ret
@@ -245,7 +246,8 @@ pub(crate) fn say(call: &Call<'_>, finding: &Finding, ret: Option<Code>) {
         record.breaks(finding.rule as u8);
     }
     let origin = origin::of_finding(call, record, times == 1);
-    record::finding::keep(call.function(), finding, ret);
+    let said = Said { function: call.function(), numbering: call.numbering(), finding, ret };
+    record::finding::keep(&said);
     callbacks::keep_rule(finding.rule);
-    record::log::finding(call.function(), finding, ret, times, || read::call_site(site, origin));
+    record::log::finding(&said, times, || read::call_site(site, origin));
 }

@@ -40,7 +40,7 @@ pub struct p2pshim_event_t {
     pub start_ns: u64,
     /// How long it took the host, in nanoseconds.
     pub duration_ns: u64,
-    /// What the call returned to the program: a cudaError_t or a CUresult.
+    /// What the call returned to the program: a cudaError_t or a CUresult. Until CUDA 10.0 the runtime had numbers of its own.
     pub result: c_int,
     /// The name of that code; empty if it has none.
     pub result_name: *const c_char,
@@ -123,7 +123,7 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
         depth: c_int::try_from(call.depth).unwrap_or(c_int::MAX),
         start_ns: call.start,
         duration_ns: call.took,
-        result: call.ret.0,
+        result: call.numbering.given(call.ret).0,
         result_name: text(codes::c_name(layer, call.ret).unwrap_or("\0")),
         src_device,
         dst_device,

@@ -5,7 +5,6 @@ use std::mem::size_of;
 
 use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK};
 use super::{give, put, text};
-use crate::api::abi::Code;
 use crate::call::mode::{self, Activity};
 use crate::record::finding;
 
@@ -63,7 +62,7 @@ pub unsafe extern "C" fn p2pshim_finding_last(
         rule: text(last.finding.rule.text().id),
         function: last.function.c_name().as_ptr(),
         number: last.count,
-        result: last.ret.map_or(0, |Code(code)| code),
+        result: last.ret.map_or(0, |code| last.numbering.given(code).0),
         thread: last.thread,
     };
     // SAFETY: the caller's promise.

@@ -24,7 +24,7 @@ macro_rules! hook {
         pub(crate) unsafe extern "C-unwind" fn $name($($argument: abi::$type,)* arrival: Arrival) -> Code {
             // SAFETY: a trampoline of this function made the arrival.
             let $caller = unsafe { Caller::new(arrival) };
-            let Some($found) = $caller.real(Function::$symbol) else { return unavailable(Function::$symbol) };
+            let Some($found) = $caller.real(Function::$symbol) else { return unavailable(Function::$symbol, $caller) };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let $real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute($found) };
             let $values = &[$($argument.value()),*];

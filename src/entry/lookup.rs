@@ -264,7 +264,9 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
     let caller = unsafe { Caller::new(arrival) };
-    let Some(real) = caller.real(Function::cuGetProcAddress) else { return unavailable(Function::cuGetProcAddress) };
+    let Some(real) = caller.real(Function::cuGetProcAddress) else {
+        return unavailable(Function::cuGetProcAddress, caller);
+    };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags) };
     if ret == Code::SUCCESS {
@@ -291,7 +293,7 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
     // SAFETY: a trampoline of this function made the arrival.
     let caller = unsafe { Caller::new(arrival) };
     let Some(real) = caller.real(Function::cuGetProcAddress_v2) else {
-        return unavailable(Function::cuGetProcAddress_v2);
+        return unavailable(Function::cuGetProcAddress_v2, caller);
     };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
@@ -318,7 +320,9 @@ pub(crate) unsafe extern "C-unwind" fn hipGetProcAddress(
     type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
     // SAFETY: a trampoline of this function made the arrival.
     let caller = unsafe { Caller::new(arrival) };
-    let Some(real) = caller.real(Function::hipGetProcAddress) else { return unavailable(Function::hipGetProcAddress) };
+    let Some(real) = caller.real(Function::hipGetProcAddress) else {
+        return unavailable(Function::hipGetProcAddress, caller);
+    };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
     let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, hipVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {

@@ -320,7 +320,7 @@ rules! {
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
         "Peer Device Memory Access: the current device as its own peer returns invalid device (driver: invalid context). HIP: a device is not its own peer; enabling and disabling return invalid device."
         "Both return 217, peer access unsupported."
-        "A device always reaches its own memory. A program that reads 217 as a machine without peer access gives up for no reason."
+        "A device always reaches its own memory. A program that reads cudaErrorPeerAccessUnsupported as a machine without peer access gives up for no reason."
         "Leave the current device out of the loop over peers.";
 
     EnableDeviceOrdinal "P2P-enable-device-ordinal" Error [101, 0, 101]
@@ -335,7 +335,7 @@ rules! {
         "Peer Device Memory Access: enabling access that is enabled returns peer access already enabled. HIP: the same; before 7.0 the next call of any kind overwrites the pending error, from 7.0 on it stays."
         ""
         "Access is enabled, so this is not a failure. A program that ends here, or goes on without peer access, is wrong. The code also stays as the runtime's pending error: a later check finds it and blames another call."
-        "Treat 704 as success, and clear the pending error with cudaGetLastError().";
+        "Treat cudaErrorPeerAccessAlreadyEnabled as success, and clear the pending error with cudaGetLastError().";
 
     EnableUnsupported "P2P-enable-unsupported" Error [101, 217, 101]
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
@@ -443,8 +443,8 @@ rules! {
         "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess"
         "Error Handling: cudaGetLastError returns the last error of any call in this thread, and clears it; nothing else does."
         ""
-        "704 and 705 stay pending until the program reads the error, or another error replaces it. A successful call does not clear it. The next check after a kernel launch finds it and blames the kernel."
-        "Call cudaGetLastError() after enabling or disabling returned 704 or 705.";
+        "cudaErrorPeerAccessAlreadyEnabled and cudaErrorPeerAccessNotEnabled stay pending until the program reads the error, or another error replaces it. A successful call does not clear it. The next check after a kernel launch finds it and blames the kernel."
+        "Call cudaGetLastError() after enabling or disabling returned one of them.";
 
     ErrorUndocumented "P2P-error-undocumented" Error [0, 0, 0]
         "all functions about peers, and all copies between devices"

@@ -1,12 +1,37 @@
-//! The one call that the shim itself makes to the CUDA runtime.
+//! Which CUDA runtime a real function is of; for that the shim makes its one call of the runtime.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::loader::{self, Wanted};
+use super::loader::{self, Object, Wanted};
+use super::slot::{self, Slot};
 use crate::api::abi::Code;
+use crate::api::codes::Numbering;
+use crate::api::{Function, Layer};
 use crate::os;
+
+/// The numbers of codes that calls return by a route, which leads to `real`. The version that callers are bound to tells the
+/// runtime, else the name of its file, else the runtime itself.
+pub(crate) fn numbering(function: Function, slot: &Slot, real: Option<*mut c_void>) -> Numbering {
+    if function.layer() != Layer::Runtime {
+        return Numbering::Usual;
+    }
+    let bound_to = slot::version(function, slot).and_then(|version| named_version(version.to_bytes()));
+    let of_file = |real| os::undisturbed(|| named_version(Object::holding(real)?.file_name()));
+    let asked = |real| version(real).map(|version| (version / 1000, version % 1000 / 10));
+    match bound_to.or_else(|| real.and_then(|real| of_file(real).or_else(|| asked(real)))) {
+        Some(version) if version < (10, 1) => Numbering::Until10_0,
+        _ => Numbering::Usual,
+    }
+}
+
+/// Major and minor version in a runtime's name, such as `libcudart.so.9.0` or `libcudart-1581fefa.so.10.0.130`.
+fn named_version(name: &[u8]) -> Option<(i32, i32)> {
+    let mut numbers = std::str::from_utf8(name).ok()?.rsplit_once(".so.")?.1.split('.');
+    let major = numbers.next()?.parse().ok()?;
+    Some((major, numbers.next().map_or(Some(0), |minor| minor.parse().ok())?))
+}
 
 /// The version of the runtime that a real function lies in, as `cudaRuntimeGetVersion` counts; none if that cannot be told.
 pub(crate) fn version(real: *const c_void) -> Option<i32> {
@@ -35,4 +60,24 @@ fn ask(function: *mut c_void) -> Option<i32> {
     let mut version = 0;
     // SAFETY: the function writes the place; it neither starts the runtime nor asks the driver.
     (unsafe { function(&mut version) } == Code::SUCCESS).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_version_of_symbol_versions_and_of_files() {
+        for (name, version) in [
+            ("libcudart.so.8.0", Some((8, 0))),
+            ("libcudart.so.9.0.176", Some((9, 0))),
+            ("libcudart-1581fefa.so.10.0", Some((10, 0))),
+            ("libcudart.so.12", Some((12, 0))),
+            ("libcudart.so", None),
+            ("libcudart.so.bak", None),
+            ("app", None),
+        ] {
+            assert_eq!(named_version(name.as_bytes()), version, "{name}");
+        }
+    }
 }

@@ -114,6 +114,11 @@ pub(crate) fn position(function: Function, slot: &Slot) -> usize {
     (ptr::from_ref(slot) as usize).wrapping_sub(of(function).as_ptr() as usize) / size_of::<Slot>()
 }
 
+/// The symbol version that callers by a route are bound to, if it is the export's of one.
+pub(crate) fn version(function: Function, slot: &Slot) -> Option<&'static CStr> {
+    wanted(function, position(function, slot))?.version
+}
+
 /// The slot through which calls reach `real` already; its position. An export's counts before the others.
 pub(crate) fn holding(slots: &[Slot], real: *mut c_void) -> Option<usize> {
     slots.iter().rposition(|slot| slot.real() == real)

@@ -2,9 +2,11 @@
 
 use parking_lot::Mutex;
 
+use super::Said;
 use super::text::Found;
 use crate::api::Function;
 use crate::api::abi::Code;
+use crate::api::codes::Numbering;
 use crate::model::Finding;
 use crate::os;
 
@@ -17,6 +19,8 @@ pub(crate) struct LastFinding {
     pub(crate) finding: Finding,
     /// What the program gets; none before a call that may crash.
     pub(crate) ret: Option<Code>,
+    /// The numbers in which it gets that.
+    pub(crate) numbering: Numbering,
     pub(crate) thread: i32,
     /// How many there were by then.
     pub(crate) count: u64,
@@ -25,15 +29,17 @@ pub(crate) struct LastFinding {
 impl LastFinding {
     /// As the log says it.
     pub(crate) fn text(&self) -> String {
-        Found { function: self.function, finding: &self.finding, ret: self.ret, caller: None }.to_string()
+        let Self { function, finding, ret, numbering, .. } = self;
+        let said = Said { function: *function, finding, ret: *ret, numbering: *numbering };
+        Found { said, caller: None }.to_string()
     }
 }
 
 /// Keeps a finding in place of the last.
-pub(crate) fn keep(function: Function, finding: &Finding, ret: Option<Code>) {
+pub(crate) fn keep(&Said { function, finding, ret, numbering }: &Said<'_>) {
     let mut last = LAST.lock();
     let count = last.as_ref().map_or(0, |last| last.count) + 1;
-    *last = Some(LastFinding { function, finding: finding.clone(), ret, thread: os::thread_id(), count });
+    *last = Some(LastFinding { function, finding: finding.clone(), ret, numbering, thread: os::thread_id(), count });
 }
 
 /// The last one of the process.

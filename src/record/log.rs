@@ -16,11 +16,11 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use p2pshim_host::text::Escaped;
 use parking_lot::RwLock;
 
-use super::{CallSite, Event, trace};
+use super::{CallSite, Event, Said, trace};
 use crate::api::abi::Code;
+use crate::api::codes::Numbering;
 use crate::api::{Function, codes};
 use crate::config::Config;
-use crate::model::Finding;
 use crate::model::rules::Severity;
 use crate::os::{self, Descriptor, alloc};
 
@@ -214,16 +214,11 @@ const FINDINGS: &str = "p2pshim::finding";
 /// Says what is wrong with a call: in full the first time in a place of the program, a note at `info` and all else at `warn`; later
 /// only that it was so often. `ret`
 /// is what the program gets; none before a call that may crash.
-pub(crate) fn finding(
-    function: Function,
-    finding: &Finding,
-    ret: Option<Code>,
-    times: u64,
-    caller: impl FnOnce() -> Option<CallSite>,
-) {
-    let (id, name) = (finding.rule.id(), function.name());
+pub(crate) fn finding(said: &Said<'_>, times: u64, caller: impl FnOnce() -> Option<CallSite>) {
+    let finding = said.finding;
+    let (id, name) = (finding.rule.id(), said.function.name());
     if times == 1 {
-        let text = super::text::Found { function, finding, ret, caller: caller() };
+        let text = super::text::Found { said: *said, caller: caller() };
         if trace::is_open() {
             trace::finding(finding.rule, &text.to_string());
         }
@@ -253,7 +248,7 @@ impl OnceEach {
 }
 
 /// Says, once a function, that no loaded library has it.
-pub(crate) fn unavailable(function: Function, ret: Code) {
+pub(crate) fn unavailable(function: Function, ret: Code, numbering: Numbering) {
     static SAID: OnceEach = OnceEach::new();
     if SAID.is_first(function) {
         log::warn!(
@@ -262,7 +257,7 @@ pub(crate) fn unavailable(function: Function, ret: Code) {
             name = function.name(),
             layer = function.layer().name(),
             ret = codes::name(function.layer(), ret).unwrap_or_default(),
-            code = ret.0,
+            code = numbering.given(ret).0,
         );
     }
 }

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
-use crate::model::{Line, Part, Path};
+use crate::api::codes::Numbering;
+use crate::model::{Finding, Line, Part, Path};
 
 /// A call that has returned.
 pub(crate) struct Event<'a> {
@@ -23,6 +24,8 @@ pub(crate) struct Event<'a> {
     pub(crate) depth: usize,
     pub(crate) arguments: &'a [Argument],
     pub(crate) ret: Code,
+    /// The numbers in which the program gets it.
+    pub(crate) numbering: Numbering,
     /// How long the host was in the real function.
     pub(crate) elapsed: Duration,
     /// The device that was current, where the call depends on it.
@@ -35,6 +38,17 @@ pub(crate) struct Event<'a> {
     /// What was done instead of what the program asked for.
     pub(crate) note: Option<&'static str>,
     pub(crate) caller: Option<CallSite>,
+}
+
+/// What a rule says of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Said<'a> {
+    pub(crate) function: Function,
+    pub(crate) finding: &'a Finding,
+    /// What the program gets; none before a call that may crash.
+    pub(crate) ret: Option<Code>,
+    /// The numbers in which it gets that.
+    pub(crate) numbering: Numbering,
 }
 
 /// An argument by its C name.

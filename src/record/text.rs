@@ -7,13 +7,13 @@ use std::iter;
 use p2pshim_host::text::Elapsed;
 
 use super::hipify::hipify;
-use super::{Argument, CallSite, Contents, Event, Place};
+use super::{Argument, CallSite, Contents, Event, Place, Said};
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
-use crate::api::{Function, Layer, codes};
+use crate::api::{Layer, codes};
 use crate::model::finding::documents;
-use crate::model::{Finding, Part, Path, Traffic};
+use crate::model::{Part, Path, Traffic};
 
 impl Display for Event<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -25,9 +25,13 @@ impl Display for Event<'_> {
             show_argument(out, argument, self.function.layer())?;
         }
         out.write_str(") = ")?;
+        let given = self.numbering.given(self.ret).0;
         match codes::name(self.function.layer(), self.ret) {
             Some(name) => out.write_str(name)?,
-            None => write!(out, "{}", self.ret.0)?,
+            None => write!(out, "{given}")?,
+        }
+        if given != self.ret.0 {
+            write!(out, " ({given})")?;
         }
         for argument in self.arguments {
             if let Some(Contents::Int(written)) = argument.contents {
@@ -84,27 +88,25 @@ impl Display for Place {
 
 /// A finding, as the log says it.
 pub(super) struct Found<'a> {
-    pub(super) function: Function,
-    pub(super) finding: &'a Finding,
-    /// What the program gets; none before a call that may crash.
-    pub(super) ret: Option<Code>,
+    pub(super) said: Said<'a>,
     pub(super) caller: Option<CallSite>,
 }
 
 impl Display for Found<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let (rule, text) = (self.finding.rule, self.finding.rule.text());
-        write!(out, "{} ({}): {}", rule.id(), text.severity.name(), self.function.name())?;
+        let Said { function, finding, ret, numbering } = self.said;
+        let (rule, text) = (finding.rule, finding.rule.text());
+        write!(out, "{} ({}): {}", rule.id(), text.severity.name(), function.name())?;
         if let Some(caller) = &self.caller {
             write!(out, " at {caller}")?;
         }
-        write!(out, ": {}", self.finding.what)?;
-        let named = |code: Code| match codes::name(self.function.layer(), code) {
-            Some(name) => format!("{name} ({})", code.0),
-            None => code.0.to_string(),
+        write!(out, ": {}", finding.what)?;
+        let named = |code: Code| match (codes::name(function.layer(), code), numbering.given(code)) {
+            (Some(name), Code(given)) => format!("{name} ({given})"),
+            (None, Code(given)) => given.to_string(),
         };
-        let code = self.finding.code.filter(|&code| documents(self.function, code));
-        match (self.ret, code) {
+        let code = finding.code.filter(|&code| documents(function, code));
+        match (ret, code) {
             (None, Some(code)) => write!(out, "; documented: {}; the library may crash now", named(code))?,
             (Some(Code::SUCCESS), Some(code)) => write!(out, "; accepted, but documented: {}", named(code))?,
             (None, None) => out.write_str("; the library may crash now")?,
@@ -114,7 +116,7 @@ impl Display for Found<'_> {
             }
             (Some(ret), _) => write!(out, "; returned {}", named(ret))?,
         }
-        let shown = |text: &'static str| match self.function.layer() {
+        let shown = |text: &'static str| match function.layer() {
             Layer::Hip => Cow::Owned(hipify(text.trim_end_matches('\0'))),
             _ => Cow::Borrowed(text.trim_end_matches('\0')),
         };
@@ -275,7 +277,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::api::Function;
     use crate::api::abi::cudaExtent;
+    use crate::api::codes::Numbering;
 
     fn argument(name: &'static str, value: Value, contents: Option<Contents>) -> Argument {
         Argument { name, value, contents }
@@ -287,6 +291,7 @@ mod tests {
             depth: 0,
             arguments,
             ret,
+            numbering: Numbering::Usual,
             elapsed: Duration::from_nanos(1_340),
             device: None,
             pair: None,
@@ -345,6 +350,13 @@ mod tests {
             event.to_string(),
             "  cuDeviceCanAccessPeer(canAccessPeer=0x10, dev=0, peerDev=1) = CUDA_SUCCESS *canAccessPeer=1 <70ns>"
         );
+    }
+
+    #[test]
+    fn event_of_an_old_runtime_has_its_number_too() {
+        let code = Numbering::Until10_0.usual(Code(50));
+        let event = Event { numbering: Numbering::Until10_0, ..event(Function::cudaDeviceEnablePeerAccess, &[], code) };
+        assert!(event.to_string().contains(" = cudaErrorPeerAccessAlreadyEnabled (50) <"), "{event}");
     }
 
     #[test]

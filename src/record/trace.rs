@@ -22,10 +22,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
+use p2pshim_host::codes::until_10_0;
 use p2pshim_host::{job, machine};
-use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
+use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, UNTIL_10_0, Writer};
 
 use super::modules::{self, Module};
+use crate::api::abi::Code;
+use crate::api::codes::Numbering;
 use crate::api::{Function, Layer, codes};
 use crate::config::{self, Config};
 use crate::model::{Origin, Path, Rule};
@@ -181,6 +184,16 @@ extern "C" fn exits(status: libc::c_int, _: *mut libc::c_void) {
 }
 
 /// Whether there is a file.
+/// What a record holds of a code other than success.
+#[cold]
+pub(crate) fn result(numbering: Numbering, code: Code) -> i32 {
+    let given = numbering.given(code).0;
+    match numbering {
+        Numbering::Usual => given,
+        Numbering::Until10_0 => given | UNTIL_10_0,
+    }
+}
+
 pub(super) fn is_open() -> bool {
     TRACE.get().is_some()
 }
@@ -359,7 +372,12 @@ impl Trace {
         }
         for layer in Layer::ALL {
             for (code, name) in codes::all(layer) {
-                self.note(NoteKind::Code, code.0.cast_unsigned(), &[layer.name().as_bytes(), name.as_bytes()]);
+                let strings = [layer.name().as_bytes(), name.as_bytes()];
+                self.note(NoteKind::Code, code.0.cast_unsigned(), &strings);
+                let old = until_10_0(code.0).filter(|_| layer == Layer::Runtime);
+                if let Some(old) = old {
+                    self.note(NoteKind::Code, (old | UNTIL_10_0).cast_unsigned(), &strings);
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Where what lies in a file.
 
 /// Major and minor version of the layout.
-pub const VERSION: (u16, u16) = (1, 3);
+pub const VERSION: (u16, u16) = (1, 4);
 /// What [`header::EXIT`] has besides the status.
 pub(crate) const HAS_EXITED: u64 = 1 << 32;
 /// What a file begins with.
@@ -69,7 +69,8 @@ pub(crate) mod record {
     pub(crate) const START: usize = 0;
     /// How many ticks later it returned, [packed](super::pack).
     pub(crate) const TOOK: usize = 8;
-    /// What the call returned.
+    /// What the call returned; 2 bytes. With [`super::UNTIL_10_0`] added, a code of a runtime of CUDA 10.0 or older, which has numbers
+    /// of its own.
     pub(crate) const RESULT: usize = 12;
     /// Number of the function; [`super::PART`] for what a call copies between two devices that makes many copies.
     pub(crate) const FUNCTION: usize = 14;
@@ -107,6 +108,17 @@ pub(crate) mod record {
 /// In place of a function's number, in the record of a part: what a call copies from one device to another on one path that makes
 /// many copies. It stands behind the record of the call, as if the call had made it, and returned when that did.
 pub const PART: u8 = u8::MAX;
+
+/// Added to the results of calls, and to the numbers of codes, of CUDA runtimes until 10.0: their numbers are others.
+pub const UNTIL_10_0: i32 = 1 << 14;
+
+/// The number that the program got, of a result that may be one of a runtime until 10.0; and whether it is.
+pub fn given(result: i32) -> (i32, bool) {
+    /// No runtime has had codes from here on.
+    const END: i32 = UNTIL_10_0 + 10_240;
+    let is_old = (UNTIL_10_0..END).contains(&result);
+    (if is_old { result - UNTIL_10_0 } else { result }, is_old)
+}
 
 /// What a large number loses of its end when it is packed.
 const PACKED: u32 = 20;
@@ -224,7 +236,7 @@ numbered! {
         Path = 11,
         /// By number: a rule's id and severity.
         Rule = 12,
-        /// By code: the layer, and the code's name there.
+        /// By code, as results have it: the layer, and the code's name there.
         Code = 13,
         /// By ordinal: a GPU's name, UUID and PCI bus id, then `key=value`.
         Gpu = 20,

@@ -21,7 +21,7 @@ mod writer;
 
 pub use layout::{
     CHUNK_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, NoteKind, PART, RECORD_BYTES, State,
-    VERSION,
+    UNTIL_10_0, VERSION, given,
 };
 pub use reader::{Block, Calls, Error, Note, Record, Timeline, Trace};
 pub use writer::{Begun, Options, Segment, Writer, time_stamp};

@@ -20,9 +20,10 @@ pub(super) fn named(name: &str) -> Option<i32> {
     codes::rows().find(|(_, names)| names.iter().any(is_it)).map(|(code, _)| code)
 }
 
-/// Whether there is such a code.
-pub(super) fn is_known(code: i32) -> bool {
-    codes::rows().any(|(known, _)| known == code)
+/// The code of a number: today's, or else that of the runtime until 10.0.
+pub(super) fn numbered(number: i32) -> Option<i32> {
+    let is_known = codes::rows().any(|(known, _)| known == number);
+    if is_known { Some(number) } else { codes::since_10_1(number) }
 }
 
 /// All names and numbers.
@@ -53,6 +54,7 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
     let names = codes::rows().find(|(known, _)| *known == code).map(|(_, names)| names);
     let names: Vec<&str> = names.into_iter().flatten().flatten().collect();
     page.line(&format!("{code}: {}", names.join(", ")))?;
+    of_old_runtimes(page, code)?;
     if code == 0 {
         return page.text("The call succeeded. Asynchronous work may still fail: a later call returns its error.");
     }
@@ -113,12 +115,27 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
     page.text(&format!("{returned} of {all} calls returned {code} on {}. HIP was not measured.", measured::MACHINE))
 }
 
+/// Which number the code had in the runtime until 10.0, and what its number was there.
+fn of_old_runtimes(page: &mut Page<impl Write>, code: i32) -> io::Result<()> {
+    if let Some(number) = codes::until_10_0(code).filter(|&number| number != code) {
+        page.text(&format!("The CUDA runtime until 10.0 had numbers of its own, and returned {number} for it."))?;
+    }
+    if let Some(other) = codes::since_10_1(code).filter(|&other| other != code) {
+        let name = codes::rows().find(|(known, _)| *known == other).and_then(|(_, [runtime, ..])| runtime);
+        let name = name.unwrap_or("a code without a name");
+        page.text(&format!("In the runtime until 10.0, {code} was {name}, which is {other} since 10.1."))?;
+    }
+    Ok(())
+}
+
 /// Whether a finding is about a code: it documents it, or speaks of it.
 fn concerns(rule: &Rule, code: i32) -> bool {
     let number = code.to_string();
     let is_code = |text: &String| text.split(' ').next() == Some(&number);
     // Smaller numbers count other things.
-    let is_said = |text: &String| code >= 100 && words(text).any(|word| word == number);
+    let is_said = |text: &String| {
+        words(text).any(|word| (code >= 100 && word == number) || (word.contains("Error") && named(word) == Some(code)))
+    };
     rule.codes.iter().flatten().any(is_code) || [&rule.hardware, &rule.why, &rule.remedy].into_iter().any(is_said)
 }
 

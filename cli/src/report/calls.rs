@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 use p2pshim_host::text::is_escaped;
-use p2pshim_trace::{Capture, DeviceTime, State};
+use p2pshim_trace::{Capture, DeviceTime, State, given};
 
 use super::filter::Selection;
 use super::merge::{Call, Source, in_order};
@@ -149,7 +149,10 @@ fn write_line(
         State::Done => {
             match &words.result {
                 Some(name) => write!(line, " = {name}")?,
-                None => write!(line, " = {}", record.result)?,
+                None => write!(line, " = {}", given(record.result).0)?,
+            }
+            if let (code, true) = given(record.result) {
+                write!(line, " ({code})")?;
             }
             if record.is_own {
                 let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));

@@ -9,10 +9,10 @@ use std::str::FromStr;
 
 use clap::Args;
 use p2pshim_host::codes;
-use p2pshim_trace::{Record, State, Timeline};
+use p2pshim_trace::{Record, State, Timeline, given};
 
 use super::merge::Source;
-use super::model::{File, Report};
+use super::model::{File, Numbering, Report};
 use super::names::Names;
 use super::verdict::path_text;
 use crate::numbers;
@@ -280,9 +280,9 @@ impl Filter {
             ResultFilter::Unfinished => Outcome::Unfinished,
             ResultFilter::Ok => Outcome::Ok,
             ResultFilter::Error => Outcome::Error,
-            ResultFilter::Code(code) => Outcome::Code(Box::new([Some(code); 256])),
+            ResultFilter::Code(code) => Outcome::Code(code),
             ResultFilter::Name(name) => {
-                Outcome::Code(Box::new(numbers.map(|number| code(&names.function(number).0, &name))))
+                Outcome::Named(Box::new(numbers.map(|number| code(&names.function(number).0, &name))))
             }
         });
         Selection {
@@ -354,8 +354,10 @@ enum Outcome {
     Unfinished,
     Ok,
     Error,
-    /// By number of the function.
-    Code(Box<[Option<i32>; 256]>),
+    /// As the program got it.
+    Code(i32),
+    /// In the usual numbers, by number of the function.
+    Named(Box<[Option<i32>; 256]>),
 }
 
 impl Selection {
@@ -371,7 +373,12 @@ impl Selection {
                 Outcome::Unfinished => is_begun,
                 Outcome::Ok => !is_begun && call.result == 0,
                 Outcome::Error => !is_begun && call.result != 0,
-                Outcome::Code(codes) => !is_begun && codes.get(usize::from(call.function)) == Some(&Some(call.result)),
+                Outcome::Code(code) => !is_begun && given(call.result).0 == *code,
+                Outcome::Named(codes) => {
+                    let (code, numbering) = Numbering::split(call.result);
+                    let named = codes.get(usize::from(call.function)).copied().flatten();
+                    !is_begun && named.is_some() && named == numbering.usual(code)
+                }
             })
             && self.pairs.as_ref().is_none_or(|pairs| {
                 record.src_device.zip(record.dst_device).is_some_and(|(src, dst)| pairs.contains(&[src, dst]))

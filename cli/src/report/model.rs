@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
+use p2pshim_host::codes;
 use serde::Serialize;
 
 use super::paths::Class;
@@ -333,9 +334,37 @@ pub(crate) struct Error {
     pub(crate) layer: String,
     pub(crate) function: String,
     pub(crate) code: i32,
+    pub(crate) numbering: Numbering,
     pub(crate) name: Option<String>,
     pub(crate) count: u64,
     pub(crate) sites: Vec<Site>,
+}
+
+/// Which numbers a code has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Numbering {
+    /// Those of its layer, which the runtime shares with the driver since CUDA 10.1.
+    #[serde(rename = "usual")]
+    Usual,
+    /// The runtime's own until 10.0.
+    #[serde(rename = "until-10.0")]
+    Until10_0,
+}
+
+impl Numbering {
+    /// The number that the program got, of a result in a trace.
+    pub(crate) fn split(result: i32) -> (i32, Self) {
+        let (code, is_old) = p2pshim_trace::given(result);
+        (code, if is_old { Self::Until10_0 } else { Self::Usual })
+    }
+
+    /// The usual number of a code, if it has one.
+    pub(crate) fn usual(self, code: i32) -> Option<i32> {
+        match self {
+            Self::Usual => Some(code),
+            Self::Until10_0 => codes::since_10_1(code),
+        }
+    }
 }
 
 /// Something that is wrong with calls.

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display, Formatter, Write as _};
 use std::io::{self, Write};
 
-use p2pshim_trace::State;
+use p2pshim_trace::{State, given};
 use serde_json::Value;
 
 use super::calls::{Teller, Words, stream};
@@ -298,7 +298,7 @@ impl Events<'_> {
         match (record.state, &words.result) {
             (State::Begun, _) => args.add("unfinished", true),
             (State::Done, Some(name)) => args.add("result", Json(name)),
-            (State::Done, None) => args.add("result", record.result),
+            (State::Done, None) => args.add("result", given(record.result).0),
         }
         if !record.is_own {
             args.add("times", Json("of the call around it"));

@@ -10,8 +10,8 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    Call, CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moment, Origin, Pair, Path,
-    Progress, Report, Share, Site, Size, VERSION,
+    Call, CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin,
+    Pair, Path, Progress, Report, Share, Site, Size, VERSION,
 };
 use super::names::{Access, Device, Names};
 use super::paths::Class;
@@ -581,13 +581,9 @@ fn copy_sites(counts: HashMap<Origin, u64>) -> Vec<CopySite> {
 }
 
 fn errors(totals: BTreeMap<(String, String, i32), ErrorTotal>) -> Vec<Error> {
-    let errors = totals.into_iter().map(|((layer, function, code), total)| Error {
-        layer,
-        function,
-        code,
-        name: total.name,
-        count: total.count,
-        sites: sites(total.sites),
+    let errors = totals.into_iter().map(|((layer, function, result), total)| {
+        let (code, numbering) = Numbering::split(result);
+        Error { layer, function, code, numbering, name: total.name, count: total.count, sites: sites(total.sites) }
     });
     let mut errors: Vec<Error> = errors.collect();
     errors.sort_by_key(|error| std::cmp::Reverse(error.count));

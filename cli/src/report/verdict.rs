@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::model::{Call, File, How, LostBy, NvLink, Pair, Path, Progress, Report, Run};
+use super::model::{Call, Error, File, How, LostBy, NvLink, Pair, Path, Progress, Report, Run};
 use super::paths::Class;
 use super::term::{bytes, clean, count, counted, duration};
 
@@ -345,15 +345,15 @@ fn rules(report: &Report, severity: &str) -> Option<String> {
 /// Calls that failed.
 fn failed(report: &Report) -> Option<Sentence> {
     // Enabled already, and not enabled: programs expect them.
-    let is_expected = |code: i32| code == 704 || code == 705;
-    let worst = report.errors.iter().min_by_key(|it| (is_expected(it.code), std::cmp::Reverse(it.count)))?;
+    let is_expected = |error: &Error| matches!(error.numbering.usual(error.code), Some(704 | 705));
+    let worst = report.errors.iter().min_by_key(|it| (is_expected(it), std::cmp::Reverse(it.count)))?;
     let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
     let failed = report.errors.iter().map(|error| error.count).fold(0, u64::saturating_add);
     let text = match failed {
         1 => format!("A call failed: {} with {name}.", worst.function),
         _ => format!("Calls failed, such as {} of {} with {name}.", count(worst.count), worst.function),
     };
-    let sentence = match is_expected(worst.code) {
+    let sentence = match is_expected(worst) {
         true => Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one."),
         false => Sentence::new(Level::Warn, FAILED_CALLS, text),
     };

@@ -376,7 +376,8 @@ pub(crate) fn pending_after(seen: &Seen<'_>) -> i32 {
 /// What there is to say of a call that finds such a pending error.
 pub(crate) fn of_pending(code: i32, seen: &Seen<'_>) -> Option<Finding> {
     (code != 0).then(|| {
-        let what = format!("{code} is still pending in this thread: nothing has cleared it with cudaGetLastError");
+        let name = crate::api::codes::name(seen.layer(), Code(code)).unwrap_or("an error");
+        let what = format!("{name} is still pending in this thread: nothing has cleared it with cudaGetLastError");
         Finding::new(Rule::ErrorLeftBehind, seen.layer(), what)
     })
 }
