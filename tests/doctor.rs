@@ -199,7 +199,10 @@ fn json_has_every_field_that_the_tables_have() {
         "(True, True)\n"
     );
     assert_eq!(json(&outcome, "r['verdict'], r['status'], r['error'], r['simulated']"), "('safe', 0, None, False)\n");
-    assert_eq!(json(&outcome, "[x['version'] for x in r['runtimes']]"), "[13000, 12090, 11080, 10020, 10010, 10000, 9000, 8000]\n");
+    assert_eq!(
+        json(&outcome, "[x['version'] for x in r['runtimes']]"),
+        "[13000, 12090, 11080, 10020, 10010, 10000, 9000, 8000]\n"
+    );
     let keys = "sorted(r['devices'][0]), 'container' in r['machine'], r['machine']['gpus'][0]['numa_node']";
     let expected = "(['bar1_bytes', 'bus_id', 'mig', 'name', 'nvlinks_up', 'ordinal', 'uuid'], True, None)\n";
     assert_eq!(json(&outcome, keys), expected);

@@ -82,12 +82,20 @@ const CASES: &[Case] = &[
         one(folder, &[copy(0, DIRECT)]).finish();
         run(folder, Some(0), None);
     }),
-    ("good, after the first copies", |folder| drop(one(folder, &[copy(0, START_UP), copy(1, DIRECT)]).finish())),
-    ("first copies only", |folder| drop(one(folder, &[copy(0, START_UP)]).finish())),
+    ("good, after the first copies", |folder| {
+        drop(one(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }, copy(1, DIRECT)]).finish());
+    }),
+    ("first copies only", |folder| {
+        drop(one(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }]).finish());
+    }),
     ("slow", |folder| drop(one(folder, &[copy(0, STAGED), copy(1, STAGED)]).finish())),
     ("slow in part, timed in part", |folder| {
         let calls = [timed(0, STAGED, 25 * MS), copy(30, STAGED), copy(31, STAGED), timed(60, DIRECT, 5 * MS / 2)];
         drop(one(folder, &calls).finish());
+    }),
+    ("slow, timed in part, and the rest is small", |folder| {
+        let small = |number| Call { bytes: 1000, ..copy(number, STAGED) };
+        drop(one(folder, &[timed(0, STAGED, 25 * MS), small(30), small(31), timed(60, DIRECT, 5 * MS / 2)]).finish());
     }),
     ("slow in one of four ranks", |folder| {
         ranks(folder, 4, None, |rank, scene| {
@@ -100,9 +108,14 @@ const CASES: &[Case] = &[
         scene.note(MS, NoteKind::Decision, 1, &["blocked: 4092 of 4092 bytes were wrong", "verified=avoided"]);
         scene.finish();
     }),
-    ("broken pair, beside a good one", |folder| {
+    ("broken pair, used in the other direction", |folder| {
         let back = Call { pair: Some((1, 0)), ..copy(1, DIRECT) };
         drop(one(folder, &[copy(0, VETOED), back]).finish());
+    }),
+    ("broken pair, staged before by the program's choice", |folder| {
+        let mut scene = one(folder, &[copy(0, STAGED)]);
+        scene.note(MS, NoteKind::Decision, 1, &["blocked: 4092 of 4092 bytes were wrong", "verified=avoided"]);
+        scene.finish();
     }),
     ("broken pair, in use", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT)]);
@@ -132,6 +145,19 @@ const CASES: &[Case] = &[
     }),
     ("killed, nobody knows how", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.exit = None;
+        scene.finish();
+    }),
+    ("killed, or still running on another machine", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, DIRECT) }]);
+        scene.note(0, NoteKind::Host, 0, &["node", "another boot"]);
+        scene.exit = None;
+        scene.finish();
+    }),
+    ("killed, or still running in a container", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        scene.note(0, NoteKind::Host, 0, &["node", boot.trim(), "pid:[1]"]);
         scene.exit = None;
         scene.finish();
     }),

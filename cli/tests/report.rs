@@ -62,11 +62,13 @@ fn one_process(name: &str) -> Folder {
 #[test]
 fn text_of_a_process_reads_like_this() {
     let expected = "\
+Data may be WRONG: peer access between GPU 0 and GPU 1 lost data or hung in verification, and the program uses it all the same.
+Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair, to send its copies through the host.
 A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
 5.0 kB went through the host: peer access between GPU 0 and GPU 1 lost data or hung in verification.
-See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.
+`p2pshim doctor` shows what happens there.
 Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.
-See Findings for where, and what to do.
+The findings name the place; `p2pshim explain` with a finding's name says what to do.
 Calls failed, such as 1 of cudaMemcpyPeerAsync with cudaErrorInvalidValue.
 1.0 GB went directly; 1.0 GB were staged but could be direct, which took about 22.5 ms longer.
 Staged because: never enabled. How much longer: 1 of 1 copy measured, against the rate of direct copies of the same pair.
@@ -527,8 +529,8 @@ fn files_of_the_version_before_are_read_as_ever() {
     let path = folder.0.join("app.p2ptrace");
     let now = ["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option]));
     let mut bytes = fs::read(&path).unwrap();
-    assert_eq!(bytes[8..12], [1, 0, 3, 0]);
-    for minor in [2, 1, 0] {
+    assert_eq!(bytes[8..12], [1, 0, 4, 0]);
+    for minor in [3, 2, 1, 0] {
         bytes[10] = minor;
         fs::write(&path, &bytes).unwrap();
         assert_eq!(["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option])), now);
@@ -875,7 +877,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.3",
+        "newer.p2ptrace: written in version 9.4",
         "cut.p2ptrace: 1 of 2 parts",
         "empty.p2ptrace: no header",
         "begun.p2ptrace: cut off within its header",
@@ -1145,7 +1147,7 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(
         verdict(&[copy(VETOED)], &two),
         "1.0 GB went through the host: peer access between GPU 0 and GPU 1 lost data or hung in verification.\n\
-         See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."
+         `p2pshim doctor` shows what happens there."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),

@@ -231,6 +231,11 @@ fn is_about_iommu(word: &str) -> bool {
     word.contains("iommu") || word.contains("acs")
 }
 
+/// The namespace of this process's number: `pid:[4026531836]`.
+pub fn process_namespace() -> Option<String> {
+    fs::read_link("/proc/self/ns/pid").ok()?.into_os_string().into_string().ok()
+}
+
 /// What this machine is called; `host` if that cannot be read.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -228,7 +228,7 @@ numbered! {
         Variable = 2,
         /// What has a version (`p2pshim`, `driver`, `runtime`), and which.
         Version = 3,
-        /// The host's name, and its boot id.
+        /// The host's name, its boot id, and the namespace that the number of the process is of (`pid:[…]`).
         Host = 4,
         /// By number: a function's layer and name.
         Function = 10,

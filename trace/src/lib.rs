@@ -23,7 +23,7 @@ pub use layout::{
     CHUNK_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, NoteKind, PART, RECORD_BYTES, State,
     UNTIL_10_0, VERSION, given,
 };
-pub use reader::{Block, Calls, Error, Note, Record, Timeline, Trace};
+pub use reader::{Block, Calls, Error, GUESSED_TIMES, Note, Record, Timeline, Trace};
 pub use writer::{Begun, Options, Segment, Writer, time_stamp};
 
 /// What the names of trace files end in.

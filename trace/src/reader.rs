@@ -582,6 +582,9 @@ impl Trace {
     }
 }
 
+/// The problem of a trace whose times are not known.
+pub const GUESSED_TIMES: &str = "how fast its clock runs is not known; times are guesses";
+
 fn timeline(clock: Clock, head: &[u8], problems: &mut Vec<String>) -> Timeline {
     let mut calibrations: Vec<Calibration> = (0..CALIBRATIONS)
         .map(|slot| header::CALIBRATIONS + slot * 24)
@@ -590,7 +593,7 @@ fn timeline(clock: Clock, head: &[u8], problems: &mut Vec<String>) -> Timeline {
         .collect();
     calibrations.sort_by_key(|calibration| calibration.ticks);
     Timeline::new(clock, &calibrations).unwrap_or_else(|| {
-        problems.push("how fast its clock runs is not known; times are guesses".to_owned());
+        problems.push(GUESSED_TIMES.to_owned());
         let unknown = Calibration { ticks: 0, monotonic: 0, real: 0 };
         let origin = calibrations.first().copied().unwrap_or(unknown);
         let real_ahead = i128::from(origin.real) - i128::from(origin.monotonic);

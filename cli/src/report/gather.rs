@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use p2pshim_trace::{Error, Note, NoteKind, Record, Trace};
+use p2pshim_trace::{Error, GUESSED_TIMES, Note, NoteKind, Record, Trace};
 
 use super::files::{self, Files};
 use super::filter::Filter;
@@ -250,6 +250,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         problems.push(format!("{count} of {} parts cannot be read: {why}", trace.blocks()));
     }
     let is_whole = problems.is_empty();
+    let lacks_only_times = !is_whole && problems.iter().all(|problem| problem == GUESSED_TIMES);
     if tally.forgotten > 0 {
         problems.push(format!("{} more calls have not returned; they are not listed", tally.forgotten));
     }
@@ -285,7 +286,9 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         gpus: Vec::new(),
         problems,
         is_whole,
-        running: is_running(trace.process(), names),
+        lacks_only_times,
+        running: names.is_of_here() && is_running(trace.process(), names),
+        may_run: trace.exit_status().is_none() && !names.is_of_here(),
         end: End::default(),
         copied_bytes: 0,
         staged_bytes: 0,
@@ -298,12 +301,10 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     }
 }
 
-/// Whether a process of this machine, since it was started, has that number and that program.
+/// Whether a process that we can see has that number and that program.
 fn is_running(process: u32, names: &Names) -> bool {
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let is_here = names.boot_id.as_deref() == Some(boot_id.trim());
-    let program = || fs::read_link(format!("/proc/{process}/exe")).ok();
-    is_here && program().is_some_and(|program| names.program.first().is_some_and(|path| program == Path::new(path)))
+    let program = fs::read_link(format!("/proc/{process}/exe")).ok();
+    program.is_some_and(|program| names.program.first().is_some_and(|path| program == Path::new(path)))
 }
 
 /// How many threads there may be.

@@ -20,7 +20,7 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
     let anywhere = direct_rate(pairs.iter());
     let (mut by_others, mut no_rate) = (false, false);
     let mut rates: BTreeMap<[usize; 2], f64> = BTreeMap::new();
-    for pair in pairs.iter().filter(|pair| pair.access == Some(true)) {
+    for pair in pairs.iter().filter(|pair| pair.access == Some(true) && !pair.is_blocked) {
         let could = || pair.paths.iter().filter(|path| path.class == Class::Avoidable);
         lost.could_be_direct_bytes = lost.could_be_direct_bytes.saturating_add(sum(could(), |path| path.bytes));
         lost.could_be_direct_calls += sum(could(), |path| path.calls);
@@ -34,6 +34,7 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         };
         by_others |= own.is_none();
         lost.measured_calls += sum(could(), |path| path.device_calls);
+        lost.measured_bytes = lost.measured_bytes.saturating_add(sum(could(), |path| path.device_bytes));
         rates.insert([pair.src, pair.dst], rate);
     }
     let mut nanos: BTreeMap<usize, f64> = BTreeMap::new();

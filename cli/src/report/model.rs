@@ -104,8 +104,13 @@ pub(crate) struct File {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) gpus: Vec<usize>,
     pub(crate) problems: Vec<String>,
+    /// Whether all of it was read, and only the times are guesses.
+    #[serde(skip)]
+    pub(crate) lacks_only_times: bool,
     /// Whether the process is still there, as far as this machine can tell.
     pub(crate) running: bool,
+    /// Whether it may be: it has not called `exit`, and is of another machine, another boot, or another namespace of processes.
+    pub(crate) may_run: bool,
     pub(crate) end: End,
     /// What it copied between GPUs, and what of that was staged.
     pub(crate) copied_bytes: u64,
@@ -459,6 +464,8 @@ pub(crate) struct Lost {
     /// How many of those copies were measured, and how many there are.
     pub(crate) measured_calls: u64,
     pub(crate) could_be_direct_calls: u64,
+    /// How many bytes the measured ones copied.
+    pub(crate) measured_bytes: u64,
     /// The processes that lost most, the worst first.
     pub(crate) processes: Vec<LostBy>,
     pub(crate) basis: String,
@@ -561,7 +568,9 @@ impl Report {
 
     /// Whether numbers are lower bounds, since not all was recorded or read.
     pub(crate) fn is_at_least(&self) -> bool {
-        !self.gaps.is_empty()
+        self.files
+            .iter()
+            .any(|file| file.process.is_none() || file.dropped > 0 || !file.is_whole && !file.lacks_only_times)
     }
 
     /// What a GPU is called.

@@ -1,8 +1,9 @@
 //! What the numbers in a file stand for.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 
-use p2pshim_host::job;
+use p2pshim_host::{job, machine};
 use p2pshim_trace::{Note, NoteKind, PART, Trace};
 
 use super::model::{Line, Origin};
@@ -40,6 +41,8 @@ pub(super) struct Names {
     pub(super) access: HashMap<[u8; 2], Access>,
     pub(super) host: Option<String>,
     pub(super) boot_id: Option<String>,
+    /// In which namespace its number of a process is; older traces do not say.
+    process_namespace: Option<String>,
     pub(super) program: Vec<String>,
     pub(super) variables: BTreeMap<String, String>,
     pub(super) versions: BTreeMap<String, String>,
@@ -67,7 +70,10 @@ impl Names {
             (NoteKind::Program, _) => self.program.clone_from(&note.strings),
             (NoteKind::Variable, _) => self.variables.extend([two()]),
             (NoteKind::Version, _) => self.versions.extend([two()]),
-            (NoteKind::Host, _) => (self.host, self.boot_id) = (known(note.string(0)), known(note.string(1))),
+            (NoteKind::Host, _) => {
+                (self.host, self.boot_id) = (known(note.string(0)), known(note.string(1)));
+                self.process_namespace = known(note.string(2));
+            }
             (NoteKind::Function, Ok(number)) => self.functions.extend([(number, two())]),
             (NoteKind::Path, Ok(number)) => self.paths.extend([(number, split_path(note.string(0)))]),
             (NoteKind::Rule, Ok(number)) => self.rules.extend([(number, two())]),
@@ -130,6 +136,13 @@ impl Names {
     /// Id and severity of a rule.
     pub(super) fn rule(&self, number: u8) -> (String, String) {
         self.rules.get(&number).cloned().unwrap_or_else(|| (format!("rule {number}"), "unknown".to_owned()))
+    }
+
+    /// Whether the process was one of this machine since it was started, and one that we would see.
+    pub(super) fn is_of_here(&self) -> bool {
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let is_ours = |theirs: &String| machine::process_namespace().is_some_and(|ours| ours == *theirs);
+        self.boot_id.as_deref() == Some(boot_id.trim()) && self.process_namespace.as_ref().is_none_or(is_ours)
     }
 
     /// What a code is called.

@@ -70,9 +70,14 @@ fn gaps(files: &[File]) -> Vec<String> {
     if unreadable > 0 {
         gaps.push(format!("{} could not be read", of_all(unreadable)));
     }
-    let damaged = files.iter().filter(|file| file.process.is_some() && !file.is_whole).count();
+    let read = || files.iter().filter(|file| file.process.is_some() && !file.is_whole);
+    let without_times = read().filter(|file| file.lacks_only_times).count();
+    let damaged = read().count() - without_times;
     if damaged > 0 {
         gaps.push(format!("{} could be read in part only", of_all(damaged)));
+    }
+    if without_times > 0 {
+        gaps.push(format!("times of {} are guesses", of_all(without_times)));
     }
     let dropped = files.iter().map(|file| file.dropped).fold(0, u64::saturating_add);
     if dropped > 0 {

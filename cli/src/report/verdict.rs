@@ -106,7 +106,10 @@ const SLOW_CALLS: &str = "Slow calls";
 /// What could not be recorded or read.
 fn gaps(report: &Report) -> Option<Sentence> {
     let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
-    let text = format!("Not all is known: {gaps}. Each number is the least that it can be.");
+    let text = match report.is_at_least() {
+        true => format!("Not all is known: {gaps}. Each number is the least that it can be."),
+        false => format!("Not all is known: {gaps}. Counts and bytes are whole."),
+    };
     Some(Sentence::new(Level::Warn, INCOMPLETE, text).section(PROCESSES))
 }
 
@@ -184,13 +187,22 @@ fn ended_elsewhere(report: &Report) -> Option<Sentence> {
         &|file| format!("exited with status {}", file.end.code.unwrap_or_default()),
         "exited with a status other than 0",
     );
+    let is_gone = |file: &File| file.end.how == How::Unknown && !file.may_run;
     let gone = "ended without `exit`: by a signal, by `_exit`, or by `exec`";
-    let gone = those(&|file| file.end.how == How::Unknown, &|_| gone.to_owned(), gone);
+    let gone = those(&is_gone, &|_| gone.to_owned(), gone);
+    let not_seen = those(
+        &|file| file.end.how == How::Unknown && file.may_run,
+        &|_| {
+            "has not called `exit`: it still runs elsewhere, or ended by a signal, by `_exit`, or by `exec`".to_owned()
+        },
+        "have not called `exit`: they still run elsewhere, or ended by a signal, by `_exit`, or by `exec`",
+    );
+    let word = if killed.is_none() && failed.is_none() && gone.is_none() { "No exit" } else { "Ended" };
     let level = if killed.is_some() { Level::Bad } else { Level::Warn };
-    let said: Vec<String> = [failed, killed, gone].into_iter().flatten().collect();
+    let said: Vec<String> = [failed, killed, gone, not_seen].into_iter().flatten().collect();
     let text = Some(said.join(", and ")).filter(|text| !text.is_empty())?;
     let more = if several { waited(report) } else { String::new() };
-    Some(Sentence::new(level, "Ended", format!("{}.", capital(&text))).more(more).section(PROCESSES))
+    Some(Sentence::new(level, word, format!("{}.", capital(&text))).more(more).section(PROCESSES))
 }
 
 /// Whether several processes are each the program of a run: ranks, for one.
@@ -265,12 +277,17 @@ fn in_use(report: &Report) -> Option<Sentence> {
     let decisions = report.decisions.iter().filter(|it| it.verified.as_deref() == Some(IN_USE));
     let seen = decisions.filter_map(|it| Some((it.src?, it.dst?)));
     let has_direct = |pair: &&Pair| pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0);
-    let used = report.pairs.iter().filter(|pair| pair.is_blocked).filter(has_direct);
+    // A pair is verified in both directions.
+    let ends = |pair: &Pair| (pair.src.min(pair.dst), pair.src.max(pair.dst));
+    let blocked: BTreeSet<(usize, usize)> = report.pairs.iter().filter(|pair| pair.is_blocked).map(ends).collect();
+    let used = report.pairs.iter().filter(|pair| blocked.contains(&ends(pair))).filter(has_direct);
     let pairs = between(report, seen.chain(used.map(|pair| (pair.src, pair.dst))))?;
     let text = format!(
         "Data may be WRONG: peer access {pairs} lost data or hung in verification, and the program uses it all the same."
     );
-    let more = "Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair, to send its copies through the host. See Decisions for what happened.";
+    let more =
+        "Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair, to send its copies through the host.";
+    let more = if has_decision(report) { format!("{more} See Decisions for what happened.") } else { more.to_owned() };
     Some(Sentence::new(Level::Bad, "Data wrong", text).more(more).section("decisions"))
 }
 
@@ -278,6 +295,16 @@ fn never_returned(report: &Report) -> Option<Sentence> {
     let mut calls = report.unfinished.iter().filter(|call| call.progress == Progress::Hangs);
     let first = calls.next()?;
     let what = format!("{}{}", first.function, what(report, first));
+    let may_run = |call: &Call| report.files.get(call.file).is_some_and(|file| file.may_run);
+    if report.unfinished.iter().filter(|call| call.progress == Progress::Hangs).all(may_run) {
+        let text = match 1 + calls.count() {
+            1 => format!("A call had not returned when the trace was read: {what}."),
+            several => {
+                format!("{} calls had not returned when the trace was read, such as {what}.", count(several as u64))
+            }
+        };
+        return Some(Sentence::new(Level::Warn, "Not returned", text).section("unfinished"));
+    }
     let text = match (1 + calls.count(), first.age_ns) {
         (1, Some(age)) => format!("A call has not returned for {}: {what}.", duration(age)),
         (1, None) => format!("A call never returned: {what}."),
@@ -291,17 +318,31 @@ fn never_returned(report: &Report) -> Option<Sentence> {
 
 /// What was kept off peer access that cannot be trusted.
 fn avoided(report: &Report) -> Option<Sentence> {
-    let pairs = report.pairs.iter().filter(|pair| pair.blocked_bytes > 0);
+    let pairs = report.pairs.iter().filter(|pair| blocked(pair) > 0);
     let names = between(report, pairs.map(|pair| (pair.src, pair.dst)))?;
     let bytes = bytes(blocked_bytes(report));
     let text = format!("{bytes} went through the host: peer access {names} lost data or hung in verification.");
     let text = at_least(report, text);
-    let more = "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more.";
+    let more = match has_decision(report) {
+        true => "See Decisions for what happened; `p2pshim doctor` shows more.",
+        false => "`p2pshim doctor` shows what happens there.",
+    };
     Some(Sentence::new(Level::Bad, "Broken path", text).more(more).section("pairs"))
 }
 
+/// Whether a decision says what verification has seen of a pair that is not to be trusted.
+fn has_decision(report: &Report) -> bool {
+    report.decisions.iter().any(|it| matches!(it.verified.as_deref(), Some("avoided" | IN_USE)))
+}
+
 fn blocked_bytes(report: &Report) -> u64 {
-    report.pairs.iter().map(|pair| pair.blocked_bytes).fold(0, u64::saturating_add)
+    report.pairs.iter().map(blocked).fold(0, u64::saturating_add)
+}
+
+/// What went through the host of a pair that is not to be trusted: blocked, or not enabled in the first place.
+fn blocked(pair: &Pair) -> u64 {
+    let avoidable = pair.paths.iter().filter(|path| pair.is_blocked && path.class == Class::Avoidable);
+    avoidable.map(|path| path.bytes).fold(pair.blocked_bytes, u64::saturating_add)
 }
 
 /// Findings by which data may be wrong.
@@ -310,7 +351,7 @@ fn at_risk(report: &Report) -> Option<Sentence> {
     let text = format!("Calls succeed, and the data may be wrong: {rules}.");
     Some(
         Sentence::new(Level::Bad, "Data at risk", text)
-            .more("See Findings for where, and what to do.")
+            .more("The findings name the place; `p2pshim explain` with a finding's name says what to do.")
             .section("findings"),
     )
 }
@@ -400,7 +441,15 @@ fn unclear_bytes(report: &Report) -> u64 {
 fn unclear(report: &Report) -> Option<Sentence> {
     let unclear = Some(unclear_bytes(report)).filter(|&bytes| bytes > 0)?;
     let text = format!("The path of {} is not known.", bytes(unclear));
-    let more = "Managed memory and memory of other processes are not followed.";
+    let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
+    let is_managed = |path: &Path| {
+        path.class == Class::Unknown
+            && (path.path.contains("managed") || path.why.as_deref().is_some_and(|why| why.contains("managed")))
+    };
+    let more = match pairs.flat_map(|pair| &pair.paths).any(is_managed) {
+        true => "Managed memory and memory of other processes are not followed.",
+        false => "",
+    };
     Some(Sentence::new(Level::Note, "Not known", text).more(more).section("pairs"))
 }
 
@@ -442,6 +491,14 @@ fn copied(report: &Report) -> Option<Sentence> {
     if could > 0 {
         let staged = beside(could);
         let reasons = reasons(report, Class::Avoidable).map(|it| format!("Staged because: {it}. ")).unwrap_or_default();
+        let is_unverified = |pair: &Pair| {
+            let has = |class| pair.paths.iter().any(|path| path.class == class);
+            pair.verified.is_none() && has(Class::Avoidable) && !has(Class::Direct)
+        };
+        let reasons = match report.pairs.iter().any(is_unverified) {
+            true => format!("{reasons}Whether data arrives was not tested; P2PSHIM_ACCESS=auto tests that first. "),
+            false => reasons,
+        };
         let rest = match rest {
             0 => String::new(),
             _ => format!(" {} more had no better path{}.", bytes(rest), why(Class::Staged)),
@@ -524,9 +581,9 @@ fn longer(report: &Report) -> Option<String> {
         _ => String::new(),
     };
     let estimate = match (lost.measured_calls, lost.could_be_direct_calls) {
-        (measured @ 1.., calls) if measured < calls => {
-            let all = all * (calls as f64 / measured as f64);
-            format!(" ({} if those that were not measured took as long)", seconds_of(all))
+        (measured @ 1.., calls) if measured < calls && lost.measured_bytes > 0 => {
+            let all = all * (lost.could_be_direct_bytes as f64 / lost.measured_bytes as f64);
+            format!(" by what was measured ({} if the rest took as long for each byte)", seconds_of(all))
         }
         _ => String::new(),
     };

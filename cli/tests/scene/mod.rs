@@ -130,7 +130,9 @@ impl Scene {
     pub(crate) fn named(folder: &Path, name: &str, process: u32, host: &str) -> Self {
         let mut scene = Self::new(folder, name, process);
         scene.note(0, NoteKind::Program, 0, &["/opt/app/bin/app", "./app", "--steps", "3"]);
-        scene.note(0, NoteKind::Host, 0, &[host, "boot"]);
+        // A process of here, so that it is known to have ended.
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        scene.note(0, NoteKind::Host, 0, &[host, boot.trim()]);
         scene.note(0, NoteKind::Version, 0, &["p2pshim", "0.1.0"]);
         scene.note(0, NoteKind::Version, 0, &["driver", "13.0"]);
         for (number, layer, name) in [
