@@ -22,14 +22,14 @@ C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments
 # Programs of the runtime API that need nothing newer than 8.0: NAME-8.0 to -10.2, with the simulated runtimes; those of NVIDIA are not
 # here to link with. `legacy` declares all functions itself; the others have the headers of 11.8.
 LEGACY := 8.0 9.0 10.0 10.1 10.2
-C_LEGACY_CASES := legacy guide_sample four_copies_sizes multithreaded null_arguments exit_paths fork_child treats_704_as_fatal
+C_LEGACY_CASES := legacy enables_at_load guide_sample four_copies_sizes multithreaded null_arguments exit_paths fork_child treats_704_as_fatal
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread fast_path_left fast_path_stepped longjmp_out signal_between thrown_through trace_at_limit \
   trace_bound vforked_inside
 # Programs of the driver API alone, each of which once went wrong under the shim.
-C_DRIVER_CASES := pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen limit_of_peers \
+C_DRIVER_CASES := floating_contexts pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen limit_of_peers \
   pool_granted_meanwhile two_disable without_vm_readv malloc_fails \
   array_copies context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
@@ -39,7 +39,7 @@ C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_argumen
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
-  $(foreach case,$(C_LEGACY_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) \
+  $(foreach case,$(C_LEGACY_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(C_TESTS)/legacy-old_linker \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
@@ -106,9 +106,12 @@ $(C_TESTS)/%-nvidia13: %.c
 $(foreach version,$(LEGACY),$(SIM_LIB)/libcudart.so.$(version)): | sim ;
 define legacy
 $(C_LEGACY_CASES:%=$(C_TESTS)/%-$1): $(C_TESTS)/%-$1: %.c $(SIM_LIB)/libcudart.so.$1
-	$$(C_TESTS_CC) $$(if $$(filter legacy,$$*),,$$(CU11)) $$< $(SIM_LIB)/libcudart.so.$1 -lpthread -ldl -o $$@
+	$$(C_TESTS_CC) $$(if $$(filter legacy enables_at_load,$$*),,$$(CU11)) $$< $(SIM_LIB)/libcudart.so.$1 -lpthread -ldl -o $$@
 endef
 $(foreach version,$(LEGACY),$(eval $(call legacy,$(version))))
+# As linkers of 2010 made programs: another hash table, symbols bound when they are called, and an RPATH, which comes before LD_LIBRARY_PATH.
+$(C_TESTS)/legacy-old_linker: legacy.c $(SIM_LIB)/libcudart.so.9.0
+	$(C_TESTS_CC) $< $(SIM_LIB)/libcudart.so.9.0 -Wl,--hash-style=sysv,-z,lazy,-z,norelro,--disable-new-dtags,-rpath,$(abspath $(SIM_LIB)) -o $@
 
 $(foreach case,hip_dlopened hip_opened,$(addprefix $(C_TESTS)/$(case)-,5 6 7)): HIP_UNLINKED := yes
 $(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_FLAGS := $(CU12)

@@ -109,8 +109,15 @@ fn legacy_trace_log_and_report_have_number_and_name() {
 #[test]
 fn legacy_programs_have_the_same_output_preloaded() {
     for version in VERSIONS {
-        for case in ["guide_sample", "four_copies_sizes", "multithreaded", "null_arguments", "exit_paths", "fork_child"]
-        {
+        for case in [
+            "enables_at_load",
+            "guide_sample",
+            "four_copies_sizes",
+            "multithreaded",
+            "null_arguments",
+            "exit_paths",
+            "fork_child",
+        ] {
             // It compares codes with those of its headers, of 11.8.
             if case == "multithreaded" && ["8.0", "9.0", "10.0"].contains(&version) {
                 continue;
@@ -124,6 +131,30 @@ fn legacy_programs_have_the_same_output_preloaded() {
             );
         }
     }
+}
+
+#[test]
+fn legacy_program_of_an_old_linker_is_seen() {
+    let row = |program: &str| {
+        let program = Program::case(program).env("P2PSHIM_ACCESS", "app").arg("14").findings_apart();
+        let (outcome, trace) = program.traced();
+        outcome.assert_success();
+        let calls: Vec<(usize, String)> = trace.calls.into_iter().map(|call| (call.depth, call.name)).collect();
+        (outcome.stdout, calls)
+    };
+    let (stdout, calls) = row("legacy-old_linker");
+    assert!(stdout.starts_with("ENABLE\tcudaDeviceEnablePeerAccess(last, 0)\t50\t"), "{stdout}");
+    assert!(calls.contains(&(0, "cudaDeviceEnablePeerAccess".to_owned())), "{calls:?}");
+    assert_eq!((stdout, calls), row("legacy-9.0"));
+}
+
+/// Contexts that are current nowhere, and pushed and popped by threads in turn.
+#[test]
+fn floating_contexts_same_output_preloaded() {
+    let (plain, trace) = Program::case("floating_contexts").findings_apart().assert_same_preloaded();
+    plain.assert_success();
+    assert!(plain.stdout.ends_with("current at the end: none\n"), "{}", plain.stdout);
+    assert_eq!(trace.of("cuMemcpyPeer").len(), 3 * 4 * 3, "{:#?}", trace.calls);
 }
 
 /// In strict mode a call is refused with what is documented, in the runtime's own numbers: the driver's function returns it.

@@ -139,6 +139,12 @@ impl<'a> Call<'a> {
         self.caller.numbering(self.function())
     }
 
+    /// The same, once it has returned: of success there is one number.
+    #[inline(always)]
+    pub(crate) fn numbering_of(&self, ret: Code) -> Numbering {
+        if ret == Code::SUCCESS { Numbering::Usual } else { self.numbering() }
+    }
+
     /// What it has returned, in the usual numbers.
     #[inline(always)]
     pub(crate) fn usual(&self, given: Code) -> Code {

@@ -88,7 +88,7 @@ pub(crate) fn keep(
     };
     let start = os::monotonic_nanos().saturating_sub(took);
     let (thread, stream) = (os::thread_id(), request.stream().unwrap_or_default() as u64);
-    let numbering = call.numbering();
+    let numbering = call.numbering_of(ret);
     events.push(CallEvent { function, depth, thread, start, took, ret, numbering, devices, ends, bytes, stream, path });
     pending.events.set(Some(events));
 }

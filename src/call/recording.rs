@@ -119,7 +119,7 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
         _ => Capture::None,
     };
     // Of measuring inside it the call knows nothing.
-    let result = if ret == Code::SUCCESS { 0 } else { trace::result(call.numbering(), ret) };
+    let result = trace::result(call.numbering_of(ret), ret);
     record.done(end.saturating_sub(thread.timing_cost.get()), result, capture);
     if timing::is_timed(call.function()) {
         timing::count(thread, record.bytes());

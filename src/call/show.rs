@@ -36,7 +36,7 @@ pub(crate) fn call(
             pair: if parts.is_empty() { pair.or_else(|| read::pair(&request)) } else { None },
             arguments: &arguments,
             ret,
-            numbering: call.numbering(),
+            numbering: call.numbering_of(ret),
             elapsed,
             device,
             path: path.filter(|_| parts.is_empty()),

@@ -184,8 +184,8 @@ extern "C" fn exits(status: libc::c_int, _: *mut libc::c_void) {
 }
 
 /// Whether there is a file.
-/// What a record holds of a code other than success.
-#[cold]
+/// What a record holds of a code.
+#[inline(always)]
 pub(crate) fn result(numbering: Numbering, code: Code) -> i32 {
     let given = numbering.given(code).0;
     match numbering {
