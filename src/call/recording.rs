@@ -11,8 +11,8 @@ use crate::api::{Effect, Layer};
 use crate::model::{Part, Path, Request, Traffic};
 use crate::policy::Driver;
 use crate::real::driver::{self, RealDriver};
-use crate::record::log;
 use crate::record::trace::{self, Trace};
+use crate::record::{log, numbers};
 
 /// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
 #[inline(never)]
@@ -119,7 +119,7 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
         _ => Capture::None,
     };
     // Of measuring inside it the call knows nothing.
-    let result = trace::result(call.numbering_of(ret), ret);
+    let result = numbers::result(call.numbering_of(ret), ret);
     record.done(end.saturating_sub(thread.timing_cost.get()), result, capture);
     if timing::is_timed(call.function()) {
         timing::count(thread, record.bytes());

@@ -6,6 +6,7 @@ pub(crate) mod finding;
 mod hipify;
 pub(crate) mod log;
 pub(crate) mod modules;
+pub(crate) mod numbers;
 pub(crate) mod summary;
 mod text;
 pub(crate) mod trace;

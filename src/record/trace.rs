@@ -22,16 +22,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use p2pshim_host::codes::until_10_0;
 use p2pshim_host::{job, machine};
-use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, UNTIL_10_0, Writer};
+use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 
 use super::modules::{self, Module};
-use crate::api::abi::Code;
-use crate::api::codes::Numbering;
-use crate::api::{Function, Layer, codes};
+use super::numbers;
 use crate::config::{self, Config};
-use crate::model::{Origin, Path, Rule};
+use crate::model::{Origin, Rule};
 use crate::os;
 
 /// The file of this process, if there is one.
@@ -92,7 +89,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
                 processors: os::Processors::of_process(),
             };
             trace.describe_process(&host);
-            trace.name_numbers();
+            numbers::name(|kind, number, strings| trace.note(kind, number, strings));
             os::on_exit(exits);
             TRACE.set(trace).is_ok()
         }
@@ -184,16 +181,6 @@ extern "C" fn exits(status: libc::c_int, _: *mut libc::c_void) {
 }
 
 /// Whether there is a file.
-/// What a record holds of a code.
-#[inline(always)]
-pub(crate) fn result(numbering: Numbering, code: Code) -> i32 {
-    let given = numbering.given(code).0;
-    match numbering {
-        Numbering::Usual => given,
-        Numbering::Until10_0 => given | UNTIL_10_0,
-    }
-}
-
 pub(super) fn is_open() -> bool {
     TRACE.get().is_some()
 }
@@ -356,30 +343,6 @@ impl Trace {
         let variables: Vec<(OsString, OsString)> = ours.chain(ranks).collect();
         for (name, value) in variables {
             self.note(NoteKind::Variable, 0, &[name.as_bytes(), value.as_bytes()]);
-        }
-    }
-
-    /// What numbers in records mean.
-    fn name_numbers(&self) {
-        for &function in Function::ALL.iter().filter(|function| function.effect().is_traced()) {
-            let strings = [function.layer().name().as_bytes(), function.name().as_bytes()];
-            self.note(NoteKind::Function, function as u32, &strings);
-        }
-        for (number, path) in Path::all() {
-            self.note(NoteKind::Path, number, &[path.title().as_bytes()]);
-        }
-        for &rule in Rule::ALL {
-            self.note(NoteKind::Rule, rule as u32, &[rule.id().as_bytes(), rule.text().severity.name().as_bytes()]);
-        }
-        for layer in Layer::ALL {
-            for (code, name) in codes::all(layer) {
-                let strings = [layer.name().as_bytes(), name.as_bytes()];
-                self.note(NoteKind::Code, code.0.cast_unsigned(), &strings);
-                let old = until_10_0(code.0).filter(|_| layer == Layer::Runtime);
-                if let Some(old) = old {
-                    self.note(NoteKind::Code, (old | UNTIL_10_0).cast_unsigned(), &strings);
-                }
-            }
         }
     }
 

@@ -1,0 +1,43 @@
+//! What the numbers in a trace mean.
+
+use p2pshim_host::codes::until_10_0;
+use p2pshim_trace::{NoteKind, UNTIL_10_0};
+
+use crate::api::abi::Code;
+use crate::api::codes::Numbering;
+use crate::api::{Function, Layer, codes};
+use crate::model::{Path, Rule};
+
+/// What a record holds of a code.
+#[inline(always)]
+pub(crate) fn result(numbering: Numbering, code: Code) -> i32 {
+    let given = numbering.given(code).0;
+    match numbering {
+        Numbering::Usual => given,
+        Numbering::Until10_0 => given | UNTIL_10_0,
+    }
+}
+
+/// Has it noted what numbers in records mean.
+pub(super) fn name(note: impl Fn(NoteKind, u32, &[&[u8]])) {
+    for &function in Function::ALL.iter().filter(|function| function.effect().is_traced()) {
+        let strings = [function.layer().name().as_bytes(), function.name().as_bytes()];
+        note(NoteKind::Function, function as u32, &strings);
+    }
+    for (number, path) in Path::all() {
+        note(NoteKind::Path, number, &[path.title().as_bytes()]);
+    }
+    for &rule in Rule::ALL {
+        note(NoteKind::Rule, rule as u32, &[rule.id().as_bytes(), rule.text().severity.name().as_bytes()]);
+    }
+    for layer in Layer::ALL {
+        for (code, name) in codes::all(layer) {
+            let strings = [layer.name().as_bytes(), name.as_bytes()];
+            note(NoteKind::Code, code.0.cast_unsigned(), &strings);
+            let old = until_10_0(code.0).filter(|_| layer == Layer::Runtime);
+            if let Some(old) = old {
+                note(NoteKind::Code, (old | UNTIL_10_0).cast_unsigned(), &strings);
+            }
+        }
+    }
+}
