@@ -277,7 +277,7 @@ fn hanging_path_is_given_up_within_its_time() {
             let outcome = given_up(flavour, &format!("hang:{pair}"), &["times", "exit"]);
             let longest = outcome.stdout.lines().find_map(|line| line.strip_prefix("longest call: ")).unwrap();
             let longest: u32 = longest.trim_end_matches(" ms").parse().unwrap();
-            assert!(longest <= 2500, "a call took {longest} ms");
+            assert!(longest <= 400, "a call took {longest} ms");
         }
     }
 }
@@ -291,16 +291,56 @@ fn faulty_path_of_another_pair_changes_nothing_here() {
     assert_all_direct(&preloaded);
 }
 
-/// What the program enabled stays enabled, and its bytes are what they are without us; but it is reported.
+/// With `P2PSHIM_BROKEN=warn`. What the program enabled stays enabled, and its bytes are what they are without us; but it is
+/// reported.
 #[test]
 fn faulty_path_that_the_program_enabled_is_reported_and_left_enabled() {
     for flavour in ["12", "static"] {
         for fault in ["drop:0>1", "drop:0-1", "corrupt:0-1"] {
             let program = never_enables(flavour, &["enable", "counts"]).env("P2PSIM_FAULT", fault);
+            let program = program.env("P2PSHIM_BROKEN", "warn");
             let (plain, preloaded) = (program.plain(), program.preloaded());
             assert!(plain.status == "exit status: 1" && plain.stdout.contains(" 28 direct, 0 staged"), "{plain:#?}");
             preloaded.assert_same_as(&plain, "preloaded");
             assert_warned_once(&preloaded, "0-1");
+        }
+    }
+}
+
+/// A program that enables a broken path itself is one on a machine without that path: its data is right.
+#[test]
+fn faulty_path_that_the_program_enables_is_refused_and_its_data_is_right() {
+    for flavour in FLAVOURS {
+        for fault in ["drop:0>1", "drop:0-1", "first:1>0", "corrupt:0-1", "hang:0>1"] {
+            for access in ["auto", "app"] {
+                // Waiting for a whole device would last for ever where a path hangs, so the program ends without.
+                let program = never_enables(flavour, &["enable", "counts", "exit"]);
+                let plain = program.clone().env("P2PSIM_NO_P2P", "0-1").plain();
+                plain.assert_success();
+                let preloaded = program.env("P2PSIM_FAULT", fault).env("P2PSHIM_ACCESS", access).preloaded();
+                preloaded.assert_same_as(&plain, fault);
+                assert_warned_once(&preloaded, "0-1");
+                assert!(warnings(&preloaded)[0].contains("is told that there is none"), "{:#?}", preloaded.shim);
+                assert_all_staged(&preloaded);
+            }
+        }
+    }
+}
+
+/// By every function that tells of a path or grants rights, after a question and without one.
+#[test]
+fn faulty_path_looks_to_the_program_like_hardware_without_one() {
+    for flavour in FLAVOURS {
+        for fault in ["0-1", "0-1,0-2,1-2"] {
+            let plain = lists_peers(flavour).env("P2PSIM_NO_P2P", fault).plain();
+            plain.assert_success();
+            let drops: Vec<String> = fault.split(',').map(|pair| format!("drop:{pair}")).collect();
+            let preloaded = lists_peers(flavour).env("P2PSIM_FAULT", drops.join(",")).preloaded();
+            if let Some((count, first)) = difference(&plain.stdout, &preloaded.stdout) {
+                panic!("{flavour}, {fault}: {count} lines differ, the first:\n{first}");
+            }
+            preloaded.assert_same_as(&plain, fault);
+            assert_eq!(warnings(&preloaded).len(), drops.len(), "{:#?}", preloaded.shim);
         }
     }
 }

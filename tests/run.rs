@@ -322,7 +322,14 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
         let temporary = scratch("temporary");
         fs::create_dir(&temporary).unwrap();
         let program = Program::new(command()).arg("run").env("TMPDIR", temporary.to_string_lossy());
-        let program = program.env("P2PSIM_FAULT", "hang:0>1").arg("--sim").arg("2").arg("--access").arg("app");
+        let program = program
+            .env("P2PSIM_FAULT", "hang:0>1")
+            .arg("--sim")
+            .arg("2")
+            .arg("--access")
+            .arg("app")
+            .arg("--broken")
+            .arg("warn");
         let outcome = arguments.iter().fold(program, |program, argument| program.arg(*argument)).plain();
         fs::remove_dir(temporary).unwrap();
         outcome
@@ -573,7 +580,7 @@ fn probe_full_in_the_environment_or_on_simulated_gpus_makes_verdicts_too() {
     let full = program.env("P2PSHIM_PROBE", "full");
     assert_eq!(full.plain().shim.len(), 1);
     assert!(full.plain().shim.is_empty(), "they are kept");
-    for reason in [("P2PSHIM", "off"), ("P2PSHIM_ACCESS", "app"), ("P2PSIM_NO_P2P", "0-1")] {
+    for reason in [("P2PSHIM", "off"), ("P2PSHIM_ACCESS", "off"), ("P2PSIM_NO_P2P", "0-1")] {
         fs::remove_dir_all(&cache).unwrap_or_default();
         let outcome = full.clone().env(reason.0, reason.1).plain();
         assert!(

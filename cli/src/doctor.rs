@@ -18,17 +18,17 @@ mod supervisor;
 mod verify;
 pub(crate) mod worker;
 
-pub(crate) use kept::make_missing;
+pub(crate) use kept::{Needed, make_missing};
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use p2pshim_host::machine::Machine;
+use p2pshim_host::machine::{self, Machine};
 
 use advice::{Conclusion, Known};
 use lines::{Attributes, Finding, Line, Test, Verdict};
@@ -142,6 +142,19 @@ impl Inventory {
         }
     }
 
+    /// Why a copy between two of the devices may hang, if the machine shows a sign of that and no NVLink joins them.
+    fn risk(&self, machine: &Machine, pair: [usize; 2]) -> Option<String> {
+        let attributes = self.paths.iter().find(|(known, _)| *known == pair).and_then(|(_, known)| known.as_ref());
+        if attributes.is_some_and(|attributes| attributes.atomics) {
+            return None;
+        }
+        let place = |ordinal: usize| {
+            let bus_id = &self.devices.get(ordinal)?.bus_id;
+            machine.gpus.iter().position(|gpu| gpu.bus_id.eq_ignore_ascii_case(bus_id))
+        };
+        machine.risk(pair.map(|ordinal| place(ordinal).unwrap_or(usize::MAX)))
+    }
+
     /// Whether a pair has a path.
     fn has_path(&self, pair: [usize; 2]) -> bool {
         self.paths.iter().any(|(known, _)| *known == pair)
@@ -249,13 +262,13 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
 impl Examined {
     /// What is known before any pair is tested. Simulated GPUs have no place on the machine.
     fn of_this_machine(inventory: Inventory, simulated: Option<u8>) -> Self {
-        let root = Path::new("/");
+        let root = machine::root(simulated.is_some(), std::env::var_os("P2PSIM_ROOT"));
         let bus_ids: Vec<String> = inventory.devices.iter().map(|device| device.bus_id.clone()).collect();
-        let bus_ids = if simulated.is_some() { Vec::new() } else { bus_ids };
+        let (root, bus_ids) = root.map_or_else(|| (PathBuf::from("/"), Vec::new()), |root| (root, bus_ids));
         Self {
-            machine: Machine::read(root, &bus_ids),
-            places: bus_ids.iter().map(|bus_id| Place::read(root, bus_id)).collect(),
-            container: place::container(root),
+            machine: Machine::read(&root, &bus_ids),
+            places: bus_ids.iter().map(|bus_id| Place::read(&root, bus_id)).collect(),
+            container: place::container(&root),
             inventory,
             simulated,
             rows: Vec::new(),

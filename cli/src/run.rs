@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
-use p2pshim_host::config::{Access, Config, Probe};
+use p2pshim_host::config::{Access, Broken, Config, Probe};
 use p2pshim_host::job;
 use p2pshim_trace::{NoteKind, Trace};
 
 use traces::Traces;
 
+use crate::doctor::Needed;
 use crate::nvlink::{self, Reading, Watch};
 use crate::runs::Run;
 use crate::shim::{self, Shim};
@@ -92,10 +93,16 @@ impl RunArguments {
         Config::read(others.chain(self.settings.iter().cloned())).0
     }
 
-    /// Whether the shim goes by verdicts that are kept.
-    fn needs_verdicts(&self) -> bool {
-        let Config { on, access, probe, .. } = self.config();
-        on && access == Access::Auto && probe == Probe::Full
+    /// Which verdicts the shim needs that are not there: on all pairs, or on those that it does not verify itself.
+    fn needed_verdicts(&self) -> Option<Needed> {
+        let Config { on, access, probe, broken, .. } = self.config();
+        let is_any_verified = access == Access::Auto || access == Access::App && broken == Broken::Refuse;
+        (on && is_any_verified).then_some(())?;
+        match probe {
+            Probe::Quick => Some(Needed::Risky),
+            Probe::Full => Some(Needed::All),
+            Probe::Off => None,
+        }
     }
 }
 
@@ -302,11 +309,10 @@ fn prepare(
     command.args(rest).env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD"))?);
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
-    if arguments.needs_verdicts()
-        && let Err(why) = doctor::make_missing(&simulation, arguments.simulated.is_some())
+    if let Some(needed) = arguments.needed_verdicts()
+        && let Err(why) = doctor::make_missing(&simulation, arguments.simulated.is_some(), needed)
     {
-        let then = "pairs without a verdict are verified as with quick";
-        complain(format_args!("warning: P2PSHIM_PROBE=full: {why}; {then}"));
+        complain(format_args!("warning: {why}"));
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));

@@ -1,6 +1,7 @@
 //! What the machine says about the paths between its devices, as far as it says so without root: the IOMMU, PCI access
 //! control (ACS), virtual machines.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -78,7 +79,42 @@ pub enum Acs {
     Redirects,
 }
 
+/// What stands between two GPUs, and the words for it.
+enum Obstacle {
+    /// A virtual machine of that name.
+    Hypervisor(String),
+    Translation(String),
+    Redirection(String),
+}
+
+/// Where what a machine says of itself is read: the folder of `P2PSIM_ROOT`, which simulates one, or `/`; nowhere if only the GPUs
+/// are simulated.
+pub fn root(are_simulated: bool, variable: Option<OsString>) -> Option<PathBuf> {
+    let simulated = variable.filter(|root| !root.is_empty()).map(PathBuf::from);
+    simulated.or_else(|| (!are_simulated).then(|| PathBuf::from("/")))
+}
+
 impl Machine {
+    /// Reads about all its GPUs of NVIDIA.
+    pub fn read_all(root: &Path) -> Self {
+        let devices = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten().flatten();
+        let is_gpu = |place: &Path| {
+            let word = |name: &str| read_line(&place.join(name)).unwrap_or_default();
+            // NVIDIA; a display controller, with a display or without.
+            word("vendor") == "0x10de" && word("class").starts_with("0x03")
+        };
+        let found = devices.map(|entry| entry.path()).filter(|place| is_gpu(place));
+        let mut bus_ids: Vec<String> = found.map(|place| name(&place)).collect();
+        bus_ids.sort();
+        Self::read(root, &bus_ids)
+    }
+
+    /// Whether a direct copy between any two of its GPUs may hang.
+    pub fn has_risk(&self) -> bool {
+        let pairs = (0..self.gpus.len()).flat_map(|one| (0..one).map(move |other| [one, other]));
+        pairs.into_iter().any(|pair| self.risk(pair).is_some())
+    }
+
     /// Reads what is below `root`, which is `/` but in tests.
     pub fn read(root: &Path, bus_ids: &[String]) -> Self {
         let text = |path: &str| read_line(&root.join(path));
@@ -99,37 +135,58 @@ impl Machine {
         }
     }
 
-    /// What probably stands between two GPUs that lose data, and what to do about it.
-    pub fn likely_cause(&self, pair: [usize; 2]) -> String {
+    /// What is known to stand between two GPUs.
+    fn obstacle(&self, pair: [usize; 2]) -> Option<Obstacle> {
         let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
-        let redirecting: Vec<&str> = gpus()
-            .flat_map(|gpu| &gpu.bridges)
-            .filter(|bridge| bridge.acs == Acs::Redirects)
-            .map(|bridge| bridge.address.as_str())
-            .collect();
+        if let Some(name) = &self.hypervisor {
+            return Some(Obstacle::Hypervisor(name.clone()));
+        }
         let translated = gpus().find_map(|gpu| match &gpu.translation {
-            Translation::Translated(mode) => Some((gpu.bus_id.as_str(), mode.as_str())),
+            Translation::Translated(mode) => {
+                Some(Obstacle::Translation(format!("the IOMMU translates the addresses of {} ({mode})", gpu.bus_id)))
+            }
             _ => None,
         });
-        if let Some(name) = &self.hypervisor {
-            return format!(
-                "this is a virtual machine ({name}): the host's IOMMU or ACS may block peer-to-peer between the GPUs. Ask the \
-                 host's administrator to enable it; nothing inside the virtual machine can change it"
-            );
+        let bridges = gpus().flat_map(|gpu| &gpu.bridges).filter(|bridge| bridge.acs == Acs::Redirects);
+        let redirecting: Vec<&str> = bridges.map(|bridge| bridge.address.as_str()).collect();
+        translated.or_else(|| {
+            let acs = || format!("PCI access control services (ACS) of {} redirect requests", redirecting.join(", "));
+            (!redirecting.is_empty()).then(|| Obstacle::Redirection(acs()))
+        })
+    }
+
+    /// Why a direct copy between two GPUs that NVLink does not join may hang; none if this machine shows no sign of it.
+    pub fn risk(&self, pair: [usize; 2]) -> Option<String> {
+        Some(match self.obstacle(pair)? {
+            Obstacle::Hypervisor(name) => format!("this is a virtual machine ({name})"),
+            Obstacle::Translation(what) | Obstacle::Redirection(what) => what,
+        })
+    }
+
+    /// What probably stands between two GPUs that lose data, and what to do about it.
+    pub fn likely_cause(&self, pair: [usize; 2]) -> String {
+        match self.obstacle(pair) {
+            Some(Obstacle::Hypervisor(name)) => {
+                return format!(
+                    "this is a virtual machine ({name}): the host's IOMMU or ACS may block peer-to-peer between the GPUs. Ask \
+                     the host's administrator to enable it; nothing inside the virtual machine can change it"
+                );
+            }
+            Some(Obstacle::Translation(what)) => {
+                return format!(
+                    "{what}. Boot the kernel with iommu=pt, or switch the IOMMU (VT-d, AMD-Vi) off in the firmware, and test \
+                     again"
+                );
+            }
+            Some(Obstacle::Redirection(what)) => {
+                return format!(
+                    "{what} between devices to the root complex. Switch ACS off in the firmware, or for these bridges with \
+                     setpci, and test again"
+                );
+            }
+            None => {}
         }
-        if let Some((bus_id, mode)) = translated {
-            return format!(
-                "the IOMMU translates the addresses of {bus_id} ({mode}). Boot the kernel with iommu=pt, or switch the \
-                 IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
-            );
-        }
-        if !redirecting.is_empty() {
-            return format!(
-                "PCI access control services (ACS) of {} redirect requests between devices to the root complex. Switch ACS \
-                 off in the firmware, or for these bridges with setpci, and test again",
-                redirecting.join(", ")
-            );
-        }
+        let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
         let unreadable = gpus().flat_map(|gpu| &gpu.bridges).any(|bridge| bridge.acs == Acs::Unreadable);
         let acs =
             if unreadable { " PCI access control services (ACS) could not be read: run the test as root." } else { "" };

@@ -15,7 +15,7 @@ use crate::real::driver::RealDriver;
 #[inline(never)]
 pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     let harmless: Option<HarmlessEnable> = match call.request.access() {
-        Some(Access::Enable { peer: Named::Context(peer), flags }) if ACCESS.hides() => {
+        Some(Access::Enable { peer: Named::Context(peer), flags }) => {
             mode::unseen(|| ACCESS.enabling(&RealDriver, peer, flags))
         }
         Some(Access::Disable { peer: Named::Context(peer) }) => mode::unseen(|| ACCESS.disabling(&RealDriver, peer)),
@@ -47,7 +47,9 @@ fn revise_access(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
             mode::unseen(|| Some(ACCESS.disabled(&RealDriver, peer, ret, was_harmless))).unwrap_or(ret)
         }
         Some(query @ Access::Query { device, peer, attribute, .. }) => {
-            if ret == Code::SUCCESS && ACCESS.hides() && ACCESS.is_hidden(device, peer, attribute) {
+            let is_hidden =
+                || mode::unseen(|| Some(ACCESS.is_hidden(&RealDriver, device, peer, attribute))).unwrap_or(false);
+            if ret == Code::SUCCESS && ACCESS.may_hide() && is_hidden() {
                 hide(query);
             }
             ret

@@ -65,7 +65,7 @@ impl Change<'_> {
             (
                 State::sets_mapped_access,
                 &[Value::Address(address), Value::UInt(bytes), Value::Address(grants), Value::UInt(count)],
-            ) if ACCESS.hides() => {
+            ) if ACCESS.may_hide() => {
                 let of = Grants::OfMapped { address: address as u64, bytes };
                 return before_grants(of, grants as *const AccessDesc, count);
             }
@@ -415,7 +415,7 @@ fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -> Option<Co
     mode::unseen(|| {
         let grants = read::grants(grants, count)?;
         let devices: Vec<i32> = grants.iter().filter_map(AccessDesc::device).collect();
-        if ACCESS.hides()
+        if ACCESS.may_hide()
             && let Some(refused) = ACCESS.refused(&RealDriver, of, &devices)
         {
             return Some(refused);

@@ -1,5 +1,7 @@
 //! The driver, as decisions see it.
 
+use p2pshim_host::machine::Machine;
+
 use super::full::Verdict;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 
@@ -30,6 +32,9 @@ pub(crate) trait Driver {
 
     /// The device of a context that exists.
     fn device_of_context(&self, context: usize) -> Option<i32>;
+
+    /// A device's primary context, if it exists; none is made.
+    fn primary_context(&self, device: i32) -> Option<usize>;
 
     /// How many devices there are.
     fn device_count(&self) -> i32;
@@ -76,11 +81,14 @@ pub(crate) trait Driver {
     /// What has been downloaded; none if there is no memory for it.
     fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>>;
 
-    /// Where a device is on the PCI bus.
-    fn bus_id(&self, device: i32) -> Option<String>;
-
-    /// Whether a device is simulated.
+    /// Whether a device is simulated, on a machine of which nothing is said.
     fn is_simulated(&self, device: i32) -> bool;
+
+    /// What the machine says about these devices, as its first GPUs; none if they are simulated as above. Takes a millisecond or more.
+    fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
+
+    /// Whether NVLink joins two devices, or the like: a link that does atomic operations itself.
+    fn is_linked(&self, devices: [i32; 2]) -> bool;
 
     /// The verdict that is kept on a device's access to the memory of another.
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;

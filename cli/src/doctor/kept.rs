@@ -1,8 +1,9 @@
-//! Verdicts that are kept for `P2PSHIM_PROBE=full`: those that the doctor has found, and those that `p2pshim run` makes.
+//! Verdicts that are kept for the shim: those that the doctor has found, and those that `p2pshim run` makes.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
+use p2pshim_host::machine::{self, Machine};
 use p2pshim_host::verdicts::{self, Cache, Key, Question};
 
 use super::lines::{Finding, Verdict};
@@ -42,12 +43,43 @@ fn key(inventory: &Inventory, pair: [usize; 2]) -> Option<Key> {
     })
 }
 
+/// Which verdicts are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needed {
+    /// On all pairs: `P2PSHIM_PROBE=full`.
+    All,
+    /// On those that the shim does not verify in the program's process, since a copy may hang there.
+    Risky,
+}
+
 /// Makes the verdicts that are missing on pairs of GPUs that a process with this environment sees, and says what it does.
 /// Those on simulated GPUs, with which something else may go wrong each time, are made anew.
 ///
 /// # Errors
-/// Why there is none on some pair, in a sentence for the user.
-pub(crate) fn make_missing(environment: &[(OsString, OsString)], are_simulated: bool) -> Result<(), String> {
+/// Why there is none on some pair, and what follows, in a sentence for the user.
+pub(crate) fn make_missing(
+    environment: &[(OsString, OsString)],
+    are_simulated: bool,
+    needed: Needed,
+) -> Result<(), String> {
+    let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
+    let machine = root.map(|root| Machine::read_all(&root)).unwrap_or_default();
+    // On most machines no copy is known to hang, and their GPUs are asked nothing.
+    if needed == Needed::Risky && !machine.has_risk() {
+        return Ok(());
+    }
+    make(environment, are_simulated, needed, &machine).map_err(|why| match needed {
+        Needed::All => format!("P2PSHIM_PROBE=full: {why}; pairs without a verdict are verified as with quick"),
+        Needed::Risky => format!("{why}; no pair is enabled that has no verdict"),
+    })
+}
+
+fn make(
+    environment: &[(OsString, OsString)],
+    are_simulated: bool,
+    needed: Needed,
+    machine: &Machine,
+) -> Result<(), String> {
     let timeout = Duration::from_secs(TIMEOUT_S);
     let cache = cache().ok_or("neither XDG_CACHE_HOME nor HOME is set, so verdicts cannot be saved")?;
     let outcome = Job { pair: None, timeout, environment, with_speed: false }.run();
@@ -57,12 +89,16 @@ pub(crate) fn make_missing(environment: &[(OsString, OsString)], are_simulated: 
     let inventory = Inventory::new(outcome.lines);
     let is_missing =
         |pair: &[usize; 2]| are_simulated || key(&inventory, *pair).is_none_or(|key| cache.get(&key).is_none());
-    let missing: Vec<[usize; 2]> = inventory.paths.iter().map(|(pair, _)| *pair).filter(is_missing).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
+    let is_needed = |pair: &[usize; 2]| needed == Needed::All || inventory.risk(machine, *pair).is_some();
+    let paths = inventory.paths.iter().map(|(pair, _)| *pair);
+    let missing: Vec<[usize; 2]> = paths.filter(is_needed).filter(is_missing).collect();
+    let Some(first) = missing.first() else { return Ok(()) };
+    let why = match needed {
+        Needed::All => "P2PSHIM_PROBE=full".to_owned(),
+        Needed::Risky => inventory.risk(machine, *first).unwrap_or_default(),
+    };
     complain(format_args!(
-        "P2PSHIM_PROBE=full: {} between GPUs {} verified before the program starts; verdicts are saved in {}",
+        "{why}: {} between GPUs {} verified before the program starts; verdicts are saved in {}",
         if missing.len() == 1 { "1 path".to_owned() } else { format!("{} paths", missing.len()) },
         if missing.len() == 1 { "is" } else { "are" },
         cache.folder().display()

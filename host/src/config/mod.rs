@@ -23,7 +23,7 @@ use log::{Level, Metadata};
 
 use crate::nearest::nearest;
 pub use option::{Changes, Variable};
-pub use values::{Access, Denied, GpuTiming, Probe, Stacks, Validate};
+pub use values::{Access, Broken, Denied, GpuTiming, Probe, Stacks, Validate};
 
 /// What every option's name begins with.
 pub const PREFIX: &str = "P2PSHIM";
@@ -47,7 +47,7 @@ options! {
             "between `auto` and `app`; pairs that are enabled stay enabled. `off` cannot be changed, because the program may have asked for its peers",
         ),
         help: "auto: p2pshim verifies and enables peer access for pairs that copy; app: only the program enables it; off: peer access is hidden from the program, and copies go through the host",
-        details: "With `off`, `cudaDeviceCanAccessPeer` writes 0, enabling returns 217, disabling returns 705, and the P2P attributes 2 to 5 are 0. Granting another device access to a pool or to mapped memory returns 101. Copies work, through the host. With `app` nothing is verified either. For HIP see [HIP.md](HIP.md).",
+        details: "With `off`, `cudaDeviceCanAccessPeer` writes 0, enabling returns 217, disabling returns 705, and the P2P attributes 2 to 5 are 0. Granting another device access to a pool or to mapped memory returns 101. Copies work, through the host. With `app` only what the program enables itself is verified (P2PSHIM_BROKEN). For HIP see [HIP.md](HIP.md).",
     }
 
     /// Pairs whose peer access is hidden.
@@ -64,8 +64,17 @@ options! {
         variable: P2PSHIM_PROBE,
         values: words("quick" = Probe::Quick, "full" = Probe::Full, "off" = Probe::Off),
         changes: Changes::Always,
-        help: "how a pair is verified before it is used; quick: data is copied and compared; full: the verdict of p2pshim doctor is used as well, which also tests loads and stores by kernels; off: not verified",
-        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. With `full`, a pair that failed there is not used. `p2pshim run` makes missing verdicts before it starts the program (about 0.9 s per direction on H200). A pair without a verdict is verified as with `quick`, and a line in the log says so.",
+        help: "how a pair is verified before it is used; quick: data is copied and compared; full: the same, and a verdict of p2pshim doctor is expected, which also tests loads and stores by kernels; off: not verified",
+        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. A pair that failed there is not used, with `quick` neither. With `full`, `p2pshim run` makes missing verdicts before it starts the program (about 0.9 s per direction on H200); a pair without a verdict is verified as with `quick`, and a line in the log says so.",
+    }
+
+    /// What the program gets that enables a broken pair itself.
+    broken: Broken {
+        variable: P2PSHIM_BROKEN,
+        values: words("refuse" = Broken::Refuse, "warn" = Broken::Warn),
+        changes: Changes::Never,
+        help: "what a program gets that enables peer access itself where data does not arrive; refuse: the pair is verified first, and if that fails, the program sees no peer access and its copies go through the host; warn: peer access, and a warning",
+        details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_PROBE says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. What cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of other processes is not covered.",
     }
 
     /// Whether memory pools are made accessible.

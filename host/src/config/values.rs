@@ -24,6 +24,15 @@ pub enum Probe {
     Off,
 }
 
+/// What a program gets that asks for peer access between devices whose path is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// What it gets where there is no path.
+    Refuse,
+    /// What it asks for. It is said.
+    Warn,
+}
+
 /// What is done about calls whose arguments are wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validate {

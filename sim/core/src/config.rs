@@ -18,13 +18,15 @@ pub struct Config {
     pub max_peers: usize,
     /// What goes wrong (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
+    /// Whether the devices hang on PCI only, on a machine that says so (`P2PSIM_ROOT`, a folder with its `proc` and `sys`).
+    pub is_pci: bool,
     /// Where the simulated NVML reads what links have carried (`P2PSIM_NVLINK`, a folder; without it there is no NVML).
     pub nvlink: Option<PathBuf>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { devices: 2, no_path: Vec::new(), max_peers: 8, faults: Faults::default(), nvlink: None }
+        Config { devices: 2, no_path: Vec::new(), max_peers: 8, faults: Faults::default(), is_pci: false, nvlink: None }
     }
 }
 
@@ -73,6 +75,7 @@ impl Config {
                 )
             }));
         }
+        config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
         config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         (config, complaints)
     }

@@ -34,7 +34,18 @@ enum Step {
     /// The path of this copy is this; of the next it may be another.
     Now(Path),
     /// Something is to be done first.
-    Act { checks_only: bool },
+    Act(Purpose),
+}
+
+/// What a pair is verified for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To be enabled by the shim, for the program's copies.
+    Enable,
+    /// To find out whether data arrives: the program has access already.
+    Check,
+    /// To find out whether the program gets access: it asks for it.
+    Admit,
 }
 
 /// What is to be done for a pair, and by whom.
@@ -43,8 +54,7 @@ pub(super) struct Plan {
     pub(super) dst: Place,
     /// `Plain`, or `Pool` if either side is of a pool.
     pub(super) kind: Kind,
-    /// The program has access already: all that is to be found out is whether data arrives.
-    pub(super) checks_only: bool,
+    pub(super) purpose: Purpose,
     /// A context for each side: the memory's own, if it has one. Its handle, and what tells it from later ones.
     pub(super) contexts: [(usize, u64); 2],
     pub(super) pools: [Option<usize>; 2],
@@ -112,7 +122,7 @@ impl Access {
                 }
                 Some(path)
             }
-            Step::Act { checks_only } => Some(self.act(driver, (src, dst), checks_only, on)),
+            Step::Act(purpose) => Some(self.act(driver, (src, dst), purpose, on)),
         }
     }
 
@@ -157,7 +167,7 @@ impl Access {
             }
             let is_mine = self.lock().may_act(src, dst);
             if is_mine {
-                self.act(driver, (src, dst), false, Circumstances::default());
+                self.act(driver, (src, dst), Purpose::Enable, Circumstances::default());
             } else {
                 // Another thread is acting on one of the devices; the next capture that ends, or copy that is made, comes back to it.
                 self.lock().waiting.push((src, dst));
@@ -176,21 +186,24 @@ impl Access {
     }
 
     /// Makes a plan and carries it out. Nobody else is doing so for one of the devices: [`Registry::may_act`] has said so.
-    fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), checks_only: bool, on: Circumstances) -> Path {
+    fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), purpose: Purpose, on: Circumstances) -> Path {
         let _acting = Acting(self, [src.device, dst.device]);
         let path = driver.relaxed(|| {
-            let plan = self.plan(driver, (src, dst), checks_only, on)?;
+            let plan = self.plan(driver, (src, dst), purpose, on)?;
             Some(self.carry_out(driver, &plan))
         });
-        let path = path.flatten().unwrap_or_else(|| Path::Staged(self.put_off(src, dst, Why::Unverified)));
-        if checks_only { Path::Direct } else { path }
+        let path = path.flatten().unwrap_or_else(|| {
+            self.lock().attempts_mut(src, dst).put_off(Why::Unverified);
+            Path::Staged(Why::Unverified)
+        });
+        if purpose == Purpose::Check { Path::Direct } else { path }
     }
 
     fn plan(
         &self,
         driver: &impl Driver,
         (src, dst): (Place, Place),
-        checks_only: bool,
+        purpose: Purpose,
         on: Circumstances,
     ) -> Option<Plan> {
         let [src_context, dst_context] = on.contexts;
@@ -201,11 +214,11 @@ impl Access {
             Some(Owner::Pool { handle, .. }) => Some(handle),
             _ => None,
         };
-        Some(Plan { src, dst, kind: kind_of(src, dst), checks_only, contexts, pools: [pool(src), pool(dst)] })
+        Some(Plan { src, dst, kind: kind_of(src, dst), purpose, contexts, pools: [pool(src), pool(dst)] })
     }
 
     /// A context on a place's device: its own, else one that is known, else the one that the program named, or the current.
-    fn context_for(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
+    pub(super) fn context_for(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
         let device = i32::from(place.device);
         let (own, known): (Option<Owner>, Vec<Owner>) = {
             let registry = self.lock();
@@ -248,17 +261,20 @@ impl Registry {
         let attempts = self.attempts(src, dst);
         let is_much = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
         let is_due = is_much || on.keeps_path && attempts.shift == 0;
+        if is_due {
+            self.mark_used(src.device, dst.device);
+        }
         let links = [self.reach(src, dst), self.reach(dst, src)];
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
             let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);
-            if is_ours || is_left || verification.is_some() {
+            if is_ours || is_left || verification.is_some() && is_due {
                 return Step::Decided(Path::Direct);
             }
             if !is_due || !on.has_context || on.thread_captures || !self.may_act(src, dst) {
                 return Step::Now(Path::Direct);
             }
-            return Step::Act { checks_only: true };
+            return Step::Act(Purpose::Check);
         }
         if !on.may_know {
             return Step::Now(Path::Staged(Why::Capturing));
@@ -276,7 +292,7 @@ impl Registry {
             return Step::Now(Path::Staged(Why::Capturing));
         }
         match self.may_act(src, dst) {
-            true => Step::Act { checks_only: false },
+            true => Step::Act(Purpose::Enable),
             false => Step::Now(Path::Staged(Why::Verifying)),
         }
     }
@@ -300,6 +316,9 @@ impl Registry {
     pub(super) fn never(&self, kind: Kind, verification: Option<Verification>, src: Place, dst: Place) -> Option<Why> {
         if self.is_apart(i32::from(src.device), i32::from(dst.device)) {
             return Some(Why::Denied);
+        }
+        if self.is_refused(src.device.into(), dst.device.into()) {
+            return Some(Why::Blocked);
         }
         if self.access != config::Access::Auto {
             return Some(left_alone(src, dst));

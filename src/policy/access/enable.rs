@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::decide::Plan;
-use super::registry::{MOST_PEERS, Ours, Owner, Verification};
+use super::decide::{Plan, Purpose};
+use super::registry::{MOST_PEERS, Ours, Owner, Verification, ordered};
 use super::verify::{self, Failure};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
@@ -45,18 +45,43 @@ impl Access {
         if let Err(failure) = self.check_verdicts(driver, plan, can) {
             return self.failed(driver, plan, &failure);
         }
+        match self.verify_path(driver, plan, can) {
+            Ok(()) => self.enable(driver, plan, can),
+            Err(path) => path,
+        }
+    }
+
+    /// Verifies the path of a plan, keeps and logs what came of it.
+    ///
+    /// # Errors
+    /// The path that its copies take from now on.
+    pub(super) fn verify_path(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Path> {
+        if let Some(risk) = self.risk(driver, plan) {
+            return Err(self.too_risky(plan, &risk));
+        }
         match self.verify_apart(driver, plan, can) {
             Ok(()) => {
                 self.passed(plan);
-                self.enable(driver, plan, can)
+                Ok(())
             }
-            Err(Setback::Failure(failure)) => self.failed(driver, plan, &failure),
-            Err(Setback::NotApart) => self.unverifiable(plan),
+            Err(Setback::Failure(failure)) => Err(self.failed(driver, plan, &failure)),
+            Err(Setback::NotApart) => Err(self.unverifiable(plan)),
             Err(Setback::Busy) => {
                 plan.say(format_args!("the devices are busy; the pair is verified later"));
-                Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy))
+                Err(Path::Staged(self.put_off(plan, Why::Busy)))
             }
         }
+    }
+
+    /// Why a copy to verify the path may hang, where no verdict says that it does not. Copies of the program that go there already
+    /// would hang as well.
+    fn risk(&self, driver: &impl Driver, plan: &Plan) -> Option<String> {
+        let pair = ordered(plan.src.device, plan.dst.device);
+        let has_passed = self.lock().verdicts.get(&pair) == Some(&true);
+        if plan.purpose == Purpose::Check || has_passed || driver.is_linked(plan.devices()) {
+            return None;
+        }
+        driver.machine(plan.devices())?.risk([0, 1])
     }
 
     /// Verifies the path by memory that has rights of its own: the program's copies take no path that is not verified.
@@ -81,25 +106,46 @@ impl Access {
                 self.lock().shared.push((scratch.address, device));
             }
         }
-        Ok(self.verify(driver, &src, &dst, !is_busy)?)
+        match self.verify(driver, &src, &dst, !is_busy) {
+            // Or the devices have so much to do since.
+            Err(Failure::Hung { .. }) if verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)? => {
+                Err(Setback::Busy)
+            }
+            result => Ok(result?),
+        }
     }
 
-    /// Checks the verdicts that are kept, if they are asked for. Where one is missing, what is verified here has to do.
-    fn check_verdicts(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> Result<(), Failure> {
-        if self.lock().probe != Probe::Full {
-            return Ok(());
+    /// Checks the verdicts that are kept, once. Whether they say that data arrives in each direction that there is; where one is
+    /// missing, what is verified here has to do.
+    pub(super) fn check_verdicts(
+        &self,
+        driver: &impl Driver,
+        plan: &Plan,
+        [forth, back]: [bool; 2],
+    ) -> Result<bool, Failure> {
+        let ([src, dst], pair) = (plan.devices(), ordered(plan.src.device, plan.dst.device));
+        let known = self.lock().verdicts.get(&pair).copied();
+        if let Some(is_passed) = known {
+            return Ok(is_passed);
         }
-        let [src, dst] = plan.devices();
+        let is_full = self.lock().probe == Probe::Full;
+        // What was found out about simulated GPUs holds for the faults of that time.
+        if !is_full && driver.is_simulated(src) {
+            return Ok(false);
+        }
         let directions = [(forth, src, dst), (back, dst, src)];
         let verdicts = directions.into_iter().filter(|&(can, ..)| can).map(|(_, by, of)| driver.verdict(by, of));
         let verdicts: Vec<Option<Verdict>> = verdicts.collect();
-        if verdicts.contains(&None) {
+        let is_passed = !verdicts.contains(&None);
+        if !is_passed && is_full {
             self.misses_verdict();
         }
         verdicts.into_iter().flatten().try_for_each(|verdict| match verdict {
             Verdict::Passed => Ok(()),
             Verdict::Failed(what) => Err(Failure::Kept(what)),
-        })
+        })?;
+        self.lock().verdicts.insert(pair, is_passed);
+        Ok(is_passed)
     }
 
     fn verify(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
@@ -128,7 +174,7 @@ impl Access {
 
     /// Enables the path, unless the program has.
     fn enable(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Path {
-        if plan.checks_only {
+        if plan.purpose != Purpose::Enable {
             return Path::Direct;
         }
         match plan.kind {
@@ -156,7 +202,7 @@ impl Access {
                 // Another thread has destroyed it meanwhile.
                 _ if self.lock().gone_pools.contains_key(&pool) => path = Path::Unknown,
                 Code::NOT_READY if path != Path::Direct => {
-                    path = Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy));
+                    path = Path::Staged(self.put_off(plan, Why::Busy));
                 }
                 code if path != Path::Direct => path = self.unverified(plan, code),
                 _ => {}
@@ -187,7 +233,7 @@ impl Access {
         // One direction is enough for copies. Who was first keeps its place.
         match (enabled, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
-            (0, Code::NOT_READY) => Path::Staged(self.put_off(plan.src, plan.dst, Why::Busy)),
+            (0, Code::NOT_READY) => Path::Staged(self.put_off(plan, Why::Busy)),
             (0, code) => self.unverified(plan, code),
             (enabled, _) => {
                 let directions = if enabled == 2 { "both directions" } else { "one direction" };
@@ -254,7 +300,7 @@ impl Access {
 
     /// Whether neither context may have the other as one more peer.
     fn is_full(&self, driver: &impl Driver, plan: &Plan, [forth, back]: [bool; 2]) -> bool {
-        let is_of_contexts = plan.kind == Kind::Plain && !plan.checks_only;
+        let is_of_contexts = plan.kind == Kind::Plain && plan.purpose == Purpose::Enable;
         let may_have_more = |from: u8| {
             let is_scarce = self.is_scarce(driver, from);
             self.lock().may_have_more(from, is_scarce)
@@ -274,7 +320,7 @@ impl Access {
         plan.say(format_args!(
             "the contexts have as many peers as they can have, or as p2pshim uses; copies go through the host"
         ));
-        Path::Staged(self.put_off(plan.src, plan.dst, Why::Limit))
+        Path::Staged(self.put_off(plan, Why::Limit))
     }
 }
 

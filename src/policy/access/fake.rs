@@ -6,6 +6,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
+use p2pshim_host::machine::Machine;
+
 use crate::api::abi::Code;
 use crate::policy::driver::{Driver, Holder, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::full::Verdict;
@@ -25,11 +27,17 @@ pub(crate) struct Fake {
     pub(crate) no_path: BTreeSet<(i32, i32)>,
     pub(crate) faults: BTreeMap<(i32, i32), Fault>,
     pub(crate) verdicts: BTreeMap<(i32, i32), Verdict>,
+    /// The name of the virtual machine.
+    pub(crate) hypervisor: Option<String>,
+    /// Pairs that NVLink joins.
+    pub(crate) linked: BTreeSet<(i32, i32)>,
     pub(crate) mapping: Cell<Code>,
     pub(crate) allocating: Cell<Code>,
     pub(crate) busy: Cell<bool>,
     pub(crate) devices: i32,
     pub(crate) current: Cell<usize>,
+    /// Devices whose primary context exists: that of the device's number.
+    pub(crate) primaries: BTreeSet<i32>,
     /// By handle; a context that is not here has id 1.
     pub(crate) ids: RefCell<BTreeMap<usize, u64>>,
     pub(crate) enabled: RefCell<BTreeSet<(usize, usize)>>,
@@ -81,11 +89,14 @@ impl Fake {
             no_path: BTreeSet::new(),
             faults: BTreeMap::new(),
             verdicts: BTreeMap::new(),
+            hypervisor: None,
+            linked: BTreeSet::new(),
             mapping: Cell::new(Code::SUCCESS),
             allocating: Cell::new(Code::SUCCESS),
             busy: Cell::new(false),
             devices: 16,
             current: Cell::new(context(0)),
+            primaries: BTreeSet::new(),
             ids: RefCell::default(),
             enabled: RefCell::default(),
             granted: RefCell::default(),
@@ -172,6 +183,10 @@ impl Driver for Fake {
 
     fn device_of_context(&self, context: usize) -> Option<i32> {
         self.context_id(context).map(|_| Self::device(context))
+    }
+
+    fn primary_context(&self, device: i32) -> Option<usize> {
+        self.primaries.contains(&device).then(|| context(device as usize))
     }
 
     fn device_count(&self) -> i32 {
@@ -280,8 +295,12 @@ impl Driver for Fake {
         Some(all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default())
     }
 
-    fn bus_id(&self, _: i32) -> Option<String> {
-        None
+    fn machine(&self, _: [i32; 2]) -> Option<Machine> {
+        Some(Machine { hypervisor: self.hypervisor.clone(), ..Machine::default() })
+    }
+
+    fn is_linked(&self, devices: [i32; 2]) -> bool {
+        self.linked.contains(&(devices[0], devices[1]))
     }
 
     fn is_simulated(&self, _: i32) -> bool {

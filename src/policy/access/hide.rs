@@ -1,4 +1,4 @@
-//! Peer access that is hidden from the program: `P2PSHIM_ACCESS=off`, `P2PSHIM_DENY`.
+//! Peer access that is hidden from the program: `P2PSHIM_ACCESS=off`, `P2PSHIM_DENY`, `P2PSHIM_BROKEN=refuse`.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,6 +18,16 @@ pub(crate) enum Grants {
     OfMapped { address: u64, bytes: u64 },
 }
 
+impl Grants {
+    /// Its first byte, which mostly says whose all of it is.
+    fn first(self) -> Self {
+        match self {
+            Self::OfMapped { address, bytes } => Self::OfMapped { address, bytes: bytes.min(1) },
+            Self::OfPool(_) => self,
+        }
+    }
+}
+
 impl Access {
     /// Whether anything is hidden.
     #[inline(always)]
@@ -30,25 +40,45 @@ impl Access {
     }
 
     /// Whether zeros take the place of what a successful query returned about a device's access to another.
-    pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
+    pub(crate) fn is_hidden(&self, driver: &impl Driver, device: i32, peer: i32, attribute: Option<i32>) -> bool {
         /// `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`, which compares links and says nothing of access.
         const PERFORMANCE_RANK: i32 = 1;
-        attribute != Some(PERFORMANCE_RANK) && self.lock().is_denied(device, peer)
+        if attribute == Some(PERFORMANCE_RANK) {
+            return false;
+        }
+        self.admit_asking(driver, [device, peer]);
+        self.lock().is_hidden(device, peer)
     }
 
     /// What is returned to a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
-        let owners = match of {
-            Grants::OfMapped { address, bytes } => owners_of_mapped(driver, address, bytes),
-            Grants::OfPool(pool) => self.owners_of_pool(driver, pool),
-        };
-        if devices.iter().any(|device| !(0..driver.device_count()).contains(device)) {
+        let count = driver.device_count();
+        if count < 2 || devices.iter().any(|device| !(0..count).contains(device)) {
             return None;
         }
-        // The one whose memory it is has access from the start.
+        if self.admits() {
+            // The one whose memory it is has access from the start.
+            for owner in self.owners(driver, of.first()) {
+                devices.iter().filter(|&&device| device != owner).for_each(|&device| {
+                    self.admit(driver, [device, owner], [0, 0]);
+                });
+            }
+        }
+        if !self.hides() {
+            return None;
+        }
+        let owners = self.owners(driver, of);
         let registry = self.lock();
-        let is_refused = |device: &i32| owners.iter().any(|&owner| registry.is_denied(*device, owner));
+        let is_refused = |device: &i32| owners.iter().any(|&owner| registry.is_hidden(*device, owner));
         devices.iter().any(is_refused).then_some(Code::INVALID_DEVICE)
+    }
+
+    /// The devices whose memory it is.
+    fn owners(&self, driver: &impl Driver, of: Grants) -> Vec<i32> {
+        match of {
+            Grants::OfMapped { address, bytes } => owners_of_mapped(driver, address, bytes),
+            Grants::OfPool(pool) => self.owners_of_pool(driver, pool),
+        }
     }
 
     /// The device of a pool: known since it was made or copied, or its device's from the start. Of a pool from another

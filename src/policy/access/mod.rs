@@ -27,6 +27,7 @@
 //!
 //! Why a pair is verified first, what stays enabled, and how many peers are ours: docs/decisions/.
 
+mod admit;
 mod arrays;
 mod cells;
 mod decide;
@@ -56,7 +57,7 @@ use self::cells::Cells;
 use self::registry::Registry;
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
-use crate::config::{self, Config};
+use crate::config::{self, Broken, Config, Probe};
 use crate::model::{Memcpy, Path, Traffic, Why, is_array};
 use crate::os;
 
@@ -68,8 +69,10 @@ pub(crate) struct Access {
     registry: Mutex<Registry>,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
-    /// Whether any pair is denied.
+    /// Whether any pair is denied, or broken and refused.
     hides: AtomicBool,
+    /// Whether what the program enables is verified first.
+    admits: AtomicBool,
     /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
     disablings: AtomicUsize,
     /// How often the program has taken away access that there was.
@@ -84,6 +87,7 @@ impl Access {
             registry: Mutex::new(Registry::new()),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
+            admits: AtomicBool::new(false),
             disablings: AtomicUsize::new(0),
             losses: AtomicUsize::new(0),
         }
@@ -91,8 +95,15 @@ impl Access {
 
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
-        self.hides.store(config.access == config::Access::Off || !config.denied.is_empty(), Relaxed);
-        self.lock().configure(config);
+        let hides_all = config.access == config::Access::Off;
+        let admits = !hides_all && config.broken == Broken::Refuse && config.probe != Probe::Off;
+        self.admits.store(admits, Relaxed);
+        let is_any_refused = {
+            let mut registry = self.lock();
+            registry.configure(config);
+            registry.is_any_refused()
+        };
+        self.hides.store(hides_all || !config.denied.is_empty() || is_any_refused, Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.

@@ -1,14 +1,14 @@
 //! What verification has shown, kept and logged.
 
-use std::path::Path as File;
+use std::sync::atomic::Ordering::Relaxed;
 
-use p2pshim_host::machine::{self, Machine};
+use p2pshim_host::machine;
 use p2pshim_host::text::Elapsed;
 
-use super::decide::Plan;
+use super::decide::{Plan, Purpose};
 use super::registry::Verification;
 use super::verify::{self, Failure};
-use super::{Access, Kind, Path, Place, Why};
+use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
 use crate::policy::driver::Driver;
@@ -31,10 +31,10 @@ impl Access {
             Failure::Slower { .. } => (Verification::Slower, Why::Slower),
             Failure::Lost { .. } | Failure::Hung { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
         };
-        self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
+        self.block(plan, verification);
         let verified = match verification {
             Verification::Slower => Verified::Slower,
-            _ if plan.checks_only => Verified::InUse,
+            _ if plan.purpose == Purpose::Check => Verified::InUse,
             _ => Verified::Avoided,
         };
         let advice = match verification {
@@ -42,14 +42,23 @@ impl Access {
             _ => format!(". Likely cause: {}. `p2pshim doctor` shows more", likely_cause(driver, plan.devices())),
         };
         let [from, to] = direction(failure).unwrap_or([plan.src.device, plan.dst.device]);
-        log::pair_verified(from, to, verified, format_args!("{}. {}{advice}", story(failure), consequence(plan)));
+        log::pair_verified(
+            from,
+            to,
+            verified,
+            format_args!("{}. {}{advice}", story(failure), consequence(plan, Some(verification))),
+        );
         Path::Staged(why)
     }
 
     /// Keeps and logs that a driver's error has kept a pair from being verified.
     pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
-        let why = self.put_off(plan.src, plan.dst, Why::Unverified);
+        let why = self.put_off(plan, Why::Unverified);
+        if plan.purpose == Purpose::Admit {
+            plan.say(format_args!("could not be verified: the driver returned {name} ({})", code.0));
+            return Path::Staged(why);
+        }
         let was_logged = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_logged, true);
         if !was_logged {
             plan.say_verified(Verified::Unknown,
@@ -57,7 +66,7 @@ impl Access {
                     "could not be verified: the driver returned {name} ({}). {}. Verification is tried again when twice as much has been \
                      copied; P2PSHIM_PROBE=off would use the pair without verification",
                     code.0,
-                    consequence(plan)
+                    consequence(plan, None)
                 ),
             );
         }
@@ -66,6 +75,10 @@ impl Access {
 
     /// Keeps, and logs once, that the driver lacks what it takes to verify pairs: nothing is enabled for any.
     pub(super) fn unverifiable(&self, plan: &Plan) -> Path {
+        if plan.purpose == Purpose::Admit {
+            plan.say(format_args!("could not be verified: the driver has no memory with access rights of its own"));
+            return Path::Staged(Why::Unverified);
+        }
         let was_known = std::mem::replace(&mut self.lock().cannot_verify, true);
         if !was_known {
             plan.say_verified(Verified::Unknown,
@@ -79,6 +92,21 @@ impl Access {
         Path::Staged(Why::Unverified)
     }
 
+    /// Says, once, that pairs are not verified in the program's process, where a copy may hang.
+    pub(super) fn too_risky(&self, plan: &Plan, risk: &str) -> Path {
+        let what = format!(
+            "not verified: {risk}, and a copy that hangs would hang the program. {}. `p2pshim doctor` or `p2pshim run` tests it in a \
+             process of its own; the verdict holds until the next boot",
+            consequence(plan, None)
+        );
+        if std::mem::replace(&mut self.lock().is_risk_logged, true) {
+            plan.say(format_args!("{what}"));
+        } else {
+            plan.say_verified(Verified::Unknown, format_args!("{what}"));
+        }
+        Path::Staged(self.put_off(plan, Why::Unverified))
+    }
+
     /// Says, once, that there is no verdict where there should be one.
     pub(super) fn misses_verdict(&self) {
         if !std::mem::replace(&mut self.lock().is_verdict_missed, true) {
@@ -90,10 +118,21 @@ impl Access {
         }
     }
 
-    /// A pair is tried again when it has copied twice as much.
-    pub(super) fn put_off(&self, src: Place, dst: Place, why: Why) -> Why {
-        self.lock().attempts_mut(src, dst).put_off(why);
+    /// A pair is tried again when it has copied twice as much; for a program that asks, when it asks again.
+    pub(super) fn put_off(&self, plan: &Plan, why: Why) -> Why {
+        if plan.purpose != Purpose::Admit {
+            self.lock().attempts_mut(plan.src, plan.dst).put_off(why);
+        }
         why
+    }
+
+    /// Keeps that a pair is not to be used; the program is told that there is no path, if it gets none.
+    fn block(&self, plan: &Plan, verification: Verification) {
+        let mut registry = self.lock();
+        registry.set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
+        if registry.is_refused(plan.src.device.into(), plan.dst.device.into()) {
+            self.hides.store(true, Relaxed);
+        }
     }
 }
 
@@ -129,22 +168,27 @@ fn story(failure: &Failure) -> String {
 }
 
 /// What follows from it for the program.
-fn consequence(plan: &Plan) -> &'static str {
-    if plan.checks_only {
-        "The program has enabled peer access between them itself, so its copies still use it. To send them through the \
-         host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for this pair"
-    } else {
-        "Copies between them go through the host"
+fn consequence(plan: &Plan, verification: Option<Verification>) -> &'static str {
+    match (plan.purpose, verification) {
+        (Purpose::Check, _) => {
+            "The program has enabled peer access between them itself, so its copies still use it. To send them through the \
+             host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for this pair"
+        }
+        (Purpose::Admit, Some(Verification::Failed)) => {
+            "The program asks for peer access between them and is told that there is none; its copies go through the host. With \
+             P2PSHIM_BROKEN=warn it would get access, and wrong data"
+        }
+        (Purpose::Admit, _) => {
+            "The program gets the access that it asks for; with P2PSHIM_DENY for this pair its copies would go through the host"
+        }
+        (Purpose::Enable, _) => "Copies between them go through the host",
     }
 }
 
 /// What may stand between two devices, and what to do about it.
 fn likely_cause(driver: &impl Driver, devices: [i32; 2]) -> String {
-    if driver.is_simulated(devices[0]) {
-        return machine::SIMULATED_CAUSE.to_owned();
-    }
-    let bus_ids = devices.map(|device| driver.bus_id(device).unwrap_or_default());
-    Machine::read(File::new("/"), &bus_ids).likely_cause([0, 1])
+    let cause = driver.machine(devices).map(|machine| machine.likely_cause([0, 1]));
+    cause.unwrap_or_else(|| machine::SIMULATED_CAUSE.to_owned())
 }
 
 #[cfg(test)]

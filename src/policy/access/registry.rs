@@ -1,9 +1,10 @@
 //! Who holds memory, who may access whose, and what has been verified: all that is kept under the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use super::cells::{Cells, OWNERS};
-use crate::config::{self, Config, Denied, Probe};
+use crate::config::{self, Broken, Config, Denied, Probe};
 use crate::model::Why;
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::memory::{Kind, Place};
@@ -107,6 +108,7 @@ impl Attempts {
 pub(super) struct Registry {
     pub(super) access: config::Access,
     pub(super) probe: Probe,
+    broken: Broken,
     pub(super) grants_pools: bool,
     /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
     pub(super) cannot_verify: bool,
@@ -115,6 +117,10 @@ pub(super) struct Registry {
     links: BTreeMap<(u8, u8), Link>,
     attempts: BTreeMap<(u8, u8), Attempts>,
     verifications: BTreeMap<(Kind, u8, u8), Verification>,
+    /// Pairs of devices between which so much was copied that it is worth enabling them.
+    used: BTreeSet<(u8, u8)>,
+    /// Pairs of devices whose kept verdicts have been read, and whether these say that data arrives.
+    pub(super) verdicts: BTreeMap<(u8, u8), bool>,
     scratch: Vec<Scratch>,
     /// The contexts of arrays that were made in sight, by what the arrays are known by.
     pub(super) arrays: BTreeMap<u64, Owner>,
@@ -126,8 +132,12 @@ pub(super) struct Registry {
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles, and their devices, as far as those are known.
     pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
+    /// Pairs of devices that the program has asked about, and when they were last verified for that.
+    pub(super) asked: BTreeMap<[i32; 2], Instant>,
     /// Whether it was said that there is no verdict.
     pub(super) is_verdict_missed: bool,
+    /// Whether it was said that a copy may hang.
+    pub(super) is_risk_logged: bool,
     /// Pairs whose paths threads are verifying or enabling; no two have a device in common.
     pub(super) acting: Vec<[u8; 2]>,
     /// Pairs that wait for the end of a capture.
@@ -141,6 +151,7 @@ impl Registry {
         Self {
             access: config::Access::Auto,
             probe: Probe::Quick,
+            broken: Broken::Refuse,
             grants_pools: true,
             cannot_verify: false,
             denied: Vec::new(),
@@ -148,13 +159,17 @@ impl Registry {
             links: BTreeMap::new(),
             attempts: BTreeMap::new(),
             verifications: BTreeMap::new(),
+            used: BTreeSet::new(),
+            verdicts: BTreeMap::new(),
             scratch: Vec::new(),
             arrays: BTreeMap::new(),
             shared: Vec::new(),
             granted: Vec::new(),
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),
+            asked: BTreeMap::new(),
             is_verdict_missed: false,
+            is_risk_logged: false,
             acting: Vec::new(),
             waiting: Vec::new(),
             logged: BTreeSet::new(),
@@ -164,16 +179,34 @@ impl Registry {
     pub(super) fn configure(&mut self, config: &Config) {
         self.access = config.access;
         self.probe = config.probe;
+        self.broken = config.broken;
         self.grants_pools = config.grants_pools;
         self.denied.clone_from(&config.denied);
+        self.verdicts.clear();
     }
 
-    /// Whether a device's access to the memory of another is hidden.
+    /// Whether a device's access to the memory of another is denied by an option.
     pub(super) fn is_denied(&self, device: i32, peer: i32) -> bool {
         device != peer && (self.access == config::Access::Off || self.denied.contains(&Denied { device, peer }))
     }
 
-    /// Whether either device's access to the other is hidden: then copies between them go through the host.
+    /// Whether the path between two devices is broken, so that the program does not get peer access between them.
+    pub(super) fn is_refused(&self, device: i32, peer: i32) -> bool {
+        let (Ok(one), Ok(other)) = (u8::try_from(device), u8::try_from(peer)) else { return false };
+        let has_failed = |kind| self.verification(kind, one, other) == Some(Verification::Failed);
+        self.broken == Broken::Refuse && (has_failed(Kind::Plain) || has_failed(Kind::Pool))
+    }
+
+    pub(super) fn is_any_refused(&self) -> bool {
+        self.broken == Broken::Refuse && self.verifications.values().any(|&known| known == Verification::Failed)
+    }
+
+    /// Whether the program is told that a device has no access to the memory of another.
+    pub(super) fn is_hidden(&self, device: i32, peer: i32) -> bool {
+        self.is_denied(device, peer) || self.is_refused(device, peer)
+    }
+
+    /// Whether either device's access to the other is denied: then copies between them go through the host.
     pub(super) fn is_apart(&self, one: i32, other: i32) -> bool {
         self.is_denied(one, other) || self.is_denied(other, one)
     }
@@ -312,6 +345,15 @@ impl Registry {
         self.verifications.insert((kind, low, high), verification);
     }
 
+    /// Notes that so much was copied between two devices that it is worth enabling them.
+    pub(super) fn mark_used(&mut self, one: u8, other: u8) {
+        self.used.insert(ordered(one, other));
+    }
+
+    pub(super) fn is_used(&self, one: u8, other: u8) -> bool {
+        self.used.contains(&ordered(one, other))
+    }
+
     pub(super) fn scratch(&self, kind: ScratchKind, (context, id): (usize, u64)) -> Option<Scratch> {
         let is_it = |scratch: &&Scratch| (scratch.kind, scratch.context, scratch.context_id) == (kind, context, id);
         self.scratch.iter().find(is_it).copied()
@@ -352,6 +394,6 @@ impl Registry {
     }
 }
 
-fn ordered(one: u8, other: u8) -> (u8, u8) {
+pub(super) fn ordered(one: u8, other: u8) -> (u8, u8) {
     (one.min(other), one.max(other))
 }

@@ -253,9 +253,151 @@ fn view_access_app_leaves_everything_to_the_program() {
     assert_eq!((process.driver.enables.get(), process.driver.disables.get()), (1, 1), "the program's");
 }
 
+/// A process on a machine whose path from device 0 to device 1 loses data.
+fn broken(config: &Config) -> Process {
+    Process::configured(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() }, config)
+}
+
+#[test]
+fn admit_broken_pair_is_refused_and_hidden_before_anything_is_enabled() {
+    for access in [config::Access::Auto, config::Access::App] {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let process = broken(&Config { access, ..Config::default() });
+            assert_eq!(process.enable(from, to), 217);
+            assert_eq!(process.driver.enables.get(), 0, "the harmless call is not counted here");
+            assert_eq!(process.disable(from, to), 705);
+            process.staged(from, to, Why::Blocked);
+            for pair in [[0, 1], [1, 0]] {
+                assert!(process.access.is_hidden(&process.driver, pair[0], pair[1], None));
+            }
+            let mapped = Grants::OfMapped { address: mapped(0), bytes: 4 };
+            for of in [Grants::OfPool(pool(0)), mapped] {
+                assert_eq!(process.access.refused(&process.driver, of, &[0, 1]), Some(Code(101)));
+                assert_eq!(process.access.refused(&process.driver, of, &[0, 2]), None);
+            }
+            assert_eq!((process.enable(0, 2), process.enable(2, 3)), (0, 0), "other pairs are healthy");
+        }
+    }
+}
+
+#[test]
+fn admit_healthy_pair_is_verified_once_and_the_program_gets_what_it_asks_for() {
+    let process = Process::new(Fake::new());
+    assert_eq!(process.enable(0, 1), 0);
+    let used = process.driver.next.get();
+    assert_eq!((process.enable(1, 0), process.disable(0, 1), process.enable(0, 1)), (0, 0, 0));
+    assert_eq!(process.driver.next.get(), used, "no more memory was taken");
+    assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Passed));
+}
+
+#[test]
+fn admit_rights_to_memory_of_a_broken_pair_are_refused_before_they_are_given() {
+    for of in [Grants::OfPool(pool(0)), Grants::OfMapped { address: mapped(0), bytes: 4 }] {
+        let process = broken(&Config::default());
+        let process = Process { driver: Fake { primaries: [0, 1].into(), ..process.driver }, ..process };
+        assert_eq!(process.access.refused(&process.driver, of, &[0]), None, "its own device");
+        assert_eq!(process.access.refused(&process.driver, of, &[1]), Some(Code(101)));
+    }
+}
+
+#[test]
+fn admit_question_is_answered_by_verifying_where_both_devices_have_a_context() {
+    for (primaries, is_hidden) in [(vec![], false), (vec![1], true)] {
+        let process = broken(&Config::default());
+        let process =
+            Process { driver: Fake { primaries: primaries.into_iter().collect(), ..process.driver }, ..process };
+        assert_eq!(
+            process.access.is_hidden(&process.driver, 0, 1, None),
+            is_hidden,
+            "device 0 has the current context"
+        );
+        assert!(!process.access.is_hidden(&process.driver, 0, 1, Some(1)), "the rank of the link is no access");
+    }
+}
+
+#[test]
+fn admit_verdict_that_failed_holds_without_any_context() {
+    let verdicts = [((0, 1), Verdict::Failed("lost".to_owned())), ((1, 0), Verdict::Passed)].into();
+    let process = Process::new(Fake { verdicts, ..Fake::new() });
+    assert!(process.access.is_hidden(&process.driver, 1, 0, None));
+    assert_eq!((process.enable(0, 1), process.enable(1, 0)), (217, 217));
+}
+
+#[test]
+fn admit_verdict_that_passed_nothing_is_copied() {
+    let verdicts = [((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)].into();
+    let process = Process::new(Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
+    assert_eq!(process.enable(0, 1), 0, "the verdict says so");
+}
+
+#[test]
+fn admit_undecided_pair_is_left_to_the_program() {
+    let busy = broken(&Config::default());
+    busy.driver.busy.set(true);
+    let no_memory = Fake { mapping: std::cell::Cell::new(Code(2)), ..broken(&Config::default()).driver };
+    for process in [busy, Process::new(no_memory)] {
+        assert_eq!((process.enable(0, 1), process.access.pair_state(0, 1).verification), (0, None));
+    }
+}
+
+#[test]
+fn admit_question_that_cannot_be_decided_is_not_verified_each_time() {
+    let process = Process::new(Fake { primaries: [1].into(), mapping: std::cell::Cell::new(Code(2)), ..Fake::new() });
+    assert!(!process.access.is_hidden(&process.driver, 0, 1, None));
+    let used = process.driver.next.get();
+    for _ in 0..10 {
+        assert!(!process.access.is_hidden(&process.driver, 0, 1, None));
+    }
+    assert_eq!(process.driver.next.get(), used, "nothing was tried again");
+}
+
+#[test]
+fn admit_is_left_out_as_options_say() {
+    for config in
+        [Config { broken: Broken::Warn, ..Config::default() }, Config { probe: Probe::Off, ..Config::default() }]
+    {
+        let process = broken(&config);
+        assert_eq!(process.enable(0, 1), 0);
+        assert!(!process.access.is_hidden(&process.driver, 0, 1, None));
+    }
+}
+
+#[test]
+fn admit_slower_pair_is_the_programs_to_enable() {
+    let process = Process::new(Fake { faults: [((0, 1), Fault::Slow(3))].into(), ..Fake::new() });
+    assert_eq!(process.enable(0, 1), 0);
+    assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Slower));
+}
+
+/// A process in a virtual machine, whose path from device 0 to device 1 hangs.
+fn in_a_virtual_machine(fake: Fake) -> Process {
+    Process::new(Fake { hypervisor: Some("QEMU".to_owned()), faults: [((0, 1), Fault::Hang)].into(), ..fake })
+}
+
+#[test]
+fn risk_pair_is_neither_verified_nor_enabled_without_a_verdict() {
+    let process = in_a_virtual_machine(Fake::new());
+    process.staged(0, 1, Why::Unverified);
+    assert_eq!(process.driver.hung.borrow().len(), 0, "nothing was tried");
+    assert!(!process.access.is_hidden(&process.driver, 0, 1, None));
+    assert_eq!(process.enable(2, 3), 0, "left to the program");
+    assert_eq!(process.driver.hung.borrow().len(), 0);
+}
+
+#[test]
+fn risk_pair_with_a_verdict_or_joined_by_nvlink_is_as_anywhere() {
+    let verdicts = [((0, 1), Verdict::Failed("hung".to_owned()))].into();
+    let process = in_a_virtual_machine(Fake { verdicts, ..Fake::new() });
+    assert_eq!(process.enable(0, 1), 217);
+    let verdicts = [((2, 3), Verdict::Passed), ((3, 2), Verdict::Passed)].into();
+    let process = in_a_virtual_machine(Fake { verdicts, linked: [(4, 5), (5, 4)].into(), ..Fake::new() });
+    assert_eq!(process.copy(2, 3, ENOUGH), Path::Direct);
+    assert_eq!(process.copy(4, 5, ENOUGH), Path::Direct);
+}
+
 #[test]
 fn view_broken_pair_that_the_program_enabled_stays_enabled() {
-    let process = Process::new(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
+    let process = broken(&Config { broken: Broken::Warn, ..Config::default() });
     assert_eq!(process.enable(0, 1), 0);
     for _ in 0..3 {
         assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
@@ -449,7 +591,7 @@ fn hidden_pairs_are_seen_by_nobody() {
         let process = Process::configured(Fake::new(), &config);
         process.staged(0, 1, Why::Denied);
         assert_eq!((process.enable(0, 1), process.disable(0, 1)), (217, 705));
-        let hidden = |peer| process.access.is_hidden(0, peer, None);
+        let hidden = |peer| process.access.is_hidden(&process.driver, 0, peer, None);
         assert!(hidden(1));
         let refused = |device| process.access.refused(&process.driver, Grants::OfPool(pool(0)), &[0, device]);
         assert_eq!(refused(1), Some(Code(101)));
@@ -470,7 +612,7 @@ fn hidden_pairs_are_seen_by_nobody() {
 }
 
 #[test]
-fn probe_full_failed_verdict_on_either_direction_keeps_the_pair_blocked() {
+fn verdict_that_failed_on_either_direction_keeps_the_pair_blocked() {
     let failed = || Verdict::Failed("stores are lost".to_owned());
     let blocked = Path::Staged(Why::Blocked);
     for (probe, verdicts, path) in [
@@ -478,7 +620,9 @@ fn probe_full_failed_verdict_on_either_direction_keeps_the_pair_blocked() {
         (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), failed())], blocked),
         (Probe::Full, vec![((1, 0), failed())], blocked),
         (Probe::Full, vec![], Path::Direct),
-        (Probe::Quick, vec![((1, 0), failed())], Path::Direct),
+        (Probe::Quick, vec![((1, 0), failed())], blocked),
+        (Probe::Quick, vec![], Path::Direct),
+        (Probe::Off, vec![((1, 0), failed())], Path::Direct),
     ] {
         let driver = Fake { verdicts: verdicts.into_iter().collect(), ..Fake::new() };
         let process = Process::configured(driver, &Config { probe, ..Config::default() });

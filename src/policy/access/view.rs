@@ -27,21 +27,37 @@ pub(crate) struct HarmlessEnable {
 }
 
 impl Access {
-    /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that is denied, the same with a flag,
-    /// which the driver checks before it enables anything. Only whether the peer still lives it checks later.
+    /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that the program does not get, the same with
+    /// a flag, which the driver checks before it enables anything. Only whether the peer still lives it checks later.
     pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
-        if !self.hides() {
+        if !self.hides() && !self.admits() {
             return None;
         }
         let current = driver.current_context()?;
         driver.context_id(peer)?;
-        let is_denied = self.denies_all() || {
-            let device = driver.device_of_context(current)?;
-            let other = driver.device_of_context(peer)?;
-            self.lock().is_denied(device, other)
-        };
+        let is_denied = self.denies_all() || self.is_kept_from(driver, current, peer, flags)?;
         let to = if flags == 0 { Code::PEER_ACCESS_UNSUPPORTED } else { Code::INVALID_VALUE };
         is_denied.then_some(HarmlessEnable { peer, flags: 1, from: Code::INVALID_VALUE, to })
+    }
+
+    /// Whether the program does not get access of a context to the memory of another: it is denied, or the path is broken and the
+    /// program has not enabled it already.
+    fn is_kept_from(&self, driver: &impl Driver, current: usize, peer: usize, flags: u32) -> Option<bool> {
+        let (device, other) = (driver.device_of_context(current)?, driver.device_of_context(peer)?);
+        let is_enabled = || {
+            let numbers = self.numbers(driver, peer);
+            numbers.is_some_and(|(from, to)| self.lock().link(from, to).is_some_and(|link| link.is_enabled()))
+        };
+        if self.lock().is_denied(device, other) {
+            return Some(true);
+        }
+        if is_enabled() {
+            return Some(false);
+        }
+        if flags == 0 {
+            self.admit(driver, [device, other], [current, peer]);
+        }
+        Some(self.lock().is_refused(device, other))
     }
 
     /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays enabled, enabling it once more. If there
@@ -253,6 +269,7 @@ impl Registry {
         let (Some(one), Some(other)) = (device(from), device(to)) else { return false };
         self.access == config::Access::Auto
             && !self.is_apart(i32::from(one), i32::from(other))
+            && self.is_used(one, other)
             && self.verification(Kind::Plain, one, other) == Some(Verification::Passed)
     }
 }

@@ -21,9 +21,10 @@ pub(crate) use types::{
 };
 
 use std::ffi::c_uint;
+use std::path::PathBuf;
 use std::ptr;
 
-use p2pshim_host::machine;
+use p2pshim_host::machine::{self, Machine};
 
 use self::contexts::within;
 use self::functions::{
@@ -38,6 +39,12 @@ use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::full::{self, Verdict};
+
+/// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
+fn root(device: i32) -> Option<PathBuf> {
+    let is_simulated = devices::gpu(device).is_some_and(|gpu| gpu.name == machine::SIMULATED_NAME);
+    machine::root(is_simulated, os::environment("P2PSIM_ROOT=").map(|(_, value)| value).next())
+}
 
 /// The driver of this process.
 pub(crate) struct RealDriver;
@@ -70,6 +77,10 @@ impl Driver for RealDriver {
 
     fn device_of_context(&self, context: usize) -> Option<i32> {
         contexts::device_of(context)
+    }
+
+    fn primary_context(&self, device: i32) -> Option<usize> {
+        contexts::primary_context(device)
     }
 
     fn device_count(&self) -> i32 {
@@ -179,12 +190,18 @@ impl Driver for RealDriver {
         Some(copy)
     }
 
-    fn bus_id(&self, device: i32) -> Option<String> {
-        devices::bus_id(device).ok()
+    fn is_simulated(&self, device: i32) -> bool {
+        root(device).is_none()
     }
 
-    fn is_simulated(&self, device: i32) -> bool {
-        devices::gpu(device).is_some_and(|gpu| gpu.name == machine::SIMULATED_NAME)
+    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
+        let bus_ids = devices.map(|device| devices::bus_id(device).unwrap_or_default());
+        Some(Machine::read(&root(devices[0])?, &bus_ids))
+    }
+
+    fn is_linked(&self, devices: [i32; 2]) -> bool {
+        let [_, _, atomics] = peer_attributes(devices[0], devices[1]);
+        atomics == Some(1)
     }
 
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {

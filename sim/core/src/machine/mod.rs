@@ -243,6 +243,11 @@ impl Machine {
         usize::try_from(ordinal).ok().filter(|device| *device < self.config.devices).ok_or(Error::INVALID_DEVICE)
     }
 
+    /// Whether the devices hang on PCI only.
+    pub fn is_pci(&self) -> bool {
+        self.config.is_pci
+    }
+
     /// Whether the hardware lets device `from` reach the memory of device `to`.
     pub fn has_path(&self, from: usize, to: usize) -> bool {
         self.config.has_path(from, to)

@@ -15,10 +15,12 @@ fn pair(machine: &Machine, from: i32, to: i32) -> Result<(usize, usize)> {
 }
 
 /// `CUdevice_P2PAttribute`: what a pair with a path answers.
-fn attribute(number: i32, path: bool) -> Result<i32> {
+fn attribute(number: i32, path: bool, is_pci: bool) -> Result<i32> {
     match number {
         // Performance rank: the best; nothing about atomics is partial.
         1 | 5 => Ok(0),
+        // Native atomics, which PCI does not have.
+        3 if is_pci => Ok(0),
         // Access, native atomics, access to arrays.
         2..=4 => Ok(path.into()),
         _ => Err(Error::INVALID_VALUE),
@@ -41,7 +43,7 @@ api! {
         if from == to {
             return Err(Error::INVALID_DEVICE);
         }
-        value.set(attribute(number, machine.has_path(from, to))?);
+        value.set(attribute(number, machine.has_path(from, to), machine.is_pci())?);
         Ok(())
     }
 

@@ -1,0 +1,226 @@
+/*
+ * Copies between two devices in five forms, with peer access that somebody has enabled, or nobody: does the data arrive? For
+ * paths that are broken.
+ *
+ *   broken_paths nobody | program | asks | pool | mapped
+ *       nobody   peer access is not enabled by the program
+ *       program  the program enables it, both ways
+ *       asks     the same, if the driver says that there is a path
+ *       pool     the memory comes from pools, and the program grants the other device access to them
+ *       mapped   the program maps the memory, and grants the other device access to it
+ *
+ * Prints what enabling returned, and a line for each form: right, WRONG, or hangs. Waits for no device, and ends by _exit.
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum {
+    COUNT = 24, /* copies of each form; one alone would be too few for a pair to be worth enabling */
+    BYTES = 64 << 10,
+    SIZE = COUNT * BYTES,
+    GRANULE = 2 << 20, /* what a mapping comes in; SIZE is less */
+};
+
+static CUcontext contexts[2];
+static CUmemoryPool pools[2];
+static const char *who;
+
+static int is(const char *word)
+{
+    return strcmp(who, word) == 0;
+}
+
+/* Once each way is enough. */
+static void show_enabling(CUresult result)
+{
+    static int shown;
+    if (shown++ < 2)
+        printf("access: %s\n", driver_error_name(result));
+}
+
+static CUmemAccessDesc access_of(int device)
+{
+    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    return access;
+}
+
+static CUdeviceptr map(int device)
+{
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    CUmemAccessDesc own = access_of(device), other = access_of(!device);
+    CUmemGenericAllocationHandle physical;
+    CUdeviceptr at;
+    properties.location = own.location;
+    CHECK_CU(cuMemAddressReserve(&at, GRANULE, 0, 0, 0));
+    CHECK_CU(cuMemCreate(&physical, GRANULE, &properties, 0));
+    CHECK_CU(cuMemMap(at, GRANULE, 0, physical, 0));
+    CHECK_CU(cuMemSetAccess(at, GRANULE, &own, 1));
+    show_enabling(cuMemSetAccess(at, GRANULE, &other, 1));
+    return at;
+}
+
+static CUdeviceptr take(int device, CUstream stream)
+{
+    CUdeviceptr at;
+    CHECK_CU(cuCtxSetCurrent(contexts[device]));
+    if (is("mapped"))
+        return map(device);
+    if (is("pool")) {
+        CHECK_CU(cuMemAllocFromPoolAsync(&at, SIZE, pools[device], stream));
+        CHECK_CU(cuStreamSynchronize(stream));
+    } else {
+        CHECK_CU(cuMemAlloc(&at, SIZE));
+    }
+    return at;
+}
+
+/* One way: who reaches whose memory. */
+static void enable(int from, int to)
+{
+    int can = 1;
+    if (is("asks"))
+        CHECK_CU(cuDeviceCanAccessPeer(&can, from, to));
+    CHECK_CU(cuCtxSetCurrent(contexts[from]));
+    if (!can)
+        printf("access: there is no path\n");
+    else if (is("program") || is("asks"))
+        show_enabling(cuCtxEnablePeerAccess(contexts[to], 0));
+    else if (is("pool")) {
+        CUmemAccessDesc access = access_of(from);
+        show_enabling(cuMemPoolSetAccess(pools[to], &access, 1));
+    }
+}
+
+static void copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+    for (size_t at = 0; at < SIZE; at += BYTES)
+        CHECK_CU(cuMemcpyPeerAsync(dst + at, contexts[1], src + at, contexts[0], BYTES, stream));
+}
+
+static void copy_regular(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+    for (size_t at = 0; at < SIZE; at += BYTES)
+        CHECK_CU(cuMemcpyDtoDAsync(dst + at, src + at, BYTES, stream));
+}
+
+static void copy_3d(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+    CUDA_MEMCPY3D_PEER p = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE};
+    p.srcContext = contexts[0];
+    p.dstContext = contexts[1];
+    p.srcPitch = p.dstPitch = p.WidthInBytes = 256;
+    p.srcHeight = p.dstHeight = p.Height = BYTES / 256;
+    p.Depth = 1;
+    for (size_t at = 0; at < SIZE; at += BYTES) {
+        p.srcDevice = src + at;
+        p.dstDevice = dst + at;
+        CHECK_CU(cuMemcpy3DPeerAsync(&p, stream));
+    }
+}
+
+static void copy_batch(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+    CUdeviceptr dsts[COUNT], srcs[COUNT];
+    size_t sizes[COUNT], first = 0, failed = 0;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    for (int n = 0; n < COUNT; n++) {
+        dsts[n] = dst + (size_t)n * BYTES;
+        srcs[n] = src + (size_t)n * BYTES;
+        sizes[n] = BYTES;
+    }
+    CHECK_CU(cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, &failed, stream));
+}
+
+static void copy_graph(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+    CUDA_MEMCPY3D p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_UNIFIED};
+    CUgraphNode node;
+    CUgraph graph;
+    CUgraphExec exec;
+    p.srcDevice = src;
+    p.dstDevice = dst;
+    p.srcPitch = p.dstPitch = p.WidthInBytes = SIZE;
+    p.Height = p.srcHeight = p.dstHeight = p.Depth = 1;
+    CHECK_CU(cuGraphCreate(&graph, 0));
+    CHECK_CU(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &p, contexts[0]));
+    CHECK_CU(cuGraphInstantiate(&exec, graph, 0));
+    CHECK_CU(cuGraphLaunch(exec, stream));
+}
+
+/* Waits at most a second. */
+static int has_ended(CUstream stream)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    for (int n = 0; n < 1000; n++) {
+        CUresult state = cuStreamQuery(stream);
+        if (state != CUDA_ERROR_NOT_READY) {
+            CHECK_CU(state);
+            return 1;
+        }
+        nanosleep(&moment, NULL);
+    }
+    return 0;
+}
+
+static void show(const char *form, unsigned char seed, void (*copy)(CUdeviceptr, CUdeviceptr, CUstream), CUdeviceptr dst,
+                 CUdeviceptr src)
+{
+    static unsigned char sent[SIZE], received[SIZE];
+    CUstream streams[2];
+    for (int device = 0; device < 2; device++) {
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuStreamCreate(&streams[device], CU_STREAM_NON_BLOCKING));
+    }
+    for (size_t at = 0; at < SIZE; at++)
+        sent[at] = (unsigned char)(at * 7 + at / 251 + seed);
+    CHECK_CU(cuCtxSetCurrent(contexts[0]));
+    CHECK_CU(cuMemcpyHtoDAsync(src, sent, SIZE, streams[0]));
+    CHECK_CU(cuStreamSynchronize(streams[0]));
+    copy(dst, src, streams[0]);
+    if (!has_ended(streams[0])) {
+        printf("%s: hangs\n", form);
+        return;
+    }
+    CHECK_CU(cuCtxSetCurrent(contexts[1]));
+    CHECK_CU(cuMemcpyDtoHAsync(received, dst, SIZE, streams[1]));
+    CHECK_CU(cuStreamSynchronize(streams[1]));
+    printf("%s: %s\n", form, memcmp(sent, received, SIZE) == 0 ? "right" : "WRONG");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*copy)(CUdeviceptr, CUdeviceptr, CUstream);
+    } forms[] = {{"peer", copy_peer}, {"regular", copy_regular}, {"batch", copy_batch}, {"graph", copy_graph}, {"3D", copy_3d}};
+    enum { FORMS = sizeof forms / sizeof *forms };
+    CUdeviceptr memory[FORMS][2];
+    CUstream streams[2];
+    REQUIRE(argc == 2);
+    who = argv[1];
+    CHECK_CU(cuInit(0));
+    for (int device = 0; device < 2; device++) {
+        CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED};
+        properties.location = access_of(device).location;
+        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuMemPoolCreate(&pools[device], &properties));
+        CHECK_CU(cuStreamCreate(&streams[device], CU_STREAM_NON_BLOCKING));
+    }
+    enable(0, 1);
+    enable(1, 0);
+    for (int form = 0; form < FORMS; form++)
+        for (int device = 0; device < 2; device++)
+            memory[form][device] = take(device, streams[device]);
+    for (int form = 0; form < FORMS; form++)
+        show(forms[form].name, (unsigned char)form, forms[form].copy, memory[form][1], memory[form][0]);
+    fflush(stdout);
+    _exit(0);
+}

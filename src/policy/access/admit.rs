@@ -1,0 +1,108 @@
+//! Peer access that the program itself asks for: it gets it if data arrives.
+//!
+//! A pair whose path is broken looks to the program like hardware without a path. So it is verified before the program's own
+//! enabling, and nothing that was given is ever taken back; then what was found out holds for all who ask. What cannot be
+//! decided, since the devices are busy, a stream is being captured, or there is no memory, is left to the program.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::decide::{Acting, Plan, Purpose};
+use super::{Access, Kind, Place};
+use crate::policy::capture;
+use crate::policy::driver::Driver;
+
+/// How long a thread waits for others that verify a pair of one of its devices: each takes some milliseconds.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often a program that asks again and again has an undecided pair verified.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl Access {
+    /// Whether what the program enables is verified first.
+    #[inline(always)]
+    pub(super) fn admits(&self) -> bool {
+        self.admits.load(Relaxed)
+    }
+
+    /// Whether anything is hidden from the program, or may be once it was verified.
+    #[inline(always)]
+    pub(crate) fn may_hide(&self) -> bool {
+        self.hides() || self.admits()
+    }
+
+    /// Verifies the path between two devices, if it is not known, for a program that is about to use it. `named` are contexts on
+    /// them, or 0.
+    pub(super) fn admit(&self, driver: &impl Driver, devices: [i32; 2], named: [usize; 2]) {
+        let place = |device: i32| {
+            let device = u8::try_from(device).ok().filter(|&device| device < 64)?;
+            Some(Place { kind: Kind::Plain, device, owner: 0, reach: 0 })
+        };
+        let [Some(src), Some(dst)] = devices.map(place) else { return };
+        if !self.admits() || src.device == dst.device || capture::may_be_under_way() || !self.is_to_verify(src, dst) {
+            return;
+        }
+        let _acting = Acting(self, [src.device, dst.device]);
+        driver.relaxed(|| self.find_out(driver, [src, dst], named));
+    }
+
+    /// The same for a program that only asks: not each time, if the pair cannot be decided.
+    pub(super) fn admit_asking(&self, driver: &impl Driver, devices: [i32; 2]) {
+        let is_soon = |asked: &Instant| asked.elapsed() < AGAIN;
+        if !self.admits() || self.lock().asked.get(&devices).is_some_and(is_soon) {
+            return;
+        }
+        self.admit(driver, devices, [0, 0]);
+        self.lock().asked.insert(devices, Instant::now());
+    }
+
+    /// Whether nothing is known of a pair; then the caller verifies it, and others wait for that.
+    fn is_to_verify(&self, src: Place, dst: Place) -> bool {
+        let started = Instant::now();
+        loop {
+            {
+                let mut registry = self.lock();
+                if registry.verification(Kind::Plain, src.device, dst.device).is_some() {
+                    return false;
+                }
+                if registry.may_act(src, dst) {
+                    return true;
+                }
+            }
+            if started.elapsed() > PATIENCE {
+                return false;
+            }
+            thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn find_out(&self, driver: &impl Driver, [src, dst]: [Place; 2], named: [usize; 2]) -> Option<()> {
+        let devices = [i32::from(src.device), i32::from(dst.device)];
+        let can = [driver.can_access(devices[0], devices[1]).ok()?, driver.can_access(devices[1], devices[0]).ok()?];
+        can.contains(&true).then_some(())?;
+        let plan =
+            Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Admit, contexts: [(0, 0); 2], pools: [None; 2] };
+        match self.check_verdicts(driver, &plan, can) {
+            Ok(true) => {}
+            Ok(false) => {
+                let contexts = [self.context_on(driver, src, named[0])?, self.context_on(driver, dst, named[1])?];
+                let _ = self.verify_path(driver, &Plan { contexts, ..plan }, can);
+            }
+            Err(failure) => {
+                self.failed(driver, &plan, &failure);
+            }
+        }
+        Some(())
+    }
+
+    /// A context on a device: one that the program uses, or its primary context, if that exists.
+    fn context_on(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
+        self.context_for(driver, place, named).or_else(|| {
+            let primary = driver.primary_context(place.device.into())?;
+            let id = driver.context_id(primary)?;
+            // What is taken in it has to be forgotten with it.
+            self.context_number(primary, id, place.device.into())?;
+            Some((primary, id))
+        })
+    }
+}

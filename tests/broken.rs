@@ -1,0 +1,124 @@
+//! Paths that are broken, on simulated GPUs: what a program gets, whoever enables them, in each form of a copy.
+//!
+//! `golden/broken-paths.tsv` has it, for each fault and each who: plain, preloaded, by `p2pshim run`; and the latter two on a
+//! machine where a copy may hang (a virtual machine whose GPUs hang on PCI). `P2PSHIM_UPDATE=1` writes it anew.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{Outcome, Program, command, path, scratch, warnings};
+
+const GOLDEN: &str = "tests/golden/broken-paths.tsv";
+const FAULTS: [&str; 7] = ["", "drop:0>1", "first:0>1", "corrupt:0-1", "hang:0>1", "slow:0>1", "lost:0>1"];
+const WHO: [&str; 5] = ["nobody", "program", "asks", "pool", "mapped"];
+
+/// A virtual machine with two GPUs of NVIDIA, as far as p2pshim reads about it.
+fn virtual_machine(root: &Path) {
+    let write = |file: &str, text: &str| {
+        let file = root.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    write("proc/cpuinfo", "flags\t\t: fpu hypervisor sse\n");
+    write("sys/class/dmi/id/sys_vendor", "QEMU\n");
+    for bus_id in ["0000:01:00.0", "0000:02:00.0"] {
+        write(&format!("sys/bus/pci/devices/{bus_id}/vendor"), "0x10de\n");
+        write(&format!("sys/bus/pci/devices/{bus_id}/class"), "0x030200\n");
+    }
+}
+
+/// What the program got and saw, in few words, and how many warnings there were.
+fn cell(outcome: &Outcome) -> String {
+    outcome.assert_success();
+    let mut access = Vec::new();
+    let mut forms: Vec<(&str, &str)> = Vec::new();
+    for line in outcome.stdout.lines() {
+        match line.split_once(": ").unwrap() {
+            ("access", got) => access.push(got.trim_start_matches("CUDA_").trim_start_matches("ERROR_")),
+            form => forms.push(form),
+        }
+    }
+    access.dedup();
+    assert_eq!(forms.len(), 5, "{outcome:#?}");
+    let is_all = |word: &str| forms.iter().all(|(_, data)| *data == word);
+    let data = match ["right", "WRONG", "hangs"].into_iter().find(|word| is_all(word)) {
+        Some(word) => word.to_owned(),
+        None => forms
+            .iter()
+            .filter(|(_, data)| *data != "right")
+            .map(|form| format!("{} {}", form.0, form.1))
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    let warned = match warnings(outcome).len() {
+        0 => String::new(),
+        count => format!(", {count} warned"),
+    };
+    let access = if access.is_empty() { String::new() } else { format!("{}: ", access.join(", ")) };
+    format!("{access}{data}{warned}")
+}
+
+#[test]
+fn paths_that_are_broken_each_who_and_form_data_is_right() {
+    let machine = scratch("machine");
+    virtual_machine(&machine);
+    let root = machine.to_string_lossy();
+    let case = path("target/c-tests/broken_paths").to_string_lossy().into_owned();
+    let mut text = "fault\twho\tplain\tpreloaded\trun\tpreloaded, a copy may hang\trun, a copy may hang\n".to_owned();
+    for fault in FAULTS {
+        let cache = scratch("cache");
+        let set = |program: Program| {
+            program.env("P2PSIM_FAULT", fault).env("XDG_CACHE_HOME", cache.to_string_lossy()).findings_apart()
+        };
+        let rows: Vec<(&str, [String; 5])> = std::thread::scope(|scope| {
+            let row = |who: &'static str| {
+                let program = || set(Program::case("broken_paths").arg(who));
+                let run = || {
+                    set(Program::new(command())
+                        .arg("run")
+                        .arg("--no-report")
+                        .arg(&case)
+                        .arg(who)
+                        .libraries("target/sim/lib"))
+                };
+                // First without a verdict.
+                let risky =
+                    cell(&program().env("P2PSIM_ROOT", &*root).env("XDG_CACHE_HOME", "/nonexistent").preloaded());
+                let cells = [
+                    cell(&program().plain()),
+                    cell(&program().preloaded()),
+                    cell(&run().plain()),
+                    risky,
+                    cell(&run().env("P2PSIM_ROOT", &*root).plain()),
+                ];
+                (who, cells)
+            };
+            let threads = WHO.map(|who| scope.spawn(move || row(who)));
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        for (who, cells) in rows {
+            let told = format!("{fault} {who}: {cells:#?}");
+            let [plain, preloaded, run, risky, risky_run] = &cells;
+            for ours in [preloaded, run, risky_run] {
+                assert!(ours.contains("right") && !ours.contains("WRONG") && !ours.contains("hangs"), "{told}");
+            }
+            // Nothing is tested there, and what the program asks for it gets.
+            assert_eq!(
+                risky.split(": ").last().unwrap().split(',').next(),
+                plain.split(": ").last().unwrap().split(',').next(),
+                "{told}"
+            );
+            text += &format!("{fault}\t{who}\t{}\n", cells.join("\t"));
+        }
+        let _ = fs::remove_dir_all(cache);
+    }
+    fs::remove_dir_all(machine).unwrap();
+    if std::env::var_os("P2PSHIM_UPDATE").is_some() {
+        fs::write(path(GOLDEN), &text).unwrap();
+    }
+    assert_eq!(text, fs::read_to_string(path(GOLDEN)).unwrap());
+}
