@@ -598,6 +598,57 @@ fn probe_full_in_the_environment_or_on_simulated_gpus_makes_verdicts_too() {
     fs::remove_dir_all(&cache).unwrap();
 }
 
+/// What the program sees of NCCL's switch, and what was said.
+fn switch_of_nccl(arguments: &[&str], env: &[(&str, &str)]) -> (String, String) {
+    let script = ["sh", "-c", "echo ${NCCL_P2P_DISABLE-unset}"];
+    let program = program(&[arguments, &script].concat()).libraries("target/sim/lib");
+    let outcome = env.iter().fold(program, |program, (name, value)| program.env(name, *value)).plain();
+    outcome.assert_success();
+    (outcome.stdout.trim().to_owned(), outcome.shim.join("\n"))
+}
+
+#[test]
+fn nccl_keeps_off_peer_access_that_is_hidden_or_broken() {
+    assert_eq!(switch_of_nccl(&[], &[]), ("unset".to_owned(), String::new()));
+    for hides in [["--access", "off"], ["--deny", "0-1"]] {
+        let (switch, said) = switch_of_nccl(&hides, &[]);
+        assert_eq!(switch, "1");
+        assert!(said.contains("NCCL_P2P_DISABLE=1 is set for the program, since P2PSHIM_"), "{said}");
+        let chosen = switch_of_nccl(&hides, &[("NCCL_P2P_DISABLE", "0")]);
+        assert_eq!(chosen, ("0".to_owned(), String::new()), "the user has chosen");
+    }
+    assert_eq!(switch_of_nccl(&["--access", "off"], &[("P2PSHIM", "off")]).0, "unset");
+}
+
+/// A pair of the simulated GPUs that the doctor found broken, on a machine that has them.
+#[test]
+fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
+    let (cache, machine) = (scratch("cache"), scratch("machine"));
+    let doctor = Program::new(command()).arg("doctor").libraries("target/sim/lib").env("P2PSIM_FAULT", "lost:0>1");
+    doctor.env("XDG_CACHE_HOME", cache.to_string_lossy()).plain();
+    let verdicts = fs::read_dir(cache.join("p2pshim")).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: Vec<String> = verdicts.map(|name| name.into_string().unwrap()).collect();
+    assert_eq!(names.len(), 2);
+    let uuids = names[0].trim_end_matches(".txt").split_once('_').unwrap();
+    for (number, uuid) in [uuids.0, uuids.1].into_iter().enumerate() {
+        let gpu = machine.join(format!("proc/driver/nvidia/gpus/{number}"));
+        fs::create_dir_all(&gpu).unwrap();
+        fs::write(gpu.join("information"), format!("Model: \t\t Simulated\nGPU UUID: \t {uuid}\n")).unwrap();
+    }
+    let (cache_home, root) = (cache.to_string_lossy().into_owned(), machine.to_string_lossy().into_owned());
+    let here = [("XDG_CACHE_HOME", cache_home.as_str()), ("P2PSIM_ROOT", root.as_str())];
+    let (switch, said) = switch_of_nccl(&[], &here);
+    assert_eq!(switch, "1");
+    assert!(said.contains("is broken (p2pshim doctor)"), "{said}");
+    assert_eq!(switch_of_nccl(&["--probe", "off"], &here).0, "unset", "verdicts are not asked for");
+    assert_eq!(switch_of_nccl(&[], &here[..1]).0, "unset", "other GPUs");
+    let forget = Program::new(command()).arg("doctor").arg("--forget").env("XDG_CACHE_HOME", cache_home.as_str());
+    assert_eq!(forget.plain().stdout, format!("verdicts removed from {cache_home}/p2pshim: 2\n"));
+    assert_eq!(switch_of_nccl(&[], &here).0, "unset");
+    fs::remove_dir_all(cache).unwrap();
+    fs::remove_dir_all(machine).unwrap();
+}
+
 #[test]
 fn probe_full_that_fails_is_said_and_the_program_runs() {
     let cache = scratch("cache");

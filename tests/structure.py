@@ -43,7 +43,7 @@ KEPT_IDENTIFIERS = {
 # What is taken out of a message before it is looked at: ids of rules, environment variables, public functions, switches.
 KEPT_IN_MESSAGES = re.compile(
     # The first line of a file with a verdict.
-    r"P2P-[a-z0-9-]+|P2PSHIM\w*|p2pshim_\w+|--[a-z-]+|\b(?:cu|cuda|hip)[A-Z]\w*|p2pshim proof 1"
+    r"P2P-[a-z0-9-]+|P2PSHIM\w*|p2pshim_\w+|--[a-z-]+|\b(?:cu|cuda|hip)[A-Z]\w*|p2pshim verdict 2"
 )
 # Documents whose headings are of their day.
 KEPT_DOCUMENTS = ("CHANGELOG.md", "docs/results/", "docs/GLOSSARY.md")

@@ -18,7 +18,7 @@ mod supervisor;
 mod verify;
 pub(crate) mod worker;
 
-pub(crate) use kept::{Needed, make_missing};
+pub(crate) use kept::{Needed, broken_pair, make_missing};
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -71,6 +71,9 @@ pub(crate) struct DoctorArguments {
     /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
+    /// Remove the verdicts that were saved, and test nothing
+    #[arg(long, conflicts_with_all = ["pairs", "json", "sim"])]
+    forget: bool,
     /// Examine N simulated GPUs
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
     sim: Option<u8>,
@@ -194,6 +197,9 @@ impl Inventory {
 /// # Errors
 /// The output could not be written.
 pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Result<ExitCode> {
+    if arguments.forget {
+        return kept::forget(out);
+    }
     let environment = match arguments.sim.map(sim::environment).transpose() {
         Ok(environment) => environment.unwrap_or_default(),
         Err(error) => {

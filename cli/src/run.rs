@@ -31,6 +31,9 @@ use crate::runs::Run;
 use crate::shim::{self, Shim};
 use crate::{complain, doctor, numbers, report, say, sim};
 
+/// By which NCCL is told to use no peer access.
+const NCCL_P2P_DISABLE: &str = "NCCL_P2P_DISABLE";
+
 /// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
 const FAILED: u8 = 125;
 /// If the program is there and cannot be started.
@@ -91,6 +94,20 @@ impl RunArguments {
         let given = |name: &OsString| self.settings.iter().any(|(own, _)| own == name);
         let others = std::env::vars_os().filter(|(name, _)| !given(name));
         Config::read(others.chain(self.settings.iter().cloned())).0
+    }
+
+    /// Why NCCL is to use no peer access either: it asks NVML about it where each process sees one GPU.
+    fn why_nccl_keeps_off(&self) -> Option<String> {
+        let Config { on, access, denied, probe, broken, .. } = self.config();
+        on.then_some(())?;
+        if access == Access::Off {
+            return Some("P2PSHIM_ACCESS=off hides peer access".to_owned());
+        }
+        if !denied.is_empty() {
+            return Some("P2PSHIM_DENY hides peer access".to_owned());
+        }
+        let goes_by_verdicts = probe != Probe::Off && (access == Access::Auto || broken == Broken::Refuse);
+        goes_by_verdicts.then(|| doctor::broken_pair(self.simulated.is_some()))?
     }
 
     /// Which verdicts the shim needs that are not there: on all pairs, or on those that it does not verify itself.
@@ -313,6 +330,12 @@ fn prepare(
         && let Err(why) = doctor::make_missing(&simulation, arguments.simulated.is_some(), needed)
     {
         complain(format_args!("warning: {why}"));
+    }
+    if let Some(why) = arguments.why_nccl_keeps_off()
+        && std::env::var_os(NCCL_P2P_DISABLE).is_none()
+    {
+        command.env(NCCL_P2P_DISABLE, "1");
+        complain(format_args!("{NCCL_P2P_DISABLE}=1 is set for the program, since {why}; NCCL may not ask CUDA"));
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));

@@ -3,11 +3,13 @@
 //! A file a pair, such as
 //!
 //! ```text
-//! p2pshim proof 1
+//! p2pshim verdict 2
 //! from GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 0000:01:00.0
 //! to GPU-c2e3a5a0-4b5f-4a9e-8d62-41e6ab7c0bb1 0000:02:00.0
 //! driver 13000 580.159.04
 //! boot 3e4f3ea3-7f0a-4d7b-9a39-4a0a1c3a6b2e
+//! bar1 0x4000000000 0x4000000000
+//! iommu identity identity
 //! verdict passed
 //! ```
 //!
@@ -73,18 +75,57 @@ pub struct Key {
 pub fn key(question: &Question) -> Option<Key> {
     let line = |path| Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty());
     let module = line("/sys/module/nvidia/version").unwrap_or_else(|| "-".to_owned());
-    Some(key_of(question, &module, &line("/proc/sys/kernel/random/boot_id")?))
+    let boot = boot()?;
+    let places = [&question.from_bus_id, &question.to_bus_id].map(|bus_id| Place::read(Path::new("/"), bus_id));
+    Some(key_of(question, &module, &boot, &places))
 }
 
-fn key_of(question: &Question, module: &str, boot: &str) -> Key {
+/// What tells this run of the machine from others.
+fn boot() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// What else a path depends on, of either GPU: it can change without a boot.
+struct Place {
+    /// Bytes of BAR1, the window that other devices reach its memory by.
+    bar1: String,
+    /// What the IOMMU does to it.
+    iommu: String,
+}
+
+impl Place {
+    fn read(root: &Path, bus_id: &str) -> Self {
+        let folder = root.join("sys/bus/pci/devices").join(bus_id.to_ascii_lowercase());
+        let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let bar1 = bar1(root, bus_id).map(|bytes| format!("{bytes:#x}"));
+        let iommu = fs::read_to_string(folder.join("iommu_group/type")).ok().map(|text| text.trim().to_owned());
+        Self { bar1: known(bar1), iommu: known(iommu) }
+    }
+}
+
+/// The size of a GPU's BAR1, the second region of the PCI device, as sysfs below `root` has it.
+pub fn bar1(root: &Path, bus_id: &str) -> Option<u64> {
+    let table = root.join("sys/bus/pci/devices").join(bus_id.to_ascii_lowercase()).join("resource");
+    let table = fs::read_to_string(table).ok()?;
+    // A line each, of start, end and flags.
+    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    let mut fields = table.lines().nth(1)?.split(' ');
+    let (start, end) = (number(fields.next()?)?, number(fields.next()?)?);
+    (end > start).then(|| end - start + 1)
+}
+
+fn key_of(question: &Question, module: &str, boot: &str, [one, other]: &[Place; 2]) -> Key {
     let Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version } = question;
     let (from, to) = (file_name(from_uuid), file_name(to_uuid));
     let head = [
-        "p2pshim proof 1".to_owned(),
+        "p2pshim verdict 2".to_owned(),
         format!("from {from} {}", plain(from_bus_id).to_ascii_lowercase()),
         format!("to {to} {}", plain(to_bus_id).to_ascii_lowercase()),
         format!("driver {driver_version} {}", plain(module)),
-        format!("boot {}\n", plain(boot)),
+        format!("boot {}", plain(boot)),
+        format!("bar1 {} {}", one.bar1, other.bar1),
+        format!("iommu {} {}\n", plain(&one.iommu), plain(&other.iommu)),
     ];
     Key { name: format!("{from}_{to}.txt"), head: head.join("\n") }
 }
@@ -139,6 +180,38 @@ impl Cache {
             }
             Verdict::Passed => Some(Verdict::Passed),
         }
+    }
+
+    /// The pairs of GPUs, by UUID, that failed since the machine was started.
+    pub fn failed(&self) -> Vec<[String; 2]> {
+        let Some(boot) = boot().filter(|_| self.is_ours()) else { return Vec::new() };
+        let failed = |path: PathBuf| {
+            let text = fs::read_to_string(&path).ok()?;
+            let line = |word: &str| text.lines().find_map(|line| Some(line.strip_prefix(word)?.trim()));
+            let uuid = |word| Some(line(word)?.split(' ').next()?.to_owned());
+            let has_failed = line("verdict ").is_some_and(|verdict| verdict.starts_with("failed"));
+            (has_failed && line("boot ") == Some(&boot)).then_some([uuid("from ")?, uuid("to ")?])
+        };
+        self.files().into_iter().filter_map(failed).collect()
+    }
+
+    /// Forgets all verdicts; returns how many there were.
+    ///
+    /// # Errors
+    /// The system's, of a file that cannot be removed.
+    pub fn forget(&self) -> io::Result<usize> {
+        let files = self.files();
+        files.iter().try_for_each(fs::remove_file)?;
+        Ok(files.len())
+    }
+
+    /// The files of verdicts.
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|suffix| suffix == "txt"))
+            .collect()
     }
 
     /// Keeps a verdict; returns whether it is kept.
@@ -242,6 +315,14 @@ mod tests {
         }
     }
 
+    fn place(bar1: &str, iommu: &str) -> Place {
+        Place { bar1: bar1.to_owned(), iommu: iommu.to_owned() }
+    }
+
+    fn places() -> [Place; 2] {
+        [place("0x100", "identity"), place("0x200", "identity")]
+    }
+
     fn failed(text: &str) -> Verdict {
         Verdict::Failed(text.to_owned())
     }
@@ -256,7 +337,7 @@ mod tests {
 
     #[test]
     fn parse_another_key_or_damage_is_no_verdict() {
-        let key = key_of(&question(), "580.159.04", "boot");
+        let key = key_of(&question(), "580.159.04", "boot", &places());
         let good = text(&key, &Verdict::Passed);
         assert_eq!(parse(&good, &key), Some(Verdict::Passed));
         let longer = text(&key, &failed("kernel loads: 8 of 8 bytes\nwrong"));
@@ -269,9 +350,11 @@ mod tests {
         }
         let moved = Question { to_bus_id: "0000:03:00.0".to_owned(), ..question() };
         for other in [
-            key_of(&question(), "580.159.05", "boot"),
-            key_of(&question(), "580.159.04", "b"),
-            key_of(&moved, "580.159.04", "boot"),
+            key_of(&question(), "580.159.05", "boot", &places()),
+            key_of(&question(), "580.159.04", "b", &places()),
+            key_of(&moved, "580.159.04", "boot", &places()),
+            key_of(&question(), "580.159.04", "boot", &[place("0x100", "identity"), place("0x200", "DMA-FQ")]),
+            key_of(&question(), "580.159.04", "boot", &[place("0x100", "identity"), place("0x100", "identity")]),
         ] {
             assert_eq!(parse(&good, &other), None, "{other:?}");
         }
@@ -279,7 +362,7 @@ mod tests {
 
     #[test]
     fn cache_folder_and_file_are_the_users_alone() {
-        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot"));
+        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot", &places()));
         let cache = folder.cache();
         assert_eq!(cache.get(&key), None);
         cache.put(&key, &Verdict::Passed);
@@ -299,7 +382,7 @@ mod tests {
 
     #[test]
     fn cache_links_and_other_things_are_not_followed() {
-        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot"));
+        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot", &places()));
         let cache = folder.cache();
         cache.put(&key, &Verdict::Passed);
         let (file, elsewhere) = (cache.folder.join(&key.name), folder.0.join("elsewhere"));
@@ -337,12 +420,42 @@ mod tests {
     #[test]
     fn key_of_bus_addresses_in_either_case_is_the_same() {
         let upper = Question { to_bus_id: "0000:0A:00.0".to_owned(), ..question() };
-        assert_eq!(key_of(&upper, "-", "boot"), key_of(&question(), "-", "boot"));
+        assert_eq!(key_of(&upper, "-", "boot", &places()), key_of(&question(), "-", "boot", &places()));
+    }
+
+    #[test]
+    fn failed_and_forget_are_about_all_that_is_kept() {
+        let (folder, boot) = (Folder::new(), boot().unwrap());
+        let cache = folder.cache();
+        let pair = |name: &str| Question { from_uuid: format!("GPU-{name}"), ..question() };
+        let keys = ["a", "b", "c"]
+            .map(|name| key_of(&pair(name), "-", if name == "c" { "earlier" } else { &boot }, &places()));
+        assert_eq!((cache.failed(), cache.forget().unwrap()), (vec![], 0), "there is no folder");
+        for (key, verdict) in keys.iter().zip([Verdict::Passed, failed("stores are lost"), failed("hung")]) {
+            assert!(cache.put(key, &verdict));
+        }
+        assert_eq!(cache.failed(), [["GPU-b".to_owned(), question().to_uuid]]);
+        assert_eq!((cache.forget().unwrap(), cache.get(&keys[0])), (3, None));
+    }
+
+    #[test]
+    fn place_is_what_sysfs_says() {
+        let folder = Folder::new();
+        let gpu = folder.0.join("sys/bus/pci/devices/0000:0a:00.0");
+        fs::create_dir_all(gpu.join("iommu_group")).unwrap();
+        fs::write(gpu.join("resource"), "0x1 0x2 0x3\n0x4000000000 0x5fffffffff 0x14220c\n").unwrap();
+        fs::write(gpu.join("iommu_group/type"), "DMA-FQ\n").unwrap();
+        let read = Place::read(&folder.0, "0000:0A:00.0");
+        assert_eq!((read.bar1.as_str(), read.iommu.as_str()), ("0x2000000000", "DMA-FQ"));
+        fs::write(gpu.join("resource"), "0x1 0x2 0x0\n0x0 0x0 0x0\n").unwrap();
+        assert_eq!(bar1(&folder.0, "0000:0a:00.0"), None, "there is no such region");
+        let nowhere = Place::read(&folder.0, "0000:0b:00.0");
+        assert_eq!((nowhere.bar1.as_str(), nowhere.iommu.as_str()), ("-", "-"));
     }
 
     #[test]
     fn cache_of_another_user_is_not_used() {
-        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot"));
+        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot", &places()));
         let ours = folder.cache();
         assert!(ours.put(&key, &Verdict::Passed));
         let theirs = Cache { user: ours.user + 1, ..folder.cache() };

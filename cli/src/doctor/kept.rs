@@ -1,11 +1,14 @@
 //! Verdicts that are kept for the shim: those that the doctor has found, and those that `p2pshim run` makes.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use p2pshim_host::machine::{self, Machine};
 use p2pshim_host::verdicts::{self, Cache, Key, Question};
 
+use super::advice::Conclusion;
 use super::lines::{Finding, Verdict};
 use super::supervisor::Job;
 use super::{Inventory, Row, TIMEOUT_S, examine};
@@ -41,6 +44,35 @@ fn key(inventory: &Inventory, pair: [usize; 2]) -> Option<Key> {
         to_bus_id: to.bus_id,
         driver_version: inventory.driver?,
     })
+}
+
+/// Two GPUs of this machine between which data does not arrive, by the verdicts that are kept: a sentence.
+pub(crate) fn broken_pair(are_simulated: bool) -> Option<String> {
+    let gpus = Machine::uuids(&machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"))?);
+    let failed = cache()?.failed();
+    let [from, to] = failed.into_iter().find(|pair| pair.iter().all(|uuid| gpus.contains(uuid)))?;
+    Some(format!("peer access from {from} to {to} is broken (p2pshim doctor)"))
+}
+
+/// Removes all verdicts.
+///
+/// # Errors
+/// The output could not be written.
+pub(super) fn forget(out: &mut impl Write) -> io::Result<ExitCode> {
+    let Some(cache) = cache() else {
+        complain("neither XDG_CACHE_HOME nor HOME is set, so no verdicts are saved");
+        return Ok(ExitCode::from(Conclusion::Untested.status()));
+    };
+    match cache.forget() {
+        Ok(count) => {
+            writeln!(out, "verdicts removed from {}: {count}", cache.folder().display())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            complain(format_args!("a verdict in {} cannot be removed: {error}", cache.folder().display()));
+            Ok(ExitCode::from(Conclusion::Untested.status()))
+        }
+    }
 }
 
 /// Which verdicts are needed.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use p2pshim_host::machine::Gpu;
 use p2pshim_host::text::Escaped;
+use p2pshim_host::verdicts::bar1;
 
 /// Where a GPU is; nothing of it is certain to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,16 +27,8 @@ impl Place {
         let link = speed.zip(text("current_link_width")).map(|(speed, width)| format!("{speed} x{width}"));
         // Machines with one node say -1.
         let node = text("numa_node").and_then(|node| node.parse().ok());
-        Self { bar1: text("resource").and_then(|table| bar1(&table)), link, node }
+        Self { bar1: bar1(root, bus_id), link, node }
     }
-}
-
-/// The size of the second region of a PCI device, from the table of all: a line each, of start, end and flags.
-fn bar1(table: &str) -> Option<u64> {
-    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
-    let mut fields = table.lines().nth(1)?.split(' ');
-    let (start, end) = (number(fields.next()?)?, number(fields.next()?)?);
-    (end > start).then(|| end - start + 1)
 }
 
 /// What joins two GPUs.
@@ -117,15 +110,6 @@ mod tests {
 
     fn near(node: Option<u32>) -> Place {
         Place { node, ..Place::default() }
-    }
-
-    #[test]
-    fn bar1_is_the_second_region() {
-        let table = "0x00000000a0000000 0x00000000a0ffffff 0x0000000000040200\n\
-            0x0000204000000000 0x0000207fffffffff 0x000000000014220c\n0x0 0x0 0x0\n";
-        assert_eq!(bar1(table), Some(256 << 30));
-        assert_eq!(bar1("0x1 0x2 0x0\n0x0 0x0 0x0\n"), None);
-        assert_eq!(bar1(""), None);
     }
 
     #[test]
