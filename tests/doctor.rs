@@ -94,11 +94,11 @@ fn what_cannot_be_tested_is_said_and_is_no_failure_of_the_pair() {
     let outcome = doctor("code:cuModuleLoadData:221@1").arg("0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["right", "untested", "untested", "not tested"]);
     assert!(outcome.stdout.contains("libnvidia-ptxjitcompiler"), "{}", outcome.stdout);
-    assert_eq!(outcome.status, "exit status: 2");
+    assert_eq!(outcome.status, "exit status: 3");
     let outcome = doctor("code:cuCtxEnablePeerAccess:711@1").arg("0>1").plain();
     assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "not tested"]);
     assert!(outcome.stdout.contains("cuCtxEnablePeerAccess returned CUDA_ERROR_TOO_MANY_PEERS (711)"));
-    assert_eq!(outcome.status, "exit status: 2");
+    assert_eq!(outcome.status, "exit status: 3");
 }
 
 #[test]
@@ -296,6 +296,18 @@ fn verdicts_are_those_that_the_shim_takes_over() {
     let said = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
     assert!(said.findings_apart().preloaded().shim.is_empty());
     fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn env_is_a_script_that_keeps_programs_off_pairs_that_failed() {
+    let printed = |fault: &str| doctor(fault).arg("--env").plain();
+    let right = printed("");
+    assert_eq!((right.status.as_str(), right.stdout.lines().count()), ("exit status: 0", 1), "{}", right.stdout);
+    let failed = printed("drop:1>0");
+    assert_eq!(failed.status, "exit status: 1");
+    let script = format!("{}\necho $P2PSHIM_DENY $NCCL_P2P_DISABLE ${{GGML_CUDA_P2P-unset}}", failed.stdout);
+    let shell = Program::new("/bin/sh").arg("-c").arg(script).env("GGML_CUDA_P2P", "1").plain();
+    assert_eq!(shell.stdout, "0-1 1 unset\n");
 }
 
 /// A management library that knows the simulated GPUs: both have 18 NVLinks, a small BAR1, and the second is divided.

@@ -106,7 +106,7 @@ fn doctor_json_is_what_its_schema_says() {
         let mut doctor = Command::new(support::command());
         doctor.args(["doctor", "--json"]).env("P2PSIM_FAULT", fault).env("P2PSIM_DEVICES", devices);
         doctor.env("LD_LIBRARY_PATH", path("target/sim/lib")).env("XDG_CACHE_HOME", &files.0);
-        printed.push(print(&mut doctor, files.0.join(name), &[0, 1, 2]));
+        printed.push(print(&mut doctor, files.0.join(name), &[0, 1, 2, 3]));
     }
     check("doctor", &printed);
 }

@@ -42,6 +42,9 @@ use crate::{complain, numbers, sim};
 /// How long a pair may take, in seconds, unless the user says otherwise.
 const TIMEOUT_S: u64 = 20;
 
+/// Exit status if nothing could be tested.
+const FAILED: u8 = 2;
+
 /// What follows the options in the help.
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
@@ -55,7 +58,8 @@ Examples:
 Exit status:
   0  every pair is verified, or has no path
   1  a pair is unsafe: it lost data, or hung
-  2  something could not be tested, or wrong usage";
+  2  nothing could be tested, or wrong usage
+  3  a pair could not be tested, and none is unsafe";
 
 /// What to examine.
 #[derive(Args)]
@@ -71,8 +75,13 @@ pub(crate) struct DoctorArguments {
     /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
+    /// Print only what a job script has to export
+    ///
+    /// Lines of shell that keep NCCL, and programs under p2pshim, off pairs that failed.
+    #[arg(long, conflicts_with = "json")]
+    env: bool,
     /// Remove the verdicts that were saved, and test nothing
-    #[arg(long, conflicts_with_all = ["pairs", "json", "sim"])]
+    #[arg(long, conflicts_with_all = ["pairs", "json", "env", "sim"])]
     forget: bool,
     /// Examine N simulated GPUs
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
@@ -191,8 +200,8 @@ impl Inventory {
     }
 }
 
-/// Examines, and returns the exit status: 0 all verified or without a path, 1 a pair failed, 2 something could not be
-/// tested.
+/// Examines, and returns the exit status: 0 all verified or without a path, 1 a pair failed, 2 nothing could be tested, 3 some pair
+/// could not be.
 ///
 /// # Errors
 /// The output could not be written.
@@ -204,9 +213,10 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         Ok(environment) => environment.unwrap_or_default(),
         Err(error) => {
             complain(format_args!("nothing was tested: {error}"));
-            return Ok(ExitCode::from(Conclusion::Untested.status()));
+            return Ok(ExitCode::from(FAILED));
         }
     };
+    let shows = !arguments.json && !arguments.env;
     let timeout = Duration::from_secs(arguments.timeout);
     let progress = Progress::new(1);
     progress.show(0, "starting CUDA");
@@ -226,7 +236,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             examined.error = Some(why);
             if arguments.json {
                 json::print(out, &examined)?;
-            } else {
+            } else if shows {
                 report::print_machine(out, &examined)?;
             }
             out.flush()?;
@@ -234,7 +244,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             return Ok(ExitCode::from(examined.status()));
         }
     };
-    if !arguments.json {
+    if shows {
         report::print_head(out, &examined)?;
     }
     let cache = kept::cache().filter(|_| arguments.sim.is_none());
@@ -249,13 +259,15 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         {
             examined.kept_in = Some(cache.folder().to_owned());
         }
-        if !arguments.json {
+        if shows {
             report::print_row(out, &row)?;
         }
         examined.rows.push(row);
     }
     if arguments.json {
         json::print(out, &examined)?;
+    } else if arguments.env {
+        advice::exports(&examined.rows).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     } else {
         report::print_details(out, &examined)?;
         report::print_machine(out, &examined)?;
@@ -312,7 +324,7 @@ impl Examined {
     }
 
     fn status(&self) -> u8 {
-        self.conclusion().status()
+        if self.error.is_some() { FAILED } else { self.conclusion().status() }
     }
 }
 

@@ -187,8 +187,9 @@ impl Machine {
             }
             Some(Obstacle::Redirection(what)) => {
                 return format!(
-                    "{what} between devices to the root complex. Switch ACS off in the firmware, or for these bridges with \
-                     setpci, and test again"
+                    "{what} between devices to the root complex. Switch ACS off in the firmware, or as root and until the next \
+                     boot with `setpci -s BRIDGE ECAP_ACS+6.w=0` for each bridge, and test again. That takes away the isolation \
+                     of devices that are given to virtual machines"
                 );
             }
             None => {}

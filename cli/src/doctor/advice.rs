@@ -48,7 +48,7 @@ impl Conclusion {
         match self {
             Self::Safe | Self::NoAccess => 0,
             Self::Unsafe => 1,
-            Self::Untested => 2,
+            Self::Untested => 3,
         }
     }
 
@@ -89,6 +89,25 @@ impl Conclusion {
             }
         }
     }
+}
+
+/// Lines for a job script, which keep its programs off pairs that failed.
+pub(super) fn exports(rows: &[Row]) -> Vec<String> {
+    let failed: Vec<&Row> = rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))).collect();
+    if failed.is_empty() {
+        return vec!["# p2pshim doctor found no pair of GPUs that programs have to be kept off.".to_owned()];
+    }
+    let names = names(failed.iter().copied());
+    vec![
+        format!("# p2pshim doctor: peer access loses data or hangs on {names}."),
+        "# Programs under p2pshim. The numbers are those of the GPUs that p2pshim doctor saw.".to_owned(),
+        format!("export {}", deny(failed.iter().copied())),
+        "# NCCL, and what uses it.".to_owned(),
+        "export NCCL_P2P_DISABLE=1".to_owned(),
+        "# vLLM has an argument: --disable-custom-all-reduce".to_owned(),
+        "# llama.cpp enables peer access only where this is set.".to_owned(),
+        "unset GGML_CUDA_P2P".to_owned(),
+    ]
 }
 
 /// What is known besides, of each GPU.
@@ -209,7 +228,7 @@ mod tests {
         let unknown = || Verdict::Unknown(String::new());
         for (verdicts, expected, status) in [
             (vec![Verdict::Passed, Verdict::NoPath], Conclusion::Safe, 0),
-            (vec![Verdict::Passed, unknown()], Conclusion::Untested, 2),
+            (vec![Verdict::Passed, unknown()], Conclusion::Untested, 3),
             (vec![unknown(), failed(), Verdict::Passed], Conclusion::Unsafe, 1),
             (vec![Verdict::NoPath], Conclusion::NoAccess, 0),
             (vec![], Conclusion::NoAccess, 0),

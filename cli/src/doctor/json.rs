@@ -28,7 +28,7 @@ pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()>
             "driver": inventory.driver.map(version),
             "kernel_module": machine.kernel_module.as_ref().filter(|_| simulated.is_none()),
         },
-        "status": conclusion.status(),
+        "status": examined.status(),
         "verdict": conclusion.word(),
         "summary": error.is_none().then(|| conclusion.text(rows, inventory.devices.len())),
         "advice": examined.advice(),

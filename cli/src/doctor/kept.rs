@@ -8,10 +8,9 @@ use std::time::Duration;
 use p2pshim_host::machine::{self, Machine};
 use p2pshim_host::verdicts::{self, Cache, Key, Question};
 
-use super::advice::Conclusion;
 use super::lines::{Finding, Verdict};
 use super::supervisor::Job;
-use super::{Inventory, Row, TIMEOUT_S, examine};
+use super::{FAILED, Inventory, Row, TIMEOUT_S, examine};
 use crate::complain;
 
 /// Where the shim looks for verdicts, if there is a place for them.
@@ -61,7 +60,7 @@ pub(crate) fn broken_pair(are_simulated: bool) -> Option<String> {
 pub(super) fn forget(out: &mut impl Write) -> io::Result<ExitCode> {
     let Some(cache) = cache() else {
         complain("neither XDG_CACHE_HOME nor HOME is set, so no verdicts are saved");
-        return Ok(ExitCode::from(Conclusion::Untested.status()));
+        return Ok(ExitCode::from(FAILED));
     };
     match cache.forget() {
         Ok(count) => {
@@ -70,7 +69,7 @@ pub(super) fn forget(out: &mut impl Write) -> io::Result<ExitCode> {
         }
         Err(error) => {
             complain(format_args!("a verdict in {} cannot be removed: {error}", cache.folder().display()));
-            Ok(ExitCode::from(Conclusion::Untested.status()))
+            Ok(ExitCode::from(FAILED))
         }
     }
 }
