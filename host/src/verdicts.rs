@@ -117,7 +117,7 @@ pub fn bar1(root: &Path, bus_id: &str) -> Option<u64> {
 
 fn key_of(question: &Question, module: &str, boot: &str, [one, other]: &[Place; 2]) -> Key {
     let Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version } = question;
-    let (from, to) = (file_name(from_uuid), file_name(to_uuid));
+    let (from, to) = (part_of_name(from_uuid), part_of_name(to_uuid));
     let head = [
         "p2pshim verdict 2".to_owned(),
         format!("from {from} {}", plain(from_bus_id).to_ascii_lowercase()),
@@ -127,11 +127,16 @@ fn key_of(question: &Question, module: &str, boot: &str, [one, other]: &[Place; 
         format!("bar1 {} {}", one.bar1, other.bar1),
         format!("iommu {} {}\n", plain(&one.iommu), plain(&other.iommu)),
     ];
-    Key { name: format!("{from}_{to}.txt"), head: head.join("\n") }
+    Key { name: name_of(question), head: head.join("\n") }
+}
+
+/// The name of a verdict's file.
+fn name_of(question: &Question) -> String {
+    format!("{}_{}.txt", part_of_name(&question.from_uuid), part_of_name(&question.to_uuid))
 }
 
 /// A UUID as a part of a file's name, which it is already unless the driver writes strange ones.
-fn file_name(uuid: &str) -> String {
+fn part_of_name(uuid: &str) -> String {
     plain(uuid).replace('/', "_")
 }
 
@@ -159,12 +164,22 @@ impl Cache {
         &self.folder
     }
 
+    /// What was found before. Where there is no file, nothing is asked of the system for the key.
+    pub fn find(&self, question: &Question) -> Option<Verdict> {
+        let text = self.read(&name_of(question))?;
+        found_earlier(&text, &key(question)?)
+    }
+
     /// What was found before.
     pub fn get(&self, key: &Key) -> Option<Verdict> {
+        found_earlier(&self.read(&key.name)?, key)
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
         if !self.is_ours() {
             return None;
         }
-        let path = self.folder.join(&key.name);
+        let path = self.folder.join(name);
         // A pipe in its place would keep us waiting.
         let mut file =
             OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path).ok()?;
@@ -172,14 +187,9 @@ impl Cache {
         if !found.is_file() || !self.is_own(&found, 0o077) || found.len() > Self::LARGEST {
             return None;
         }
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(512);
         Read::by_ref(&mut file).take(Self::LARGEST).read_to_end(&mut bytes).ok()?;
-        match parse(&String::from_utf8(bytes).ok()?, key)? {
-            Verdict::Failed(text) => {
-                Some(Verdict::Failed(format!("{text} (found earlier; `p2pshim doctor` tests again)")))
-            }
-            Verdict::Passed => Some(Verdict::Passed),
-        }
+        String::from_utf8(bytes).ok()
     }
 
     /// The pairs of GPUs, by UUID, that failed since the machine was started.
@@ -265,6 +275,14 @@ fn text(key: &Key, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Passed => format!("{}verdict passed\n", key.head),
         Verdict::Failed(text) => format!("{}verdict failed {}\n", key.head, plain(text)),
+    }
+}
+
+/// What a file says, as something that was found earlier.
+fn found_earlier(text: &str, key: &Key) -> Option<Verdict> {
+    match parse(text, key)? {
+        Verdict::Failed(text) => Some(Verdict::Failed(format!("{text} (found earlier; `p2pshim doctor` tests again)"))),
+        Verdict::Passed => Some(Verdict::Passed),
     }
 }
 
@@ -370,7 +388,7 @@ mod tests {
         let file = cache.folder.join(&key.name);
         assert_eq!((mode(&cache.folder), mode(&file)), (0o700, 0o600));
         assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1, "nothing unfinished is left");
-        assert_eq!(cache.get(&key), Some(Verdict::Passed));
+        assert_eq!((cache.get(&key), cache.find(&question())), (Some(Verdict::Passed), None), "of another boot");
         for (path, mode) in [(&file, 0o640), (&cache.folder, 0o770)] {
             let before = fs::metadata(path).unwrap().permissions();
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

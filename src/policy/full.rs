@@ -3,7 +3,7 @@
 //! In the program's process nothing of the kind can be tested: loading a kernel may wait for a device, and a kernel of the
 //! program may be waiting for its host.
 
-use p2pshim_host::verdicts::{self, Cache, Question};
+use p2pshim_host::verdicts::{Cache, Question};
 
 use crate::os;
 
@@ -18,7 +18,7 @@ pub(crate) fn verdict(question: &Question) -> Option<Verdict> {
         }
         let variable = |name: &str| os::environment(&format!("{name}=")).map(|(_, value)| value).next();
         let cache = Cache::of(variable("XDG_CACHE_HOME"), variable("HOME"), os::user_id())?;
-        cache.get(&verdicts::key(question)?)
+        cache.find(question)
     })
 }
 
