@@ -2,12 +2,13 @@
  * Copies between two devices in five forms, with peer access that somebody has enabled, or nobody: does the data arrive? For
  * paths that are broken.
  *
- *   broken_paths nobody | program | asks | pool | mapped
+ *   broken_paths nobody | program | asks | pool | mapped [times]
  *       nobody   peer access is not enabled by the program
  *       program  the program enables it, both ways
  *       asks     the same, if the driver says that there is a path
  *       pool     the memory comes from pools, and the program grants the other device access to them
  *       mapped   the program maps the memory, and grants the other device access to it
+ *       times    prints nothing else than how many microseconds the first enabling takes
  *
  * Prints what enabling returned, and a line for each form: right, WRONG, or hangs. Waits for no device, and ends by _exit.
  */
@@ -135,7 +136,12 @@ static void copy_batch(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
         srcs[n] = src + (size_t)n * BYTES;
         sizes[n] = BYTES;
     }
+#if CUDA_VERSION >= 13000
+    (void)failed;
+    CHECK_CU(cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, stream));
+#else
     CHECK_CU(cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, &failed, stream));
+#endif
 }
 
 static void copy_graph(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
@@ -203,7 +209,7 @@ int main(int argc, char **argv)
     enum { FORMS = sizeof forms / sizeof *forms };
     CUdeviceptr memory[FORMS][2];
     CUstream streams[2];
-    REQUIRE(argc == 2);
+    REQUIRE(argc == 2 || argc == 3);
     who = argv[1];
     CHECK_CU(cuInit(0));
     for (int device = 0; device < 2; device++) {
@@ -213,6 +219,15 @@ int main(int argc, char **argv)
         CHECK_CU(cuCtxSetCurrent(contexts[device]));
         CHECK_CU(cuMemPoolCreate(&pools[device], &properties));
         CHECK_CU(cuStreamCreate(&streams[device], CU_STREAM_NON_BLOCKING));
+    }
+    if (argc == 3) {
+        struct timespec begun, ended;
+        clock_gettime(CLOCK_MONOTONIC, &begun);
+        CHECK_CU(cuCtxSetCurrent(contexts[0]));
+        CHECK_CU(cuCtxEnablePeerAccess(contexts[1], 0));
+        clock_gettime(CLOCK_MONOTONIC, &ended);
+        printf("%.1f\n", (double)(ended.tv_sec - begun.tv_sec) * 1e6 + (double)(ended.tv_nsec - begun.tv_nsec) / 1e3);
+        return 0;
     }
     enable(0, 1);
     enable(1, 0);

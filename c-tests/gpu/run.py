@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from time import monotonic
 
 import legacy
@@ -21,7 +22,7 @@ import neighbours
 import regular
 import sequences
 import speed
-from harness import BUILD, HERE, SHIM, Run, at_once, build, check, judge, report, results
+from harness import BUILD, HERE, SHIM, Run, at_once, build, check, judge, report, results, table
 
 COPIES = ["cudaMemcpyPeer", "cudaMemcpyPeerAsync", "cudaMemcpy3DPeer", "cudaMemcpy3DPeerAsync"]
 TABLE = HERE / "conformance.tsv"
@@ -31,6 +32,8 @@ UNMEASURED = HERE / os.environ.get("MEASURE_TABLE", "conformance-unmeasured.tsv"
 # nearly one after the other, so that a row costs 0.4 s in each way that it is run. Among all other checks, these will do.
 MEASURE_ROWS = ["--only", os.environ["MEASURE_ROWS"]] if os.environ.get("MEASURE_ROWS") else []
 CONFORMANCE_ROWS = os.environ.get("CONFORMANCE_ROWS") or ("1-999" if len(sys.argv) > 1 else "1-70")
+ROUNDS = 7
+MOST_VERIFYING = 10_000  # microseconds that the first verification of a pair may take
 MOST_SECONDS = 1.1  # of a row in one way
 JOBS = 12  # rows at a time
 LEAST_DOCTOR = 0.9  # bandwidth of a pair as the doctor finds it, to what a program with access enabled measures
@@ -147,6 +150,30 @@ def case(name):
         copies = COPIES if runtime == "shared" else [copy.replace("cuda", "cu", 1) for copy in COPIES]
         program = build(f"cases/{name}.c", runtime)
         same(f"{name}, {runtime} runtime", [program], () if name == "entry_point" else copies)
+
+
+def admitted():
+    """Programs that enable peer access themselves, by contexts, pools and mapped memory: nothing is refused where data arrives, all data
+    is right where all is denied, and what the first enabling of a pair takes."""
+    program = build("cases/broken_paths.c", "shared")
+    for who in ("nobody", "program", "asks", "pool", "mapped"):
+        same(f"admitted, {who}", [program, who])
+        denied = Run([program, who], preload=True, P2PSHIM_DENY="0-1")
+        judge(denied.status == 0 and denied.out.count(": right") == 5, f"admitted, {who}, denied", denied.out.replace("\n", "; ") + denied.err[-200:])
+    cache = tempfile.mkdtemp(dir=BUILD)
+    verdicts = {"XDG_CACHE_HOME": cache}
+    made = Run([HERE / "p2pshim", "doctor"], trace=False, **verdicts)
+    ways = {"plain": {}, "not verified": {"P2PSHIM_BROKEN": "warn"}, "verified": {}, "by verdict": verdicts}
+    rounds = {way: [] for way in ways}
+    for _ in range(ROUNDS):
+        for way, variables in ways.items():
+            run = Run([program, "program", "times"], preload=way != "plain", trace=False, **{"XDG_CACHE_HOME": str(BUILD / "none"), **variables})
+            rounds[way].append(run.numbers()[0][0])
+    figures = {way: median(of) for way, of in rounds.items()}
+    table([["first enabling", *figures], ["us, median", *(f"{figure:.0f}" for figure in figures.values())]])
+    more = figures["verified"] - figures["not verified"]
+    judge(more <= MOST_VERIFYING and made.status == 0, "admitted, time", f"verifying takes {more:.0f} us, limit {MOST_VERIFYING}; a verdict "
+          f"{figures['by verdict'] - figures['not verified']:.0f} us; the doctor ends with {made.status}")
 
 
 def hidden():
@@ -271,6 +298,7 @@ def main():
         check("random_graphs", sequences.random_graphs)
     check("legacy", legacy.legacy)
     check("doctor", doctor)
+    check("admitted", admitted)
     check("hidden", hidden)
     check("captured_copies", captured)
     for name in ("guide_sample", "four_copies_sizes", "multithreaded", "entry_point"):
