@@ -577,7 +577,7 @@ fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
 fn probe_full_in_the_environment_or_on_simulated_gpus_makes_verdicts_too() {
     let cache = scratch("cache");
     let program = program(&["true"]).libraries("target/sim/lib").env("XDG_CACHE_HOME", cache.to_string_lossy());
-    let full = program.env("P2PSHIM_PROBE", "full");
+    let full = program.env("P2PSHIM_PROBE", "full").env("NCCL_P2P_DISABLE", "0");
     assert_eq!(full.plain().shim.len(), 1);
     assert!(full.plain().shim.is_empty(), "they are kept");
     for reason in [("P2PSHIM", "off"), ("P2PSHIM_ACCESS", "off"), ("P2PSIM_NO_P2P", "0-1")] {
@@ -645,6 +645,38 @@ fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
     let forget = Program::new(command()).arg("doctor").arg("--forget").env("XDG_CACHE_HOME", cache_home.as_str());
     assert_eq!(forget.plain().stdout, format!("verdicts removed from {cache_home}/p2pshim: 2\n"));
     assert_eq!(switch_of_nccl(&[], &here).0, "unset");
+    fs::remove_dir_all(cache).unwrap();
+    fs::remove_dir_all(machine).unwrap();
+}
+
+/// In a virtual machine whose GPUs are not joined by NVLink.
+#[test]
+fn verdicts_are_made_once_where_a_copy_may_hang() {
+    let (cache, machine) = (scratch("cache"), scratch("machine"));
+    let write = |file: &str, text: &str| {
+        fs::create_dir_all(machine.join(file).parent().unwrap()).unwrap();
+        fs::write(machine.join(file), text).unwrap();
+    };
+    write("proc/cpuinfo", "flags : hypervisor\n");
+    for number in 1..=2 {
+        write(&format!("sys/bus/pci/devices/0000:0{number}:00.0/vendor"), "0x10de\n");
+        write(&format!("sys/bus/pci/devices/0000:0{number}:00.0/class"), "0x030200\n");
+        write(&format!("proc/driver/nvidia/gpus/{number}/information"), &format!("GPU UUID: GPU-{number}\n"));
+    }
+    let run = |fault: &str, visible: &str| {
+        let program = program(&["true"]).libraries("target/sim/lib").env("XDG_CACHE_HOME", cache.to_string_lossy());
+        let program = program.env("P2PSIM_ROOT", machine.to_string_lossy()).env("P2PSIM_FAULT", fault);
+        let outcome = program.env("CUDA_VISIBLE_DEVICES", visible).plain();
+        outcome.assert_success();
+        outcome.shim.join("\n")
+    };
+    let broken = "code:cuInit:999@1";
+    let said = run(broken, "");
+    assert!(said.contains("cuInit returned") && said.contains("no pair is enabled that has no verdict"), "{said}");
+    let said = run("", "");
+    assert!(said.contains("this is a virtual machine (of unknown make): 2 paths between GPUs are verified"), "{said}");
+    assert_eq!(run(broken, ""), "", "the GPUs are not asked again");
+    assert!(run(broken, "0,1").contains("cuInit returned"), "it may see others");
     fs::remove_dir_all(cache).unwrap();
     fs::remove_dir_all(machine).unwrap();
 }

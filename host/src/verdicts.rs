@@ -80,6 +80,14 @@ pub fn key(question: &Question) -> Option<Key> {
     Some(key_of(question, &module, &boot, &places))
 }
 
+/// The key under which it is kept that no verdict is missing on these GPUs, of which a process sees what `visible` says; none if it
+/// is not known which GPUs there are.
+pub fn key_of_all(uuids: &[String], visible: &str) -> Option<Key> {
+    let (boot, is_any) = (boot()?, !uuids.is_empty());
+    let head = ["p2pshim verdict 2", &uuids.join(" "), &plain(visible), &boot, ""].join("\n");
+    is_any.then(|| Key { name: "all.txt".to_owned(), head })
+}
+
 /// What tells this run of the machine from others.
 fn boot() -> Option<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;

@@ -94,15 +94,22 @@ pub(crate) fn make_missing(
     needed: Needed,
 ) -> Result<(), String> {
     let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
-    let machine = root.map(|root| Machine::read_all(&root)).unwrap_or_default();
-    // On most machines no copy is known to hang, and their GPUs are asked nothing.
-    if needed == Needed::Risky && !machine.has_risk() {
+    let machine = root.as_deref().map(Machine::read_all).unwrap_or_default();
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    let all = root.and_then(|root| verdicts::key_of_all(&Machine::uuids(&root), &visible)).zip(cache());
+    let is_none_missing = || all.as_ref().is_some_and(|(key, cache)| cache.get(key).is_some());
+    // On most machines no copy is known to hang, and their GPUs are asked nothing; on others once after each boot.
+    if needed == Needed::Risky && (!machine.has_risk() || is_none_missing()) {
         return Ok(());
     }
     make(environment, are_simulated, needed, &machine).map_err(|why| match needed {
         Needed::All => format!("P2PSHIM_PROBE=full: {why}; pairs without a verdict are verified as with quick"),
         Needed::Risky => format!("{why}; no pair is enabled that has no verdict"),
-    })
+    })?;
+    if let Some((key, cache)) = all {
+        cache.put(&key, &verdicts::Verdict::Passed);
+    }
+    Ok(())
 }
 
 fn make(
