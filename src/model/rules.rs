@@ -341,7 +341,7 @@ rules! {
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
         "Peer Device Memory Access: a pair for which cudaDeviceCanAccessPeer reports 0 returns invalid device (driver: peer access unsupported). HIP: enabling and disabling return invalid device."
         "Both return 217, peer access unsupported."
-        "The hardware has no path between the two devices, or p2pshim hides it (P2PSHIM_ACCESS=off, P2PSHIM_DENY). Copies between them still work, through the host."
+        "The hardware has no path between the two devices, or p2pshim hides it: P2PSHIM_ACCESS=off, P2PSHIM_DENY, or data does not arrive there (P2PSHIM_BROKEN). Copies between them still work, through the host."
         "Call cudaDeviceCanAccessPeer first. `p2pshim doctor` and `nvidia-smi topo -p2p r` show which pairs have a path.";
 
     EnableLimit "P2P-enable-limit" Error [0, 711, 0]
