@@ -328,6 +328,7 @@ fn filter_is_of_every_format_and_said() {
     assert!(
         text.starts_with("Only calls that fit --pair '0>1' --path \"direct\" are counted here.\n1.0 GB went directly")
     );
+    assert!(!text.contains("nothing was staged"), "of what is left out that is not known: {text}");
     assert!(!text.contains("staged:") && !text.contains("\nErrors\n") && text.contains("\ncalls      1, "), "{text}");
     let json: Value = serde_json::from_str(&of("json")).unwrap();
     assert_eq!(json["filter"], "--pair '0>1' --path \"direct\"");
@@ -931,6 +932,7 @@ fn last_copy_of_a_process_that_runs_is_told() {
             "and it still runs: cudaMemcpyPeer, device 1 > device 0, 7 B, staged: never enabled, from unknown place";
         assert_eq!(text.contains(last), is_running, "{text}");
         assert_eq!(text.contains("\nLast copies that returned\n"), is_running, "{text}");
+        assert_eq!(text.contains("so far.\nThe last copy returned 5."), is_running, "{text}");
         let last = &json_of(&folder)["files"][0]["last_copy"];
         assert_eq!((&last["function"], &last["bytes"]), (&"cudaMemcpyPeer".into(), &7.into()), "{last}");
         assert_eq!(last["age_ns"].as_u64().is_some_and(|age| age > 4_900 * MS), is_running, "{last}");
@@ -1024,6 +1026,25 @@ fn calls_that_found_no_room_are_told_of() {
     ));
     assert!(report_of(&folder, &[]).contains("calls      6, in 9 records; 77 more were not written\n"));
     assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);
+}
+
+#[test]
+fn tables_say_how_all_ended_and_that_not_all_was_staged() {
+    let folder = Folder::new("jobs");
+    for (process, job) in [(1, "a"), (2, "b"), (3, "b")] {
+        let mut scene = Scene::named(&folder.0, &format!("{process}.p2ptrace"), process, "node");
+        scene.note(0, NoteKind::Variable, 0, &["PMIX_NAMESPACE", job]);
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+        scene.call(&Call::copy(0, (0, 1), 997 * GB / 1000, STAGED));
+        scene.call(&Call::copy(MS, (0, 1), 3 * GB / 1000, DIRECT));
+        scene.exit = Some(if process == 3 { 4 } else { 0 });
+        scene.finish();
+    }
+    let text = report_of(&folder, &[]);
+    let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let has = |end: &str| lines.iter().any(|line| line.ends_with(end));
+    assert!(has("a ./app --steps 3 1 1.0 GB >99 % exit 0") && has("2 2.0 GB >99 % not known"), "{text}");
+    assert!(has("pid 2 node 1.0 GB >99 % 0.001 s GPU 0 > GPU 1 exit 0"), "{text}");
 }
 
 const PROGRAM: &str = r#"#include <stdio.h>

@@ -35,6 +35,18 @@ struct Broken {
     is_in_use: bool,
 }
 
+impl Broken {
+    /// What there is to say of one that no copy is known to have suffered from; none if copies have.
+    fn unused(&self) -> Option<&'static str> {
+        match self {
+            Self { at_risk: 1.., .. } | Self { staged: 1.., .. } => None,
+            Self { passed: 1.., .. } => Some(" in one process and not in another; only copies of the latter used it"),
+            Self { is_in_use: true, .. } => Some("; the program has enabled it, but no copy is known to have used it"),
+            _ => Some("; no copy is known to have used it"),
+        }
+    }
+}
+
 /// All of them, whatever was copied.
 fn all(report: &Report) -> BTreeMap<Ends, Broken> {
     let mut all: BTreeMap<Ends, Broken> = BTreeMap::new();
@@ -103,14 +115,9 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         let text = format!("{staged} went through the host: peer access {names} lost data or hung in verification.");
         say(at_least(report, text));
     }
-    let is_else = |it: &Broken| it.at_risk == 0 && it.staged == 0;
-    let tails: [(&str, &dyn Fn(&Broken) -> bool); 3] = [
-        (" in one process and not in another; only copies of the latter used it", &|it| it.passed > 0),
-        ("; the program has enabled it, but no copy is known to have used it", &|it| it.passed == 0 && it.is_in_use),
-        ("; no copy is known to have used it", &|it| it.passed == 0 && !it.is_in_use),
-    ];
-    for (tail, is_meant) in tails {
-        if let Some((_, names)) = those(&|it| is_else(it) && is_meant(it)) {
+    let tails: BTreeSet<&str> = all.values().filter_map(Broken::unused).collect();
+    for tail in tails {
+        if let Some((_, names)) = those(&|it| it.unused() == Some(tail)) {
             say(format!("Peer access {names} lost data or hung in verification{tail}."));
         }
     }

@@ -138,7 +138,7 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
     calls.sort_by_key(may_run);
     // One that had only begun when its process ended does not hang; that it runs still is listed elsewhere.
     let was_cut = |call: &&Call| call.progress == Progress::UnderWay && !runs(call);
-    let Some(first) = calls.first().copied().or_else(|| report.unfinished.iter().find(was_cut)) else { return None };
+    let first = calls.first().copied().or_else(|| report.unfinished.iter().find(was_cut))?;
     let several = report.processes().count() > 1;
     let who = file(first).filter(|_| several).map(|file| format!(", in {}", report.name(file))).unwrap_or_default();
     let what = format!("{}{}{who}", first.function, what(report, first));

@@ -364,6 +364,14 @@ mod tests {
     }
 
     #[test]
+    fn compare_a_direction_without_copies_is_not_explained_whole() {
+        let mut back = reading(GB);
+        back.gpus[1].sent[1] += MB / 2;
+        let expected = "NVLink carried 1.0 GB between these GPUs; copies explain nearly all of it.";
+        assert_eq!(text(&report(GB), &[back]), expected);
+    }
+
+    #[test]
     fn compare_each_direction_is_explained_by_itself() {
         let mut back = reading(GB);
         back.gpus[1].sent[1] += GB;

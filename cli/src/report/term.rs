@@ -44,10 +44,13 @@ pub(super) fn duration(nanos: u64) -> String {
     }
 }
 
-/// A duration that is right to 3 %, in two digits.
-pub(super) fn rough(nanos: u64) -> String {
+/// A duration that is right to 3 %, in two digits; the longest that there is, if that would be more.
+pub(super) fn rough(nanos: u64, max: u64) -> String {
     let unit = 10u64.pow(nanos.checked_ilog10().unwrap_or(0).saturating_sub(1));
     let rounded = nanos.saturating_add(unit / 2) / unit * unit;
+    if rounded > max {
+        return duration(max);
+    }
     let text = duration(rounded);
     // 1.2us keeps its point, and 650us needs none.
     match text.split_once('.') {
@@ -233,8 +236,9 @@ mod tests {
             (1_234_567_890, "1.2s"),
             (12_345_678_901, "12s"),
         ] {
-            assert_eq!(rough(nanos), shown);
+            assert_eq!(rough(nanos, u64::MAX), shown);
         }
+        assert_eq!(rough(168_400, 168_400), "168.4us", "not more than the longest");
     }
 
     #[test]

@@ -326,8 +326,8 @@ impl Text<'_> {
                     clean(&text),
                     rate(path.gb_per_s, path.device_calls < path.calls),
                     timed,
-                    roughly(p50),
-                    roughly(p99),
+                    roughly(p50, max),
+                    roughly(p99, max),
                     time(max),
                     first(&errors),
                 ]);
@@ -665,8 +665,8 @@ impl Text<'_> {
                 errors,
                 if function.untimed_calls > 0 { "-".to_owned() } else { duration(total) },
                 timed(function.timed_calls, function.timed_calls + function.untimed_calls),
-                roughly(p50),
-                roughly(p99),
+                roughly(p50, max),
+                roughly(p99, max),
                 time(max),
             ]);
         }
@@ -690,9 +690,9 @@ fn rate(gb_per_s: Option<f64>, is_of_samples: bool) -> String {
     }
 }
 
-/// A time of a histogram.
-fn roughly(time: Option<u64>) -> String {
-    time.map_or_else(|| "-".to_owned(), term::rough)
+/// A time of a histogram, the longest of which is known.
+fn roughly(time: Option<u64>, max: Option<u64>) -> String {
+    time.zip(max).map_or_else(|| "-".to_owned(), |(time, max)| term::rough(time, max))
 }
 
 /// How many of some calls were timed.
