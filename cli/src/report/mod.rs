@@ -2,8 +2,8 @@
 //! the wall.
 //!
 //! `gather` reads files into a `model::Report`, a part at a time: `tally` counts the records of a file, `totals` adds up
-//! files by names that mean the same in all of them. `text`, `json` and `csv` write the report. `calls` and `perfetto` read
-//! the files again, in the order of time (`merge`).
+//! files by names that mean the same in all of them. `verdict` has what is said first, with `broken`, `ends` and `traffic`.
+//! `text`, `json` and `csv` write the report. `calls` and `perfetto` read the files again, in the order of time (`merge`).
 
 mod broken;
 mod buckets;

@@ -484,7 +484,7 @@ impl Text<'_> {
             let seen = match (call.progress, call.age_ns) {
                 (Progress::Left, _) => String::new(),
                 (_, Some(age)) if runs => format!(", {} ago", duration(age)),
-                (_, Some(age)) => format!(", {} before", duration(age)),
+                (_, Some(age)) => format!(", {} before its end", duration(age)),
                 (_, None) if last == 0 => String::new(),
                 (_, None) => format!(", {} before the last sign of life", duration(last)),
             };

@@ -69,17 +69,17 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         nvlink(report),
     ];
     let few = |those: &[Option<Sentence>]| those.iter().flatten().cloned().collect();
-    let parts: [Vec<Sentence>; 5] = [few(&[gaps(report), several(report)]), wrong, few(&ends), avoided, few(&others)];
-    let mut all = parts.concat();
+    let mut first: Vec<Sentence> = few(&[gaps(report), several(report)]);
+    let mut others = [wrong, few(&ends), avoided, few(&others)].concat();
     // Nothing is fine beside what is not, or before the end.
-    let is_fine = all.iter().all(|it| matches!(it.level, Level::Good | Level::Note) && it.word != RUNNING);
-    for sentence in all.iter_mut().filter(|sentence| sentence.level == Level::Good && !is_fine) {
+    let is_fine =
+        first.iter().chain(&others).all(|it| matches!(it.level, Level::Good | Level::Note) && it.word != RUNNING);
+    for sentence in others.iter_mut().filter(|sentence| sentence.level == Level::Good && !is_fine) {
         (sentence.level, sentence.word) = (Level::Note, DIRECT);
     }
-    let (first, mut others): (Vec<Sentence>, Vec<Sentence>) =
-        all.into_iter().partition(|sentence| [INCOMPLETE, SEVERAL].contains(&sentence.word));
     others.sort_by_key(|sentence| sentence.level as u8);
-    first.into_iter().chain(others).collect()
+    first.append(&mut others);
+    first
 }
 
 /// Those that the text begins with: not what its lists say as well.
@@ -88,8 +88,6 @@ pub(super) fn first(report: &Report) -> Vec<Sentence> {
     sentences(report).into_iter().filter(|sentence| !is_listed(sentence)).collect()
 }
 
-const INCOMPLETE: &str = "Incomplete";
-const SEVERAL: &str = "Several runs";
 pub(super) const RUNNING: &str = "Still runs";
 pub(super) const DIRECT: &str = "Direct";
 const FAILED_CALLS: &str = "Failed calls";
@@ -102,7 +100,7 @@ fn gaps(report: &Report) -> Option<Sentence> {
         true => format!("Not all is known: {gaps}. Each number is the least that it can be."),
         false => format!("Not all is known: {gaps}. Counts and bytes are whole."),
     };
-    Some(Sentence::new(Level::Warn, INCOMPLETE, text).section(PROCESSES))
+    Some(Sentence::new(Level::Warn, "Incomplete", text).section(PROCESSES))
 }
 
 /// Pairs whose direct copies are slower than copies through the host, and that have direct copies.
@@ -124,7 +122,7 @@ fn slower(report: &Report) -> Option<Sentence> {
 fn several(report: &Report) -> Option<Sentence> {
     let runs = Some(report.runs.len()).filter(|&runs| runs > 1)?;
     let text = format!("These are {} runs, added up.", count(runs as u64));
-    Some(Sentence::new(Level::Note, SEVERAL, text).section(PROCESSES))
+    Some(Sentence::new(Level::Note, "Several runs", text).section(PROCESSES))
 }
 
 /// Whether nothing is wrong: with the program, with pairs of GPUs, or with the trace itself. What is only slow is not wrong.
