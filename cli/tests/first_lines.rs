@@ -15,14 +15,79 @@ use serde_json::Value;
 
 const GB: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
-/// The number of another path.
+/// Numbers of other paths.
 const START_UP: u8 = 9;
+const DENIED: u8 = 21;
+const SAME: u8 = 22;
+const MAPPED: u8 = 23;
+const LIMIT: u8 = 24;
+const UNVERIFIED: u8 = 25;
+const VERIFYING: u8 = 26;
+const NO_PATH: u8 = 27;
+const BUSY: u8 = 28;
+const PATHS: [(u8, &str); 9] = [
+    (START_UP, "staged: not yet worth enabling"),
+    (DENIED, "staged: denied"),
+    (SAME, "same-device"),
+    (MAPPED, "mapped on first use"),
+    (LIMIT, "staged: peer limit"),
+    (UNVERIFIED, "staged: could not be verified"),
+    (VERIFYING, "staged: being verified by another thread"),
+    (NO_PATH, "staged: no hardware path"),
+    (BUSY, "staged: devices are busy, verified later"),
+];
 
 fn two_gpus(folder: &Folder, name: &str, process: u32) -> Scene {
     let mut scene = Scene::named(&folder.0, name, process, "node");
     scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
-    scene.note(0, NoteKind::Path, START_UP.into(), &["staged: not yet worth enabling"]);
+    note_paths(&mut scene);
     scene
+}
+
+fn note_paths(scene: &mut Scene) {
+    PATHS.iter().for_each(|&(number, name)| scene.note(0, NoteKind::Path, number.into(), &[name]));
+}
+
+/// Four GPUs, which the program numbers the other way round than the report.
+fn four_gpus(folder: &Folder, calls: &[Call]) -> Scene {
+    let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");
+    let gpus = ["d", "c", "b", "a"].map(|gpu| (format!("GPU-{gpu}"), format!("0000:{gpu}a:00.0")));
+    scene.gpus(&gpus.each_ref().map(|(uuid, pci)| (uuid.as_str(), pci.as_str())));
+    note_paths(&mut scene);
+    calls.iter().for_each(|call| scene.call(call));
+    scene
+}
+
+fn small(number: u64, path: u8, bytes: u64) -> Call {
+    Call { bytes, ..copy(number, path) }
+}
+
+fn on(src: u8, dst: u8, call: Call) -> Call {
+    Call { pair: Some((src, dst)), ..call }
+}
+
+/// What verification has said of the first two GPUs.
+fn decided(scene: &mut Scene, at: u64, verified: &str) {
+    let what = if verified == "right" { "verified: data arrives" } else { "4092 of 4092 bytes were wrong" };
+    scene.note(at, NoteKind::Decision, 1, &[what, &format!("verified={verified}")]);
+}
+
+/// A process of which the trace says that it is this one, since then.
+fn is_of_here(scene: &mut Scene, program: &str, since: u64) {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let namespace = fs::read_link("/proc/self/ns/pid").unwrap();
+    scene.note(0, NoteKind::Host, 0, &["node", boot.trim(), namespace.to_str().unwrap()]);
+    scene.note(0, NoteKind::Program, 0, &[program, "app"]);
+    scene.origin = since;
+    scene.exit = None;
+}
+
+fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+fn own_program() -> String {
+    std::env::current_exe().unwrap().to_str().unwrap().to_owned()
 }
 
 /// One process that makes these calls.
@@ -46,10 +111,19 @@ fn run(folder: &Folder, code: Option<i32>, signal: Option<i32>) {
 }
 
 fn run_of(folder: &Folder, process: u32, code: Option<i32>, signal: Option<i32>) {
+    run_file(folder, process, 900, code, signal);
+}
+
+/// The same of a run that took so many milliseconds.
+fn run_until(folder: &Folder, end: u64, code: Option<i32>, signal: Option<i32>) {
+    run_file(folder, 7, end, code, signal);
+}
+
+fn run_file(folder: &Folder, process: u32, end: u64, code: Option<i32>, signal: Option<i32>) {
     let id = format!("node-{process}-1");
     let run = serde_json::json!({
         "version": 1, "id": id, "host": "node", "process": process, "command": ["/opt/app/bin/app", "-n"],
-        "start": START - MS, "end": START + 900 * MS, "code": code, "signal": signal,
+        "start": START - MS, "end": START + end * MS, "code": code, "signal": signal,
     });
     fs::write(folder.0.join(format!("{id}.run.json")), run.to_string()).unwrap();
 }
@@ -119,7 +193,7 @@ const CASES: &[Case] = &[
     }),
     ("broken pair, in use", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT)]);
-        scene.note(MS, NoteKind::Decision, 1, &["4092 of 4092 bytes were wrong", "verified=in use"]);
+        scene.note(500, NoteKind::Decision, 1, &["4092 of 4092 bytes were wrong", "verified=in use"]);
         scene.finish();
     }),
     ("broken pair, that the program enabled after it was avoided", |folder| {
@@ -129,7 +203,7 @@ const CASES: &[Case] = &[
         let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, DIRECT) }]);
         scene.exit = None;
         scene.finish();
-        run(folder, None, Some(9));
+        run_until(folder, 90_000, None, Some(9));
     }),
     ("hung elsewhere, and killed", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT)]);
@@ -241,12 +315,162 @@ const CASES: &[Case] = &[
         drop(one(folder, &[enable, copy(1, DIRECT)]).finish());
     }),
     ("path not known", |folder| drop(one(folder, &[copy(0, DIRECT), copy(1, 77)]).finish())),
+    ("broken pair of which no copy was made", |folder| {
+        let mut scene = one(folder, &[Call { function: ENABLE, ..Call::copy(0, (0, 1), 0, 0) }]);
+        decided(&mut scene, MS, "avoided");
+        scene.finish();
+    }),
+    ("broken pair of which only the first copies were made", |folder| {
+        let mut scene = one(folder, &[small(0, START_UP, 4096)]);
+        decided(&mut scene, MS, "avoided");
+        scene.finish();
+    }),
+    ("broken pair, that the program has enabled and not used", |folder| {
+        let mut scene = one(folder, &[Call { function: ENABLE, ..Call::copy(0, (0, 1), 0, 0) }]);
+        decided(&mut scene, MS, "in use");
+        scene.finish();
+    }),
+    ("broken pair, used only before that was known", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT), copy(6, VETOED)]);
+        decided(&mut scene, 5 * MS, "avoided");
+        scene.finish();
+    }),
+    ("pair that was broken in one process, and right in a later one", |folder| {
+        let mut scene = one(folder, &[small(0, START_UP, 4096)]);
+        decided(&mut scene, MS, "avoided");
+        scene.finish();
+        let mut scene = two_gpus(folder, "b.p2ptrace", 8);
+        decided(&mut scene, 2 * MS, "right");
+        scene.call(&copy(3, DIRECT));
+        scene.finish();
+    }),
+    ("broken pair, in use, of a program with other numbers", |folder| {
+        let mut scene = four_gpus(folder, &[copy(0, DIRECT)]);
+        decided(&mut scene, MS, "in use");
+        scene.finish();
+    }),
+    ("broken pair, in use by processes whose numbers differ", |folder| {
+        for (process, gpus, pair) in [(7, ["a", "b", "c"], 1), (8, ["c", "b", "a"], 0x102)] {
+            let mut scene = Scene::named(&folder.0, &format!("{process}.p2ptrace"), process, "node");
+            scene.gpus(&gpus.map(|gpu| (gpu, gpu)));
+            scene.call(&on((pair >> 8) as u8, (pair & 255) as u8, copy(0, DIRECT)));
+            scene.note(500, NoteKind::Decision, pair, &["4092 of 4092 bytes were wrong", "verified=in use"]);
+            scene.finish();
+        }
+    }),
+    ("peer limit", |folder| drop(one(folder, &[copy(0, LIMIT), copy(1, DIRECT)]).finish())),
+    ("could not be verified", |folder| {
+        let mut scene = one(folder, &[copy(0, UNVERIFIED)]);
+        scene.note(MS, NoteKind::Decision, 1, &["could not be verified: out of memory", "verified=unknown"]);
+        scene.finish();
+    }),
+    ("busy", |folder| drop(one(folder, &[copy(0, BUSY)]).finish())),
+    ("much staged while another thread verified", |folder| {
+        drop(one(folder, &[copy(0, VERIFYING), copy(1, VERIFYING)]).finish());
+    }),
+    ("staged for several reasons, none of which is the program's", |folder| {
+        let calls = [small(0, DENIED, 1_000_000), on(2, 3, copy(1, NO_PATH)), small(2, START_UP, 4096)];
+        drop(four_gpus(folder, &calls).finish());
+    }),
+    ("staged for several reasons, one of which is the program's", |folder| {
+        drop(four_gpus(folder, &[copy(0, STAGED), on(2, 3, copy(1, DENIED))]).finish());
+    }),
+    ("slow, and only small direct copies were timed", |folder| {
+        let direct = Call { device: Some((0, 6_600)), ..small(0, DIRECT, 4096) };
+        drop(one(folder, &[direct, timed(1, STAGED, 26 * MS)]).finish());
+    }),
+    ("staged, and direct copies are slower", |folder| {
+        drop(one(folder, &[timed(0, STAGED, 25 * MS), timed(60, DIRECT, 50 * MS)]).finish());
+    }),
+    ("within two GPUs", |folder| drop(one(folder, &[on(0, 0, copy(0, SAME)), on(1, 1, copy(1, SAME))]).finish())),
+    ("mapped by HIP beside direct", |folder| drop(one(folder, &[copy(0, DIRECT), copy(1, MAPPED)]).finish())),
+    ("only a copy that failed, and records are lost", |folder| {
+        one(folder, &[Call { result: 1, ..copy(0, 0) }]).finish();
+        damage(folder, |bytes| bytes[40] = 9);
+    }),
+    ("only a copy of 0 bytes, and records are lost", |folder| {
+        one(folder, &[small(0, DIRECT, 0)]).finish();
+        damage(folder, |bytes| bytes[40] = 9);
+    }),
+    ("killed by a signal, in a container", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, DIRECT) }]);
+        scene.note(0, NoteKind::Host, 0, &["node", "another boot"]);
+        scene.exit = None;
+        scene.finish();
+        run_until(folder, 90_000, None, Some(9));
+    }),
+    ("interrupted in a copy that had just begun", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, STAGED) }]);
+        scene.exit = None;
+        scene.finish();
+        run_until(folder, 21, None, Some(2));
+    }),
+    ("one of four ranks hangs", |folder| {
+        ranks(folder, 4, None, |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            if rank == 2 {
+                scene.call(&Call { took: None, ..copy(1, DIRECT) });
+            }
+            scene.exit = None;
+        });
+    }),
+    ("became another program", |folder| {
+        for (name, at) in [("a", 0), ("b", 100)] {
+            let mut scene = two_gpus(folder, &format!("{name}.p2ptrace"), 7);
+            scene.origin = START + at * MS;
+            scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", "node-7-1"]);
+            scene.call(&copy(0, DIRECT));
+            scene.exit = Some(0).filter(|_| name == "b");
+            scene.finish();
+        }
+        run(folder, Some(0), None);
+    }),
+    ("a process that the run did not start failed", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        run(folder, Some(0), None);
+        let mut scene = two_gpus(folder, "b.p2ptrace", 999);
+        scene.origin = START + 3_600_000 * MS;
+        scene.call(&copy(0, DIRECT));
+        scene.exit = Some(3);
+        scene.finish();
+    }),
+    ("a rank of the second of two jobs failed", |folder| {
+        ranks(folder, 2, Some("a.1"), |_, scene| scene.call(&copy(0, DIRECT)));
+        ranks(folder, 2, Some("b.2"), |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            scene.exit = Some(rank as u8 * 3);
+        });
+    }),
+    ("two days apart", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        let mut scene = two_gpus(folder, "b.p2ptrace", 8);
+        scene.origin = START + 2 * 86_400_000 * MS;
+        scene.call(&copy(0, DIRECT));
+        scene.finish();
+    }),
+    ("still runs, and its file was replaced", |folder| {
+        let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
+        is_of_here(&mut scene, &format!("{} (deleted)", own_program()), now());
+        scene.call(&copy(0, DIRECT));
+        scene.finish();
+    }),
+    ("another process of the same program has its number now", |folder| {
+        let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
+        is_of_here(&mut scene, &own_program(), now() - 3_600_000 * MS);
+        scene.call(&copy(0, DIRECT));
+        scene.finish();
+    }),
     ("GPUs not known", |folder| {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");
         scene.call(&copy(0, STAGED));
         scene.finish();
     }),
 ];
+
+/// Whether a line has the time at which the test runs.
+fn is_of_today(line: &str) -> bool {
+    line.contains(" UTC ") && !line.contains("2027-01-15")
+}
 
 fn report(folder: &Folder, option: &[&str]) -> String {
     let output =
@@ -268,7 +492,7 @@ fn first_lines_are_true_of_each_kind_of_trace() {
         all.extend(text.lines().take_while(|line| !line.is_empty()).map(|line| format!("{line}\n")));
         all.extend(
             text.lines()
-                .filter(|line| line.starts_with("GPUs ") || line.starts_with("time "))
+                .filter(|line| line.starts_with("GPUs ") || line.starts_with("time ") && !is_of_today(line))
                 .map(|line| format!("    {line}\n")),
         );
         all += "\n";

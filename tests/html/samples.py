@@ -436,7 +436,7 @@ VERDICTS = {
     "hang": [said("bad", "Never returned", "A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, staged: access not enabled.", None, "unfinished"),
              said("bad", "Data at risk", "Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.", "See Findings for where, and what to do.", "findings"),
              STAGED, SLOW, FAILED],
-    "wrong": [said("bad", "Data wrong", "Data may be WRONG: peer access between GPU 0 and GPU 1 lost data or hung in verification, and the program uses it all the same.",
+    "wrong": [said("bad", "Data wrong", "Data may be WRONG: 1.0 GB went directly between GPU 0 and GPU 1, where peer access lost data or hung in verification.",
                    "Run it with P2PSHIM_ACCESS=off.", "decisions")],
     "carried": [*FINE, said("note", "NVLink", "NVLink carried 142.9 GB between these GPUs; copies explain 42.9 GB of it.",
                             "What moved the rest is not seen: kernels that access a peer's memory (NCCL), for example.", "environment")],

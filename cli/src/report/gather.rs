@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use p2pshim_host::machine;
 use p2pshim_trace::{Error, GUESSED_TIMES, Note, NoteKind, Record, Trace};
 
 use super::files::{self, Files};
@@ -259,6 +261,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     }
     let mark =
         |note: &Note| Mark { time: timeline.real(note.time), thread: note.number, text: note.string(0).to_owned() };
+    let still_runs = still_runs(trace.process(), names, started);
     let marks: Vec<Mark> = trace.notes_of(NoteKind::Mark).take(MARKS).map(mark).collect();
     if let Some(more @ 1..) = trace.notes_of(NoteKind::Mark).count().checked_sub(MARKS) {
         problems.push(format!("{more} more marks are not listed"));
@@ -287,8 +290,8 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         problems,
         is_whole,
         lacks_only_times,
-        running: names.is_of_here() && is_running(trace.process(), names),
-        may_run: trace.exit_status().is_none() && !names.is_of_here(),
+        running: still_runs == Some(true),
+        may_run: trace.exit_status().is_none() && still_runs.is_none(),
         end: End::default(),
         copied_bytes: 0,
         staged_bytes: 0,
@@ -296,15 +299,44 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         differs: Vec::new(),
         exit: trace.exit_status(),
         is_program: false,
+        is_child: false,
+        gone: None,
         knows_exit: trace.version() >= KNOWS_EXIT,
         devices: BTreeMap::new(),
     }
 }
 
-/// Whether a process that we can see has that number and that program.
-fn is_running(process: u32, names: &Names) -> bool {
-    let program = fs::read_link(format!("/proc/{process}/exe")).ok();
-    program.is_some_and(|program| names.program.first().is_some_and(|path| program == Path::new(path)))
+/// Whether the process is still there; none if that cannot be seen from here.
+fn still_runs(process: u32, names: &Names, started: Option<u64>) -> Option<bool> {
+    if !names.is_of_here() {
+        return None;
+    }
+    // Of a program whose file was replaced the system says so.
+    let path = |path: &str| path.trim_end_matches(" (deleted)").to_owned();
+    match fs::read_link(format!("/proc/{process}/exe")) {
+        Ok(program) => {
+            let is_it = names.program.first().is_some_and(|ours| path(ours) == path(&program.to_string_lossy()));
+            Some(is_it && !is_later(process, started))
+        }
+        // Where processes of others are hidden, so is the first.
+        Err(error) if error.kind() == ErrorKind::NotFound => Path::new("/proc/1").exists().then_some(false),
+        Err(_) => is_later(process, started).then_some(false),
+    }
+}
+
+/// Whether the process that now has a number was started after a trace of one that had it.
+fn is_later(process: u32, started: Option<u64>) -> bool {
+    /// Clocks are set; two processes get the same number less quickly.
+    const SLACK: f64 = 60.0;
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let uptime = read("/proc/uptime".to_owned());
+    let stat = read(format!("/proc/{process}/stat"));
+    let since_boot = uptime.split(' ').next().and_then(|seconds| seconds.parse::<f64>().ok());
+    // In hundredths of a second; the name of the program, in brackets, may have spaces.
+    let begun = stat.rsplit(')').next().and_then(|rest| rest.split(' ').nth(20)?.parse::<f64>().ok());
+    let age = since_boot.zip(begun).map(|(since_boot, begun)| since_boot - begun / 100.0).filter(|&age| age >= 0.0);
+    let known = started.map(|started| machine::now().saturating_sub(started) as f64 / 1e9);
+    age.zip(known).is_some_and(|(age, known)| age + SLACK < known)
 }
 
 /// How many threads there may be.

@@ -1,6 +1,6 @@
 //! What staging has cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Lost, LostBy, Pair, Path, Share};
 use super::paths::Class;
@@ -8,6 +8,25 @@ use super::term::count;
 
 /// Processes that are named with what they lost.
 const NAMED: usize = 16;
+
+/// A pair, and about which size: copies are compared with those of the same pair and size only, or of that size anywhere.
+type Kind = ([usize; 2], u32);
+
+/// Copies that were timed: bytes, and nanoseconds on the device.
+#[derive(Clone, Copy, Default)]
+struct Timed(f64, f64);
+
+impl Timed {
+    fn add(&mut self, path: &Path) {
+        self.0 += path.device_bytes as f64;
+        self.1 += path.device_ns as f64;
+    }
+
+    /// Nanoseconds a byte.
+    fn pace(self) -> Option<f64> {
+        (self.0 > 0.0 && self.1 > 0.0).then(|| self.1 / self.0)
+    }
+}
 
 /// Adds up what was staged, of all processes and of each. Seconds are only told if there is something measured to tell them by.
 pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
@@ -17,31 +36,41 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         start_up_bytes: sum(all().filter(|path| path.class == Class::StartUp), |path| path.bytes),
         ..Lost::default()
     };
-    let anywhere = direct_rate(pairs.iter());
+    let can = |pair: &&Pair| pair.access == Some(true) && !pair.is_blocked;
+    let able: BTreeSet<[usize; 2]> = pairs.iter().filter(can).map(|pair| [pair.src, pair.dst]).collect();
+    let could = || shares.iter().filter(|it| it.path.class == Class::Avoidable && able.contains(&it.pair));
+    let mut staged: BTreeMap<Kind, Timed> = BTreeMap::new();
+    for share in could() {
+        lost.could_be_direct_bytes = lost.could_be_direct_bytes.saturating_add(share.path.bytes);
+        lost.could_be_direct_calls += share.path.calls;
+        staged.entry((share.pair, share.power)).or_default().add(&share.path);
+    }
+    let (mut direct, mut anywhere): (BTreeMap<Kind, Timed>, BTreeMap<u32, Timed>) = Default::default();
+    for share in shares.iter().filter(|share| share.path.class == Class::Direct) {
+        direct.entry((share.pair, share.power)).or_default().add(&share.path);
+        anywhere.entry(share.power).or_default().add(&share.path);
+    }
     let (mut by_others, mut no_rate) = (false, false);
-    let mut rates: BTreeMap<[usize; 2], f64> = BTreeMap::new();
-    for pair in pairs.iter().filter(|pair| pair.access == Some(true) && !pair.is_blocked) {
-        let could = || pair.paths.iter().filter(|path| path.class == Class::Avoidable);
-        lost.could_be_direct_bytes = lost.could_be_direct_bytes.saturating_add(sum(could(), |path| path.bytes));
-        lost.could_be_direct_calls += sum(could(), |path| path.calls);
-        if sum(could(), |path| path.device_bytes) == 0 {
-            continue;
-        }
-        let own = direct_rate([pair].into_iter());
-        let Some(rate) = own.or(anywhere) else {
+    let mut more: BTreeMap<Kind, f64> = BTreeMap::new();
+    for (kind, timed) in staged {
+        let Some(pace) = timed.pace() else { continue };
+        let own = direct.get(&kind).and_then(|timed| timed.pace());
+        let Some(best) = own.or_else(|| anywhere.get(&kind.1)?.pace()) else {
             no_rate = true;
             continue;
         };
         by_others |= own.is_none();
-        lost.measured_calls += sum(could(), |path| path.device_calls);
-        lost.measured_bytes = lost.measured_bytes.saturating_add(sum(could(), |path| path.device_bytes));
-        rates.insert([pair.src, pair.dst], rate);
+        more.insert(kind, (pace - best).max(0.0));
     }
     let mut nanos: BTreeMap<usize, f64> = BTreeMap::new();
-    for Share { file, pair, path } in shares.iter().filter(|share| share.path.class == Class::Avoidable) {
-        if let Some(rate) = rates.get(pair) {
-            *nanos.entry(*file).or_default() += (path.device_ns as f64 - path.device_bytes as f64 / rate).max(0.0);
-        }
+    for share in could() {
+        let Some(more) = more.get(&(share.pair, share.power)) else {
+            lost.is_at_least |= share.path.bytes > 0;
+            continue;
+        };
+        lost.measured_calls += share.path.device_calls;
+        lost.measured_bytes = lost.measured_bytes.saturating_add(share.path.device_bytes);
+        *nanos.entry(share.file).or_default() += share.path.bytes as f64 * more;
     }
     if lost.could_be_direct_bytes == 0 {
         let unknown = pairs
@@ -51,24 +80,24 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
             (0, _) => "nothing was staged".to_owned(),
             (_, true) => "it is not known whether the GPUs can access each other".to_owned(),
             (staged, false) if staged == lost.start_up_bytes => "only the first copies of pairs were staged".to_owned(),
-            (_, false) => "staged copies had no better path, or were staged on purpose".to_owned(),
+            (_, false) => "no staged copy is known to have had a better path".to_owned(),
         };
         // Nothing is lost where nothing could be better; that is known, and not estimated.
         lost.seconds = (!unknown).then_some(0.0);
     } else if lost.measured_calls > 0 {
         lost.seconds = Some(nanos.values().sum::<f64>() / 1e9);
         let processes = nanos.iter().map(|(&file, nanos)| LostBy { file, seconds: nanos / 1e9 });
-        lost.processes = processes.collect();
+        lost.processes = processes.filter(|by| by.seconds > 0.0).collect();
         lost.processes.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
         lost.processes.truncate(NAMED);
-        let rate = if by_others { "other pairs" } else { "the same pair" };
+        let of = if by_others { "other pairs" } else { "the same pair" };
         lost.basis = format!(
-            "{} of {} measured, against the rate of direct copies of {rate}",
+            "{} of {} measured, against direct copies of like size of {of}",
             count(lost.measured_calls),
             counted_copies(lost.could_be_direct_calls),
         );
     } else if no_rate {
-        lost.basis = "no direct copy was measured to compare with".to_owned();
+        lost.basis = "no direct copies of like size were measured".to_owned();
     } else {
         lost.basis = "no times on the device are known; they are measured of asynchronous copies that have finished, not on the \
                       legacy default stream (P2PSHIM_GPU_TIMING)"
@@ -83,15 +112,6 @@ fn counted_copies(number: u64) -> String {
 
 fn sum<'a>(paths: impl Iterator<Item = &'a Path>, what: fn(&Path) -> u64) -> u64 {
     paths.map(what).fold(0, u64::saturating_add)
-}
-
-/// Bytes a nanosecond of direct copies, as they were measured.
-fn direct_rate<'a>(pairs: impl Iterator<Item = &'a Pair>) -> Option<f64> {
-    let direct = pairs.filter(|pair| pair.src != pair.dst).flat_map(|pair| &pair.paths);
-    let direct = direct.filter(|path| path.class == Class::Direct);
-    let (bytes, nanos) = direct
-        .fold((0.0, 0.0), |(bytes, nanos), path| (bytes + path.device_bytes as f64, nanos + path.device_ns as f64));
-    (bytes > 0.0 && nanos > 0.0).then_some(bytes / nanos)
 }
 
 #[cfg(test)]
@@ -121,7 +141,12 @@ mod tests {
     fn lost(pairs: &[Pair]) -> Lost {
         let shares = pairs.iter().flat_map(|pair| {
             let path = |of: &Path| Path { path: of.path.clone(), why: of.why.clone(), ..*of };
-            pair.paths.iter().map(move |it| Share { file: 0, pair: [pair.src, pair.dst], path: path(it) })
+            pair.paths.iter().map(move |it| Share {
+                file: 0,
+                pair: [pair.src, pair.dst],
+                power: it.bytes.max(1).ilog2(),
+                path: path(it),
+            })
         });
         super::lost(pairs, &shares.collect::<Vec<_>>())
     }
@@ -145,9 +170,31 @@ mod tests {
         let found = lost(&[pair(1, vec![path("staged", NEVER, 5, (0, 0)), path("direct", None, 5, (5, 1))])]);
         assert!(found.seconds.is_none() && found.basis.contains("P2PSHIM_GPU_TIMING"), "{found:?}");
         let found = lost(&[pair(1, vec![path("staged", NEVER, 5, (5, 5))])]);
-        assert!(found.seconds.is_none() && found.basis.contains("compare"), "{found:?}");
-        let half = [path("staged", NEVER, 2000, (1000, 100)), path("direct", None, 5, (100, 1))];
+        assert!(found.seconds.is_none() && found.basis.contains("like size"), "{found:?}");
+        let half = [path("staged", NEVER, 2000, (1000, 100)), path("direct", None, 1100, (100, 1))];
         assert!(lost(&[pair(1, half.into())]).basis.starts_with("1 of 1 copy measured"));
+    }
+
+    #[test]
+    fn lost_seconds_of_all_copies_by_those_of_like_size() {
+        let one = |bytes: u64, ns: u64, why| {
+            path(if why { "staged" } else { "direct" }, why.then_some("access not enabled"), bytes, (bytes, ns))
+        };
+        // Of two of 1 MB one was timed: 90 us are lost of each.
+        let half = Path { calls: 2, bytes: 2_000_000, ..one(1_000_000, 100_000, true) };
+        let mut pair = pair(1, vec![half, one(1_000_000, 10_000, false)]);
+        let shares = |pair: &Pair, power: u32| -> Vec<Share> {
+            let of = |it: &Path| Path { path: it.path.clone(), why: it.why.clone(), ..*it };
+            let power = |it: &Path| if it.class == Class::Direct { power } else { 20 };
+            pair.paths.iter().map(|it| Share { file: 0, pair: [0, 1], power: power(it), path: of(it) }).collect()
+        };
+        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 20));
+        assert!((found.seconds.unwrap() - 180e-6).abs() < 1e-9 && !found.is_at_least, "{found:?}");
+        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 12));
+        assert!(found.seconds.is_none() && found.basis.contains("like size"), "{found:?}");
+        pair.paths[1].device_ns = 1_000_000;
+        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 20));
+        assert!(found.seconds == Some(0.0) && found.processes.is_empty(), "direct copies were slower: {found:?}");
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //! the wall.
 //!
 //! `gather` reads files into a `model::Report`, a part at a time: `tally` counts the records of a file, `totals` adds up
-//! files by names that mean the same in all of them. `text`, `json` and `csv` write the report. `calls` and `perfetto` read
-//! the files again, in the order of time (`merge`).
+//! files by names that mean the same in all of them. `verdict` has what is said first, with `broken`, `ends` and `traffic`.
+//! `text`, `json` and `csv` write the report. `calls` and `perfetto` read the files again, in the order of time (`merge`).
 
+mod broken;
 mod buckets;
 mod calls;
 mod csv;
+mod ends;
 mod files;
 mod filter;
 mod gather;
@@ -36,6 +38,7 @@ mod tests;
 mod text;
 mod timeline;
 mod totals;
+mod traffic;
 mod verdict;
 
 use std::error::Error;

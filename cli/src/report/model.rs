@@ -58,6 +58,8 @@ pub(crate) enum How {
     Exited,
     Signal,
     Running,
+    /// It became another program, which has a file of its own.
+    Exec,
     /// By a signal, or `_exit`, or it became another program.
     #[default]
     Unknown,
@@ -109,7 +111,8 @@ pub(crate) struct File {
     pub(crate) lacks_only_times: bool,
     /// Whether the process is still there, as far as this machine can tell.
     pub(crate) running: bool,
-    /// Whether it may be: it has not called `exit`, and is of another machine, another boot, or another namespace of processes.
+    /// Whether it may be, and cannot be seen from here: it has not called `exit`, and is of another machine, boot, namespace of
+    /// processes, or user.
     pub(crate) may_run: bool,
     pub(crate) end: End,
     /// What it copied between GPUs, and what of that was staged.
@@ -127,6 +130,12 @@ pub(crate) struct File {
     /// Whether it is the program of a run that is known how it ended.
     #[serde(skip)]
     pub(crate) is_program: bool,
+    /// When that ended, in nanoseconds since 1970.
+    #[serde(skip)]
+    pub(crate) gone: Option<u64>,
+    /// Whether the environment that `p2pshim run` gave to its program came to this process, which is not that program.
+    #[serde(skip)]
+    pub(crate) is_child: bool,
     /// The path as the system has it.
     #[serde(skip)]
     pub(crate) location: PathBuf,
@@ -253,6 +262,10 @@ pub(crate) struct Function {
     pub(crate) layer: String,
     pub(crate) name: String,
     pub(crate) calls: u64,
+    /// Those whose times are known, and those that have returned without being timed.
+    pub(crate) timed_calls: u64,
+    #[serde(skip)]
+    pub(crate) untimed_calls: u64,
     pub(crate) errors: u64,
     pub(crate) host_ns: Durations,
 }
@@ -416,11 +429,11 @@ impl Decision {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Progress {
     Returned,
-    /// It has only just begun, and its process runs.
+    /// It has only just begun, or had when its process ended.
     UnderWay,
     /// The thread has made other calls since: it left this one by an exception, a cancellation or a jump.
     Left,
-    /// It has been under way for a while, or was when its process ended.
+    /// It has been under way for a while, or was when its process ended, or nobody knows for how long.
     Hangs,
 }
 
@@ -433,7 +446,8 @@ pub(crate) struct Call {
     pub(crate) function: String,
     pub(crate) started: u64,
     pub(crate) progress: Progress,
-    /// How long it has been under way, if the process runs; of a last copy how long before now, or before the end of the run, it returned.
+    /// How long it has been under way, or was when its process ended, as far as that is known; of a last copy how long before now,
+    /// or before the end of the run, it returned.
     pub(crate) age_ns: Option<u64>,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
@@ -459,8 +473,11 @@ pub(crate) struct Lost {
     pub(crate) could_be_direct_bytes: u64,
     /// What was staged until a pair was known to be worth it, and right.
     pub(crate) start_up_bytes: u64,
-    /// About how much longer it took, by the copies that were measured; of all processes together.
+    /// About how much longer it took, of all processes together, estimated from the copies that were measured.
     pub(crate) seconds: Option<f64>,
+    /// Whether there are more copies, of sizes of which none were measured.
+    #[serde(skip)]
+    pub(crate) is_at_least: bool,
     /// How many of those copies were measured, and how many there are.
     pub(crate) measured_calls: u64,
     pub(crate) could_be_direct_calls: u64,
@@ -478,11 +495,12 @@ pub(crate) struct LostBy {
     pub(crate) seconds: f64,
 }
 
-/// What copies of a process took a path of a pair.
+/// What copies of a process took a path of a pair, by the power of two that their size has reached.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     pub(crate) file: usize,
     pub(crate) pair: [usize; 2],
+    pub(crate) power: u32,
     pub(crate) path: Path,
 }
 
@@ -548,6 +566,13 @@ impl Report {
     pub(crate) fn processes(&self) -> impl Iterator<Item = &File> {
         let is_meant = |file: &&File| file.process.is_some() && (self.filter.is_none() || file.calls > 0);
         self.files.iter().filter(is_meant)
+    }
+
+    /// Which process it is, of several runs with the run.
+    pub(crate) fn name(&self, file: &File) -> String {
+        let run = self.runs.iter().find(|run| run.files.contains(&file.index)).filter(|_| self.runs.len() > 1);
+        let of = run.and_then(|run| run.id.as_ref()).map(|id| format!(" of {id}")).unwrap_or_default();
+        format!("{}{of}", file.name())
     }
 
     /// The earliest time of all files; of those that are whole, if there are any, since damaged ones may be from any time.

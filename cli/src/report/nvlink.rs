@@ -231,7 +231,11 @@ impl Facts {
             return (format!("{head}, less than the {} that copies moved directly.", bytes(direct)), more.to_owned());
         }
         if rest <= self.tolerance() {
-            return (format!("{head}; copies explain all of it."), String::new());
+            let is_bare = |row: &NvLinkGpu| {
+                row.sent_bytes > 0 && row.copied_from_bytes == 0 || row.received_bytes > 0 && row.copied_to_bytes == 0
+            };
+            let all = if nvlink.gpus.iter().any(is_bare) { "nearly all" } else { "all" };
+            return (format!("{head}; copies explain {all} of it."), String::new());
         }
         let text = match (nvlink.copied_bytes, nvlink.is_at_least) {
             (0, false) => format!("{head}; no copy explains it."),
@@ -319,6 +323,7 @@ mod tests {
         Share {
             file: 0,
             pair: [0, 1],
+            power: 0,
             path: Path { path: path.into(), class: Class::of(path, None), bytes, ..Path::default() },
         }
     }
@@ -356,6 +361,14 @@ mod tests {
         ] {
             assert_eq!(text(&report(direct), &[reading(carried)]), expected, "{carried} {direct}");
         }
+    }
+
+    #[test]
+    fn compare_a_direction_without_copies_is_not_explained_whole() {
+        let mut back = reading(GB);
+        back.gpus[1].sent[1] += MB / 2;
+        let expected = "NVLink carried 1.0 GB between these GPUs; copies explain nearly all of it.";
+        assert_eq!(text(&report(GB), &[back]), expected);
     }
 
     #[test]

@@ -12,11 +12,11 @@ pub(crate) enum Class {
     Mapped,
     /// Staged, as the first copies of a pair are, until it is known to be worth access, and right.
     StartUp,
-    /// Staged for a reason that could be done away with, where the GPUs have a path.
+    /// Staged because the program has not given access, where the GPUs have a path.
     Avoidable,
     /// Staged, as peer access loses data there, or hangs.
     Blocked,
-    /// Staged on purpose, or because nothing is better.
+    /// Staged for another reason: on purpose, because nothing is better, or because it was not known whether data would arrive.
     Staged,
     SameDevice,
     Host,
@@ -26,15 +26,11 @@ pub(crate) enum Class {
     Unknown,
 }
 
-/// The reasons for staging, by parts of what traces say. The first that fits counts: what is being verified is only starting.
+/// The reasons for staging that mean more than that, by parts of what traces say.
 const REASONS: &[(&str, Class)] = &[
     ("blocked", Class::Blocked),
     // In older traces.
     ("vetoed", Class::Blocked),
-    ("denied", Class::Staged),
-    ("no path", Class::Staged),
-    ("no hardware path", Class::Staged),
-    ("slower", Class::Staged),
     ("not yet worth", Class::StartUp),
     ("being verified", Class::StartUp),
     ("not enabled", Class::Avoidable),
@@ -42,12 +38,6 @@ const REASONS: &[(&str, Class)] = &[
     ("never enabled", Class::Avoidable),
     ("pool", Class::Avoidable),
     ("mapped", Class::Avoidable),
-    ("limit", Class::Avoidable),
-    ("captur", Class::Avoidable),
-    ("busy", Class::Avoidable),
-    ("could not be", Class::Avoidable),
-    ("unproven", Class::Avoidable),
-    ("verif", Class::Avoidable),
 ];
 
 impl Class {
@@ -83,12 +73,12 @@ mod tests {
             ("access not enabled", Class::Avoidable),
             ("not yet worth enabling", Class::StartUp),
             ("being verified by another thread", Class::StartUp),
-            ("verified after the capture", Class::Avoidable),
+            ("verified after the capture", Class::Staged),
             ("pool without access", Class::Avoidable),
             ("mapped memory without access", Class::Avoidable),
-            ("peer limit", Class::Avoidable),
-            ("devices are busy, verified later", Class::Avoidable),
-            ("could not be verified", Class::Avoidable),
+            ("peer limit", Class::Staged),
+            ("devices are busy, verified later", Class::Staged),
+            ("could not be verified", Class::Staged),
             ("blocked: lost data or hung in verification", Class::Blocked),
             ("vetoed: lost data, or hung, when verified", Class::Blocked),
             ("denied", Class::Staged),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_host::{job, machine};
 
-use super::model::{End, File, How, Report, Run, Share};
+use super::model::{End, File, How, Progress, Report, Run, Share};
 use super::term::{count, counted};
 use crate::runs;
 
@@ -18,14 +18,21 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
         }
     }
     report.files.iter_mut().for_each(|file| file.end = own_end(file));
+    say_what_became_of(&mut report.files);
     for run in kept {
         if let Some(file) = program(&mut report.files, run) {
             file.end = end(run);
             file.is_program = true;
+            if file.end.how != How::Unknown {
+                (file.running, file.may_run, file.gone) = (false, false, Some(run.end));
+            }
         }
+        let is_of = |file: &&mut File| !file.is_program && named(file, &[job::RUN]).as_ref() == Some(&run.id);
+        report.files.iter_mut().filter(is_of).for_each(|file| file.is_child = true);
     }
     report.gaps = gaps(&report.files);
     report.runs = group(report.processes(), kept);
+    say_unfinished(report);
     say_last_copies(report);
     say_differences(report);
 }
@@ -36,6 +43,24 @@ fn own_end(file: &File) -> End {
         Some(code) => End { how: How::Exited, code: Some(code.into()), signal: None },
         None if file.running => End { how: How::Running, ..End::default() },
         None => End::default(),
+    }
+}
+
+/// Finds those that became another program: the process has a later file, of the same run. Without one, the number may be another's.
+fn say_what_became_of(files: &mut [File]) {
+    let key = |file: &File| Some((named(file, &[job::RUN])?, file.host.clone()?, file.process?));
+    let mut last = BTreeMap::new();
+    for file in files.iter() {
+        if let (Some(key), Some(started)) = (key(file), file.started) {
+            let latest = last.entry(key).or_insert(started);
+            *latest = started.max(*latest);
+        }
+    }
+    for file in files.iter_mut().filter(|file| file.exit.is_none()) {
+        if key(file).and_then(|key| last.get(&key).copied()) > file.started {
+            file.end = End { how: How::Exec, ..End::default() };
+            (file.running, file.may_run) = (false, false);
+        }
     }
 }
 
@@ -164,12 +189,25 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     }
 }
 
+/// How long calls have been under way, or were when their process ended, as far as that is known. One that had only begun need not hang.
+fn say_unfinished(report: &mut Report) {
+    const SOON_NANOS: u64 = 1_000_000_000;
+    for call in &mut report.unfinished {
+        let Some(file) = report.files.get(call.file) else { continue };
+        let until = if file.end.how == How::Running { Some(machine::now()) } else { file.gone };
+        call.age_ns = until.map(|until| until.saturating_sub(call.started));
+        if call.progress == Progress::Hangs && call.age_ns.is_some_and(|age| age < SOON_NANOS) {
+            call.progress = Progress::UnderWay;
+        }
+    }
+}
+
 /// Of processes that run, or have not exited, how long ago they copied last: it may be what they wait for.
 fn say_last_copies(report: &mut Report) {
     for file in &mut report.files {
         let Some(call) = &mut file.last_copy else { continue };
         let until = match file.end.how {
-            How::Exited => None,
+            How::Exited | How::Exec => None,
             How::Running => Some(machine::now()),
             How::Signal | How::Unknown => {
                 let run = report.runs.iter().find(|run| run.files.contains(&file.index));

@@ -92,6 +92,8 @@ pub(super) struct PairTally {
 pub(super) struct FunctionTally {
     pub(super) calls: u64,
     pub(super) errors: u64,
+    /// Those that have returned after a time that is not known.
+    pub(super) untimed: u64,
     pub(super) host: Histogram,
 }
 
@@ -350,6 +352,8 @@ impl Tally {
             // Those of the call around it would be taken for its own.
             if record.is_own {
                 function.host.add(nanos);
+            } else {
+                function.untimed += 1;
             }
         } else {
             self.remember(Open { key, thread, root: walk.root.map(|(key, _)| key), record: *record });
@@ -434,6 +438,7 @@ impl Tally {
             let ours = self.functions.entry(number).or_default();
             ours.calls += theirs.calls;
             ours.errors += theirs.errors;
+            ours.untimed += theirs.untimed;
             ours.host.merge(theirs.host);
         }
         for (pair, theirs) in other.pairs {

@@ -29,9 +29,51 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// A duration, likewise; as the log shows it.
+/// A duration, likewise; as the log shows it, but long ones as people say them.
 pub(super) fn duration(nanos: u64) -> String {
-    Elapsed(Duration::from_nanos(nanos)).to_string()
+    const MINUTE: u64 = 60_000_000_000;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    let in_units = |unit: u64| nanos.saturating_add(unit / 2) / unit;
+    match nanos {
+        _ if nanos < MINUTE => Elapsed(Duration::from_nanos(nanos)).to_string(),
+        _ if nanos < 2 * MINUTE => format!("{} s", in_units(MINUTE / 60)),
+        _ if nanos < 2 * HOUR => format!("{} min", in_units(MINUTE)),
+        _ if nanos < 2 * DAY => format!("{} h", in_units(HOUR)),
+        _ => format!("{} days", in_units(DAY)),
+    }
+}
+
+/// A duration that is right to 3 %, in two digits; the longest that there is, if that would be more.
+pub(super) fn rough(nanos: u64, max: u64) -> String {
+    let unit = 10u64.pow(nanos.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    let rounded = nanos.saturating_add(unit / 2) / unit * unit;
+    if rounded > max {
+        return duration(max);
+    }
+    let text = duration(rounded);
+    // 1.2us keeps its point, and 650us needs none.
+    match text.split_once('.') {
+        Some((whole, rest)) if whole.len() > 1 => {
+            format!("{whole}{}", rest.trim_start_matches(|letter: char| letter.is_ascii_digit()))
+        }
+        Some((whole, rest)) if rest.len() > 2 => {
+            let (digit, unit) = (rest.get(..1).unwrap_or_default(), rest.trim_start_matches(char::is_numeric));
+            format!("{whole}.{digit}{unit}")
+        }
+        _ => text,
+    }
+}
+
+/// Seconds, in three digits or so.
+pub(super) fn seconds(seconds: f64) -> String {
+    match seconds {
+        0.0 => "0 s".to_owned(),
+        ..1e-4 => format!("{:.1} us", seconds * 1e6),
+        ..0.1 => format!("{:.1} ms", seconds * 1e3),
+        ..60.0 => format!("{seconds:.2} s"),
+        _ => duration((seconds * 1e9) as u64),
+    }
 }
 
 /// A number with its thousands apart.
@@ -161,6 +203,42 @@ mod tests {
         ] {
             assert_eq!(bytes(number), shown);
         }
+    }
+
+    #[test]
+    fn duration_long_ones_are_in_units_that_people_use() {
+        const SECOND: u64 = 1_000_000_000;
+        for (seconds, shown) in [
+            (1, "1.000s"),
+            (60, "60 s"),
+            (150, "3 min"),
+            (7199, "120 min"),
+            (7200, "2 h"),
+            (172_800, "2 days"),
+            (4_060_800, "47 days"),
+        ] {
+            assert_eq!(duration(seconds * SECOND), shown);
+        }
+        assert_eq!(duration(u64::MAX), "213503 days");
+        assert_eq!([0.000_05, 0.0225, 0.64, 90.0].map(seconds), ["50.0 us", "22.5 ms", "0.64 s", "90 s"]);
+    }
+
+    #[test]
+    fn rough_has_two_digits() {
+        for (nanos, shown) in [
+            (0, "0ns"),
+            (7, "7ns"),
+            (900, "900ns"),
+            (1_296, "1.3us"),
+            (9_960, "10us"),
+            (65_100, "65us"),
+            (650_100, "650us"),
+            (1_234_567_890, "1.2s"),
+            (12_345_678_901, "12s"),
+        ] {
+            assert_eq!(rough(nanos, u64::MAX), shown);
+        }
+        assert_eq!(rough(168_400, 168_400), "168.4us", "not more than the longest");
     }
 
     #[test]

@@ -154,17 +154,20 @@ impl Text<'_> {
         let hosts = report.hosts();
         let ranks = read.iter().filter(|file| file.rank.is_some()).count();
         let ranks = if ranks > 0 { format!(", {}", counted(ranks as u64, "rank")) } else { String::new() };
-        let processes = match read[..] {
+        // One that became another program is the same process.
+        let all: Vec<&&File> = read.iter().filter(|file| file.end.how != How::Exec).collect();
+        let processes = match all[..] {
             [file] => format!("pid {}", file.process.unwrap_or_default()),
-            _ => counted(read.len() as u64, "process").replace("processs", "processes"),
+            _ => counted(all.len() as u64, "process").replace("processs", "processes"),
         };
         self.line(out, &format!("ran on     {}: {processes}{ranks}", few(&hosts, "unknown host")), "           ")?;
         let gpus: Vec<String> = report
             .gpus
             .iter()
-            .map(|gpu| match &gpu.name {
-                Some(name) => format!("{} {name}", gpu.label),
-                None => gpu.label.clone(),
+            .map(|gpu| {
+                let pci = gpu.pci.as_ref().filter(|pci| !pci.is_empty()).map(|pci| format!("({pci})"));
+                let parts = [Some(gpu.label.clone()), gpu.name.clone(), pci];
+                parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
             })
             .collect();
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
@@ -194,7 +197,7 @@ impl Text<'_> {
         match (report.start(), report.end()) {
             (0, _) => writeln!(out, "time       not known")?,
             (start, end) => {
-                let seconds = |start: u64, end: u64| end.saturating_sub(start) as f64 / 1e9;
+                let seconds = |start: u64, end: u64| term::seconds(end.saturating_sub(start) as f64 / 1e9);
                 let calls = seconds(start, end);
                 match report.runs[..] {
                     [
@@ -206,23 +209,24 @@ impl Text<'_> {
                         },
                     ] => {
                         let ran = seconds(start, end);
-                        writeln!(out, "time       {ran:.3} s from {} on, with calls in {calls:.3} s", date(start))?;
+                        writeln!(out, "time       {ran} from {} on, with calls in {calls}", date(start))?;
                     }
-                    _ => writeln!(out, "time       {calls:.3} s from {} on", date(start))?,
+                    _ => writeln!(out, "time       {calls} from {} on", date(start))?,
                 }
             }
         }
         let sum = |what: fn(&File) -> u64| read.iter().map(|file| what(file)).fold(0, u64::saturating_add);
         let (calls, records, dropped) = (sum(|file| file.calls), sum(|file| file.records), sum(|file| file.dropped));
         let dropped = match dropped {
-            0 => "none dropped".to_owned(),
+            0 if report.is_at_least() => " in what could be read".to_owned(),
+            0 => ", none dropped".to_owned(),
             _ => self.style.yellow(&format!(
-                "in {}; {} more were not written",
+                ", in {}; {} more were not written",
                 counted(records, "record"),
                 count(dropped)
             )),
         };
-        writeln!(out, "calls      {}, {dropped}", count(calls))
+        writeln!(out, "calls      {}{dropped}", count(calls))
     }
 
     /// The runs, if there are several.
@@ -242,7 +246,7 @@ impl Text<'_> {
                 count(run.files.len() as u64),
                 bytes(run.copied_bytes),
                 share(run.staged_bytes, run.copied_bytes),
-                ended(&run.end),
+                ended(self.end_of(run)),
             ]);
         }
         use Side::{Left, Right};
@@ -250,6 +254,13 @@ impl Text<'_> {
             writeln!(out, "{line}")?;
         }
         self.more(out, runs.len(), "--json has all")
+    }
+
+    /// How the program of a run ended, or all of its processes if that is not known.
+    fn end_of<'b>(&'b self, run: &'b Run) -> &'b End {
+        let mut ends = run.files.iter().filter_map(|&file| self.report.files.get(file)).map(|file| &file.end);
+        let first = ends.next().filter(|first| run.end.how == How::Unknown && ends.all(|end| end == *first));
+        first.unwrap_or(&run.end)
     }
 
     /// The processes, if there are several: first those that stand out.
@@ -306,11 +317,7 @@ impl Text<'_> {
             for (index, path) in paths.iter().enumerate() {
                 let text = path_text(&path.path, path.why.as_ref());
                 let first = |text: &str| if index == 0 { text.to_owned() } else { String::new() };
-                let timed = match path.device_calls {
-                    0 => "-".to_owned(),
-                    calls if calls >= path.calls => "all".to_owned(),
-                    calls => format!("{} of {}", count(calls), count(path.calls)),
-                };
+                let timed = timed(path.device_calls, path.calls);
                 let Durations { p50, p99, max, .. } = path.host_ns;
                 rows.push(vec![
                     first(&clean(&name)),
@@ -319,18 +326,15 @@ impl Text<'_> {
                     clean(&text),
                     rate(path.gb_per_s, path.device_calls < path.calls),
                     timed,
-                    time(p50),
-                    time(p99),
+                    roughly(p50, max),
+                    roughly(p99, max),
                     time(max),
                     first(&errors),
                 ]);
                 marks.push(pair.is_blocked || path.class == Class::Avoidable && pair.access == Some(true));
             }
         }
-        // Where all or none of the copies of each path were timed there is nothing to say of it.
-        if !rows.iter().skip(1).any(|row| row.get(TIMED).is_some_and(|timed| timed.contains(" of "))) {
-            rows.iter_mut().filter_map(|row| row.get_mut(TIMED)).for_each(String::clear);
-        }
+        hide_timed(&mut rows, TIMED);
         use Side::{Left, Right};
         let lines = table(
             &rows,
@@ -452,7 +456,10 @@ impl Text<'_> {
         let (never, now): (Vec<&Call>, Vec<&Call>) =
             self.report.unfinished.iter().partition(|call| call.progress != Progress::UnderWay);
         if !never.is_empty() {
-            writeln!(out, "\n{}", self.style.red("Calls that never returned"))?;
+            let may_run = |call: &&Call| self.report.files.get(call.file).is_some_and(|file| file.may_run);
+            let title =
+                if never.iter().all(may_run) { "Calls that had not returned" } else { "Calls that never returned" };
+            writeln!(out, "\n{}", self.style.red(title))?;
             self.list_unfinished(out, &never)?;
         }
         if !now.is_empty() {
@@ -465,16 +472,19 @@ impl Text<'_> {
     fn list_unfinished(&self, out: &mut dyn Write, calls: &[&Call]) -> io::Result<()> {
         for call in calls.iter().take(SHOWN) {
             let file = self.report.files.get(call.file);
-            let state = match (call.progress, call.age_ns) {
-                (Progress::Left, _) => " left this call by an exception, a cancellation or a jump",
-                (_, Some(_)) => " is in this call, and the process still runs",
-                (_, None) => " was in this call when the process ended",
+            let runs = file.is_some_and(|file| file.end.how == How::Running);
+            let state = match call.progress {
+                Progress::Left => " left this call by an exception, a cancellation or a jump",
+                _ if runs => " is in this call, and the process still runs",
+                _ if file.is_some_and(|file| file.may_run) => " was in this call when the trace was read",
+                _ => " was in this call when the process ended",
             };
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
             let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
             let seen = match (call.progress, call.age_ns) {
                 (Progress::Left, _) => String::new(),
-                (_, Some(age)) => format!(", {} ago", duration(age)),
+                (_, Some(age)) if runs => format!(", {} ago", duration(age)),
+                (_, Some(age)) => format!(", {} before its end", duration(age)),
                 (_, None) if last == 0 => String::new(),
                 (_, None) => format!(", {} before the last sign of life", duration(last)),
             };
@@ -640,7 +650,9 @@ impl Text<'_> {
             return Ok(());
         }
         self.title(out, "Functions, by their time on the host")?;
-        let names = ["function", "layer", "calls", "errors", "total", "p50", "p99", "max"];
+        // Calls inside others are timed now and then: their sum is not that of all.
+        const TIMED: usize = 5;
+        let names = ["function", "layer", "calls", "errors", "total", "timed", "p50", "p99", "max"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         for function in self.report.functions.iter().take(SHOWN) {
             let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
@@ -651,16 +663,17 @@ impl Text<'_> {
                 clean(&function.layer),
                 count(function.calls),
                 errors,
-                duration(total),
-                time(p50),
-                time(p99),
+                if function.untimed_calls > 0 { "-".to_owned() } else { duration(total) },
+                timed(function.timed_calls, function.timed_calls + function.untimed_calls),
+                roughly(p50, max),
+                roughly(p99, max),
                 time(max),
             ]);
         }
+        hide_timed(&mut rows, TIMED);
         use Side::{Left, Right};
-        for line in
-            table(&rows, &[Left, Left, Right, Right, Right, Right, Right, Right], self.style.width, 0, &[6, 5, 7])
-        {
+        let sides = [Left, Left, Right, Right, Right, Right, Right, Right, Right];
+        for line in table(&rows, &sides, self.style.width, 0, &[7, 6, 8, TIMED]) {
             writeln!(out, "{line}")?;
         }
         self.more(out, self.report.functions.len(), "--json has all")
@@ -677,11 +690,33 @@ fn rate(gb_per_s: Option<f64>, is_of_samples: bool) -> String {
     }
 }
 
+/// A time of a histogram, the longest of which is known.
+fn roughly(time: Option<u64>, max: Option<u64>) -> String {
+    time.zip(max).map_or_else(|| "-".to_owned(), |(time, max)| term::rough(time, max))
+}
+
+/// How many of some calls were timed.
+fn timed(timed: u64, calls: u64) -> String {
+    match timed {
+        0 => "-".to_owned(),
+        timed if timed >= calls => "all".to_owned(),
+        timed => format!("{} of {}", count(timed), count(calls)),
+    }
+}
+
+/// Where all or none of each row were timed there is nothing to say of it.
+fn hide_timed(rows: &mut [Vec<String>], column: usize) {
+    if !rows.iter().skip(1).any(|row| row.get(column).is_some_and(|timed| timed.contains(" of "))) {
+        rows.iter_mut().filter_map(|row| row.get_mut(column)).for_each(String::clear);
+    }
+}
+
 /// Which part of bytes was staged.
 fn share(staged: u64, copied: u64) -> String {
     match staged as f64 / copied.max(1) as f64 * 100.0 {
         0.0 => "-".to_owned(),
         percent if percent < 1.0 => "<1 %".to_owned(),
+        percent if percent > 99.0 && staged < copied => ">99 %".to_owned(),
         percent => format!("{percent:.0} %"),
     }
 }
@@ -692,6 +727,7 @@ fn ended(end: &End) -> String {
         End { signal: Some(signal), .. } => signal.clone(),
         End { code: Some(code), .. } => format!("exit {code}"),
         End { how: How::Running, .. } => "runs".to_owned(),
+        End { how: How::Exec, .. } => "exec".to_owned(),
         _ => "not known".to_owned(),
     }
 }

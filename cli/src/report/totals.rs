@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use p2pshim_host::machine;
 use p2pshim_trace::{NoteKind, State, Trace};
 
+use super::broken::{ends, is_broken};
 use super::buckets::{self, Buckets};
 use super::gather::Hanging;
 use super::histogram::Histogram;
@@ -18,10 +18,7 @@ use super::paths::Class;
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::timeline::timeline;
-use super::verdict::IN_USE;
 
-/// A call that is under way for less than this need not hang.
-const SOON_NANOS: u64 = 1_000_000_000;
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
 /// From so many pairs on there are fewer buckets for each: the first is the number of pairs, the second that of buckets.
@@ -87,7 +84,7 @@ pub(super) struct Totals {
     path_numbers: HashMap<(String, Option<String>), usize>,
     pairs: HashMap<[usize; 2], PairTotal>,
     /// What copies of a file took which path of a pair.
-    shares: Vec<(usize, [usize; 2], usize, Sums)>,
+    shares: Vec<(usize, [usize; 2], usize, u32, Sums)>,
     /// By file.
     times: Vec<(usize, Buckets)>,
     access: HashMap<[usize; 2], Access>,
@@ -132,6 +129,7 @@ impl Totals {
             let ours = self.functions.entry(names.function(number)).or_default();
             ours.calls += theirs.calls;
             ours.errors += theirs.errors;
+            ours.untimed += theirs.untimed;
             ours.host.merge(theirs.host);
         }
         let unknown = || Origin { site: UNKNOWN.to_owned(), ..Origin::default() };
@@ -208,7 +206,7 @@ impl Totals {
                 self.paths.len() - 1
             });
             if pair[0] != pair[1] {
-                self.shares.push((file, pair, number, path.sums()));
+                self.shares.extend(path.sizes().map(|(power, sums)| (file, pair, number, power, sums)));
             }
             ours.paths.entry(number).or_default().merge(path);
         }
@@ -281,11 +279,9 @@ impl Totals {
         let (path, why) = names.path(record.path).cloned().unzip();
         let started = trace.timeline().real(record.start);
         let returned = (record.state == State::Done).then(|| trace.timeline().real(record.end));
-        let age_ns = file.running.then(|| machine::now().saturating_sub(started));
         let progress = match returned {
             Some(_) => Progress::Returned,
             None if was_left => Progress::Left,
-            None if age_ns.is_some_and(|age| age < SOON_NANOS) => Progress::UnderWay,
             None => Progress::Hangs,
         };
         Call {
@@ -295,7 +291,7 @@ impl Totals {
             function,
             started,
             progress,
-            age_ns,
+            age_ns: None,
             src,
             dst,
             bytes: (record.bytes > 0).then_some(record.bytes),
@@ -328,19 +324,20 @@ impl Totals {
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
         self.unfinished.sort_by_key(|it| (it.progress == Progress::Left, it.file, it.started, it.thread));
-        let shares = self.shares.iter().map(|(file, pair, path, sums)| {
+        let shares = self.shares.iter().map(|(file, pair, path, power, sums)| {
             let (path, why) = self.paths.get(*path).cloned().unwrap_or_default();
-            Share { file: *file, pair: pair.map(number), path: model_path(path, why, *sums) }
+            Share { file: *file, pair: pair.map(number), power: *power, path: model_path(path, why, *sums) }
         });
         let shares: Vec<Share> = shares.collect();
         let (mut pairs, times) = pairs(self.pairs, &self.paths, &self.access, number);
-        // A pair is verified in both directions.
-        let ends = |src: usize, dst: usize| (src.min(dst), src.max(dst));
         let of_pairs = self.decisions.iter().filter(|it| it.verified.is_some());
         let last: BTreeMap<(usize, usize), &Decision> =
             of_pairs.filter_map(|it| Some((ends(it.src?, it.dst?), it))).collect();
+        let broken = self.decisions.iter().filter(|it| is_broken(it));
+        let broken: BTreeSet<(usize, usize)> = broken.filter_map(|it| Some(ends(it.src?, it.dst?))).collect();
         for pair in &mut pairs {
-            judge(pair, last.get(&ends(pair.src, pair.dst)).copied());
+            let ends = ends(pair.src, pair.dst);
+            judge(pair, last.get(&ends).copied(), broken.contains(&ends));
         }
         let lost = lost(&pairs, &shares);
         Report {
@@ -460,13 +457,12 @@ fn size(path: String, why: Option<String>, power: u32, sums: Sums) -> Size {
     Size { path, why, class, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
 }
 
-/// Adds what verification has found of a pair last.
-fn judge(pair: &mut Pair, last: Option<&Decision>) {
+/// Adds what verification has found of a pair last, and whether it has ever found it broken.
+fn judge(pair: &mut Pair, last: Option<&Decision>, is_broken: bool) {
     pair.verified = last.and_then(|decision| decision.verified.clone());
     let blocked = pair.paths.iter().filter(|path| path.class == Class::Blocked);
     pair.blocked_bytes = blocked.map(|path| path.bytes).fold(0, u64::saturating_add);
-    pair.is_blocked =
-        pair.blocked_bytes > 0 || pair.verified.as_deref().is_some_and(|it| it == "avoided" || it == IN_USE);
+    pair.is_blocked = pair.blocked_bytes > 0 || is_broken;
 }
 
 /// A process, in short.
@@ -534,6 +530,8 @@ fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> 
         layer,
         name,
         calls: tally.calls,
+        timed_calls: tally.host.count(),
+        untimed_calls: tally.untimed,
         errors: tally.errors,
         host_ns: tally.host.durations(),
     });

@@ -152,7 +152,7 @@ const PATHS = {
   blocked: ["!", "peer access loses data or hangs"],
   direct: ["D", "direct"],
   staged: ["S", "staged"],
-  forced: ["N", "staged: no better path, or on purpose"],
+  forced: ["N", "staged: no better path, on purpose, or not verified"],
   mixed: ["M", "partly direct, partly staged"],
   mapped: ["P", "mapped on first use (HIP)"],
   same: ["L", "within one GPU"],

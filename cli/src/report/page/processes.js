@@ -3,6 +3,7 @@
 /** How a process ended, in words. */
 function endOf({ end, running }) {
   if (running || end?.how === "running") return "still runs";
+  if (end?.how === "exec") return "became another program";
   if (end?.how === "signal") return end.signal || "a signal";
   if (end?.how === "exited") return end.code === 0 ? "exited" : `exit status ${end.code}`;
   return "not known";

@@ -88,7 +88,7 @@ const callerTable = () => [
 ];
 
 const functionTable = () => [
-  head("Functions", "Runtime calls contain driver calls: do not add them up."),
+  head("Functions", "Runtime calls contain driver calls: do not add them up. Totals are of the calls that were timed."),
   table("Functions", [
     codes("Function", (row) => row.name),
     short("Layer", (row) => row.layer),

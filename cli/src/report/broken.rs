@@ -1,0 +1,150 @@
+//! Pairs of GPUs whose peer access cannot be trusted: verification saw it lose data, or hang.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::model::{Decision, Report};
+use super::paths::Class;
+use super::term::bytes;
+use super::verdict::{Level, Sentence, at_least, between};
+
+/// As decisions of traces have it.
+const IN_USE: &str = "in use";
+/// The word for data that may be wrong.
+pub(super) const WRONG: &str = "Data wrong";
+
+/// A pair in both directions, the smaller number first: it is verified in both.
+pub(super) type Ends = (usize, usize);
+
+pub(super) fn ends(src: usize, dst: usize) -> Ends {
+    (src.min(dst), src.max(dst))
+}
+
+/// Whether a decision says that a pair cannot be trusted.
+pub(super) fn is_broken(decision: &Decision) -> bool {
+    matches!(decision.verified.as_deref(), Some("avoided" | IN_USE))
+}
+
+/// What became of a pair that cannot be trusted.
+#[derive(Default)]
+struct Broken {
+    /// Bytes that went directly by processes that have not seen data arrive, and by those that have.
+    at_risk: u64,
+    passed: u64,
+    /// What was staged for that reason.
+    staged: u64,
+    is_in_use: bool,
+}
+
+impl Broken {
+    /// What there is to say of one that no copy is known to have suffered from; none if copies have.
+    fn unused(&self) -> Option<&'static str> {
+        match self {
+            Self { at_risk: 1.., .. } | Self { staged: 1.., .. } => None,
+            Self { passed: 1.., .. } => Some(" in one process and not in another; only copies of the latter used it"),
+            Self { is_in_use: true, .. } => Some("; the program has enabled it, but no copy is known to have used it"),
+            _ => Some("; no copy is known to have used it"),
+        }
+    }
+}
+
+/// All of them, whatever was copied.
+fn all(report: &Report) -> BTreeMap<Ends, Broken> {
+    let mut all: BTreeMap<Ends, Broken> = BTreeMap::new();
+    let mut seen: BTreeMap<(usize, Ends), (bool, bool)> = BTreeMap::new();
+    for decision in &report.decisions {
+        let (Some(src), Some(dst)) = (decision.src, decision.dst) else { continue };
+        let (right, wrong) = seen.entry((decision.file, ends(src, dst))).or_default();
+        *right |= decision.verified.as_deref() == Some("right");
+        *wrong |= is_broken(decision);
+        if is_broken(decision) {
+            all.entry(ends(src, dst)).or_default().is_in_use |= decision.verified.as_deref() == Some(IN_USE);
+        }
+    }
+    for pair in report.pairs.iter().filter(|pair| pair.is_blocked) {
+        let broken = all.entry(ends(pair.src, pair.dst)).or_default();
+        broken.staged = broken.staged.saturating_add(pair.blocked_bytes);
+    }
+    for share in report.shares.iter().filter(|share| share.path.class == Class::Direct) {
+        let ends = ends(share.pair[0], share.pair[1]);
+        let Some(broken) = all.get_mut(&ends) else { continue };
+        let has_passed = seen.get(&(share.file, ends)) == Some(&(true, false));
+        let sum = if has_passed { &mut broken.passed } else { &mut broken.at_risk };
+        *sum = sum.saturating_add(share.path.bytes);
+    }
+    all
+}
+
+/// What was staged for that reason.
+pub(super) fn staged_bytes(report: &Report) -> u64 {
+    report.pairs.iter().map(|pair| pair.blocked_bytes).fold(0, u64::saturating_add)
+}
+
+/// What there is to say of them.
+pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
+    let all = all(report);
+    let those = |is_meant: &dyn Fn(&Broken) -> bool| {
+        let pairs: Vec<Ends> = all.iter().filter(|(_, it)| is_meant(it)).map(|(ends, _)| *ends).collect();
+        let names = between(report, pairs.iter().copied());
+        names.map(|names| (pairs, names))
+    };
+    let sum = |what: fn(&Broken) -> u64| bytes(all.values().map(what).fold(0, u64::saturating_add));
+    let has_decision = report.decisions.iter().any(is_broken);
+    let mut said = Vec::new();
+    if let Some((pairs, names)) = those(&|it| it.at_risk > 0) {
+        let least = if report.is_at_least() { "at least " } else { "" };
+        let text = format!(
+            "Data may be WRONG: {least}{} went directly {names}, where peer access lost data or hung in verification.",
+            sum(|it| it.at_risk)
+        );
+        let more = format!(
+            "Run it with P2PSHIM_ACCESS=off, or with {}, to send its copies through the host.",
+            deny(report, &pairs)
+        );
+        let more = if has_decision { format!("{more} See Decisions for what happened.") } else { more };
+        said.push(Sentence::new(Level::Bad, WRONG, text).more(more).section("decisions"));
+    }
+    let more = match has_decision {
+        true => "See Decisions for what happened; `p2pshim doctor` shows more.",
+        false => "`p2pshim doctor` shows what happens there.",
+    };
+    let mut say = |text: String| {
+        said.push(Sentence::new(Level::Bad, "Broken path", text).more(more).section("pairs"));
+    };
+    if let Some((_, names)) = those(&|it| it.staged > 0) {
+        let staged = sum(|it| it.staged);
+        let text = format!("{staged} went through the host: peer access {names} lost data or hung in verification.");
+        say(at_least(report, text));
+    }
+    let tails: BTreeSet<&str> = all.values().filter_map(Broken::unused).collect();
+    for tail in tails {
+        if let Some((_, names)) = those(&|it| it.unused() == Some(tail)) {
+            say(format!("Peer access {names} lost data or hung in verification{tail}."));
+        }
+    }
+    said
+}
+
+/// The option that keeps pairs from peer access: it takes the numbers that the program has for its devices.
+pub(super) fn deny(report: &Report, pairs: &[Ends]) -> String {
+    let of = |src: usize, dst: usize, numbers: &dyn Fn(usize) -> Option<u32>| {
+        let (src, dst) = (numbers(src)?, numbers(dst)?);
+        Some(format!("{}-{}", src.min(dst), src.max(dst)))
+    };
+    let listed = |numbers: &dyn Fn(usize) -> Option<u32>| {
+        let pairs: BTreeSet<String> = pairs.iter().filter_map(|&(src, dst)| of(src, dst, numbers)).collect();
+        pairs.into_iter().collect::<Vec<_>>().join(",")
+    };
+    let own: BTreeSet<String> = report
+        .processes()
+        .map(|file| {
+            listed(&|gpu| file.devices.iter().find(|(_, it)| **it == gpu).map(|(ordinal, _)| u32::from(*ordinal)))
+        })
+        .filter(|pairs| !pairs.is_empty())
+        .collect();
+    let shown = listed(&|gpu| report.gpus.get(gpu).map(|gpu| gpu.number));
+    match own.into_iter().collect::<Vec<_>>().as_slice() {
+        [own] if *own == shown => format!("P2PSHIM_DENY={own}"),
+        [own] => format!("P2PSHIM_DENY={own} (the program's own numbers)"),
+        _ => "P2PSHIM_DENY for the pair, in each process by its own numbers".to_owned(),
+    }
+}

@@ -1,0 +1,171 @@
+//! What the report says first of how processes ended, and of calls that have not returned.
+
+use super::model::{Call, File, How, Progress, Report, Run};
+use super::term::{count, duration};
+use super::verdict::{Level, NAMED, RUNNING, Sentence, what};
+
+/// How old a last copy is that is told of.
+const LONG_NANOS: u64 = 1_000_000_000;
+/// Where the page says how processes ended.
+pub(super) const PROCESSES: &str = "processes";
+
+/// How programs ended that `p2pshim run` ran, if not well: the worst of them.
+pub(super) fn ended(report: &Report) -> Option<Sentence> {
+    let how = |run: &Run| match (&run.end.signal, run.end.code) {
+        (Some(signal), _) => Some((Level::Bad, "Ended", format!("was ended by {signal}"))),
+        (None, Some(code @ (i32::MIN..=-1 | 1..))) => {
+            Some((Level::Warn, "Failed", format!("exited with status {code}")))
+        }
+        _ => None,
+    };
+    let has_program = |run: &Run| report.processes().any(|file| file.is_program && run.files.contains(&file.index));
+    let is_alone = !has_several_programs(report);
+    let runs = report.runs.iter().filter(|run| is_alone || !has_program(run));
+    let mut ends: Vec<_> = runs.filter_map(|run| Some((how(run)?, run))).collect();
+    ends.sort_by_key(|((level, ..), _)| *level as u8);
+    let others = match ends.len().saturating_sub(1) {
+        0 => String::new(),
+        1 => "; another run did not end well either".to_owned(),
+        more => format!("; {more} other runs did not end well either"),
+    };
+    let ((level, word, how), run) = ends.into_iter().next()?;
+    let text = format!("{} {how}{others}.", program(run));
+    Some(Sentence::new(level, word, text).more(waited(report)).section(PROCESSES))
+}
+
+/// How long before the end a process copied last that did not exit, if that is long: it may have waited for it.
+fn waited(report: &Report) -> String {
+    last_copy(report, |file| matches!(file.end.how, How::Signal | How::Unknown))
+        .map_or_else(String::new, |(age, what)| {
+            format!("The last copy of a process that did not exit returned {age} before: {what}.")
+        })
+}
+
+/// The last copy of one of these processes that has returned, if that is long ago: how long, and what it was.
+fn last_copy(report: &Report, is_meant: impl Fn(&File) -> bool) -> Option<(String, String)> {
+    let last = report.processes().filter(|file| is_meant(file)).filter_map(|file| file.last_copy.as_ref());
+    let oldest = last.filter(|call| call.age_ns >= Some(LONG_NANOS)).max_by_key(|call| call.age_ns)?;
+    Some((duration(oldest.age_ns.unwrap_or_default()), format!("{}{}", oldest.function, what(report, oldest))))
+}
+
+/// The program of a run, in short.
+pub(super) fn program(run: &Run) -> &str {
+    let name = run.command.first().and_then(|path| path.rsplit('/').next());
+    name.filter(|name| !name.is_empty()).unwrap_or("The program")
+}
+
+/// How processes ended: of one run those that are not its program, of several programs all.
+pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
+    let several = has_several_programs(report);
+    let is_meant = |file: &&File| file.end.how != How::Exec && if file.is_program { several } else { file.knows_exit };
+    let known: Vec<&File> = report.processes().filter(is_meant).collect();
+    let has_run = report.runs.iter().any(|run| run.end.how != How::Unknown);
+    let those = |wanted: &dyn Fn(&File) -> bool, one: &dyn Fn(&File) -> String, more: &str| {
+        let files: Vec<&File> = known.iter().copied().filter(|file| wanted(file)).collect();
+        let how = match files[..] {
+            [] => return None,
+            [file] => one(file),
+            _ => more.to_owned(),
+        };
+        let who = match files[..] {
+            [file] if known.len() == 1 && file.is_child => format!("a child process ({})", report.name(file)),
+            [file] if known.len() == 1 && has_run => format!("another process ({})", report.name(file)),
+            [_] if known.len() == 1 => "the process".to_owned(),
+            _ => {
+                let names: Vec<String> = files.iter().take(NAMED).map(|file| report.name(file)).collect();
+                let more = if files.len() > NAMED { ", …" } else { "" };
+                format!("{} of {} processes ({}{more})", files.len(), known.len(), names.join(", "))
+            }
+        };
+        Some(format!("{who} {how}"))
+    };
+    let killed = those(
+        &|file| file.end.how == How::Signal,
+        &|file| format!("was ended by {}", file.end.signal.as_deref().unwrap_or("a signal")),
+        "were ended by a signal",
+    );
+    let failed = those(
+        &|file| file.end.code.is_some_and(|code| code != 0),
+        &|file| format!("exited with status {}", file.end.code.unwrap_or_default()),
+        "exited with a status other than 0",
+    );
+    let is_gone = |file: &File| file.end.how == How::Unknown && !file.may_run;
+    let gone = "ended without `exit`: by a signal, by `_exit`, or by `exec`";
+    let gone = those(&is_gone, &|_| gone.to_owned(), gone);
+    let not_seen = those(
+        &|file| file.end.how == How::Unknown && file.may_run,
+        &|_| "has not called `exit`; whether it still runs cannot be seen from here".to_owned(),
+        "have not called `exit`; whether they still run cannot be seen from here",
+    );
+    let word = if killed.is_none() && failed.is_none() && gone.is_none() { "No exit" } else { "Ended" };
+    let level = if killed.is_some() { Level::Bad } else { Level::Warn };
+    let said: Vec<String> = [failed, killed, gone, not_seen].into_iter().flatten().collect();
+    let text = Some(said.join(", and ")).filter(|text| !text.is_empty())?;
+    let more = if several { waited(report) } else { String::new() };
+    Some(Sentence::new(level, word, format!("{}.", capital(&text))).more(more).section(PROCESSES))
+}
+
+/// Whether several processes are each the program of a run: ranks, for one.
+fn has_several_programs(report: &Report) -> bool {
+    report.processes().filter(|file| file.is_program).count() > 1
+}
+
+/// Processes that have not ended yet.
+pub(super) fn running(report: &Report) -> Option<Sentence> {
+    let runs = |file: &File| file.end.how == How::Running;
+    let text = match report.processes().filter(|file| runs(file)).count() {
+        0 => return None,
+        1 => "A process still runs; these are its numbers so far.".to_owned(),
+        several => format!("{several} processes still run; these are their numbers so far."),
+    };
+    let last = last_copy(report, runs);
+    let last = last.map_or_else(String::new, |(age, what)| format!("The last copy returned {age} ago: {what}."));
+    Some(Sentence::new(Level::Note, RUNNING, text).more(last).section(PROCESSES))
+}
+
+/// As a sentence begins.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
+/// Calls that have not returned, or had not when their process ended.
+pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
+    let file = |call: &Call| report.files.get(call.file);
+    let may_run = |call: &&Call| file(call).is_some_and(|file| file.may_run);
+    let runs = |call: &Call| file(call).is_some_and(|file| file.end.how == How::Running);
+    let mut calls: Vec<&Call> = report.unfinished.iter().filter(|call| call.progress == Progress::Hangs).collect();
+    calls.sort_by_key(may_run);
+    // One that had only begun when its process ended does not hang; that it runs still is listed elsewhere.
+    let was_cut = |call: &&Call| call.progress == Progress::UnderWay && !runs(call);
+    let first = calls.first().copied().or_else(|| report.unfinished.iter().find(was_cut))?;
+    let several = report.processes().count() > 1;
+    let who = file(first).filter(|_| several).map(|file| format!(", in {}", report.name(file))).unwrap_or_default();
+    let what = format!("{}{}{who}", first.function, what(report, first));
+    let age = first.age_ns.map(duration);
+    let all = count(calls.len() as u64);
+    let (level, word, text) = match (calls.len(), age) {
+        (0, age) => {
+            let age = age.map(|age| format!(", after {age}")).unwrap_or_default();
+            (Level::Note, "Cut off", format!("The process ended in a call{age}: {what}."))
+        }
+        (1, _) if may_run(&first) => {
+            (Level::Warn, "Not returned", format!("A call had not returned when the trace was read: {what}."))
+        }
+        (_, _) if may_run(&first) => {
+            let text = format!("{all} calls had not returned when the trace was read, such as {what}.");
+            (Level::Warn, "Not returned", text)
+        }
+        (1, Some(age)) if runs(first) => bad(format!("A call has not returned for {age}: {what}.")),
+        (1, Some(age)) => bad(format!("A call never returned, in {age}: {what}.")),
+        (1, None) => bad(format!("A call never returned: {what}.")),
+        (_, Some(age)) if runs(first) => bad(format!("{all} calls have not returned, such as, for {age}, {what}.")),
+        (_, Some(age)) => bad(format!("{all} calls never returned, such as, in {age}, {what}.")),
+        (_, None) => bad(format!("{all} calls never returned, such as {what}.")),
+    };
+    Some(Sentence::new(level, word, text).section("unfinished"))
+}
+
+fn bad(text: String) -> (Level, &'static str, String) {
+    (Level::Bad, "Never returned", text)
+}

@@ -1,0 +1,267 @@
+//! What the report says first of copies: which paths they took, why, and what that cost.
+
+use super::broken;
+use super::model::{File, How, LostBy, Pair, Path, Report};
+use super::paths::Class;
+use super::term::{bytes, clean, count, seconds};
+use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
+
+/// What a report without copies says besides.
+pub(super) const NOT_SEEN: &str =
+    "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are copies of managed memory.";
+const QUEUED: &str = "Copies are counted when they are queued; the last may not have been made.";
+/// Reasons for staging that a sentence names.
+const NAMED: usize = 3;
+
+/// What to do about reasons for staging, by a part of them.
+const ADVICE: [(&str, &str); 4] = [
+    ("limit", "A context can have 8 peers: copy along a ring or a tree, so that each GPU has fewer."),
+    ("busy", "Copy between these GPUs once before the work begins, so that they can be verified."),
+    ("captur", "Copy between these GPUs once before a capture, so that they can be verified."),
+    ("could not be", "Decisions say why, where that is known."),
+];
+
+/// Which path what took, and what it rests on.
+pub(super) fn sentence(report: &Report) -> Option<Sentence> {
+    let sentence = copied(report)?;
+    let is_cut = |file: &File| match file.end.how {
+        How::Exited => false,
+        How::Unknown => file.knows_exit,
+        How::Signal | How::Running | How::Exec => true,
+    };
+    if !report.processes().any(|file| file.copied_bytes > 0 && is_cut(file)) {
+        return Some(sentence);
+    }
+    let more = sentence.more.as_ref().map_or_else(|| QUEUED.to_owned(), |more| format!("{more} {QUEUED}"));
+    Some(sentence.more(more))
+}
+
+fn say(report: &Report, level: Level, word: &'static str, text: String) -> Sentence {
+    Sentence::new(level, word, at_least(report, text)).section("pairs")
+}
+
+/// Bytes of some class between different GPUs.
+fn bytes_of(report: &Report, is_meant: impl Fn(Class) -> bool) -> u64 {
+    let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
+    let paths = pairs.flat_map(|pair| &pair.paths).filter(|path| is_meant(path.class));
+    paths.map(|path| path.bytes).fold(0, u64::saturating_add)
+}
+
+/// Copies whose path is not known.
+pub(super) fn unclear_bytes(report: &Report) -> u64 {
+    bytes_of(report, |class| matches!(class, Class::Unknown | Class::Captured))
+}
+
+fn copied(report: &Report) -> Option<Sentence> {
+    if report.pairs.iter().all(|pair| pair.calls == 0) {
+        // What NVLink carried is to follow at once, and says what is not seen.
+        let more = if verdict::nvlink(report).is_none() { NOT_SEEN } else { "" };
+        let has_failed = report.errors.iter().any(|error| error.function.contains("Memcpy"));
+        let seen = if has_failed { "is known to have succeeded" } else { "was seen" };
+        return Some(Sentence::new(Level::Note, "No copies", format!("No copy between GPUs {seen}.")).more(more));
+    }
+    let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
+    let direct = bytes_of(report, |class| class == Class::Direct);
+    let staged = staged(report);
+    if report.lost.could_be_direct_bytes > 0 {
+        return Some(slow(report, direct, &staged));
+    }
+    if total == 0 {
+        return Some(none_finished(report));
+    }
+    let are_first = staged.iter().all(|it| it.is_first);
+    let advice = staged.iter().find_map(|it| it.advice).unwrap_or_default();
+    let level = if advice.is_empty() { Level::Note } else { Level::Warn };
+    let blocked = broken::staged_bytes(report);
+    let word = match (are_first, direct) {
+        (true, 0) => "Few copies",
+        (true, _) => DIRECT,
+        (false, _) => "Staged",
+    };
+    let sentence = match (direct, listed(&staged)) {
+        (0, None) if blocked > 0 => return None,
+        (0, None) if report.pairs.iter().all(|pair| pair.src == pair.dst) => {
+            let gpus = if report.pairs.len() > 1 { "GPUs" } else { "one GPU" };
+            say(report, Level::Note, "Copied", format!("{} were copied within {gpus}.", bytes(total)))
+        }
+        (0, None) => {
+            let text = format!("{} were copied, none of it known to be staged.", bytes(total));
+            say(report, Level::Note, "Copied", text)
+        }
+        (0, Some(staged)) => say(report, level, word, format!("{staged}.")),
+        (direct, Some(more)) if !are_first => {
+            say(report, level, word, format!("{} went directly from GPU to GPU; {more}.", bytes(direct)))
+        }
+        (direct, more) => {
+            let first = staged.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
+            let is_good = unclear_bytes(report) == 0 && first < direct;
+            let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
+            let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
+            say(report, level, word, format!("{} went directly from GPU to GPU{tail}.", bytes(direct)))
+        }
+    };
+    let can_be = |pair: &Pair| {
+        pair.access != Some(false) && !pair.is_blocked && pair.paths.iter().any(|path| path.class == Class::StartUp)
+    };
+    let more = match word == "Few copies" && report.pairs.iter().any(can_be) {
+        true => {
+            "A pair gets access with the copy that makes it more than 1 MiB, or the 17th, if data is seen to arrive."
+        }
+        false => advice,
+    };
+    Some(sentence.more(more))
+}
+
+/// That nothing was staged, as far as that is known.
+fn nothing_staged(report: &Report) -> Option<String> {
+    let is_known = report.filter.is_none() && !report.is_at_least() && unclear_bytes(report) == 0;
+    if !is_known || broken::staged_bytes(report) > 0 {
+        return None;
+    }
+    // What HIP maps may be staged.
+    let was = if bytes_of(report, |class| class == Class::Mapped) > 0 { "is known to be" } else { "was" };
+    Some(format!("nothing {was} staged"))
+}
+
+/// Copies of which none has moved anything.
+fn none_finished(report: &Report) -> Sentence {
+    let has_succeeded = report.pairs.iter().flat_map(|pair| &pair.paths).any(|path| path.calls > 0);
+    let sum = |what: fn(&Pair) -> u64| report.pairs.iter().map(what).sum::<u64>();
+    let (copies, failed) = (sum(|pair| pair.calls), sum(|pair| pair.errors));
+    let known = if report.is_at_least() { " that are known" } else { "" };
+    let text = match failed {
+        _ if has_succeeded && known.is_empty() => "Only copies of 0 bytes were made.".to_owned(),
+        _ if has_succeeded => "Only copies of 0 bytes are known.".to_owned(),
+        1 if copies == 1 && known.is_empty() => "The only copy between GPUs failed.".to_owned(),
+        1 if copies == 1 => "The only copy between GPUs that is known failed.".to_owned(),
+        failed if failed == copies => format!("All {} copies between GPUs{known} failed.", count(copies)),
+        _ => "No copy between GPUs is known to have finished.".to_owned(),
+    };
+    Sentence::new(Level::Note, "No copies", text).section("pairs")
+}
+
+/// What was staged for one reason.
+struct Staged {
+    bytes: u64,
+    /// The reason, as the sentence goes on.
+    why: String,
+    is_first: bool,
+    advice: Option<&'static str>,
+}
+
+/// Whether what a pair staged could have been direct.
+fn could_be_direct(pair: &Pair, path: &Path) -> bool {
+    path.class == Class::Avoidable && pair.access == Some(true) && !pair.is_blocked
+}
+
+/// What was staged besides that, and besides what has a sentence of its own: by reason, the most first.
+fn staged(report: &Report) -> Vec<Staged> {
+    let mut all: Vec<Staged> = Vec::new();
+    let paths = report.pairs.iter().flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
+    for (pair, path) in paths {
+        let is_meant = path.class.is_staged() && path.class != Class::Blocked && !could_be_direct(pair, path);
+        if !is_meant || path.bytes == 0 {
+            continue;
+        }
+        let reason = path.why.as_deref().unwrap_or_default();
+        let is_first = path.class == Class::StartUp && reason.contains("not yet worth");
+        let why = match (path.class, pair.access) {
+            (Class::StartUp, _) if is_first => ", as the first copies of a pair are".to_owned(),
+            (Class::StartUp, _) => " while a pair was being verified".to_owned(),
+            (Class::Avoidable, None) => " where it is not known whether the GPUs can access each other".to_owned(),
+            (Class::Avoidable, Some(false)) => " where the GPUs cannot access each other".to_owned(),
+            _ if reason == "denied" => " because P2PSHIM_ACCESS=off or P2PSHIM_DENY says so".to_owned(),
+            _ if reason.is_empty() => String::new(),
+            _ => format!(" ({})", clean(reason)),
+        };
+        match all.iter_mut().find(|it| it.why == why) {
+            Some(known) => known.bytes = known.bytes.saturating_add(path.bytes),
+            None => {
+                let is_of = |(part, _): &&(&str, &str)| path.class == Class::Staged && reason.contains(part);
+                let advice = ADVICE.iter().find(is_of).map(|(_, advice)| *advice);
+                all.push(Staged { bytes: path.bytes, why, is_first, advice });
+            }
+        }
+    }
+    all.sort_by_key(|it| std::cmp::Reverse(it.bytes));
+    all
+}
+
+/// The same as a part of a sentence; none if there is nothing.
+fn listed(all: &[Staged]) -> Option<String> {
+    let (first, others) = all.split_first()?;
+    let mut text = format!("{} were staged{}", bytes(first.bytes), first.why);
+    for Staged { bytes: more, why, .. } in others.iter().take(NAMED - 1) {
+        text += &format!("; {} more{why}", bytes(*more));
+    }
+    let rest = others.iter().skip(NAMED - 1).map(|it| it.bytes).fold(0, u64::saturating_add);
+    if rest > 0 {
+        text += &format!("; {} more for other reasons", bytes(rest));
+    }
+    Some(text)
+}
+
+/// What could have been direct.
+fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
+    let lost = &report.lost;
+    let pairs = || report.pairs.iter().filter(|pair| pair.paths.iter().any(|path| could_be_direct(pair, path)));
+    let mut reasons: Vec<(&str, u64)> = Vec::new();
+    for pair in pairs() {
+        for path in pair.paths.iter().filter(|path| could_be_direct(pair, path)) {
+            let why = path.why.as_deref().unwrap_or_default();
+            match reasons.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, bytes)) => *bytes = bytes.saturating_add(path.bytes),
+                None => reasons.push((why, path.bytes)),
+            }
+        }
+    }
+    reasons.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    let because = reasons.iter().take(NAMED).map(|(why, _)| clean(why)).collect::<Vec<_>>().join(", ");
+    let mut more = format!("Staged because: {because}.");
+    let is_tested = |pair: &Pair| {
+        matches!(pair.verified.as_deref(), Some("right" | "slower"))
+            || pair.paths.iter().any(|path| path.class == Class::Direct)
+    };
+    let untested = pairs().filter(|pair| !is_tested(pair)).map(|pair| (pair.src, pair.dst));
+    if let Some(untested) = between(report, untested) {
+        let is_of_access = reasons.iter().all(|(why, _)| why.contains("enabled"));
+        let how = if is_of_access { "; P2PSHIM_ACCESS=auto tests that first" } else { "" };
+        more += &format!(" Whether direct copies arrive was not tested {untested}{how}.");
+    }
+    // Without what went well, a pair's first copies read as if nothing had been repaired.
+    let beside = if direct > 0 { format!("{} went directly; ", bytes(direct)) } else { String::new() };
+    let (took, basis) = match longer(report) {
+        Some(longer) => (longer, "How much longer"),
+        None => (String::new(), "How much longer that took is not known"),
+    };
+    more += &format!(" {basis}: {}.", lost.basis);
+    for Staged { bytes: staged, why, .. } in others {
+        more += &format!(" {} more were staged{why}.", bytes(*staged));
+    }
+    let text = format!("{beside}{} were staged but could be direct{took}.", bytes(lost.could_be_direct_bytes));
+    say(report, Level::Warn, "Staged", text).more(more)
+}
+
+/// How much longer staging took, and in the process that it cost most.
+fn longer(report: &Report) -> Option<String> {
+    let lost = &report.lost;
+    let all = lost.seconds?;
+    let from = match (lost.measured_calls, lost.could_be_direct_calls) {
+        (measured, calls) if measured < calls => {
+            format!(", estimated from {} of {} copies", count(measured), count(calls))
+        }
+        _ => String::new(),
+    };
+    if all < 1e-7 {
+        return Some(format!(", which took no longer where that is known{from}"));
+    }
+    let name = |worst: &LostBy| report.files.get(worst.file).filter(|_| report.files.len() > 1);
+    let name = lost.processes.first().and_then(name).map(|file| report.name(file));
+    let who = match (&lost.processes[..], name) {
+        ([_], Some(name)) => format!(", in {name}"),
+        ([worst, ..], Some(name)) => format!(" in all processes, and {} in {name}", seconds(worst.seconds)),
+        _ => String::new(),
+    };
+    let least = if lost.is_at_least { "at least " } else { "" };
+    Some(format!(", which took {least}about {} longer{who}{from}", seconds(all)))
+}
