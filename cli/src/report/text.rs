@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use super::gather::STATIC_RUNTIME;
 use super::model::{
     Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, How, Pair, Path, Progress, Report, Run, Site,
     Size,
@@ -172,20 +173,26 @@ impl Text<'_> {
         // Records have ordinals, and names of GPUs belong to the vendor that was asked first.
         let is_of_both = |of: &File| {
             of.versions.contains_key("hip")
-                && ["driver", "runtime"].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
+                && ["driver", "runtime", STATIC_RUNTIME].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
         };
         if read.iter().any(|file| is_of_both(file)) {
             let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and this report does not distinguish them";
             self.line(out, &format!("           {what}"), "           ")?;
         }
-        let versions: Vec<String> = ["p2pshim", "driver", "runtime", "hip"]
+        let versions: Vec<String> = ["p2pshim", "driver", "runtime", STATIC_RUNTIME, "hip"]
             .iter()
             .filter_map(|&what| {
                 let mut all: Vec<&str> =
                     read.iter().filter_map(|file| Some(file.versions.get(what)?.as_str())).collect();
                 all.sort_unstable();
                 all.dedup();
-                (!all.is_empty()).then(|| format!("{what} {}", all.join(" and ")))
+                let (all, is_static) = (all.join(" and "), what == STATIC_RUNTIME);
+                let version = if is_static {
+                    format!("runtime {all}, linked statically (by strings inside)")
+                } else {
+                    format!("{what} {all}")
+                };
+                (!all.is_empty()).then_some(version)
             })
             .collect();
         if !versions.is_empty() {
