@@ -1,12 +1,12 @@
 //! The report for a person in a hurry: the verdict first, then what stands out, then the tables.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
 use super::gather::STATIC_RUNTIME;
 use super::model::{
-    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, How, Pair, Path, Progress, Report, Run, Site,
-    Size,
+    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, Gpu, How, Pair, Path, Progress, Report, Run,
+    Site, Size,
 };
 use super::paths::Class;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
@@ -160,14 +160,7 @@ impl Text<'_> {
             _ => counted(read.len() as u64, "process").replace("processs", "processes"),
         };
         self.line(out, &format!("ran on     {}: {processes}{ranks}", few(&hosts, "unknown host")), "           ")?;
-        let gpus: Vec<String> = report
-            .gpus
-            .iter()
-            .map(|gpu| match &gpu.name {
-                Some(name) => format!("{} {name}", gpu.label),
-                None => gpu.label.clone(),
-            })
-            .collect();
+        let gpus: Vec<String> = report.gpus.iter().map(|gpu| gpu_text(gpu, &read)).collect();
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
         // Records have ordinals, and names of GPUs belong to the vendor that was asked first.
@@ -713,6 +706,20 @@ fn command(file: &File) -> String {
 }
 
 /// The first of many, and how many more there are.
+/// A GPU, and where the program may number it otherwise than this report does, which one that is.
+fn gpu_text(gpu: &Gpu, read: &[&File]) -> String {
+    let name = gpu.name.as_ref().map_or(String::new(), |name| format!(" {name}"));
+    let ordinals: BTreeSet<u8> = gpu.ordinals.values().copied().collect();
+    let is_renumbered = ordinals.iter().any(|&ordinal| u32::from(ordinal) != gpu.number)
+        || read.iter().any(|file| file.variables.contains_key("CUDA_VISIBLE_DEVICES"));
+    let mut known: Vec<String> = gpu.pci.iter().cloned().collect();
+    if let (Some(ordinal), 1) = (ordinals.first(), ordinals.len()) {
+        known.push(format!("device {ordinal} of the program"));
+    }
+    let known = if is_renumbered && !known.is_empty() { format!(" ({})", known.join(", ")) } else { String::new() };
+    format!("{}{name}{known}", gpu.label)
+}
+
 fn few(all: &[&str], none: &str) -> String {
     const FEW: usize = 8;
     let shown = all.iter().take(FEW).copied().collect::<Vec<_>>().join(", ");
@@ -726,6 +733,24 @@ fn few(all: &[&str], none: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gpu_text_only_a_gpu_that_may_be_renumbered_has_its_address_and_ordinal() {
+        let gpu = |ordinals: &[u8]| Gpu {
+            label: "GPU 1".to_owned(),
+            number: 1,
+            name: Some("H200".to_owned()),
+            pci: Some("0000:02:00.0".to_owned()),
+            ordinals: ordinals.iter().map(|&ordinal| (ordinal.to_string(), ordinal)).collect(),
+            ..Gpu::default()
+        };
+        let mut file = File::default();
+        assert_eq!(gpu_text(&gpu(&[1]), &[&file]), "GPU 1 H200");
+        assert_eq!(gpu_text(&gpu(&[0]), &[&file]), "GPU 1 H200 (0000:02:00.0, device 0 of the program)");
+        assert_eq!(gpu_text(&gpu(&[0, 1]), &[&file]), "GPU 1 H200 (0000:02:00.0)");
+        file.variables.insert("CUDA_VISIBLE_DEVICES".to_owned(), "0,3".to_owned());
+        assert_eq!(gpu_text(&gpu(&[1]), &[&file]), "GPU 1 H200 (0000:02:00.0, device 1 of the program)");
+    }
 
     #[test]
     fn date_leap_years_and_centuries() {
