@@ -68,6 +68,26 @@ fn call_sites_outside_the_static_runtime_are_named_whatever_the_frames() {
 }
 
 #[test]
+fn report_static_runtime_of_a_stripped_program_has_its_release() {
+    for (build, expected) in [
+        ("plain", Some("runtime 9.0 to 9.2 in call_sites-plain, linked statically (by strings inside)")),
+        ("stripped", Some("runtime 9.0 to 9.2 in call_sites-stripped, linked statically (by strings inside)")),
+        ("shared", None),
+    ] {
+        let (_, folder) = traced(&program(build, "sites"));
+        let text = report(&folder, &[]);
+        let versions = text.lines().find(|line| line.starts_with("versions ")).unwrap();
+        match expected {
+            // The line may be too long for one.
+            Some(expected) => assert!(text.replace("\n          ", "").contains(expected), "{text}"),
+            None => assert!(!versions.contains("statically"), "{versions}"),
+        }
+        assert_eq!(report(&folder, &["--json"]).contains("\"static_runtime\":\"9.0 to 9.2 in "), expected.is_some());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
 fn call_sites_are_looked_for_in_first_copies_by_default_and_never_on_request() {
     let (_, folder) = traced(&program("plain", "sites"));
     let sites = section(&report(&folder, &[]), "Call sites that copy\n");

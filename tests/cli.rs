@@ -145,3 +145,12 @@ fn unknown_words_are_answered_with_the_nearest() {
         assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
     }
 }
+
+#[test]
+fn explain_no_code_for_this_gpu_says_so_by_either_number() {
+    for number in ["209", "48"] {
+        let said = text(&p2pshim(&["explain", number]).stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("has no code for this GPU") && said.contains("CUDA_FORCE_PTX_JIT=1"), "{said}");
+        assert!(!said.contains("No finding"), "{said}");
+    }
+}

@@ -8,6 +8,9 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+/* What tells of which release the runtime is: 9.0, by the strings that NVIDIA's has. */
+__attribute__((used)) static const char strings[] = "startup failure in cuda runtime\0cudaLaunchCooperativeKernel_ptsz";
+
 #define NOINLINE __attribute__((noinline))
 
 static CUresult (*get)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);

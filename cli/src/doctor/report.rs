@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use p2pshim_host::machine::{Acs, Gpu, Machine, Translation};
+use p2pshim_host::text::Escaped;
 
 use super::Inventory;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
@@ -111,6 +112,10 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
     for (ordinal, Device { bus_id, uuid, name }) in inventory.devices.iter().enumerate() {
         writeln!(out, "GPU {ordinal:<15}{name:width$}  {bus_id}  {uuid}")?;
     }
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    if let Some(numbering) = numbering(&inventory.devices, visible.as_deref().filter(|_| simulated.is_none())) {
+        writeln!(out, "numbers of GPUs    {numbering}")?;
+    }
     print_matrix(out, examined)?;
     writeln!(out)?;
     writeln!(out, "{:63}  {:>14}  {:>16}", "", "GB/s", "4 bytes, us")?;
@@ -119,6 +124,19 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
         "{:7}  {:11}  {:12}  {:13}  {:10}  {:>6}  {:>6}  {:>7}  {:>7}",
         "pair", "copy engine", "kernel loads", "kernel stores", "verdict", "direct", "staged", "direct", "staged"
     )
+}
+
+/// In what the ordinals of GPUs are not those of nvidia-smi; none if they are.
+fn numbering(devices: &[Device], visible: Option<&str>) -> Option<String> {
+    if let Some(visible) = visible {
+        return Some(format!(
+            "CUDA's, after CUDA_VISIBLE_DEVICES={}, which hides and renumbers; addresses tell which they are",
+            Escaped(visible)
+        ));
+    }
+    let is_by_address = devices.is_sorted_by_key(|device| device.bus_id.to_ascii_lowercase());
+    (!is_by_address)
+        .then(|| "CUDA's, the fastest first; with CUDA_DEVICE_ORDER=PCI_BUS_ID they are those of nvidia-smi".to_owned())
 }
 
 /// What the driver says of all pairs: the row's GPU reaches the column's.
@@ -285,4 +303,22 @@ fn place(gpu: &Gpu) -> String {
         let _ = write!(text, "; below {}, ACS {acs}", bridge.address);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbering_otherwise_than_nvidia_smi_is_said() {
+        let devices = |bus_ids: &[&str]| -> Vec<Device> {
+            let device = |id: &&str| Device { bus_id: (*id).to_owned(), uuid: String::new(), name: String::new() };
+            bus_ids.iter().map(device).collect()
+        };
+        let usual = devices(&["0000:0a:00.0", "0000:0B:00.0"]);
+        assert_eq!(numbering(&usual, None), None);
+        assert!(numbering(&usual, Some("3,1")).unwrap().contains("CUDA_VISIBLE_DEVICES=3,1, "));
+        let fastest = devices(&["0000:0b:00.0", "0000:0a:00.0"]);
+        assert!(numbering(&fastest, None).unwrap().contains("CUDA_DEVICE_ORDER=PCI_BUS_ID "));
+    }
 }

@@ -14,6 +14,14 @@ const IN_FULL: usize = 4;
 /// Calls that are shown where the documentation gives a code, and another one is returned.
 const SHOWN: usize = 4;
 
+/// `cudaErrorNoKernelImageForDevice`: of kernels, so that no finding is about it.
+const NO_CODE: i32 = 209;
+const OF_NO_CODE: &str = "The program has no code for this GPU: neither binary code of its architecture, nor PTX that the driver \
+    could compile. Programs that are older than the GPU are like that. It has nothing to do with peer access, and p2pshim cannot \
+    help. `cuobjdump --list-elf --list-ptx PROGRAM` lists what there is, for which sm_NN. With CUDA_FORCE_PTX_JIT=1 the driver takes \
+    PTX only: what then fails has none. If there is no PTX, the program must be built again, with -gencode \
+    arch=compute_NN,code=compute_NN for a driver to come.";
+
 /// The code that a name stands for, in whichever layer.
 pub(super) fn named(name: &str) -> Option<i32> {
     let is_it = |known: &Option<&str>| known.is_some_and(|known| known.eq_ignore_ascii_case(name));
@@ -55,6 +63,9 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
     let names: Vec<&str> = names.into_iter().flatten().flatten().collect();
     page.line(&format!("{code}: {}", names.join(", ")))?;
     of_old_runtimes(page, code)?;
+    if code == NO_CODE {
+        return page.text(OF_NO_CODE);
+    }
     if code == 0 {
         return page.text("The call succeeded. Asynchronous work may still fail: a later call returns its error.");
     }

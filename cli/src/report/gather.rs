@@ -29,6 +29,9 @@ const LARGE: usize = 512;
 /// Blocks of a thread that are counted together.
 const UNIT: usize = 64;
 
+/// By what the static runtime is known among the versions of a file.
+pub(super) const STATIC_RUNTIME: &str = "static_runtime";
+
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options<'a> {
@@ -120,7 +123,9 @@ impl Gathering<'_> {
             tally.count_pair(&lens, &hanging.record);
         }
         let sites = self.sites(&names, &tally, unfinished.iter().chain(&last_copy));
-        let file = file(index, path, &trace, &names, &tally);
+        let mut file = file(index, path, &trace, &names, &tally);
+        let linked = names.static_runtimes(&mut lock(&self.symbols));
+        file.versions.extend(linked.map(|linked| (STATIC_RUNTIME.to_owned(), linked)));
         lock(&self.totals).absorb(file, Found { trace: &trace, names: &names, tally, unfinished, last_copy, sites });
     }
 

@@ -1,6 +1,6 @@
 //! What the numbers in a file stand for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 
 use p2pshim_host::{job, machine};
@@ -181,6 +181,14 @@ impl Names {
             symbols.describe_caller(&places, host)
         });
         Origin { site: symbols.describe(place.as_ref(), host), caller, python: self.line(site).cloned() }
+    }
+
+    /// Releases of NVIDIA's static runtime in the modules that called, and which modules these are.
+    pub(super) fn static_runtimes(&self, symbols: &mut Symbols) -> Option<String> {
+        let host = self.host.as_deref();
+        let found = self.modules.iter().filter_map(|(_, module)| symbols.static_runtime(module, host));
+        let found: BTreeSet<String> = found.map(|(name, release)| format!("{release} in {name}")).collect();
+        (!found.is_empty()).then(|| found.into_iter().collect::<Vec<_>>().join(" and "))
     }
 
     /// Where a place in the code is: in the module that was there when the place was first called from.

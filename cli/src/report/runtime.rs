@@ -1,4 +1,4 @@
-//! Where in a program's file NVIDIA's static runtime is: by its symbols.
+//! NVIDIA's static runtime in a program's file: where it is, by its symbols, and of which release, by its strings.
 //!
 //! `libcudart_static.a` has one object, whose functions so lie side by side in a program: public ones with their names, and others
 //! that are called `libcudart_static_` and a number (`__cudart` and a number before 12). What lies between two of the latter, with
@@ -7,7 +7,58 @@
 use std::fs::File;
 use std::ops::Range;
 
-use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, ReadCache, SymbolKind};
+
+/// A text that every runtime has.
+const MARK: &[u8] = b"startup failure in cuda runtime";
+
+/// Releases, and a name that each is the first to have in its table of names of functions and codes, which is in programs without
+/// symbols too. Those that are not told apart have the same names, or were not at hand. Source:
+/// docs/results/static-runtimes-2026-11-23.md.
+const RELEASES: [(&str, &str); 16] = [
+    ("9.0 to 9.2", "cudaLaunchCooperativeKernel_ptsz"),
+    ("10.0", "cudaGraphLaunch_ptsz"),
+    ("10.1", "cudaStreamGetCaptureInfo_ptsz"),
+    ("10.2", "cudaStreamSetFlags_ptsz"),
+    ("11.0", "cudaStreamCopyAttributes_ptsz"),
+    ("11.1 to 11.7", "cudaGraphUpload_ptsz"),
+    ("11.8", "cudaLaunchKernelExC_ptsz"),
+    ("12.0", "cudaStreamGetId_ptsz"),
+    ("12.1", "cudaErrorUnsupportedDevSideSync"),
+    ("12.2", "cudaGraphExecNodeSetParams"),
+    ("12.3", "cudaStreamBeginCaptureToGraph_ptsz"),
+    ("12.4", "cudaDeviceUnregisterAsyncNotification"),
+    ("12.5", "cudaGetDriverEntryPointByVersion_ptsz"),
+    ("12.6", "cudaErrorInvalidResourceConfiguration"),
+    ("12.8 or 12.9", "cudaLibraryEnumerateKernels"),
+    ("13.0 or later", "cudaMemDiscardBatchAsync_ptsz"),
+];
+const BEFORE_RELEASES: &str = "8.0 or earlier";
+
+/// The release of the runtime that is in a file, by its strings; none if there is no runtime.
+pub(super) fn release(path: &str) -> Option<&'static str> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let object = object::File::parse(&cache).ok()?;
+    release_among(object.section_by_name(".rodata")?.data().ok()?)
+}
+
+fn release_among(strings: &[u8]) -> Option<&'static str> {
+    let (mut is_runtime, mut has) = (false, [false; RELEASES.len()]);
+    for string in strings.split(|&byte| byte == 0) {
+        is_runtime |= string == MARK;
+        if string.starts_with(b"cuda") {
+            for (has, (_, name)) in has.iter_mut().zip(RELEASES) {
+                *has |= string == name.as_bytes();
+            }
+        }
+    }
+    // A program may have the name of a later function itself, to look it up.
+    let (releases, mut found) = (RELEASES.iter().zip(has), BEFORE_RELEASES);
+    for ((release, _), _) in releases.take_while(|(_, has)| *has) {
+        found = release;
+    }
+    is_runtime.then_some(found)
+}
 
 /// Addresses in a file, in its own terms.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -63,6 +114,8 @@ impl Runtime {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// A program that `make c-tests` links with NVIDIA's own.
@@ -87,6 +140,40 @@ mod tests {
                 ours.iter().filter(|one| runtime.has(one.address())).map(|one| one.name().unwrap()).collect();
             assert_eq!(ours, Vec::<&str>::new(), "{runtime:?}");
         }
+    }
+
+    #[test]
+    fn release_of_nvidia_s_is_told_by_its_strings() {
+        for (file, expected) in [
+            ("c-tests/guide_sample-nvidia12", Some("12.8 or 12.9")),
+            ("c-tests/guide_sample-nvidia13", Some("13.0 or later")),
+            ("c-tests/guide_sample-static", None),
+            // Shared ones have the same table.
+            ("legacy/libcudart.so.9.0", Some("9.0 to 9.2")),
+            ("legacy/libcudart.so.10.0", Some("10.0")),
+            ("legacy/libcudart.so.10.1", Some("10.1")),
+            ("legacy/libcudart.so.10.2", Some("10.2")),
+            ("nvidia/cu11/lib/libcudart.so.11.0", Some("11.8")),
+        ] {
+            let path = format!("{}/../target/{file}", env!("CARGO_MANIFEST_DIR"));
+            if Path::new(&path).exists() {
+                assert_eq!(release(&path), expected, "{path}");
+            } else {
+                println!("skipped: there is no {path} (make c-tests, c-tests/fetch-legacy)");
+            }
+        }
+    }
+
+    #[test]
+    fn release_among_names_is_the_last_of_an_unbroken_row() {
+        let with = |names: &[&str]| {
+            release_among([&["startup failure in cuda runtime"], names].concat().join("\0").as_bytes())
+        };
+        assert_eq!(release_among(b"cudaLaunchCooperativeKernel_ptsz\0"), None);
+        assert_eq!(with(&[]), Some("8.0 or earlier"));
+        assert_eq!(with(&["cudaGraphLaunch_ptsz", "cudaLaunchCooperativeKernel_ptsz"]), Some("10.0"));
+        assert_eq!(with(&["cudaLaunchCooperativeKernel_ptsz", "cudaGraphUpload_ptsz"]), Some("9.0 to 9.2"));
+        assert_eq!(with(&RELEASES.map(|(_, name)| name)), Some("13.0 or later"));
     }
 
     #[test]

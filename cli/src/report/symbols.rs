@@ -57,6 +57,8 @@ struct ModuleFile {
     path: String,
     /// Where in it NVIDIA's static runtime is; none if that cannot be told.
     runtime: OnceCell<Option<Runtime>>,
+    /// Of which release that is; none if there is none.
+    release: OnceCell<Option<&'static str>>,
 }
 
 /// Whether a place is in the CUDA runtime.
@@ -104,9 +106,20 @@ impl Symbols {
         None
     }
 
+    /// Name of a module and release of NVIDIA's static runtime in it, as far as the strings of its file tell it.
+    pub(super) fn static_runtime<'a>(
+        &mut self,
+        module: &'a Module,
+        host: Option<&str>,
+    ) -> Option<(&'a str, &'static str)> {
+        let file = file_of(&mut self.files, (self.is_on, self.host.as_deref()), module, host)?;
+        let release = file.release.get_or_init(|| runtime::release(&file.path));
+        release.filter(|_| !module.is_shared_runtime()).map(|release| (module.name(), release))
+    }
+
     fn within(&mut self, place: &Place, host: Option<&str>) -> Within {
         let Some(module) = &place.module else { return Within::Unknown };
-        if module.name().starts_with("libcudart.so") {
+        if module.is_shared_runtime() {
             return Within::Runtime;
         }
         let file = file_of(&mut self.files, (self.is_on, self.host.as_deref()), module, host);
@@ -145,6 +158,10 @@ impl Module {
 
     fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    fn is_shared_runtime(&self) -> bool {
+        self.name().starts_with("libcudart.so")
     }
 }
 
@@ -186,6 +203,7 @@ impl ModuleFile {
             loader: addr2line::Loader::new(path).ok(),
             path: path.to_owned(),
             runtime: OnceCell::new(),
+            release: OnceCell::new(),
         })
     }
 

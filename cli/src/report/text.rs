@@ -1,11 +1,12 @@
 //! The report for a person in a hurry: the verdict first, then what stands out, then the tables.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
+use super::gather::STATIC_RUNTIME;
 use super::model::{
-    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, How, Pair, Path, Progress, Report, Run, Site,
-    Size,
+    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, Gpu, How, Pair, Path, Progress, Report, Run,
+    Site, Size,
 };
 use super::paths::Class;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
@@ -161,34 +162,32 @@ impl Text<'_> {
             _ => counted(all.len() as u64, "process").replace("processs", "processes"),
         };
         self.line(out, &format!("ran on     {}: {processes}{ranks}", few(&hosts, "unknown host")), "           ")?;
-        let gpus: Vec<String> = report
-            .gpus
-            .iter()
-            .map(|gpu| {
-                let pci = gpu.pci.as_ref().filter(|pci| !pci.is_empty()).map(|pci| format!("({pci})"));
-                let parts = [Some(gpu.label.clone()), gpu.name.clone(), pci];
-                parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
-            })
-            .collect();
+        let gpus: Vec<String> = report.gpus.iter().map(gpu_text).collect();
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
         // Records have ordinals, and names of GPUs belong to the vendor that was asked first.
         let is_of_both = |of: &File| {
             of.versions.contains_key("hip")
-                && ["driver", "runtime"].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
+                && ["driver", "runtime", STATIC_RUNTIME].iter().any(|&of_cuda| of.versions.contains_key(of_cuda))
         };
         if read.iter().any(|file| is_of_both(file)) {
             let what = "CUDA and HIP in one process: each counts its own GPUs from 0, and this report does not distinguish them";
             self.line(out, &format!("           {what}"), "           ")?;
         }
-        let versions: Vec<String> = ["p2pshim", "driver", "runtime", "hip"]
+        let versions: Vec<String> = ["p2pshim", "driver", "runtime", STATIC_RUNTIME, "hip"]
             .iter()
             .filter_map(|&what| {
                 let mut all: Vec<&str> =
                     read.iter().filter_map(|file| Some(file.versions.get(what)?.as_str())).collect();
                 all.sort_unstable();
                 all.dedup();
-                (!all.is_empty()).then(|| format!("{what} {}", all.join(" and ")))
+                let (all, is_static) = (all.join(" and "), what == STATIC_RUNTIME);
+                let version = if is_static {
+                    format!("runtime {all}, linked statically (by strings inside)")
+                } else {
+                    format!("{what} {all}")
+                };
+                (!all.is_empty()).then_some(version)
             })
             .collect();
         if !versions.is_empty() {
@@ -741,6 +740,21 @@ fn command(file: &File) -> String {
     }
 }
 
+/// A GPU, where it is, and its number in the programs, if that is another than this report's.
+fn gpu_text(gpu: &Gpu) -> String {
+    let ordinals: BTreeSet<u8> = gpu.ordinals.values().copied().collect();
+    let ordinal = ordinals.first().filter(|&&ordinal| ordinals.len() == 1 && u32::from(ordinal) != gpu.number);
+    let known: Vec<String> = [
+        gpu.pci.clone().filter(|pci| !pci.is_empty()),
+        ordinal.map(|ordinal| format!("device {ordinal} of the program")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let known = if known.is_empty() { None } else { Some(format!("({})", known.join(", "))) };
+    [Some(gpu.label.clone()), gpu.name.clone(), known].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
 /// The first of many, and how many more there are.
 fn few(all: &[&str], none: &str) -> String {
     const FEW: usize = 8;
@@ -755,6 +769,22 @@ fn few(all: &[&str], none: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gpu_text_has_the_number_in_the_program_if_it_is_another() {
+        let gpu = |ordinals: &[u8]| Gpu {
+            label: "GPU 1".to_owned(),
+            number: 1,
+            name: Some("H200".to_owned()),
+            pci: Some("0000:02:00.0".to_owned()),
+            ordinals: ordinals.iter().map(|&ordinal| (ordinal.to_string(), ordinal)).collect(),
+            ..Gpu::default()
+        };
+        assert_eq!(gpu_text(&gpu(&[1])), "GPU 1 H200 (0000:02:00.0)");
+        assert_eq!(gpu_text(&gpu(&[0])), "GPU 1 H200 (0000:02:00.0, device 0 of the program)");
+        assert_eq!(gpu_text(&gpu(&[0, 1])), "GPU 1 H200 (0000:02:00.0)");
+        assert_eq!(gpu_text(&Gpu { pci: None, name: None, ..gpu(&[]) }), "GPU 1");
+    }
 
     #[test]
     fn date_leap_years_and_centuries() {
