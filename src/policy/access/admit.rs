@@ -32,18 +32,18 @@ impl Access {
     }
 
     /// Verifies the path between two devices, if it is not known, for a program that is about to use it. `named` are contexts on
-    /// them, or 0.
-    pub(super) fn admit(&self, driver: &impl Driver, devices: [i32; 2], named: [usize; 2]) {
+    /// them, or 0. Returns whether it was tried.
+    pub(super) fn admit(&self, driver: &impl Driver, devices: [i32; 2], named: [usize; 2]) -> bool {
         let place = |device: i32| {
             let device = u8::try_from(device).ok().filter(|&device| device < 64)?;
             Some(Place { kind: Kind::Plain, device, owner: 0, reach: 0 })
         };
-        let [Some(src), Some(dst)] = devices.map(place) else { return };
+        let [Some(src), Some(dst)] = devices.map(place) else { return false };
         if !self.admits() || src.device == dst.device || capture::may_be_under_way() || !self.is_to_verify(src, dst) {
-            return;
+            return false;
         }
         let _acting = Acting(self, [src.device, dst.device]);
-        driver.relaxed(|| self.find_out(driver, [src, dst], named));
+        driver.relaxed(|| self.find_out(driver, [src, dst], named)).flatten().is_some()
     }
 
     /// The same for a program that only asks: not each time, if the pair cannot be decided.
@@ -52,8 +52,9 @@ impl Access {
         if !self.admits() || self.lock().asked.get(&devices).is_some_and(is_soon) {
             return;
         }
-        self.admit(driver, devices, [0, 0]);
-        self.lock().asked.insert(devices, Instant::now());
+        if self.admit(driver, devices, [0, 0]) {
+            self.lock().asked.insert(devices, Instant::now());
+        }
     }
 
     /// Whether nothing is known of a pair; then the caller verifies it, and others wait for that.
@@ -76,6 +77,7 @@ impl Access {
         }
     }
 
+    /// None if nothing can be tried: there is no path, or no context.
     fn find_out(&self, driver: &impl Driver, [src, dst]: [Place; 2], named: [usize; 2]) -> Option<()> {
         let devices = [i32::from(src.device), i32::from(dst.device)];
         let can = [driver.can_access(devices[0], devices[1]).ok()?, driver.can_access(devices[1], devices[0]).ok()?];

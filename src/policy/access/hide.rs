@@ -59,9 +59,9 @@ impl Access {
         if self.admits() {
             // The one whose memory it is has access from the start.
             for owner in self.owners(driver, of.first()) {
-                devices.iter().filter(|&&device| device != owner).for_each(|&device| {
+                for &device in devices.iter().filter(|&&device| device != owner) {
                     self.admit(driver, [device, owner], [0, 0]);
-                });
+                }
             }
         }
         if !self.hides() {

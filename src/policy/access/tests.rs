@@ -341,6 +341,14 @@ fn admit_undecided_pair_is_left_to_the_program() {
 }
 
 #[test]
+fn admit_question_before_there_are_contexts_is_asked_again() {
+    let mut process = broken(&Config::default());
+    assert!(!process.access.is_hidden(&process.driver, 0, 1, None));
+    process.driver.primaries.insert(1);
+    assert!(process.access.is_hidden(&process.driver, 0, 1, None));
+}
+
+#[test]
 fn admit_question_that_cannot_be_decided_is_not_verified_each_time() {
     let process = Process::new(Fake { primaries: [1].into(), mapping: std::cell::Cell::new(Code(2)), ..Fake::new() });
     assert!(!process.access.is_hidden(&process.driver, 0, 1, None));
