@@ -22,6 +22,8 @@ impl Code {
     pub(crate) const INVALID_DEVICE: Self = Self(101);
     /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
     pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
+    /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`.
+    pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
     /// `CUDA_ERROR_NOT_READY`.
     pub(crate) const NOT_READY: Self = Self(600);
     /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.

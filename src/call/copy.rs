@@ -2,7 +2,7 @@
 
 use super::arrival::Call;
 use super::decision::{Decision, Instead, Room};
-use super::{mode, recording, thread};
+use super::{mode, recording, staging, thread};
 use crate::api::{CopyKind, Effect};
 use crate::model::{Memcpy, Traffic};
 use crate::policy::access::Circumstances;
@@ -17,9 +17,19 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     if !may_be_captured(copy)
         && let traffic @ Some(_) = ACCESS.decided(copy)
     {
-        return Decision { traffic, ..Decision::FORWARD };
+        return if staging::wants(copy, traffic.as_ref()) {
+            staged(call, copy, traffic, room)
+        } else {
+            Decision { traffic, ..Decision::FORWARD }
+        };
     }
     consider(call, copy, room)
+}
+
+/// The same for a copy that the shim stages, if it can.
+fn staged<'a>(call: &Call<'_>, copy: &Memcpy<'_>, traffic: Option<Traffic>, room: &'a mut Room) -> Decision<'a> {
+    let instead = traffic.and_then(|traffic| staging::instead(call, copy, &traffic, room));
+    Decision { instead, traffic }
 }
 
 /// Whether the copy may be on a stream that is being captured.
@@ -46,6 +56,9 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
     let is_captured = captured == Some(true);
     let is_refused = is_captured && is_refused_in_capture(call);
     if !is_refused && let traffic @ Some(_) = ACCESS.decided(copy) {
+        if !is_captured && staging::wants(copy, traffic.as_ref()) {
+            return staged(call, copy, traffic, room);
+        }
         return Decision {
             traffic: if is_captured { traffic.map(Traffic::captured) } else { traffic },
             ..Decision::FORWARD
@@ -63,9 +76,14 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
         let traffic = if is_exhausted { None } else { ACCESS.consider(&RealDriver, copy, on) };
         let instead = if is_refused { capturable(call, copy) } else { None };
         let traffic = if is_captured { traffic.map(Traffic::captured) } else { traffic };
-        Some(Decision { instead: instead.map(|copy| &*room.write(Instead::Copy(copy))), traffic })
+        Some((traffic, instead))
     });
-    considered.unwrap_or(Decision::FORWARD)
+    let Some((traffic, instead)) = considered else { return Decision::FORWARD };
+    match instead {
+        Some(copy) => Decision { instead: Some(room.write(Instead::Copy(copy))), traffic },
+        None if !is_captured && staging::wants(copy, traffic.as_ref()) => staged(call, copy, traffic, room),
+        None => Decision { instead: None, traffic },
+    }
 }
 
 /// What is called in place of a copy on a stream that is being captured.

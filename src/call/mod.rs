@@ -17,6 +17,7 @@ mod recording;
 pub(crate) mod regular;
 pub(crate) mod run;
 mod show;
+mod staging;
 pub(crate) mod state;
 mod thread;
 mod timing;

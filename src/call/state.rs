@@ -4,12 +4,12 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{mode, read, thread, timing};
+use super::{mode, read, staging, thread, timing};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::Grants;
 use crate::policy::validate::{Array, Fact};
-use crate::policy::{ACCESS, Driver, GRAPHS, HIP, VALIDATE, capture, graph};
+use crate::policy::{ACCESS, Driver, GRAPHS, HIP, STAGING, VALIDATE, capture, graph};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
 use crate::real::hip::Library;
 
@@ -52,13 +52,11 @@ impl Change<'_> {
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.before_capture(stream),
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
             (State::destroys_array, &[Value::Address(array)]) => on_array_destroy(array),
-            (
-                State::destroys_context
-                | State::destroys_green_context
-                | State::releases_primary_context
-                | State::resets_primary_context,
-                _,
-            ) => before_context_ends(),
+            (State::destroys_context, &[Value::Address(context)]) => before_context_ends(|| Some(context)),
+            (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
+                before_context_ends(|| RealDriver.primary_context(device));
+            }
+            (State::destroys_green_context, _) => before_context_ends(|| None),
             (State::resets_device, _) => before_device_reset(self.found),
             (State::instantiates_graph, &[_, Value::Address(graph), ..]) => before_instantiation(graph),
             (State::destroys_graph, &[Value::Address(exec)]) => on_exec_destroy(exec),
@@ -356,11 +354,13 @@ fn after_array_destroy(array: usize, ret: Code) {
 /// A context may be about to end, and what belongs to it.
 #[cold]
 #[inline(never)]
-fn before_context_ends() {
-    mode::unseen(|| {
+fn before_context_ends(which: impl FnOnce() -> Option<usize>) {
+    let context = mode::unseen(|| {
         timing::contexts_are_going();
         VALIDATE.facts().contexts_have_changed();
+        which().filter(|_| STAGING.has_rings())
     });
+    staging::before_context_ends(context);
 }
 
 #[cold]
@@ -385,6 +385,7 @@ fn on_primary_context_end(device: i32) {
 fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
     capture::contexts_have_changed(&RealDriver);
     ACCESS.contexts_have_changed(&RealDriver, device, context);
+    STAGING.contexts_have_changed(&RealDriver, device, context);
 }
 
 /// HIP is about to reset a device.

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
+use super::STAGING;
 use super::access::Access;
 use super::capture;
 use super::driver::Driver;
@@ -284,6 +285,8 @@ pub(crate) fn keep(
         (Layer::Driver, known) => {
             let ((_, from), (_, to)) = known?;
             let Traffic { path, src, dst, .. } = access.decided(copy)?;
+            // Each time there is something to be done.
+            (!STAGING.wants(copy, path)).then_some(())?;
             (Some(path), [src, dst], [from, to])
         }
         (_, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),

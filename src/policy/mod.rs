@@ -13,6 +13,7 @@ pub(crate) mod full;
 pub(crate) mod graph;
 pub(crate) mod hip;
 pub(crate) mod memory;
+pub(crate) mod staging;
 pub(crate) mod validate;
 
 pub(crate) use access::HarmlessEnable;
@@ -22,6 +23,7 @@ use crate::config::Config;
 use access::Access;
 use graph::Graphs;
 use hip::Peers;
+use staging::Staging;
 use validate::Validate;
 
 /// All that is known of memory, contexts and peers in this process.
@@ -33,6 +35,9 @@ pub(crate) static GRAPHS: Graphs = Graphs::new();
 /// All that is known of HIP in this process.
 pub(crate) static HIP: Peers = Peers::new();
 
+/// What is needed to stage copies.
+pub(crate) static STAGING: Staging = Staging::new();
+
 /// All that is known of what the program gets wrong.
 pub(crate) static VALIDATE: Validate = Validate::new();
 
@@ -41,6 +46,7 @@ pub(crate) fn configure(config: &Config) {
     capture::configure(config.rewrites_captured);
     ACCESS.configure(config);
     HIP.configure(config);
+    STAGING.configure(config);
     VALIDATE.configure(config.validate);
 }
 
@@ -49,5 +55,6 @@ pub(crate) fn reconfigure(config: &Config) {
     capture::configure(config.rewrites_captured);
     ACCESS.reconfigure(config);
     HIP.reconfigure(config);
+    STAGING.configure(config);
     VALIDATE.configure(config.validate);
 }

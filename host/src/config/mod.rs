@@ -23,7 +23,7 @@ use log::{Level, Metadata};
 
 use crate::nearest::nearest;
 pub use option::{Changes, Variable};
-pub use values::{Access, Broken, Denied, GpuTiming, Probe, Stacks, Validate};
+pub use values::{Access, Broken, Denied, GpuTiming, Probe, Stacks, Staging, Validate};
 
 /// What every option's name begins with.
 pub const PREFIX: &str = "P2PSHIM";
@@ -84,6 +84,24 @@ options! {
         changes: Changes::Always,
         help: "auto: p2pshim grants the other device access to a memory pool that is copied from or to; app: only the program grants access",
         details: "Memory of pools is verified separately before access is granted.",
+    }
+
+    /// Who stages copies.
+    staging: Staging {
+        variable: P2PSHIM_STAGING,
+        values: words("driver" = Staging::Driver, "auto" = Staging::Auto, "blocking" = Staging::Blocking),
+        changes: Changes::Always,
+        help: "who takes copies through the host where there is no direct path; driver: the driver, which holds the caller meanwhile; auto: p2pshim, in pieces that overlap, and the call returns at once; blocking: p2pshim, and the call returns when the copy is done",
+        details: "New, and not measured between two GPUs yet; so the default is `driver`. p2pshim stages asynchronous copies of 1 MiB and more from one linear piece of memory to another, if the pair will stay without a path: no hardware path, denied, blocked, at the limit of peers, a pool or mapped memory without access, or access that `P2PSHIM_ACCESS=app` leaves to the program. Other copies are the driver's: synchronous ones, 2D and 3D copies, batches, arrays, managed memory, captures and graphs. A program that overwrites or frees memory of a copy before the copy's stream has come to its end was protected by the driver's waiting: if `blocking` makes a fault go away, that is its cause.",
+    }
+
+    /// Page-locked memory of the host for staging.
+    staging_limit: u64 {
+        variable: P2PSHIM_STAGING_LIMIT,
+        values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "256M" = 256 << 20, values::size),
+        changes: Changes::Always,
+        help: "how much page-locked memory of the host p2pshim takes for staging, in all; the driver stages what there is no memory for",
+        details: "16 MiB for each stream that copies and pair of devices, at most 64 MiB a pair. A stream that has nothing left to copy leaves its memory to the next.",
     }
 
     /// Whether peer copies on capturing streams are replaced.

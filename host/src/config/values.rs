@@ -33,6 +33,18 @@ pub enum Broken {
     Warn,
 }
 
+/// Who takes a copy through the host for which there is no direct path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Staging {
+    /// The driver.
+    Driver,
+    /// The shim, and the call returns at once.
+    Auto,
+    /// The shim, and the call returns when the copy is done.
+    Blocking,
+}
+
 /// What is done about calls whose arguments are wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validate {

@@ -58,7 +58,7 @@ use self::registry::Registry;
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
 use crate::config::{self, Broken, Config, Probe};
-use crate::model::{Memcpy, Path, Traffic, Why, is_array};
+use crate::model::{Memcpy, Named, Path, Traffic, Why, is_array};
 use crate::os;
 
 /// All that is known of memory, contexts and peers.
@@ -125,6 +125,19 @@ impl Access {
             None => self.cells.decided(src.owner, dst.owner)?,
         };
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
+    }
+
+    /// Contexts on the devices of a linear copy's source and destination, if each end is known and lies within one allocation.
+    pub(crate) fn contexts_of(&self, driver: &impl Driver, copy: &Memcpy) -> Option<[(usize, u64); 2]> {
+        let context = |address: u64, named: Named| {
+            let (place, range) = self.cache.find_range(address)?;
+            let is_whole = copy.bytes <= range.end.saturating_sub(address);
+            let is_of_a_device = matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped);
+            // What is no context the driver refuses.
+            let is_named = matches!(named.context(), 0) || driver.context_id(named.context()).is_some();
+            (is_whole && is_of_a_device && is_named).then(|| self.context_for(driver, place, named.context()))?
+        };
+        Some([context(copy.src, copy.src_named)?, context(copy.dst, copy.dst_named)?])
     }
 
     /// Whose memory an address is, and its allocation, if that is known.

@@ -105,6 +105,7 @@ driver_functions! {
     fn event_record_ptsz c"cuEventRecord_ptsz" (event: usize, stream: usize);
     fn event_query c"cuEventQuery" (event: usize);
     fn event_destroy c"cuEventDestroy_v2" (event: usize);
+    fn event_synchronize c"cuEventSynchronize" (event: usize);
     fn event_elapsed_time c"cuEventElapsedTime" (milliseconds: *mut f32, start: usize, end: usize);
     fn mem_pool_get_access c"cuMemPoolGetAccess" (flags: *mut c_uint, pool: usize, location: *const Location);
     fn mem_pool_set_access c"cuMemPoolSetAccess" (pool: usize, grants: *const AccessDesc, count: usize);
@@ -128,7 +129,10 @@ driver_functions! {
     fn stream_get_ctx_ptsz c"cuStreamGetCtx_ptsz" (stream: usize, context: *mut usize);
     fn stream_is_capturing c"cuStreamIsCapturing" (stream: usize, status: *mut c_uint);
     fn stream_is_capturing_ptsz c"cuStreamIsCapturing_ptsz" (stream: usize, status: *mut c_uint);
+    fn stream_wait_event c"cuStreamWaitEvent" (stream: usize, event: usize, flags: c_uint);
+    fn stream_wait_event_ptsz c"cuStreamWaitEvent_ptsz" (stream: usize, event: usize, flags: c_uint);
     fn stream_query c"cuStreamQuery" (stream: usize);
+    fn memcpy_async c"cuMemcpyAsync" (dst: u64, src: u64, bytes: usize, stream: usize);
     fn memcpy_host_to_device c"cuMemcpyHtoDAsync_v2" (dst: u64, src: usize, bytes: usize, stream: usize);
     fn memcpy_device_to_host c"cuMemcpyDtoHAsync_v2" (dst: usize, src: u64, bytes: usize, stream: usize);
     fn memcpy_peer c"cuMemcpyPeerAsync" (dst: u64, dst_context: usize, src: u64, src_context: usize, bytes: usize, stream: usize);

@@ -7,6 +7,7 @@ mod graphs;
 mod memory;
 mod replacement;
 mod scratch;
+pub(crate) mod staging;
 pub(crate) mod timing;
 mod types;
 

@@ -43,22 +43,25 @@ pub(super) fn take(kind: ScratchKind, (context, context_id): (usize, u64), devic
         take_stream(&mut stream)?;
     }
     let host = take_host(wanted)?;
+    register(host, wanted)?;
     Ok(Scratch { kind, context, context_id, device, address, bytes, stream, pool, host })
 }
 
-/// Takes page-locked memory of the host that is ours: that of the driver would go with the context, which another thread
-/// may end meanwhile.
-fn take_host(bytes: usize) -> Result<usize, Code> {
-    /// `CU_MEMHOSTREGISTER_PORTABLE`: page-locked for every context.
-    const PORTABLE: c_uint = 1;
+/// Takes memory of the host that is ours, to be page-locked: the driver's own would go with the context, which another thread may end
+/// meanwhile.
+pub(super) fn take_host(bytes: usize) -> Result<usize, Code> {
     let layout = Layout::from_size_align(bytes, 4096).map_err(|_| Code::OUT_OF_MEMORY)?;
     // SAFETY: the size is not zero.
     let host = unsafe { alloc_zeroed(layout) };
-    if host.is_null() {
-        return Err(Code::OUT_OF_MEMORY);
-    }
+    if host.is_null() { Err(Code::OUT_OF_MEMORY) } else { Ok(host as usize) }
+}
+
+/// Page-locks memory of [`take_host`], as long as the current context is there.
+pub(super) fn register(host: usize, bytes: usize) -> Result<(), Code> {
+    /// `CU_MEMHOSTREGISTER_PORTABLE`: page-locked for every context.
+    const PORTABLE: c_uint = 1;
     // SAFETY: the memory is there, and for ever.
-    checked(unsafe { mem_host_register(host as usize, bytes, PORTABLE) }).map(|()| host as usize)
+    checked(unsafe { mem_host_register(host, bytes, PORTABLE) })
 }
 
 fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {

@@ -1,0 +1,250 @@
+/*
+ * Copies between devices that have no path, drawn from a seed: large and small, of ordinary memory and of pools, on the legacy
+ * default stream, blocking and non-blocking streams of either device, beside memsets and copies with the host. Each use of a buffer
+ * comes after the last one of it, by events, and nothing else orders them: whoever stages has to keep exactly that.
+ *
+ *   staged_copies FIRST COUNT [steps]    sequences from FIRST on; prints a line for each, and its steps if asked
+ *   staged_copies time                   prints whether the call of a large copy returned while its stream was held up
+ *   staged_copies ends                   resets the source's device while its copy may be under way
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <cuda_runtime_api.h>
+#include <string.h>
+#include <time.h>
+
+#include "check.h"
+
+enum { DEVICES = 2, BUFFERS = 3, STREAMS = 4, MIB = 1 << 20, LARGEST = 18 * MIB + 12345, STEPS = 14 };
+
+struct buffer {
+    unsigned char *address;
+    size_t bytes;
+    int device, is_pooled;
+    cudaEvent_t used; /* recorded after its last use */
+};
+
+struct stream {
+    cudaStream_t handle;
+    int device;
+};
+
+static struct buffer buffers[DEVICES * BUFFERS];
+static struct stream streams[DEVICES * STREAMS];
+static unsigned state;
+static int shows;
+
+static unsigned draw(unsigned count)
+{
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % count;
+}
+
+static size_t size(void)
+{
+    static const size_t sizes[] = {1, 4096, MIB - 1, MIB, MIB + 1, 4 * MIB + 7, 16 * MIB - 1, 16 * MIB, LARGEST};
+    return sizes[draw(sizeof sizes / sizeof *sizes)];
+}
+
+static void take(struct buffer *b, int device)
+{
+    CHECK(cudaSetDevice(device));
+    b->device = device;
+    b->bytes = LARGEST;
+    b->is_pooled = draw(4) == 0;
+    CHECK(cudaEventCreateWithFlags(&b->used, cudaEventDisableTiming));
+    if (b->is_pooled)
+        CHECK(cudaMallocAsync((void **)&b->address, b->bytes, 0));
+    else
+        CHECK(cudaMalloc((void **)&b->address, b->bytes));
+    CHECK(cudaMemsetAsync(b->address, (int)draw(256), b->bytes, 0));
+    CHECK(cudaEventRecord(b->used, 0));
+}
+
+static void give_back(struct buffer *b)
+{
+    CHECK(cudaSetDevice(b->device));
+    CHECK(cudaEventSynchronize(b->used));
+    if (b->is_pooled)
+        CHECK(cudaFreeAsync(b->address, 0));
+    else
+        CHECK(cudaFree(b->address));
+    CHECK(cudaEventDestroy(b->used));
+}
+
+static void begin(struct stream s, struct buffer *b)
+{
+    CHECK(cudaStreamWaitEvent(s.handle, b->used, 0));
+}
+
+/* An event is recorded on its own device only, so each use of a buffer has a new one. */
+static void end(struct stream s, struct buffer *b)
+{
+    cudaEvent_t done;
+    CHECK(cudaEventDestroy(b->used));
+    CHECK(cudaSetDevice(s.device));
+    CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+    CHECK(cudaEventRecord(done, s.handle));
+    b->used = done;
+}
+
+static void step(int number)
+{
+    struct stream s = streams[draw(DEVICES * STREAMS)];
+    struct buffer *dst = &buffers[draw(DEVICES * BUFFERS)], *src = &buffers[draw(DEVICES * BUFFERS)];
+    static unsigned char host[4096];
+    size_t bytes = size(), to, from;
+    unsigned what = draw(10);
+
+    if (src == dst)
+        src = &buffers[(src - buffers + 1) % (DEVICES * BUFFERS)];
+    to = draw((unsigned)(LARGEST - bytes + 1));
+    from = draw((unsigned)(LARGEST - bytes + 1));
+    CHECK(cudaSetDevice(s.device));
+    if (what < 6) {
+        if (s.device != dst->device && s.device != src->device)
+            s = streams[src->device];
+        CHECK(cudaSetDevice(s.device));
+        begin(s, dst);
+        begin(s, src);
+        if (what < 3)
+            CHECK(cudaMemcpyPeerAsync(dst->address + to, dst->device, src->address + from, src->device, bytes, s.handle));
+        else
+            CHECK(cudaMemcpyAsync(dst->address + to, src->address + from, bytes, cudaMemcpyDefault, s.handle));
+        end(s, dst);
+        end(s, src);
+    } else if (what == 6) {
+        if (s.device == dst->device) {
+            begin(s, dst);
+            CHECK(cudaMemsetAsync(dst->address + to, (int)draw(256), bytes, s.handle));
+            end(s, dst);
+        }
+    } else if (what == 7) {
+        begin(s, dst);
+        fill(host, sizeof host, draw(256));
+        CHECK(cudaMemcpyAsync(dst->address + to % (LARGEST - sizeof host), host, sizeof host, cudaMemcpyHostToDevice, s.handle));
+        end(s, dst);
+        CHECK(cudaEventSynchronize(dst->used));
+    } else if (what == 8) {
+        int device = dst->device;
+        give_back(dst);
+        take(dst, device);
+    } else {
+        int i = (int)draw(DEVICES * STREAMS);
+        if (streams[i].handle) {
+            CHECK(cudaSetDevice(streams[i].device));
+            CHECK(cudaStreamDestroy(streams[i].handle));
+            CHECK(cudaStreamCreateWithFlags(&streams[i].handle, draw(2) ? cudaStreamNonBlocking : cudaStreamDefault));
+        }
+    }
+    if (shows)
+        printf("  step %d: %u, %zu bytes\n", number, what, bytes);
+}
+
+static void sequence(unsigned seed)
+{
+    static unsigned char host[LARGEST];
+    uint32_t sum = 0;
+
+    state = seed * 2654435761u + 1;
+    for (int i = 0; i < DEVICES * BUFFERS; i++)
+        take(&buffers[i], i % DEVICES);
+    for (int i = 0; i < DEVICES * STREAMS; i++) {
+        streams[i] = (struct stream){0, i % DEVICES};
+        CHECK(cudaSetDevice(i % DEVICES));
+        if (i >= DEVICES)
+            CHECK(cudaStreamCreateWithFlags(&streams[i].handle, draw(2) ? cudaStreamNonBlocking : cudaStreamDefault));
+    }
+    for (int i = 0; i < STEPS; i++)
+        step(i);
+    for (int i = 0; i < DEVICES * BUFFERS; i++) {
+        CHECK(cudaEventSynchronize(buffers[i].used));
+        CHECK(cudaMemcpy(host, buffers[i].address, LARGEST, cudaMemcpyDeviceToHost));
+        sum = sum * 31 + checksum(host, LARGEST);
+        give_back(&buffers[i]);
+    }
+    for (int i = DEVICES; i < DEVICES * STREAMS; i++) {
+        CHECK(cudaSetDevice(streams[i].device));
+        CHECK(cudaStreamDestroy(streams[i].handle));
+    }
+    for (int device = 0; draw(3) == 0 && device < DEVICES; device++) {
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaDeviceReset());
+    }
+    printf("sequence %u: %08x\n", seed, sum);
+}
+
+static volatile int may_go;
+
+static void CUDART_CB hold_up(void *nothing)
+{
+    (void)nothing;
+    for (int i = 0; i < 20000 && !may_go; i++)
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+}
+
+/* The stream is held up by a host function for 2 s, or until the copy's call has returned. */
+static void show_time(void)
+{
+    static unsigned char host[LARGEST], expected[LARGEST];
+    unsigned char *on[DEVICES];
+    cudaStream_t s;
+    struct timespec before, after;
+
+    for (int i = 0; i < DEVICES; i++) {
+        CHECK(cudaSetDevice(i));
+        CHECK(cudaMalloc((void **)&on[i], LARGEST));
+    }
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    fill(expected, LARGEST, 7);
+    CHECK(cudaMemcpy(on[0], expected, LARGEST, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpyPeerAsync(on[1], 1, on[0], 0, LARGEST, s));
+    CHECK(cudaStreamSynchronize(s));
+    CHECK(cudaLaunchHostFunc(s, hold_up, NULL));
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    CHECK(cudaMemcpyPeerAsync(on[1], 1, on[0], 0, LARGEST, s));
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    may_go = 1;
+    double seconds = (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
+    printf("the call %s\n", seconds < 1.5 ? "returned at once" : "waited for the copy");
+    CHECK(cudaStreamSynchronize(s));
+    CHECK(cudaMemcpy(host, on[1], LARGEST, cudaMemcpyDeviceToHost));
+    printf("data is %s\n", memcmp(host, expected, LARGEST) == 0 ? "right" : "WRONG");
+}
+
+static void show_ends(void)
+{
+    static unsigned char host[LARGEST], expected[LARGEST];
+    for (int round = 0; round < 20; round++) {
+        unsigned char *on[DEVICES];
+        fill(expected, LARGEST, (unsigned)round);
+        for (int i = 0; i < DEVICES; i++) {
+            CHECK(cudaSetDevice(i));
+            CHECK(cudaMalloc((void **)&on[i], LARGEST));
+        }
+        CHECK(cudaSetDevice(0));
+        CHECK(cudaMemcpy(on[0], expected, LARGEST, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpyPeerAsync(on[1], 1, on[0], 0, LARGEST, 0));
+        CHECK(cudaDeviceReset());
+        CHECK(cudaSetDevice(1));
+        CHECK(cudaMemcpy(host, on[1], LARGEST, cudaMemcpyDeviceToHost));
+        REQUIRE(memcmp(host, expected, LARGEST) == 0);
+        CHECK(cudaFree(on[1]));
+    }
+    puts("all data is right");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "time") == 0) {
+        show_time();
+    } else if (argc > 1 && strcmp(argv[1], "ends") == 0) {
+        show_ends();
+    } else {
+        REQUIRE(argc > 2);
+        shows = argc > 3;
+        for (unsigned seed = (unsigned)atoi(argv[1]), last = seed + (unsigned)atoi(argv[2]); seed < last; seed++)
+            sequence(seed);
+    }
+    return 0;
+}

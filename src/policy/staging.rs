@@ -1,0 +1,391 @@
+//! Copies that no direct path takes go through the host. The driver does that piece by piece while its caller waits. This does it in
+//! pieces that overlap, and nobody waits: one stream copies each piece from the source into a [`Ring`] of page-locked memory, another
+//! from there to the destination, and events join the two. The caller's stream is recorded at the start and waits at the end.
+//!
+//! **Which copies.** Asynchronous, linear, of [`LEAST`] bytes and more, inside one allocation at each end, of pairs that will stay as
+//! they are ([`is_lasting`]). All others are the driver's. Both halves name addresses only, so that the driver finds out where they
+//! are: if what is remembered of an allocation is out of date, the copy is slow, and right.
+//!
+//! **Rings.** One for each stream of the program and pair of contexts, so that copies of two streams never wait for each other: what
+//! one waits for may wait for the host. One that has nothing left to do is taken over. Which one a copy has is decided under a lock;
+//! no lock is held while the driver is called. If there is none to be had, the driver stages.
+//!
+//! **The end of a context.** It takes along the page-locked memory that was registered in it, while another context's copy may be
+//! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::Driver;
+use super::access::Access;
+use crate::api::abi::Code;
+use crate::config::{self, Config};
+use crate::model::{Memcpy, Path, Shape, Traffic, Why};
+use crate::record::log;
+
+/// The least that is staged: below, the driver is as fast.
+const LEAST: u64 = 1 << 20;
+/// Bytes of a ring.
+pub(crate) const RING: usize = 16 << 20;
+/// Pieces that are under way, at most.
+pub(crate) const SLOTS: usize = 4;
+/// Page-locked memory of the copies from one device to another, at most.
+const A_PAIR: u64 = 64 << 20;
+
+/// A context, and what tells it from later ones.
+pub(crate) type Context = (usize, u64);
+
+/// The contexts of the caller's stream, the source and the destination.
+pub(crate) type Contexts = [Context; 3];
+
+/// What copies of one stream of the program are staged with. Its handles are the driver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    pub(crate) contexts: Contexts,
+    /// A stream on the source's side, and one on the destination's. They block no other.
+    pub(crate) streams: [usize; 2],
+    /// Recorded on the caller's stream.
+    pub(crate) begins: usize,
+    /// Recorded on the destination's stream after the last piece.
+    pub(crate) ends: usize,
+    /// Recorded on the source's stream, when a slot is full.
+    pub(crate) filled: [usize; SLOTS],
+    /// Recorded on the destination's stream, when it is free again.
+    pub(crate) drained: [usize; SLOTS],
+    pub(crate) host: Host,
+}
+
+impl Ring {
+    /// Whether it can be used no more, or holds up what ends a context, if this holds of a context.
+    fn needs(&self, is_it: impl Fn(&Context) -> bool) -> bool {
+        self.contexts.iter().any(&is_it) || is_it(&self.host.locked_in)
+    }
+}
+
+/// Page-locked memory of the host, of [`RING`] bytes. It is never freed: that may wait for devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) address: usize,
+    /// The context that it is page-locked in, for all.
+    pub(crate) locked_in: Context,
+}
+
+/// What makes rings, and knows whether they are in use.
+pub(crate) trait Stager: Driver {
+    /// Makes a ring with this memory of the host, or with memory of its own.
+    fn ring(&self, contexts: Contexts, host: Option<Host>) -> Result<Ring, Code>;
+
+    /// Whether all copies of a ring are done; also if something has failed.
+    fn is_ring_done(&self, ring: &Ring) -> bool;
+}
+
+/// A copy that is to be staged. It has nothing to drop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Staged {
+    pub(crate) src: u64,
+    pub(crate) dst: u64,
+    pub(crate) bytes: u64,
+    /// The caller's stream.
+    pub(crate) stream: usize,
+    pub(crate) per_thread: bool,
+    pub(crate) ring: Ring,
+    /// Bytes of a piece.
+    pub(crate) piece: usize,
+    /// Whether the ring's last copy was of other pieces, and so used its memory otherwise.
+    pub(crate) is_divided_anew: bool,
+    /// Whether the call returns when the copy is done.
+    pub(crate) blocks: bool,
+}
+
+/// A part of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+    pub(crate) slot: usize,
+}
+
+impl Staged {
+    /// Its parts, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let (bytes, piece) = (self.bytes, self.piece);
+        let slots = (RING / piece).min(SLOTS);
+        (0..bytes.div_ceil(piece as u64)).map(move |number| {
+            let offset = number * piece as u64;
+            let left = usize::try_from(bytes - offset).unwrap_or(piece);
+            Piece { offset, bytes: left.min(piece), slot: (number % slots as u64) as usize }
+        })
+    }
+}
+
+/// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
+/// thousand (measured on H200, docs/decisions/staging.md).
+const fn piece_of(bytes: u64) -> usize {
+    match bytes >> 20 {
+        0..16 => 1 << 20,
+        16..128 => 4 << 20,
+        _ => 8 << 20,
+    }
+}
+
+/// Whose copies a ring takes: a stream's handle, and for a thread's own default stream the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct User {
+    stream: usize,
+    thread: usize,
+}
+
+impl User {
+    fn new(stream: usize, per_thread: bool, thread: usize) -> Self {
+        /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+        const LEGACY: usize = 1;
+        const PER_THREAD: usize = 2;
+        match stream {
+            PER_THREAD => Self { stream, thread },
+            0 if per_thread => Self { stream: PER_THREAD, thread },
+            0 => Self { stream: LEGACY, thread: 0 },
+            _ => Self { stream, thread: 0 },
+        }
+    }
+}
+
+struct Entry {
+    ring: Ring,
+    user: User,
+    /// How its last copy was divided.
+    piece: usize,
+    /// Whether a thread is making a copy with it, or finding out whether it may.
+    is_taken: bool,
+}
+
+struct Rings {
+    entries: Vec<Entry>,
+    /// Memory of the host of rings that are gone.
+    spare: Vec<Host>,
+    /// Rings that are being made.
+    making: u64,
+    /// Whether one could not be made: no other is tried.
+    has_failed: bool,
+    /// Pairs of devices of which it was said that they are staged here.
+    said: BTreeSet<(u8, u8)>,
+    /// Whether it was said that there is no memory left.
+    is_limit_said: bool,
+}
+
+/// All that there is to stage copies.
+pub(crate) struct Staging {
+    mode: AtomicU8,
+    limit: AtomicU64,
+    rings: Mutex<Rings>,
+}
+
+impl Staging {
+    pub(crate) const fn new() -> Self {
+        let rings = Rings {
+            entries: Vec::new(),
+            spare: Vec::new(),
+            making: 0,
+            has_failed: false,
+            said: BTreeSet::new(),
+            is_limit_said: false,
+        };
+        Self { mode: AtomicU8::new(config::Staging::Driver as u8), limit: AtomicU64::new(0), rings: Mutex::new(rings) }
+    }
+
+    /// Takes over the options.
+    pub(crate) fn configure(&self, config: &Config) {
+        self.limit.store(config.staging_limit, Relaxed);
+        self.mode.store(config.staging as u8, Relaxed);
+    }
+
+    fn is(&self, mode: config::Staging) -> bool {
+        self.mode.load(Relaxed) == mode as u8
+    }
+
+    /// Whether a copy on a path is to be staged here.
+    #[inline(always)]
+    pub(crate) fn wants(&self, copy: &Memcpy<'_>, path: Path) -> bool {
+        matches!(path, Path::Staged(why) if is_lasting(why))
+            && copy.bytes >= LEAST
+            && !self.is(config::Staging::Driver)
+            && copy.stream.is_some()
+            && matches!(copy.shape, Shape::Linear)
+    }
+
+    /// What a copy is staged with; none if the driver is to stage it. `context` is that of the caller's stream, `on` whether the
+    /// stream is each thread's own default stream if it is none, and the thread.
+    pub(crate) fn take(
+        &self,
+        (access, driver): (&Access, &impl Stager),
+        (copy, traffic): (&Memcpy<'_>, &Traffic),
+        context: Context,
+        (per_thread, thread): (bool, usize),
+    ) -> Option<Staged> {
+        let stream = copy.stream?;
+        let [src, dst] = access.contexts_of(driver, copy)?;
+        let user = User::new(stream, per_thread, thread);
+        let ring = self.find([context, src, dst], user).or_else(|| self.take_over(driver, [context, src, dst], user));
+        let ring = ring.or_else(|| self.make(driver, [context, src, dst], user, traffic))?;
+        let piece = piece_of(copy.bytes);
+        let last = self.divide(&ring, piece)?;
+        self.say_once(traffic);
+        Some(Staged {
+            src: copy.src,
+            dst: copy.dst,
+            bytes: copy.bytes,
+            stream,
+            per_thread,
+            ring,
+            piece,
+            is_divided_anew: last != piece,
+            blocks: self.is(config::Staging::Blocking),
+        })
+    }
+
+    /// The ring of this stream and these contexts, if nobody is using it in this moment.
+    fn find(&self, contexts: Contexts, user: User) -> Option<Ring> {
+        let mut rings = self.rings.lock();
+        let is_it = |entry: &&mut Entry| !entry.is_taken && entry.ring.contexts == contexts && entry.user == user;
+        let entry = rings.entries.iter_mut().find(is_it)?;
+        entry.is_taken = true;
+        Some(entry.ring)
+    }
+
+    /// One of another stream that has nothing left to do.
+    fn take_over(&self, driver: &impl Stager, contexts: Contexts, user: User) -> Option<Ring> {
+        let candidates: Vec<Ring> = {
+            let mut rings = self.rings.lock();
+            let free = rings.entries.iter_mut().filter(|entry| !entry.is_taken && entry.ring.contexts == contexts);
+            free.map(|entry| {
+                entry.is_taken = true;
+                entry.ring
+            })
+            .collect()
+        };
+        let mut found = None;
+        for ring in candidates {
+            if found.is_none() && driver.is_ring_done(&ring) {
+                self.with(&ring, |entry| entry.user = user);
+                found = Some(ring);
+            } else {
+                self.give_back(&ring);
+            }
+        }
+        found
+    }
+
+    /// A new one, if there may be one more.
+    fn make(&self, driver: &impl Stager, contexts: Contexts, user: User, traffic: &Traffic) -> Option<Ring> {
+        let host = {
+            let mut rings = self.rings.lock();
+            let is_of_pair = |entry: &&Entry| entry.ring.contexts[1..] == contexts[1..];
+            let of_pair = rings.entries.iter().filter(is_of_pair).count() as u64;
+            let in_all = rings.entries.len() as u64 + rings.making;
+            let is_room = |count: u64, limit: u64| (count + 1) * RING as u64 <= limit;
+            if rings.has_failed || !is_room(of_pair, A_PAIR) || !is_room(in_all, self.limit.load(Relaxed)) {
+                let is_said = rings.has_failed || std::mem::replace(&mut rings.is_limit_said, true);
+                drop(rings);
+                if !is_said {
+                    let what = "the driver stages a copy: all page-locked memory for staging is in use (P2PSHIM_STAGING_LIMIT)";
+                    log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
+                }
+                return None;
+            }
+            rings.making += 1;
+            rings.spare.pop()
+        };
+        let made = driver.relaxed(|| driver.ring(contexts, host)).unwrap_or(Err(Code::NOT_READY));
+        let mut rings = self.rings.lock();
+        rings.making -= 1;
+        match made {
+            Ok(ring) => {
+                rings.entries.push(Entry { ring, user, piece: RING, is_taken: true });
+                Some(ring)
+            }
+            Err(code) => {
+                rings.spare.extend(host);
+                rings.has_failed = code != Code::NOT_READY;
+                drop(rings);
+                let what = format_args!("the driver stages copies: no page-locked memory, error {}", code.0);
+                log::pair_info(traffic.src, traffic.dst, what);
+                None
+            }
+        }
+    }
+
+    fn with<T>(&self, ring: &Ring, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let mut rings = self.rings.lock();
+        rings.entries.iter_mut().find(|entry| entry.ring.host.address == ring.host.address).map(change)
+    }
+
+    /// Notes how the next copy is divided, and says how the last was.
+    fn divide(&self, ring: &Ring, piece: usize) -> Option<usize> {
+        self.with(ring, |entry| std::mem::replace(&mut entry.piece, piece))
+    }
+
+    /// A copy has been submitted, or will not be.
+    pub(crate) fn give_back(&self, ring: &Ring) {
+        self.with(ring, |entry| entry.is_taken = false);
+    }
+
+    fn say_once(&self, traffic: &Traffic) {
+        if self.rings.lock().said.insert((traffic.src, traffic.dst)) {
+            let what = format_args!("p2pshim stages copies of 1 MiB and more (P2PSHIM_STAGING)");
+            log::pair_info(traffic.src, traffic.dst, what);
+        }
+    }
+
+    /// Whether there is any ring.
+    pub(crate) fn has_rings(&self) -> bool {
+        !self.rings.lock().entries.is_empty()
+    }
+
+    /// Whether staged copies are under way that a context takes part in.
+    pub(crate) fn is_in_use(&self, driver: &impl Stager, context: usize) -> bool {
+        let rings: Vec<Ring> = {
+            let rings = self.rings.lock();
+            let is_of_it = |ring: &Ring| ring.needs(|&(handle, _)| handle == context);
+            rings.entries.iter().map(|entry| entry.ring).filter(is_of_it).collect()
+        };
+        rings.iter().any(|ring| !driver.is_ring_done(ring))
+    }
+
+    /// Contexts may be gone. Their rings are; the memory of the host serves others. `device` and `destroyed` say what is gone where
+    /// the driver does not number contexts.
+    pub(crate) fn contexts_have_changed(&self, driver: &impl Stager, device: Option<i32>, destroyed: Option<usize>) {
+        let known: Vec<Ring> = self.rings.lock().entries.iter().map(|entry| entry.ring).collect();
+        let is_gone = |&(handle, id): &Context| match id {
+            0 => {
+                Some(handle) == destroyed
+                    || device.is_some() && driver.device_of_context(handle).is_none_or(|of| Some(of) == device)
+            }
+            id => driver.context_id(handle) != Some(id),
+        };
+        for ring in known.iter().filter(|ring| ring.needs(is_gone)) {
+            let mut rings = self.rings.lock();
+            if let Some(position) = rings.entries.iter().position(|entry| entry.ring.host.address == ring.host.address)
+            {
+                rings.entries.swap_remove(position);
+                rings.spare.push(ring.host);
+            }
+        }
+    }
+}
+
+/// Whether a pair that is staged for this reason will be so for long.
+const fn is_lasting(why: Why) -> bool {
+    match why {
+        Why::NotYetWorth | Why::Verifying | Why::Capturing | Why::Busy => false,
+        Why::NotEnabled
+        | Why::Blocked
+        | Why::Denied
+        | Why::Pool
+        | Why::Mapped
+        | Why::NoPath
+        | Why::Limit
+        | Why::Unverified
+        | Why::Slower => true,
+    }
+}

@@ -1,0 +1,145 @@
+//! The driver's calls by which a copy is staged ([`crate::policy::staging`]). Only [`wait`] waits for a device.
+
+use std::ffi::c_uint;
+
+use super::contexts::within;
+use super::functions::{
+    asked, checked, event_create, event_destroy, event_query, event_record, event_record_ptsz, event_synchronize,
+    is_ready, memcpy_async, stream_create, stream_destroy, stream_wait_event, stream_wait_event_ptsz,
+};
+use super::{RealDriver, scratch};
+use crate::api::abi::Code;
+use crate::policy::staging::{Contexts, Host, Piece, RING, Ring, SLOTS, Staged, Stager};
+
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: c_uint = 2;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: c_uint = 1;
+
+impl Stager for RealDriver {
+    fn ring(&self, contexts: Contexts, host: Option<Host>) -> Result<Ring, Code> {
+        let [caller, src, dst] = contexts.map(|(handle, _)| handle);
+        let host = match host {
+            Some(host) => host,
+            None => Host { address: scratch::take_host(RING)?, locked_in: contexts[1] },
+        };
+        let mut ring =
+            Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled: [0; SLOTS], drained: [0; SLOTS], host };
+        let Ring { streams: [from, to], begins, ends, filled, drained, .. } = &mut ring;
+        let made = within(caller, || new_event(begins))
+            .and_then(|()| within(src, || new_side(from, filled)))
+            .and_then(|()| within(dst, || new_side(to, drained).and_then(|()| new_event(ends))))
+            // Last, since it is what cannot be given back.
+            .and_then(|()| within(src, || scratch::register(host.address, RING)));
+        // Memory of a ring that is gone may still be locked, in a context that is there.
+        let made = match made {
+            Err(Code::HOST_MEMORY_ALREADY_REGISTERED) => Ok(()),
+            made => {
+                ring.host.locked_in = contexts[1];
+                made
+            }
+        };
+        if made.is_err() {
+            destroy(&ring);
+        }
+        made.map(|()| ring)
+    }
+
+    fn is_ring_done(&self, ring: &Ring) -> bool {
+        // SAFETY: the event is the ring's. That of a context that is gone is refused, and has nothing to do.
+        is_ready(unsafe { event_query(ring.ends) }) != Ok(false)
+    }
+}
+
+fn new_event(event: &mut usize) -> Result<(), Code> {
+    // SAFETY: the function writes the place.
+    *event = asked(|event| unsafe { event_create(event, NO_TIMING) })?;
+    Ok(())
+}
+
+fn new_side(stream: &mut usize, events: &mut [usize; SLOTS]) -> Result<(), Code> {
+    // SAFETY: the function writes the place.
+    *stream = asked(|stream| unsafe { stream_create(stream, NON_BLOCKING) })?;
+    events.iter_mut().try_for_each(new_event)
+}
+
+/// Gives back what a ring has got before something could not be had.
+fn destroy(ring: &Ring) {
+    let events = [ring.begins, ring.ends].into_iter().chain(ring.filled).chain(ring.drained);
+    for event in events.filter(|&event| event != 0) {
+        // SAFETY: the event is ours, and was never recorded.
+        unsafe { event_destroy(event) };
+    }
+    for stream in ring.streams.into_iter().filter(|&stream| stream != 0) {
+        // SAFETY: the stream is ours, and has nothing to do.
+        unsafe { stream_destroy(stream) };
+    }
+}
+
+/// Has a stream wait for what an event was recorded for.
+fn follow(stream: usize, event: usize) -> Result<(), Code> {
+    // SAFETY: both are ours.
+    checked(unsafe { stream_wait_event(stream, event, 0) })
+}
+
+fn record(event: usize, stream: usize) -> Result<(), Code> {
+    // SAFETY: both are ours.
+    checked(unsafe { event_record(event, stream) })
+}
+
+fn copy(dst: u64, src: u64, bytes: usize, stream: usize) -> Result<(), Code> {
+    // SAFETY: one end is the program's, which it has asked to copy; the other lies in a slot.
+    checked(unsafe { memcpy_async(dst, src, bytes, stream) })
+}
+
+/// Submits all of a copy. What fails before anything is submitted fails as the copy would have.
+pub(crate) fn submit(staged: &Staged) -> Code {
+    let ring = &staged.ring;
+    let forms: (unsafe fn(usize, usize) -> Code, unsafe fn(usize, usize, c_uint) -> Code) = match staged.per_thread {
+        true => (event_record_ptsz, stream_wait_event_ptsz),
+        false => (event_record, stream_wait_event),
+    };
+    let (record_on, wait_on) = forms;
+    // SAFETY: the event is ours, the stream what the program has given.
+    let begun = checked(unsafe { record_on(ring.begins, staged.stream) });
+    if let Err(code) = begun {
+        return code;
+    }
+    let submitted = submit_pieces(staged);
+    // Whatever became of it, the program's next work comes after what was submitted.
+    let ended = within(ring.contexts[2].0, || record(ring.ends, ring.streams[1]));
+    // SAFETY: as above.
+    let followed = checked(unsafe { wait_on(staged.stream, ring.ends, 0) });
+    submitted.and(ended).and(followed).err().unwrap_or(Code::SUCCESS)
+}
+
+fn submit_pieces(staged: &Staged) -> Result<(), Code> {
+    let ring = &staged.ring;
+    let ([_, (src, _), (dst, _)], [from, to]) = (ring.contexts, ring.streams);
+    follow(from, ring.begins)?;
+    if staged.is_divided_anew {
+        follow(from, ring.ends)?;
+    }
+    for Piece { offset, bytes, slot } in staged.pieces() {
+        let host = (ring.host.address + slot * staged.piece) as u64;
+        // A slot has an event on each side.
+        let (Some(&filled), Some(&drained)) = (ring.filled.get(slot), ring.drained.get(slot)) else { continue };
+        within(src, || {
+            follow(from, drained)?;
+            copy(host, staged.src + offset, bytes, from)?;
+            record(filled, from)
+        })?;
+        within(dst, || {
+            follow(to, filled)?;
+            copy(staged.dst + offset, host, bytes, to)?;
+            record(drained, to)
+        })?;
+    }
+    Ok(())
+}
+
+/// Waits for the end of a copy that was submitted.
+pub(crate) fn wait(staged: &Staged) {
+    // SAFETY: the event is the ring's, and was recorded.
+    unsafe { event_synchronize(staged.ring.ends) };
+}

@@ -1,0 +1,89 @@
+//! Copies that p2pshim stages, on simulated GPUs without a path: same bytes and order as the driver's, and nobody waits.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::sequences::{Sequences, Variables};
+use support::{Outcome, Program};
+
+const STAGED: Sequences = Sequences { case: "staged_copies" };
+const NO_PATH: (&str, &str) = ("P2PSIM_NO_P2P", "0-1");
+const AUTO: (&str, &str) = ("P2PSHIM_STAGING", "auto");
+
+fn program(what: &str, env: Variables) -> Program {
+    let program = Program::case("staged_copies-12").env(NO_PATH.0, NO_PATH.1).arg(what);
+    env.iter().fold(program, |program, (name, value)| program.env(name, *value))
+}
+
+/// How many calls the log says p2pshim has staged.
+fn staged(outcome: &Outcome) -> usize {
+    outcome.lines.iter().filter(|line| line.contains("staged by p2pshim")).count()
+}
+
+#[test]
+fn random_sequences_that_are_staged_are_the_same() {
+    STAGED.assert_same("12", 0, 60, &[NO_PATH, AUTO]);
+}
+
+#[test]
+fn random_sequences_with_each_runtime_are_the_same() {
+    for (number, flavour) in ["11", "13", "static"].into_iter().enumerate() {
+        STAGED.assert_same(flavour, 10_000 + number as u32 * 1000, 12, &[NO_PATH, AUTO]);
+    }
+}
+
+#[test]
+fn random_sequences_of_pairs_that_are_hidden_or_denied_are_the_same() {
+    for (number, option) in [("P2PSHIM_ACCESS", "off"), ("P2PSHIM_DENY", "0-1")].into_iter().enumerate() {
+        STAGED.assert_same("12", 20_000 + number as u32 * 1000, 15, &[option, AUTO]);
+    }
+}
+
+#[test]
+fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
+    let blocking = ("P2PSHIM_STAGING", "blocking");
+    STAGED.assert_same("12", 30_000, 12, &[NO_PATH, blocking]);
+    for (number, limit) in ["16M", "33M", "0"].into_iter().enumerate() {
+        STAGED.assert_same("12", 31_000 + number as u32 * 1000, 12, &[NO_PATH, AUTO, ("P2PSHIM_STAGING_LIMIT", limit)]);
+    }
+}
+
+/// Only what the driver would have staged, and only what is large.
+#[test]
+fn large_asynchronous_copies_are_staged_by_the_shim() {
+    let sequences = |env: Variables| {
+        let program = STAGED.program("12", 40_000, 20, env).env("P2PSHIM_LOG", "trace").arg("steps");
+        let outcome = program.preloaded();
+        outcome.assert_success();
+        outcome
+    };
+    let outcome = sequences(&[NO_PATH, AUTO]);
+    assert!(staged(&outcome) > 20, "{}", outcome.lines.join("\n"));
+    for line in outcome.lines.iter().filter(|line| line.contains("staged by p2pshim")) {
+        assert!(line.contains("staged (no hardware path)") && line.contains("Async("), "{line}");
+        let bytes = ["count=", "ByteCount="].iter().find_map(|name| line.split_once(name));
+        let bytes: String = bytes.unwrap().1.chars().take_while(char::is_ascii_digit).collect();
+        assert!(bytes.parse::<u64>().unwrap() >= 1 << 20, "{line}");
+    }
+    assert_eq!(staged(&sequences(&[NO_PATH])), 0, "by the driver, unless it is asked for");
+    assert_eq!(staged(&sequences(&[AUTO])), 0, "what can be direct is");
+    assert_eq!(staged(&sequences(&[NO_PATH, AUTO, ("P2PSHIM_STAGING_LIMIT", "1M")])), 0, "without memory");
+}
+
+#[test]
+fn call_waits_for_its_copy_only_if_it_is_told_to() {
+    for (value, what) in [("auto", "the call returned at once"), ("blocking", "the call waited for the copy")] {
+        let outcome = program("time", &[("P2PSHIM_STAGING", value)]).preloaded();
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, format!("{what}\ndata is right\n"), "{value}");
+    }
+}
+
+#[test]
+fn device_that_is_reset_takes_no_copy_along() {
+    let outcome = program("ends", &[AUTO, ("P2PSHIM_LOG", "trace")]).preloaded();
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, "all data is right\n");
+    assert_eq!(staged(&outcome), 20, "memory of rings that are gone is used again: {}", outcome.lines.join("\n"));
+}
