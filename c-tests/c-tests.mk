@@ -36,7 +36,7 @@ C_DRIVER_CASES := broken_paths floating_contexts pools_beside_capture capture_le
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
   hip_regular hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu and held_up.cu need nvcc.
-C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular
+C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular staging
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
   $(foreach case,$(C_LEGACY_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(C_TESTS)/legacy-old_linker \

@@ -18,6 +18,9 @@ LEAST_DIRECT = 0.99  # bandwidth of a program that never enables, preloaded, to 
 MOST_SMALL = 1.10  # time until a small copy is complete, likewise; 1.05 is noise
 LEAST_POOL = 0.98  # bandwidth between pools, preloaded, to that between ordinary memory with access enabled
 MOST_SPINNING_MS = 50  # a call while kernels on both GPUs spin
+LEAST_STAGED = {1: 1.0, 4: 0.97, 16: 1.1, 64: 1.1, 128: 1.3, 1024: 1.35}  # GB/s staged by the shim to those of the driver, by MiB
+LEAST_STAGED_BOTH_WAYS = 2.2  # the same of 1 GiB both ways at once
+MOST_STAGED_MS = 0.8  # host time of a copy of 1 GiB that the shim stages
 MOST_FIRST_USE_MS = 20  # first use of a pair, beyond what the driver's own enabling takes
 LEAST_AFTERWARDS = 0.9  # bandwidth after the first use: direct, or not
 MOST_TRACED = 1.05  # host time of a copy that is recorded, runtime and driver call together, to that of the plain program
@@ -152,6 +155,33 @@ def spinning():
         print(f"        plain: {plain.out.strip()}")
         if shim.err:
             print(f"        standard error: {shim.err.strip()}")
+
+
+def pinning():
+    """What it takes to make a ring for staging, beside a kernel that waits for the host."""
+    run = Run([build("pinning.cu"), MOST_SPINNING_MS], trace=False)
+    rows = [line.split("\t") for line in run.out.splitlines()]
+    table([["call, ms", "idle", "while a kernel spins"], *rows])
+    judge(run.status == 0 and rows, "pinning", f"no call takes {MOST_SPINNING_MS} ms while a kernel spins" if run.status == 0 else run.ended())
+
+
+def staging():
+    """Copies without peer access, staged by the driver and by the shim."""
+    program = build("staging.c")
+    by = {"driver": "driver", "p2pshim": "auto"}
+    answers = alternate({who: ([program], {"preload": True, "P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": value}) for who, value in by.items()})
+    answers = {who: {mib: line for (mib,), line in medians(rounds, 1).items()} for who, rounds in answers.items()}
+    driver, shim = answers["driver"], answers["p2pshim"]
+    same_pairs(answers.values())
+    print("        GB/s one way / us of the call / GB/s both ways together")
+    table([["MiB", *answers, "p2pshim/driver"]] + [
+        [str(mib), *(" / ".join(f"{value:.1f}" for value in answer[mib]) for answer in answers.values()),
+         " / ".join(f"{mine / theirs:.3f}" for mine, theirs in zip(shim[mib], driver[mib]))] for mib in sorted(driver)])
+    slow = {mib: shim[mib][0] / driver[mib][0] for mib in shim if shim[mib][0] / driver[mib][0] < LEAST_STAGED[mib]}
+    judge(not slow, "staging, one way", f"too slow: {slow}" if slow else f"at least {LEAST_STAGED} of the driver's bandwidth")
+    both = shim[1024][2] / driver[1024][2]
+    judge(both >= LEAST_STAGED_BOTH_WAYS, "staging, both ways", f"{both:.2f} of the driver's bandwidth, limit {LEAST_STAGED_BOTH_WAYS}")
+    judge(shim[1024][1] <= MOST_STAGED_MS * 1e3, "staging, host time", f"{shim[1024][1]:.0f} us of the call of 1 GiB, limit {MOST_STAGED_MS * 1e3:.0f}")
 
 
 def held_up():

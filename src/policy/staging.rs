@@ -389,3 +389,151 @@ const fn is_lasting(why: Why) -> bool {
         | Why::Slower => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+    use crate::policy::access::Circumstances;
+    use crate::policy::access::fake::{Fake, context, memory_of};
+
+    thread_local! {
+        static MADE: Cell<usize> = const { Cell::new(0) };
+        static BUSY: RefCell<BTreeSet<usize>> = const { RefCell::new(BTreeSet::new()) };
+        static FAILS: Cell<Code> = const { Cell::new(Code::SUCCESS) };
+    }
+
+    impl Stager for Fake {
+        fn ring(&self, contexts: Contexts, host: Option<Host>) -> Result<Ring, Code> {
+            if FAILS.get() != Code::SUCCESS {
+                return Err(FAILS.get());
+            }
+            MADE.set(MADE.get() + 1);
+            let host = host.unwrap_or(Host { address: MADE.get(), locked_in: contexts[1] });
+            let (filled, drained) = ([0; SLOTS], [0; SLOTS]);
+            Ok(Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled, drained, host })
+        }
+
+        fn is_ring_done(&self, ring: &Ring) -> bool {
+            !BUSY.with_borrow(|busy| busy.contains(&ring.host.address))
+        }
+    }
+
+    struct Process {
+        access: Box<Access>,
+        driver: Fake,
+        staging: Staging,
+    }
+
+    impl Process {
+        fn new(limit: u64) -> Self {
+            let config = Config { access: config::Access::Off, staging: config::Staging::Auto, ..Config::default() };
+            let config = Config { staging_limit: limit, ..config };
+            let (access, staging) = (Box::new(Access::new()), Staging::new());
+            access.configure(&config);
+            staging.configure(&config);
+            Self { access, driver: Fake::new(), staging }
+        }
+
+        /// A copy of `bytes` from the memory of context 0 to that of context 1.
+        fn take(&self, stream: usize, bytes: u64) -> Option<Staged> {
+            let copy = Memcpy { stream: Some(stream), ..Memcpy::linear(memory_of(0), memory_of(1), bytes) };
+            let traffic = self.access.consider(&self.driver, &copy, Circumstances::default())?;
+            assert!(self.staging.wants(&copy, traffic.path));
+            let all = (&*self.access, &self.driver);
+            self.staging.take(all, (&copy, &traffic), (context(0), 1), (false, 7))
+        }
+
+        /// The same, submitted and under way: the number of its ring.
+        fn copy(&self, stream: usize) -> Option<usize> {
+            let staged = self.take(stream, LEAST)?;
+            let ring = staged.ring.host.address;
+            self.staging.give_back(&staged.ring);
+            BUSY.with_borrow_mut(|busy| busy.insert(ring));
+            Some(ring)
+        }
+    }
+
+    #[test]
+    fn pieces_are_the_copy_and_lie_in_the_ring() {
+        let ring = Process::new(u64::MAX).take(5, LEAST).unwrap();
+        for bytes in [LEAST, LEAST + 1, (16 << 20) - 1, 16 << 20, (128 << 20) + 3, 3 << 30] {
+            let staged = Staged { bytes, piece: piece_of(bytes), ..ring };
+            let mut end = 0;
+            for Piece { offset, bytes, slot } in staged.pieces() {
+                assert_eq!(offset, end);
+                assert!(bytes > 0 && bytes <= staged.piece && (slot + 1) * staged.piece <= RING && slot < SLOTS);
+                end += bytes as u64;
+            }
+            assert_eq!(end, bytes);
+            // A stream takes about a thousand launches; each piece is three.
+            assert!(bytes > 1 << 30 || staged.pieces().count() <= 300, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn each_stream_has_its_ring_until_it_has_nothing_to_do() {
+        let process = Process::new(u64::MAX);
+        let [one, other] = [5, 6].map(|stream| process.copy(stream).unwrap());
+        assert_ne!(one, other, "one may wait for the host");
+        assert_eq!(process.copy(5), Some(one), "behind its last copy");
+        BUSY.with_borrow_mut(|busy| busy.remove(&one));
+        assert_eq!(process.copy(8), Some(one), "taken over");
+        assert_ne!(process.copy(5), Some(one));
+        let taken = process.take(6, LEAST).unwrap();
+        assert_ne!(process.take(6, LEAST).map(|staged| staged.ring), Some(taken.ring), "by another thread, just now");
+    }
+
+    #[test]
+    fn page_locked_memory_has_its_limits() {
+        for (limit, rings) in [(0, 0), (RING as u64 - 1, 0), (2 * RING as u64, 2), (u64::MAX, 4)] {
+            let process = Process::new(limit);
+            let had = (10..20).filter_map(|stream| process.copy(stream)).count();
+            assert_eq!(had, rings, "{limit}");
+        }
+        FAILS.set(Code::OUT_OF_MEMORY);
+        let process = Process::new(u64::MAX);
+        assert_eq!(process.copy(5), None);
+        FAILS.set(Code::SUCCESS);
+        assert_eq!(process.copy(5), None, "not tried again");
+    }
+
+    #[test]
+    fn ring_goes_with_a_context_and_leaves_its_memory() {
+        let process = Process::new(u64::MAX);
+        let ring = process.copy(5).unwrap();
+        let is_in_use = |number| process.staging.is_in_use(&process.driver, context(number));
+        assert!(is_in_use(0) && is_in_use(1) && !is_in_use(2));
+        BUSY.with_borrow_mut(BTreeSet::clear);
+        assert!(!is_in_use(0));
+        process.driver.ids.borrow_mut().insert(context(1), 2);
+        process.staging.contexts_have_changed(&process.driver, None, None);
+        assert!(!process.staging.has_rings());
+        process.access.contexts_have_changed(&process.driver, None, None);
+        assert_eq!(process.copy(5), Some(ring), "the same memory");
+    }
+
+    #[test]
+    fn copies_that_the_driver_refuses_are_the_drivers() {
+        let process = Process::new(u64::MAX);
+        assert!(process.take(5, 1 << 24).is_some());
+        assert!(process.take(5, (1 << 24) + 1).is_none(), "beyond its memory");
+    }
+
+    #[test]
+    fn wants_what_is_large_asynchronous_linear_and_will_stay_staged() {
+        let staging = Process::new(u64::MAX).staging;
+        let copy = Memcpy { stream: Some(0), ..Memcpy::linear(1 << 32, 2 << 32, LEAST) };
+        let staged = Path::Staged(Why::NoPath);
+        assert!(staging.wants(&copy, staged));
+        assert!(!staging.wants(&Memcpy { bytes: LEAST - 1, ..copy }, staged));
+        assert!(!staging.wants(&Memcpy { stream: None, ..copy }, staged));
+        assert!(!staging.wants(&Memcpy { shape: Shape::Arrays([1, 0]), ..copy }, staged));
+        for path in [Path::Direct, Path::SameDevice, Path::Host, Path::Unknown, Path::Staged(Why::NotYetWorth)] {
+            assert!(!staging.wants(&copy, path), "{path:?}");
+        }
+        staging.configure(&Config::default());
+        assert!(!staging.wants(&copy, staged), "the driver does");
+    }
+}
