@@ -45,7 +45,6 @@ impl Decision<'_> {
 pub(crate) type Room = MaybeUninit<Instead>;
 
 /// What is called in place of a function.
-#[expect(clippy::large_enum_variant, reason = "it stays on the stack of a hook, where nothing may have a destructor")]
 #[derive(Clone, Copy)]
 pub(crate) enum Instead {
     /// An equal copy, which can be captured.

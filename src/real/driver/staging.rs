@@ -94,23 +94,21 @@ fn copy(dst: u64, src: u64, bytes: usize, stream: usize) -> Result<(), Code> {
 
 /// Submits all of a copy. What fails before anything is submitted fails as the copy would have.
 pub(crate) fn submit(staged: &Staged) -> Code {
-    let ring = &staged.ring;
-    let forms: (unsafe fn(usize, usize) -> Code, unsafe fn(usize, usize, c_uint) -> Code) = match staged.per_thread {
-        true => (event_record_ptsz, stream_wait_event_ptsz),
-        false => (event_record, stream_wait_event),
-    };
-    let (record_on, wait_on) = forms;
+    let &Staged { stream, per_thread, ref ring, .. } = staged;
     // SAFETY: the event is ours, the stream what the program has given.
-    let begun = checked(unsafe { record_on(ring.begins, staged.stream) });
-    if let Err(code) = begun {
-        return code;
+    let begun =
+        unsafe { if per_thread { event_record_ptsz(ring.begins, stream) } else { event_record(ring.begins, stream) } };
+    if begun != Code::SUCCESS {
+        return begun;
     }
     let submitted = submit_pieces(staged);
     // Whatever became of it, the program's next work comes after what was submitted.
     let ended = within(ring.contexts[2].0, || record(ring.ends, ring.streams[1]));
     // SAFETY: as above.
-    let followed = checked(unsafe { wait_on(staged.stream, ring.ends, 0) });
-    submitted.and(ended).and(followed).err().unwrap_or(Code::SUCCESS)
+    let followed = unsafe {
+        if per_thread { stream_wait_event_ptsz(stream, ring.ends, 0) } else { stream_wait_event(stream, ring.ends, 0) }
+    };
+    submitted.and(ended).and(checked(followed)).err().unwrap_or(Code::SUCCESS)
 }
 
 fn submit_pieces(staged: &Staged) -> Result<(), Code> {
