@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::arrival::Call;
-use super::decision::{Instead, Room};
 use super::{mode, thread};
 use crate::api::abi::Code;
 use crate::model::{Memcpy, Traffic};
@@ -18,21 +17,15 @@ pub(super) fn wants(copy: &Memcpy<'_>, traffic: Option<&Traffic>) -> bool {
     traffic.is_some_and(|traffic| STAGING.wants(copy, traffic.path))
 }
 
-/// Has a copy be staged, if there is what that takes.
+/// What a copy is staged with, if there is what that takes.
 #[cold]
 #[inline(never)]
-pub(super) fn instead<'a>(
-    call: &Call<'_>,
-    copy: &Memcpy<'_>,
-    traffic: &Traffic,
-    room: &'a mut Room,
-) -> Option<&'a Instead> {
-    let staged = mode::unseen(|| {
+pub(super) fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged> {
+    mode::unseen(|| {
         let per_thread = call.function().per_thread();
         let context = stream_context(copy.stream?, per_thread)?;
         STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
-    })?;
-    Some(room.write(Instead::Staged(staged)))
+    })
 }
 
 /// The context of the caller's stream. Without a current one no copy is made.
