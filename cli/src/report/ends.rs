@@ -136,19 +136,12 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
     let runs = |call: &Call| file(call).is_some_and(|file| file.end.how == How::Running);
     let mut calls: Vec<&Call> = report.unfinished.iter().filter(|call| call.progress == Progress::Hangs).collect();
     calls.sort_by_key(may_run);
-    // One that had only begun when its process ended does not hang; that it runs still is listed elsewhere.
-    let was_cut = |call: &&Call| call.progress == Progress::UnderWay && !runs(call);
-    let first = calls.first().copied().or_else(|| report.unfinished.iter().find(was_cut))?;
-    let several = report.processes().count() > 1;
-    let who = file(first).filter(|_| several).map(|file| format!(", in {}", report.name(file))).unwrap_or_default();
-    let what = format!("{}{}{who}", first.function, what(report, first));
-    let age = first.age_ns.map(duration);
+    let Some(&first) = calls.first() else { return cut_off(report) };
+    let what = named(report, first);
+    let least = || file(first).map(|file| format!("at least {}", duration(file.lived_after(first.started))));
+    let age = first.age_ns.map(duration).or_else(least);
     let all = count(calls.len() as u64);
     let (level, word, text) = match (calls.len(), age) {
-        (0, age) => {
-            let age = age.map(|age| format!(", after {age}")).unwrap_or_default();
-            (Level::Note, "Cut off", format!("The process ended in a call{age}: {what}."))
-        }
         (1, _) if may_run(&first) => {
             (Level::Warn, "Not returned", format!("A call had not returned when the trace was read: {what}."))
         }
@@ -165,6 +158,54 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
     };
     Some(Sentence::new(level, word, text).section("unfinished"))
 }
+
+/// Calls in which processes ended, after a short time or one that is not known: they need not hang.
+fn cut_off(report: &Report) -> Option<Sentence> {
+    let file = |call: &Call| report.files.get(call.file);
+    // That a process is still in a call is listed elsewhere.
+    let runs = |call: &&Call| file(call).is_some_and(|file| file.end.how == How::Running);
+    let of = |progress| report.unfinished.iter().filter(move |call| call.progress == progress && !runs(call));
+    let calls: Vec<&Call> = of(Progress::CutOff).collect();
+    let section = "unfinished";
+    let Some(&first) = calls.first() else {
+        let first = of(Progress::UnderWay).next()?;
+        let age = first.age_ns.map(|age| format!(", after {}", duration(age))).unwrap_or_default();
+        let text = format!("{} ended in a call{age}: {}.", a_process(report), named(report, first));
+        return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
+    };
+    let what = named(report, first);
+    let until = file(first).and_then(|file| report.run_ended(file)).map(|end| end.saturating_sub(first.started));
+    let (when, which) = match (until, calls.len()) {
+        (Some(age), 1) => (format!(", begun {} before the end of the run", duration(age)), ": "),
+        (_, 1) => (String::new(), ": "),
+        _ => (String::new(), ", such as "),
+    };
+    let several = calls.iter().any(|call| call.file != first.file);
+    let who = if several { "Processes" } else { a_process(report) };
+    let in_what = if calls.len() == 1 { "a call".to_owned() } else { format!("{} calls", count(calls.len() as u64)) };
+    let text = format!("{who} ended in {in_what}{when}{which}{what}.");
+    let them = if calls.len() == 1 { "it" } else { "they" };
+    let more = format!("After how long is not known, nor whether {them} would have returned.");
+    let hint = if report.runs.iter().any(|run| run.end.how != How::Unknown) {
+        ""
+    } else {
+        " `p2pshim run` keeps how and when its program ends."
+    };
+    Some(Sentence::new(Level::Warn, CUT_OFF, text).more(format!("{more}{hint}")).section(section))
+}
+
+/// A call with what it copies, and of several processes which one made it.
+fn named(report: &Report, call: &Call) -> String {
+    let file = report.files.get(call.file).filter(|_| report.processes().count() > 1);
+    let who = file.map(|file| format!(", in {}", report.name(file))).unwrap_or_default();
+    format!("{}{}{who}", call.function, what(report, call))
+}
+
+fn a_process(report: &Report) -> &'static str {
+    if report.processes().count() > 1 { "A process" } else { "The process" }
+}
+
+const CUT_OFF: &str = "Cut off";
 
 fn bad(text: String) -> (Level, &'static str, String) {
     (Level::Bad, "Never returned", text)

@@ -153,6 +153,11 @@ impl File {
         let rank = self.rank.as_ref().map(|rank| format!("rank {rank}"));
         rank.unwrap_or_else(|| format!("pid {}", self.process.unwrap_or_default()))
     }
+
+    /// How long after a time the trace last tells of something, in nanoseconds. What is not whole may tell of any time.
+    pub(crate) fn lived_after(&self, time: u64) -> u64 {
+        self.ended.filter(|_| self.is_whole).unwrap_or_default().saturating_sub(time)
+    }
 }
 
 /// Something that the program has said of itself.
@@ -433,7 +438,9 @@ pub(crate) enum Progress {
     UnderWay,
     /// The thread has made other calls since: it left this one by an exception, a cancellation or a jump.
     Left,
-    /// It has been under way for a while, or was when its process ended, or nobody knows for how long.
+    /// Its process ended in it, and nobody knows after how long.
+    CutOff,
+    /// It has been under way for a while, or was when its process ended; or for a time that is not known, and its process may still run.
     Hangs,
 }
 
@@ -596,6 +603,12 @@ impl Report {
         self.files
             .iter()
             .any(|file| file.process.is_none() || file.dropped > 0 || !file.is_whole && !file.lacks_only_times)
+    }
+
+    /// When the run of a process ended, if `p2pshim run` has kept it.
+    pub(crate) fn run_ended(&self, file: &File) -> Option<u64> {
+        let run = self.runs.iter().find(|run| run.files.contains(&file.index));
+        run.filter(|run| run.end.how != How::Unknown).and_then(|run| run.ended)
     }
 
     /// What a GPU is called.

@@ -189,31 +189,32 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     }
 }
 
-/// How long calls have been under way, or were when their process ended, as far as that is known. One that had only begun need not hang.
+/// How long calls have been under way, or were when their process ended, as far as that is known. One that had only begun need not hang,
+/// nor one in which a process was ended.
 fn say_unfinished(report: &mut Report) {
     const SOON_NANOS: u64 = 1_000_000_000;
     for call in &mut report.unfinished {
         let Some(file) = report.files.get(call.file) else { continue };
         let until = if file.end.how == How::Running { Some(machine::now()) } else { file.gone };
         call.age_ns = until.map(|until| until.saturating_sub(call.started));
-        if call.progress == Progress::Hangs && call.age_ns.is_some_and(|age| age < SOON_NANOS) {
-            call.progress = Progress::UnderWay;
-        }
+        call.progress = match (call.progress, call.age_ns) {
+            (Progress::Hangs, Some(..SOON_NANOS)) => Progress::UnderWay,
+            (Progress::Hangs, None) if !file.may_run && file.lived_after(call.started) < SOON_NANOS => Progress::CutOff,
+            (progress, _) => progress,
+        };
     }
 }
 
 /// Of processes that run, or have not exited, how long ago they copied last: it may be what they wait for.
 fn say_last_copies(report: &mut Report) {
-    for file in &mut report.files {
+    let until = |file: &File| match file.end.how {
+        How::Exited | How::Exec => None,
+        How::Running => Some(machine::now()),
+        How::Signal | How::Unknown => report.run_ended(file),
+    };
+    let untils: Vec<_> = report.files.iter().map(until).collect();
+    for (file, until) in report.files.iter_mut().zip(untils) {
         let Some(call) = &mut file.last_copy else { continue };
-        let until = match file.end.how {
-            How::Exited | How::Exec => None,
-            How::Running => Some(machine::now()),
-            How::Signal | How::Unknown => {
-                let run = report.runs.iter().find(|run| run.files.contains(&file.index));
-                run.filter(|run| run.end.how != How::Unknown).and_then(|run| run.ended)
-            }
-        };
         call.age_ns = until.map(|until| until.saturating_sub(call.returned.unwrap_or(call.started)));
     }
 }

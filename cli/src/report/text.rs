@@ -452,14 +452,23 @@ impl Text<'_> {
     }
 
     fn unfinished(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (never, now): (Vec<&Call>, Vec<&Call>) =
-            self.report.unfinished.iter().partition(|call| call.progress != Progress::UnderWay);
+        let runs = |call: &Call| self.report.files.get(call.file).is_some_and(|file| file.end.how == How::Running);
+        let of = |is_meant: &dyn Fn(&Call) -> bool| {
+            self.report.unfinished.iter().filter(|call| is_meant(call)).collect::<Vec<_>>()
+        };
+        let never = of(&|call| matches!(call.progress, Progress::Hangs | Progress::Left));
+        let now = of(&|call| call.progress == Progress::UnderWay && runs(call));
+        let cut = of(&|call| call.progress == Progress::CutOff || call.progress == Progress::UnderWay && !runs(call));
         if !never.is_empty() {
             let may_run = |call: &&Call| self.report.files.get(call.file).is_some_and(|file| file.may_run);
             let title =
                 if never.iter().all(may_run) { "Calls that had not returned" } else { "Calls that never returned" };
             writeln!(out, "\n{}", self.style.red(title))?;
             self.list_unfinished(out, &never)?;
+        }
+        if !cut.is_empty() {
+            self.title(out, "Calls in which a process ended")?;
+            self.list_unfinished(out, &cut)?;
         }
         if !now.is_empty() {
             self.title(out, "Calls under way")?;
@@ -479,7 +488,7 @@ impl Text<'_> {
                 _ => " was in this call when the process ended",
             };
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
-            let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
+            let last = file.map(|file| file.lived_after(call.started)).unwrap_or_default();
             let seen = match (call.progress, call.age_ns) {
                 (Progress::Left, _) => String::new(),
                 (_, Some(age)) if runs => format!(", {} ago", duration(age)),
