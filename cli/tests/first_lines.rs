@@ -470,6 +470,21 @@ const CASES: &[Case] = &[
             scene.exit = Some(rank as u8 * 3);
         });
     }),
+    ("processes of two jobs that ended differently", |folder| {
+        ranks(folder, 4, Some("a.1"), |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            scene.exit = Some(0).filter(|_| rank < 2);
+        });
+        run_of(folder, 52, None, Some(9));
+        ranks(folder, 2, Some("b.2"), |_, scene| scene.call(&copy(0, DIRECT)));
+    }),
+    ("ranks that ended in several ways", |folder| {
+        ranks(folder, 6, Some("a.1"), |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            scene.exit = [Some(0), Some(3), Some(4)].get(rank as usize).copied().flatten();
+        });
+        (53..56).for_each(|process| run_of(folder, process, None, Some(if process == 53 { 15 } else { 9 })));
+    }),
     ("two days apart", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();
         let mut scene = two_gpus(folder, "b.p2ptrace", 8);

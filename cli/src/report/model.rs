@@ -43,7 +43,7 @@ pub(crate) struct Report {
 }
 
 /// How a process, or a program, ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct End {
     pub(crate) how: How,
     /// The exit status, if it exited.
@@ -52,7 +52,7 @@ pub(crate) struct End {
     pub(crate) signal: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum How {
     Exited,
@@ -65,6 +65,14 @@ pub(crate) enum How {
     Unknown,
 }
 
+/// How many processes ended in the same way.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Ends {
+    #[serde(flatten)]
+    pub(crate) end: End,
+    pub(crate) processes: u64,
+}
+
 /// A run of a program, or a job of several: the processes that belong together.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Run {
@@ -74,8 +82,10 @@ pub(crate) struct Run {
     pub(crate) command: Vec<String>,
     pub(crate) started: Option<u64>,
     pub(crate) ended: Option<u64>,
-    /// How the program ended that `p2pshim run` ran.
+    /// How the program ended that `p2pshim run` ran; of several the worst.
     pub(crate) end: End,
+    /// How its processes ended that did not become another program, and how many of them so; those that exited with 0 first.
+    pub(crate) ends: Vec<Ends>,
     pub(crate) files: Vec<usize>,
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_host::{job, machine};
 
-use super::model::{End, File, How, Progress, Report, Run, Share};
+use super::model::{End, Ends, File, How, Progress, Report, Run, Share};
 use super::term::{count, counted};
 use crate::runs;
 
@@ -62,6 +62,15 @@ fn say_what_became_of(files: &mut [File]) {
             (file.running, file.may_run) = (false, false);
         }
     }
+}
+
+/// How many processes ended in which way, those that exited with 0 first. One that became another program goes on as that.
+pub(super) fn ends<'a>(all: impl Iterator<Item = (&'a End, u64)>) -> Vec<Ends> {
+    let mut counts: BTreeMap<&End, u64> = BTreeMap::new();
+    for (end, processes) in all.filter(|(end, _)| end.how != How::Exec) {
+        *counts.entry(end).or_default() += processes;
+    }
+    counts.into_iter().map(|(end, processes)| Ends { end: end.clone(), processes }).collect()
 }
 
 /// How the program of a run ended.
@@ -183,6 +192,7 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
         started: kept.map(|run| run.start).or_else(|| files.iter().filter_map(|file| file.started).min()),
         ended: kept.map(|run| run.end).or_else(|| files.iter().filter_map(|file| file.ended).max()),
         end: kept.map(end).unwrap_or_default(),
+        ends: ends(files.iter().map(|file| (&file.end, 1))),
         files: files.iter().map(|file| file.index).collect(),
         copied_bytes: sum(|file| file.copied_bytes),
         staged_bytes: sum(|file| file.staged_bytes),

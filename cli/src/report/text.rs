@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use super::gather::STATIC_RUNTIME;
 use super::model::{
-    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, Gpu, How, Pair, Path, Progress, Report, Run,
-    Site, Size,
+    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, Ends, File, Gpu, How, Pair, Path, Progress, Report,
+    Run, Site, Size,
 };
 use super::paths::Class;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
@@ -245,7 +245,7 @@ impl Text<'_> {
                 count(run.files.len() as u64),
                 bytes(run.copied_bytes),
                 share(run.staged_bytes, run.copied_bytes),
-                ended(self.end_of(run)),
+                self.end_of(run),
             ]);
         }
         use Side::{Left, Right};
@@ -255,11 +255,20 @@ impl Text<'_> {
         self.more(out, runs.len(), "--json has all")
     }
 
-    /// How the program of a run ended, or all of its processes if that is not known.
-    fn end_of<'b>(&'b self, run: &'b Run) -> &'b End {
-        let mut ends = run.files.iter().filter_map(|&file| self.report.files.get(file)).map(|file| &file.end);
-        let first = ends.next().filter(|first| run.end.how == How::Unknown && ends.all(|end| end == *first));
-        first.unwrap_or(&run.end)
+    /// How the program of a run ended; or its processes, if that is not known, or if they are not all of one program.
+    fn end_of(&self, run: &Run) -> String {
+        let files = run.files.iter().filter_map(|&file| self.report.files.get(file));
+        let is_of_one = files.filter(|file| !file.is_child && file.end.how != How::Exec).count() < 2;
+        match run.ends.as_slice() {
+            _ if is_of_one && run.end.how != How::Unknown => ended(&run.end),
+            [] => ended(&run.end),
+            [all] => ended(&all.end),
+            several => {
+                let several =
+                    several.iter().map(|Ends { end, processes }| format!("{} {}", count(*processes), ended(end)));
+                several.collect::<Vec<_>>().join(", ")
+            }
+        }
     }
 
     /// The processes, if there are several: first those that stand out.
