@@ -405,6 +405,35 @@ const CASES: &[Case] = &[
         scene.finish();
         run_until(folder, 21, None, Some(2));
     }),
+    ("interrupted in a copy, without p2pshim run", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, STAGED) }]);
+        scene.exit = None;
+        scene.finish();
+    }),
+    ("two copies interrupted, without p2pshim run", |folder| {
+        let mut scene = one(folder, &[Call { took: None, ..copy(0, DIRECT) }]);
+        scene.another_segment();
+        scene.call(&Call { took: None, ..copy(20, STAGED) });
+        scene.exit = None;
+        scene.finish();
+    }),
+    ("hung in a copy while another thread went on, without p2pshim run", |folder| {
+        let mut scene = one(folder, &[Call { took: None, ..copy(0, DIRECT) }]);
+        scene.another_segment();
+        scene.call(&copy(40_000, DIRECT));
+        scene.exit = None;
+        scene.finish();
+    }),
+    ("a child in a copy when p2pshim run's program was interrupted", |folder| {
+        for process in [7, 8] {
+            let mut scene = two_gpus(folder, &format!("{process}.p2ptrace"), process);
+            scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", "node-7-1"]);
+            scene.call(&Call { took: Some(1_300).filter(|_| process == 7), ..copy(0, DIRECT) });
+            scene.exit = None;
+            scene.finish();
+        }
+        run_until(folder, 90_000, None, Some(2));
+    }),
     ("one of four ranks hangs", |folder| {
         ranks(folder, 4, None, |rank, scene| {
             scene.call(&copy(0, DIRECT));
@@ -440,6 +469,21 @@ const CASES: &[Case] = &[
             scene.call(&copy(0, DIRECT));
             scene.exit = Some(rank as u8 * 3);
         });
+    }),
+    ("processes of two jobs that ended differently", |folder| {
+        ranks(folder, 4, Some("a.1"), |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            scene.exit = Some(0).filter(|_| rank < 2);
+        });
+        run_of(folder, 52, None, Some(9));
+        ranks(folder, 2, Some("b.2"), |_, scene| scene.call(&copy(0, DIRECT)));
+    }),
+    ("ranks that ended in several ways", |folder| {
+        ranks(folder, 6, Some("a.1"), |rank, scene| {
+            scene.call(&copy(0, DIRECT));
+            scene.exit = [Some(0), Some(3), Some(4)].get(rank as usize).copied().flatten();
+        });
+        (53..56).for_each(|process| run_of(folder, process, None, Some(if process == 53 { 15 } else { 9 })));
     }),
     ("two days apart", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();

@@ -283,7 +283,8 @@ def wrong():
     last = {"file": 0, "thread": 4100, "layer": "runtime", "function": "cudaMemcpyPeer", "started": START + 9_000_000_000, "age_ns": 21_500_000_000,
             "src": 0, "dst": 1, "bytes": 1_048_576, "path": "direct", "why": None, "site": "halo+0x2c41 exchange_rows (halo.c:212)"}
     report["files"][0].update(running=True, last_copy=last)
-    report["unfinished"] = [dict(last, started=START + 9_400_000_000, age_ns=410_000, progress="under-way")]
+    report["unfinished"] = [dict(last, started=START + 9_400_000_000, age_ns=410_000, progress="under-way"),
+                            dict(last, started=START + 9_300_000_000, age_ns=None, progress="cut-off")]
     report["decisions"] = [{"file": 0, "time": START + 210_000_000, "src": 0, "dst": 1, "verified": "in use",
                             "text": "data does not arrive: 265193 of 266236 bytes copied from device 0 to device 1 were wrong"}]
     return report

@@ -1,6 +1,9 @@
 //! What the report says first of how processes ended, and of calls that have not returned.
 
-use super::model::{Call, File, How, Progress, Report, Run};
+use std::collections::BTreeMap;
+
+use super::model::{Call, Ends, File, How, Progress, Report, Run};
+use super::processes::ends;
 use super::term::{count, duration};
 use super::verdict::{Level, NAMED, RUNNING, Sentence, what};
 
@@ -60,6 +63,7 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let is_meant = |file: &&File| file.end.how != How::Exec && if file.is_program { several } else { file.knows_exit };
     let known: Vec<&File> = report.processes().filter(is_meant).collect();
     let has_run = report.runs.iter().any(|run| run.end.how != How::Unknown);
+    let other = if !several && report.processes().any(|file| file.is_program) { "other " } else { "" };
     let those = |wanted: &dyn Fn(&File) -> bool, one: &dyn Fn(&File) -> String, more: &str| {
         let files: Vec<&File> = known.iter().copied().filter(|file| wanted(file)).collect();
         let how = match files[..] {
@@ -74,7 +78,7 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
             _ => {
                 let names: Vec<String> = files.iter().take(NAMED).map(|file| report.name(file)).collect();
                 let more = if files.len() > NAMED { ", …" } else { "" };
-                format!("{} of {} processes ({}{more})", files.len(), known.len(), names.join(", "))
+                format!("{} of {} {other}processes ({}{more})", files.len(), known.len(), names.join(", "))
             }
         };
         Some(format!("{who} {how}"))
@@ -82,12 +86,13 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let killed = those(
         &|file| file.end.how == How::Signal,
         &|file| format!("was ended by {}", file.end.signal.as_deref().unwrap_or("a signal")),
-        "were ended by a signal",
+        &which(&known, "were ended by ", "were ended by signals", |file| file.end.signal.clone()),
     );
+    let status = |file: &File| file.end.code.filter(|&code| code != 0).map(|code| format!("with {code}"));
     let failed = those(
         &|file| file.end.code.is_some_and(|code| code != 0),
         &|file| format!("exited with status {}", file.end.code.unwrap_or_default()),
-        "exited with a status other than 0",
+        &which(&known, "exited ", "exited with a status other than 0", status),
     );
     let is_gone = |file: &File| file.end.how == How::Unknown && !file.may_run;
     let gone = "ended without `exit`: by a signal, by `_exit`, or by `exec`";
@@ -103,6 +108,47 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let text = Some(said.join(", and ")).filter(|text| !text.is_empty())?;
     let more = if several { waited(report) } else { String::new() };
     Some(Sentence::new(level, word, format!("{}.", capital(&text))).more(more).section(PROCESSES))
+}
+
+/// What processes have in common; or in a word what is like it, and how many of them have which.
+fn which(files: &[&File], one: &str, several: &str, of: impl Fn(&File) -> Option<String>) -> String {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    files.iter().filter_map(|file| of(file)).for_each(|it| *counts.entry(it).or_default() += 1);
+    let mut said: Vec<String> =
+        counts.iter().take(NAMED).map(|(it, number)| format!("{} {it}", count(*number))).collect();
+    match counts.keys().next() {
+        Some(it) if counts.len() == 1 => return format!("{one}{it}"),
+        _ if counts.len() > NAMED => said.push("…".to_owned()),
+        _ => {}
+    }
+    format!("{several} ({})", said.join(", "))
+}
+
+/// How the processes of several runs ended, if not all in the same way.
+pub(super) fn of_several(report: &Report) -> String {
+    let all = ends(report.runs.iter().flat_map(|run| &run.ends).map(|it| (&it.end, it.processes)));
+    if all.len() < 2 {
+        return String::new();
+    }
+    let processes = all.iter().map(|it| it.processes).sum();
+    let mut said: Vec<String> = all.iter().take(NAMED).map(in_words).collect();
+    let rest = all.iter().skip(NAMED).map(|it| it.processes).sum();
+    if rest > 0 {
+        said.push(format!("{} otherwise", count(rest)));
+    }
+    format!("; of their {} processes, {}", count(processes), said.join(", "))
+}
+
+/// `2 exited with 0`.
+fn in_words(Ends { end, processes }: &Ends) -> String {
+    let all = count(*processes);
+    let (was, runs) = if *processes == 1 { ("was", "runs") } else { ("were", "run") };
+    match (end.how, end.code, &end.signal) {
+        (How::Exited, Some(code), _) => format!("{all} exited with {code}"),
+        (How::Signal, _, Some(signal)) => format!("{all} {was} ended by {signal}"),
+        (How::Running, ..) => format!("{all} still {runs}"),
+        _ => format!("of {all} it is not known"),
+    }
 }
 
 /// Whether several processes are each the program of a run: ranks, for one.
@@ -136,19 +182,12 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
     let runs = |call: &Call| file(call).is_some_and(|file| file.end.how == How::Running);
     let mut calls: Vec<&Call> = report.unfinished.iter().filter(|call| call.progress == Progress::Hangs).collect();
     calls.sort_by_key(may_run);
-    // One that had only begun when its process ended does not hang; that it runs still is listed elsewhere.
-    let was_cut = |call: &&Call| call.progress == Progress::UnderWay && !runs(call);
-    let first = calls.first().copied().or_else(|| report.unfinished.iter().find(was_cut))?;
-    let several = report.processes().count() > 1;
-    let who = file(first).filter(|_| several).map(|file| format!(", in {}", report.name(file))).unwrap_or_default();
-    let what = format!("{}{}{who}", first.function, what(report, first));
-    let age = first.age_ns.map(duration);
+    let Some(&first) = calls.first() else { return cut_off(report) };
+    let what = named(report, first);
+    let least = || file(first).map(|file| format!("at least {}", duration(file.lived_after(first.started))));
+    let age = first.age_ns.map(duration).or_else(least);
     let all = count(calls.len() as u64);
     let (level, word, text) = match (calls.len(), age) {
-        (0, age) => {
-            let age = age.map(|age| format!(", after {age}")).unwrap_or_default();
-            (Level::Note, "Cut off", format!("The process ended in a call{age}: {what}."))
-        }
         (1, _) if may_run(&first) => {
             (Level::Warn, "Not returned", format!("A call had not returned when the trace was read: {what}."))
         }
@@ -165,6 +204,54 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
     };
     Some(Sentence::new(level, word, text).section("unfinished"))
 }
+
+/// Calls in which processes ended, after a short time or one that is not known: they need not hang.
+fn cut_off(report: &Report) -> Option<Sentence> {
+    let file = |call: &Call| report.files.get(call.file);
+    // That a process is still in a call is listed elsewhere.
+    let runs = |call: &&Call| file(call).is_some_and(|file| file.end.how == How::Running);
+    let of = |progress| report.unfinished.iter().filter(move |call| call.progress == progress && !runs(call));
+    let calls: Vec<&Call> = of(Progress::CutOff).collect();
+    let section = "unfinished";
+    let Some(&first) = calls.first() else {
+        let first = of(Progress::UnderWay).next()?;
+        let age = first.age_ns.map(|age| format!(", after {}", duration(age))).unwrap_or_default();
+        let text = format!("{} ended in a call{age}: {}.", a_process(report), named(report, first));
+        return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
+    };
+    let what = named(report, first);
+    let until = file(first).and_then(|file| report.run_ended(file)).map(|end| end.saturating_sub(first.started));
+    let (when, which) = match (until, calls.len()) {
+        (Some(age), 1) => (format!(", begun {} before the end of the run", duration(age)), ": "),
+        (_, 1) => (String::new(), ": "),
+        _ => (String::new(), ", such as "),
+    };
+    let several = calls.iter().any(|call| call.file != first.file);
+    let who = if several { "Processes" } else { a_process(report) };
+    let in_what = if calls.len() == 1 { "a call".to_owned() } else { format!("{} calls", count(calls.len() as u64)) };
+    let text = format!("{who} ended in {in_what}{when}{which}{what}.");
+    let them = if calls.len() == 1 { "it" } else { "they" };
+    let more = format!("After how long is not known, nor whether {them} would have returned.");
+    let hint = if report.runs.iter().any(|run| run.end.how != How::Unknown) {
+        ""
+    } else {
+        " `p2pshim run` keeps how and when its program ends."
+    };
+    Some(Sentence::new(Level::Warn, CUT_OFF, text).more(format!("{more}{hint}")).section(section))
+}
+
+/// A call with what it copies, and of several processes which one made it.
+fn named(report: &Report, call: &Call) -> String {
+    let file = report.files.get(call.file).filter(|_| report.processes().count() > 1);
+    let who = file.map(|file| format!(", in {}", report.name(file))).unwrap_or_default();
+    format!("{}{}{who}", call.function, what(report, call))
+}
+
+fn a_process(report: &Report) -> &'static str {
+    if report.processes().count() > 1 { "A process" } else { "The process" }
+}
+
+const CUT_OFF: &str = "Cut off";
 
 fn bad(text: String) -> (Level, &'static str, String) {
     (Level::Bad, "Never returned", text)

@@ -43,7 +43,7 @@ pub(crate) struct Report {
 }
 
 /// How a process, or a program, ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct End {
     pub(crate) how: How,
     /// The exit status, if it exited.
@@ -52,7 +52,7 @@ pub(crate) struct End {
     pub(crate) signal: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum How {
     Exited,
@@ -65,6 +65,14 @@ pub(crate) enum How {
     Unknown,
 }
 
+/// How many processes ended in the same way.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Ends {
+    #[serde(flatten)]
+    pub(crate) end: End,
+    pub(crate) processes: u64,
+}
+
 /// A run of a program, or a job of several: the processes that belong together.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Run {
@@ -74,8 +82,10 @@ pub(crate) struct Run {
     pub(crate) command: Vec<String>,
     pub(crate) started: Option<u64>,
     pub(crate) ended: Option<u64>,
-    /// How the program ended that `p2pshim run` ran.
+    /// How the program ended that `p2pshim run` ran; of several the worst.
     pub(crate) end: End,
+    /// How its processes ended that did not become another program, and how many of them so; those that exited with 0 first.
+    pub(crate) ends: Vec<Ends>,
     pub(crate) files: Vec<usize>,
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
@@ -152,6 +162,11 @@ impl File {
     pub(crate) fn name(&self) -> String {
         let rank = self.rank.as_ref().map(|rank| format!("rank {rank}"));
         rank.unwrap_or_else(|| format!("pid {}", self.process.unwrap_or_default()))
+    }
+
+    /// How long after a time the trace last tells of something, in nanoseconds. What is not whole may tell of any time.
+    pub(crate) fn lived_after(&self, time: u64) -> u64 {
+        self.ended.filter(|_| self.is_whole).unwrap_or_default().saturating_sub(time)
     }
 }
 
@@ -433,7 +448,9 @@ pub(crate) enum Progress {
     UnderWay,
     /// The thread has made other calls since: it left this one by an exception, a cancellation or a jump.
     Left,
-    /// It has been under way for a while, or was when its process ended, or nobody knows for how long.
+    /// Its process ended in it, and nobody knows after how long.
+    CutOff,
+    /// It has been under way for a while, or was when its process ended; or for a time that is not known, and its process may still run.
     Hangs,
 }
 
@@ -596,6 +613,12 @@ impl Report {
         self.files
             .iter()
             .any(|file| file.process.is_none() || file.dropped > 0 || !file.is_whole && !file.lacks_only_times)
+    }
+
+    /// When the run of a process ended, if `p2pshim run` has kept it.
+    pub(crate) fn run_ended(&self, file: &File) -> Option<u64> {
+        let run = self.runs.iter().find(|run| run.files.contains(&file.index));
+        run.filter(|run| run.end.how != How::Unknown).and_then(|run| run.ended)
     }
 
     /// What a GPU is called.

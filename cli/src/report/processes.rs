@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_host::{job, machine};
 
-use super::model::{End, File, How, Progress, Report, Run, Share};
+use super::model::{End, Ends, File, How, Progress, Report, Run, Share};
 use super::term::{count, counted};
 use crate::runs;
 
@@ -62,6 +62,15 @@ fn say_what_became_of(files: &mut [File]) {
             (file.running, file.may_run) = (false, false);
         }
     }
+}
+
+/// How many processes ended in which way, those that exited with 0 first. One that became another program goes on as that.
+pub(super) fn ends<'a>(all: impl Iterator<Item = (&'a End, u64)>) -> Vec<Ends> {
+    let mut counts: BTreeMap<&End, u64> = BTreeMap::new();
+    for (end, processes) in all.filter(|(end, _)| end.how != How::Exec) {
+        *counts.entry(end).or_default() += processes;
+    }
+    counts.into_iter().map(|(end, processes)| Ends { end: end.clone(), processes }).collect()
 }
 
 /// How the program of a run ended.
@@ -183,37 +192,39 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
         started: kept.map(|run| run.start).or_else(|| files.iter().filter_map(|file| file.started).min()),
         ended: kept.map(|run| run.end).or_else(|| files.iter().filter_map(|file| file.ended).max()),
         end: kept.map(end).unwrap_or_default(),
+        ends: ends(files.iter().map(|file| (&file.end, 1))),
         files: files.iter().map(|file| file.index).collect(),
         copied_bytes: sum(|file| file.copied_bytes),
         staged_bytes: sum(|file| file.staged_bytes),
     }
 }
 
-/// How long calls have been under way, or were when their process ended, as far as that is known. One that had only begun need not hang.
+/// How long calls have been under way, or were when their process ended, as far as that is known. One that had only begun need not hang,
+/// nor one in which a process was ended.
 fn say_unfinished(report: &mut Report) {
     const SOON_NANOS: u64 = 1_000_000_000;
     for call in &mut report.unfinished {
         let Some(file) = report.files.get(call.file) else { continue };
         let until = if file.end.how == How::Running { Some(machine::now()) } else { file.gone };
         call.age_ns = until.map(|until| until.saturating_sub(call.started));
-        if call.progress == Progress::Hangs && call.age_ns.is_some_and(|age| age < SOON_NANOS) {
-            call.progress = Progress::UnderWay;
-        }
+        call.progress = match (call.progress, call.age_ns) {
+            (Progress::Hangs, Some(..SOON_NANOS)) => Progress::UnderWay,
+            (Progress::Hangs, None) if !file.may_run && file.lived_after(call.started) < SOON_NANOS => Progress::CutOff,
+            (progress, _) => progress,
+        };
     }
 }
 
 /// Of processes that run, or have not exited, how long ago they copied last: it may be what they wait for.
 fn say_last_copies(report: &mut Report) {
-    for file in &mut report.files {
+    let until = |file: &File| match file.end.how {
+        How::Exited | How::Exec => None,
+        How::Running => Some(machine::now()),
+        How::Signal | How::Unknown => report.run_ended(file),
+    };
+    let untils: Vec<_> = report.files.iter().map(until).collect();
+    for (file, until) in report.files.iter_mut().zip(untils) {
         let Some(call) = &mut file.last_copy else { continue };
-        let until = match file.end.how {
-            How::Exited | How::Exec => None,
-            How::Running => Some(machine::now()),
-            How::Signal | How::Unknown => {
-                let run = report.runs.iter().find(|run| run.files.contains(&file.index));
-                run.filter(|run| run.end.how != How::Unknown).and_then(|run| run.ended)
-            }
-        };
         call.age_ns = until.map(|until| until.saturating_sub(call.returned.unwrap_or(call.started)));
     }
 }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use super::gather::STATIC_RUNTIME;
 use super::model::{
-    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, File, Gpu, How, Pair, Path, Progress, Report, Run,
-    Site, Size,
+    Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, Ends, File, Gpu, How, Pair, Path, Progress, Report,
+    Run, Site, Size,
 };
 use super::paths::Class;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
@@ -245,7 +245,7 @@ impl Text<'_> {
                 count(run.files.len() as u64),
                 bytes(run.copied_bytes),
                 share(run.staged_bytes, run.copied_bytes),
-                ended(self.end_of(run)),
+                self.end_of(run),
             ]);
         }
         use Side::{Left, Right};
@@ -255,11 +255,20 @@ impl Text<'_> {
         self.more(out, runs.len(), "--json has all")
     }
 
-    /// How the program of a run ended, or all of its processes if that is not known.
-    fn end_of<'b>(&'b self, run: &'b Run) -> &'b End {
-        let mut ends = run.files.iter().filter_map(|&file| self.report.files.get(file)).map(|file| &file.end);
-        let first = ends.next().filter(|first| run.end.how == How::Unknown && ends.all(|end| end == *first));
-        first.unwrap_or(&run.end)
+    /// How the program of a run ended; or its processes, if that is not known, or if they are not all of one program.
+    fn end_of(&self, run: &Run) -> String {
+        let files = run.files.iter().filter_map(|&file| self.report.files.get(file));
+        let is_of_one = files.filter(|file| !file.is_child && file.end.how != How::Exec).count() < 2;
+        match run.ends.as_slice() {
+            _ if is_of_one && run.end.how != How::Unknown => ended(&run.end),
+            [] => ended(&run.end),
+            [all] => ended(&all.end),
+            several => {
+                let several =
+                    several.iter().map(|Ends { end, processes }| format!("{} {}", count(*processes), ended(end)));
+                several.collect::<Vec<_>>().join(", ")
+            }
+        }
     }
 
     /// The processes, if there are several: first those that stand out.
@@ -452,14 +461,23 @@ impl Text<'_> {
     }
 
     fn unfinished(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (never, now): (Vec<&Call>, Vec<&Call>) =
-            self.report.unfinished.iter().partition(|call| call.progress != Progress::UnderWay);
+        let runs = |call: &Call| self.report.files.get(call.file).is_some_and(|file| file.end.how == How::Running);
+        let of = |is_meant: &dyn Fn(&Call) -> bool| {
+            self.report.unfinished.iter().filter(|call| is_meant(call)).collect::<Vec<_>>()
+        };
+        let never = of(&|call| matches!(call.progress, Progress::Hangs | Progress::Left));
+        let now = of(&|call| call.progress == Progress::UnderWay && runs(call));
+        let cut = of(&|call| call.progress == Progress::CutOff || call.progress == Progress::UnderWay && !runs(call));
         if !never.is_empty() {
             let may_run = |call: &&Call| self.report.files.get(call.file).is_some_and(|file| file.may_run);
             let title =
                 if never.iter().all(may_run) { "Calls that had not returned" } else { "Calls that never returned" };
             writeln!(out, "\n{}", self.style.red(title))?;
             self.list_unfinished(out, &never)?;
+        }
+        if !cut.is_empty() {
+            self.title(out, "Calls in which a process ended")?;
+            self.list_unfinished(out, &cut)?;
         }
         if !now.is_empty() {
             self.title(out, "Calls under way")?;
@@ -479,7 +497,7 @@ impl Text<'_> {
                 _ => " was in this call when the process ended",
             };
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
-            let last = file.and_then(|file| file.ended).unwrap_or_default().saturating_sub(call.started);
+            let last = file.map(|file| file.lived_after(call.started)).unwrap_or_default();
             let seen = match (call.progress, call.age_ns) {
                 (Progress::Left, _) => String::new(),
                 (_, Some(age)) if runs => format!(", {} ago", duration(age)),

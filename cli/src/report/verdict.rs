@@ -121,7 +121,7 @@ fn slower(report: &Report) -> Option<Sentence> {
 /// Numbers of several runs are added up.
 fn several(report: &Report) -> Option<Sentence> {
     let runs = Some(report.runs.len()).filter(|&runs| runs > 1)?;
-    let text = format!("These are {} runs, added up.", count(runs as u64));
+    let text = format!("These are {} runs, added up{}.", count(runs as u64), ends::of_several(report));
     Some(Sentence::new(Level::Note, "Several runs", text).section(PROCESSES))
 }
 

@@ -116,8 +116,9 @@ const [files, gpus, pairs, functions] = [data.files, data.gpus, data.pairs, data
 const [errors, findings, decisions, unfinished] = [data.errors, data.findings, data.decisions, data.unfinished].map(list);
 /** What could not be recorded or read. If there is any, all numbers are lower bounds. */
 const gaps = list(data.gaps);
-/** Calls that never returned; the others have only just begun. */
-const [never, underWay] = [true, false].map((it) => unfinished.filter(({ progress }) => (progress !== "under-way") === it));
+/** Calls that never returned; those in which a process ended, nobody knows after how long; and those that have only just begun. */
+const [cutOff, underWay] = ["cut-off", "under-way"].map((it) => unfinished.filter(({ progress }) => progress === it));
+const never = unfinished.filter((call) => !cutOff.includes(call) && !underWay.includes(call));
 const lost = data.lost || {};
 const timeline = data.timeline || {};
 const nvlink = data.nvlink || {};

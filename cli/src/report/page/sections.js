@@ -1,9 +1,9 @@
 // ---- The other sections
 
-function unfinishedCalls(calls, what) {
+function unfinishedCalls(calls, what, note = "Not finished when the trace ended.") {
   const left = (row) => minus(fileAt.get(row.file)?.ended, row.started);
   return calls.length > 0 && [
-    head(`${several(calls.length, "call")} ${what}`, "Not finished when the trace ended."),
+    head(`${several(calls.length, "call")} ${what}`, note),
     table(`Calls: ${what}`, [
       codes("Function", (row) => row.function),
       short("Pair", way),
@@ -189,7 +189,7 @@ const sections = [
 fill(main, {}, [
   verdict(),
   unfinished.length > 0 && el("section", { id: "unfinished", class: never.length > 0 ? "urgent" : "" },
-    unfinishedCalls(never, "never returned"), unfinishedCalls(underWay, "under way")),
+    unfinishedCalls(never, "never returned"), unfinishedCalls(cutOff, "cut off", "Its process ended in it; after how long is not known."), unfinishedCalls(underWay, "under way")),
   el("section", { class: "first", "aria-label": "Key figures" }, figures()),
   el("nav", { class: "where", "aria-label": "Sections" }, sections.map(({ id, name, number }) =>
     el("a", { href: `#${id}` }, name, number && [" ", el("b", {}, number)]))),

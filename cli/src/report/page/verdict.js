@@ -57,7 +57,7 @@ function figures() {
       figure("Copies", [least(), count(sum(between, (pair) => pair.calls))], `on ${several(used.length, "pair")}`),
       figure("Host time", [least(), duration(sum(between, (pair) => pair.host_ns?.total))], "in all threads"),
       figure("Findings", [least(), count(findings.length)], `${graded("hazard")}, ${graded("error")}`),
-      figure("Failed calls", [least(), count(failed)], never.length > 0 ? bad(`${count(never.length)} never returned`) : unfinished.length === 0 && gaps.length === 0 && "all returned")),
+      figure("Failed calls", [least(), count(failed)], never.length > 0 ? bad(`${count(never.length)} never returned`) : cutOff.length > 0 ? `${count(cutOff.length)} cut off` : unfinished.length === 0 && gaps.length === 0 && "all returned")),
     lost.basis && el("p", { class: "basis quiet small" }, "Avoidable staging: ", prose(lost.basis)),
   ];
 }
