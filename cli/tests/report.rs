@@ -72,7 +72,7 @@ The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
 After how long is not known, nor whether it would have returned. `p2pshim run` keeps how and when its program ends.
 Calls failed, such as 1 of cudaMemcpyPeerAsync with cudaErrorInvalidValue.
 1.0 GB went directly; 1.0 GB were staged but could be direct, which took about 22.5 ms longer.
-Staged because: never enabled. How much longer: 1 of 1 copy measured, against direct copies of like size of the same pair.
+Staged because: never enabled. How much longer: 1 of 1 copy compared with direct copies of like size of the same pair.
 
 program    /opt/app/bin/app --steps 3
 ran on     nodeA: pid 1234
@@ -346,6 +346,25 @@ fn filter_is_of_every_format_and_said() {
     let inner = report_of(&folder, &["--api", "cuMemcpyPeerAsync"]);
     assert!(inner.contains("\ncalls      3, ") && inner.contains("GPU 0 > GPU 1       1  1.0 GB  "), "{inner}");
     assert!(!inner.contains("P2P-copy-overlap"), "{inner}");
+}
+
+/// Which process used a broken pair is not said by copies that a filter has left out.
+#[test]
+fn filter_leaves_open_what_others_did_with_a_broken_pair() {
+    let folder = Folder::new("broken-ranks");
+    for (rank, verified) in ["right", "in use"].into_iter().enumerate() {
+        let mut scene = Scene::named(&folder.0, &format!("{rank}.p2ptrace"), 7 + rank as u32, "node");
+        scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
+        scene.note(0, NoteKind::Path, DIRECT.into(), &["direct"]);
+        scene.note(0, NoteKind::Variable, 0, &["RANK", &rank.to_string()]);
+        scene.note(0, NoteKind::Decision, 1, &["verified", &format!("verified={verified}")]);
+        scene.call(&Call::copy(1_000_000, (0, 1), 1_000_000_000, DIRECT));
+        scene.finish();
+    }
+    let of_both = report_of(&folder, &[]);
+    assert!(of_both.starts_with("Data may be WRONG: "), "{of_both}");
+    let of_one = report_of(&folder, &["--rank", "0"]);
+    assert!(of_one.contains("the copies that fit are of the latter"), "{of_one}");
 }
 
 #[test]
@@ -1025,7 +1044,7 @@ fn calls_that_found_no_room_are_told_of() {
     bytes[40] = 77;
     fs::write(&path, bytes).unwrap();
     assert!(report_of(&folder, &[]).starts_with(
-        "Not all is known: 77 of 86 records were not written. Each number is the least that it can be.\n"
+        "Not all is known: 77 of 86 records were not written. Bytes and calls are the least that they can be.\n"
     ));
     assert!(report_of(&folder, &[]).contains("calls      6, in 9 records; 77 more were not written\n"));
     assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);

@@ -430,7 +430,7 @@ FAILED = said("note", "Failed calls", "Calls failed, such as 2 of cudaDeviceEnab
 VERDICTS = {
     "two": [STAGED, SLOW, FAILED],
     "eight": [STAGED, SLOW, FAILED],
-    "killed": [said("warn", "Incomplete", "Not all is known: rank 1 …. Each number is the least that it can be.", None, "processes"),
+    "killed": [said("warn", "Incomplete", "Not all is known: rank 1 …. Bytes and calls are the least that they can be.", None, "processes"),
                said("bad", "Ended", "halo was ended by SIGKILL.", None, "processes"), STAGED, SLOW, FAILED],
     "blocked": [said("bad", "Broken path", "2.1 GB went through the host: peer access between GPU 2 and GPU 3 lost data or hung in verification.",
                      "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."), STAGED],

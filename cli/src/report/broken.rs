@@ -36,9 +36,13 @@ struct Broken {
 }
 
 impl Broken {
-    /// What there is to say of one that no copy is known to have suffered from; none if copies have.
-    fn unused(&self) -> Option<&'static str> {
+    /// What there is to say of one that no copy is known to have suffered from, of those that fit the filter; none if copies have.
+    fn unused(&self, is_filtered: bool) -> Option<&'static str> {
         match self {
+            Self { at_risk: 0, staged: 0, passed: 1.., .. } if is_filtered => {
+                Some(" in one process and not in another; the copies that fit are of the latter")
+            }
+            Self { at_risk: 0, staged: 0, .. } if is_filtered => Some("; no copy that fits is known to have used it"),
             Self { at_risk: 1.., .. } | Self { staged: 1.., .. } => None,
             Self { passed: 1.., .. } => Some(" in one process and not in another; only copies of the latter used it"),
             Self { is_in_use: true, .. } => Some("; the program has enabled it, but no copy is known to have used it"),
@@ -115,9 +119,10 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         let text = format!("{staged} went through the host: peer access {names} lost data or hung in verification.");
         say(at_least(report, text));
     }
-    let tails: BTreeSet<&str> = all.values().filter_map(Broken::unused).collect();
+    let is_filtered = report.filter.is_some();
+    let tails: BTreeSet<&str> = all.values().filter_map(|it| it.unused(is_filtered)).collect();
     for tail in tails {
-        if let Some((_, names)) = those(&|it| it.unused() == Some(tail)) {
+        if let Some((_, names)) = those(&|it| it.unused(is_filtered) == Some(tail)) {
             say(format!("Peer access {names} lost data or hung in verification{tail}."));
         }
     }

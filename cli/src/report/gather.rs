@@ -13,6 +13,7 @@ use p2pshim_trace::{Error, GUESSED_TIMES, Note, NoteKind, Record, Trace};
 
 use super::files::{self, Files};
 use super::filter::Filter;
+use super::lost::{NO_RATE, NO_RATE_THAT_FITS};
 use super::model::{End, File, Mark, Origin, Report, Thread};
 use super::names::Names;
 use super::nvlink;
@@ -62,6 +63,7 @@ pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<R
     if let Some((filter, _)) = options.filter {
         filter.keep_notes(&mut report);
         report.filter = Some(filter.to_string());
+        report.lost.basis = report.lost.basis.replace(NO_RATE, NO_RATE_THAT_FITS);
     }
     processes::complete(&mut report, runs);
     if options.filter.is_none() {

@@ -9,6 +9,11 @@ use super::term::count;
 /// Processes that are named with what they lost.
 const NAMED: usize = 16;
 
+/// Why it is not known how much longer staging took.
+pub(super) const NO_RATE: &str = "no direct copies of like size were measured";
+/// The same where a filter has left some out.
+pub(super) const NO_RATE_THAT_FITS: &str = "none of the direct copies that fit are of like size and measured";
+
 /// A pair, and about which size: copies are compared with those of the same pair and size only, or of that size anywhere.
 type Kind = ([usize; 2], u32);
 
@@ -60,7 +65,8 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
             continue;
         };
         by_others |= own.is_none();
-        more.insert(kind, (pace - best).max(0.0));
+        // Less than nothing where direct copies are slower: what is lost is lost in all.
+        more.insert(kind, pace - best);
     }
     let mut nanos: BTreeMap<usize, f64> = BTreeMap::new();
     for share in could() {
@@ -85,19 +91,19 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         // Nothing is lost where nothing could be better; that is known, and not estimated.
         lost.seconds = (!unknown).then_some(0.0);
     } else if lost.measured_calls > 0 {
-        lost.seconds = Some(nanos.values().sum::<f64>() / 1e9);
+        lost.seconds = Some(nanos.values().sum::<f64>().max(0.0) / 1e9);
         let processes = nanos.iter().map(|(&file, nanos)| LostBy { file, seconds: nanos / 1e9 });
         lost.processes = processes.filter(|by| by.seconds > 0.0).collect();
         lost.processes.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
         lost.processes.truncate(NAMED);
         let of = if by_others { "other pairs" } else { "the same pair" };
         lost.basis = format!(
-            "{} of {} measured, against direct copies of like size of {of}",
+            "{} of {} compared with direct copies of like size of {of}",
             count(lost.measured_calls),
             counted_copies(lost.could_be_direct_calls),
         );
     } else if no_rate {
-        lost.basis = "no direct copies of like size were measured".to_owned();
+        lost.basis = NO_RATE.to_owned();
     } else {
         lost.basis = "no times on the device are known; they are measured of asynchronous copies that have finished, not on the \
                       legacy default stream (P2PSHIM_GPU_TIMING)"
@@ -172,7 +178,7 @@ mod tests {
         let found = lost(&[pair(1, vec![path("staged", NEVER, 5, (5, 5))])]);
         assert!(found.seconds.is_none() && found.basis.contains("like size"), "{found:?}");
         let half = [path("staged", NEVER, 2000, (1000, 100)), path("direct", None, 1100, (100, 1))];
-        assert!(lost(&[pair(1, half.into())]).basis.starts_with("1 of 1 copy measured"));
+        assert!(lost(&[pair(1, half.into())]).basis.starts_with("1 of 1 copy compared"));
     }
 
     #[test]
@@ -195,6 +201,24 @@ mod tests {
         pair.paths[1].device_ns = 1_000_000;
         let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 20));
         assert!(found.seconds == Some(0.0) && found.processes.is_empty(), "direct copies were slower: {found:?}");
+    }
+
+    /// Of two sizes, one faster and one slower when direct.
+    #[test]
+    fn lost_is_what_is_lost_in_all() {
+        let of = |power: u32, staged_ns: u64, direct_ns: u64| {
+            let share = |path| Share { file: 0, pair: [0, 1], power, path };
+            let bytes = 1 << power;
+            [
+                share(path("staged", NEVER, bytes, (bytes, staged_ns))),
+                share(path("direct", None, bytes, (bytes, direct_ns))),
+            ]
+        };
+        let pair = pair(1, vec![path("staged", NEVER, 1 << 20, (1 << 20, 1))]);
+        let seconds = |shares: [[Share; 2]; 2]| super::lost(std::slice::from_ref(&pair), shares.as_flattened()).seconds;
+        let near = |found: Option<f64>, wanted: f64| assert!((found.unwrap() - wanted).abs() < 1e-12, "{found:?}");
+        near(seconds([of(3, 90, 10), of(20, 1000, 9000)]), 0.0);
+        near(seconds([of(3, 90, 10), of(20, 1000, 1040)]), 40e-9);
     }
 
     #[test]

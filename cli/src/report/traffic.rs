@@ -1,7 +1,7 @@
 //! What the report says first of copies: which paths they took, why, and what that cost.
 
 use super::broken;
-use super::model::{File, How, LostBy, Pair, Path, Report};
+use super::model::{Call, File, How, LostBy, Pair, Path, Report};
 use super::paths::Class;
 use super::term::{bytes, clean, count, seconds};
 use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
@@ -120,6 +120,11 @@ fn nothing_staged(report: &Report) -> Option<String> {
     }
     // What HIP maps may be staged.
     let was = if bytes_of(report, |class| class == Class::Mapped) > 0 { "is known to be" } else { "was" };
+    // A copy that is under way, or was when its process ended, is told of elsewhere.
+    let is_under_way = |call: &Call| call.path.as_deref().is_some_and(|path| path.starts_with("staged"));
+    if report.unfinished.iter().any(is_under_way) {
+        return Some(format!("no copy that returned {was} staged"));
+    }
     Some(format!("nothing {was} staged"))
 }
 

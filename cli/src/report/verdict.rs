@@ -97,7 +97,7 @@ const SLOW_CALLS: &str = "Slow calls";
 fn gaps(report: &Report) -> Option<Sentence> {
     let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
     let text = match report.is_at_least() {
-        true => format!("Not all is known: {gaps}. Each number is the least that it can be."),
+        true => format!("Not all is known: {gaps}. Bytes and calls are the least that they can be."),
         false => format!("Not all is known: {gaps}. Counts and bytes are whole."),
     };
     Some(Sentence::new(Level::Warn, "Incomplete", text).section(PROCESSES))

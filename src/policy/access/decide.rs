@@ -131,7 +131,8 @@ impl Access {
         if let Path::Staged(_) = path
             && self.lock().logged.insert((src.device, dst.device, path.number()))
         {
-            log::pair_info(src.device, dst.device, format_args!("copies are {}", path.name()));
+            let are = if path == Path::Staged(Why::Capturing) { "would be" } else { "are" };
+            log::pair_info(src.device, dst.device, format_args!("copies {are} {}", path.name()));
         }
     }
 

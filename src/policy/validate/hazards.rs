@@ -24,7 +24,7 @@ pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: 
         None if is_regular(seen) => {}
         None => check_synchronous(driver, facts, seen, devices, found),
     }
-    check_path(seen, devices, found);
+    check_path(driver, seen, devices, found);
 }
 
 /// Whether the copy names no devices.
@@ -103,7 +103,7 @@ fn check_synchronous(
 }
 
 /// Whether the copy took a detour that the program could have spared it.
-fn check_path(seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
+fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     let rule = match seen.path {
         Some(Path::Staged(Why::NotEnabled)) => Rule::StagedNeverEnabled,
         Some(Path::Staged(Why::Pool)) => Rule::StagedPool,
@@ -112,7 +112,9 @@ fn check_path(seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     };
     let ordinals = usize::try_from(src).ok().zip(usize::try_from(dst).ok());
     let staged = ordinals.and_then(|(src, dst)| counters::sums(src, dst)).unwrap_or_default().staged;
-    if staged.copies > COPIES || staged.bytes > BYTES {
+    let is_much = staged.copies > COPIES || staged.bytes > BYTES;
+    // Where there is no path nothing can be done.
+    if is_much && [(src, dst), (dst, src)].iter().any(|&(device, peer)| driver.can_access(device, peer) == Ok(true)) {
         let what = format!(
             "{} copies from device {src} to device {dst}, {} bytes in total, went through the host",
             staged.copies, staged.bytes,

@@ -231,6 +231,12 @@ fn after_detours_are_reported_by_their_reason() {
         assert_eq!(process.after(&seen), rule.map(|rule| (rule, None)).into_iter().collect::<Vec<_>>());
         assert_eq!(is_detour(path), rule.is_some());
     }
+    let no_path = [(0, 1), (1, 0)].into_iter().collect();
+    let without = Process { driver: Fake { no_path, ..Fake::new() }, ..Process::new() };
+    let values = good();
+    let request = request(RUNTIME, &values);
+    let seen = Seen { path: Some(Path::Staged(Why::NotEnabled)), ..seen(&request, Some(0)) };
+    assert_eq!(without.after(&seen), [], "the two could not access each other");
 }
 
 #[test]
