@@ -21,6 +21,9 @@ pub(super) fn wants(copy: &Memcpy<'_>, traffic: Option<&Traffic>) -> bool {
 #[cold]
 #[inline(never)]
 pub(super) fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged> {
+    if mode::is_exhausted() {
+        return None;
+    }
     mode::unseen(|| {
         let per_thread = call.function().per_thread();
         let context = stream_context(copy.stream?, per_thread)?;

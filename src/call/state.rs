@@ -293,6 +293,9 @@ fn on_stream_destroy(function: Function, stream: usize) {
     if function.layer() == Layer::Driver && VALIDATE.is_on() {
         mode::unseen(|| VALIDATE.facts().stream_is_gone(stream));
     }
+    if STAGING.is_used() {
+        mode::unseen(|| STAGING.stream_is_gone(stream));
+    }
 }
 
 impl Change<'_> {
@@ -358,7 +361,7 @@ fn before_context_ends(which: impl FnOnce() -> Option<usize>) {
     let context = mode::unseen(|| {
         timing::contexts_are_going();
         VALIDATE.facts().contexts_have_changed();
-        which().filter(|_| STAGING.has_rings())
+        which().filter(|_| STAGING.is_used())
     });
     staging::before_context_ends(context);
 }

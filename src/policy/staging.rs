@@ -14,7 +14,7 @@
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -179,6 +179,8 @@ pub(crate) struct Staging {
     mode: AtomicU8,
     limit: AtomicU64,
     rings: Mutex<Rings>,
+    /// Whether there ever was a ring.
+    is_used: AtomicBool,
 }
 
 impl Staging {
@@ -191,7 +193,12 @@ impl Staging {
             said: BTreeSet::new(),
             is_limit_said: false,
         };
-        Self { mode: AtomicU8::new(config::Staging::Driver as u8), limit: AtomicU64::new(0), rings: Mutex::new(rings) }
+        Self {
+            mode: AtomicU8::new(config::Staging::Driver as u8),
+            limit: AtomicU64::new(0),
+            rings: Mutex::new(rings),
+            is_used: AtomicBool::new(false),
+        }
     }
 
     /// Takes over the options.
@@ -301,6 +308,7 @@ impl Staging {
         rings.making -= 1;
         match made {
             Ok(ring) => {
+                self.is_used.store(true, Relaxed);
                 rings.entries.push(Entry { ring, user, piece: RING, is_taken: true });
                 Some(ring)
             }
@@ -337,9 +345,18 @@ impl Staging {
         }
     }
 
-    /// Whether there is any ring.
-    pub(crate) fn has_rings(&self) -> bool {
-        !self.rings.lock().entries.is_empty()
+    /// Whether there ever was a ring.
+    #[inline(always)]
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Relaxed)
+    }
+
+    /// A stream is about to be destroyed. What it has left to do is not waited for by another with its handle.
+    pub(crate) fn stream_is_gone(&self, stream: usize) {
+        /// No stream's handle.
+        const GONE: usize = usize::MAX;
+        let mut rings = self.rings.lock();
+        rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| entry.user.stream = GONE);
     }
 
     /// Whether staged copies are under way that a context takes part in.
@@ -481,6 +498,8 @@ mod tests {
         BUSY.with_borrow_mut(|busy| busy.remove(&one));
         assert_eq!(process.copy(8), Some(one), "taken over");
         assert_ne!(process.copy(5), Some(one));
+        process.staging.stream_is_gone(8);
+        assert_ne!(process.copy(8), Some(one), "a new stream with the handle of one that has work left");
         let taken = process.take(6, LEAST).unwrap();
         assert_ne!(process.take(6, LEAST).map(|staged| staged.ring), Some(taken.ring), "by another thread, just now");
     }
@@ -509,7 +528,7 @@ mod tests {
         assert!(!is_in_use(0));
         process.driver.ids.borrow_mut().insert(context(1), 2);
         process.staging.contexts_have_changed(&process.driver, None, None);
-        assert!(!process.staging.has_rings());
+        assert!(process.staging.rings.lock().entries.is_empty());
         process.access.contexts_have_changed(&process.driver, None, None);
         assert_eq!(process.copy(5), Some(ring), "the same memory");
     }
