@@ -4,8 +4,13 @@
 
 mod support;
 
+#[path = "../cli/src/report/figures.rs"]
+mod figures;
 #[path = "../cli/src/report/html.rs"]
 mod html;
+#[path = "../cli/src/report/term.rs"]
+#[allow(dead_code, reason = "the text uses the rest")]
+mod term;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -27,14 +32,15 @@ fn check(arguments: &[&str]) -> bool {
 
 fn make_pages(folder: &Path) {
     for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let json = fs::read_to_string(&file).unwrap();
+        let mut json = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        figures::add(&mut json);
         let mut page = BufWriter::new(File::create(file.with_extension("html")).unwrap());
-        html::write(&json, &mut page).unwrap();
+        html::write(&json.to_string(), &mut page).unwrap();
         page.flush().unwrap();
     }
 }
 
-/// Puts what `p2pshim report` makes of a program's trace into the folder: `real.json`, and the page.
+/// Puts what `p2pshim report` makes of a program's trace into the folder: `real.json`, the text, and the page.
 fn report_of_a_program(folder: &Path) {
     let traces = scratch("traces");
     let program = Program::case("multithreaded-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_LOG", "off");
@@ -42,6 +48,7 @@ fn report_of_a_program(folder: &Path) {
     let (json, page) = (folder.join("real.json"), folder.join("real.html"));
     let mut report = Command::new(support::command());
     report.arg("report").arg(&traces).arg("--json=".to_owned() + json.to_str().unwrap()).arg("--html").arg(page);
+    report.arg("-o").arg(folder.join("real.txt")).arg("--format").arg("text").env_remove("COLUMNS");
     assert!(report.status().unwrap().success());
     fs::remove_dir_all(traces).unwrap();
 }

@@ -15,6 +15,11 @@ struct Json<'a> {
     verdict: Vec<Sentence>,
 }
 
+/// The same as a value.
+pub(crate) fn value(report: &Report) -> io::Result<serde_json::Value> {
+    Ok(serde_json::to_value(Json { report, verdict: verdict::sentences(report) })?)
+}
+
 /// Writes the report as one line.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut *out, &Json { report, verdict: verdict::sentences(report) })?;

@@ -3,13 +3,15 @@
 //!
 //! `gather` reads files into a `model::Report`, a part at a time: `tally` counts the records of a file, `totals` adds up
 //! files by names that mean the same in all of them. `verdict` has what is said first, with `broken`, `ends` and `traffic`.
-//! `text`, `json` and `csv` write the report. `calls` and `perfetto` read the files again, in the order of time (`merge`).
+//! `text`, `json`, `csv` and `html` write the report; `figures` has
+//! those of the page in the words of the text. `calls` and `perfetto` read the files again, in the order of time (`merge`).
 
 mod broken;
 mod buckets;
 mod calls;
 mod csv;
 mod ends;
+mod figures;
 mod files;
 mod filter;
 mod gather;
@@ -217,9 +219,9 @@ impl Forms<'_> {
             Format::Json => json::write(self.shown, &mut out),
             Format::Csv => csv::write(self.shown, &mut out),
             Format::Html => {
-                let mut json = Vec::new();
-                json::write(self.shown, &mut json)?;
-                html::write(&String::from_utf8_lossy(&json), out)
+                let mut json = json::value(self.shown)?;
+                figures::add(&mut json);
+                html::write(&json.to_string(), out)
             }
             Format::Perfetto | Format::Calls => self.list(format, out),
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
+use super::figures;
 use super::gather::STATIC_RUNTIME;
 use super::model::{
     Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, Ends, File, Gpu, How, Pair, Path, Progress, Report,
@@ -699,17 +700,12 @@ impl Text<'_> {
 
 /// A rate; with a sign if not all that it is of was measured.
 fn rate(gb_per_s: Option<f64>, is_of_samples: bool) -> String {
-    let sign = if is_of_samples { "~" } else { "" };
-    match gb_per_s {
-        None => "-".to_owned(),
-        Some(rate) if rate < 0.1 => format!("{sign}{rate:.4}"),
-        Some(rate) => format!("{sign}{rate:.1}"),
-    }
+    gb_per_s.map_or_else(|| "-".to_owned(), |rate| figures::rate(rate, is_of_samples))
 }
 
 /// A time of a histogram, the longest of which is known.
 fn roughly(time: Option<u64>, max: Option<u64>) -> String {
-    time.zip(max).map_or_else(|| "-".to_owned(), |(time, max)| term::rough(time, max))
+    figures::roughly(time, max).unwrap_or_else(|| "-".to_owned())
 }
 
 /// How many of some calls were timed.

@@ -10,7 +10,7 @@ const most = (items) => list(items).reduce((a, b) => Math.max(a, number(b)), 0);
 
 // ---- Words for values
 
-const BYTES = [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
+const BYTES = [[1e18, "EB"], [1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
 const TIMES = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
 
 /** Three digits, and no zeros at the end of a fraction. */
@@ -24,10 +24,14 @@ function scaled(value, steps) {
 
 const known = (value, words) => (Number.isFinite(value) ? words(value) : "–");
 const count = (value) => known(value, (n) => n.toLocaleString("en-GB"));
-const bytes = (value) => known(value, (n) => scaled(n, BYTES));
-const rate = (value) => known(value, (n) => (n >= 0.1 || n === 0 ? `${digits(n)} GB/s` : `${bytes(n * 1e9)}/s`));
-/** The rate of copies; ~ if it rests on some of them only. */
-const measured = (copies) => known(copies.gb_per_s, (value) => `${copies.device_calls < copies.calls ? "~" : ""}${rate(value)}`);
+/** As the text has them, so that sums made here look like those of the verdict: a quarter is rounded down, to the even digit. */
+const bytes = (value) => known(value, (n) => {
+  const [size, unit] = BYTES.find(([step]) => n >= step * 0.99995) || BYTES[BYTES.length - 1];
+  const scaled = n / size;
+  return unit === "B" ? `${n} B` : `${(scaled % 1 === 0.25 ? scaled - 0.01 : scaled).toFixed(1)} ${unit}`;
+});
+/** The rate of copies, as the text has it; ~ if it rests on some of them only. */
+const measured = (copies) => copies.rate_text ?? "–";
 const timed = ({ device_calls: some, calls }) => (some < calls ? `${count(some)} of ${count(calls)} timed` : "all timed");
 const several = (n, one, more = `${one}s`) => `${count(n)} ${n === 1 ? one : more}`;
 const some = (items, n) => items.slice(0, n).join(", ") + (items.length > n ? ", …" : "");
@@ -185,7 +189,7 @@ for (const pair of pairs) {
   if (pair.blocked) pair.kind = "blocked";
   const time = sum(pair.paths, (path) => path.device_ns);
   pair.rate = time > 0 ? sum(pair.paths, (path) => path.device_bytes) / time : null;
-  pair.measured = { gb_per_s: pair.rate, device_calls: sum(pair.paths, (path) => path.device_calls), calls: sum(pair.paths, (path) => path.calls) };
+  pair.measured = { rate_text: pair.rate_text, device_calls: sum(pair.paths, (path) => path.device_calls), calls: sum(pair.paths, (path) => path.calls) };
 }
 const between = pairs.filter(({ src, dst }) => Number.isInteger(src) && Number.isInteger(dst) && src !== dst);
 const used = between.filter((pair) => pair.calls > 0);

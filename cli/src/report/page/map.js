@@ -1,9 +1,11 @@
 // ---- The heat map
 
+/** A rate that some pair has, or none. */
+const rateOf = (value) => (pairs.find((pair) => pair.rate === value)?.rate_text ?? "0 GB/s").replace("~", "");
 const VIEWS = {
   path: ["Path"],
   bytes: ["Bytes", (pair) => pair.bytes, bytes],
-  rate: ["GB/s", (pair) => pair.rate, rate, (pair) => measured(pair.measured).replace(/ GB\/s$/, "")],
+  rate: ["GB/s", (pair) => pair.rate, rateOf, (pair) => measured(pair.measured).replace(/ GB\/s$/, "")],
 };
 const key = (kind) => el("span", { class: `key ${kind}`, title: PATHS[kind][1] }, PATHS[kind][0]);
 
@@ -52,8 +54,7 @@ function fault(pair) {
 /** All about one pair. */
 function card(pair) {
   const lane = laneAt.get(place(pair));
-  const host = pair.host_ns || {};
-  const hostWords = ({ p50, p99, max }) => `p50 ${duration(p50)}, p99 ${duration(p99)}, max ${duration(max)}`;
+  const hostWords = ({ p50, p99, max }) => `p50 ${p50 ?? "–"}, p99 ${p99 ?? "–"}, max ${max ?? "–"}`;
   const name = (path) => (["unknown", "blocked", "forced"].includes(kindOf(path)) ? path.path : PATHS[kindOf(path)][1]);
   return [
     el("h3", {}, way(pair)),
@@ -61,14 +62,14 @@ function card(pair) {
     el("ul", {}, pair.paths.map((path) => el("li", {}, key(kindOf(path)), el("span", {},
       `${bytes(path.bytes)} ${name(path)}${path.why ? `: ${path.why}` : ""}`,
       quiet(` · ${several(path.calls, "copy", "copies")}${Number.isFinite(path.gb_per_s) ? ` · ${measured(path)} (${timed(path)})` : ""}${
-        path.host_ns ? ` · host ${hostWords(path.host_ns)}` : ""}`))))),
+        path.host_text ? ` · host ${hostWords(path.host_text)}` : ""}`))))),
     !pair.blocked && pair.kind !== "direct" && remedy(pair.why) && el("p", { class: "small" }, prose(remedy(pair.why))),
     el("dl", {}, facts([
       ["Bytes", `${bytes(pair.bytes)} in ${several(pair.calls, "call")}`],
       ["Link", pair.link || "not known"],
       ["Peer access", { true: "possible", false: "not possible" }[pair.access] || "not known"],
       ["Errors", alarming(pair.errors)],
-      !pair.paths.some((path) => path.host_ns) && ["Host time", hostWords(host)],
+      !pair.paths.some((path) => path.host_text) && ["Host time", hostWords(pair.host_text || {})],
     ].filter(Boolean))),
     list(pair.sizes).length > 0 && sizeTable(pair.sizes),
     lane && strip(lane, peak(lane), way(pair), marks.filter((mark) => place(mark) === place(pair))).picture,

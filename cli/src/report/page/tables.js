@@ -48,7 +48,7 @@ const short = (head, value, cell) => text(head, value, cell, "keep");
 const codes = (head, value) => text(head, value, (row) => code(value(row)), "keep");
 const figure = (head, value, words = count) => ({ head, value, right: true, style: "right", cell: (row) => words(value(row)) });
 const hostTimes = ["p50", "p99", "max", "total"].map((what) =>
-  figure(what === "p50" ? "Host p50" : what, (row) => row.host_ns?.[what], duration));
+  ({ ...figure(what === "p50" ? "Host p50" : what, (row) => row.host_ns?.[what]), cell: (row) => row.host_text?.[what] ?? "–" }));
 
 /** A table that a click on a header sorts. `detail(row)` makes what a row opens. */
 function table(label, columns, rows, { sort = null, down = true, detail = null } = {}) {

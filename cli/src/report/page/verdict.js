@@ -52,7 +52,7 @@ function figures() {
     el("dl", { class: "figures" },
       figure("Between GPUs", [least(), bytes(total), bar],
         parts.map(([name, part]) => `${name} ${bytes(part)} (${percent(part, total)})`).join(" · ") || "nothing was copied"),
-      figure("Avoidable staging", [lost.seconds > 0 && el("small", {}, "about"), lost.seconds === 0 ? "none" : known(lost.seconds, (n) => duration(n * 1e9))],
+      figure("Avoidable staging", [lost.seconds > 0 && el("small", {}, "about"), lost.seconds === 0 ? "none" : lost.seconds_text ?? "–"],
         share ? `${percent(lost.seconds * 1e9, share)} of the run` : Number.isFinite(lost.seconds) ? "summed over pairs" : "not known"),
       figure("Copies", [least(), count(sum(between, (pair) => pair.calls))], `on ${several(used.length, "pair")}`),
       figure("Host time", [least(), duration(sum(between, (pair) => pair.host_ns?.total))], "in all threads"),

@@ -1,0 +1,94 @@
+//! Figures of the page in words: those of the text, so that both say the same. The page only shows them.
+//!
+//! Beside each `host_ns` comes `host_text`, beside `gb_per_s` a `rate_text`, also of all copies of a pair, and beside `seconds` a
+//! `seconds_text`.
+
+use serde_json::{Map, Value};
+
+use super::term;
+
+/// Adds them to a report, as `p2pshim report --json` prints it.
+pub(super) fn add(json: &mut Value) {
+    match json {
+        Value::Array(all) => all.iter_mut().for_each(add),
+        Value::Object(object) => {
+            object.values_mut().for_each(add);
+            let times = object.get("host_ns").filter(|times| times.is_object()).map(times);
+            let rate = rate_of(object);
+            let seconds = object.get("seconds").and_then(Value::as_f64).map(term::seconds);
+            for (name, text) in [
+                ("host_text", times),
+                ("rate_text", rate.map(Value::String)),
+                ("seconds_text", seconds.map(Value::String)),
+            ] {
+                text.into_iter().for_each(|text| drop(object.insert(name.to_owned(), text)));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Host times; those of the middle are right to 3 % only.
+fn times(host_ns: &Value) -> Value {
+    let time = |name: &str| host_ns.get(name).and_then(Value::as_u64);
+    let max = time("max");
+    let rough = |name: &str| roughly(time(name), max);
+    let whole = |name: &str| time(name).map(term::duration);
+    let texts = [("p50", rough("p50")), ("p99", rough("p99")), ("max", whole("max")), ("total", whole("total"))];
+    texts.into_iter().map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map<_, _>>().into()
+}
+
+/// The rate of copies: it is there, or follows from that of the paths which they took.
+fn rate_of(copies: &Map<String, Value>) -> Option<String> {
+    let number = |of: &Value, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let (gb_per_s, timed, calls) = match copies.get("paths").and_then(Value::as_array) {
+        Some(paths) => {
+            let sum = |name: &str| paths.iter().map(|path| number(path, name)).fold(0, u64::saturating_add);
+            let (bytes, nanos) = (sum("device_bytes"), sum("device_ns"));
+            ((nanos > 0).then(|| bytes as f64 / nanos as f64), sum("device_calls"), sum("calls"))
+        }
+        None => {
+            let number = |name: &str| copies.get(name).and_then(Value::as_u64).unwrap_or_default();
+            (copies.get("gb_per_s").and_then(Value::as_f64), number("device_calls"), number("calls"))
+        }
+    };
+    gb_per_s.map(|gb_per_s| format!("{} GB/s", rate(gb_per_s, timed < calls)))
+}
+
+/// A rate; with a sign if not all that it is of was measured.
+pub(super) fn rate(gb_per_s: f64, is_of_samples: bool) -> String {
+    let sign = if is_of_samples { "~" } else { "" };
+    if gb_per_s < 0.1 { format!("{sign}{gb_per_s:.4}") } else { format!("{sign}{gb_per_s:.1}") }
+}
+
+/// A time of a histogram, the longest of which is known.
+pub(super) fn roughly(time: Option<u64>, max: Option<u64>) -> Option<String> {
+    time.zip(max).map(|(time, max)| term::rough(time, max))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn add_figures_stand_beside_their_numbers() {
+        let host_ns = json!({"p50": 1_331, "p99": 65_123, "max": 168_400, "total": 2_000_000});
+        let path =
+            json!({"gb_per_s": 391.29999, "device_calls": 26, "calls": 142, "device_bytes": 3912, "device_ns": 10});
+        let mut json = json!({
+            "pairs": [{"paths": [path], "host_ns": host_ns}],
+            "functions": [{"host_ns": {"p50": null, "p99": null, "max": null, "total": 0}}],
+            "lost": {"seconds": 0.0225},
+        });
+        add(&mut json);
+        let host_text = json!({"p50": "1.3us", "p99": "65us", "max": "168.4us", "total": "2.0ms"});
+        assert_eq!(json["pairs"][0]["host_text"], host_text);
+        assert_eq!(json["pairs"][0]["host_ns"], host_ns);
+        assert_eq!(json["pairs"][0]["rate_text"], "~391.2 GB/s");
+        assert_eq!(json["pairs"][0]["paths"][0]["rate_text"], "~391.3 GB/s");
+        assert_eq!(json["functions"][0]["host_text"], json!({"p50": null, "p99": null, "max": null, "total": "0ns"}));
+        assert_eq!(json["lost"]["seconds_text"], "22.5 ms");
+    }
+}
