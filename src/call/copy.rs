@@ -27,6 +27,8 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
 }
 
 /// The same for a copy that the shim stages, if it can.
+#[cold]
+#[inline(never)]
 fn staged<'a>(call: &Call<'_>, copy: &Memcpy<'_>, traffic: Option<Traffic>, room: &'a mut Room) -> Decision<'a> {
     let staged = traffic.and_then(|traffic| staging::take(call, copy, &traffic));
     let instead = staged.map(|staged| &*room.write(Instead::Staged(staged)));

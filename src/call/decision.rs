@@ -62,6 +62,8 @@ impl Instead {
     ///
     /// # Safety
     /// What the function asks of its caller whose place this takes.
+    #[cold]
+    #[inline(never)]
     pub(crate) unsafe fn call(&self) -> Code {
         match self {
             // SAFETY: the caller's.

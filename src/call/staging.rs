@@ -18,8 +18,6 @@ pub(super) fn wants(copy: &Memcpy<'_>, traffic: Option<&Traffic>) -> bool {
 }
 
 /// What a copy is staged with, if there is what that takes.
-#[cold]
-#[inline(never)]
 pub(super) fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged> {
     if mode::is_exhausted() {
         return None;

@@ -52,11 +52,11 @@ impl Change<'_> {
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.before_capture(stream),
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
             (State::destroys_array, &[Value::Address(array)]) => on_array_destroy(array),
-            (State::destroys_context, &[Value::Address(context)]) => before_context_ends(|| Some(context)),
+            (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None),
             (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
-                before_context_ends(|| RealDriver.primary_context(device));
+                before_context_ends(None, Some(device));
             }
-            (State::destroys_green_context, _) => before_context_ends(|| None),
+            (State::destroys_green_context, _) => before_context_ends(None, None),
             (State::resets_device, _) => before_device_reset(self.found),
             (State::instantiates_graph, &[_, Value::Address(graph), ..]) => before_instantiation(graph),
             (State::destroys_graph, &[Value::Address(exec)]) => on_exec_destroy(exec),
@@ -290,12 +290,19 @@ fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
 /// A stream is about to be destroyed. Not only when it is: by then another thread may have been given the handle anew.
 #[inline(always)]
 fn on_stream_destroy(function: Function, stream: usize) {
-    if function.layer() == Layer::Driver && VALIDATE.is_on() {
-        mode::unseen(|| VALIDATE.facts().stream_is_gone(stream));
+    if function.layer() == Layer::Driver && (VALIDATE.is_on() || STAGING.is_used()) {
+        stream_is_gone(stream);
     }
-    if STAGING.is_used() {
-        mode::unseen(|| STAGING.stream_is_gone(stream));
-    }
+}
+
+#[inline(never)]
+fn stream_is_gone(stream: usize) {
+    mode::unseen(|| {
+        if VALIDATE.is_on() {
+            VALIDATE.facts().stream_is_gone(stream);
+        }
+        STAGING.stream_is_gone(stream);
+    });
 }
 
 impl Change<'_> {
@@ -357,11 +364,12 @@ fn after_array_destroy(array: usize, ret: Code) {
 /// A context may be about to end, and what belongs to it.
 #[cold]
 #[inline(never)]
-fn before_context_ends(which: impl FnOnce() -> Option<usize>) {
+fn before_context_ends(context: Option<usize>, primary_of: Option<i32>) {
     let context = mode::unseen(|| {
         timing::contexts_are_going();
         VALIDATE.facts().contexts_have_changed();
-        which().filter(|_| STAGING.is_used())
+        let primary = || RealDriver.primary_context(primary_of?);
+        if STAGING.is_used() { context.or_else(primary) } else { None }
     });
     staging::before_context_ends(context);
 }

@@ -13,7 +13,6 @@
 //! **The end of a context.** It takes along the page-locked memory that was registered in it, while another context's copy may be
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
@@ -169,7 +168,7 @@ struct Rings {
     /// Whether one could not be made: no other is tried.
     has_failed: bool,
     /// Pairs of devices of which it was said that they are staged here.
-    said: BTreeSet<(u8, u8)>,
+    said: Vec<(u8, u8)>,
     /// Whether it was said that there is no memory left.
     is_limit_said: bool,
 }
@@ -190,7 +189,7 @@ impl Staging {
             spare: Vec::new(),
             making: 0,
             has_failed: false,
-            said: BTreeSet::new(),
+            said: Vec::new(),
             is_limit_said: false,
         };
         Self {
@@ -339,10 +338,16 @@ impl Staging {
     }
 
     fn say_once(&self, traffic: &Traffic) {
-        if self.rings.lock().said.insert((traffic.src, traffic.dst)) {
-            let what = format_args!("p2pshim stages copies of 1 MiB and more (P2PSHIM_STAGING)");
-            log::pair_info(traffic.src, traffic.dst, what);
+        let pair = (traffic.src, traffic.dst);
+        {
+            let said = &mut self.rings.lock().said;
+            if said.contains(&pair) {
+                return;
+            }
+            said.push(pair);
         }
+        let what = format_args!("p2pshim stages copies of 1 MiB and more (P2PSHIM_STAGING)");
+        log::pair_info(traffic.src, traffic.dst, what);
     }
 
     /// Whether there ever was a ring.
@@ -410,6 +415,7 @@ const fn is_lasting(why: Why) -> bool {
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
 
     use super::*;
     use crate::policy::access::Circumstances;
