@@ -141,7 +141,7 @@ impl Cache {
     pub(crate) const fn new() -> Self {
         Self {
             sets: [const { [const { Entry::empty() }; 2] }; SETS],
-            epoch: AtomicU64::new(1),
+            epoch: AtomicU64::new(0),
             sizes: AtomicU32::new(0),
         }
     }
@@ -314,7 +314,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
                         let reach = u64::from(owner);
-                        cache.insert(0x1000, (0x1000, 64), Place { reach, ..place(owner) }, 1);
+                        cache.insert(0x1000, (0x1000, 64), Place { reach, ..place(owner) }, cache.epoch());
                     }
                 });
             }

@@ -46,7 +46,7 @@ pub(super) struct Cells {
 
 impl Cells {
     pub(super) const fn new() -> Self {
-        Self { cells: [const { Cell::new() }; OWNERS * OWNERS], epoch: AtomicU64::new(1) }
+        Self { cells: [const { Cell::new() }; OWNERS * OWNERS], epoch: AtomicU64::new(0) }
     }
 
     #[inline(always)]

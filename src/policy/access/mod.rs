@@ -48,7 +48,7 @@ pub(crate) use hide::Grants;
 pub(crate) use registry::Verification;
 pub(crate) use view::HarmlessEnable;
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
@@ -65,8 +65,9 @@ use crate::os;
 pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
-    /// The standard library's: see [`os::lock`].
-    registry: Mutex<Registry>,
+    /// The standard library's: see [`os::lock`]. Made at its first change: all else is zero at the start, and takes no room in
+    /// the library's file.
+    registry: Mutex<Option<Box<Registry>>>,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
     /// Whether any pair is denied, or broken and refused.
@@ -79,12 +80,31 @@ pub(crate) struct Access {
     losses: AtomicUsize,
 }
 
+/// What is kept under the lock, which is held.
+struct Locked<'a>(MutexGuard<'a, Option<Box<Registry>>>);
+
+impl Deref for Locked<'_> {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        static NOTHING: Registry = Registry::new();
+        self.0.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline(never)]
+    fn deref_mut(&mut self) -> &mut Registry {
+        self.0.get_or_insert_with(|| Box::new(Registry::new()))
+    }
+}
+
 impl Access {
     pub(crate) const fn new() -> Self {
         Self {
             cache: Cache::new(),
             cells: Cells::new(),
-            registry: Mutex::new(Registry::new()),
+            registry: Mutex::new(None),
             waits: AtomicBool::new(false),
             hides: AtomicBool::new(false),
             admits: AtomicBool::new(false),
@@ -112,8 +132,8 @@ impl Access {
         self.cells.invalidate();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Registry> {
-        os::lock(&self.registry)
+    fn lock(&self) -> Locked<'_> {
+        Locked(os::lock(&self.registry))
     }
 
     /// From where to where a copy goes, and on which path, if that is decided.

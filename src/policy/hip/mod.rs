@@ -189,7 +189,8 @@ fn bit(device: i32) -> u64 {
 pub(crate) struct Peers {
     cache: Cache,
     libraries: [Library; LIBRARIES],
-    enables: AtomicBool,
+    /// Whether access is left to the program.
+    is_left: AtomicBool,
     hides: AtomicBool,
     /// Of each device, a bit for each peer that is hidden from it. No lock: a signal handler may come between, and a child
     /// have no other thread to let go of it.
@@ -201,7 +202,7 @@ impl Peers {
         Self {
             cache: Cache::new(),
             libraries: [const { Library::new() }; LIBRARIES],
-            enables: AtomicBool::new(true),
+            is_left: AtomicBool::new(false),
             hides: AtomicBool::new(false),
             denied: [const { AtomicU64::new(0) }; DEVICES],
         }
@@ -210,7 +211,7 @@ impl Peers {
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
         let is_off = config.access == config::Access::Off;
-        self.enables.store(config.access == config::Access::Auto, Relaxed);
+        self.is_left.store(config.access != config::Access::Auto, Relaxed);
         for (device, denied) in (0..).zip(&self.denied) {
             let of_device = config.denied.iter().filter(|pair| pair.device == device);
             let bits = of_device.fold(0, |bits, &Denied { peer, .. }| bits | bit(peer));
@@ -377,7 +378,7 @@ impl Peers {
                 pair.store(verdict, Relaxed);
             }
         }
-        if self.enables.load(Relaxed) && verdict == REACHABLE {
+        if !self.is_left.load(Relaxed) && verdict == REACHABLE {
             let wanted = [(src, dst), (dst, src)].into_iter().zip(reaches);
             let wanted = wanted.filter(|&((from, to), reaches)| reaches && !self.is_denied(from.into(), to.into()));
             let enabled: Vec<bool> = wanted.map(|((from, to), _)| self.enable(own, hip, from, to)).collect();
@@ -449,7 +450,7 @@ impl Peers {
     fn asking(&self, library: usize, hip: &impl Hip, peer: i32, decide: impl FnOnce(&Library, u8, u8) -> Ask) -> Ask {
         let Some(own) = self.libraries.get(library) else { return Ask::Forward };
         own.asking.fetch_add(1, SeqCst);
-        if !self.hides() && !self.enables.load(Relaxed) {
+        if !self.hides() && self.is_left.load(Relaxed) {
             return Ask::Forward;
         }
         let Some(device) = hip.current_device() else { return Ask::Forward };
