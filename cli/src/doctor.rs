@@ -51,6 +51,7 @@ Examples:
   p2pshim doctor                  all pairs
   p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
   p2pshim doctor --json           for programs
+  p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
   P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
                                   on two, one of which loses what its kernels write
@@ -80,8 +81,13 @@ pub(crate) struct DoctorArguments {
     /// Lines of shell that keep NCCL, and programs under p2pshim, off pairs that failed.
     #[arg(long, conflicts_with = "json")]
     env: bool,
+    /// Print the report as Markdown for a bug report
+    ///
+    /// It has no UUIDs of GPUs and not the name of the host. Standard output has it; paste it.
+    #[arg(long, conflicts_with_all = ["json", "env"])]
+    issue: bool,
     /// Remove the verdicts that were saved, and test nothing
-    #[arg(long, conflicts_with_all = ["pairs", "json", "env", "sim"])]
+    #[arg(long, conflicts_with_all = ["pairs", "json", "env", "issue", "sim"])]
     forget: bool,
     /// Examine N simulated GPUs
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
@@ -120,6 +126,8 @@ struct Inventory {
     known: Vec<Known>,
     /// Pairs that NVLink joins.
     nvlinks: Vec<[usize; 2]>,
+    /// Whether confidential computing is on.
+    is_confidential: Option<bool>,
 }
 
 impl Inventory {
@@ -142,6 +150,7 @@ impl Inventory {
                 Line::Mig(ordinal, is_on) => inventory.note(ordinal, |known| known.is_mig = Some(is_on)),
                 Line::Links(ordinal, count) => inventory.note(ordinal, |known| known.links = Some(count)),
                 Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
+                Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
                 Line::Begin(_) | Line::Found(..) | Line::Measuring(_) | Line::Measured(..) | Line::Verdict(_) => {}
             }
         }
@@ -216,7 +225,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             return Ok(ExitCode::from(FAILED));
         }
     };
-    let shows = !arguments.json && !arguments.env;
+    let shows = !arguments.json && !arguments.env && !arguments.issue;
     let timeout = Duration::from_secs(arguments.timeout);
     let progress = Progress::new(1);
     progress.show(0, "starting CUDA");
@@ -236,6 +245,10 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             examined.error = Some(why);
             if arguments.json {
                 json::print(out, &examined)?;
+            } else if arguments.issue {
+                report::print_issue(out, examined)?;
+                complain(said);
+                return Ok(ExitCode::from(FAILED));
             } else if shows {
                 report::print_machine(out, &examined)?;
             }
@@ -266,6 +279,10 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     }
     if arguments.json {
         json::print(out, &examined)?;
+    } else if arguments.issue {
+        let status = examined.status();
+        report::print_issue(out, examined)?;
+        return Ok(ExitCode::from(status));
     } else if arguments.env {
         advice::exports(&examined.rows).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     } else {
@@ -284,7 +301,7 @@ impl Examined {
         let bus_ids: Vec<String> = inventory.devices.iter().map(|device| device.bus_id.clone()).collect();
         let (root, bus_ids) = root.map_or_else(|| (PathBuf::from("/"), Vec::new()), |root| (root, bus_ids));
         Self {
-            machine: Machine::read(&root, &bus_ids),
+            machine: Machine::read(&root, &bus_ids).with_log(&root),
             places: bus_ids.iter().map(|bus_id| Place::read(&root, bus_id)).collect(),
             container: place::container(&root),
             inventory,
@@ -307,15 +324,18 @@ impl Examined {
     /// What is known of each GPU, by NVML or else by sysfs.
     fn known(&self) -> Vec<Known> {
         let places = self.places.iter().map(Some).chain(std::iter::repeat(None));
-        let with_place = |(known, place): (&Known, Option<&Place>)| Known {
+        let with_place = |((known, device), place): ((&Known, &Device), Option<&Place>)| Known {
+            name: device.name.clone(),
             bar1: known.bar1.or(place.and_then(|place| place.bar1)),
+            is_confidential: self.inventory.is_confidential,
             ..known.clone()
         };
-        self.inventory.known.iter().zip(places).map(with_place).collect()
+        self.inventory.known.iter().zip(&self.inventory.devices).zip(places).map(with_place).collect()
     }
 
     fn advice(&self) -> Vec<String> {
-        let machine = Some(&self.machine).filter(|_| self.simulated.is_none());
+        // Simulated GPUs have a machine only if that is simulated too.
+        let machine = Some(&self.machine).filter(|machine| self.simulated.is_none() || !machine.gpus.is_empty());
         advice::advice(&self.rows, machine, &self.known(), |pair| self.joint(pair))
     }
 

@@ -145,6 +145,21 @@ impl Nvml {
         Some(current != 0)
     }
 
+    /// Whether confidential computing is on.
+    pub(crate) fn is_confidential(&self) -> Option<bool> {
+        /// `nvmlConfComputeSystemState_t`.
+        #[repr(C)]
+        #[derive(Default)]
+        struct State {
+            environment: c_uint,
+            feature: c_uint,
+            developer_tools: c_uint,
+        }
+        let mut state = State::default();
+        call!(self, nvmlSystemGetConfComputeState(&mut state => *mut State))?;
+        Some(state.feature != 0)
+    }
+
     /// How many links are up.
     pub(crate) fn links(&self, device: Handle) -> u32 {
         /// `NVML_NVLINK_MAX_LINKS`, and room for what comes.

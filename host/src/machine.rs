@@ -1,8 +1,10 @@
 //! What the machine says about the paths between its devices, as far as it says so without root: the IOMMU, PCI access
-//! control (ACS), virtual machines.
+//! control (ACS), virtual machines, displays, and faults in the kernel's log.
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,6 +28,22 @@ pub struct Machine {
     pub hypervisor: Option<String>,
     /// The GPUs, in the order asked for.
     pub gpus: Vec<Gpu>,
+    /// What the kernel's log says of accesses that the IOMMU stopped, and of errors of GPUs, each line once for each device; nothing
+    /// where it may not be read.
+    pub faults: Vec<Fault>,
+}
+
+/// A line of the kernel's log about a device.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Address on the PCI bus.
+    pub bus_id: String,
+    /// The last such line.
+    pub line: String,
+    /// How many such lines there are.
+    pub count: usize,
+    /// Whether the IOMMU stopped an access; otherwise NVIDIA's driver reports an error (Xid).
+    pub is_of_iommu: bool,
 }
 
 /// A GPU's place.
@@ -39,6 +57,8 @@ pub struct Gpu {
     pub translation: Translation,
     /// The bridges above it, the root port first.
     pub bridges: Vec<Bridge>,
+    /// Whether a display is attached to it.
+    pub has_display: bool,
 }
 
 /// What the IOMMU does to a device's addresses.
@@ -139,7 +159,18 @@ impl Machine {
             iommus,
             hypervisor: hypervisor(root),
             gpus: bus_ids.iter().map(|bus_id| Gpu::read(root, bus_id)).collect(),
+            faults: Vec::new(),
         }
+    }
+
+    /// The same with what the kernel's log says, which may be long.
+    pub fn with_log(self, root: &Path) -> Self {
+        if self.gpus.is_empty() {
+            return self;
+        }
+        let addresses: Vec<&str> = self.gpus.iter().map(|gpu| gpu.bus_id.as_str()).collect();
+        let faults = faults(&kernel_log(&root.join("dev/kmsg")), &addresses);
+        Self { faults, ..self }
     }
 
     /// What is known to stand between two GPUs.
@@ -154,12 +185,21 @@ impl Machine {
             }
             _ => None,
         });
-        let bridges = gpus().flat_map(|gpu| &gpu.bridges).filter(|bridge| bridge.acs == Acs::Redirects);
-        let redirecting: Vec<&str> = bridges.map(|bridge| bridge.address.as_str()).collect();
+        let redirecting = self.redirecting(pair);
         translated.or_else(|| {
             let acs = || format!("PCI access control services (ACS) of {} redirect requests", redirecting.join(", "));
             (!redirecting.is_empty()).then(|| Obstacle::Redirection(acs()))
         })
+    }
+
+    /// The bridges above either of two GPUs that redirect requests.
+    fn redirecting(&self, pair: [usize; 2]) -> Vec<&str> {
+        let gpus = pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
+        let bridges = gpus.flat_map(|gpu| &gpu.bridges).filter(|bridge| bridge.acs == Acs::Redirects);
+        let mut addresses: Vec<&str> = bridges.map(|bridge| bridge.address.as_str()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
     }
 
     /// Why a direct copy between two GPUs that NVLink does not join may hang; none if this machine shows no sign of it.
@@ -172,6 +212,18 @@ impl Machine {
 
     /// What probably stands between two GPUs that lose data, and what to do about it.
     pub fn likely_cause(&self, pair: [usize; 2]) -> String {
+        /// Where Linux distributions keep the kernel's parameters.
+        const BOOT: &str = "boot the kernel with iommu=pt (GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub)";
+        let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
+        let is_of_pair = |fault: &&Fault| gpus().any(|gpu| gpu.bus_id.eq_ignore_ascii_case(&fault.bus_id));
+        if let Some(Fault { bus_id, line, count, .. }) =
+            self.faults.iter().filter(|fault| fault.is_of_iommu).find(is_of_pair)
+        {
+            let times = if *count == 1 { String::new() } else { format!(" {count} times, the last time") };
+            return format!(
+                "the IOMMU stopped accesses of {bus_id}: the kernel's log says so{times}, `{line}`. To change that, {BOOT}, or switch the IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
+            );
+        }
         match self.obstacle(pair) {
             Some(Obstacle::Hypervisor(name)) => {
                 return format!(
@@ -181,20 +233,34 @@ impl Machine {
             }
             Some(Obstacle::Translation(what)) => {
                 return format!(
-                    "{what}. Boot the kernel with iommu=pt, or switch the IOMMU (VT-d, AMD-Vi) off in the firmware, and test \
-                     again"
+                    "{what}. To change that, {BOOT}, or switch the IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
                 );
             }
             Some(Obstacle::Redirection(what)) => {
+                let bridges = self.redirecting(pair).into_iter();
+                let commands: Vec<String> =
+                    bridges.map(|address| format!("`setpci -s {address} ECAP_ACS+6.w=0`")).collect();
                 return format!(
                     "{what} between devices to the root complex. Switch ACS off in the firmware, or as root and until the next \
-                     boot with `setpci -s BRIDGE ECAP_ACS+6.w=0` for each bridge, and test again. That takes away the isolation \
-                     of devices that are given to virtual machines"
+                     boot with {}, and test again. That takes away the isolation of devices that are given to virtual machines",
+                    commands.join(" and ")
                 );
             }
             None => {}
         }
-        let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
+        if let Some(Fault { bus_id, line, .. }) = self.faults.iter().find(is_of_pair) {
+            return format!(
+                "the driver reported an error of {bus_id}: `{line}`. NVIDIA's documentation of Xid errors says what that number \
+                 means; other programs on this GPU may have caused it"
+            );
+        }
+        if let Some(gpu) = gpus().find(|gpu| gpu.has_display) {
+            return format!(
+                "a display is attached to {}, and drivers are known that lose data between such GPUs. Attach it to another GPU, \
+                 or to none, and test again",
+                gpu.bus_id
+            );
+        }
         let unreadable = gpus().flat_map(|gpu| &gpu.bridges).any(|bridge| bridge.acs == Acs::Unreadable);
         let acs =
             if unreadable { " PCI access control services (ACS) could not be read: run the test as root." } else { "" };
@@ -217,8 +283,72 @@ impl Gpu {
             (Some(_), None) => Translation::Unknown,
         };
         let number = group.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-        Self { bus_id: bus_id.to_owned(), group: number, translation, bridges: bridges(&place) }
+        let has_display = has_display(&place);
+        Self { bus_id: bus_id.to_owned(), group: number, translation, bridges: bridges(&place), has_display }
     }
+}
+
+/// Whether any connector of a GPU has a display.
+fn has_display(gpu: &Path) -> bool {
+    let below = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let connectors = below(gpu.join("drm")).flat_map(below);
+    connectors.into_iter().any(|connector| read_line(&connector.join("status")).as_deref() == Some("connected"))
+}
+
+/// What the kernel's log has, in lines; nothing if it may not be read.
+fn kernel_log(path: &Path) -> Vec<String> {
+    /// A record is never larger (`PRINTKRB_RECORD_MAX`), and is read in whole or not at all.
+    const RECORD: usize = 8192;
+    /// Of a log that grows faster than it is read the rest is left out.
+    const RECORDS: usize = 1 << 20;
+    let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let Ok(mut log) = opened else { return Vec::new() };
+    let mut text = Vec::new();
+    let mut buffer = vec![0; RECORD];
+    for _ in 0..RECORDS {
+        match log.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => text.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+            // A record was overwritten before it was read.
+            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+            Err(_) => break,
+        }
+    }
+    // A record is `6,1234,5678,-;text`; lines that begin with a space are its variables.
+    let text = String::from_utf8_lossy(&text);
+    let line = |record: &str| record.split_once(';').map_or(record, |(_, text)| text).to_owned();
+    text.lines().filter(|record| !record.starts_with(' ')).map(line).collect()
+}
+
+/// The lines of a kernel's log that tell of stopped accesses and of errors of these devices.
+///
+/// Source: the kernel's drivers/iommu (`DMAR: [DMA Read] Request device [01:00.0] fault addr …`, `nvidia 0000:01:00.0: AMD-Vi: Event
+/// logged [IO_PAGE_FAULT domain=… address=…]`) and NVIDIA's kernel module (`NVRM: Xid (PCI:0000:01:00): 31, …`).
+fn faults(log: &[String], bus_ids: &[&str]) -> Vec<Fault> {
+    let mut found: Vec<Fault> = Vec::new();
+    for line in log {
+        let is_of_iommu = line.contains("DMAR:") && line.contains("fault") || line.contains("IO_PAGE_FAULT");
+        if !is_of_iommu && !line.contains("NVRM: Xid") {
+            continue;
+        }
+        let lower = line.to_ascii_lowercase();
+        let names = |bus_id: &&&str| {
+            let whole = bus_id.to_ascii_lowercase();
+            let slot = whole.rsplit_once('.').map_or(whole.as_str(), |(slot, _)| slot);
+            let without_domain = whole.split_once(':').map_or(whole.as_str(), |(_, rest)| rest);
+            [whole.clone(), format!("pci:{slot})"), format!("[{without_domain}]")]
+                .iter()
+                .any(|name| lower.contains(name))
+        };
+        let Some(bus_id) = bus_ids.iter().find(names) else { continue };
+        let line = Escaped(line.trim()).to_string();
+        let same = |fault: &&mut Fault| fault.bus_id == *bus_id && fault.is_of_iommu == is_of_iommu;
+        match found.iter_mut().find(same) {
+            Some(known) => (known.line, known.count) = (line, known.count + 1),
+            None => found.push(Fault { bus_id: (*bus_id).to_owned(), line, count: 1, is_of_iommu }),
+        }
+    }
+    found
 }
 
 /// The bridges above a device: those on its path that are PCI devices themselves.
@@ -288,6 +418,9 @@ fn hypervisor(root: &Path) -> Option<String> {
     }
     let names = ["sys/class/dmi/id/sys_vendor", "sys/class/dmi/id/product_name", "sys/hypervisor/type"];
     let names: Vec<String> = names.iter().filter_map(|path| read_line(&root.join(path))).collect();
+    if read_line(&root.join("proc/version")).is_some_and(|version| version.to_ascii_lowercase().contains("microsoft")) {
+        return Some("WSL".to_owned());
+    }
     Some(if names.is_empty() { "of unknown make".to_owned() } else { names.join(", ") })
 }
 
@@ -407,6 +540,7 @@ mod tests {
                 Bridge { address: "0000:00:01.0".to_owned(), acs: Acs::Off },
                 Bridge { address: "0000:01:00.0".to_owned(), acs: Acs::Unreadable },
             ],
+            has_display: false,
         };
         let expected = Machine {
             kernel_module: Some("580.159.04".to_owned()),
@@ -414,6 +548,7 @@ mod tests {
             iommus: vec!["dmar0".to_owned()],
             hypervisor: None,
             gpus: vec![gpu],
+            faults: Vec::new(),
         };
         assert_eq!(machine, expected);
         assert!(machine.likely_cause([0, 0]).contains("iommu=pt"), "{}", machine.likely_cause([0, 0]));

@@ -2,7 +2,8 @@
 //
 // It works if P2PSIM_NVLINK names a folder (core/src/nvlink.rs), and has the counters and processes that are there.
 // P2PSIM_NVML says what goes wrong: `fail` (no start), `hang` (the start never ends), `hang:N` (only the first N questions
-// for counters are answered), `blind` (no process is listed), `old` (there are no counters).
+// for counters are answered), `blind` (no process is listed), `old` (there are no counters); or of what kind the machine is:
+// `pci` (no NVLink joins the devices), `mig`, `confidential` (that mode is on; neither does one there).
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +34,10 @@ struct process {
 static int fault(const char *name) {
     const char *wanted = getenv("P2PSIM_NVML");
     return wanted != NULL && strcmp(wanted, name) == 0;
+}
+
+static int is_pci(void) {
+    return fault("pci") || fault("mig") || fault("confidential");
 }
 
 static void hang(void) {
@@ -151,17 +156,24 @@ int nvmlDeviceGetBAR1MemoryInfo(void *device, unsigned long long *memory) {
 }
 
 int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *later) {
-    *now = *later = 0;
+    *now = *later = (unsigned)fault("mig");
     return known(device) ? OK : INVALID;
 }
 
+// nvmlConfComputeSystemState_t: environment, feature, tools for developers.
+int nvmlSystemGetConfComputeState(unsigned *state) {
+    state[0] = state[2] = 0;
+    state[1] = (unsigned)fault("confidential");
+    return OK;
+}
+
 int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *state) {
-    *state = 1;
+    *state = !is_pci();
     return known(device) && link < LINKS ? OK : INVALID;
 }
 
 int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) {
     // NVML_P2P_CAPS_INDEX_NVLINK
-    *status = index == 2 && one != other ? OK : 1;
+    *status = index == 2 && one != other && !is_pci() ? OK : 1;
     return known(one) && known(other) ? OK : INVALID;
 }

@@ -113,6 +113,10 @@ pub(super) fn exports(rows: &[Row]) -> Vec<String> {
 /// What is known besides, of each GPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
+    /// What it is called.
+    pub(super) name: String,
+    /// Whether confidential computing is on, for all GPUs.
+    pub(super) is_confidential: Option<bool>,
     /// Whether MIG divides it.
     pub(super) is_mig: Option<bool>,
     /// Bytes of BAR1.
@@ -124,6 +128,8 @@ pub(super) struct Known {
 /// Direct copies that have less than this part of the speed of others are called slower: a busy machine measures
 /// differently each time.
 const SLOWER: f64 = 0.5;
+/// From so many microseconds on, 4 bytes are said to stall. Real GPUs take 2 to 20.
+const STALLED: f64 = 1000.0;
 
 /// What to do, the most urgent first. Simulated GPUs have no machine.
 pub(super) fn advice(
@@ -162,6 +168,35 @@ pub(super) fn advice(
             names(slow.iter().copied()),
             deny(slow.iter().copied())
         ));
+    }
+    let stalled = |row: &&Row| row.measure(Path::Direct).is_some_and(|direct| direct.latency >= STALLED);
+    let stalled: Vec<&Row> = rows.iter().filter(stalled).collect();
+    if let Some(first) = stalled.first() {
+        let took = first.measure(Path::Direct).map_or(0.0, |direct| direct.latency / 1000.0);
+        advice.push(format!(
+            "Direct copies stall: 4 bytes took {took:.1} ms on {}. IOMMU and ACS are the usual causes. {} makes programs under the \
+             shim copy through the host.",
+            names(stalled.iter().copied()),
+            deny(stalled.iter().copied())
+        ));
+    }
+    let is_geforce = |ordinal: usize| gpus.get(ordinal).is_some_and(|gpu| gpu.name.contains("GeForce"));
+    let are_geforce = |row: &&Row| row.verdict == Verdict::NoPath && row.pair.into_iter().all(is_geforce);
+    let geforce: Vec<&Row> = rows.iter().filter(are_geforce).collect();
+    if !geforce.is_empty() {
+        advice.push(format!(
+            "NVIDIA's driver gives GeForce cards no peer access but by an NVLink bridge; that is why {} have no path. Nothing on this \
+             machine is wrong.",
+            names(geforce.iter().copied())
+        ));
+    }
+    if gpus.iter().any(|gpu| gpu.is_confidential == Some(true)) && rows.iter().any(|row| row.verdict == Verdict::NoPath)
+    {
+        advice.push(
+            "Confidential computing is on, which restricts peer access to modes that protect several GPUs together. \
+             `nvidia-smi conf-compute -q` shows the mode."
+                .to_owned(),
+        );
     }
     let divided = ordinals(gpus, |gpu| gpu.is_mig == Some(true));
     if !divided.is_empty() {
@@ -243,7 +278,7 @@ mod tests {
     #[test]
     fn advice_nothing_wrong_nothing_to_do() {
         let rows = [row([0, 1], Verdict::Passed, [Some(396.0), Some(38.0)])];
-        let large = Known { is_mig: Some(false), bar1: Some(256 << 30), links: None };
+        let large = Known { is_mig: Some(false), bar1: Some(256 << 30), ..Known::default() };
         assert_eq!(given(&rows, &[large], Joint::Host), "");
     }
 
@@ -255,9 +290,26 @@ mod tests {
     }
 
     #[test]
+    fn advice_stalled_pairs_and_geforce_without_a_path_are_named() {
+        let stalled = Measure { speed: 20.0, latency: 49_000.0 };
+        let rows = [
+            Row { measures: [Some(stalled), None], ..Row::new([0, 1], Verdict::Passed) },
+            Row::new([1, 2], Verdict::NoPath),
+            Row::new([0, 2], Verdict::NoPath),
+        ];
+        let gpu = |name: &str, is_confidential| Known { name: name.to_owned(), is_confidential, ..Known::default() };
+        let gpus =
+            [gpu("NVIDIA L40", Some(true)), gpu("NVIDIA GeForce RTX 4090", None), gpu("NVIDIA GeForce RTX 3060", None)];
+        let said = given(&rows, &gpus, Joint::NvLink);
+        for part in ["4 bytes took 49.0 ms on 0>1", "that is why 1>2 have no path", "Confidential computing is on"] {
+            assert!(said.contains(part), "no {part}: {said}");
+        }
+    }
+
+    #[test]
     fn advice_slow_pairs_mig_and_small_windows_are_named() {
         let rows = [row([0, 1], Verdict::Passed, [Some(1.0), Some(8.0)])];
-        let small = Known { is_mig: Some(true), bar1: Some(256 << 20), links: None };
+        let small = Known { is_mig: Some(true), bar1: Some(256 << 20), ..Known::default() };
         let said = given(&rows, std::slice::from_ref(&small), Joint::Host);
         for part in ["slower than those through the host for 0>1", "MIG divides GPU 0", "BAR1 of GPU 0"] {
             assert!(said.contains(part), "no {part}: {said}");

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use p2pshim_host::machine::{Acs, Bridge, Gpu, Translation};
+use p2pshim_host::machine::{Acs, Bridge, Fault, Gpu, Translation};
 use serde_json::{Value, json};
 
 use super::lines::{Finding, Verdict};
@@ -44,6 +44,8 @@ pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()>
             "iommus": machine.iommus,
             "hypervisor": machine.hypervisor,
             "container": container,
+            "confidential_computing": inventory.is_confidential,
+            "faults": machine.faults.iter().map(fault).collect::<Value>(),
             "gpus": machine.gpus.iter().enumerate().map(|(ordinal, it)| gpu(examined, ordinal, it)).collect::<Value>(),
         },
         "kept_in": kept_in.as_ref().map(|folder| folder.to_string_lossy()),
@@ -63,6 +65,11 @@ fn device(examined: &Examined, ordinal: usize, device: &Device) -> Value {
         "mig": known.is_mig,
         "nvlinks_up": known.links,
     })
+}
+
+/// What the kernel's log says of a device.
+fn fault(Fault { bus_id, line, count, is_of_iommu }: &Fault) -> Value {
+    json!({"bus_id": bus_id, "line": line, "count": count, "by": if *is_of_iommu { "iommu" } else { "driver" }})
 }
 
 /// Where a GPU is.
@@ -89,6 +96,7 @@ fn gpu(examined: &Examined, ordinal: usize, gpu: &Gpu) -> Value {
         "bridges": gpu.bridges.iter().map(bridge).collect::<Value>(),
         "pci_link": place.and_then(|place| place.link.as_deref()),
         "numa_node": place.and_then(|place| place.node),
+        "display": gpu.has_display,
     })
 }
 

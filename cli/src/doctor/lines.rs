@@ -210,6 +210,8 @@ pub(super) enum Line {
     Links(usize, u32),
     /// A pair of ordinals that NVLink joins, as NVML says.
     NvLink(usize, usize),
+    /// Whether confidential computing is on, as NVML says.
+    Confidential(bool),
     /// The end.
     Verdict(Verdict),
 }
@@ -237,6 +239,7 @@ impl Line {
             Self::Mig(ordinal, is_on) => format!("mig {ordinal} {is_on}"),
             Self::Links(ordinal, count) => format!("links {ordinal} {count}"),
             Self::NvLink(from, to) => format!("nvlink {from} {to}"),
+            Self::Confidential(is_on) => format!("confidential {is_on}"),
             Self::Verdict(verdict) => format!("verdict {}", verdict.write()),
         };
         line.replace('\n', " ").trim_end().to_owned()
@@ -280,6 +283,7 @@ impl Line {
             "mig" => Self::Mig(field()?.parse().ok()?, field()?.parse().ok()?),
             "links" => Self::Links(field()?.parse().ok()?, field()?.parse().ok()?),
             "nvlink" => Self::NvLink(field()?.parse().ok()?, field()?.parse().ok()?),
+            "confidential" => Self::Confidential(field()?.parse().ok()?),
             "verdict" => Self::Verdict(Verdict::parse(rest)?),
             _ => return None,
         })
@@ -314,6 +318,7 @@ mod tests {
             Line::Mig(0, true),
             Line::Links(1, 18),
             Line::NvLink(1, 0),
+            Line::Confidential(true),
             Line::Verdict(Verdict::Passed),
             Line::Verdict(Verdict::NoPath),
             Line::Verdict(Verdict::Unknown("cuInit answered something".to_owned())),

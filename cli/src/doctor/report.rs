@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use std::path::PathBuf;
 
-use p2pshim_host::machine::{Acs, Gpu, Machine, Translation};
+use p2pshim_host::machine::{Acs, Fault, Gpu, Machine, Translation};
 use p2pshim_host::text::Escaped;
 
 use super::Inventory;
@@ -254,6 +254,9 @@ pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Re
     writeln!(out, "IOMMU              {}", list(&machine.iommus, " ", "none in use"))?;
     writeln!(out, "virtual machine    {}", machine.hypervisor.as_deref().unwrap_or("no"))?;
     writeln!(out, "container          {}", container.as_deref().unwrap_or("none that shows"))?;
+    if let Some(is_on) = examined.inventory.is_confidential {
+        writeln!(out, "confidential mode  {}", if is_on { "on" } else { "off" })?;
+    }
     for (ordinal, gpu) in machine.gpus.iter().enumerate() {
         let mut parts = vec![place(gpu)];
         parts.extend(places.get(ordinal).and_then(|place| place.link.clone()).map(|link| format!("PCIe {link}")));
@@ -263,7 +266,11 @@ pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Re
             parts.extend(known.is_mig.map(|is_on| format!("MIG {}", if is_on { "on" } else { "off" })));
             parts.extend(known.links.map(|count| format!("NVLinks up: {count}")));
         }
+        parts.extend(gpu.has_display.then(|| "a display is attached".to_owned()));
         writeln!(out, "GPU {ordinal:<15}{}", parts.join("; "))?;
+    }
+    for Fault { line, count, .. } in &machine.faults {
+        writeln!(out, "kernel log         {line} ({count} such)")?;
     }
     Ok(())
 }
@@ -281,6 +288,31 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io:
         writeln!(out, "\nP2PSHIM_PROBE=full takes these verdicts from {} until the next boot.", folder.display())?;
     }
     Ok(())
+}
+
+/// All of it as Markdown for a bug report, without what is only the user's: UUIDs.
+pub(super) fn print_issue(out: &mut impl Write, mut examined: Examined) -> io::Result<()> {
+    examined.inventory.devices.iter_mut().for_each(|device| device.uuid.clear());
+    examined.kept_in = None;
+    let summary = match &examined.error {
+        Some(why) => format!("nothing was tested: {why}"),
+        None => examined.conclusion().text(&examined.rows, examined.inventory.devices.len()),
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    writeln!(out, "### `p2pshim doctor` {version}: {}\n\n{summary}.\n\n```text", examined.conclusion().word())?;
+    let mut text = Vec::new();
+    if examined.error.is_none() {
+        print_head(&mut text, &examined)?;
+        examined.rows.iter().try_for_each(|row| print_row(&mut text, row))?;
+        print_details(&mut text, &examined)?;
+    }
+    print_machine(&mut text, &examined)?;
+    print_conclusion(&mut text, &examined)?;
+    // A fence inside would end ours.
+    let text = String::from_utf8_lossy(&text).replace("```", "'''");
+    text.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
+    writeln!(out, "```\n\nWhat I ran, what I expected, and what happened:\n")?;
+    out.flush()
 }
 
 /// A GPU's place, in words.

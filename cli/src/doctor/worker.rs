@@ -77,7 +77,7 @@ fn list(journal: &Journal) -> Result<(), String> {
 fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
     let handles: Vec<Option<Handle>> = uuids.iter().map(|uuid| nvml.device(uuid)).collect();
     let known = || handles.iter().enumerate().filter_map(|(ordinal, handle)| Some((ordinal, (*handle)?)));
-    let mut lines = Vec::new();
+    let mut lines: Vec<Line> = nvml.is_confidential().map(Line::Confidential).into_iter().collect();
     for (ordinal, device) in known() {
         lines.extend(nvml.bar1(device).map(|bytes| Line::Bar1(ordinal, bytes)));
         lines.extend(nvml.is_mig(device).map(|is_on| Line::Mig(ordinal, is_on)));

@@ -10,6 +10,8 @@ pub const MAX_DEVICES: usize = 64;
 /// A machine to simulate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// What the devices of CUDA are called (`P2PSIM_NAME`, default `Simulated GPU`).
+    pub name: String,
     /// Number of devices (`P2PSIM_DEVICES`, default 2, 0 to [`MAX_DEVICES`]).
     pub devices: usize,
     /// Ordered pairs of devices, the first unable to reach the second (`P2PSIM_NO_P2P`, such as `0-1,2>3`).
@@ -26,7 +28,15 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config { devices: 2, no_path: Vec::new(), max_peers: 8, faults: Faults::default(), is_pci: false, nvlink: None }
+        Config {
+            name: "Simulated GPU".to_owned(),
+            devices: 2,
+            no_path: Vec::new(),
+            max_peers: 8,
+            faults: Faults::default(),
+            is_pci: false,
+            nvlink: None,
+        }
     }
 }
 
@@ -74,6 +84,9 @@ impl Config {
                      nor code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2); ignored"
                 )
             }));
+        }
+        if let Some(name) = lookup("P2PSIM_NAME").filter(|name| !name.is_empty()) {
+            config.name = name;
         }
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
         config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);

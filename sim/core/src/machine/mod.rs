@@ -243,6 +243,11 @@ impl Machine {
         usize::try_from(ordinal).ok().filter(|device| *device < self.config.devices).ok_or(Error::INVALID_DEVICE)
     }
 
+    /// What the devices are called.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
     /// Whether the devices hang on PCI only.
     pub fn is_pci(&self) -> bool {
         self.config.is_pci

@@ -97,7 +97,7 @@ api! {
         let name = name.required()?;
         machine.device(device)?;
         require(length > 0)?;
-        name.set_text("Simulated GPU", length as usize);
+        name.set_text(machine.name(), length as usize);
         Ok(())
     }
 
