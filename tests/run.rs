@@ -345,7 +345,7 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
                   kill $hung; wait; exit 0";
     let went_on = hanging(&["sh", "-c", script, &case]);
     assert_eq!(went_on.stderr.matches("it did not exit: ").count(), 1, "{}", went_on.stderr);
-    assert_eq!(went_on.stderr.matches("  exit 0\n").count(), 3, "{}", went_on.stderr);
+    assert_eq!(went_on.stderr.matches("  exit(0)\n").count(), 3, "{}", went_on.stderr);
 }
 
 #[test]

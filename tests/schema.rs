@@ -79,7 +79,12 @@ fn made_up_trace(traces: &Path) {
     scene.call(&Call { took: None, ..Call::copy(2 * MS, (1, 0), 4096, DIRECT) });
     scene.finish();
     fs::write(traces.join("one.nvlink.json"), READING).unwrap();
+    fs::write(traces.join("one.run.json"), RUN).unwrap();
 }
+
+/// A program that `p2pshim run` ran and of which there is no trace.
+const RUN: &str = r#"{"version":1,"id":"one-7-1","host":"one","process":7,"command":["/bin/false"],"start":1799999999000000000,
+    "end":1800000001000000000,"code":1,"signal":null}"#;
 
 #[test]
 fn report_json_is_what_its_schema_says() {
@@ -106,6 +111,12 @@ fn doctor_json_is_what_its_schema_says() {
         let mut doctor = Command::new(support::command());
         doctor.args(["doctor", "--json"]).env("P2PSIM_FAULT", fault).env("P2PSIM_DEVICES", devices);
         doctor.env("LD_LIBRARY_PATH", path("target/sim/lib")).env("XDG_CACHE_HOME", &files.0);
+        if name == "lost" {
+            let root = files.0.join("machine");
+            fs::create_dir_all(root.join("dev")).unwrap();
+            fs::write(root.join("dev/kmsg"), "4,1,1,-;NVRM: Xid (PCI:0000:01:00): 31, pid=1\n").unwrap();
+            doctor.env("P2PSIM_ROOT", root);
+        }
         printed.push(print(&mut doctor, files.0.join(name), &[0, 1, 2, 3]));
     }
     check("doctor", &printed);

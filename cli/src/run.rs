@@ -209,7 +209,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     };
     run.ends(status);
     if let Some(folder) = traces.folder() {
-        keep(&run, watch, folder, &before);
+        keep(&run, watch, folder);
         if arguments.reports
             && let Err(error) = report_at(arguments, &traces, folder, &before, &run)
         {
@@ -225,14 +225,14 @@ fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Keeps beside the traces of a run, if there are any, how it ended; and what NVLink carried.
-fn keep(run: &Run, watch: Option<Watch>, folder: &Path, before: &BTreeSet<PathBuf>) {
+/// Keeps where the traces of a run are, if there are any, how it ended; and what NVLink carried.
+fn keep(run: &Run, watch: Option<Watch>, folder: &Path) {
     let warn = |what: &str, kept: io::Result<()>| {
         if let Err(error) = kept {
             complain(format_args!("warning: {what} cannot be kept in {}: {error}", folder.display()));
         }
     };
-    if traces_in(folder).difference(before).next().is_some() {
+    if folder.is_dir() {
         warn("how the program ended", run.keep(folder));
     }
     if let Some(reading) = watch.and_then(Watch::finish).filter(|_| folder.is_dir()) {

@@ -10,7 +10,9 @@ use std::fs;
 use std::process::Command;
 
 use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind};
-use scene::{Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, OVERLAP, STAGED, START, Scene, VETOED};
+use scene::{
+    Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, NEVER_ENABLED, OVERLAP, STAGED, START, Scene, VETOED,
+};
 use serde_json::Value;
 
 const GB: u64 = 1_000_000_000;
@@ -34,7 +36,7 @@ const PATHS: [(u8, &str); 9] = [
     (UNVERIFIED, "staged: could not be verified"),
     (VERIFYING, "staged: being verified by another thread"),
     (NO_PATH, "staged: no hardware path"),
-    (BUSY, "staged: devices are busy, verified later"),
+    (BUSY, "staged: devices are busy, to be verified later"),
 ];
 
 fn two_gpus(folder: &Folder, name: &str, process: u32) -> Scene {
@@ -97,12 +99,24 @@ fn one(folder: &Folder, calls: &[Call]) -> Scene {
     scene
 }
 
+/// A copy that has been made when the call returns.
 fn copy(number: u64, path: u8) -> Call {
+    Call { function: MEMCPY_PEER, ..queued(number, path) }
+}
+
+fn queued(number: u64, path: u8) -> Call {
     Call::copy(number * MS, (0, 1), GB, path)
 }
 
 fn timed(number: u64, path: u8, took: u64) -> Call {
-    Call { device: Some((number * MS, took)), ..copy(number, path) }
+    Call { device: Some((number * MS, took)), ..queued(number, path) }
+}
+
+/// One process that makes these calls, of a pair that was verified.
+fn verified(folder: &Folder, calls: &[Call]) -> Scene {
+    let mut scene = one(folder, calls);
+    decided(&mut scene, 0, "right");
+    scene
 }
 
 /// What `p2pshim run` keeps of a run whose program was process 7.
@@ -151,13 +165,44 @@ fn damage(folder: &Folder, change: impl FnOnce(&mut Vec<u8>)) {
 type Case = (&'static str, fn(&Folder));
 
 const CASES: &[Case] = &[
-    ("good", |folder| drop(one(folder, &[copy(0, DIRECT), copy(1, DIRECT)]).finish())),
+    ("good", |folder| drop(verified(folder, &[copy(0, DIRECT), copy(1, DIRECT)]).finish())),
     ("good, by p2pshim run", |folder| {
-        one(folder, &[copy(0, DIRECT)]).finish();
+        verified(folder, &[copy(0, DIRECT)]).finish();
         run(folder, Some(0), None);
     }),
     ("good, after the first copies", |folder| {
-        drop(one(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }, copy(1, DIRECT)]).finish());
+        drop(verified(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }, copy(1, DIRECT)]).finish());
+    }),
+    ("good, and the last that was looked at was made", |folder| {
+        drop(verified(folder, &[timed(0, DIRECT, 5 * MS / 2), queued(1, DIRECT)]).finish());
+    }),
+    ("queued, and the last that was looked at was not made", |folder| {
+        let last = Call { is_pending: true, ..queued(1, DIRECT) };
+        drop(verified(folder, &[timed(0, DIRECT, 5 * MS / 2), last, queued(2, DIRECT)]).finish());
+    }),
+    ("queued, and none was looked at", |folder| drop(verified(folder, &[queued(0, DIRECT)]).finish())),
+    ("queued behind work that failed", |folder| {
+        let failed = Call { result: 719, ..copy(9, DIRECT) };
+        drop(verified(folder, &[timed(0, DIRECT, 5 * MS / 2), failed]).finish());
+    }),
+    ("direct, and nobody has tested whether data arrives", |folder| drop(one(folder, &[copy(0, DIRECT)]).finish())),
+    ("two ranks by p2pshim run, and a third that failed before its first call", |folder| {
+        ranks(folder, 2, Some("a.1"), |_, scene| scene.call(&copy(0, DIRECT)));
+        (50..52).for_each(|process| run_of(folder, process, Some(0), None));
+        run_of(folder, 52, Some(1), None);
+    }),
+    ("a child in a copy that it began after the run", |folder| {
+        for (process, at) in [(7, 0), (8, 2_000)] {
+            let mut scene = two_gpus(folder, &format!("{process}.p2ptrace"), process);
+            scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", "node-7-1"]);
+            scene.call(&Call { took: Some(1_300).filter(|_| process == 7), ..copy(at, DIRECT) });
+            scene.exit = Some(0).filter(|_| process == 7);
+            scene.finish();
+        }
+        run(folder, Some(0), None);
+    }),
+    ("staged, and slow calls were found", |folder| {
+        drop(one(folder, &[Call { rules: vec![NEVER_ENABLED], ..copy(0, STAGED) }]).finish());
     }),
     ("first copies only", |folder| {
         drop(one(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }]).finish());
@@ -536,7 +581,11 @@ fn first_lines_are_true_of_each_kind_of_trace() {
         all.extend(text.lines().take_while(|line| !line.is_empty()).map(|line| format!("{line}\n")));
         all.extend(
             text.lines()
-                .filter(|line| line.starts_with("GPUs ") || line.starts_with("time ") && !is_of_today(line))
+                .filter(|line| {
+                    line.starts_with("GPUs ")
+                        || line.starts_with("ran on ") && line.contains("not known")
+                        || line.starts_with("time ") && !is_of_today(line)
+                })
                 .map(|line| format!("    {line}\n")),
         );
         all += "\n";

@@ -127,7 +127,7 @@ impl Path {
                 Why::Mapped => "staged (mapped memory without access)",
                 Why::NoPath => "staged (no hardware path)",
                 Why::Limit => "staged (peer limit)",
-                Why::Busy => "staged (devices are busy, verified later)",
+                Why::Busy => "staged (devices are busy, to be verified later)",
                 Why::Unverified => "staged (could not be verified)",
                 Why::Slower => "staged (direct is slower)",
             },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Call, Ends, File, How, Progress, Report, Run};
+use super::model::{Call, End, Ends, File, How, Progress, Report, Run, Unseen};
 use super::processes::ends;
 use super::term::{count, duration};
 use super::verdict::{Level, NAMED, RUNNING, Sentence, what};
@@ -16,9 +16,7 @@ pub(super) const PROCESSES: &str = "processes";
 pub(super) fn ended(report: &Report) -> Option<Sentence> {
     let how = |run: &Run| match (&run.end.signal, run.end.code) {
         (Some(signal), _) => Some((Level::Bad, "Ended", format!("was ended by {signal}"))),
-        (None, Some(code @ (i32::MIN..=-1 | 1..))) => {
-            Some((Level::Warn, "Failed", format!("exited with status {code}")))
-        }
+        (None, Some(code @ (i32::MIN..=-1 | 1..))) => Some((Level::Warn, FAILED, format!("exited with status {code}"))),
         _ => None,
     };
     let has_program = |run: &Run| report.processes().any(|file| file.is_program && run.files.contains(&file.index));
@@ -88,14 +86,14 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
         &|file| format!("was ended by {}", file.end.signal.as_deref().unwrap_or("a signal")),
         &which(&known, "were ended by ", "were ended by signals", |file| file.end.signal.clone()),
     );
-    let status = |file: &File| file.end.code.filter(|&code| code != 0).map(|code| format!("with {code}"));
+    let status = |file: &File| file.end.code.filter(|&code| code != 0);
     let failed = those(
-        &|file| file.end.code.is_some_and(|code| code != 0),
-        &|file| format!("exited with status {}", file.end.code.unwrap_or_default()),
-        &which(&known, "exited ", "exited with a status other than 0", status),
+        &|file| status(file).is_some(),
+        &|file| exited(&file.end),
+        &which(&known, "", "did not exit with 0", |file| status(file).map(|_| exited(&file.end))),
     );
     let is_gone = |file: &File| file.end.how == How::Unknown && !file.may_run;
-    let gone = "ended without `exit`: by a signal, by `_exit`, or by `exec`";
+    let gone = "ended by a signal, by `_exit` or by `exec`; which of these is not known";
     let gone = those(&is_gone, &|_| gone.to_owned(), gone);
     let not_seen = those(
         &|file| file.end.how == How::Unknown && file.may_run,
@@ -145,6 +143,7 @@ fn in_words(Ends { end, processes }: &Ends) -> String {
     let (was, runs) = if *processes == 1 { ("was", "runs") } else { ("were", "run") };
     match (end.how, end.code, &end.signal) {
         (How::Exited, Some(code), _) => format!("{all} exited with {code}"),
+        (How::CalledExit, Some(code), _) => format!("{all} called `exit` with {code}"),
         (How::Signal, _, Some(signal)) => format!("{all} {was} ended by {signal}"),
         (How::Running, ..) => format!("{all} still {runs}"),
         _ => format!("of {all} it is not known"),
@@ -220,9 +219,12 @@ fn cut_off(report: &Report) -> Option<Sentence> {
         return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
     };
     let what = named(report, first);
-    let until = file(first).and_then(|file| report.run_ended(file)).map(|end| end.saturating_sub(first.started));
+    let until = file(first).and_then(|file| report.run_ended(file));
     let (when, which) = match (until, calls.len()) {
-        (Some(age), 1) => (format!(", begun {} before the end of the run", duration(age)), ": "),
+        (Some(end), 1) => {
+            let side = if end < first.started { "after" } else { "before" };
+            (format!(", begun {} {side} the end of the run", duration(end.abs_diff(first.started))), ": ")
+        }
         (_, 1) => (String::new(), ": "),
         _ => (String::new(), ", such as "),
     };
@@ -252,6 +254,27 @@ fn a_process(report: &Report) -> &'static str {
 }
 
 const CUT_OFF: &str = "Cut off";
+const FAILED: &str = "Failed";
+
+/// How a process ended that has a status.
+fn exited(end: &End) -> String {
+    let code = end.code.unwrap_or_default();
+    if end.how == How::CalledExit { format!("called `exit` with {code}") } else { format!("exited with status {code}") }
+}
+
+/// How programs ended of which no call was seen, if not well.
+pub(super) fn unseen(report: &Report) -> Option<Sentence> {
+    let has_failed = |it: &&Unseen| it.end.signal.is_some() || it.end.code.is_some_and(|code| code != 0);
+    let failed: Vec<&Unseen> = report.unseen.iter().filter(has_failed).collect();
+    let worst = failed.iter().min_by_key(|it| it.end.signal.is_none())?;
+    let how = worst.end.signal.as_ref().map_or_else(|| exited(&worst.end), |signal| format!("was ended by {signal}"));
+    let worst = format!("{} {how}", worst.command.join(" "));
+    let text = match failed.len() {
+        1 => format!("A program of which no call was seen did not end well: {worst}."),
+        all => format!("{} programs of which no call was seen did not end well, such as: {worst}.", count(all as u64)),
+    };
+    Some(Sentence::new(Level::Warn, FAILED, text).section(PROCESSES))
+}
 
 fn bad(text: String) -> (Level, &'static str, String) {
     (Level::Bad, "Never returned", text)

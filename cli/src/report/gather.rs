@@ -302,6 +302,8 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         end: End::default(),
         copied_bytes: 0,
         staged_bytes: 0,
+        has_queued: tally.has_queued,
+        may_lack_copies: tally.may_lack_copies(),
         last_copy: None,
         differs: Vec::new(),
         exit: trace.exit_status(),

@@ -26,6 +26,8 @@ pub(crate) struct Report {
     pub(crate) gaps: Vec<String>,
     /// The runs, or jobs, that the files are of, as far as they can be told apart.
     pub(crate) runs: Vec<Run>,
+    /// Programs that `p2pshim run` ran and of which no call was seen.
+    pub(crate) unseen: Vec<Unseen>,
     pub(crate) files: Vec<File>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) pairs: Vec<Pair>,
@@ -46,7 +48,7 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct End {
     pub(crate) how: How,
-    /// The exit status, if it exited.
+    /// The exit status, if it exited; or what it gave to `exit`.
     pub(crate) code: Option<i32>,
     /// The name of the signal, if one ended it.
     pub(crate) signal: Option<String>,
@@ -56,6 +58,9 @@ pub(crate) struct End {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum How {
     Exited,
+    /// It called `exit`, and nobody was seen to wait for it: what it did then may have ended it in another way.
+    #[serde(rename = "called-exit")]
+    CalledExit,
     Signal,
     Running,
     /// It became another program, which has a file of its own.
@@ -89,6 +94,16 @@ pub(crate) struct Run {
     pub(crate) files: Vec<usize>,
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
+}
+
+/// A program that `p2pshim run` ran and of which there is no trace.
+#[derive(Debug, Serialize)]
+pub(crate) struct Unseen {
+    pub(crate) id: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) started: u64,
+    pub(crate) ended: u64,
+    pub(crate) end: End,
 }
 
 /// A trace file: a process. Of one that cannot be read only the path and the problems are known.
@@ -128,6 +143,11 @@ pub(crate) struct File {
     /// What it copied between GPUs, and what of that was staged.
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
+    /// Whether it is not known of the last copies that were queued that they were made.
+    pub(crate) may_lack_copies: bool,
+    /// Whether any copy was queued: its call returned before it was made.
+    #[serde(skip)]
+    pub(crate) has_queued: bool,
     /// The program's last copy that has returned.
     pub(crate) last_copy: Option<Call>,
     /// In what it differs from most others of its run.

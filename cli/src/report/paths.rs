@@ -77,7 +77,7 @@ mod tests {
             ("pool without access", Class::Avoidable),
             ("mapped memory without access", Class::Avoidable),
             ("peer limit", Class::Staged),
-            ("devices are busy, verified later", Class::Staged),
+            ("devices are busy, to be verified later", Class::Staged),
             ("could not be verified", Class::Staged),
             ("blocked: lost data or hung in verification", Class::Blocked),
             ("vetoed: lost data, or hung, when verified", Class::Blocked),

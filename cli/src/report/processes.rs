@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_host::{job, machine};
 
-use super::model::{End, Ends, File, How, Progress, Report, Run, Share};
+use super::model::{End, Ends, File, How, Progress, Report, Run, Share, Unseen};
 use super::term::{count, counted};
 use crate::runs;
 
@@ -32,6 +32,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
     }
     report.gaps = gaps(&report.files);
     report.runs = group(report.processes(), kept);
+    report.unseen = unseen(&report.files, kept);
     say_unfinished(report);
     say_last_copies(report);
     say_differences(report);
@@ -40,8 +41,8 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
 /// How a process ended, by its own file.
 fn own_end(file: &File) -> End {
     match file.exit {
-        Some(code) => End { how: How::Exited, code: Some(code.into()), signal: None },
-        None if file.running => End { how: How::Running, ..End::default() },
+        _ if file.running => End { how: How::Running, ..End::default() },
+        Some(code) => End { how: How::CalledExit, code: Some(code.into()), signal: None },
         None => End::default(),
     }
 }
@@ -87,10 +88,28 @@ fn program<'a>(files: &'a mut [File], run: &runs::Run) -> Option<&'a mut File> {
     files.iter_mut().filter(|file| is_program(file, run)).max_by_key(|file| file.started)
 }
 
+/// Whether a file is of a run.
+fn is_of(file: &File, run: &runs::Run) -> bool {
+    named(file, &[job::RUN]).as_ref() == Some(&run.id) || is_program(file, run)
+}
+
 /// Whether a file is of the process that `p2pshim run` started, as far as numbers of processes tell.
 fn is_program(file: &File, run: &runs::Run) -> bool {
     let is_then = |started| (run.start..=run.end).contains(&started);
     file.process == Some(run.process) && file.host.as_ref() == Some(&run.host) && file.started.is_some_and(is_then)
+}
+
+/// Programs of which there is no trace, nor of any process that they started.
+fn unseen(files: &[File], kept: &[runs::Run]) -> Vec<Unseen> {
+    let has_trace = |run: &&runs::Run| files.iter().any(|file| is_of(file, run));
+    let unseen = kept.iter().filter(|run| !has_trace(run)).map(|run| Unseen {
+        id: run.id.clone(),
+        command: run.command.clone(),
+        started: run.start,
+        ended: run.end,
+        end: end(run),
+    });
+    unseen.collect()
 }
 
 /// What could not be recorded or read, in a few sentences.
@@ -174,12 +193,8 @@ fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&F
 
 fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     // Of several that belong to a job the one that ended worst stands for it.
-    let is_of = |run: &&runs::Run| {
-        let names = |file: &File| named(file, &[job::RUN]).as_ref() == Some(&run.id);
-        files.iter().any(|file| names(file) || is_program(file, run))
-    };
-    let kept =
-        kept.iter().filter(is_of).max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));
+    let kept = kept.iter().filter(|run| files.iter().any(|file| is_of(file, run)));
+    let kept = kept.max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));
     let first = files.iter().min_by_key(|file| file.started);
     let sum = |what: fn(&File) -> u64| files.iter().map(|file| what(file)).fold(0, u64::saturating_add);
     Run {
@@ -218,14 +233,15 @@ fn say_unfinished(report: &mut Report) {
 /// Of processes that run, or have not exited, how long ago they copied last: it may be what they wait for.
 fn say_last_copies(report: &mut Report) {
     let until = |file: &File| match file.end.how {
-        How::Exited | How::Exec => None,
+        How::Exited | How::CalledExit | How::Exec => None,
         How::Running => Some(machine::now()),
         How::Signal | How::Unknown => report.run_ended(file),
     };
     let untils: Vec<_> = report.files.iter().map(until).collect();
     for (file, until) in report.files.iter_mut().zip(untils) {
         let Some(call) = &mut file.last_copy else { continue };
-        call.age_ns = until.map(|until| until.saturating_sub(call.returned.unwrap_or(call.started)));
+        // A child may outlive the run.
+        call.age_ns = until.and_then(|until| until.checked_sub(call.returned.unwrap_or(call.started)));
     }
 }
 
@@ -245,7 +261,7 @@ fn say_differences(report: &mut Report) {
             all.sort_unstable();
             all.get(all.len() / 2).copied().unwrap_or_default()
         };
-        let exited: fn(&File) -> u64 = |file| u64::from(file.end.how == How::Exited && file.end.code == Some(0));
+        let exited: fn(&File) -> u64 = |file| u64::from(file.end.code == Some(0));
         let copied: fn(&File) -> u64 = |file| file.copied_bytes;
         let staged: fn(&File) -> u64 =
             |file| (file.staged_bytes as f64 / file.copied_bytes.max(1) as f64 * 100.0) as u64;

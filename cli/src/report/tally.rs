@@ -146,6 +146,10 @@ pub(super) struct Tally {
     pub(super) span: Option<(u64, u64)>,
     /// Blocks that could not be read, and why the first could not.
     pub(super) unread: (u64, Option<String>),
+    /// Whether any copy was queued: the call returned before the copy was made.
+    pub(super) has_queued: bool,
+    /// When the last copy began that the GPU was asked about, and whether it had made it.
+    asked: Option<(u64, bool)>,
 }
 
 /// What a file's records are counted by: the same for all of its parts.
@@ -153,6 +157,8 @@ pub(super) struct Lens {
     timeline: Timeline,
     /// By number of the function: is it a copy?
     copies: [bool; 256],
+    /// By number of the function: does it return before the copy is made?
+    queue: [bool; 256],
     /// By number of the path: what of the timeline its bytes belong to.
     kinds: [Option<Kind>; 256],
     /// The number of the path of copies that became part of a graph.
@@ -180,6 +186,7 @@ impl Lens {
         Self {
             timeline,
             copies: numbers.map(|number| names.function(number).1.contains("Memcpy")),
+            queue: numbers.map(|number| ["Async", "Launch"].iter().any(|part| names.function(number).1.contains(part))),
             kinds: numbers.map(class).map(kind),
             captured: numbers.into_iter().find(|&number| class(number) == Class::Captured),
             has_origins: names.has_origins(),
@@ -325,6 +332,9 @@ impl Tally {
             if step.is_timed {
                 self.count_device(walk, &record);
             }
+            if step.is_wanted && record.device_time != DeviceTime::None {
+                self.asked = self.asked.max(Some((record.start, record.device_time == DeviceTime::Known)));
+            }
         }
         self.threads.insert(block.thread, thread);
         Ok(())
@@ -370,6 +380,8 @@ impl Tally {
         for rule in record.rules() {
             self.uncounted += add(&mut self.findings, (rule, record.site), (rule, 0), 1);
         }
+        let is_copied = is_done && !is_error && record.src_device != record.dst_device && !lens.is_captured(record);
+        self.has_queued |= is_copied && lens.queue.get(usize::from(record.function)).copied().unwrap_or_default();
         // What is inside one that has not returned knows better of which pair it is.
         if is_done {
             self.count_copies(lens, record, record.site);
@@ -420,6 +432,11 @@ impl Tally {
         sums.device_calls += 1;
         sums.device_bytes = sums.device_bytes.saturating_add(record.bytes);
         sums.device_ns = sums.device_ns.saturating_add(record.device_nanos);
+    }
+
+    /// Whether it is not known of the last copies that were queued that they were made.
+    pub(super) fn may_lack_copies(&self) -> bool {
+        self.has_queued && !self.asked.is_some_and(|(_, is_made)| is_made)
     }
 
     fn remember(&mut self, open: Open) {
@@ -474,6 +491,8 @@ impl Tally {
             }
             (ours, theirs) => ours.or(theirs),
         };
+        self.has_queued |= other.has_queued;
+        self.asked = self.asked.max(other.asked);
         self.unread.0 += other.unread.0;
         self.unread.1 = self.unread.1.take().or(other.unread.1);
     }

@@ -162,7 +162,13 @@ impl Text<'_> {
             [file] => format!("pid {}", file.process.unwrap_or_default()),
             _ => counted(all.len() as u64, "process").replace("processs", "processes"),
         };
-        self.line(out, &format!("ran on     {}: {processes}{ranks}", few(&hosts, "unknown host")), "           ")?;
+        let apart =
+            if report.runs.iter().any(|run| may_be_several(report, run)) { ", not known to be of one run" } else { "" };
+        self.line(
+            out,
+            &format!("ran on     {}: {processes}{ranks}{apart}", few(&hosts, "unknown host")),
+            "           ",
+        )?;
         let gpus: Vec<String> = report.gpus.iter().map(gpu_text).collect();
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
@@ -198,7 +204,10 @@ impl Text<'_> {
             (0, _) => writeln!(out, "time       not known")?,
             (start, end) => {
                 let seconds = |start: u64, end: u64| term::seconds(end.saturating_sub(start) as f64 / 1e9);
-                let calls = seconds(start, end);
+                let under_way =
+                    report.unfinished.iter().filter_map(|call| Some(call.started.saturating_add(call.age_ns?)));
+                let last_call = under_way.fold(end, u64::max);
+                let calls = seconds(start, last_call);
                 match report.runs[..] {
                     [
                         Run {
@@ -209,7 +218,11 @@ impl Text<'_> {
                         },
                     ] => {
                         let ran = seconds(start, end);
-                        writeln!(out, "time       {ran} from {} on, with calls in {calls}", date(start))?;
+                        let calls = match last_call.saturating_sub(end) {
+                            0 => format!("with calls in {calls}"),
+                            later => format!("and calls until {} after it", term::seconds(later as f64 / 1e9)),
+                        };
+                        writeln!(out, "time       {ran} from {} on, {calls}", date(start))?;
                     }
                     _ => writeln!(out, "time       {calls} from {} on", date(start))?,
                 }
@@ -586,8 +599,7 @@ impl Text<'_> {
                 "hazard" => self.style.yellow(&clean(&head)),
                 _ => clean(&head),
             };
-            // Calls that are known to be alike are not all looked at.
-            let least = if finding.severity == "performance" { "at least " } else { "" };
+            let least = verdict::least(finding);
             writeln!(out, "  {head}, found in {least}{}", counted(finding.count, "call"))?;
             if let Some(text) = &finding.text {
                 self.line(out, &format!("      {text}"), "      ")?;
@@ -734,10 +746,18 @@ fn share(staged: u64, copied: u64) -> String {
     }
 }
 
+/// Whether processes of which nothing tells the run may be of several: they are not ranks, each of which is there once.
+fn may_be_several(report: &Report, run: &Run) -> bool {
+    let files = run.files.iter().filter_map(|&file| report.files.get(file));
+    let ranks: BTreeSet<Option<&String>> = files.map(|file| file.rank.as_ref()).collect();
+    run.id.is_none() && run.files.len() > 1 && (ranks.contains(&None) || ranks.len() < run.files.len())
+}
+
 /// How a process ended.
 fn ended(end: &End) -> String {
     match end {
         End { signal: Some(signal), .. } => signal.clone(),
+        End { how: How::CalledExit, code: Some(code), .. } => format!("exit({code})"),
         End { code: Some(code), .. } => format!("exit {code}"),
         End { how: How::Running, .. } => "runs".to_owned(),
         End { how: How::Exec, .. } => "exec".to_owned(),

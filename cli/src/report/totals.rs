@@ -357,6 +357,7 @@ impl Totals {
             shares,
             gaps: Vec::new(),
             runs: Vec::new(),
+            unseen: Vec::new(),
         }
     }
 

@@ -9,7 +9,7 @@ use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
 /// What a report without copies says besides.
 pub(super) const NOT_SEEN: &str =
     "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are copies of managed memory.";
-const QUEUED: &str = "Copies are counted when they are queued; the last may not have been made.";
+const QUEUED: &str = "Copies are counted when they are queued; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
 
@@ -24,16 +24,29 @@ const ADVICE: [(&str, &str); 4] = [
 /// Which path what took, and what it rests on.
 pub(super) fn sentence(report: &Report) -> Option<Sentence> {
     let sentence = copied(report)?;
-    let is_cut = |file: &File| match file.end.how {
-        How::Exited => false,
-        How::Unknown => file.knows_exit,
-        How::Signal | How::Running | How::Exec => true,
-    };
-    if !report.processes().any(|file| file.copied_bytes > 0 && is_cut(file)) {
+    if !may_lack(report) {
         return Some(sentence);
     }
     let more = sentence.more.as_ref().map_or_else(|| QUEUED.to_owned(), |more| format!("{more} {QUEUED}"));
     Some(sentence.more(more))
+}
+
+/// Whether copies were queued of which it is not known that all were made.
+fn may_lack(report: &Report) -> bool {
+    let is_cut = |file: &File| match file.end.how {
+        How::Exited | How::CalledExit => file.may_lack_copies,
+        How::Unknown => file.may_lack_copies || file.knows_exit,
+        How::Signal | How::Running | How::Exec => true,
+    };
+    let mut queued = report.processes().filter(|file| file.has_queued);
+    queued.any(|file| is_cut(file) || has_died(report))
+}
+
+/// Whether earlier work of the program has failed: then all that was queued in its context has.
+fn has_died(report: &Report) -> bool {
+    /// Errors after which a context is of no use, by CUDA's numbers, which HIP shares.
+    const STICKY: [i32; 11] = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+    report.errors.iter().any(|error| error.numbering.usual(error.code).is_some_and(|code| STICKY.contains(&code)))
 }
 
 fn say(report: &Report, level: Level, word: &'static str, text: String) -> Sentence {
@@ -94,7 +107,8 @@ fn copied(report: &Report) -> Option<Sentence> {
         }
         (direct, more) => {
             let first = staged.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
-            let is_good = unclear_bytes(report) == 0 && first < direct;
+            let is_good =
+                unclear_bytes(report) == 0 && first < direct && unverified(report).is_none() && !may_lack(report);
             let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
             let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
             say(report, level, word, format!("{} went directly from GPU to GPU{tail}.", bytes(direct)))
@@ -109,7 +123,19 @@ fn copied(report: &Report) -> Option<Sentence> {
         }
         false => advice,
     };
-    Some(sentence.more(more))
+    let more = [Some(more.to_owned()).filter(|more| !more.is_empty()), unverified(report)];
+    Some(sentence.more(more.into_iter().flatten().collect::<Vec<_>>().join(" ")))
+}
+
+/// Which pairs copied directly without ever having been verified.
+fn unverified(report: &Report) -> Option<String> {
+    let is_meant = |pair: &&Pair| {
+        pair.verified.is_none()
+            && pair.src != pair.dst
+            && pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0)
+    };
+    let pairs = between(report, report.pairs.iter().filter(is_meant).map(|pair| (pair.src, pair.dst)))?;
+    Some(format!("Whether direct copies arrive was not tested {pairs}."))
 }
 
 /// That nothing was staged, as far as that is known.
@@ -119,13 +145,16 @@ fn nothing_staged(report: &Report) -> Option<String> {
         return None;
     }
     // What HIP maps may be staged.
-    let was = if bytes_of(report, |class| class == Class::Mapped) > 0 { "is known to be" } else { "was" };
+    let mapped = bytes_of(report, |class| class == Class::Mapped);
+    if mapped > 0 {
+        return Some(format!("{} more were mapped on first use, and nothing is known to be staged", bytes(mapped)));
+    }
     // A copy that is under way, or was when its process ended, is told of elsewhere.
     let is_under_way = |call: &Call| call.path.as_deref().is_some_and(|path| path.starts_with("staged"));
     if report.unfinished.iter().any(is_under_way) {
-        return Some(format!("no copy that returned {was} staged"));
+        return Some("no copy that returned was staged".to_owned());
     }
-    Some(format!("nothing {was} staged"))
+    Some("nothing was staged".to_owned())
 }
 
 /// Copies of which none has moved anything.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::broken;
 use super::ends::{self, PROCESSES};
-use super::model::{Call, Error, NvLink, Pair, Path, Report};
+use super::model::{Call, Error, Finding, NvLink, Pair, Path, Report};
 use super::paths::Class;
 use super::term::{bytes, count, counted};
 use super::traffic::{self, NOT_SEEN};
@@ -56,7 +56,7 @@ impl Sentence {
 /// What there is to say, the worst first; but before all what the numbers lack, and whether they are of several runs.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let (wrong, avoided) = broken::sentences(report).into_iter().partition(|it| it.word == broken::WRONG);
-    let ends = [ends::ended(report), ends::never_returned(report), ends::ended_elsewhere(report)];
+    let ends = [ends::ended(report), ends::never_returned(report), ends::ended_elsewhere(report), ends::unseen(report)];
     let others = [
         at_risk(report),
         failed(report),
@@ -178,7 +178,7 @@ fn rules(report: &Report, severity: &str) -> Option<String> {
         .findings
         .iter()
         .filter(|finding| finding.severity == severity)
-        .map(|finding| format!("{} in {}", finding.rule, counted(finding.count, "call")))
+        .map(|finding| format!("{} in {}{}", finding.rule, least(finding), counted(finding.count, "call")))
         .collect();
     let shown = found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match found.len() {
@@ -186,6 +186,11 @@ fn rules(report: &Report, severity: &str) -> Option<String> {
         all if all > NAMED => Some(format!("{shown} and {} more", all - NAMED)),
         _ => Some(shown),
     }
+}
+
+/// What stands before the number of calls of a finding: those that are known to be alike are not all looked at.
+pub(super) fn least(finding: &Finding) -> &'static str {
+    if finding.severity == "performance" { "at least " } else { "" }
 }
 
 /// Calls that failed.

@@ -48,6 +48,8 @@ pub(crate) struct Call {
     pub(crate) result: i32,
     /// When the GPU began, and how long it took.
     pub(crate) device: Option<(u64, u64)>,
+    /// Whether the GPU was asked, and had not made the copy yet.
+    pub(crate) is_pending: bool,
     pub(crate) rules: Vec<u8>,
     pub(crate) capture: Capture,
     /// The function that it called in turn, if that call is in its record.
@@ -66,6 +68,7 @@ pub(crate) const VETOED: u8 = 3;
 /// Numbers of rules.
 pub(crate) const ENABLE_TWICE: u8 = 0;
 pub(crate) const OVERLAP: u8 = 1;
+pub(crate) const NEVER_ENABLED: u8 = 2;
 
 impl Call {
     pub(crate) fn copy(at: u64, pair: (u8, u8), bytes: u64, path: u8) -> Self {
@@ -80,6 +83,7 @@ impl Call {
             path,
             result: 0,
             device: None,
+            is_pending: false,
             rules: Vec::new(),
             capture: Capture::None,
             made_by: None,
@@ -150,7 +154,9 @@ impl Scene {
         }
         scene.note(0, NoteKind::Rule, ENABLE_TWICE.into(), &["P2P-enable-twice", "note"]);
         scene.note(0, NoteKind::Rule, OVERLAP.into(), &["P2P-copy-overlap", "hazard"]);
+        scene.note(0, NoteKind::Rule, NEVER_ENABLED.into(), &["P2P-staged-never-enabled", "performance"]);
         scene.note(0, NoteKind::Code, 704, &["runtime", "cudaErrorPeerAccessAlreadyEnabled"]);
+        scene.note(0, NoteKind::Code, 719, &["runtime", "cudaErrorLaunchFailure"]);
         scene.note(0, NoteKind::Code, 1, &["runtime", "cudaErrorInvalidValue"]);
         scene
     }
@@ -199,6 +205,9 @@ impl Scene {
         call.made_by.into_iter().for_each(|function| begun.is_made_by(function));
         if let Some(took) = call.took {
             begun.done(start + took, call.result, call.capture);
+        }
+        if call.is_pending {
+            begun.is_timed();
         }
         if let Some((at, took)) = call.device {
             begun.timed(Some((TICKS + at, took)));

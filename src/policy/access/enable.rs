@@ -67,7 +67,7 @@ impl Access {
             Err(Setback::Failure(failure)) => Err(self.failed(driver, plan, &failure)),
             Err(Setback::NotApart) => Err(self.unverifiable(plan)),
             Err(Setback::Busy) => {
-                plan.say(format_args!("the devices are busy; the pair is verified later"));
+                plan.say(format_args!("the devices are busy; the pair is to be verified later"));
                 Err(Path::Staged(self.put_off(plan, Why::Busy)))
             }
         }

@@ -6,9 +6,10 @@ function endOf({ end, running }) {
   if (end?.how === "exec") return "became another program";
   if (end?.how === "signal") return end.signal || "a signal";
   if (end?.how === "exited") return end.code === 0 ? "exited" : `exit status ${end.code}`;
+  if (end?.how === "called-exit") return end.code === 0 ? "called exit" : `called exit with ${end.code}`;
   return "not known";
 }
-const endedBadly = ({ end }) => end?.how === "signal" || (end?.how === "exited" && end.code !== 0);
+const endedBadly = ({ end }) => end?.how === "signal" || end?.code > 0;
 const stagedShare = (file) => (file.copied_bytes > 0 ? number(file.staged_bytes) / file.copied_bytes : null);
 const lastCopy = (file) => file.last_copy?.started ?? null;
 
