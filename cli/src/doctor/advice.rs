@@ -80,7 +80,7 @@ impl Conclusion {
                 list(|verdict| matches!(verdict, Verdict::Failed(_)))
             ),
             Self::Untested => {
-                format!("not known. {} could not be tested", list(|verdict| matches!(verdict, Verdict::Unknown(_))))
+                format!("not known. {} could not be verified", list(|verdict| matches!(verdict, Verdict::Unknown(_))))
             }
             Self::NoAccess if rows.is_empty() => "nothing to test: there is no pair of GPUs".to_owned(),
             Self::NoAccess => {

@@ -30,10 +30,11 @@ pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()>
         },
         "status": examined.status(),
         "verdict": conclusion.word(),
-        "summary": error.is_none().then(|| conclusion.text(rows, inventory.devices.len())),
+        "summary": error.is_none().then(|| examined.summary()),
         "advice": examined.advice(),
         "error": error,
         "simulated": simulated.is_some(),
+        "quick": examined.is_quick,
         "cuda_version": inventory.driver,
         "runtimes": inventory.runtimes.iter().map(runtime).collect::<Value>(),
         "devices": inventory.devices.iter().enumerate().map(|(ordinal, it)| device(examined, ordinal, it)).collect::<Value>(),
@@ -168,6 +169,7 @@ mod tests {
             rows: vec![row],
             error: None,
             kept_in: None,
+            is_quick: false,
         };
         let mut out = Vec::new();
         print(&mut out, &examined).unwrap();

@@ -10,6 +10,7 @@ use p2pshim_host::verdicts::{self, Cache, Key, Question};
 
 use super::lines::{Finding, Verdict};
 use super::supervisor::Job;
+use super::verify::Tests;
 use super::{FAILED, Inventory, Row, TIMEOUT_S, examine};
 use crate::complain;
 
@@ -120,7 +121,7 @@ fn make(
 ) -> Result<(), String> {
     let timeout = Duration::from_secs(TIMEOUT_S);
     let cache = cache().ok_or("neither XDG_CACHE_HOME nor HOME is set, so verdicts cannot be saved")?;
-    let outcome = Job { pair: None, timeout, environment, with_speed: false }.run();
+    let outcome = Job { pair: None, timeout, environment, tests: Tests::Full }.run();
     if let Verdict::Failed(why) | Verdict::Unknown(why) = outcome.verdict {
         return Err(why);
     }
@@ -143,7 +144,7 @@ fn make(
     ));
     let mut unknown = None;
     for pair in missing {
-        let row = examine(&inventory, pair, timeout, environment, false);
+        let row = examine(&inventory, pair, timeout, environment, Tests::Full);
         if !keep(&cache, &inventory, &row, TIMEOUT_S) {
             let why = match row.verdict {
                 Verdict::Unknown(why) => why,

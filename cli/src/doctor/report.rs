@@ -36,6 +36,8 @@ pub(super) struct Examined {
     pub(super) error: Option<String>,
     /// Where verdicts are kept, if any is.
     pub(super) kept_in: Option<PathBuf>,
+    /// Whether only small sizes were tested.
+    pub(super) is_quick: bool,
 }
 
 /// How a pair came out.
@@ -86,7 +88,7 @@ fn word(verdict: &Verdict) -> &'static str {
         Verdict::Passed => "verified",
         Verdict::NoPath => "no path",
         Verdict::Failed(_) => "FAILED",
-        Verdict::Unknown(_) => "not tested",
+        Verdict::Unknown(_) => "undecided",
     }
 }
 
@@ -217,7 +219,8 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
             Some(format!("{} {}: {}", test.name(), finding.word(), finding.detail()?))
         });
         let mut details: Vec<String> = details.collect();
-        if let (Verdict::Unknown(why), true) = (&row.verdict, details.is_empty()) {
+        let is_told = row.findings.iter().any(|finding| matches!(finding, Some(Finding::Untested(_))));
+        if let (Verdict::Unknown(why), false) = (&row.verdict, is_told) {
             details.push(why.clone());
         }
         if let Verdict::Failed(why) = &row.verdict {
@@ -277,7 +280,7 @@ pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Re
 
 /// What it means, and what to do.
 pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
-    let verdict = format!("Verdict: {}.", examined.conclusion().text(&examined.rows, examined.inventory.devices.len()));
+    let verdict = format!("Verdict: {}.", examined.summary());
     for text in std::iter::once(verdict).chain(examined.advice()) {
         writeln!(out)?;
         for line in wrapped(&text, WIDTH - 4) {
@@ -296,7 +299,7 @@ pub(super) fn print_issue(out: &mut impl Write, mut examined: Examined) -> io::R
     examined.kept_in = None;
     let summary = match &examined.error {
         Some(why) => format!("nothing was tested: {why}"),
-        None => examined.conclusion().text(&examined.rows, examined.inventory.devices.len()),
+        None => examined.summary(),
     };
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "### `p2pshim doctor` {version}: {}\n\n{summary}.\n\n```text", examined.conclusion().word())?;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use p2pshim_host::text::Escaped;
 
 use super::lines::{Line, Test, Verdict};
+use super::verify::Tests;
 use crate::processes;
 
 /// How long after its own limit the process is waited for.
@@ -23,8 +24,8 @@ pub(super) struct Job<'a> {
     pub(super) timeout: Duration,
     /// What it finds in its environment besides ours.
     pub(super) environment: &'a [(OsString, OsString)],
-    /// Whether copies of the pair are measured, too.
-    pub(super) with_speed: bool,
+    /// What is done with the pair.
+    pub(super) tests: Tests,
 }
 
 /// What a worker said.
@@ -43,10 +44,7 @@ impl Job<'_> {
         command.args(["--timeout", &self.timeout.as_secs().to_string()]);
         if let Some([from, to]) = self.pair {
             // Only these two are started, which on large machines takes most of the time.
-            command
-                .args(self.with_speed.then_some("--speed"))
-                .args([from, to])
-                .env("CUDA_VISIBLE_DEVICES", format!("{from},{to}"));
+            command.args(self.tests.argument()).args([from, to]).env("CUDA_VISIBLE_DEVICES", format!("{from},{to}"));
         }
         // What is compiled is not worth keeping.
         command.env("CUDA_CACHE_DISABLE", "1");
@@ -116,7 +114,7 @@ mod tests {
 
     #[test]
     fn hanging_while_measuring_keeps_the_verdict() {
-        let job = Job { pair: None, timeout: Duration::from_secs(1), environment: &[], with_speed: true };
+        let job = Job { pair: None, timeout: Duration::from_secs(1), environment: &[], tests: Tests::Measured };
         let mut lines = vec![Line::Begin(Test::Stores)];
         assert_eq!(job.hanging(&mut lines).status(), 1);
         let mut lines = vec![Line::Begin(Test::Stores), Line::Measuring(Verdict::Passed)];

@@ -11,16 +11,57 @@ use super::kernel::{self, ENTRY_POINT};
 use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::pattern::{difference, pattern, stale};
 
-/// What is copied: one that fits into any shortcut of the driver, and one that does not.
-const SIZES: [usize; 2] = [4 << 10, 4 << 20];
-/// How often: a path may lose its first copy only.
-const TRIES: u64 = 2;
+/// What is copied, and how often: a path may lose its first copy only, small ones only, or what lies beyond a window.
+const SIZES: [(usize, u64); 4] = [(4 << 10, 2), (1 << 20, 2), (16 << 20, 1), (64 << 20, 1)];
+/// How many of these are for the quick tests.
+const QUICK: usize = 2;
 /// How much one copy of the speed measurement moves.
 const SPEED_BYTES: usize = 64 << 20;
 /// How much a copy moves whose time is measured.
 const SMALL_BYTES: usize = 4;
 /// After so long a measurement makes do with what it has.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What is done with a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tests {
+    /// Data is verified up to 1 MiB.
+    Quick,
+    /// Up to 64 MiB.
+    Full,
+    /// And speeds are measured.
+    Measured,
+}
+
+impl Tests {
+    /// By a worker's arguments.
+    pub(super) fn of(speed: bool, quick: bool) -> Self {
+        match (speed, quick) {
+            (true, _) => Self::Measured,
+            (_, true) => Self::Quick,
+            _ => Self::Full,
+        }
+    }
+
+    /// The argument for a worker.
+    pub(super) fn argument(self) -> Option<&'static str> {
+        match self {
+            Self::Quick => Some("--quick"),
+            Self::Full => None,
+            Self::Measured => Some("--speed"),
+        }
+    }
+
+    fn sizes(self) -> &'static [(usize, u64)] {
+        let (quick, _) = SIZES.split_at(QUICK);
+        if self == Self::Quick { quick } else { &SIZES }
+    }
+
+    /// Numbers and sizes of the trials, from 1.
+    fn rounds(self) -> impl Iterator<Item = (u64, usize)> {
+        (1..).zip(self.sizes().iter().flat_map(|&(size, tries)| (0..tries).map(move |_| size)))
+    }
+}
 
 /// Who learns how the verification goes on.
 pub(super) trait Witness {
@@ -43,9 +84,9 @@ struct Side {
 }
 
 impl Side {
-    fn new(driver: &Driver, device: Device) -> Result<Self> {
+    fn new(driver: &Driver, device: Device, tests: Tests) -> Result<Self> {
         let context = driver.context(device)?;
-        let [.., largest] = SIZES;
+        let largest = tests.sizes().iter().map(|(size, _)| *size).max().unwrap_or_default();
         let memory = driver.allocate(context, largest)?;
         Ok(Self { device, context, memory, stream: driver.stream(context)? })
     }
@@ -56,11 +97,11 @@ impl Side {
 }
 
 /// Verifies that `from` reaches the memory of `to`.
-pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool, witness: &impl Witness) -> Verdict {
-    let sides = match connect(driver, from, to) {
+pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], tests: Tests, witness: &impl Witness) -> Verdict {
+    let sides = match connect(driver, from, to, tests) {
         Ok(Some(sides)) => sides,
         Ok(None) => {
-            if with_speed {
+            if tests == Tests::Measured {
                 witness.measuring(&Verdict::NoPath);
                 measure_without_path(driver, from, to, witness);
             }
@@ -68,7 +109,7 @@ pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool,
         }
         Err(error) => return Verdict::Unknown(error.to_string()),
     };
-    let verification = Verification { driver, sides };
+    let verification = Verification { driver, sides, tests };
     let kernel = verification.kernel();
     let (mut verdict, mut faulted) = (Verdict::Passed, false);
     for test in Test::ALL {
@@ -87,12 +128,19 @@ pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool,
         witness.found(test, &finding);
         verdict = verdict.and(test, finding);
     }
-    if with_speed && !faulted {
+    // What fails is tried through the host.
+    let is_tried = matches!(verdict, Verdict::Failed(_)) && !faulted && verification.disconnect().is_ok();
+    if is_tried && let Ok(Finding::Wrong(wrong)) = verification.copies() {
+        return Verdict::Unknown(format!(
+            "Data is wrong through the host as well, {wrong}: that is not the path's fault, but that of a GPU, of its memory or of the driver"
+        ));
+    }
+    if tests == Tests::Measured && !faulted {
         witness.measuring(&verdict);
         if verdict == Verdict::Passed {
             verification.measure(Path::Direct, witness);
         }
-        if verification.disconnect().is_ok() {
+        if is_tried || verification.disconnect().is_ok() {
             verification.measure(Path::Staged, witness);
         }
     }
@@ -101,17 +149,18 @@ pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], with_speed: bool,
 
 /// Measures copies between two devices of which neither reaches the other, or only the wrong one does.
 fn measure_without_path(driver: &Driver, from: Device, to: Device, witness: &impl Witness) {
-    if let (Ok(from), Ok(to)) = (Side::new(driver, from), Side::new(driver, to)) {
-        Verification { driver, sides: [from, to] }.measure(Path::Staged, witness);
+    let side = |device| Side::new(driver, device, Tests::Measured);
+    if let (Ok(from), Ok(to)) = (side(from), side(to)) {
+        Verification { driver, sides: [from, to], tests: Tests::Measured }.measure(Path::Staged, witness);
     }
 }
 
 /// Contexts, memory and access; none if the hardware has no path.
-fn connect(driver: &Driver, from: Device, to: Device) -> Result<Option<[Side; 2]>> {
+fn connect(driver: &Driver, from: Device, to: Device, tests: Tests) -> Result<Option<[Side; 2]>> {
     if !driver.can_access(from, to)? {
         return Ok(None);
     }
-    let sides = [Side::new(driver, from)?, Side::new(driver, to)?];
+    let sides = [Side::new(driver, from, tests)?, Side::new(driver, to, tests)?];
     let [a, b] = &sides;
     driver.enable(a.context, b.context)?;
     // Whoever trusts a pair has it enabled both ways where it can be, and then either side may carry a copy out.
@@ -124,6 +173,7 @@ fn connect(driver: &Driver, from: Device, to: Device) -> Result<Option<[Side; 2]
 struct Verification<'a> {
     driver: &'a Driver,
     sides: [Side; 2],
+    tests: Tests,
 }
 
 impl Verification<'_> {
@@ -137,7 +187,7 @@ impl Verification<'_> {
     /// Copies from A to B, on streams of both.
     fn copies(&self) -> Result<Finding> {
         let [a, b] = &self.sides;
-        for (round, size) in rounds() {
+        for (round, size) in self.tests.rounds() {
             for (engine, name) in [(a, "the source"), (b, "the destination")] {
                 let seed = if engine.device == a.device { round } else { round + 100 };
                 let wrong = self.trial(b, a, seed, size, || {
@@ -157,7 +207,7 @@ impl Verification<'_> {
     fn kernel_copies(&self, kernel: Function, test: Test) -> Result<Finding> {
         let [a, b] = &self.sides;
         let (to, from, seed) = if test == Test::Loads { (a, b, 200) } else { (b, a, 300) };
-        for (round, size) in rounds() {
+        for (round, size) in self.tests.rounds() {
             let words = size as u64 / 8;
             let wrong = self.trial(to, from, seed + round, size, || {
                 self.driver.enter(a.context)?;
@@ -257,9 +307,4 @@ impl Verification<'_> {
         times.sort_unstable();
         Ok(times.get(times.len() / 2).copied().unwrap_or_default().as_secs_f64() * 1e6)
     }
-}
-
-/// Numbers and sizes of the trials, from 1.
-fn rounds() -> impl Iterator<Item = (u64, usize)> {
-    (1..).zip(SIZES.into_iter().flat_map(|size| (0..TRIES).map(move |_| size)))
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use super::cuda::{Device, Driver};
 use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
 use super::runtimes;
-use super::verify::{self, Witness};
+use super::verify::{self, Tests, Witness};
 use crate::nvml::{Handle, Nvml};
 
 /// What to do: list the devices, or verify a pair.
@@ -24,6 +24,9 @@ pub(crate) struct WorkerArguments {
     /// Measure the speed of copies too
     #[arg(long)]
     speed: bool,
+    /// Test small sizes only
+    #[arg(long)]
+    quick: bool,
     /// UUIDs of the device that reaches and of the one that is reached; none: list all devices
     #[arg(num_args = 2, value_names = ["FROM", "TO"])]
     pair: Vec<String>,
@@ -34,7 +37,7 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
     let journal = Journal::default();
     start_watchdog(journal.clone(), Duration::from_secs(arguments.timeout));
     let verdict = match arguments.pair.as_slice() {
-        [from, to] => verify(&journal, from, to, arguments.speed),
+        [from, to] => verify(&journal, from, to, Tests::of(arguments.speed, arguments.quick)),
         _ => list(&journal).map_or_else(Verdict::Unknown, |()| Verdict::Passed),
     };
     journal.end(&verdict)
@@ -90,7 +93,7 @@ fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
     lines
 }
 
-fn verify(journal: &Journal, from: &str, to: &str, with_speed: bool) -> Verdict {
+fn verify(journal: &Journal, from: &str, to: &str, tests: Tests) -> Verdict {
     let driver = match Driver::start() {
         Ok(driver) => driver,
         Err(why) => return Verdict::Unknown(why),
@@ -98,7 +101,7 @@ fn verify(journal: &Journal, from: &str, to: &str, with_speed: bool) -> Verdict 
     let found = |uuid| device(&driver, uuid);
     match (found(from), found(to)) {
         (Ok(one), Ok(other)) if one == other => Verdict::Unknown(format!("{from} and {to} are the same GPU")),
-        (Ok(from), Ok(to)) => verify::verify(&driver, [from, to], with_speed, journal),
+        (Ok(from), Ok(to)) => verify::verify(&driver, [from, to], tests, journal),
         (Err(why), _) | (_, Err(why)) => Verdict::Unknown(why),
     }
 }

@@ -17,7 +17,14 @@ pub enum Defect {
     Slow,
     /// It is right, but kernels' loads and stores are lost.
     Lost,
+    /// Only the first [`APERTURE`] bytes of an allocation are written, by copies of one row.
+    Aperture,
+    /// Nothing is written by staged copies either.
+    Both,
 }
+
+/// What of an allocation a device shows where a window is too small.
+pub(crate) const APERTURE: u64 = 8 << 20;
 
 /// By their names in the variable.
 const DEFECTS: &[(&str, Defect)] = &[
@@ -27,6 +34,8 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("hang", Defect::Hang),
     ("slow", Defect::Slow),
     ("lost", Defect::Lost),
+    ("aperture", Defect::Aperture),
+    ("both", Defect::Both),
 ];
 
 /// A function that fails, having done nothing.
@@ -76,6 +85,11 @@ impl Faults {
             Defect::Lost => None,
             other => Some(other),
         })
+    }
+
+    /// Whether staged copies from one device to another write nothing.
+    pub(crate) fn drops_staged(&self, from: usize, to: usize) -> bool {
+        self.defects.contains(&(Defect::Both, from, to))
     }
 
     /// Whether loads and stores of kernels on one device are lost that go to another's memory.

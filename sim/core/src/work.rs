@@ -112,10 +112,10 @@ impl Copy {
             os::pause(staging_time(self.extent.bytes()));
         }
         match self.defect {
-            Some(Defect::Drop | Defect::First) => return,
+            Some(Defect::Drop | Defect::First | Defect::Both) => return,
             Some(Defect::Hang) => hang(),
             Some(Defect::Slow) => os::pause(slow_time(self.extent.bytes())),
-            Some(Defect::Corrupt | Defect::Lost) | None => {}
+            Some(Defect::Corrupt | Defect::Lost | Defect::Aperture) | None => {}
         }
         copy_rows(self.dst, self.src, self.extent);
         if self.defect == Some(Defect::Corrupt) {

@@ -7,6 +7,7 @@ use super::contexts::NO_CONTEXT;
 use super::{ArrayHandle, ContextHandle, ContextId, DefaultStream, Machine, State, StreamRef};
 use crate::access::{READ, READ_WRITE};
 use crate::error::{Error, Result};
+use crate::fault::{APERTURE, Defect};
 use crate::fence::Fence;
 use crate::gate::Gate;
 use crate::graph::Step;
@@ -446,7 +447,7 @@ impl State {
     /// The same as [`State::plan`], with the way chosen before.
     pub(super) fn plan_on(
         &mut self,
-        Transfer { dst, src, extent, .. }: Transfer,
+        Transfer { dst, src, mut extent, .. }: Transfer,
         (path, access): (Path, Option<Arc<Gate>>),
     ) -> (Copy, Vec<Arc<Gate>>) {
         let gates = self.mapped_at([dst.layout.address, src.layout.address]).chain(access).collect();
@@ -460,8 +461,15 @@ impl State {
                         counters.add(from.device, to.device, extent.bytes());
                     }
                     defect = self.faults.defect(from.device, to.device, *direct);
+                    if defect == Some(Defect::Aperture) && extent.height * extent.depth == 1 {
+                        let end = to.base + APERTURE;
+                        extent.width = extent.width.min(end.saturating_sub(dst.layout.address));
+                    }
                 }
-                Path::Staged => *staged += 1,
+                Path::Staged => {
+                    *staged += 1;
+                    defect = self.faults.drops_staged(from.device, to.device).then_some(Defect::Both);
+                }
                 Path::SameDevice | Path::Host => {}
             }
         }

@@ -32,6 +32,14 @@ fn dropped_copy_succeeds_and_writes_nothing_staged_and_backward_copies_are_right
 }
 
 #[test]
+fn broken_both_ways_writes_nothing_staged_either() {
+    let (rig, a, b) = faulty("both:0>1");
+    assert_eq!(rig.copied(b, a), 0);
+    rig.machine.disable_peer(rig.contexts[1]).unwrap();
+    assert_eq!(rig.copied(b, a), 0);
+}
+
+#[test]
 fn corrupt_copy_writes_something_wrong() {
     let (rig, a, b) = faulty("corrupt:0>1");
     assert_eq!(rig.copied(b, a), !1);
