@@ -230,6 +230,7 @@ def killed():
                               end={"how": "signal", "code": None, "signal": "SIGKILL"})
     report["files"][2]["end"] = {"how": "exited", "code": 3, "signal": None}
     report["files"][1].update(dropped=812)
+    report["lower_bounds"] = True
     report["gaps"] = ["rank 1: 812 calls found no room in the file; set `P2PSHIM_TRACE_LIMIT`", "rank 5: the file ends in the middle of a block"]
     return report
 
@@ -425,7 +426,7 @@ def said(level, word, text, more=None, section="pairs"):
 FINE = [said("good", "Fine", "42.9 GB went directly from GPU to GPU; nothing was staged.")]
 STAGED = said("warn", "Staged", "{direct} GB went directly; {could} GB were staged but could be direct, which took about {took:.2f} s longer.",
               "Staged because: access not enabled. `P2PSHIM_ACCESS=auto`, the default, would have enabled it.")
-SLOW = said("warn", "Slow calls", "Calls take longer than necessary: P2P-staged-never-enabled in 2 800 calls.", "The findings name the place and the remedy.", "findings")
+SLOW = said("warn", "Slow calls", "Calls take longer than necessary: P2P-staged-never-enabled in at least 2 800 calls.", "The findings name the place and the remedy.", "findings")
 FAILED = said("note", "Failed calls", "Calls failed, such as 2 of cudaDeviceEnablePeerAccess with cudaErrorPeerAccessAlreadyEnabled.", "Many programs expect this one.", "errors")
 VERDICTS = {
     "two": [STAGED, SLOW, FAILED],

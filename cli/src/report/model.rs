@@ -22,8 +22,10 @@ pub(crate) struct Report {
     /// The filter of which all of it is, as arguments; not there if it is of all calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) filter: Option<String>,
-    /// What could not be recorded or read, in sentences. If there is anything, each number is a lower bound.
+    /// What could not be recorded or read, in sentences.
     pub(crate) gaps: Vec<String>,
+    /// Whether bytes and calls are therefore the least that they can be: times may be all that is lost.
+    pub(crate) lower_bounds: bool,
     /// The runs, or jobs, that the files are of, as far as they can be told apart.
     pub(crate) runs: Vec<Run>,
     /// Programs that `p2pshim run` ran and of which no call was seen.

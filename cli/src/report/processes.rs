@@ -31,6 +31,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
         report.files.iter_mut().filter(is_of).for_each(|file| file.is_child = true);
     }
     report.gaps = gaps(&report.files);
+    report.lower_bounds = report.is_at_least();
     report.runs = group(report.processes(), kept);
     report.unseen = unseen(&report.files, kept);
     say_unfinished(report);

@@ -356,6 +356,7 @@ impl Totals {
             timeline: timeline(times, self.times),
             shares,
             gaps: Vec::new(),
+            lower_bounds: false,
             runs: Vec::new(),
             unseen: Vec::new(),
         }

@@ -118,8 +118,9 @@ try {
 }
 const [files, gpus, pairs, functions] = [data.files, data.gpus, data.pairs, data.functions].map(list);
 const [errors, findings, decisions, unfinished] = [data.errors, data.findings, data.decisions, data.unfinished].map(list);
-/** What could not be recorded or read. If there is any, all numbers are lower bounds. */
+/** What could not be recorded or read, and whether bytes and calls are the least that they can be for that. */
 const gaps = list(data.gaps);
+const lowerBounds = data.lower_bounds === true;
 /** Calls that never returned; those in which a process ended, nobody knows after how long; and those that have only just begun. */
 const [cutOff, underWay] = ["cut-off", "under-way"].map((it) => unfinished.filter(({ progress }) => progress === it));
 const never = unfinished.filter((call) => !cutOff.includes(call) && !underWay.includes(call));

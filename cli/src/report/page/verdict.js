@@ -33,7 +33,7 @@ function verdict() {
   const link = (to) => to && ["\u00a0", el("a", { href: `#${to}` }, "Show")];
   return el("div", { id: "verdict" },
     data.filter && el("p", { class: "gaps" }, "Only calls that fit ", el("code", {}, data.filter), " are counted here."),
-    gaps.length > 0 && el("div", { class: "gaps" }, el("p", {}, el("b", {}, "Not everything was recorded: every number here is a lower bound.")),
+    gaps.length > 0 && el("div", { class: "gaps" }, el("p", {}, el("b", {}, `Not everything is known: ${lowerBounds ? "bytes and calls are the least that they can be" : "counts and bytes are whole"}.`)),
       el("ul", {}, gaps.map((gap) => el("li", {}, sentence(gap))))),
     el("span", { class: `tag ${first.level}` }, first.word), el("h1", {}, spoken(first.text)),
     el("p", { class: "todo" }, spoken(first.more || ""), link(first.section)),
@@ -46,7 +46,7 @@ function figures() {
   const bar = el("div", { class: "bar", "aria-hidden": "true" }, parts.map(([name]) => el("i", { class: name })));
   parts.forEach(([, part], index) => { bar.children[index].style.flexGrow = part / total; });
   const figure = (term, value, more) => el("div", {}, el("dt", {}, term), el("dd", {}, value), el("dd", { class: "more" }, more));
-  const least = () => gaps.length > 0 && el("small", {}, "at least");
+  const least = () => lowerBounds && el("small", {}, "at least");
   const graded = (severity) => several(findings.filter((finding) => finding.severity === severity).length, severity);
   return [
     el("dl", { class: "figures" },
