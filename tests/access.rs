@@ -19,6 +19,22 @@ fn same_sequences(flavour: &str, first: u32, count: u32, env: Variables) {
 }
 
 #[test]
+fn listing_program_sees_no_peer_that_is_denied_by_uuid_or_address() {
+    for (ordinals, names) in [
+        ("2>1", "0000:03:00.0>GPU-70327073-696d-2047-5055-202e2e2e2e01"),
+        ("0-1", "GPU-70327073-696d-2047-5055-202e2e2e2e00-02:00.0"),
+    ] {
+        let denied = |pairs: &str| lists_peers("12").env("P2PSHIM_DENY", pairs).findings_apart().preloaded();
+        let (by_ordinal, by_name) = (denied(ordinals), denied(names));
+        by_ordinal.assert_success();
+        by_name.assert_same_as(&by_ordinal, names);
+        assert!(by_name.stdout != denied("").stdout, "it denies nothing");
+    }
+    let missing = Program::case("guide_sample-12").env("P2PSHIM_DENY", "0-7").findings_apart().preloaded();
+    assert!(warnings(&missing)[0].contains("P2PSHIM_DENY names device 7, and this process has 2, from 0 on"));
+}
+
+#[test]
 fn random_sequences_are_the_same_preloaded() {
     same_sequences("12", 0, 6_000, &[]);
 }

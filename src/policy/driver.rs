@@ -39,6 +39,9 @@ pub(crate) trait Driver {
     /// How many devices there are.
     fn device_count(&self) -> i32;
 
+    /// A device's UUID and PCI address.
+    fn names(&self, device: i32) -> Option<[String; 2]>;
+
     /// Whether the hardware lets a device access the memory of another.
     fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code>;
 

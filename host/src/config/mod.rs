@@ -23,7 +23,7 @@ use log::{Level, Metadata};
 
 use crate::nearest::nearest;
 pub use option::{Changes, Variable};
-pub use values::{Access, Broken, Denied, GpuTiming, Probe, Stacks, Staging, Validate};
+pub use values::{Access, Broken, Denied, GpuName, GpuTiming, Probe, Stacks, Staging, Validate};
 
 /// What every option's name begins with.
 pub const PREFIX: &str = "P2PSHIM";
@@ -53,10 +53,10 @@ options! {
     /// Pairs whose peer access is hidden.
     denied: Vec<Denied> {
         variable: P2PSHIM_DENY,
-        values: text("pairs of devices such as 0-1,2>3", "" = Vec::new(), values::pairs),
+        values: text("pairs of devices such as 0-1,2>3, by ordinals, UUIDs or PCI addresses", "" = Vec::new(), values::pairs),
         changes: Changes::Never,
         help: "pairs for which P2PSHIM_ACCESS=off applies: 0-1 in both directions, 2>3 the access of device 2 to memory of device 3",
-        details: "Ordinals are those of the program. In `2>3` device 2 is the one that accesses (quote it: the shell interprets `>`). The shim then enables neither direction. A program that enables 3>2 itself still copies directly between the two; to send all copies of a pair through the host, write `2-3`.",
+        details: "Ordinals are those of the program, after `CUDA_VISIBLE_DEVICES`; UUIDs (`GPU-…`, as `nvidia-smi -L` prints them) and PCI addresses (`1a:00.0`) mean the same in each process: `GPU-5f…-GPU-8a…`, `1a:00.0-3b:00.0`. For HIP only ordinals are known. In `2>3` device 2 is the one that accesses (quote it: the shell interprets `>`). The shim then enables neither direction. A program that enables 3>2 itself still copies directly between the two; to send all copies of a pair through the host, write `2-3`.",
     }
 
     /// How a pair is verified.
@@ -348,7 +348,9 @@ mod tests {
             ("P2PSHIM_PROBE", "off"),
             ("P2PSHIM_POOLS", "app"),
         ]);
-        let denied = [(0, 1), (1, 0), (2, 3)].map(|(device, peer)| Denied { device, peer });
+        let named =
+            |[device, peer]: [i32; 2]| Denied { device: GpuName::Ordinal(device), peer: GpuName::Ordinal(peer) };
+        let denied = [[1, 0], [0, 1], [2, 3]].map(named);
         let expected = Config {
             access: Access::App,
             denied: denied.to_vec(),
@@ -361,8 +363,26 @@ mod tests {
     }
 
     #[test]
+    fn read_pairs_by_uuid_and_address() {
+        const ONE: &str = "GPU-70327073-696d-2047-5055-202e2e2e2e0A";
+        const OTHER: &str = "gpu-70327073-696d-2047-5055-202e2e2e2e01";
+        let read = |pairs: &str| read(&[("P2PSHIM_DENY", pairs)]).0.denied;
+        let [one, other] = [ONE, OTHER].map(|uuid| GpuName::Uuid(uuid.to_ascii_lowercase()));
+        let both = [Denied { device: other.clone(), peer: one.clone() }, Denied { device: one.clone(), peer: other }];
+        assert_eq!(read(&format!("{ONE}-{OTHER}")), both);
+        let address = GpuName::BusId("0000:1a:00.0".to_owned());
+        assert_eq!(read("00000000:1A:00.0>3"), [Denied { device: address.clone(), peer: GpuName::Ordinal(3) }]);
+        assert_eq!(read(&format!("{ONE}>1a:00.0")), [Denied { device: one.clone(), peer: address.clone() }]);
+        assert!(one.is(7, ONE, "") && address.is(7, "", "0000:1A:00.0") && !address.is(7, "", "0001:1a:00.0"));
+        assert_eq!(
+            [one, address].map(|it| it.to_string()),
+            [ONE.to_ascii_lowercase().replacen("gpu", "GPU", 1), "GPU 0000:1a:00.0".into()]
+        );
+    }
+
+    #[test]
     fn read_damaged_pairs_nothing_is_denied() {
-        for pairs in ["0", "0:1", "0-1,x>2", "3-3", "-1>2", "0>99999"] {
+        for pairs in ["0", "0:1", "0-1,x>2", "3-3", "-1>2", "0>99999", "GPU-0-GPU-1", "1a:00.0", "0>1a:00"] {
             let (config, warnings) = read(&[("P2PSHIM_DENY", pairs)]);
             assert!(config.denied.is_empty(), "{pairs}");
             assert!(warnings.len() == 1 && warnings[0].contains("is no pair of devices"), "{warnings:?}");

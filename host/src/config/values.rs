@@ -1,5 +1,7 @@
 //! What values mean, and how texts are read.
 
+use std::fmt::{self, Display, Formatter};
+
 use crate::nearest::nearest;
 
 /// Who decides about peer access.
@@ -80,13 +82,80 @@ pub enum Stacks {
     Off,
 }
 
-/// One device's access to the memory of another, by ordinals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A GPU, as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuName {
+    /// By the program's ordinal.
+    Ordinal(i32),
+    /// `GPU-` and 32 digits, in lower case.
+    Uuid(String),
+    /// `0000:1a:00.0`, in lower case.
+    BusId(String),
+}
+
+impl GpuName {
+    /// Reads an ordinal, a UUID as `nvidia-smi -L` prints it, or a PCI address with a domain of up to eight digits or without.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().to_ascii_lowercase();
+        if let Ok(ordinal) = text.parse::<u16>() {
+            return Some(Self::Ordinal(ordinal.into()));
+        }
+        let is_hex = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|it| it.is_ascii_hexdigit());
+        if let Some(uuid) = text.strip_prefix("gpu-") {
+            let parts: Vec<&str> = uuid.split('-').collect();
+            let is_uuid =
+                parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, digits)| is_hex(part, digits));
+            return is_uuid.then_some(Self::Uuid(text));
+        }
+        let (bus, function) = text.rsplit_once('.')?;
+        let parts: Vec<&str> = bus.split(':').collect();
+        let (domain, bus, device) = match parts[..] {
+            [bus, device] => ("0", bus, device),
+            [domain, bus, device] => (domain, bus, device),
+            _ => return None,
+        };
+        let domain = u32::from_str_radix(domain, 16).ok()?;
+        let is_address = is_hex(bus, 2) && is_hex(device, 2) && is_hex(function, 1);
+        is_address.then(|| Self::BusId(format!("{domain:04x}:{bus}:{device}.{function}")))
+    }
+
+    /// Whether it is the GPU with that ordinal, UUID and PCI address.
+    pub fn is(&self, ordinal: i32, uuid: &str, bus_id: &str) -> bool {
+        match self {
+            Self::Ordinal(own) => *own == ordinal,
+            Self::Uuid(own) => uuid.eq_ignore_ascii_case(own),
+            Self::BusId(own) => bus_id.eq_ignore_ascii_case(own),
+        }
+    }
+}
+
+impl Display for GpuName {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ordinal(ordinal) => write!(out, "device {ordinal}"),
+            Self::Uuid(uuid) => write!(out, "{}", uuid.replacen("gpu", "GPU", 1)),
+            Self::BusId(address) => write!(out, "GPU {address}"),
+        }
+    }
+}
+
+/// One device's access to the memory of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
     /// The device that would reach.
-    pub device: i32,
+    pub device: GpuName,
     /// The device whose memory it would be.
-    pub peer: i32,
+    pub peer: GpuName,
+}
+
+impl Denied {
+    /// The ordinals of both, if they are named so.
+    pub fn ordinals(&self) -> Option<[i32; 2]> {
+        match (&self.device, &self.peer) {
+            (GpuName::Ordinal(device), GpuName::Ordinal(peer)) => Some([*device, *peer]),
+            _ => None,
+        }
+    }
 }
 
 /// Reads `0-1,2>3`.
@@ -94,26 +163,32 @@ pub struct Denied {
 /// # Errors
 /// A sentence about the item that is no pair.
 pub(super) fn pairs(text: &str) -> Result<Vec<Denied>, String> {
-    parse_pairs(text)
-        .map_err(|item| format!("`{item}` is no pair of devices; write 0-1 (both ways) or 0>1. Nothing is denied"))
-}
-
-/// # Errors
-/// The item that is no pair.
-fn parse_pairs(text: &str) -> Result<Vec<Denied>, &str> {
     let mut pairs = Vec::new();
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-        let both_ways = item.split_once('-');
-        let (device, peer) = both_ways.or(item.split_once('>')).ok_or(item)?;
-        let ordinal = |text: &str| text.trim().parse::<u16>().map(i32::from).map_err(|_| item);
-        let (device, peer) = (ordinal(device)?, ordinal(peer)?);
-        if device == peer {
-            return Err(item);
+        let (pair, is_both_ways) = pair(item).filter(|([device, peer], _)| device != peer).ok_or_else(|| {
+            format!(
+                "`{item}` is no pair of devices; write 0-1 (both ways) or 0>1, with ordinals, UUIDs or PCI addresses. Nothing is denied"
+            )
+        })?;
+        let [device, peer] = pair;
+        if is_both_ways {
+            pairs.push(Denied { device: peer.clone(), peer: device.clone() });
         }
         pairs.push(Denied { device, peer });
-        pairs.extend(both_ways.map(|_| Denied { device: peer, peer: device }));
     }
     Ok(pairs)
+}
+
+/// Reads a pair, and whether both ways are meant.
+fn pair(item: &str) -> Option<([GpuName; 2], bool)> {
+    let named = |device: &str, peer: &str| Some([GpuName::parse(device)?, GpuName::parse(peer)?]);
+    if let Some((device, peer)) = item.split_once('>') {
+        return Some((named(device, peer)?, false));
+    }
+    // A UUID has dashes too.
+    let dashes = item.match_indices('-').map(|(at, _)| item.split_at(at));
+    let pair = dashes.filter_map(|(device, peer)| named(device, peer.strip_prefix('-')?)).next()?;
+    Some((pair, true))
 }
 
 /// Reads `500M`: bytes, with a power of 1024.

@@ -98,6 +98,7 @@ impl Access {
     }
 
     fn weigh(&self, driver: &impl Driver, (src, dst): (Place, Place), bytes: u64, on: Circumstances) -> Option<Path> {
+        self.look_up_denied(driver);
         let cell = self.cells.get(src.owner, dst.owner)?;
         let counted = cell.count(bytes);
         let epoch = self.cells.epoch();

@@ -295,6 +295,10 @@ impl Driver for Fake {
         Some(all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default())
     }
 
+    fn names(&self, device: i32) -> Option<[String; 2]> {
+        Some([format!("GPU-00000000-0000-0000-0000-{device:012}"), format!("0000:0{device}:00.0")])
+    }
+
     fn machine(&self, _: [i32; 2]) -> Option<Machine> {
         Some(Machine { hypervisor: self.hypervisor.clone(), ..Machine::default() })
     }

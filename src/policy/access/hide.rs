@@ -8,6 +8,7 @@ use crate::api::abi::Code;
 use crate::config;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder};
+use crate::record::log;
 
 /// Whose memory a function sets rights of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,27 @@ impl Access {
         self.hides.load(Relaxed)
     }
 
+    /// Looks up the devices that `P2PSHIM_DENY` names, once there are any.
+    pub(super) fn look_up_denied(&self, driver: &impl Driver) {
+        if !self.has_names.load(Relaxed) {
+            return;
+        }
+        let count = driver.device_count();
+        if count == 0 {
+            return;
+        }
+        let gpus: Vec<[String; 2]> = (0..count).map(|device| driver.names(device).unwrap_or_default()).collect();
+        let missing = {
+            let mut registry = self.lock();
+            // Another thread may have been faster.
+            self.has_names.swap(false, Relaxed).then(|| registry.look_up_denied(&gpus)).unwrap_or_default()
+        };
+        let missing = missing.into_iter().map(|ordinal| {
+            format!("P2PSHIM_DENY names device {ordinal}, and this process has {count}, from 0 on: for that nothing is denied")
+        });
+        log::warnings(&missing.collect::<Vec<_>>());
+    }
+
     pub(super) fn denies_all(&self) -> bool {
         self.lock().access == config::Access::Off
     }
@@ -46,6 +68,7 @@ impl Access {
         if attribute == Some(PERFORMANCE_RANK) {
             return false;
         }
+        self.look_up_denied(driver);
         self.admit_asking(driver, [device, peer]);
         self.lock().is_hidden(device, peer)
     }
@@ -56,6 +79,7 @@ impl Access {
         if count < 2 || devices.iter().any(|device| !(0..count).contains(device)) {
             return None;
         }
+        self.look_up_denied(driver);
         if self.admits() {
             // The one whose memory it is has access from the start.
             for owner in self.owners(driver, of.first()) {

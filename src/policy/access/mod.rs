@@ -70,6 +70,8 @@ pub(crate) struct Access {
     registry: Mutex<Option<Box<Registry>>>,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
+    /// Whether the devices that `P2PSHIM_DENY` names were not looked up yet.
+    has_names: AtomicBool,
     /// Whether any pair is denied, or broken and refused.
     hides: AtomicBool,
     /// Whether what the program enables is verified first.
@@ -106,6 +108,7 @@ impl Access {
             cells: Cells::new(),
             registry: Mutex::new(None),
             waits: AtomicBool::new(false),
+            has_names: AtomicBool::new(false),
             hides: AtomicBool::new(false),
             admits: AtomicBool::new(false),
             disablings: AtomicUsize::new(0),
@@ -123,6 +126,7 @@ impl Access {
             registry.configure(config);
             registry.is_any_refused()
         };
+        self.has_names.store(!config.denied.is_empty(), Relaxed);
         self.hides.store(hides_all || !config.denied.is_empty() || is_any_refused, Relaxed);
     }
 

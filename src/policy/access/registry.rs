@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::cells::{Cells, OWNERS};
-use crate::config::{self, Broken, Config, Denied, Probe};
+use crate::config::{self, Broken, Config, Denied, GpuName, Probe};
 use crate::model::Why;
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::memory::{Kind, Place};
@@ -113,6 +113,8 @@ pub(super) struct Registry {
     /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
     pub(super) cannot_verify: bool,
     denied: Vec<Denied>,
+    /// The same by ordinals, as far as these are known.
+    denied_pairs: Vec<[i32; 2]>,
     owners: Vec<Option<Owner>>,
     links: BTreeMap<(u8, u8), Link>,
     attempts: BTreeMap<(u8, u8), Attempts>,
@@ -155,6 +157,7 @@ impl Registry {
             grants_pools: true,
             cannot_verify: false,
             denied: Vec::new(),
+            denied_pairs: Vec::new(),
             owners: Vec::new(),
             links: BTreeMap::new(),
             attempts: BTreeMap::new(),
@@ -182,12 +185,38 @@ impl Registry {
         self.broken = config.broken;
         self.grants_pools = config.grants_pools;
         self.denied.clone_from(&config.denied);
+        self.denied_pairs = config.denied.iter().filter_map(Denied::ordinals).collect();
         self.verdicts.clear();
+    }
+
+    /// Looks up denied devices among those that there are, by UUIDs and PCI addresses. Returns which are named by an ordinal that no
+    /// device has.
+    pub(super) fn look_up_denied(&mut self, gpus: &[[String; 2]]) -> Vec<i32> {
+        let gpus = || (0..).zip(gpus);
+        let of = |name: &GpuName| {
+            let name = name.clone();
+            gpus().filter(move |(ordinal, [uuid, bus_id])| name.is(*ordinal, uuid, bus_id)).map(|(ordinal, _)| ordinal)
+        };
+        let pairs = self.denied.iter().flat_map(|Denied { device, peer }| {
+            of(device).flat_map(move |device| of(peer).map(move |peer| [device, peer]))
+        });
+        let pairs: Vec<[i32; 2]> = pairs.collect();
+        let mut missing: Vec<i32> = self
+            .denied_pairs
+            .as_flattened()
+            .iter()
+            .copied()
+            .filter(|ordinal| gpus().all(|(known, _)| known != *ordinal))
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        self.denied_pairs = pairs;
+        missing
     }
 
     /// Whether a device's access to the memory of another is denied by an option.
     pub(super) fn is_denied(&self, device: i32, peer: i32) -> bool {
-        device != peer && (self.access == config::Access::Off || self.denied.contains(&Denied { device, peer }))
+        device != peer && (self.access == config::Access::Off || self.denied_pairs.contains(&[device, peer]))
     }
 
     /// Whether the path between two devices is broken, so that the program does not get peer access between them.

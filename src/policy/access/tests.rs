@@ -3,7 +3,7 @@
 use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
-use crate::config::{Denied, Probe};
+use crate::config::{Denied, GpuName, Probe};
 use crate::model::{Named, Shape};
 use crate::policy::HarmlessEnable;
 use crate::policy::full::Verdict;
@@ -592,8 +592,20 @@ fn mapped_memory_is_left_as_it_is() {
 }
 
 #[test]
+fn denied_by_uuid_and_address_is_denied_by_ordinal() {
+    let uuid = |ordinal: i32| GpuName::Uuid(format!("gpu-00000000-0000-0000-0000-{ordinal:012}"));
+    let address = GpuName::BusId("0000:02:00.0".to_owned());
+    let denied = vec![Denied { device: uuid(0), peer: uuid(1) }, Denied { device: address, peer: GpuName::Ordinal(0) }];
+    let process = Process::configured(Fake::new(), &Config { denied, ..Config::default() });
+    let hidden = |device, peer| process.access.is_hidden(&process.driver, device, peer, None);
+    assert_eq!([hidden(0, 1), hidden(1, 0), hidden(2, 0), hidden(0, 2)], [true, false, true, false]);
+    process.staged(0, 1, Why::Denied);
+}
+
+#[test]
 fn hidden_pairs_are_seen_by_nobody() {
-    let denied = vec![Denied { device: 0, peer: 1 }, Denied { device: 1, peer: 0 }];
+    let denied = |device, peer| Denied { device: GpuName::Ordinal(device), peer: GpuName::Ordinal(peer) };
+    let denied = vec![denied(0, 1), denied(1, 0)];
     for config in [Config { denied, ..Config::default() }, Config { access: config::Access::Off, ..Config::default() }]
     {
         let process = Process::configured(Fake::new(), &config);

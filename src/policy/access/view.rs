@@ -35,6 +35,7 @@ impl Access {
         }
         let current = driver.current_context()?;
         driver.context_id(peer)?;
+        self.look_up_denied(driver);
         let is_denied = self.denies_all() || self.is_kept_from(driver, current, peer, flags)?;
         let to = if flags == 0 { Code::PEER_ACCESS_UNSUPPORTED } else { Code::INVALID_VALUE };
         is_denied.then_some(HarmlessEnable { peer, flags: 1, from: Code::INVALID_VALUE, to })

@@ -213,8 +213,8 @@ impl Peers {
         let is_off = config.access == config::Access::Off;
         self.is_left.store(config.access != config::Access::Auto, Relaxed);
         for (device, denied) in (0..).zip(&self.denied) {
-            let of_device = config.denied.iter().filter(|pair| pair.device == device);
-            let bits = of_device.fold(0, |bits, &Denied { peer, .. }| bits | bit(peer));
+            let pairs = config.denied.iter().filter_map(Denied::ordinals);
+            let bits = pairs.filter(|pair| pair[0] == device).fold(0, |bits, [_, peer]| bits | bit(peer));
             denied.store(if is_off { u64::MAX } else { bits }, Relaxed);
         }
         self.hides.store(is_off || !config.denied.is_empty(), Relaxed);

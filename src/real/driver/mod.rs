@@ -195,6 +195,10 @@ impl Driver for RealDriver {
         root(device).is_none()
     }
 
+    fn names(&self, device: i32) -> Option<[String; 2]> {
+        devices::gpu(device).map(|gpu| [gpu.uuid, gpu.bus_id])
+    }
+
     fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
         let bus_ids = devices.map(|device| devices::bus_id(device).unwrap_or_default());
         Some(Machine::read(&root(devices[0])?, &bus_ids))
