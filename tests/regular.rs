@@ -190,7 +190,7 @@ fn report_counts_them() {
     fs::remove_dir_all(&traces).unwrap();
     assert!(output.status.success(), "{text}");
     assert!(!text.contains("Nothing was copied"), "{text}");
-    assert!(text.starts_with("25.2 MB went directly from GPU to GPU; nothing was staged."), "{text}");
+    assert!(text.starts_with("25.2 MB of copies were direct; nothing was staged."), "{text}");
     assert!(text.contains("  GPU 0 > GPU 1      12  25.2 MB  direct "), "{text}");
 }
 

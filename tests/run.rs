@@ -336,15 +336,14 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
     };
     let ended = hanging(&["sh", "-c", script, &case]);
     assert_eq!(ended.status, "signal: 15 (SIGTERM)");
-    let last =
-        "before the run ended; it did not exit: cudaMemcpyPeer, GPU 0 > GPU 1, 1.0 MB, direct, from guide_sample-12+0x";
+    let last = "before the run ended; it did not call `exit`: cudaMemcpyPeer, GPU 0 > GPU 1, 1.0 MB, direct, from guide_sample-12+0x";
     assert!(ended.stderr.lines().any(|line| line == "sh was ended by SIGTERM."), "{}", ended.stderr);
     assert!(ended.stderr.contains("\nLast copies that returned\n") && ended.stderr.contains(last), "{}", ended.stderr);
     // Three of four exit, and are not accused.
     let script = "\"$0\" >/dev/null & hung=$!; for i in 1 2 3; do P2PSIM_FAULT= \"$0\" >/dev/null & done; sleep 3; \
                   kill $hung; wait; exit 0";
     let went_on = hanging(&["sh", "-c", script, &case]);
-    assert_eq!(went_on.stderr.matches("it did not exit: ").count(), 1, "{}", went_on.stderr);
+    assert_eq!(went_on.stderr.matches("it did not call `exit`: ").count(), 1, "{}", went_on.stderr);
     assert_eq!(went_on.stderr.matches("  exit(0)\n").count(), 3, "{}", went_on.stderr);
 }
 
@@ -361,7 +360,7 @@ fn report_is_of_this_run_alone_where_traces_stay() {
     assert_eq!(traces_in(&folder), 2);
     let both = Program::new(command()).arg("report").arg(&*kept).plain().stdout;
     assert!(
-        both.starts_with("These are 2 runs, added up.\n8.4 MB went directly")
+        both.starts_with("These are 2 runs, added up.\n8.4 MB of copies were direct")
             && both.contains("\n2 runs: what follows is of all"),
         "{both}"
     );

@@ -423,8 +423,8 @@ def said(level, word, text, more=None, section="pairs"):
     return {"level": level, "word": word, "text": text, "more": more, "section": section}
 
 
-FINE = [said("good", "Fine", "42.9 GB went directly from GPU to GPU; nothing was staged.")]
-STAGED = said("warn", "Staged", "{direct} GB went directly; {could} GB were staged but could be direct, which took about {took:.2f} s longer.",
+FINE = [said("good", "Fine", "42.9 GB of copies were direct; nothing was staged.")]
+STAGED = said("warn", "Staged", "{direct} GB of copies were direct; {could} GB were staged but could be direct, which took about {took:.2f} s longer.",
               "Staged because: access not enabled. `P2PSHIM_ACCESS=auto`, the default, would have enabled it.")
 SLOW = said("warn", "Slow calls", "Calls take longer than necessary: P2P-staged-never-enabled in at least 2 800 calls.", "The findings name the place and the remedy.", "findings")
 FAILED = said("note", "Failed calls", "Calls failed, such as 2 of cudaDeviceEnablePeerAccess with cudaErrorPeerAccessAlreadyEnabled.", "Many programs expect this one.", "errors")
@@ -433,12 +433,12 @@ VERDICTS = {
     "eight": [STAGED, SLOW, FAILED],
     "killed": [said("warn", "Incomplete", "Not all is known: rank 1 …. Bytes and calls are the least that they can be.", None, "processes"),
                said("bad", "Ended", "halo was ended by SIGKILL.", None, "processes"), STAGED, SLOW, FAILED],
-    "blocked": [said("bad", "Broken path", "2.1 GB went through the host: peer access between GPU 2 and GPU 3 lost data or hung in verification.",
+    "blocked": [said("bad", "Broken path", "2.1 GB were staged: peer access between GPU 2 and GPU 3 lost data or hung in verification.",
                      "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."), STAGED],
     "hang": [said("bad", "Never returned", "A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, staged: access not enabled.", None, "unfinished"),
              said("bad", "Data at risk", "Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.", "See Findings for where, and what to do.", "findings"),
              STAGED, SLOW, FAILED],
-    "wrong": [said("bad", "Data wrong", "Data may be WRONG: 1.0 GB went directly between GPU 0 and GPU 1, where peer access lost data or hung in verification.",
+    "wrong": [said("bad", "Data wrong", "Data may be WRONG: 1.0 GB of copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.",
                    "Run it with P2PSHIM_ACCESS=off.", "decisions")],
     "carried": [*FINE, said("note", "NVLink", "NVLink carried 142.9 GB between these GPUs; copies explain 42.9 GB of it.",
                             "What moved the rest is not seen: kernels that access a peer's memory (NCCL), for example.", "environment")],

@@ -97,7 +97,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     if let Some((pairs, names)) = those(&|it| it.at_risk > 0) {
         let least = if report.is_at_least() { "at least " } else { "" };
         let text = format!(
-            "Data may be WRONG: {least}{} went directly {names}, where peer access lost data or hung in verification.",
+            "Data may be WRONG: {least}{} of copies were direct {names}, where peer access lost data or hung in verification.",
             sum(|it| it.at_risk)
         );
         let more = format!(
@@ -116,7 +116,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     };
     if let Some((_, names)) = those(&|it| it.staged > 0) {
         let staged = sum(|it| it.staged);
-        let text = format!("{staged} went through the host: peer access {names} lost data or hung in verification.");
+        let text = format!("{staged} were staged: peer access {names} lost data or hung in verification.");
         say(at_least(report, text));
     }
     let is_filtered = report.filter.is_some();

@@ -38,7 +38,7 @@ pub(super) fn ended(report: &Report) -> Option<Sentence> {
 fn waited(report: &Report) -> String {
     last_copy(report, |file| matches!(file.end.how, How::Signal | How::Unknown))
         .map_or_else(String::new, |(age, what)| {
-            format!("The last copy of a process that did not exit returned {age} before: {what}.")
+            format!("The last copy of a process that did not call `exit` returned {age} before: {what}.")
         })
 }
 
@@ -219,7 +219,7 @@ fn cut_off(report: &Report) -> Option<Sentence> {
         return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
     };
     let what = named(report, first);
-    let until = file(first).and_then(|file| report.run_ended(file));
+    let until = file(first).and_then(|file| file.run_ended);
     let (when, which) = match (until, calls.len()) {
         (Some(end), 1) => {
             let side = if end < first.started { "after" } else { "before" };

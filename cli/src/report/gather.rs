@@ -302,7 +302,6 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         end: End::default(),
         copied_bytes: 0,
         staged_bytes: 0,
-        has_queued: tally.has_queued,
         may_lack_copies: tally.may_lack_copies(),
         last_copy: None,
         differs: Vec::new(),
@@ -310,6 +309,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         is_program: false,
         is_child: false,
         gone: None,
+        run_ended: None,
         knows_exit: trace.version() >= KNOWS_EXIT,
         devices: BTreeMap::new(),
     }
@@ -327,10 +327,20 @@ fn still_runs(process: u32, names: &Names, started: Option<u64>) -> Option<bool>
             let is_it = names.program.first().is_some_and(|ours| path(ours) == path(&program.to_string_lossy()));
             Some(is_it && !is_later(process, started))
         }
-        // Where processes of others are hidden, so is the first.
-        Err(error) if error.kind() == ErrorKind::NotFound => Path::new("/proc/1").exists().then_some(false),
+        // Where processes of others are hidden, so is the first. One whose main thread has ended has no program any more.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let goes_on = has_threads(process) && !is_later(process, started);
+            Path::new("/proc/1").exists().then_some(goes_on)
+        }
         Err(_) => is_later(process, started).then_some(false),
     }
+}
+
+/// Whether a process has threads besides a main thread that has ended.
+fn has_threads(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse::<u32>().ok());
+    threads.is_some_and(|threads| threads > 1)
 }
 
 /// Whether the process that now has a number was started after a trace of one that had it.

@@ -145,11 +145,11 @@ pub(crate) struct File {
     /// What it copied between GPUs, and what of that was staged.
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
-    /// Whether it is not known of the last copies that were queued that they were made.
+    /// Whether the GPU had not made the last copy when it was last asked about one.
     pub(crate) may_lack_copies: bool,
-    /// Whether any copy was queued: its call returned before it was made.
+    /// When the run ended that it is of, if `p2pshim run` has kept that.
     #[serde(skip)]
-    pub(crate) has_queued: bool,
+    pub(crate) run_ended: Option<u64>,
     /// The program's last copy that has returned.
     pub(crate) last_copy: Option<Call>,
     /// In what it differs from most others of its run.
@@ -252,6 +252,13 @@ pub(crate) struct Pair {
     pub(crate) sizes: Vec<Size>,
     /// Of programs with Python, or whose calls of the runtime are not seen, only.
     pub(crate) sites: Vec<CopySite>,
+}
+
+impl Pair {
+    /// Whether it is known that direct copies arrive, or that they do not.
+    pub(crate) fn is_tested(&self) -> bool {
+        self.is_blocked || self.verified.as_deref().is_some_and(|verified| verified != "unknown")
+    }
 }
 
 /// Copies of a pair that took the same path for the same reason.
@@ -635,12 +642,6 @@ impl Report {
         self.files
             .iter()
             .any(|file| file.process.is_none() || file.dropped > 0 || !file.is_whole && !file.lacks_only_times)
-    }
-
-    /// When the run of a process ended, if `p2pshim run` has kept it.
-    pub(crate) fn run_ended(&self, file: &File) -> Option<u64> {
-        let run = self.runs.iter().find(|run| run.files.contains(&file.index));
-        run.filter(|run| run.end.how != How::Unknown).and_then(|run| run.ended)
     }
 
     /// What a GPU is called.

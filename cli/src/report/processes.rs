@@ -27,6 +27,8 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
                 (file.running, file.may_run, file.gone) = (false, false, Some(run.end));
             }
         }
+        let of_run = report.files.iter_mut().filter(|file| is_of(file, run));
+        of_run.for_each(|file| file.run_ended = Some(run.end));
         let is_of = |file: &&mut File| !file.is_program && named(file, &[job::RUN]).as_ref() == Some(&run.id);
         report.files.iter_mut().filter(is_of).for_each(|file| file.is_child = true);
     }
@@ -58,7 +60,20 @@ fn say_what_became_of(files: &mut [File]) {
             *latest = started.max(*latest);
         }
     }
+    let number = |file: &File| Some((file.host.clone()?, file.boot_id.clone(), file.process?));
+    let mut latest = BTreeMap::new();
+    for file in files.iter() {
+        if let Some(number) = number(file) {
+            let known = latest.entry(number).or_insert(file.started);
+            *known = file.started.max(*known);
+        }
+    }
     for file in files.iter_mut().filter(|file| file.exit.is_none()) {
+        // Of two that had a number the earlier does not run any more.
+        if number(file).and_then(|number| latest.get(&number).copied()) > Some(file.started) {
+            file.end = End::default();
+            (file.running, file.may_run) = (false, false);
+        }
         if key(file).and_then(|key| last.get(&key).copied()) > file.started {
             file.end = End { how: How::Exec, ..End::default() };
             (file.running, file.may_run) = (false, false);
@@ -194,8 +209,8 @@ fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&F
 
 fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     // Of several that belong to a job the one that ended worst stands for it.
-    let kept = kept.iter().filter(|run| files.iter().any(|file| is_of(file, run)));
-    let kept = kept.max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));
+    let of_it = || kept.iter().filter(|run| files.iter().any(|file| is_of(file, run)));
+    let kept = of_it().max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));
     let first = files.iter().min_by_key(|file| file.started);
     let sum = |what: fn(&File) -> u64| files.iter().map(|file| what(file)).fold(0, u64::saturating_add);
     Run {
@@ -205,8 +220,8 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
             (None, Some(file)) => file.program.get(1..).unwrap_or_default().to_vec(),
             (None, None) => Vec::new(),
         },
-        started: kept.map(|run| run.start).or_else(|| files.iter().filter_map(|file| file.started).min()),
-        ended: kept.map(|run| run.end).or_else(|| files.iter().filter_map(|file| file.ended).max()),
+        started: of_it().map(|run| run.start).min().or_else(|| files.iter().filter_map(|file| file.started).min()),
+        ended: of_it().map(|run| run.end).max().or_else(|| files.iter().filter_map(|file| file.ended).max()),
         end: kept.map(end).unwrap_or_default(),
         ends: ends(files.iter().map(|file| (&file.end, 1))),
         files: files.iter().map(|file| file.index).collect(),
@@ -236,7 +251,7 @@ fn say_last_copies(report: &mut Report) {
     let until = |file: &File| match file.end.how {
         How::Exited | How::CalledExit | How::Exec => None,
         How::Running => Some(machine::now()),
-        How::Signal | How::Unknown => report.run_ended(file),
+        How::Signal | How::Unknown => file.gone.or(file.run_ended),
     };
     let untils: Vec<_> = report.files.iter().map(until).collect();
     for (file, until) in report.files.iter_mut().zip(untils) {

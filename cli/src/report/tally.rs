@@ -146,8 +146,6 @@ pub(super) struct Tally {
     pub(super) span: Option<(u64, u64)>,
     /// Blocks that could not be read, and why the first could not.
     pub(super) unread: (u64, Option<String>),
-    /// Whether any copy was queued: the call returned before the copy was made.
-    pub(super) has_queued: bool,
     /// When the last copy began that the GPU was asked about, and whether it had made it.
     asked: Option<(u64, bool)>,
 }
@@ -157,8 +155,6 @@ pub(super) struct Lens {
     timeline: Timeline,
     /// By number of the function: is it a copy?
     copies: [bool; 256],
-    /// By number of the function: does it return before the copy is made?
-    queue: [bool; 256],
     /// By number of the path: what of the timeline its bytes belong to.
     kinds: [Option<Kind>; 256],
     /// The number of the path of copies that became part of a graph.
@@ -186,7 +182,6 @@ impl Lens {
         Self {
             timeline,
             copies: numbers.map(|number| names.function(number).1.contains("Memcpy")),
-            queue: numbers.map(|number| ["Async", "Launch"].iter().any(|part| names.function(number).1.contains(part))),
             kinds: numbers.map(class).map(kind),
             captured: numbers.into_iter().find(|&number| class(number) == Class::Captured),
             has_origins: names.has_origins(),
@@ -380,8 +375,6 @@ impl Tally {
         for rule in record.rules() {
             self.uncounted += add(&mut self.findings, (rule, record.site), (rule, 0), 1);
         }
-        let is_copied = is_done && !is_error && record.src_device != record.dst_device && !lens.is_captured(record);
-        self.has_queued |= is_copied && lens.queue.get(usize::from(record.function)).copied().unwrap_or_default();
         // What is inside one that has not returned knows better of which pair it is.
         if is_done {
             self.count_copies(lens, record, record.site);
@@ -434,9 +427,9 @@ impl Tally {
         sums.device_ns = sums.device_ns.saturating_add(record.device_nanos);
     }
 
-    /// Whether it is not known of the last copies that were queued that they were made.
+    /// Whether the GPU had not made the last copy when it was last asked about one.
     pub(super) fn may_lack_copies(&self) -> bool {
-        self.has_queued && !self.asked.is_some_and(|(_, is_made)| is_made)
+        self.asked.is_some_and(|(_, is_made)| !is_made)
     }
 
     fn remember(&mut self, open: Open) {
@@ -491,7 +484,6 @@ impl Tally {
             }
             (ours, theirs) => ours.or(theirs),
         };
-        self.has_queued |= other.has_queued;
         self.asked = self.asked.max(other.asked);
         self.unread.0 += other.unread.0;
         self.unread.1 = self.unread.1.take().or(other.unread.1);

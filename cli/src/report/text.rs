@@ -207,24 +207,27 @@ impl Text<'_> {
                 let under_way =
                     report.unfinished.iter().filter_map(|call| Some(call.started.saturating_add(call.age_ns?)));
                 let last_call = under_way.fold(end, u64::max);
+                // Calls may be missing, or have been under way for a time that is not known.
+                let is_least = report.is_at_least() || report.unfinished.iter().any(|call| call.age_ns.is_none());
+                let least = if is_least { "at least " } else { "" };
                 let calls = seconds(start, last_call);
-                match report.runs[..] {
-                    [
-                        Run {
-                            started: Some(start),
-                            ended: Some(end),
-                            end: End { how: How::Exited | How::Signal, .. },
-                            ..
-                        },
-                    ] => {
-                        let ran = seconds(start, end);
-                        let calls = match last_call.saturating_sub(end) {
-                            0 => format!("with calls in {calls}"),
-                            later => format!("and calls until {} after it", term::seconds(later as f64 / 1e9)),
-                        };
-                        writeln!(out, "time       {ran} from {} on, {calls}", date(start))?;
+                let run = match report.runs[..] {
+                    [Run { started, ended, end: End { how: How::Exited | How::Signal, .. }, .. }] => started.zip(ended),
+                    _ => None,
+                };
+                match run {
+                    // Those calls may be of processes that do not fit.
+                    Some((start, end)) if report.filter.is_some() => {
+                        writeln!(out, "time       {} from {} on", seconds(start, end), date(start))?;
                     }
-                    _ => writeln!(out, "time       {calls} from {} on", date(start))?,
+                    Some((start, end)) => {
+                        let calls = match last_call.saturating_sub(end) {
+                            0 => format!("with calls in {least}{calls}"),
+                            later => format!("and calls until {least}{} after it", term::seconds(later as f64 / 1e9)),
+                        };
+                        writeln!(out, "time       {} from {} on, {calls}", seconds(start, end), date(start))?;
+                    }
+                    None => writeln!(out, "time       {least}{calls} from {} on", date(start))?,
                 }
             }
         }
@@ -536,7 +539,7 @@ impl Text<'_> {
             let until = match &file.end {
                 End { how: How::Running, .. } => "ago, and it still runs".to_owned(),
                 End { signal: Some(signal), .. } => format!("before {signal} ended it"),
-                _ => "before the run ended; it did not exit".to_owned(),
+                _ => "before the run ended; it did not call `exit`".to_owned(),
             };
             self.call(out, call, &format!(", {} {until}", duration(call.age_ns.unwrap_or_default())), "")?;
         }

@@ -9,13 +9,16 @@ use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
 /// What a report without copies says besides.
 pub(super) const NOT_SEEN: &str =
     "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are copies of managed memory.";
-const QUEUED: &str = "Copies are counted when they are queued; whether all were made is not known.";
+const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
 
 /// What to do about reasons for staging, by a part of them.
 const ADVICE: [(&str, &str); 4] = [
-    ("limit", "A context can have 8 peers: copy along a ring or a tree, so that each GPU has fewer."),
+    (
+        "limit",
+        "A context can have 8 peers, of which p2pshim enables 4: copy along a ring or a tree, or enable the others in the program.",
+    ),
     ("busy", "Copy between these GPUs once before the work begins, so that they can be verified."),
     ("captur", "Copy between these GPUs once before a capture, so that they can be verified."),
     ("could not be", "Decisions say why, where that is known."),
@@ -27,19 +30,19 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
     if !may_lack(report) {
         return Some(sentence);
     }
-    let more = sentence.more.as_ref().map_or_else(|| QUEUED.to_owned(), |more| format!("{more} {QUEUED}"));
+    let more = sentence.more.as_ref().map_or_else(|| RETURNED.to_owned(), |more| format!("{more} {RETURNED}"));
     Some(sentence.more(more))
 }
 
-/// Whether copies were queued of which it is not known that all were made.
+/// Whether copies that were counted may not have been made.
 fn may_lack(report: &Report) -> bool {
     let is_cut = |file: &File| match file.end.how {
         How::Exited | How::CalledExit => file.may_lack_copies,
         How::Unknown => file.may_lack_copies || file.knows_exit,
         How::Signal | How::Running | How::Exec => true,
     };
-    let mut queued = report.processes().filter(|file| file.has_queued);
-    queued.any(|file| is_cut(file) || has_died(report))
+    let mut copied = report.processes().filter(|file| file.copied_bytes > 0);
+    copied.any(|file| is_cut(file) || has_died(report))
 }
 
 /// Whether earlier work of the program has failed: then all that was queued in its context has.
@@ -68,10 +71,15 @@ pub(super) fn unclear_bytes(report: &Report) -> u64 {
 fn copied(report: &Report) -> Option<Sentence> {
     if report.pairs.iter().all(|pair| pair.calls == 0) {
         // What NVLink carried is to follow at once, and says what is not seen.
-        let more = if verdict::nvlink(report).is_none() { NOT_SEEN } else { "" };
         let has_failed = report.errors.iter().any(|error| error.function.contains("Memcpy"));
-        let seen = if has_failed { "is known to have succeeded" } else { "was seen" };
-        return Some(Sentence::new(Level::Note, "No copies", format!("No copy between GPUs {seen}.")).more(more));
+        let seen = match &report.filter {
+            _ if has_failed => "is known to have succeeded",
+            None if !report.is_at_least() => "was seen",
+            _ => "is known",
+        };
+        let fits = if report.filter.is_some() { " that fits" } else { "" };
+        let more = if seen == "was seen" && verdict::nvlink(report).is_none() { NOT_SEEN } else { "" };
+        return Some(Sentence::new(Level::Note, "No copies", format!("No copy between GPUs{fits} {seen}.")).more(more));
     }
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
     let direct = bytes_of(report, |class| class == Class::Direct);
@@ -103,7 +111,7 @@ fn copied(report: &Report) -> Option<Sentence> {
         }
         (0, Some(staged)) => say(report, level, word, format!("{staged}.")),
         (direct, Some(more)) if !are_first => {
-            say(report, level, word, format!("{} went directly from GPU to GPU; {more}.", bytes(direct)))
+            say(report, level, word, format!("{} of copies were direct; {more}.", bytes(direct)))
         }
         (direct, more) => {
             let first = staged.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
@@ -111,7 +119,7 @@ fn copied(report: &Report) -> Option<Sentence> {
                 unclear_bytes(report) == 0 && first < direct && unverified(report).is_none() && !may_lack(report);
             let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
             let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
-            say(report, level, word, format!("{} went directly from GPU to GPU{tail}.", bytes(direct)))
+            say(report, level, word, format!("{} of copies were direct{tail}.", bytes(direct)))
         }
     };
     let can_be = |pair: &Pair| {
@@ -127,10 +135,16 @@ fn copied(report: &Report) -> Option<Sentence> {
     Some(sentence.more(more.into_iter().flatten().collect::<Vec<_>>().join(" ")))
 }
 
+/// Whether a pair was tested in either direction.
+fn is_tested(report: &Report, pair: &Pair) -> bool {
+    let ends = broken::ends(pair.src, pair.dst);
+    report.pairs.iter().any(|other| broken::ends(other.src, other.dst) == ends && other.is_tested())
+}
+
 /// Which pairs copied directly without ever having been verified.
 fn unverified(report: &Report) -> Option<String> {
     let is_meant = |pair: &&Pair| {
-        pair.verified.is_none()
+        !is_tested(report, pair)
             && pair.src != pair.dst
             && pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0)
     };
@@ -252,18 +266,17 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     reasons.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
     let because = reasons.iter().take(NAMED).map(|(why, _)| clean(why)).collect::<Vec<_>>().join(", ");
     let mut more = format!("Staged because: {because}.");
-    let is_tested = |pair: &Pair| {
-        matches!(pair.verified.as_deref(), Some("right" | "slower"))
-            || pair.paths.iter().any(|path| path.class == Class::Direct)
-    };
-    let untested = pairs().filter(|pair| !is_tested(pair)).map(|pair| (pair.src, pair.dst));
+    let has_direct = |pair: &Pair| pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0);
+    let is_used = |pair: &&Pair| has_direct(pair) || pair.paths.iter().any(|path| could_be_direct(pair, path));
+    let untested = report.pairs.iter().filter(is_used).filter(|pair| pair.src != pair.dst && !is_tested(report, pair));
+    let untested = untested.map(|pair| (pair.src, pair.dst));
     if let Some(untested) = between(report, untested) {
         let is_of_access = reasons.iter().all(|(why, _)| why.contains("enabled"));
         let how = if is_of_access { "; P2PSHIM_ACCESS=auto tests that first" } else { "" };
         more += &format!(" Whether direct copies arrive was not tested {untested}{how}.");
     }
     // Without what went well, a pair's first copies read as if nothing had been repaired.
-    let beside = if direct > 0 { format!("{} went directly; ", bytes(direct)) } else { String::new() };
+    let beside = if direct > 0 { format!("{} of copies were direct; ", bytes(direct)) } else { String::new() };
     let (took, basis) = match longer(report) {
         Some(longer) => (longer, "How much longer"),
         None => (String::new(), "How much longer that took is not known"),
