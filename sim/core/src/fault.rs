@@ -17,7 +17,7 @@ pub enum Defect {
     Slow,
     /// It is right, but kernels' loads and stores are lost.
     Lost,
-    /// Only the first [`APERTURE`] bytes of an allocation are written, by copies of one row.
+    /// Only the first 8 MiB of an allocation are written, by copies of one row.
     Aperture,
     /// Nothing is written by staged copies either.
     Both,

@@ -49,7 +49,7 @@ impl Access {
         let missing = {
             let mut registry = self.lock();
             // Another thread may have been faster.
-            self.has_names.swap(false, Relaxed).then(|| registry.look_up_denied(&gpus)).unwrap_or_default()
+            if self.has_names.swap(false, Relaxed) { registry.look_up_denied(&gpus) } else { Vec::new() }
         };
         let missing = missing.into_iter().map(|ordinal| {
             format!("P2PSHIM_DENY names device {ordinal}, and this process has {count}, from 0 on: for that nothing is denied")
