@@ -334,7 +334,8 @@ fn env_is_a_script_that_keeps_programs_off_pairs_that_failed() {
     assert_eq!(failed.status, "exit status: 1");
     let script = format!("{}\necho $P2PSHIM_DENY $NCCL_P2P_DISABLE ${{GGML_CUDA_P2P-unset}}", failed.stdout);
     let shell = Program::new("/bin/sh").arg("-c").arg(script).env("GGML_CUDA_P2P", "1").plain();
-    assert_eq!(shell.stdout, "0-1 1 unset\n");
+    let uuids = ["00", "01"].map(|number| format!("GPU-70327073-696d-2047-5055-202e2e2e2e{number}"));
+    assert_eq!(shell.stdout, format!("{} 1 unset\n", uuids.join("-")));
 }
 
 /// A management library that knows the simulated GPUs: both have 18 NVLinks, a small BAR1, and the second is divided.

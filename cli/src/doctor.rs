@@ -294,7 +294,11 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         report::print_issue(out, examined)?;
         return Ok(ExitCode::from(status));
     } else if arguments.env {
-        advice::exports(&examined.rows).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        let name = |ordinal: usize| match examined.inventory.devices.get(ordinal) {
+            Some(device) if !device.uuid.is_empty() => device.uuid.clone(),
+            _ => ordinal.to_string(),
+        };
+        advice::exports(&examined.rows, name).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     } else {
         report::print_details(out, &examined)?;
         report::print_machine(out, &examined)?;

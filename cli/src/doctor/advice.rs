@@ -91,8 +91,8 @@ impl Conclusion {
     }
 }
 
-/// Lines for a job script, which keep its programs off pairs that failed.
-pub(super) fn exports(rows: &[Row]) -> Vec<String> {
+/// Lines for a job script, which keep its programs off pairs that failed, by what their GPUs are called.
+pub(super) fn exports(rows: &[Row], name: impl Fn(usize) -> String) -> Vec<String> {
     let failed: Vec<&Row> = rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))).collect();
     if failed.is_empty() {
         return vec!["# p2pshim doctor found no pair of GPUs that programs have to be kept off.".to_owned()];
@@ -100,8 +100,8 @@ pub(super) fn exports(rows: &[Row]) -> Vec<String> {
     let names = names(failed.iter().copied());
     vec![
         format!("# p2pshim doctor: peer access loses data or hangs on {names}."),
-        "# Programs under p2pshim. The numbers are those of the GPUs that p2pshim doctor saw.".to_owned(),
-        format!("export {}", deny(failed.iter().copied())),
+        "# Programs under p2pshim. UUIDs mean the same GPUs in each process; HIP needs its own numbers instead.".to_owned(),
+        format!("export {}", denied(failed.iter().copied(), name)),
         "# NCCL, and what uses it.".to_owned(),
         "export NCCL_P2P_DISABLE=1".to_owned(),
         "# vLLM has an argument: --disable-custom-all-reduce".to_owned(),
@@ -225,9 +225,14 @@ fn names<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
 
 /// The variable that keeps programs off pairs: both ways, since either side may carry a copy out.
 fn deny<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
+    denied(rows, |ordinal| ordinal.to_string())
+}
+
+/// The same by other names of GPUs.
+fn denied<'a>(rows: impl Iterator<Item = &'a Row>, name: impl Fn(usize) -> String) -> String {
     let mut pairs: Vec<String> = Vec::new();
     for [from, to] in rows.map(|row| row.pair) {
-        let pair = format!("{}-{}", from.min(to), from.max(to));
+        let pair = format!("{}-{}", name(from.min(to)), name(from.max(to)));
         if !pairs.contains(&pair) {
             pairs.push(pair);
         }
