@@ -36,7 +36,7 @@ fn listing_program_sees_no_peer_that_is_denied_by_uuid_or_address() {
 
 #[test]
 fn random_sequences_are_the_same_preloaded() {
-    same_sequences("12", 0, 6_000, &[]);
+    same_sequences("12", 0, 4_000, &[]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn many_copies_at_once_allocations_fail_the_program_notices_nothing() {
     let program = Program::case("graph_copies-12").arg("many").findings_apart();
     let plain = program.plain();
     plain.assert_success();
-    for first in (1..600).step_by(67) {
+    for first in (1..600).step_by(151) {
         let failing = program.clone().env("FAILING_ALLOC_ONLY", first.to_string());
         with_failing_alloc(&failing).assert_same_as(&plain, "without memory");
     }

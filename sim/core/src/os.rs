@@ -7,7 +7,7 @@
 
 use std::ffi::CStr;
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
@@ -100,8 +100,18 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
+/// How much longer than asked Linux lets a thread sleep.
+const TIMER_SLACK: Duration = Duration::from_micros(50);
+
 /// Keeps the calling thread busy for a while; it may be cancelled meanwhile.
 pub(crate) fn pause(time: Duration) {
+    if time < TIMER_SLACK {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            std::hint::spin_loop();
+        }
+        return cancellation_point();
+    }
     let mut left = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() };
     // SAFETY: both pointers are to the same local, which the call may read and write.
     while unsafe { nanosleep(&raw const left, &raw mut left) } != 0 {}
