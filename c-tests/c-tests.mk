@@ -16,7 +16,7 @@ C_TESTS_STATIC := -ldl -lpthread -lrt -lm -lgcc_s
 C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point multithreaded null_arguments \
   exit_paths fork_child signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr \
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
-  hip_for_nvidia children_sharing full_log regular_copies graph_copies staged_copies
+  hip_for_nvidia children_sharing full_log regular_copies graph_copies staged_copies read_back
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings random_graphs
 # Programs of the runtime API that need nothing newer than 8.0: NAME-8.0 to -10.2, with the simulated runtimes; those of NVIDIA are not

@@ -13,6 +13,7 @@ pub(crate) mod mode;
 mod origin;
 mod peers;
 mod read;
+mod readback;
 mod recording;
 pub(crate) mod regular;
 pub(crate) mod run;

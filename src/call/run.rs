@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Running, count, path};
 use super::read::Room;
-use super::{callbacks, copy, fast, mode, origin, peers, recording, regular, show, thread, timing, validate};
+use super::{callbacks, copy, fast, mode, origin, peers, readback, recording, regular, show, thread, timing, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
 use crate::os;
@@ -131,6 +131,7 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
         recording::end(call, decision, record, ret, path);
     }
     timing::end(call, timing, begun.record, ret);
+    readback::after(call, &begun, ret);
     if let Some(record) = begun.record {
         origin::after(call, record);
     }

@@ -30,7 +30,7 @@ pub(super) fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Opt
 }
 
 /// The context of the caller's stream. Without a current one no copy is made.
-fn stream_context(stream: usize, per_thread: bool) -> Option<(usize, u64)> {
+pub(super) fn stream_context(stream: usize, per_thread: bool) -> Option<(usize, u64)> {
     let current = RealDriver.current_context()?;
     let context = match stream {
         0..=2 => current,

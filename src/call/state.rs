@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{mode, read, staging, thread, timing};
+use super::{mode, read, readback, staging, thread, timing};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::Grants;
@@ -80,7 +80,13 @@ impl Change<'_> {
     fn after(self, state: State, ret: Code) {
         let has_succeeded = ret == Code::SUCCESS;
         match (state, self.arguments) {
-            (State::frees_memory, &[start, ..]) if self.function.layer() == Layer::Driver => on_free(start, ret),
+            (State::frees_memory, &[start, ref rest @ ..]) if self.function.layer() == Layer::Driver => {
+                on_free(start, ret);
+                // Not those in a stream, of which there may be many.
+                if rest.is_empty() {
+                    readback::harvest();
+                }
+            }
             (State::frees_memory | State::resets_device, _) => on_hip_free(state, self.found),
             (State::sets_mapped_access, _) => ACCESS.memory_has_changed(),
             (State::clears_last_error, _) => thread::current().pending_error.store(0, Relaxed),
@@ -372,6 +378,7 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>) {
         if STAGING.is_used() { context.or_else(primary) } else { None }
     });
     staging::before_context_ends(context);
+    readback::harvest();
 }
 
 #[cold]

@@ -492,6 +492,22 @@ rules! {
         "The graph was instantiated while access was enabled, so its copies are direct. Access has been disabled since."
         "Do not disable peer access as long as a graph that was instantiated with it is launched; or instantiate the graph again.";
 
+    // ---- Data ----
+
+    DataWrong "P2P-data-wrong" Hazard [0, 0, 0]
+        "all linear copies between devices, with P2PSHIM_VERIFY"
+        "Peer Device Memory Access: a copy copies."
+        "The call returns success; on a machine whose IOMMU or virtual machine breaks peer access, data is zero, or old."
+        "The destination is not what its source is, and data of p2pshim's own does not arrive on this path either: peer access between these devices loses data."
+        "Run the program with P2PSHIM_DENY for this pair, and p2pshim doctor for the cause.";
+
+    DataChanged "P2P-data-changed" Hazard [0, 0, 0]
+        "all linear copies between devices, with P2PSHIM_VERIFY"
+        "Programming guide: work in different streams is not ordered but by events, or by waiting."
+        "The same."
+        "The destination is not what its source is, though data of p2pshim's own arrives on this path. Other work has probably written to one of them while the copy was made or read back. If nothing does, the path loses data only here: beyond a certain address, or under load."
+        "Order all work on both buffers behind the copy, by its stream or by events. If it is, run p2pshim doctor, which tests larger copies.";
+
     // ---- Performance ----
 
     StagedNeverEnabled "P2P-staged-never-enabled" Performance [0, 0, 0]

@@ -13,6 +13,7 @@ pub(crate) mod full;
 pub(crate) mod graph;
 pub(crate) mod hip;
 pub(crate) mod memory;
+pub(crate) mod readback;
 pub(crate) mod staging;
 pub(crate) mod validate;
 
@@ -23,6 +24,7 @@ use crate::config::Config;
 use access::Access;
 use graph::Graphs;
 use hip::Peers;
+use readback::Readback;
 use staging::Staging;
 use validate::Validate;
 
@@ -35,6 +37,9 @@ pub(crate) static GRAPHS: Graphs = Graphs::new();
 /// All that is known of HIP in this process.
 pub(crate) static HIP: Peers = Peers::new();
 
+/// The copies that are read back.
+pub(crate) static READBACK: Readback = Readback::new();
+
 /// What is needed to stage copies.
 pub(crate) static STAGING: Staging = Staging::new();
 
@@ -46,6 +51,7 @@ pub(crate) fn configure(config: &Config) {
     capture::configure(config.rewrites_captured);
     ACCESS.configure(config);
     HIP.configure(config);
+    READBACK.configure(config);
     STAGING.configure(config);
     VALIDATE.configure(config.validate);
 }
@@ -55,6 +61,7 @@ pub(crate) fn reconfigure(config: &Config) {
     capture::configure(config.rewrites_captured);
     ACCESS.reconfigure(config);
     HIP.reconfigure(config);
+    READBACK.configure(config);
     STAGING.configure(config);
     VALIDATE.configure(config.validate);
 }

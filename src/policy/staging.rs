@@ -230,10 +230,7 @@ impl Staging {
         (per_thread, thread): (bool, usize),
     ) -> Option<Staged> {
         let stream = copy.stream?;
-        let [src, dst] = access.contexts_of(driver, copy)?;
-        let user = User::new(stream, per_thread, thread);
-        let ring = self.find([context, src, dst], user).or_else(|| self.take_over(driver, [context, src, dst], user));
-        let ring = ring.or_else(|| self.make(driver, [context, src, dst], user, traffic))?;
+        let ring = self.ring((access, driver), (copy, traffic), context, (per_thread, thread))?;
         let piece = piece_of(copy.bytes);
         let last = self.divide(&ring, piece)?;
         self.say_once(traffic);
@@ -248,6 +245,20 @@ impl Staging {
             is_divided_anew: last != piece,
             blocks: self.is(config::Staging::Blocking),
         })
+    }
+
+    /// A ring for a copy, which is the caller's until it is given back; none if there is no memory for it.
+    pub(crate) fn ring(
+        &self,
+        (access, driver): (&Access, &impl Stager),
+        (copy, traffic): (&Memcpy<'_>, &Traffic),
+        context: Context,
+        (per_thread, thread): (bool, usize),
+    ) -> Option<Ring> {
+        let [src, dst] = access.contexts_of(driver, copy)?;
+        let (contexts, user) = ([context, src, dst], User::new(copy.stream.unwrap_or(0), per_thread, thread));
+        let ring = self.find(contexts, user).or_else(|| self.take_over(driver, contexts, user));
+        ring.or_else(|| self.make(driver, contexts, user, traffic))
     }
 
     /// The ring of this stream and these contexts, if nobody is using it in this moment.
@@ -294,7 +305,7 @@ impl Staging {
                 let is_said = rings.has_failed || std::mem::replace(&mut rings.is_limit_said, true);
                 drop(rings);
                 if !is_said {
-                    let what = "the driver stages a copy: all page-locked memory for staging is in use (P2PSHIM_STAGING_LIMIT)";
+                    let what = "not for every copy is there page-locked memory to stage it or to read it back (P2PSHIM_STAGING_LIMIT)";
                     log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
                 }
                 return None;
@@ -315,7 +326,7 @@ impl Staging {
                 rings.spare.extend(host);
                 rings.has_failed = code != Code::NOT_READY;
                 drop(rings);
-                let what = format_args!("the driver stages copies: no page-locked memory, error {}", code.0);
+                let what = format_args!("no page-locked memory to stage copies or to read them back, error {}", code.0);
                 log::pair_info(traffic.src, traffic.dst, what);
                 None
             }
@@ -325,6 +336,16 @@ impl Staging {
     fn with<T>(&self, ring: &Ring, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         let mut rings = self.rings.lock();
         rings.entries.iter_mut().find(|entry| entry.ring.host.address == ring.host.address).map(change)
+    }
+
+    /// Whether a ring that was taken is there still.
+    pub(crate) fn has(&self, ring: &Ring) -> bool {
+        self.rings.lock().entries.iter().any(|entry| entry.ring == *ring)
+    }
+
+    /// Notes that a ring's memory is used otherwise than for pieces, as the next copy has to know.
+    pub(crate) fn use_otherwise(&self, ring: &Ring) {
+        self.divide(ring, 0);
     }
 
     /// Notes how the next copy is divided, and says how the last was.

@@ -100,7 +100,8 @@ pub(super) fn exports(rows: &[Row], name: impl Fn(usize) -> String) -> Vec<Strin
     let names = names(failed.iter().copied());
     vec![
         format!("# p2pshim doctor: peer access loses data or hangs on {names}."),
-        "# Programs under p2pshim. UUIDs mean the same GPUs in each process; HIP needs its own numbers instead.".to_owned(),
+        "# Programs under p2pshim. UUIDs mean the same GPUs in each process; HIP needs its own numbers instead."
+            .to_owned(),
         format!("export {}", denied(failed.iter().copied(), name)),
         "# NCCL, and what uses it.".to_owned(),
         "export NCCL_P2P_DISABLE=1".to_owned(),

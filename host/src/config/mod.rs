@@ -23,7 +23,7 @@ use log::{Level, Metadata};
 
 use crate::nearest::nearest;
 pub use option::{Changes, Variable};
-pub use values::{Access, Broken, Denied, GpuName, GpuTiming, Probe, Stacks, Staging, Validate};
+pub use values::{Access, Broken, Denied, GpuName, GpuTiming, Probe, Stacks, Staging, Validate, Verify};
 
 /// What every option's name begins with.
 pub const PREFIX: &str = "P2PSHIM";
@@ -75,6 +75,15 @@ options! {
         changes: Changes::Never,
         help: "what a program gets that enables peer access itself where data does not arrive; refuse: the pair is verified first, and if that fails, the program sees no peer access and its copies go through the host; warn: peer access, and a warning",
         details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_PROBE says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. What cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of other processes is not covered.",
+    }
+
+    /// Which copies of the program are read back.
+    verify: Verify {
+        variable: P2PSHIM_VERIFY,
+        values: words("off" = Verify::Off, "sample" = Verify::Sample, "all" = Verify::All),
+        changes: Changes::Always,
+        help: "whether copies of the program between devices are compared with their source once they are made; sample: the beginning, the end and a part between of the first 8 copies of each pair and path, then of one every 10 ms; all: all of every copy, and the call waits for it",
+        details: "For data that is wrong though every pair was verified. Source and destination are read back by the devices that have them; the copy's stream waits for that, so that what the program does next in it changes nothing too early. With `sample` the program itself waits only where the call does, and what came of it is said with a later call. A difference is the finding [P2P-data-wrong](MESSAGES.md#p2p-data-wrong) if the path then fails its verification too, and else [P2P-data-changed](MESSAGES.md#p2p-data-changed). Linear copies are read back, peer copies and regular ones; not 2D and 3D copies, batches, arrays, captures and graphs. Takes 16 MiB of page-locked memory for each stream that copies (P2PSHIM_STAGING_LIMIT), and every copy takes the slower path through p2pshim.",
     }
 
     /// Whether memory pools are made accessible.

@@ -47,6 +47,18 @@ pub enum Staging {
     Blocking,
 }
 
+/// Which copies of the program are read back and compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verify {
+    /// None.
+    Off,
+    /// Parts of some.
+    Sample,
+    /// All of each.
+    All,
+}
+
 /// What is done about calls whose arguments are wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validate {

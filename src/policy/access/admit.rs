@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::decide::{Acting, Plan, Purpose};
-use super::{Access, Kind, Place};
+use super::{Access, Kind, Place, Verification};
 use crate::policy::capture;
 use crate::policy::driver::Driver;
 
@@ -55,6 +55,38 @@ impl Access {
         if self.admit(driver, devices, [0, 0]) {
             self.lock().asked.insert(devices, Instant::now());
         }
+    }
+
+    /// Verifies a path anew, on which a copy of the program has not arrived as it was. Whether data arrives; none if that cannot be
+    /// found out now. What has access already keeps it. One that failed is not tried again, one that passed not at once.
+    pub(crate) fn verify_again(&self, driver: &impl Driver, devices: [u8; 2]) -> Option<bool> {
+        let place = |device: u8| Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
+        let [src, dst] = devices.map(place);
+        {
+            let mut registry = self.lock();
+            let has_failed =
+                || registry.verification(Kind::Plain, src.device, dst.device) == Some(Verification::Failed);
+            let passed = registry.passed_again.get(&devices).filter(|passed| passed.elapsed() < AGAIN);
+            if passed.is_some() || has_failed() {
+                return Some(passed.is_some());
+            }
+            if capture::may_be_under_way() || !registry.may_act(src, dst) {
+                return None;
+            }
+        }
+        let _acting = Acting(self, devices);
+        let can = |device: u8, peer: u8| driver.can_access(device.into(), peer.into()).ok();
+        let can = [can(src.device, dst.device)?, can(dst.device, src.device)?];
+        driver.relaxed(|| {
+            let contexts = [self.context_on(driver, src, 0)?, self.context_on(driver, dst, 0)?];
+            let plan = Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Again, contexts, pools: [None; 2] };
+            if self.verify_path(driver, &plan, can).is_ok() {
+                self.lock().passed_again.insert(devices, Instant::now());
+                return Some(true);
+            }
+            let verification = self.lock().verification(Kind::Plain, src.device, dst.device);
+            (verification == Some(Verification::Failed)).then_some(false)
+        })?
     }
 
     /// Whether nothing is known of a pair; then the caller verifies it, and others wait for that.

@@ -46,6 +46,8 @@ pub(super) enum Purpose {
     Check,
     /// To find out whether the program gets access: it asks for it.
     Admit,
+    /// To find out whether data still arrives: a copy of the program did not.
+    Again,
 }
 
 /// What is to be done for a pair, and by whom.

@@ -78,7 +78,7 @@ impl Access {
     fn risk(&self, driver: &impl Driver, plan: &Plan) -> Option<String> {
         let pair = ordered(plan.src.device, plan.dst.device);
         let has_passed = self.lock().verdicts.get(&pair) == Some(&true);
-        if plan.purpose == Purpose::Check || has_passed || driver.is_linked(plan.devices()) {
+        if matches!(plan.purpose, Purpose::Check | Purpose::Again) || has_passed || driver.is_linked(plan.devices()) {
             return None;
         }
         driver.machine(plan.devices())?.risk([0, 1])

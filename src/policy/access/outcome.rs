@@ -34,7 +34,7 @@ impl Access {
         self.block(plan, verification);
         let verified = match verification {
             Verification::Slower => Verified::Slower,
-            _ if plan.purpose == Purpose::Check => Verified::InUse,
+            _ if matches!(plan.purpose, Purpose::Check | Purpose::Again) => Verified::InUse,
             _ => Verified::Avoided,
         };
         let advice = match verification {
@@ -180,6 +180,10 @@ fn consequence(plan: &Plan, verification: Option<Verification>) -> &'static str 
         }
         (Purpose::Admit, _) => {
             "The program gets the access that it asks for; with P2PSHIM_DENY for this pair its copies would go through the host"
+        }
+        (Purpose::Again, _) => {
+            "What has peer access between them keeps it, so copies still use it. To send them through the host, run the program with \
+             P2PSHIM_DENY for this pair"
         }
         (Purpose::Enable, _) => "Copies between them go through the host",
     }

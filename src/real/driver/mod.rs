@@ -5,6 +5,7 @@ mod devices;
 mod functions;
 mod graphs;
 mod memory;
+mod readback;
 mod replacement;
 mod scratch;
 pub(crate) mod staging;

@@ -9,6 +9,7 @@ use super::functions::{
 };
 use super::{RealDriver, scratch};
 use crate::api::abi::Code;
+use crate::policy::Driver;
 use crate::policy::staging::{Contexts, Host, Piece, RING, Ring, SLOTS, Staged, Stager};
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -46,9 +47,15 @@ impl Stager for RealDriver {
     }
 
     fn is_ring_done(&self, ring: &Ring) -> bool {
-        // SAFETY: the event is the ring's. That of a context that is gone is refused, and has nothing to do.
-        is_ready(unsafe { event_query(ring.ends) }) != Ok(false)
+        // That of a context that is gone is refused, and has nothing to do.
+        is_over(ring) != Ok(false)
     }
+}
+
+/// Whether all that a ring was given to do is done. To ask about an event would end another thread's capture.
+pub(super) fn is_over(ring: &Ring) -> Result<bool, Code> {
+    // SAFETY: the event is the ring's.
+    RealDriver.relaxed(|| is_ready(unsafe { event_query(ring.ends) })).unwrap_or(Ok(false))
 }
 
 fn new_event(event: &mut usize) -> Result<(), Code> {
@@ -77,17 +84,17 @@ fn destroy(ring: &Ring) {
 }
 
 /// Has a stream wait for what an event was recorded for.
-fn follow(stream: usize, event: usize) -> Result<(), Code> {
+pub(super) fn follow(stream: usize, event: usize) -> Result<(), Code> {
     // SAFETY: both are ours.
     checked(unsafe { stream_wait_event(stream, event, 0) })
 }
 
-fn record(event: usize, stream: usize) -> Result<(), Code> {
+pub(super) fn record(event: usize, stream: usize) -> Result<(), Code> {
     // SAFETY: both are ours.
     checked(unsafe { event_record(event, stream) })
 }
 
-fn copy(dst: u64, src: u64, bytes: usize, stream: usize) -> Result<(), Code> {
+pub(super) fn copy(dst: u64, src: u64, bytes: usize, stream: usize) -> Result<(), Code> {
     // SAFETY: one end is the program's, which it has asked to copy; the other lies in a slot.
     checked(unsafe { memcpy_async(dst, src, bytes, stream) })
 }

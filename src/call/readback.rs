@@ -1,0 +1,154 @@
+//! Copies that are read back once they were made, as `P2PSHIM_VERIFY` says; and what came of it.
+
+use std::ffi::c_void;
+use std::time::{Duration, Instant};
+
+use super::arrival::Call;
+use super::decision::Running;
+use super::{mode, origin, read, staging, thread};
+use crate::api::Layer;
+use crate::api::abi::Code;
+use crate::model::{Memcpy, Named, Path};
+use crate::os;
+use crate::policy::memory::Kind;
+use crate::policy::readback::{self, Difference, Made, Reader, Reading};
+use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE, capture};
+use crate::real::driver::RealDriver;
+use crate::record;
+use crate::record::Said;
+
+/// A call has returned.
+#[inline(always)]
+pub(super) fn after(call: &Call<'_>, begun: &Running, ret: Code) {
+    if READBACK.is_on() {
+        after_copy(call, begun, ret);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
+    let Some(copy) = call.request.copy().filter(|_| begun.is_outermost() && ret == Code::SUCCESS) else { return };
+    harvest();
+    let reading = mode::unseen(|| begin(call, copy, begun));
+    let Some((made, reading)) = reading else { return };
+    if copy.stream.is_some() && !READBACK.is_of_all() {
+        mode::unseen(|| READBACK.keep(made, reading));
+        return;
+    }
+    finish(&made, reading, copy.bytes);
+}
+
+/// Has a copy read back, if it is one of those.
+fn begin(call: &Call<'_>, copy: &Memcpy<'_>, begun: &Running) -> Option<(Made, Reading)> {
+    // What is queued in a capture is not made, and a default stream must not be asked for anything beside one.
+    if capture::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
+        return None;
+    }
+    let traffic = ACCESS.traffic_now(&RealDriver, copy)?;
+    if !READBACK.wants(copy, &traffic) {
+        return None;
+    }
+    let per_thread = call.function().per_thread();
+    let context = match copy.stream {
+        // It is ordered by the default streams of both sides' contexts, whatever is current; memory of pools, and mapped memory, has none
+        // of its own.
+        None if copy.src_named != Named::Pointer => {
+            let is_plain = |address| ACCESS.known(address).is_some_and(|(place, _)| place.kind == Kind::Plain);
+            ([copy.src, copy.dst].into_iter().all(is_plain)).then(|| ACCESS.contexts_of(&RealDriver, copy))??[0]
+        }
+        stream => staging::stream_context(stream.unwrap_or(0), per_thread)?,
+    };
+    let all = (&STAGING, &ACCESS, &RealDriver);
+    let reading = READBACK.reading(all, (copy, &traffic), (context, per_thread, thread::id()))?;
+    let made = Made {
+        function: call.function(),
+        numbering: call.numbering(),
+        site: call.caller.return_address() as usize,
+        origin: origin::of_finding(call, None, true),
+        record: begun.record,
+        traffic,
+    };
+    if RealDriver.read_back(&reading).is_err() {
+        STAGING.give_back(&reading.ring);
+        return None;
+    }
+    Some((made, reading))
+}
+
+/// Waits for what is being read back of a copy of which the call waits, turn after turn, and says what came of it.
+fn finish(made: &Made, mut reading: Reading, bytes: u64) {
+    /// Nothing of ours waits for ever.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let mut found = None;
+    loop {
+        let since = os::uncancelled(Instant::now);
+        let state = || mode::unseen(|| Some(RealDriver.is_read(&reading)));
+        let is_read = loop {
+            match state() {
+                Some(Ok(false)) if os::uncancelled(|| since.elapsed()) < PATIENCE => {
+                    os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
+                }
+                state => break state == Some(Ok(true)),
+            }
+        };
+        let next = mode::unseen(|| {
+            if !is_read {
+                return None;
+            }
+            found = found.or_else(|| RealDriver.difference(&reading));
+            let [window, ..] = reading.windows;
+            let next = Reading { windows: readback::all_from(window.offset + window.bytes as u64, bytes), ..reading };
+            let is_more = READBACK.is_of_all() && found.is_none() && next.placed().next().is_some();
+            (is_more && RealDriver.read_back(&next).is_ok()).then_some((is_read, next))
+        });
+        match next {
+            Some((_, next)) => reading = next,
+            None => {
+                mode::unseen(|| {
+                    STAGING.give_back(&reading.ring);
+                    if is_read {
+                        say(made, found);
+                    }
+                });
+                return;
+            }
+        }
+    }
+}
+
+/// Says what came of copies that have been read back meanwhile.
+#[inline(always)]
+pub(super) fn harvest() {
+    if READBACK.is_on() {
+        harvest_now();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn harvest_now() {
+    mode::unseen(|| {
+        for (made, difference) in READBACK.done(&STAGING, &RealDriver) {
+            say(&made, difference);
+        }
+    });
+}
+
+fn say(made: &Made, difference: Option<Difference>) {
+    READBACK.count(made, difference.is_some());
+    let Some(difference) = difference else { return };
+    let traffic = &made.traffic;
+    let passes = match traffic.path {
+        Path::Direct => ACCESS.verify_again(&RealDriver, [traffic.src, traffic.dst]),
+        _ => None,
+    };
+    let finding = readback::finding(made, &difference, passes);
+    let times = VALIDATE.count(made.site, finding.rule);
+    if let Some(record) = made.record {
+        record.breaks(finding.rule as u8);
+    }
+    let said = Said { function: made.function, numbering: made.numbering, finding: &finding, ret: Some(Code::SUCCESS) };
+    record::finding::keep(&said);
+    record::log::finding(&said, times, || read::call_site(made.site as *const c_void, made.origin.clone()));
+}

@@ -1,0 +1,367 @@
+//! Copies of the program that are compared with their source once they are made, with `P2PSHIM_VERIFY`.
+//!
+//! The device that has the source reads windows of it back into page-locked memory, and then the device that has the destination
+//! those of the destination. Each does so in a stream of its own behind the copy, and the copy's stream waits for both: what the
+//! program does in it next overwrites nothing too early, and its host waits for nothing. What came of it is found out with a later
+//! call. A call that waits for its copy waits for this too; so does each with `all`, where a large copy takes several turns.
+//!
+//! The streams and the memory are a [`Ring`] of those that stage copies.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use p2pshim_trace::Begun;
+use parking_lot::Mutex;
+
+use super::access::Access;
+use super::staging::{Context, RING, Ring, Stager, Staging};
+use crate::api::Function;
+use crate::api::abi::Code;
+use crate::api::codes::Numbering;
+use crate::config::{Config, Verify};
+use crate::model::{Finding, Memcpy, Origin, Path, Rule, Shape, Traffic};
+use crate::record::log;
+
+/// Bytes of a window of a sample.
+const WINDOW: usize = 4096;
+/// The most that is read back of either side at a time.
+pub(crate) const SIDE: usize = RING / 2;
+/// The copies of a pair and path that are read back before it is done now and then.
+const FIRST: u64 = 8;
+/// How long after one of them no other is, then: a hundred times what it takes.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Copies that have been read back and not been compared, at most.
+const PENDING: usize = 4;
+
+/// A part of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+}
+
+/// What is read back of a copy. It has nothing to drop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) ring: Ring,
+    pub(crate) src: u64,
+    pub(crate) dst: u64,
+    /// The copy's stream.
+    pub(crate) stream: usize,
+    pub(crate) per_thread: bool,
+    /// In the order of their offsets; those without bytes are none.
+    pub(crate) windows: [Window; 3],
+}
+
+impl Reading {
+    /// The windows, each with where it lies in the ring's memory, from where a side begins.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = (Window, usize)> {
+        let mut end = 0;
+        self.windows.into_iter().filter(|window| window.bytes > 0).map(move |window| {
+            let at = end;
+            end += window.bytes;
+            (window, at)
+        })
+    }
+
+    /// How the two sides differ, as they were read back.
+    pub(crate) fn difference(&self, src: &[u8], dst: &[u8]) -> Option<Difference> {
+        if src == dst {
+            return None;
+        }
+        let differ = || src.iter().zip(dst).enumerate().filter(|(_, (src, dst))| src != dst);
+        let (at, (&src_byte, &dst_byte)) = differ().next()?;
+        let (window, begins) = self.placed().filter(|&(_, begins)| begins <= at).last()?;
+        Some(Difference {
+            offset: window.offset + (at - begins) as u64,
+            bytes: [src_byte, dst_byte],
+            differ: differ().count(),
+            of: src.len(),
+            is_zero: differ().all(|(_, (_, &dst))| dst == 0),
+        })
+    }
+}
+
+/// How source and destination differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Where they first do, from the beginning of the copy.
+    pub(crate) offset: u64,
+    /// The source's byte there, and the destination's.
+    pub(crate) bytes: [u8; 2],
+    /// How many bytes differ, of how many that were read back.
+    pub(crate) differ: usize,
+    pub(crate) of: usize,
+    /// Whether all of these are zero in the destination.
+    pub(crate) is_zero: bool,
+}
+
+/// What reads copies back.
+pub(crate) trait Reader: Stager {
+    /// Begins to read back what a reading says.
+    fn read_back(&self, reading: &Reading) -> Result<(), Code>;
+
+    /// Whether all of it has been read.
+    fn is_read(&self, reading: &Reading) -> Result<bool, Code>;
+
+    /// Hands out both sides, once they have been read.
+    fn difference(&self, reading: &Reading) -> Option<Difference>;
+}
+
+/// Whose copy it is.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) function: Function,
+    pub(crate) numbering: Numbering,
+    /// Where the call returned to.
+    pub(crate) site: usize,
+    pub(crate) origin: Option<Origin>,
+    /// What is kept of the call in the trace.
+    pub(crate) record: Option<Begun>,
+    pub(crate) traffic: Traffic,
+}
+
+/// The copies of a pair on one path.
+struct Pair {
+    traffic: Traffic,
+    begun: u64,
+    last: Instant,
+    /// How many were compared.
+    read: u64,
+    differed: u64,
+}
+
+impl Pair {
+    fn is_of(&self, traffic: &Traffic) -> bool {
+        let direct = |traffic: &Traffic| (traffic.src, traffic.dst, traffic.path == Path::Direct);
+        direct(&self.traffic) == direct(traffic)
+    }
+}
+
+struct State {
+    pairs: Vec<Pair>,
+    pending: Vec<(Made, Reading)>,
+}
+
+/// All copies that are read back.
+pub(crate) struct Readback {
+    mode: AtomicU8,
+    state: Mutex<State>,
+}
+
+impl Readback {
+    pub(crate) const fn new() -> Self {
+        let state = State { pairs: Vec::new(), pending: Vec::new() };
+        Self { mode: AtomicU8::new(Verify::Off as u8), state: Mutex::new(state) }
+    }
+
+    /// Takes over the option.
+    pub(crate) fn configure(&self, config: &Config) {
+        self.mode.store(config.verify as u8, Relaxed);
+    }
+
+    /// Whether any copy is.
+    #[inline(always)]
+    pub(crate) fn is_on(&self) -> bool {
+        self.mode.load(Relaxed) != Verify::Off as u8
+    }
+
+    /// Whether all of each is.
+    pub(crate) fn is_of_all(&self) -> bool {
+        self.mode.load(Relaxed) == Verify::All as u8
+    }
+
+    /// Whether a copy that was made is to be read back; if so, it counts as one of its pair that is.
+    pub(crate) fn wants(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> bool {
+        let is_known = matches!(traffic.path, Path::Direct | Path::Staged(_));
+        if !is_known || copy.shape != Shape::Linear || copy.bytes == 0 {
+            return false;
+        }
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let waits = copy.stream.is_none() || self.is_of_all();
+        if !waits && state.pending.len() >= PENDING {
+            return false;
+        }
+        let is_of_all = self.is_of_all();
+        match state.pairs.iter_mut().find(|pair| pair.is_of(traffic)) {
+            Some(pair) => {
+                let is_due = is_of_all || pair.begun < FIRST || now.duration_since(pair.last) >= INTERVAL;
+                if is_due {
+                    (pair.begun, pair.last) = (pair.begun + 1, now);
+                }
+                is_due
+            }
+            None => {
+                state.pairs.push(Pair { traffic: *traffic, begun: 1, last: now, read: 0, differed: 0 });
+                true
+            }
+        }
+    }
+
+    /// What is to be read back of a copy, and with what; `on` is the context of its stream, the default stream that it means, and the
+    /// thread.
+    pub(crate) fn reading(
+        &self,
+        (staging, access, driver): (&Staging, &Access, &impl Stager),
+        (copy, traffic): (&Memcpy<'_>, &Traffic),
+        (context, per_thread, thread): (Context, bool, usize),
+    ) -> Option<Reading> {
+        let ring = staging.ring((access, driver), (copy, traffic), context, (per_thread, thread))?;
+        staging.use_otherwise(&ring);
+        let windows = if self.is_of_all() { all_from(0, copy.bytes) } else { sample(copy) };
+        let (src, dst, stream) = (copy.src, copy.dst, copy.stream.unwrap_or(0));
+        Some(Reading { ring, src, dst, stream, per_thread, windows })
+    }
+
+    /// Notes what is being read back, for later.
+    pub(crate) fn keep(&self, made: Made, reading: Reading) {
+        self.state.lock().pending.push((made, reading));
+    }
+
+    /// What has been read back, each with the difference that there is. What cannot be read any more, because its context has gone, is
+    /// left.
+    pub(crate) fn done(&self, staging: &Staging, driver: &impl Reader) -> Vec<(Made, Option<Difference>)> {
+        let pending = std::mem::take(&mut self.state.lock().pending);
+        let (mut done, mut left) = (Vec::new(), Vec::new());
+        for (made, reading) in pending {
+            let state = if staging.has(&reading.ring) { driver.is_read(&reading) } else { Err(Code::SUCCESS) };
+            match state {
+                Ok(true) => {
+                    done.push((made, driver.difference(&reading)));
+                    staging.give_back(&reading.ring);
+                }
+                Ok(false) => left.push((made, reading)),
+                Err(_) => staging.give_back(&reading.ring),
+            }
+        }
+        self.state.lock().pending.append(&mut left);
+        done
+    }
+
+    /// Counts a copy that was compared; how many of its pair and path were is said at each power of 8.
+    pub(crate) fn count(&self, made: &Made, is_different: bool) {
+        let traffic = &made.traffic;
+        let (read, differed) = {
+            let mut state = self.state.lock();
+            let Some(pair) = state.pairs.iter_mut().find(|pair| pair.is_of(traffic)) else { return };
+            (pair.read, pair.differed) = (pair.read + 1, pair.differed + u64::from(is_different));
+            (pair.read, pair.differed)
+        };
+        if read.is_power_of_two() && read.trailing_zeros().is_multiple_of(3) && read > 1 {
+            let which = if traffic.path == Path::Direct { "direct" } else { "staged" };
+            let what = if differed == 0 { "none differs".to_owned() } else { format!("{differed} differ") };
+            let (src, dst) = (traffic.src, traffic.dst);
+            let of = if self.is_of_all() { "" } else { "parts of " };
+            let said = format_args!(
+                "{of}{read} {which} copies from device {src} to device {dst} were compared with their source: {what}"
+            );
+            log::pair_info(src, dst, said);
+        }
+    }
+}
+
+/// What is to be said of a difference. `passes` is whether the path was verified anew, if it was.
+pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>) -> Finding {
+    let Traffic { src, dst, bytes, path } = made.traffic;
+    let Difference { offset, bytes: [from, to], differ, of, is_zero } = *difference;
+    let which = if path == Path::Direct { "direct" } else { "staged" };
+    let mut what = format!(
+        "{bytes} bytes from device {src} to device {dst}, {which}: of {of} bytes that were read back {differ} are not the source's; the first \
+         at offset {offset} is {to:#04x}, the source's {from:#04x}"
+    );
+    if is_zero {
+        let _ = write!(what, "; all of these are zero");
+    }
+    let (rule, tested) = match passes {
+        Some(false) => (Rule::DataWrong, ""),
+        Some(true) => (Rule::DataChanged, "; the path was verified anew, and data arrives"),
+        None if path == Path::Direct => (Rule::DataChanged, "; the path could not be verified anew now"),
+        None => (Rule::DataChanged, ""),
+    };
+    what += tested;
+    Finding::new(rule, made.function.layer(), what).without_code()
+}
+
+/// The beginning, the end, and a part between them that is another each time.
+fn sample(copy: &Memcpy<'_>) -> [Window; 3] {
+    let (bytes, window) = (copy.bytes, WINDOW as u64);
+    if bytes <= 3 * window {
+        return all_from(0, bytes);
+    }
+    let between = bytes - 3 * window + 1;
+    let offset = window + random() % between;
+    [0, offset, bytes - window].map(|offset| Window { offset, bytes: WINDOW })
+}
+
+/// What is read back in one turn of all from an offset on; nothing at the end.
+pub(crate) fn all_from(offset: u64, bytes: u64) -> [Window; 3] {
+    let left = bytes.saturating_sub(offset).min(SIDE as u64);
+    [Window { offset, bytes: left as usize }, Window::default(), Window::default()]
+}
+
+/// Another number each time (SplitMix64).
+fn random() -> u64 {
+    static STATE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let state = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+    let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(windows: [Window; 3]) -> Reading {
+        let host = crate::policy::staging::Host { address: 0, locked_in: (0, 0) };
+        let (contexts, streams, events) = ([(0, 0); 3], [0; 2], [0; crate::policy::staging::SLOTS]);
+        let ring = Ring { contexts, streams, begins: 0, ends: 0, filled: events, drained: events, host };
+        Reading { ring, src: 0, dst: 0, stream: 0, per_thread: false, windows }
+    }
+
+    #[test]
+    fn sample_is_the_beginning_the_end_and_a_part_between() {
+        let size = 4 * WINDOW as u64 + 5;
+        let mut offsets = Vec::new();
+        for _ in 0..100 {
+            let [first, between, last] = sample(&Memcpy::linear(0, 1 << 40, size));
+            assert_eq!((first.offset, last.offset + last.bytes as u64), (0, size));
+            assert!(between.offset >= WINDOW as u64 && between.offset + between.bytes as u64 <= last.offset);
+            offsets.push(between.offset);
+        }
+        offsets.dedup();
+        assert!(offsets.len() > 90, "{offsets:?}");
+        let whole = reading(sample(&Memcpy::linear(0, 1 << 40, 3 * WINDOW as u64)));
+        assert_eq!(whole.placed().collect::<Vec<_>>(), [(Window { offset: 0, bytes: 3 * WINDOW }, 0)]);
+    }
+
+    #[test]
+    fn all_of_a_copy_is_read_in_turns() {
+        let bytes = 2 * SIDE as u64 + 7;
+        let (mut offset, mut turns) = (0, Vec::new());
+        while let [window, ..] = all_from(offset, bytes)
+            && window.bytes > 0
+        {
+            assert_eq!(window.offset, offset);
+            offset += window.bytes as u64;
+            turns.push(window.bytes);
+        }
+        assert_eq!((offset, turns), (bytes, vec![SIDE, SIDE, 7]));
+    }
+
+    #[test]
+    fn difference_says_where_in_the_copy_it_begins() {
+        let window = |offset| Window { offset, bytes: 4 };
+        let reading = reading([window(0), window(100), window(1000)]);
+        let src = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        assert_eq!(reading.difference(&src, &src), None);
+        let mut dst = src;
+        (dst[6], dst[11]) = (0, 0);
+        let found = Difference { offset: 102, bytes: [7, 0], differ: 2, of: 12, is_zero: true };
+        assert_eq!(reading.difference(&src, &dst), Some(found));
+        dst[11] = 1;
+        assert_eq!(reading.difference(&src, &dst), Some(Difference { is_zero: false, ..found }));
+    }
+}

@@ -1,0 +1,125 @@
+//! Copies of the program that are read back (`P2PSHIM_VERIFY`): wrong data is found, right data never is, and the program notices
+//! nothing.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::sequences::{Sequences, Variables};
+use support::{Outcome, Program};
+
+const VALUES: [&str; 2] = ["sample", "all"];
+
+/// Copies of a program in a process that does not verify its pairs.
+fn copies(flavour: &str, args: &[&str], fault: &str, value: &str) -> Outcome {
+    let program = Program::case(&format!("read_back-{flavour}")).findings_apart();
+    let program = args.iter().fold(program, |program, arg| program.arg(*arg));
+    let env = [
+        ("P2PSIM_FAULT", fault),
+        ("P2PSHIM_VERIFY", value),
+        ("P2PSHIM_PROBE", "off"),
+        ("P2PSHIM_LOG", "info"),
+        ("P2PSHIM_VALIDATE", "off"),
+    ];
+    let outcome = env.iter().fold(program, |program, (name, value)| program.env(name, *value)).preloaded();
+    outcome.assert_success();
+    outcome
+}
+
+/// The findings that say something of data.
+fn said(outcome: &Outcome) -> Vec<&str> {
+    let of_data = outcome.findings.iter().filter(|finding| finding.rule.starts_with("P2P-data-"));
+    of_data.map(|finding| finding.text.as_str()).collect()
+}
+
+#[test]
+fn data_that_does_not_arrive_is_found_whoever_enables_and_waits() {
+    for fault in ["drop:0>1", "corrupt:0-1"] {
+        for args in [["enable", "async"], ["enable", "sync"], ["leave", "async"]] {
+            for value in VALUES {
+                let [who, how] = args;
+                let outcome = copies("12", &[who, how, "3000000", "12"], fault, value);
+                let function = if how == "sync" { "cudaMemcpyPeer" } else { "cudaMemcpyPeerAsync" };
+                let said = said(&outcome);
+                assert!(
+                    said.len() == 1
+                        && said[0].contains(&format!("P2P-data-wrong (hazard): {function} at read_back-12+"))
+                        && said[0].contains(": 3000000 bytes from device 0 to device 1, direct: of "),
+                    "{fault} {args:?} {value}: {:#?}",
+                    outcome.shim
+                );
+                assert_eq!(said[0].contains("all of these are zero"), fault == "drop:0>1", "{said:#?}");
+                let of_pair: Vec<_> =
+                    outcome.shim.iter().filter(|line| line.contains("data does not arrive")).collect();
+                assert_eq!(of_pair.len(), 1, "{:#?}", outcome.shim);
+                assert!(outcome.shim.iter().any(|line| line.contains("compared with their source: 8 differ")));
+            }
+        }
+    }
+}
+
+/// Only the end of a large copy is wrong, which no verification of p2pshim's own sees.
+#[test]
+fn data_that_is_wrong_in_one_place_is_found_and_the_path_is_not_blamed() {
+    for (value, offset) in [("sample", ""), ("all", "the first at offset 8388608 is 0x00, the source's 0x01")] {
+        for flavour in ["11", "13", "static"] {
+            let outcome = copies(flavour, &["enable", "async", "20000000", "9"], "aperture:0-1", value);
+            let said = said(&outcome);
+            assert!(
+                said.len() == 1
+                    && said[0].contains("P2P-data-changed (hazard): cu")
+                    && said[0].contains(offset)
+                    && said[0].contains("the path was verified anew, and data arrives"),
+                "{value} {flavour}: {:#?}",
+                outcome.shim
+            );
+        }
+    }
+}
+
+#[test]
+fn data_that_arrives_is_said_to_and_buffers_are_free_at_once() {
+    for args in [["enable", "async"], ["enable", "sync"], ["leave", "async"], ["leave", "sync"]] {
+        for (value, of) in VALUES.into_iter().zip(["parts of 8 ", ": 8 "]) {
+            let outcome = copies("12", &[args[0], args[1], "20000000", "12"], "", value);
+            assert_eq!(outcome.stdout, "0 of 12 copies wrong\n");
+            assert_eq!(said(&outcome), [""; 0], "{args:?}");
+            let is_it = |line: &&String| line.contains(of) && line.contains("with their source: none differs");
+            assert!(outcome.shim.iter().any(|line| is_it(&line)), "{args:?} {value}: {:#?}", outcome.shim);
+        }
+    }
+}
+
+/// Uses of a buffer are ordered by events alone: what is read back too late, or lets the next use begin too early, shows.
+#[test]
+fn random_sequences_are_the_same_and_nothing_is_found() {
+    let cases: [(&str, u32, Variables); 4] = [
+        ("staged_copies", 15, &[]),
+        ("staged_copies", 10, &[("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_STAGING", "auto")]),
+        ("random_access", 250, &[]),
+        ("random_graphs", 250, &[]),
+    ];
+    for (case, count, env) in cases {
+        for value in VALUES {
+            let all: Vec<_> = env.iter().copied().chain([("P2PSHIM_VERIFY", value)]).collect();
+            Sequences { case }.assert_same("12", 80_000, count, &all);
+            let outcome = Sequences { case }.program("12", 80_000, count.min(50), &all).findings_apart().preloaded();
+            assert_eq!(said(&outcome), [""; 0], "{case} {value}");
+        }
+    }
+}
+
+/// Nothing is read back unless that is wanted, and there is memory for it.
+#[test]
+fn nothing_is_read_back_without_the_option_or_memory() {
+    for (value, limit) in [("off", "256M"), ("sample", "1M")] {
+        let program = Program::case("read_back-12").arg("enable").arg("async").arg("3000000").arg("12");
+        let program = program.env("P2PSIM_FAULT", "drop:0-1").env("P2PSHIM_PROBE", "off").findings_apart();
+        let program =
+            program.env("P2PSHIM_VERIFY", value).env("P2PSHIM_STAGING_LIMIT", limit).env("P2PSHIM_LOG", "info");
+        let outcome = program.preloaded();
+        assert_eq!(said(&outcome), [""; 0], "{value}");
+        let is_told = outcome.shim.iter().any(|line| line.contains("(P2PSHIM_STAGING_LIMIT)"));
+        assert_eq!(is_told, value != "off", "{:#?}", outcome.shim);
+    }
+}
