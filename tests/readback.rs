@@ -34,16 +34,18 @@ fn said(outcome: &Outcome) -> Vec<&str> {
 
 #[test]
 fn data_that_does_not_arrive_is_found_whoever_enables_and_waits() {
-    for fault in ["drop:0>1", "corrupt:0-1"] {
+    for (flavour, fault) in [("12", "drop:0>1"), ("12", "corrupt:0-1"), ("static", "drop:0>1")] {
         for args in [["enable", "async"], ["enable", "sync"], ["leave", "async"]] {
             for value in VALUES {
                 let [who, how] = args;
-                let outcome = copies("12", &[who, how, "3000000", "12"], fault, value);
-                let function = if how == "sync" { "cudaMemcpyPeer" } else { "cudaMemcpyPeerAsync" };
+                let outcome = copies(flavour, &[who, how, "3000000", "12"], fault, value);
+                let api = if flavour == "static" { "cu" } else { "cuda" };
+                let function = if how == "sync" { "MemcpyPeer" } else { "MemcpyPeerAsync" };
                 let said = said(&outcome);
                 assert!(
                     said.len() == 1
-                        && said[0].contains(&format!("P2P-data-wrong (hazard): {function} at read_back-12+"))
+                        && said[0]
+                            .contains(&format!("P2P-data-wrong (hazard): {api}{function} at read_back-{flavour}+"))
                         && said[0].contains(": 3000000 bytes from device 0 to device 1, direct: of "),
                     "{fault} {args:?} {value}: {:#?}",
                     outcome.shim
