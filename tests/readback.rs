@@ -114,7 +114,7 @@ fn random_sequences_are_the_same_and_nothing_is_found() {
 /// Nothing is read back unless that is wanted, and there is memory for it.
 #[test]
 fn nothing_is_read_back_without_the_option_or_memory() {
-    for (value, limit) in [("off", "256M"), ("sample", "1M")] {
+    for (value, limit) in [("off", "256M"), ("sample", "16K")] {
         let program = Program::case("read_back-12").arg("enable").arg("async").arg("3000000").arg("12");
         let program = program.env("P2PSIM_FAULT", "drop:0-1").env("P2PSHIM_PROBE", "off").findings_apart();
         let program =

@@ -320,7 +320,7 @@ fn habits(call: &Call<'_>, is_outermost: bool) -> Option<Habits> {
     let sees = mode::sees();
     let records = sees.records();
     // Where reading the clock takes a call, that is most of what a record costs.
-    if sees.shows() || sees.drops() || READBACK.is_on() || (records && trace::file()?.now_at_once().is_none()) {
+    if sees.shows() || sees.drops() || READBACK.is_of_all() || (records && trace::file()?.now_at_once().is_none()) {
         return None;
     }
     let timing = if records { timing::of(call) } else { GpuTiming::Off };

@@ -1,6 +1,7 @@
 //! Copies that are read back once they were made, as `P2PSHIM_VERIFY` says; and what came of it.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::arrival::Call;
@@ -29,6 +30,10 @@ pub(super) fn after(call: &Call<'_>, begun: &Running, ret: Code) {
 #[inline(never)]
 fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
     let Some(copy) = call.request.copy().filter(|_| begun.is_outermost() && ret == Code::SUCCESS) else { return };
+    if !VALIDATE.is_on() {
+        // Which clears this itself.
+        thread::current().is_check_due.store(false, Relaxed);
+    }
     harvest();
     let reading = mode::unseen(|| begin(call, copy, begun));
     let Some((made, reading)) = reading else { return };
@@ -98,7 +103,10 @@ fn finish(made: &Made, mut reading: Reading, bytes: u64) {
             }
             found = found.or_else(|| RealDriver.difference(&reading));
             let [window, ..] = reading.windows;
-            let next = Reading { windows: readback::all_from(window.offset + window.bytes as u64, bytes), ..reading };
+            let next = Reading {
+                windows: readback::all_from(window.offset + window.bytes as u64, bytes, reading.side()),
+                ..reading
+            };
             let is_more = READBACK.is_of_all() && found.is_none() && next.placed().next().is_some();
             (is_more && RealDriver.read_back(&next).is_ok()).then_some((is_read, next))
         });

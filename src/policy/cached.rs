@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use super::STAGING;
 use super::access::Access;
 use super::capture;
 use super::driver::Driver;
 use super::validate::{Caller, Validate};
+use super::{READBACK, STAGING};
 use crate::api::{Function, Layer};
 use crate::model::{Memcpy, Named, Path, Shape, Traffic, counters};
 
@@ -38,7 +38,7 @@ pub(crate) struct Known(u32);
 impl Known {
     /// There is nothing to say of it, nor to do before it, if the program itself makes it.
     pub(crate) const CLEAN: u32 = 1 << 8;
-    /// Only as long as it belongs to a run of which that is known: copies are being checked.
+    /// Only as long as it belongs to a run of which that is known: copies are being checked, or read back.
     pub(crate) const CHECKED: u32 = 1 << 9;
     pub(crate) const RECORDED: u32 = 1 << 10;
     /// Of some copies like this the GPU time is measured.
@@ -174,8 +174,10 @@ impl Line {
     #[inline(always)]
     pub(crate) fn is_check_due(&self) -> bool {
         const FIRST: u32 = 16;
+        /// After so many it begins anew, with those whose number is a power of two.
+        const ROUND: u32 = 0xffff;
         let uses = self.uses.load(Relaxed);
-        uses < FIRST || uses.is_power_of_two()
+        uses < FIRST || uses & uses.wrapping_sub(1) & ROUND == 0
     }
 
     fn set(&self, copy: &Memcpy, epoch: u64, known: Known, [src, dst]: [Range<u64>; 2]) {
@@ -301,7 +303,7 @@ pub(crate) fn keep(
         (matches!(path, Some(Path::Staged(_))), Known::STAGED),
         (matches!(path, Some(Path::Host | Path::Unknown)), Known::UNCOUNTED),
         (habits.is_outermost, Known::CLEAN),
-        (is_checked, Known::CHECKED),
+        (is_checked || READBACK.is_on(), Known::CHECKED),
         (habits.records, Known::RECORDED),
         (habits.samples, Known::TIMED),
     ]);

@@ -25,8 +25,9 @@ use crate::record::log;
 
 /// Bytes of a window of a sample.
 const WINDOW: usize = 4096;
-/// The most that is read back of either side at a time.
-pub(crate) const SIDE: usize = RING / 2;
+/// Bytes of a ring for samples.
+const SAMPLES: usize = 32 << 10;
+const _: () = assert!(3 * WINDOW <= SAMPLES / 2);
 /// The copies of a pair and path that are read back before it is done now and then.
 const FIRST: u64 = 8;
 /// How long after one of them no other is, then: a hundred times what it takes.
@@ -55,6 +56,11 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// The most that is read back of either side at a time; the destination's comes behind the source's.
+    pub(crate) fn side(&self) -> usize {
+        self.ring.host.bytes / 2
+    }
+
     /// The windows, each with where it lies in the ring's memory, from where a side begins.
     pub(crate) fn placed(&self) -> impl Iterator<Item = (Window, usize)> {
         let mut end = 0;
@@ -208,9 +214,10 @@ impl Readback {
         (copy, traffic): (&Memcpy<'_>, &Traffic),
         (context, per_thread, thread): (Context, bool, usize),
     ) -> Option<Reading> {
-        let ring = staging.ring((access, driver), (copy, traffic), context, (per_thread, thread))?;
+        let bytes = if self.is_of_all() { RING } else { SAMPLES };
+        let ring = staging.ring((access, driver), (copy, traffic), bytes, context, (per_thread, thread))?;
         staging.use_otherwise(&ring);
-        let windows = if self.is_of_all() { all_from(0, copy.bytes) } else { sample(copy) };
+        let windows = if self.is_of_all() { all_from(0, copy.bytes, RING / 2) } else { sample(copy) };
         let (src, dst, stream) = (copy.src, copy.dst, copy.stream.unwrap_or(0));
         Some(Reading { ring, src, dst, stream, per_thread, windows })
     }
@@ -288,16 +295,16 @@ pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>
 fn sample(copy: &Memcpy<'_>) -> [Window; 3] {
     let (bytes, window) = (copy.bytes, WINDOW as u64);
     if bytes <= 3 * window {
-        return all_from(0, bytes);
+        return all_from(0, bytes, SAMPLES / 2);
     }
     let between = bytes - 3 * window + 1;
     let offset = window + random() % between;
     [0, offset, bytes - window].map(|offset| Window { offset, bytes: WINDOW })
 }
 
-/// What is read back in one turn of all from an offset on; nothing at the end.
-pub(crate) fn all_from(offset: u64, bytes: u64) -> [Window; 3] {
-    let left = bytes.saturating_sub(offset).min(SIDE as u64);
+/// What is read back in one turn of all from an offset on, at most so many bytes; nothing at the end.
+pub(crate) fn all_from(offset: u64, bytes: u64, most: usize) -> [Window; 3] {
+    let left = bytes.saturating_sub(offset).min(most as u64);
     [Window { offset, bytes: left as usize }, Window::default(), Window::default()]
 }
 
@@ -315,7 +322,7 @@ mod tests {
     use super::*;
 
     fn reading(windows: [Window; 3]) -> Reading {
-        let host = crate::policy::staging::Host { address: 0, locked_in: (0, 0) };
+        let host = crate::policy::staging::Host { address: 0, bytes: RING, locked_in: (0, 0) };
         let (contexts, streams, events) = ([(0, 0); 3], [0; 2], [0; crate::policy::staging::SLOTS]);
         let ring = Ring { contexts, streams, begins: 0, ends: 0, filled: events, drained: events, host };
         Reading { ring, src: 0, dst: 0, stream: 0, per_thread: false, windows }
@@ -339,9 +346,10 @@ mod tests {
 
     #[test]
     fn all_of_a_copy_is_read_in_turns() {
+        const SIDE: usize = RING / 2;
         let bytes = 2 * SIDE as u64 + 7;
         let (mut offset, mut turns) = (0, Vec::new());
-        while let [window, ..] = all_from(offset, bytes)
+        while let [window, ..] = all_from(offset, bytes, SIDE)
             && window.bytes > 0
         {
             assert_eq!(window.offset, offset);

@@ -26,7 +26,7 @@ use crate::record::log;
 
 /// The least that is staged: below, the driver is as fast.
 const LEAST: u64 = 1 << 20;
-/// Bytes of a ring.
+/// Bytes of a ring that stages.
 pub(crate) const RING: usize = 16 << 20;
 /// Pieces that are under way, at most.
 pub(crate) const SLOTS: usize = 4;
@@ -63,18 +63,19 @@ impl Ring {
     }
 }
 
-/// Page-locked memory of the host, of [`RING`] bytes. It is never freed: that may wait for devices.
+/// Page-locked memory of the host. It is never freed: that may wait for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) address: usize,
+    pub(crate) bytes: usize,
     /// The context that it is page-locked in, for all.
     pub(crate) locked_in: Context,
 }
 
 /// What makes rings, and knows whether they are in use.
 pub(crate) trait Stager: Driver {
-    /// Makes a ring with this memory of the host, or with memory of its own.
-    fn ring(&self, contexts: Contexts, host: Option<Host>) -> Result<Ring, Code>;
+    /// Makes a ring with this memory of the host, or with so many bytes of its own.
+    fn ring(&self, contexts: Contexts, host: Result<Host, usize>) -> Result<Ring, Code>;
 
     /// Whether all copies of a ring are done; also if something has failed.
     fn is_ring_done(&self, ring: &Ring) -> bool;
@@ -159,11 +160,18 @@ struct Entry {
     is_taken: bool,
 }
 
+impl Entry {
+    /// Whether nobody is using it in this moment, and it is for these contexts and has so many bytes.
+    fn is_free(&self, (contexts, bytes): (Contexts, usize)) -> bool {
+        !self.is_taken && self.ring.contexts == contexts && self.ring.host.bytes == bytes
+    }
+}
+
 struct Rings {
     entries: Vec<Entry>,
     /// Memory of the host of rings that are gone.
     spare: Vec<Host>,
-    /// Rings that are being made.
+    /// Bytes of rings that are being made.
     making: u64,
     /// Whether one could not be made: no other is tried.
     has_failed: bool,
@@ -230,7 +238,7 @@ impl Staging {
         (per_thread, thread): (bool, usize),
     ) -> Option<Staged> {
         let stream = copy.stream?;
-        let ring = self.ring((access, driver), (copy, traffic), context, (per_thread, thread))?;
+        let ring = self.ring((access, driver), (copy, traffic), RING, context, (per_thread, thread))?;
         let piece = piece_of(copy.bytes);
         let last = self.divide(&ring, piece)?;
         self.say_once(traffic);
@@ -247,34 +255,35 @@ impl Staging {
         })
     }
 
-    /// A ring for a copy, which is the caller's until it is given back; none if there is no memory for it.
+    /// A ring of so many bytes for a copy, which is the caller's until it is given back; none if there is no memory for it.
     pub(crate) fn ring(
         &self,
         (access, driver): (&Access, &impl Stager),
         (copy, traffic): (&Memcpy<'_>, &Traffic),
+        bytes: usize,
         context: Context,
         (per_thread, thread): (bool, usize),
     ) -> Option<Ring> {
         let [src, dst] = access.contexts_of(driver, copy)?;
-        let (contexts, user) = ([context, src, dst], User::new(copy.stream.unwrap_or(0), per_thread, thread));
-        let ring = self.find(contexts, user).or_else(|| self.take_over(driver, contexts, user));
-        ring.or_else(|| self.make(driver, contexts, user, traffic))
+        let user = User::new(copy.stream.unwrap_or(0), per_thread, thread);
+        let kind = ([context, src, dst], bytes);
+        let ring = self.find(kind, user).or_else(|| self.take_over(driver, kind, user));
+        ring.or_else(|| self.make(driver, kind, user, traffic))
     }
 
-    /// The ring of this stream and these contexts, if nobody is using it in this moment.
-    fn find(&self, contexts: Contexts, user: User) -> Option<Ring> {
+    /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
+    fn find(&self, kind: (Contexts, usize), user: User) -> Option<Ring> {
         let mut rings = self.rings.lock();
-        let is_it = |entry: &&mut Entry| !entry.is_taken && entry.ring.contexts == contexts && entry.user == user;
-        let entry = rings.entries.iter_mut().find(is_it)?;
+        let entry = rings.entries.iter_mut().find(|entry| entry.is_free(kind) && entry.user == user)?;
         entry.is_taken = true;
         Some(entry.ring)
     }
 
     /// One of another stream that has nothing left to do.
-    fn take_over(&self, driver: &impl Stager, contexts: Contexts, user: User) -> Option<Ring> {
+    fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
         let candidates: Vec<Ring> = {
             let mut rings = self.rings.lock();
-            let free = rings.entries.iter_mut().filter(|entry| !entry.is_taken && entry.ring.contexts == contexts);
+            let free = rings.entries.iter_mut().filter(|entry| entry.is_free(kind));
             free.map(|entry| {
                 entry.is_taken = true;
                 entry.ring
@@ -294,13 +303,21 @@ impl Staging {
     }
 
     /// A new one, if there may be one more.
-    fn make(&self, driver: &impl Stager, contexts: Contexts, user: User, traffic: &Traffic) -> Option<Ring> {
+    fn make(
+        &self,
+        driver: &impl Stager,
+        (contexts, bytes): (Contexts, usize),
+        user: User,
+        traffic: &Traffic,
+    ) -> Option<Ring> {
         let host = {
             let mut rings = self.rings.lock();
-            let is_of_pair = |entry: &&Entry| entry.ring.contexts[1..] == contexts[1..];
-            let of_pair = rings.entries.iter().filter(is_of_pair).count() as u64;
-            let in_all = rings.entries.len() as u64 + rings.making;
-            let is_room = |count: u64, limit: u64| (count + 1) * RING as u64 <= limit;
+            let taken = |is_it: &dyn Fn(&&Entry) -> bool| -> u64 {
+                rings.entries.iter().filter(is_it).map(|entry| entry.ring.host.bytes as u64).sum()
+            };
+            let of_pair = taken(&|entry| entry.ring.contexts[1..] == contexts[1..]);
+            let in_all = taken(&|_| true) + rings.making;
+            let is_room = |taken: u64, limit: u64| taken + bytes as u64 <= limit;
             if rings.has_failed || !is_room(of_pair, A_PAIR) || !is_room(in_all, self.limit.load(Relaxed)) {
                 let is_said = rings.has_failed || std::mem::replace(&mut rings.is_limit_said, true);
                 drop(rings);
@@ -310,16 +327,17 @@ impl Staging {
                 }
                 return None;
             }
-            rings.making += 1;
-            rings.spare.pop()
+            rings.making += bytes as u64;
+            let spare = rings.spare.iter().position(|host| host.bytes == bytes);
+            spare.map(|spare| rings.spare.swap_remove(spare)).ok_or(bytes)
         };
         let made = driver.relaxed(|| driver.ring(contexts, host)).unwrap_or(Err(Code::NOT_READY));
         let mut rings = self.rings.lock();
-        rings.making -= 1;
+        rings.making -= bytes as u64;
         match made {
             Ok(ring) => {
                 self.is_used.store(true, Relaxed);
-                rings.entries.push(Entry { ring, user, piece: RING, is_taken: true });
+                rings.entries.push(Entry { ring, user, piece: bytes, is_taken: true });
                 Some(ring)
             }
             Err(code) => {
@@ -449,12 +467,12 @@ mod tests {
     }
 
     impl Stager for Fake {
-        fn ring(&self, contexts: Contexts, host: Option<Host>) -> Result<Ring, Code> {
+        fn ring(&self, contexts: Contexts, host: Result<Host, usize>) -> Result<Ring, Code> {
             if FAILS.get() != Code::SUCCESS {
                 return Err(FAILS.get());
             }
             MADE.set(MADE.get() + 1);
-            let host = host.unwrap_or(Host { address: MADE.get(), locked_in: contexts[1] });
+            let host = host.unwrap_or_else(|bytes| Host { address: MADE.get(), bytes, locked_in: contexts[1] });
             let (filled, drained) = ([0; SLOTS], [0; SLOTS]);
             Ok(Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled, drained, host })
         }

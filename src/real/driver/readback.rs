@@ -5,7 +5,7 @@ use super::contexts::within;
 use super::functions::{checked, event_record, event_record_ptsz, stream_wait_event, stream_wait_event_ptsz};
 use super::staging::{copy, follow, is_over, record};
 use crate::api::abi::Code;
-use crate::policy::readback::{Difference, Reader, Reading, SIDE};
+use crate::policy::readback::{Difference, Reader, Reading};
 
 impl Reader for RealDriver {
     fn read_back(&self, reading: &Reading) -> Result<(), Code> {
@@ -30,7 +30,12 @@ impl Reader for RealDriver {
             within(dst, || {
                 follow(to, filled)?;
                 reading.placed().try_for_each(|(window, at)| {
-                    copy((ring.host.address + SIDE + at) as u64, reading.dst + window.offset, window.bytes, to)
+                    copy(
+                        (ring.host.address + reading.side() + at) as u64,
+                        reading.dst + window.offset,
+                        window.bytes,
+                        to,
+                    )
                 })
             })
         });
@@ -57,8 +62,10 @@ impl Reader for RealDriver {
         let side = |begins: usize| {
             // SAFETY: the ring's memory is never freed, and has two such sides; a reading has no more bytes than a side. They have been
             // read, and nothing is written there before the ring is given back.
-            unsafe { std::slice::from_raw_parts((reading.ring.host.address + begins) as *const u8, bytes.min(SIDE)) }
+            unsafe {
+                std::slice::from_raw_parts((reading.ring.host.address + begins) as *const u8, bytes.min(reading.side()))
+            }
         };
-        reading.difference(side(0), side(SIDE))
+        reading.difference(side(0), side(reading.side()))
     }
 }

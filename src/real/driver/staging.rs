@@ -10,7 +10,7 @@ use super::functions::{
 use super::{RealDriver, scratch};
 use crate::api::abi::Code;
 use crate::policy::Driver;
-use crate::policy::staging::{Contexts, Host, Piece, RING, Ring, SLOTS, Staged, Stager};
+use crate::policy::staging::{Contexts, Host, Piece, Ring, SLOTS, Staged, Stager};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
@@ -18,11 +18,11 @@ const NO_TIMING: c_uint = 2;
 const NON_BLOCKING: c_uint = 1;
 
 impl Stager for RealDriver {
-    fn ring(&self, contexts: Contexts, host: Option<Host>) -> Result<Ring, Code> {
+    fn ring(&self, contexts: Contexts, host: Result<Host, usize>) -> Result<Ring, Code> {
         let [caller, src, dst] = contexts.map(|(handle, _)| handle);
         let host = match host {
-            Some(host) => host,
-            None => Host { address: scratch::take_host(RING)?, locked_in: contexts[1] },
+            Ok(host) => host,
+            Err(bytes) => Host { address: scratch::take_host(bytes)?, bytes, locked_in: contexts[1] },
         };
         let mut ring =
             Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled: [0; SLOTS], drained: [0; SLOTS], host };
@@ -31,7 +31,7 @@ impl Stager for RealDriver {
             .and_then(|()| within(src, || new_side(from, filled)))
             .and_then(|()| within(dst, || new_side(to, drained).and_then(|()| new_event(ends))))
             // Last, since it is what cannot be given back.
-            .and_then(|()| within(src, || scratch::register(host.address, RING)));
+            .and_then(|()| within(src, || scratch::register(host.address, host.bytes)));
         // Memory of a ring that is gone may still be locked, in a context that is there.
         let made = match made {
             Err(Code::HOST_MEMORY_ALREADY_REGISTERED) => Ok(()),
