@@ -174,10 +174,8 @@ impl Line {
     #[inline(always)]
     pub(crate) fn is_check_due(&self) -> bool {
         const FIRST: u32 = 16;
-        /// After so many it begins anew, with those whose number is a power of two.
-        const ROUND: u32 = 0xffff;
         let uses = self.uses.load(Relaxed);
-        uses < FIRST || uses & uses.wrapping_sub(1) & ROUND == 0
+        uses < FIRST || uses.is_power_of_two()
     }
 
     fn set(&self, copy: &Memcpy, epoch: u64, known: Known, [src, dst]: [Range<u64>; 2]) {

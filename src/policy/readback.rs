@@ -28,7 +28,7 @@ const WINDOW: usize = 4096;
 /// Bytes of a ring for samples.
 const SAMPLES: usize = 32 << 10;
 const _: () = assert!(3 * WINDOW <= SAMPLES / 2);
-/// The copies of a pair and path that are read back before it is done now and then.
+/// The copies of a pair and path that are read back first. Of later ones it may be those that take the ordinary path: ever fewer.
 const FIRST: u64 = 8;
 /// How long after one of them no other is, then: a hundred times what it takes.
 const INTERVAL: Duration = Duration::from_millis(10);

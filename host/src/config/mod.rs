@@ -82,7 +82,7 @@ options! {
         variable: P2PSHIM_VERIFY,
         values: words("off" = Verify::Off, "sample" = Verify::Sample, "all" = Verify::All),
         changes: Changes::Always,
-        help: "whether copies of the program between devices are compared with their source once they are made; sample: the beginning, the end and a part between of the first 8 copies of each pair and path, and of one now and then (at most each 10 ms); all: all of every copy, and the call waits for it",
+        help: "whether copies of the program between devices are compared with their source once they are made; sample: the beginning, the end and a part between of the first 8 copies of each pair and path, then of ever fewer; all: all of every copy, and the call waits for it",
         details: "For data that is wrong though every pair was verified. Source and destination are read back by the devices that have them; the copy's stream waits for that, so that what the program does next in it changes nothing too early. With `sample` the program itself waits only where the call does, and what came of it is said with a later call. A difference is the finding [P2P-data-wrong](MESSAGES.md#p2p-data-wrong) if the path then fails its verification too, and else [P2P-data-changed](MESSAGES.md#p2p-data-changed). Linear copies are read back, peer copies and regular ones; not 2D and 3D copies, batches, arrays, captures and graphs. Each stream that copies takes page-locked memory of the host: 32 KiB with `sample`, 16 MiB with `all`, within P2PSHIM_STAGING_LIMIT.",
     }
 
