@@ -92,6 +92,20 @@ fn data_that_arrives_is_said_to_and_buffers_are_free_at_once() {
     }
 }
 
+/// With `all` the call would wait for what waits for it.
+#[test]
+fn copies_that_wait_for_the_program_are_waited_for_once() {
+    for (value, times) in VALUES.into_iter().zip([0, 1]) {
+        let outcome = copies("12", &["enable", "held", "3000000", "12"], "", value);
+        assert_eq!(outcome.stdout, "0 of 12 copies wrong\n");
+        assert_eq!(said(&outcome), [""; 0], "{value}");
+        let gave_up = outcome.shim.iter().filter(|line| line.contains("calls wait no more for copies to be compared"));
+        assert_eq!(gave_up.count(), times, "{value}: {:#?}", outcome.shim);
+        let is_it = |line: &&String| line.contains("parts of 8 direct copies") && line.contains("none differs");
+        assert!(outcome.shim.iter().any(|line| is_it(&line)), "{value}: {:#?}", outcome.shim);
+    }
+}
+
 /// Uses of a buffer are ordered by events alone: what is read back too late, or lets the next use begin too early, shows.
 fn assert_unnoticed(value: &str) {
     let cases: [(&str, u32, Variables); 4] = [

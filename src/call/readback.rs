@@ -37,11 +37,11 @@ fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
     harvest();
     let reading = mode::unseen(|| begin(call, copy, begun));
     let Some((made, reading)) = reading else { return };
-    if copy.stream.is_some() && !READBACK.is_of_all() {
+    if made.waits {
+        finish(made, reading, copy);
+    } else {
         mode::unseen(|| READBACK.keep(made, reading));
-        return;
     }
-    finish(&made, reading, copy.bytes);
 }
 
 /// Has a copy read back, if it is one of those.
@@ -51,9 +51,7 @@ fn begin(call: &Call<'_>, copy: &Memcpy<'_>, begun: &Running) -> Option<(Made, R
         return None;
     }
     let traffic = ACCESS.traffic_now(&RealDriver, copy)?;
-    if !READBACK.wants(copy, &traffic) {
-        return None;
-    }
+    let waits = READBACK.wants(copy, &traffic)?;
     let per_thread = call.function().per_thread();
     let context = match copy.stream {
         // It is ordered by the default streams of both sides' contexts, whatever is current; memory of pools, and mapped memory, has none
@@ -73,6 +71,7 @@ fn begin(call: &Call<'_>, copy: &Memcpy<'_>, begun: &Running) -> Option<(Made, R
         origin: origin::of_finding(call, None, true),
         record: begun.record,
         traffic,
+        waits,
     };
     if RealDriver.read_back(&reading).is_err() {
         STAGING.give_back(&reading.ring);
@@ -81,46 +80,49 @@ fn begin(call: &Call<'_>, copy: &Memcpy<'_>, begun: &Running) -> Option<(Made, R
     Some((made, reading))
 }
 
-/// Waits for what is being read back of a copy of which the call waits, turn after turn, and says what came of it.
-fn finish(made: &Made, mut reading: Reading, bytes: u64) {
-    /// Nothing of ours waits for ever.
-    const PATIENCE: Duration = Duration::from_secs(1);
-    let mut found = None;
+/// Waits for what is being read back of a copy, turn after turn, and says what came of it.
+fn finish(made: Made, mut reading: Reading, copy: &Memcpy<'_>) {
     loop {
-        let since = os::uncancelled(Instant::now);
-        let state = || mode::unseen(|| Some(RealDriver.is_read(&reading)));
-        let is_read = loop {
-            match state() {
-                Some(Ok(false)) if os::uncancelled(|| since.elapsed()) < PATIENCE => {
-                    os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
-                }
-                state => break state == Some(Ok(true)),
-            }
-        };
+        let is_read = has_been_read(&reading);
         let next = mode::unseen(|| {
-            if !is_read {
+            if is_read == Some(false) {
+                READBACK.keep_late(made.clone(), reading, copy.stream.is_some());
                 return None;
             }
-            found = found.or_else(|| RealDriver.difference(&reading));
+            let difference = is_read.and_then(|_| RealDriver.difference(&reading));
             let [window, ..] = reading.windows;
-            let next = Reading {
-                windows: readback::all_from(window.offset + window.bytes as u64, bytes, reading.side()),
-                ..reading
-            };
-            let is_more = READBACK.is_of_all() && found.is_none() && next.placed().next().is_some();
-            (is_more && RealDriver.read_back(&next).is_ok()).then_some((is_read, next))
+            let end = window.offset + window.bytes as u64;
+            let is_whole = !READBACK.is_of_all() || end >= copy.bytes;
+            if is_read.is_some() && difference.is_none() && !is_whole && !capture::may_be_under_way() {
+                let next = Reading { windows: readback::all_from(end, copy.bytes, reading.side()), ..reading };
+                if RealDriver.read_back(&next).is_ok() {
+                    return Some(next);
+                }
+            }
+            STAGING.give_back(&reading.ring);
+            if difference.is_some() || is_read.is_some() && is_whole {
+                say(&made, difference);
+            }
+            None
         });
         match next {
-            Some((_, next)) => reading = next,
-            None => {
-                mode::unseen(|| {
-                    STAGING.give_back(&reading.ring);
-                    if is_read {
-                        say(made, found);
-                    }
-                });
-                return;
+            Some(next) => reading = next,
+            None => return,
+        }
+    }
+}
+
+/// Waits until that is so; none if it will not be.
+fn has_been_read(reading: &Reading) -> Option<bool> {
+    /// Nothing of ours waits for ever.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let since = os::uncancelled(Instant::now);
+    loop {
+        match mode::unseen(|| RealDriver.is_read(reading).ok()) {
+            Some(false) if os::uncancelled(|| since.elapsed()) < PATIENCE => {
+                os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
             }
+            state => return state,
         }
     }
 }

@@ -505,7 +505,7 @@ rules! {
         "all linear copies between devices, with P2PSHIM_VERIFY"
         "Programming guide: work in different streams is not ordered but by events, or by waiting."
         "The same."
-        "The destination is not what its source is, though data of p2pshim's own arrives on this path. Other work has probably written to one of them while the copy was made or read back. If nothing does, the path loses data only here: beyond a certain address, or under load."
+        "The destination is not what its source is, though data of p2pshim's own arrives on this path. Other work has probably written to one of them while the copy was made or read back; it may do so by design, as a kernel that polls a flag which copies set, and clears it. If nothing does, the path loses data only here: beyond a certain address, or under load."
         "Order all work on both buffers behind the copy, by its stream or by events. If it is, run p2pshim doctor, which tests larger copies.";
 
     // ---- Performance ----

@@ -32,6 +32,8 @@ const _: () = assert!(3 * WINDOW <= SAMPLES / 2);
 const FIRST: u64 = 8;
 /// How long after one of them no other is, then: a hundred times what it takes.
 const INTERVAL: Duration = Duration::from_millis(10);
+/// The mode that is `off` once all that is being read back has been.
+const ENDING: u8 = u8::MAX;
 /// Copies that have been read back and not been compared, at most.
 const PENDING: usize = 4;
 
@@ -126,6 +128,8 @@ pub(crate) struct Made {
     /// What is kept of the call in the trace.
     pub(crate) record: Option<Begun>,
     pub(crate) traffic: Traffic,
+    /// Whether the call waits until it has been read back.
+    pub(crate) waits: bool,
 }
 
 /// The copies of a pair on one path.
@@ -136,6 +140,8 @@ struct Pair {
     /// How many were compared.
     read: u64,
     differed: u64,
+    /// Whether one was not made long after its call had returned. Calls wait for no other of them.
+    is_late: bool,
 }
 
 impl Pair {
@@ -148,6 +154,8 @@ impl Pair {
 struct State {
     pairs: Vec<Pair>,
     pending: Vec<(Made, Reading)>,
+    /// What is being read back too late to be compared.
+    late: Vec<Reading>,
 }
 
 /// All copies that are read back.
@@ -158,13 +166,18 @@ pub(crate) struct Readback {
 
 impl Readback {
     pub(crate) const fn new() -> Self {
-        let state = State { pairs: Vec::new(), pending: Vec::new() };
+        let state = State { pairs: Vec::new(), pending: Vec::new(), late: Vec::new() };
         Self { mode: AtomicU8::new(Verify::Off as u8), state: Mutex::new(state) }
     }
 
     /// Takes over the option.
     pub(crate) fn configure(&self, config: &Config) {
-        self.mode.store(config.verify as u8, Relaxed);
+        let is_all_done = {
+            let state = self.state.lock();
+            state.pending.is_empty() && state.late.is_empty()
+        };
+        let mode = if config.verify == Verify::Off && !is_all_done { ENDING } else { config.verify as u8 };
+        self.mode.store(mode, Relaxed);
     }
 
     /// Whether any copy is.
@@ -178,32 +191,37 @@ impl Readback {
         self.mode.load(Relaxed) == Verify::All as u8
     }
 
-    /// Whether a copy that was made is to be read back; if so, it counts as one of its pair that is.
-    pub(crate) fn wants(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> bool {
+    /// Whether a copy that was made is to be read back, and whether its call waits for that; if so, it counts as one of its pair that
+    /// is.
+    pub(crate) fn wants(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<bool> {
         let is_known = matches!(traffic.path, Path::Direct | Path::Staged(_));
-        if !is_known || copy.shape != Shape::Linear || copy.bytes == 0 {
-            return false;
+        if !is_known || copy.shape != Shape::Linear || copy.bytes == 0 || self.mode.load(Relaxed) == ENDING {
+            return None;
         }
-        let now = Instant::now();
-        let mut state = self.state.lock();
-        let waits = copy.stream.is_none() || self.is_of_all();
-        if !waits && state.pending.len() >= PENDING {
-            return false;
+        let (now, is_of_all) = (Instant::now(), self.is_of_all());
+        let mut guard = self.state.lock();
+        let State { pairs, pending, .. } = &mut *guard;
+        let known = pairs.iter_mut().find(|pair| pair.is_of(traffic));
+        let is_late = known.as_ref().is_some_and(|pair| pair.is_late);
+        let waits = match copy.stream {
+            None if is_late => return None,
+            None => true,
+            Some(_) => is_of_all && !is_late,
+        };
+        if !waits && pending.len() >= PENDING {
+            return None;
         }
-        let is_of_all = self.is_of_all();
-        match state.pairs.iter_mut().find(|pair| pair.is_of(traffic)) {
+        match known {
             Some(pair) => {
                 let is_due = is_of_all || pair.begun < FIRST || now.duration_since(pair.last) >= INTERVAL;
-                if is_due {
-                    (pair.begun, pair.last) = (pair.begun + 1, now);
-                }
-                is_due
+                is_due.then(|| (pair.begun, pair.last) = (pair.begun + 1, now))?;
             }
             None => {
-                state.pairs.push(Pair { traffic: *traffic, begun: 1, last: now, read: 0, differed: 0 });
-                true
+                let traffic = *traffic;
+                pairs.push(Pair { traffic, begun: 1, last: now, read: 0, differed: 0, is_late: false });
             }
         }
+        Some(waits)
     }
 
     /// What is to be read back of a copy, and with what; `on` is the context of its stream, the default stream that it means, and the
@@ -227,10 +245,41 @@ impl Readback {
         self.state.lock().pending.push((made, reading));
     }
 
+    /// Notes what a call has waited for in vain: a stream's copy is compared later, as the program's next work in it comes behind. Of
+    /// others the program may do what it likes with its memory. No other call of the pair waits.
+    pub(crate) fn keep_late(&self, made: Made, reading: Reading, has_stream: bool) {
+        let traffic = made.traffic;
+        let was_late = {
+            let mut state = self.state.lock();
+            if has_stream {
+                state.pending.push((made, reading));
+            } else {
+                state.late.push(reading);
+            }
+            let pair = state.pairs.iter_mut().find(|pair| pair.is_of(&traffic));
+            pair.is_none_or(|pair| std::mem::replace(&mut pair.is_late, true))
+        };
+        if !was_late {
+            let what = "a copy had not been made a second after its call returned: calls wait no more for copies to be compared, and of \
+                        those that return when the copy is done none is";
+            log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
+        }
+    }
+
     /// What has been read back, each with the difference that there is. What cannot be read any more, because its context has gone, is
     /// left.
     pub(crate) fn done(&self, staging: &Staging, driver: &impl Reader) -> Vec<(Made, Option<Difference>)> {
-        let pending = std::mem::take(&mut self.state.lock().pending);
+        let (pending, mut late) = {
+            let mut state = self.state.lock();
+            (std::mem::take(&mut state.pending), std::mem::take(&mut state.late))
+        };
+        late.retain(|reading| {
+            let is_over = !staging.has(&reading.ring) || driver.is_read(reading) != Ok(false);
+            if is_over {
+                staging.give_back(&reading.ring);
+            }
+            !is_over
+        });
         let (mut done, mut left) = (Vec::new(), Vec::new());
         for (made, reading) in pending {
             let state = if staging.has(&reading.ring) { driver.is_read(&reading) } else { Err(Code::SUCCESS) };
@@ -243,24 +292,29 @@ impl Readback {
                 Err(_) => staging.give_back(&reading.ring),
             }
         }
-        self.state.lock().pending.append(&mut left);
+        let mut state = self.state.lock();
+        state.pending.append(&mut left);
+        state.late.append(&mut late);
+        if state.pending.is_empty() && state.late.is_empty() {
+            let _ = self.mode.compare_exchange(ENDING, Verify::Off as u8, Relaxed, Relaxed);
+        }
         done
     }
 
     /// Counts a copy that was compared; how many of its pair and path were is said at each power of 8.
     pub(crate) fn count(&self, made: &Made, is_different: bool) {
         let traffic = &made.traffic;
-        let (read, differed) = {
+        let (read, differed, is_whole) = {
             let mut state = self.state.lock();
             let Some(pair) = state.pairs.iter_mut().find(|pair| pair.is_of(traffic)) else { return };
             (pair.read, pair.differed) = (pair.read + 1, pair.differed + u64::from(is_different));
-            (pair.read, pair.differed)
+            (pair.read, pair.differed, self.is_of_all() && !pair.is_late)
         };
         if read.is_power_of_two() && read.trailing_zeros().is_multiple_of(3) && read > 1 {
             let which = if traffic.path == Path::Direct { "direct" } else { "staged" };
             let what = if differed == 0 { "none differs".to_owned() } else { format!("{differed} differ") };
             let (src, dst) = (traffic.src, traffic.dst);
-            let of = if self.is_of_all() { "" } else { "parts of " };
+            let of = if is_whole { "" } else { "parts of " };
             let said = format_args!(
                 "{of}{read} {which} copies from device {src} to device {dst} were compared with their source: {what}"
             );
@@ -326,6 +380,24 @@ mod tests {
         let (contexts, streams, events) = ([(0, 0); 3], [0; 2], [0; crate::policy::staging::SLOTS]);
         let ring = Ring { contexts, streams, begins: 0, ends: 0, filled: events, drained: events, host };
         Reading { ring, src: 0, dst: 0, stream: 0, per_thread: false, windows }
+    }
+
+    #[test]
+    fn calls_wait_no_more_once_one_has_waited_in_vain() {
+        let readback = Readback::new();
+        readback.configure(&Config { verify: Verify::All, ..Config::default() });
+        let traffic = Traffic { src: 0, dst: 1, path: Path::Direct, bytes: 64 };
+        let [waits, has_stream] = [None, Some(5)].map(|stream| Memcpy { stream, ..Memcpy::linear(0, 1 << 40, 64) });
+        assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [Some(true); 2]);
+        let (function, numbering, waits_for) = (Function::cuMemcpyPeer, Numbering::Usual, true);
+        let made = Made { function, numbering, site: 0, origin: None, record: None, traffic, waits: waits_for };
+        readback.keep_late(made, reading([Window::default(); 3]), false);
+        assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [None, Some(false)]);
+        let other = Traffic { dst: 2, ..traffic };
+        assert_eq!(readback.wants(&waits, &other), Some(true));
+        readback.configure(&Config::default());
+        assert!(readback.is_on(), "what is being read back still has its ring");
+        assert_eq!(readback.wants(&has_stream, &traffic), None);
     }
 
     #[test]

@@ -173,8 +173,8 @@ struct Rings {
     spare: Vec<Host>,
     /// Bytes of rings that are being made.
     making: u64,
-    /// Whether one could not be made: no other is tried.
-    has_failed: bool,
+    /// Bytes of those that could not be made: no other is tried.
+    failed: Vec<usize>,
     /// Pairs of devices of which it was said that they are staged here.
     said: Vec<(u8, u8)>,
     /// Whether it was said that there is no memory left.
@@ -196,7 +196,7 @@ impl Staging {
             entries: Vec::new(),
             spare: Vec::new(),
             making: 0,
-            has_failed: false,
+            failed: Vec::new(),
             said: Vec::new(),
             is_limit_said: false,
         };
@@ -312,14 +312,16 @@ impl Staging {
     ) -> Option<Ring> {
         let host = {
             let mut rings = self.rings.lock();
+            let has_failed = rings.failed.contains(&bytes);
+            let is_of_size = |entry: &&Entry| entry.ring.host.bytes == bytes;
             let taken = |is_it: &dyn Fn(&&Entry) -> bool| -> u64 {
-                rings.entries.iter().filter(is_it).map(|entry| entry.ring.host.bytes as u64).sum()
+                rings.entries.iter().filter(is_of_size).filter(is_it).map(|entry| entry.ring.host.bytes as u64).sum()
             };
             let of_pair = taken(&|entry| entry.ring.contexts[1..] == contexts[1..]);
             let in_all = taken(&|_| true) + rings.making;
             let is_room = |taken: u64, limit: u64| taken + bytes as u64 <= limit;
-            if rings.has_failed || !is_room(of_pair, A_PAIR) || !is_room(in_all, self.limit.load(Relaxed)) {
-                let is_said = rings.has_failed || std::mem::replace(&mut rings.is_limit_said, true);
+            if has_failed || !is_room(of_pair, A_PAIR) || !is_room(in_all, self.limit.load(Relaxed)) {
+                let is_said = has_failed || std::mem::replace(&mut rings.is_limit_said, true);
                 drop(rings);
                 if !is_said {
                     let what = "not for every copy is there page-locked memory to stage it or to read it back (P2PSHIM_STAGING_LIMIT)";
@@ -342,7 +344,9 @@ impl Staging {
             }
             Err(code) => {
                 rings.spare.extend(host);
-                rings.has_failed = code != Code::NOT_READY;
+                if code != Code::NOT_READY {
+                    rings.failed.push(bytes);
+                }
                 drop(rings);
                 let what = format_args!("no page-locked memory to stage copies or to read them back, error {}", code.0);
                 log::pair_info(traffic.src, traffic.dst, what);
@@ -353,7 +357,7 @@ impl Staging {
 
     fn with<T>(&self, ring: &Ring, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         let mut rings = self.rings.lock();
-        rings.entries.iter_mut().find(|entry| entry.ring.host.address == ring.host.address).map(change)
+        rings.entries.iter_mut().find(|entry| entry.ring == *ring).map(change)
     }
 
     /// Whether a ring that was taken is there still.
@@ -425,9 +429,12 @@ impl Staging {
             id => driver.context_id(handle) != Some(id),
         };
         for ring in known.iter().filter(|ring| ring.needs(is_gone)) {
+            // The end of a green context waits for nothing: the other streams may be using the memory. Then it is the next time's.
+            if !is_gone(&ring.contexts[2]) && !driver.is_ring_done(ring) {
+                continue;
+            }
             let mut rings = self.rings.lock();
-            if let Some(position) = rings.entries.iter().position(|entry| entry.ring.host.address == ring.host.address)
-            {
+            if let Some(position) = rings.entries.iter().position(|entry| entry.ring == *ring) {
                 rings.entries.swap_remove(position);
                 rings.spare.push(ring.host);
             }

@@ -58,35 +58,38 @@ impl Access {
     }
 
     /// Verifies a path anew, on which a copy of the program has not arrived as it was. Whether data arrives; none if that cannot be
-    /// found out now. What has access already keeps it. One that failed is not tried again, one that passed not at once.
+    /// found out now. What has access already keeps it. One that failed is not tried again, no other at once.
     pub(crate) fn verify_again(&self, driver: &impl Driver, devices: [u8; 2]) -> Option<bool> {
-        let place = |device: u8| Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
-        let [src, dst] = devices.map(place);
+        let [src, dst] = devices.map(|device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 });
+        let has_failed = || self.lock().verification(Kind::Plain, src.device, dst.device) == Some(Verification::Failed);
+        if has_failed() {
+            return Some(false);
+        }
         {
             let mut registry = self.lock();
-            let has_failed =
-                || registry.verification(Kind::Plain, src.device, dst.device) == Some(Verification::Failed);
-            let passed = registry.passed_again.get(&devices).filter(|passed| passed.elapsed() < AGAIN);
-            if passed.is_some() || has_failed() {
-                return Some(passed.is_some());
+            if let Some((when, passes)) = registry.verified_again.get(&devices)
+                && when.elapsed() < AGAIN
+            {
+                return *passes;
             }
             if capture::may_be_under_way() || !registry.may_act(src, dst) {
                 return None;
             }
         }
         let _acting = Acting(self, devices);
-        let can = |device: u8, peer: u8| driver.can_access(device.into(), peer.into()).ok();
-        let can = [can(src.device, dst.device)?, can(dst.device, src.device)?];
-        driver.relaxed(|| {
-            let contexts = [self.context_on(driver, src, 0)?, self.context_on(driver, dst, 0)?];
-            let plan = Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Again, contexts, pools: [None; 2] };
-            if self.verify_path(driver, &plan, can).is_ok() {
-                self.lock().passed_again.insert(devices, Instant::now());
-                return Some(true);
-            }
-            let verification = self.lock().verification(Kind::Plain, src.device, dst.device);
-            (verification == Some(Verification::Failed)).then_some(false)
-        })?
+        let passes = driver
+            .relaxed(|| {
+                let can = [(src, dst), (dst, src)]
+                    .map(|(from, to)| driver.can_access(from.device.into(), to.device.into()) == Ok(true));
+                can.contains(&true).then_some(())?;
+                let contexts = [self.context_on(driver, src, 0)?, self.context_on(driver, dst, 0)?];
+                let plan = Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Again, contexts, pools: [None; 2] };
+                let is_right = self.verify_path(driver, &plan, can).is_ok();
+                (is_right || has_failed()).then_some(is_right)
+            })
+            .flatten();
+        self.lock().verified_again.insert(devices, (Instant::now(), passes));
+        passes
     }
 
     /// Whether nothing is known of a pair; then the caller verifies it, and others wait for that.

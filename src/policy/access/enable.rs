@@ -106,7 +106,8 @@ impl Access {
                 self.lock().shared.push((scratch.address, device));
             }
         }
-        match self.verify(driver, &src, &dst, !is_busy) {
+        // Speed is no matter to a copy that was wrong, and what has access is not to be staged for it.
+        match self.verify(driver, &src, &dst, !is_busy && plan.purpose != Purpose::Again) {
             // Or the devices have so much to do since.
             Err(Failure::Hung { .. }) if verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)? => {
                 Err(Setback::Busy)

@@ -55,7 +55,7 @@ impl Access {
     pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
         let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
         let why = self.put_off(plan, Why::Unverified);
-        if plan.purpose == Purpose::Admit {
+        if matches!(plan.purpose, Purpose::Admit | Purpose::Again) {
             plan.say(format_args!("could not be verified: the driver returned {name} ({})", code.0));
             return Path::Staged(why);
         }
@@ -75,7 +75,7 @@ impl Access {
 
     /// Keeps, and logs once, that the driver lacks what it takes to verify pairs: nothing is enabled for any.
     pub(super) fn unverifiable(&self, plan: &Plan) -> Path {
-        if plan.purpose == Purpose::Admit {
+        if matches!(plan.purpose, Purpose::Admit | Purpose::Again) {
             plan.say(format_args!("could not be verified: the driver has no memory with access rights of its own"));
             return Path::Staged(Why::Unverified);
         }
@@ -118,9 +118,10 @@ impl Access {
         }
     }
 
-    /// A pair is tried again when it has copied twice as much; for a program that asks, when it asks again.
+    /// A pair is tried again when it has copied twice as much; for a program that asks, when it asks again; and where data was wrong,
+    /// with what is wrong next.
     pub(super) fn put_off(&self, plan: &Plan, why: Why) -> Why {
-        if plan.purpose != Purpose::Admit {
+        if !matches!(plan.purpose, Purpose::Admit | Purpose::Again) {
             self.lock().attempts_mut(plan.src, plan.dst).put_off(why);
         }
         why

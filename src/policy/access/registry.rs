@@ -136,8 +136,8 @@ pub(super) struct Registry {
     pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
     /// Pairs of devices that the program has asked about, and when they were last verified for that.
     pub(super) asked: BTreeMap<[i32; 2], Instant>,
-    /// Pairs of devices that were verified anew, and when they passed.
-    pub(super) passed_again: BTreeMap<[u8; 2], Instant>,
+    /// Pairs of devices that were verified anew, when, and whether data arrived; none if that could not be found out.
+    pub(super) verified_again: BTreeMap<[u8; 2], (Instant, Option<bool>)>,
     /// Whether it was said that there is no verdict.
     pub(super) is_verdict_missed: bool,
     /// Whether it was said that a copy may hang.
@@ -173,7 +173,7 @@ impl Registry {
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),
             asked: BTreeMap::new(),
-            passed_again: BTreeMap::new(),
+            verified_again: BTreeMap::new(),
             is_verdict_missed: false,
             is_risk_logged: false,
             acting: Vec::new(),

@@ -377,6 +377,27 @@ fn admit_slower_pair_is_the_programs_to_enable() {
     assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Slower));
 }
 
+#[test]
+fn verify_again_says_whether_data_arrives_and_a_pair_that_passed_stays() {
+    let mut process = Process::new(Fake::new());
+    let verify_again = |process: &Process| process.access.verify_again(&process.driver, [0, 1]);
+    assert_eq!(process.enable(0, 1), 0);
+    process.driver.faults = [((0, 1), Fault::Slow(3))].into();
+    assert_eq!(verify_again(&process), Some(true), "speed is no matter");
+    assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Passed));
+    process.driver.faults = [((0, 1), Fault::Drop)].into();
+    assert_eq!(verify_again(&process), Some(true), "not at once");
+    process.access.lock().verified_again.clear();
+    process.driver.busy.set(true);
+    assert_eq!((verify_again(&process), process.access.lock().verified_again.len()), (None, 1));
+    process.driver.busy.set(false);
+    process.access.lock().verified_again.clear();
+    assert_eq!(verify_again(&process), Some(false));
+    assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Failed));
+    process.driver.faults.clear();
+    assert_eq!(verify_again(&process), Some(false), "it is not tried again");
+}
+
 /// A process in a virtual machine, whose path from device 0 to device 1 hangs.
 fn in_a_virtual_machine(fake: Fake) -> Process {
     Process::new(Fake { hypervisor: Some("QEMU".to_owned()), faults: [((0, 1), Fault::Hang)].into(), ..fake })
