@@ -24,7 +24,8 @@ enum {
     COUNT = 24, /* copies of each form; one alone would be too few for a pair to be worth enabling */
     BYTES = 64 << 10,
     SIZE = COUNT * BYTES,
-    GRANULE = 2 << 20, /* what a mapping comes in; SIZE is less */
+    OFFSET = 10 << 20, /* of what is copied in its allocation: behind a window that is too small */
+    ALLOCATED = 12 << 20, /* in whole granules of a mapping */
 };
 
 static CUcontext contexts[2];
@@ -59,11 +60,11 @@ static CUdeviceptr map(int device)
     CUmemGenericAllocationHandle physical;
     CUdeviceptr at;
     properties.location = own.location;
-    CHECK_CU(cuMemAddressReserve(&at, GRANULE, 0, 0, 0));
-    CHECK_CU(cuMemCreate(&physical, GRANULE, &properties, 0));
-    CHECK_CU(cuMemMap(at, GRANULE, 0, physical, 0));
-    CHECK_CU(cuMemSetAccess(at, GRANULE, &own, 1));
-    show_enabling(cuMemSetAccess(at, GRANULE, &other, 1));
+    CHECK_CU(cuMemAddressReserve(&at, ALLOCATED, 0, 0, 0));
+    CHECK_CU(cuMemCreate(&physical, ALLOCATED, &properties, 0));
+    CHECK_CU(cuMemMap(at, ALLOCATED, 0, physical, 0));
+    CHECK_CU(cuMemSetAccess(at, ALLOCATED, &own, 1));
+    show_enabling(cuMemSetAccess(at, ALLOCATED, &other, 1));
     return at;
 }
 
@@ -71,15 +72,15 @@ static CUdeviceptr take(int device, CUstream stream)
 {
     CUdeviceptr at;
     CHECK_CU(cuCtxSetCurrent(contexts[device]));
-    if (is("mapped"))
-        return map(device);
-    if (is("pool")) {
-        CHECK_CU(cuMemAllocFromPoolAsync(&at, SIZE, pools[device], stream));
+    if (is("mapped")) {
+        at = map(device);
+    } else if (is("pool")) {
+        CHECK_CU(cuMemAllocFromPoolAsync(&at, ALLOCATED, pools[device], stream));
         CHECK_CU(cuStreamSynchronize(stream));
     } else {
-        CHECK_CU(cuMemAlloc(&at, SIZE));
+        CHECK_CU(cuMemAlloc(&at, ALLOCATED));
     }
-    return at;
+    return at + OFFSET;
 }
 
 /* One way: who reaches whose memory. */
