@@ -8,6 +8,8 @@
  *                    few rows whenever there is a byte in the FIFO IN, of which the first only warms caches up; then a byte
  *                    into OUT
  *   enqueue large    copies of 256 MiB, one after the other: prints 0, 1, and GB/s by events around all of them
+ *   enqueue many BYTES COUNT
+ *                    copies of so many bytes, waited for together: prints 0, 1, and the microseconds that each took
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -47,6 +49,21 @@ static void end_turn(void)
     REQUIRE(out < 0 || write(out, "", 1) == 1);
 }
 
+/* Copies one behind the other: the microseconds of each, until the last is complete. */
+static double many(void *to, const void *from, size_t size, int count, cudaStream_t stream)
+{
+    double start = 0;
+    for (int i = -100; i < count; i++) {
+        if (i == 0) {
+            CHECK(cudaStreamSynchronize(stream));
+            start = host_time();
+        }
+        CHECK(cudaMemcpyPeerAsync(to, 1, from, 0, size, stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    return (host_time() - start) / count;
+}
+
 int main(int argc, char **argv)
 {
     static double rows[ROWS];
@@ -54,8 +71,9 @@ int main(int argc, char **argv)
     cudaStream_t stream;
     cudaEvent_t begun, ended;
     int large = argc == 2 && strcmp(argv[1], "large") == 0;
-    REQUIRE(large || ((argc == 2 || argc == 5) && strcmp(argv[1], "small") == 0));
-    size_t size = large ? 256 * MIB : 4;
+    int is_many = argc == 4 && strcmp(argv[1], "many") == 0;
+    REQUIRE(large || is_many || ((argc == 2 || argc == 5) && strcmp(argv[1], "small") == 0));
+    size_t size = is_many ? strtoull(argv[2], NULL, 10) : large ? 256 * MIB : 4;
 
     CHECK(cudaSetDevice(1));
     CHECK(cudaMalloc(&to, size));
@@ -66,6 +84,10 @@ int main(int argc, char **argv)
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaEventCreate(&begun));
     CHECK(cudaEventCreate(&ended));
+    if (is_many) {
+        printf("0\t1\t%.4f\n", many(to, from, size, atoi(argv[3]), stream));
+        return 0;
+    }
     if (large) {
         float milliseconds;
         for (int i = 0; i < 4; i++)

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import subprocess
 import time
 from statistics import median, quantiles
@@ -25,6 +26,7 @@ MOST_FIRST_USE_MS = 20  # first use of a pair, beyond what the driver's own enab
 LEAST_AFTERWARDS = 0.9  # bandwidth after the first use: direct, or not
 MOST_TRACED = 1.05  # host time of a copy that is recorded, runtime and driver call together, to that of the plain program
 MOST_OFF = 0.02  # by how much the report's bandwidth may be off what the program measures itself
+MOST_SAMPLED = 1.01  # time of copies some of which are read back, to that of the same copies when none is
 MOST_ALLOCATION = 1.5  # time of an allocation to that with the same access enabled by the program
 
 
@@ -359,3 +361,24 @@ def trace_bandwidth():
               f"{path['device_calls']} of {path['calls']} copies")
     judge(max(off.values()) <= MOST_OFF, "trace_bandwidth",
           f"off by at most {max(off.values()):.4f}, limit {MOST_OFF}")
+
+
+def read_back():
+    """Copies that are compared with their source: none is said to be wrong, though both buffers are used again at once; and what it costs."""
+    for value, how, size, count in (("sample", "async", 1 << 20, 100_000), ("sample", "async", 200, 20_000), ("sample", "sync", 1 << 20, 2_000),
+                                    ("all", "async", 1 << 20, 2_000), ("all", "async", 256 << 20, 8), ("all", "sync", 3 << 20, 100)):
+        for who in ("enable", "leave"):
+            run = Run([build("cases/read_back.c", "shared"), who, how, size, count], preload=True, trace=False, P2PSHIM_VERIFY=value,
+                      P2PSHIM_LOG="info")
+            found = re.findall(r"P2P-data-[a-z]+", run.err)
+            last = ([line for line in run.err.splitlines() if "compared with their source" in line] or [""])[-1].rpartition(" info: ")[2]
+            judge(run.status == 0 and run.out.startswith("0 of ") and not found and "none differs" in last,
+                  f"read_back, {value}, {who}, {how}, {count} of {size} bytes", f"{run.out.strip()}; {last}; {found or 'nothing found'}"
+                  if run.status == 0 else run.ended())
+    program = build("enqueue.c", "shared")
+    for size, count in ((1 << 20, 10_000), (16 << 20, 2_000)):
+        rounds = alternate({value: ([program, "many", size, count], {"preload": True, "P2PSHIM_VERIFY": value}) for value in ("off", "sample")}, 9)
+        figures = {value: median(row[0][2] for row in of) for value, of in rounds.items()}
+        ratio = figures["sample"] / figures["off"]
+        judge(ratio <= MOST_SAMPLED, f"read_back, time of {count} copies of {size} bytes",
+              f"{figures['off']:.2f} us a copy, {figures['sample']:.2f} with samples: {ratio:.4f}, limit {MOST_SAMPLED}")

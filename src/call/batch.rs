@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running};
 use super::read::BatchArrays;
-use super::{callbacks, hip, mode, origin, recording, regular, run, show, thread, validate};
+use super::{callbacks, hip, mode, origin, recording, regular, run, show, staging, thread, validate};
 use crate::api::abi::{Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
 use crate::model::{Asks, Batch, Memcpy, Part, Path, Request, Traffic, counters};
@@ -128,7 +128,7 @@ impl Copied {
         if is_captured(function, stream(arguments)) {
             return None;
         }
-        let judge = Judge::of(function, found)?;
+        let judge = Judge::of(function, found, stream(arguments))?;
         match Self::known(judge, &arrays) {
             Some(few @ Self::Few(_, count)) => (count > 0).then_some(few),
             _ => Self::found_out(judge, &arrays),
@@ -195,8 +195,8 @@ fn is_captured(function: Function, stream: usize) -> bool {
 enum Judge {
     /// The driver, about a call of CUDA's runtime: that inside it decides.
     Around,
-    /// The driver, about one of its own calls.
-    Driver,
+    /// The driver, about one of its own calls on a stream, which is each thread's own default stream if it is none and the second says so.
+    Driver(usize, bool),
     /// This copy of HIP.
     Hip(Library),
 }
@@ -204,10 +204,10 @@ enum Judge {
 impl Judge {
     /// Who judges a call; none if there are more copies of HIP than are told apart.
     #[inline(always)]
-    fn of(function: Function, found: *const c_void) -> Option<Self> {
+    fn of(function: Function, found: *const c_void, stream: usize) -> Option<Self> {
         match function.layer() {
             Layer::Runtime => Some(Self::Around),
-            Layer::Driver => Some(Self::Driver),
+            Layer::Driver => Some(Self::Driver(stream, function.per_thread())),
             Layer::Hip => Library::seen(found).or_else(|| mode::unseen(|| Library::of(found))).map(Self::Hip),
         }
     }
@@ -220,8 +220,8 @@ impl Judge {
                 let traffic = HIP.decided(library.number(), copy)?;
                 Some(Some(traffic).filter(Traffic::is_between_devices))
             }
-            Self::Around | Self::Driver if regular::goes_between_devices(copy)? => ACCESS.decided(copy).map(Some),
-            Self::Around | Self::Driver => Some(None),
+            Self::Around | Self::Driver(..) if regular::goes_between_devices(copy)? => ACCESS.decided(copy).map(Some),
+            Self::Around | Self::Driver(..) => Some(None),
         }
     }
 
@@ -239,10 +239,10 @@ impl Judge {
         if ACCESS.ask_between(&RealDriver, copy) != Between::Devices {
             return None;
         }
-        if matches!(self, Self::Around) {
-            return ACCESS.traffic_now(&RealDriver, copy);
-        }
-        let on = Circumstances { thread_captures: capture::is_capturing(thread::id()), ..Circumstances::default() };
+        let Self::Driver(stream, per_thread) = self else { return ACCESS.traffic_now(&RealDriver, copy) };
+        let made_by = staging::stream_context(stream, per_thread).map_or(0, |(context, _)| context);
+        let thread_captures = capture::is_capturing(thread::id());
+        let on = Circumstances { thread_captures, made_by, ..Circumstances::default() };
         ACCESS.decided(copy).or_else(|| ACCESS.consider(&RealDriver, copy, on))
     }
 }

@@ -186,6 +186,13 @@ rules! {
         "After cuMemMap no device can access the memory, not even its own, until cuMemSetAccess is called."
         "Call cuMemSetAccess for the device of the memory, and for each peer that copies from or to it.";
 
+    CopyNoRights "P2P-copy-no-rights" Error [1, 1, 0]
+        "regular copies: cudaMemcpy, cudaMemcpyAsync and their kin"
+        "Stream Ordered Memory Allocator, Virtual Memory Management: memory is accessible from its own device, and from those to which cudaMemPoolSetAccess or cuMemSetAccess grants access."
+        "Refused with invalid value, whether peer access is enabled or not. Which device counts is the current one; of a batch, that of its stream."
+        "Memory of cudaMallocAsync and of cuMemMap has access rights of its own. A regular copy needs those of the device that makes it for both ends. So a copy from the pool of one device to the pool of another always fails until one of the two pools is opened to the other device."
+        "Make the memory's device current for the copy, grant the current device access, or use cudaMemcpyPeerAsync, which needs no rights.";
+
     CopyNullContext "P2P-copy-null-context" Hazard [0, 201, 0]
         "cuMemcpyPeer, cuMemcpyPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync"
         "Memory Management: dstContext and srcContext are contexts; an invalid one returns invalid context."

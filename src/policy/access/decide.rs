@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::registry::{Ours, Owner, Registry, Verification};
-use super::{Access, Kind, Place, evident, left_alone};
+use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone};
 use crate::config::{self, Probe};
-use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::policy::capture;
 use crate::policy::driver::Driver;
 use crate::record::log::{self, Verified};
@@ -19,6 +19,8 @@ const BYTES: u64 = 1 << 20;
 pub(crate) struct Circumstances {
     /// The contexts that the program named: the source's, the destination's. Either may be 0, or wrong.
     pub(crate) contexts: [usize; 2],
+    /// The context that makes the copy, if it is not the current one.
+    pub(crate) made_by: usize,
     pub(crate) thread_captures: bool,
     pub(crate) has_context: bool,
     /// Whether it is known who may access whose memory: not of pools while any capture is under way.
@@ -94,6 +96,10 @@ impl Access {
         let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => path,
+            // What fails is no reason to change anything: it would succeed then.
+            None if is_regular(copy) && self.is_beyond_rights(driver, [src, dst], on) => {
+                Path::Staged(left_alone(src, dst))
+            }
             None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
@@ -180,6 +186,23 @@ impl Access {
         }
     }
 
+    /// Whether a regular copy is refused: memory with rights of its own takes part only if the device that makes the copy has some.
+    /// (Peer copies ask for none. Measured on H100.) The nodes of a graph were accepted when they were made.
+    fn is_beyond_rights(&self, driver: &impl Driver, ends: [Place; 2], on: Circumstances) -> bool {
+        let has_rights = |place: &&Place| matches!(place.kind, Kind::Pool | Kind::Mapped);
+        if on.keeps_path || !ends.iter().any(|place| has_rights(&place)) || capture::may_be_under_way() {
+            return false;
+        }
+        let context = Some(on.made_by).filter(|&context| context != 0).or_else(|| driver.current_context());
+        let device = context.and_then(|context| driver.device_of_context(context));
+        let Some(device) = device.and_then(|device| u8::try_from(device).ok()) else { return false };
+        let by = Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
+        let is_reached = |place: Place| {
+            place.device == device || is_reached_by_mapping(place, by) || self.is_granted(driver, place, by)
+        };
+        !ends.into_iter().filter(|place| has_rights(&place)).all(is_reached)
+    }
+
     /// Whether a pool's memory may be accessed from the other side's device.
     fn is_granted(&self, driver: &impl Driver, of: Place, by: Place) -> bool {
         let owner = self.lock().owner(of.owner);
@@ -245,6 +268,11 @@ impl Access {
         // Any other may be ended by a thread that has nothing to do with this copy.
         own.or_else(|| mine.iter().flatten().find_map(is_mine)).or_else(|| known.iter().find_map(is_here))
     }
+}
+
+/// Whether a copy names no devices.
+fn is_regular(copy: &Memcpy) -> bool {
+    copy.src_named == Named::Pointer
 }
 
 /// Whether a pool takes part.

@@ -326,8 +326,13 @@ fn evident(src: Place, dst: Place) -> Option<Path> {
     if src.device == dst.device {
         return Some(Path::SameDevice);
     }
-    let is_reached = |place: Place, by: Place| place.reach >> (by.device & 63) & 1 != 0;
-    (is_reached(src, dst) || is_reached(dst, src)).then_some(Path::Direct)
+    (is_reached_by_mapping(src, dst) || is_reached_by_mapping(dst, src)).then_some(Path::Direct)
+}
+
+/// Whether mapped memory may be accessed from the other's device.
+#[inline(always)]
+fn is_reached_by_mapping(place: Place, by: Place) -> bool {
+    place.reach >> (by.device & 63) & 1 != 0
 }
 
 /// Why a copy between these is staged if nobody has let the one device reach the memory of the other.

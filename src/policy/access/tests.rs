@@ -83,6 +83,27 @@ fn consider_small_copies_pair_is_enabled_at_the_seventeenth() {
 }
 
 #[test]
+fn consider_regular_copies_that_are_refused_change_nothing() {
+    let process = Process::new(Fake::new());
+    let copy = |src: u64, dst: u64, current: usize, made_by: usize| {
+        process.driver.current.set(context(current));
+        let copy = Memcpy::linear(src, dst, ENOUGH);
+        let on = Circumstances { made_by, ..Circumstances::default() };
+        process.access.consider(&process.driver, &copy, on).unwrap().path
+    };
+    let refused = Path::Staged(Why::Pool);
+    for _ in 0..20 {
+        assert_eq!(copy(pooled(0), pooled(1), 0, 0), refused, "no device can access both");
+        assert_eq!(copy(pooled(0), memory_of(1), 1, 0), refused);
+        assert_eq!(copy(pooled(0), memory_of(1), 0, context(1)), refused, "a batch on a stream of device 1");
+        assert_eq!(copy(mapped(0), pooled(1), 1, 0), Path::Staged(Why::Mapped));
+    }
+    assert!(process.driver.granted.borrow().is_empty());
+    assert_eq!(copy(pooled(0), memory_of(1), 0, 0), Path::Direct, "one that is not");
+    assert_eq!(copy(pooled(0), memory_of(1), 1, 0), Path::Direct, "nor is this any more");
+}
+
+#[test]
 fn consider_large_copy_pair_is_enabled_before_it() {
     let process = Process::new(Fake::new());
     assert_eq!(process.copy(0, 1, 1 << 20), Path::Staged(Why::NotYetWorth), "1 MiB is not over 1 MiB");

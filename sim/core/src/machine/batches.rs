@@ -55,7 +55,9 @@ impl Machine {
         state.refuse_captured(&stream)?;
         let mut transfers = Vec::with_capacity(copies.len());
         for (index, (request, completion)) in copies.iter().enumerate() {
-            let transfer = state.transfer_of_batch(request).map_err(|error| BatchError::at(index, error))?;
+            let at = |error| BatchError::at(index, error);
+            let transfer = state.transfer_of_batch(request).map_err(at)?;
+            transfer.map_or(Ok(()), |transfer| state.refuse_beyond_rights(stream.context, transfer)).map_err(at)?;
             transfers.extend(transfer.map(|transfer| (transfer, *completion)));
         }
         let send = |(transfer, completion)| state.send(&stream, transfer, completion);

@@ -198,6 +198,9 @@ impl Machine {
             return Ok(());
         }
         let transfer = state.transfer(request)?;
+        // Where no context is current a created stream's makes the copy.
+        let by = state.current().unwrap_or(stream.context);
+        state.refuse_beyond_rights(by, transfer)?;
         self.copy_on(state, &stream, transfer, completion)
     }
 
@@ -370,6 +373,19 @@ impl State {
         self.mappings.rights(base).is_some_and(|rights| rights.allow_any(READ_WRITE))
     }
 
+    /// Memory with rights of its own, of a pool or mapped, takes part in a copy only if the device of the context that makes it has
+    /// some; a peer copy asks for none. Both were measured.
+    pub(super) fn refuse_beyond_rights(&self, by: ContextId, transfer: Transfer) -> Result<()> {
+        let own = self.info(by)?.device;
+        let is_within = |memory: &Memory| match memory {
+            Memory::Device(piece @ Piece { owner: Owner::Pool(_) | Owner::Mapping, .. }) => {
+                self.can_reach(by, own, *piece)
+            }
+            _ => true,
+        };
+        if transfer.memories().iter().all(is_within) { Ok(()) } else { Err(Error::INVALID_VALUE) }
+    }
+
     /// The contexts that a peer copy names decide nothing: NULL and swapped ones were measured to succeed. With one that is
     /// gone, a real driver crashes here.
     fn check_peers(&self, contexts: [ContextHandle; 2]) -> Result<()> {
@@ -532,10 +548,7 @@ impl State {
     /// Whether work of a context may set memory: unlike a copy it cannot go by way of the host.
     fn may_set(&self, context: ContextId, piece: Piece) -> bool {
         let device = self.contexts.get(&context).map(|context| context.device);
-        match piece.owner {
-            Owner::Context(owner) => device == Some(piece.device) || self.peers.reaches(context, owner),
-            Owner::Pool(_) | Owner::Mapping | Owner::Device => true,
-        }
+        piece.owner == Owner::Device || device.is_some_and(|own| self.can_reach(context, own, piece))
     }
 
     /// The default streams of both sides' contexts, the source's first.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::captures::NODE_HANDLES;
 use super::copies::{Memory, Request};
-use super::{Exec, ExecHandle, GraphHandle, Machine, NodeHandle, State, StreamRef};
+use super::{ContextHandle, Exec, ExecHandle, GraphHandle, Machine, NodeHandle, State, StreamRef};
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
@@ -52,10 +52,19 @@ impl Machine {
         self.lock().graphs.get(&handle).map(Graph::nodes).ok_or(Error::INVALID_VALUE)
     }
 
-    /// Adds a node that copies, after others.
-    pub fn add_copy_node(&self, handle: GraphHandle, after: Vec<NodeHandle>, request: &Request) -> Result<NodeHandle> {
+    /// Adds a node that copies, after others, in a context.
+    pub fn add_copy_node(
+        &self,
+        handle: GraphHandle,
+        after: Vec<NodeHandle>,
+        request: &Request,
+        context: ContextHandle,
+    ) -> Result<NodeHandle> {
         let mut state = self.lock();
         let transfer = state.loose_transfer(request)?;
+        if let Ok(context) = state.named(context).or_else(|_| state.current()) {
+            state.refuse_beyond_rights(context, transfer)?;
+        }
         state.add_node(handle, after, Step::Copy(transfer))
     }
 

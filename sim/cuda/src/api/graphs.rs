@@ -2,7 +2,7 @@
 
 use std::result;
 
-use p2psim_core::machine::{DefaultStream, ExecHandle, GraphHandle, NodeHandle, NodeKind, Unlike};
+use p2psim_core::machine::{ContextHandle, DefaultStream, ExecHandle, GraphHandle, NodeHandle, NodeKind, Unlike};
 use p2psim_core::{CaptureInfo, CaptureMode, Error, Result, current};
 
 use super::copies::request_3d;
@@ -246,12 +246,12 @@ api! {
         after: In<u64>,
         count: u64,
         parameters: In<Memcpy3d>,
-        _context: u64,
+        context: u64,
     ) {
         let machine = machine()?;
         let node = node.required()?;
         let request = request_3d(&parameters.read()?)?;
-        node.set(machine.add_copy_node(GraphHandle(graph), nodes(after, count)?, &request)?.0);
+        node.set(machine.add_copy_node(GraphHandle(graph), nodes(after, count)?, &request, ContextHandle(context))?.0);
         Ok(())
     }
 

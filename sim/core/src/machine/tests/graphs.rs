@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::capture::CaptureMode;
+use crate::machine::contexts::NO_CONTEXT;
 
 const REFUSED: Error = Error::INVALID_VALUE;
 
@@ -30,14 +31,14 @@ impl One {
             rig.machine.enable_peer(rig.contexts[1], 0).unwrap();
         }
         let graph = rig.machine.create_graph();
-        let node = rig.machine.add_copy_node(graph, Vec::new(), &any(b, a, 8)).unwrap();
+        let node = rig.machine.add_copy_node(graph, Vec::new(), &any(b, a, 8), NO_CONTEXT).unwrap();
         One { rig, memory: [a, b, c, d], stream, graph, node }
     }
 
     /// A graph of one such copy.
     fn like(&self, request: &Request) -> GraphHandle {
         let graph = self.rig.machine.create_graph();
-        self.rig.machine.add_copy_node(graph, Vec::new(), request).unwrap();
+        self.rig.machine.add_copy_node(graph, Vec::new(), request, NO_CONTEXT).unwrap();
         graph
     }
 
@@ -56,9 +57,9 @@ fn node_need_not_be_of_the_memory_that_it_says_and_has_to_copy_something() {
     let one = One::new(false);
     let ([a, b, ..], machine) = (one.memory, &one.rig.machine);
     let host = Request { src: Place::linear(Locus::Host(a)), ..any(b, a, 8) };
-    machine.add_copy_node(one.graph, vec![one.node], &host).unwrap();
+    machine.add_copy_node(one.graph, vec![one.node], &host, NO_CONTEXT).unwrap();
     for wrong in [any(b, a, 0), any(0, a, 8), any(b, a, SIZE as u64 + 1)] {
-        assert_eq!(machine.add_copy_node(one.graph, Vec::new(), &wrong), Err(REFUSED));
+        assert_eq!(machine.add_copy_node(one.graph, Vec::new(), &wrong, NO_CONTEXT), Err(REFUSED));
     }
     assert_eq!(machine.add_child_node(one.graph, Vec::new(), one.graph), Err(REFUSED));
     assert_eq!(one.launch(one.ready()), Ok(()));
@@ -70,7 +71,7 @@ fn freed_memory_is_accepted_of_nodes_but_not_made_ready_or_launched() {
     let one = One::new(false);
     let ([a, b, ..], machine, exec) = (one.memory, &one.rig.machine, one.ready());
     machine.free(b, Kind::Device).unwrap();
-    machine.add_copy_node(one.graph, Vec::new(), &any(b, a, 8)).unwrap();
+    machine.add_copy_node(one.graph, Vec::new(), &any(b, a, 8), NO_CONTEXT).unwrap();
     assert_eq!(machine.instantiate_graph(one.graph), Err(REFUSED));
     assert_eq!(machine.set_exec_copy_node(exec, one.node, &any(b, a, 4)), Ok(()));
     assert_eq!(one.launch(exec), Err(Error::ILLEGAL_ADDRESS));
@@ -158,7 +159,7 @@ fn ready_copy_of_several_rows_stays_as_it_is() {
     let rows = |address, pitch| Place { pitch, rows: 2, ..Place::linear(Locus::Any(address)) };
     let extent = Extent { width: 8, height: 2, depth: 1 };
     let request = Request { dst: rows(b, 64), src: rows(a, 64), extent };
-    let node = machine.add_copy_node(one.graph, Vec::new(), &request).unwrap();
+    let node = machine.add_copy_node(one.graph, Vec::new(), &request, NO_CONTEXT).unwrap();
     let exec = one.ready();
     assert_eq!(machine.set_exec_copy_node(exec, node, &request), Ok(()));
     let other = Request { src: rows(a, 128), ..request };
