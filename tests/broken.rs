@@ -132,7 +132,10 @@ fn paths_that_are_broken_each_who_and_form_data_is_right() {
                     assert!(ours.contains("P2P-data-changed"), "{told}");
                     continue;
                 }
-                assert!(ours.contains("right") && !ours.contains("WRONG") && !ours.contains("hangs"), "{told}");
+                // As on hardware without that path, where nobody can have rights to the other's memory.
+                let is_refused = matches!(who, "pool" | "mapped") && ours.contains("INVALID_DEVICE: regular refused");
+                let is_right = is_refused || ours.contains("right");
+                assert!(is_right && !ours.contains("WRONG") && !ours.contains("hangs"), "{told}");
             }
             // Nothing is tested there, and what the program asks for it gets.
             assert_eq!(

@@ -10,7 +10,8 @@
  *       mapped   the program maps the memory, and grants the other device access to it
  *       times    prints nothing else than how many microseconds the first enabling takes
  *
- * Prints what enabling returned, and a line for each form: right, WRONG, or hangs. Waits for no device, and ends by _exit.
+ * Prints what enabling returned, and a line for each form: right, WRONG, hangs, or refused, as regular copies are of memory with
+ * rights of its own that the current device does not have. Waits for no device, and ends by _exit.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -100,19 +101,23 @@ static void enable(int from, int to)
     }
 }
 
-static void copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+static CUresult copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
-    for (size_t at = 0; at < SIZE; at += BYTES)
-        CHECK_CU(cuMemcpyPeerAsync(dst + at, contexts[1], src + at, contexts[0], BYTES, stream));
+    CUresult code = CUDA_SUCCESS;
+    for (size_t at = 0; at < SIZE && code == CUDA_SUCCESS; at += BYTES)
+        code = cuMemcpyPeerAsync(dst + at, contexts[1], src + at, contexts[0], BYTES, stream);
+    return code;
 }
 
-static void copy_regular(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+static CUresult copy_regular(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
-    for (size_t at = 0; at < SIZE; at += BYTES)
-        CHECK_CU(cuMemcpyDtoDAsync(dst + at, src + at, BYTES, stream));
+    CUresult code = CUDA_SUCCESS;
+    for (size_t at = 0; at < SIZE && code == CUDA_SUCCESS; at += BYTES)
+        code = cuMemcpyDtoDAsync(dst + at, src + at, BYTES, stream);
+    return code;
 }
 
-static void copy_3d(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+static CUresult copy_3d(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
     CUDA_MEMCPY3D_PEER p = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE};
     p.srcContext = contexts[0];
@@ -120,14 +125,16 @@ static void copy_3d(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
     p.srcPitch = p.dstPitch = p.WidthInBytes = 256;
     p.srcHeight = p.dstHeight = p.Height = BYTES / 256;
     p.Depth = 1;
-    for (size_t at = 0; at < SIZE; at += BYTES) {
+    CUresult code = CUDA_SUCCESS;
+    for (size_t at = 0; at < SIZE && code == CUDA_SUCCESS; at += BYTES) {
         p.srcDevice = src + at;
         p.dstDevice = dst + at;
-        CHECK_CU(cuMemcpy3DPeerAsync(&p, stream));
+        code = cuMemcpy3DPeerAsync(&p, stream);
     }
+    return code;
 }
 
-static void copy_batch(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+static CUresult copy_batch(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
     CUdeviceptr dsts[COUNT], srcs[COUNT];
     size_t sizes[COUNT], first = 0, failed = 0;
@@ -139,13 +146,13 @@ static void copy_batch(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
     }
 #if CUDA_VERSION >= 13000
     (void)failed;
-    CHECK_CU(cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, stream));
+    return cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, stream);
 #else
-    CHECK_CU(cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, &failed, stream));
+    return cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, &failed, stream);
 #endif
 }
 
-static void copy_graph(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+static CUresult copy_graph(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
     CUDA_MEMCPY3D p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_UNIFIED};
     CUgraphNode node;
@@ -156,9 +163,11 @@ static void copy_graph(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
     p.srcPitch = p.dstPitch = p.WidthInBytes = SIZE;
     p.Height = p.srcHeight = p.dstHeight = p.Depth = 1;
     CHECK_CU(cuGraphCreate(&graph, 0));
-    CHECK_CU(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &p, contexts[0]));
+    CUresult code = cuGraphAddMemcpyNode(&node, graph, NULL, 0, &p, contexts[0]);
+    if (code != CUDA_SUCCESS)
+        return code;
     CHECK_CU(cuGraphInstantiate(&exec, graph, 0));
-    CHECK_CU(cuGraphLaunch(exec, stream));
+    return cuGraphLaunch(exec, stream);
 }
 
 /* Waits at most a second. */
@@ -176,7 +185,7 @@ static int has_ended(CUstream stream)
     return 0;
 }
 
-static void show(const char *form, unsigned char seed, void (*copy)(CUdeviceptr, CUdeviceptr, CUstream), CUdeviceptr dst,
+static void show(const char *form, unsigned char seed, CUresult (*copy)(CUdeviceptr, CUdeviceptr, CUstream), CUdeviceptr dst,
                  CUdeviceptr src)
 {
     static unsigned char sent[SIZE], received[SIZE];
@@ -190,7 +199,12 @@ static void show(const char *form, unsigned char seed, void (*copy)(CUdeviceptr,
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     CHECK_CU(cuMemcpyHtoDAsync(src, sent, SIZE, streams[0]));
     CHECK_CU(cuStreamSynchronize(streams[0]));
-    copy(dst, src, streams[0]);
+    CUresult code = copy(dst, src, streams[0]);
+    if (code == CUDA_ERROR_INVALID_VALUE && (is("pool") || is("mapped"))) {
+        printf("%s: refused\n", form);
+        return;
+    }
+    CHECK_CU(code);
     if (!has_ended(streams[0])) {
         printf("%s: hangs\n", form);
         return;
@@ -205,7 +219,7 @@ int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
-        void (*copy)(CUdeviceptr, CUdeviceptr, CUstream);
+        CUresult (*copy)(CUdeviceptr, CUdeviceptr, CUstream);
     } forms[] = {{"peer", copy_peer}, {"regular", copy_regular}, {"batch", copy_batch}, {"graph", copy_graph}, {"3D", copy_3d}};
     enum { FORMS = sizeof forms / sizeof *forms };
     CUdeviceptr memory[FORMS][2];

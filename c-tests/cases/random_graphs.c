@@ -11,7 +11,8 @@
  *              a run is one sequence
  *
  * No graph is launched whose access was closed or whose memory was freed, but by `lost`. Parameters of ready graphs change within the
- * allocations that they had: real GPUs take others only of copies that are direct.
+ * allocations that they had: real GPUs take others only of copies that are direct. Memory of pools is copied only by devices that the
+ * program has given rights to it: others are refused, and no more once p2pshim has granted them.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -95,6 +96,7 @@ struct buffer {
 struct pool {
     CUmemoryPool handle;
     int device;
+    bool rights[MOST_DEVICES]; /* which devices may access its memory */
 };
 
 /* From slot to slot; 1D if it has one row. */
@@ -110,6 +112,7 @@ struct op {
     struct copy copy;
     cudaGraphNode_t node;
     int child;
+    int device; /* that was current */
 };
 
 enum { NO_CHILD = -1, MOST_CHILDREN = 2 };
@@ -192,7 +195,9 @@ static uint64_t state, sum;
 static bool wrong;
 static struct buffer buffers[BUFFERS];
 static struct pool pools[POOLS];
+static bool default_rights[MOST_DEVICES][MOST_DEVICES]; /* to the default pool of the first */
 static CUstream streams[STREAMS];
+static int stream_devices[STREAMS];
 static struct graph graphs[GRAPHS];
 static struct exec execs[EXECS];
 static bool enabled[MOST_DEVICES][MOST_DEVICES];
@@ -256,6 +261,15 @@ static CUstream some_stream(void)
     static const CUstream defaults[] = {NULL, (CUstream)1, (CUstream)2};
     CUstream created = streams[draw(STREAMS)];
     return created && draw(4) ? created : defaults[draw(3)];
+}
+
+/* The device of a stream; `current` for default streams. */
+static int device_of(CUstream stream, int current)
+{
+    for (int i = 0; i < STREAMS; i++)
+        if (stream && stream == streams[i])
+            return stream_devices[i];
+    return current;
 }
 
 /* Waits for everything: a copy of up to 64 KB from pageable memory, too, may be under way after its call. */
@@ -414,17 +428,29 @@ static void change_memory(void)
 
 /* ---- copies ---- */
 
+static bool may_access(int device, int number)
+{
+    const struct buffer *buffer = &buffers[number];
+    if (buffer->kind != POOLED || buffer->device == device)
+        return true;
+    return buffer->pool < 0 ? default_rights[buffer->device][device] : pools[buffer->pool].rights[device];
+}
+
 static size_t span(const struct copy *copy)
 {
     return copy->height == 1 && copy->depth == 1 ? copy->width : PITCH * copy->height * copy->depth;
 }
 
-/* 1D, or a box that fits into a slot. */
-static struct copy some_copy(bool is_3d)
+/* 1D, or a box that fits into a slot; one that a device may make. The first two buffers are of no pool. */
+static struct copy some_copy(bool is_3d, int device)
 {
     struct copy copy = {.dst = some_buffer(), .src = some_buffer(), .dst_slot = draw(SLOTS), .src_slot = draw(SLOTS)};
     for (int i = 0; i < 3 && buffers[copy.dst].device == buffers[copy.src].device; i++)
         copy.src = some_buffer();
+    if (!may_access(device, copy.dst))
+        copy.dst = draw(2);
+    if (!may_access(device, copy.src))
+        copy.src = draw(2);
     if (copy.dst == copy.src && copy.dst_slot == copy.src_slot)
         copy.dst_slot = (copy.dst_slot + 1) % SLOTS;
     copy.height = is_3d ? 5 : 1;
@@ -495,10 +521,11 @@ static int copy_on(const struct copy *copy, CUstream stream, int form)
 
 static void copy_once(void)
 {
-    struct copy copy = some_copy(draw(4) == 0);
+    int device = stand_on(some_device());
+    struct copy copy = some_copy(draw(4) == 0, device);
     CUstream stream = some_stream();
     int form = draw(4), times = draw(6) ? 1 : 17;
-    note("copy on %d, form %d, %d>%d, %zu bytes, %d times", stand_on(some_device()), form, buffers[copy.src].device,
+    note("copy on %d, form %d, %d>%d, %zu bytes, %d times", device, form, buffers[copy.src].device,
          buffers[copy.dst].device, span(&copy), times);
     if (draw(16) == 0)
         copy.width = copy.height > 1 ? 0 : (size_t)1 << 40;
@@ -532,13 +559,13 @@ static struct operand operand(int buffer, int slot)
 }
 
 /* Sources lie in the first half of a buffer, destinations in the other, each in one of its own: the order does not matter. */
-static void draw_batch(struct batch *batch, bool is_3d)
+static void draw_batch(struct batch *batch, bool is_3d, int device)
 {
     memset(batch, 0, sizeof *batch);
     batch->count = 1 + draw(BATCH);
     for (int i = 0; i < batch->count; i++) {
         struct copy *copy = &batch->copies[i];
-        *copy = some_copy(is_3d);
+        *copy = some_copy(is_3d, device);
         copy->dst_slot = SLOTS / 2 + i;
         copy->src_slot = draw(SLOTS / 2);
         batch->dsts[i] = place(copy->dst, copy->dst_slot);
@@ -644,10 +671,10 @@ static void batch(void)
     enum step form = forms[draw(sizeof forms / sizeof *forms)];
     bool is_3d = form == RUNTIME_BATCH_3D || form == DRIVER_BATCH_3D || form == DRIVER_BATCH_3D_2;
     CUstream stream = some_stream();
-    draw_batch(&b, is_3d);
+    int device = stand_on(some_device());
+    draw_batch(&b, is_3d, device_of(stream, device));
     int spoilt = spoil_batch(&b);
-    note("%s of %d on %d, %s stream, wrong %d:", names[form], b.count, stand_on(some_device()), stream > (CUstream)2 ? "a" : "default",
-         spoilt);
+    note("%s of %d on %d, %s stream, wrong %d:", names[form], b.count, device, stream > (CUstream)2 ? "a" : "default", spoilt);
     for (int i = 0; i < b.count; i++)
         note(" %d>%d", buffers[b.copies[i].src].device, buffers[b.copies[i].dst].device);
     int code = make_batch(&b, form, stream);
@@ -664,15 +691,15 @@ static void batch(void)
 
 /* ---- graphs ---- */
 
-/* Adds a node that copies, after all others. */
-static int add_node(struct graph *graph, const struct copy *copy, enum step form)
+/* Adds a node that copies, after all others, with the device as the current one. */
+static int add_node(struct graph *graph, const struct copy *copy, enum step form, int device)
 {
     cudaGraphNode_t node = NULL, *after = graph->last ? &graph->last : NULL;
     struct cudaMemcpy3DParms p = runtime_parameters(copy);
     CUDA_MEMCPY3D q = driver_parameters(copy);
-    CUcontext here;
+    CUcontext here = primaries[device];
     int code;
-    CHECK_CU(cuCtxGetCurrent(&here));
+    stand_on(device);
     if (form == NODE_1D)
         code = cudaGraphAddMemcpyNode1D(&node, graph->handle, after, after != NULL, p.dstPtr.ptr, p.srcPtr.ptr, copy->width,
                                         cudaMemcpyDefault);
@@ -681,7 +708,7 @@ static int add_node(struct graph *graph, const struct copy *copy, enum step form
     else
         code = cuGraphAddMemcpyNode(&node, graph->handle, after, after != NULL, &q, here);
     if (code == 0) {
-        graph->ops[graph->count++] = (struct op){*copy, node, NO_CHILD};
+        graph->ops[graph->count++] = (struct op){*copy, node, NO_CHILD, device};
         graph->last = node;
     }
     return code;
@@ -701,16 +728,16 @@ static int add_child(struct graph *graph, const struct graph *child)
     if (code)
         return code;
     for (int i = 0; i < child->count; i++)
-        graph->ops[graph->count++] = (struct op){child->ops[i].copy, NULL, graph->children};
+        graph->ops[graph->count++] = (struct op){child->ops[i].copy, NULL, graph->children, child->ops[i].device};
     graph->child[graph->children++] = graph->last = node;
     return 0;
 }
 
 /* Nodes that are refused leave the graph as it is. */
-static void add_wrong_node(struct graph *graph)
+static void add_wrong_node(struct graph *graph, int device)
 {
     cudaGraphNode_t node;
-    struct copy copy = some_copy(false);
+    struct copy copy = some_copy(false, device);
     void *dst = place(copy.dst, copy.dst_slot), *src = place(copy.src, copy.src_slot);
     switch (draw(4)) {
     case 0:
@@ -730,13 +757,13 @@ static void add_wrong_node(struct graph *graph)
 static void make_graph(struct graph *graph)
 {
     static const enum step forms[] = {NODE_1D, NODE_1D, NODE_3D, NODE_BY_DRIVER};
-    int count = 1 + draw(4);
-    note("make a graph on %d:", stand_on(some_device()));
+    int count = 1 + draw(4), device = stand_on(some_device());
+    note("make a graph on %d:", device);
     CHECK(cudaGraphCreate(&graph->handle, 0));
     graph->by_hand = true;
     for (int i = 0; i < count; i++) {
         enum step form = forms[draw(4)];
-        struct copy copy = some_copy(form == NODE_3D || (form == NODE_BY_DRIVER && draw(2)));
+        struct copy copy = some_copy(form == NODE_3D || (form == NODE_BY_DRIVER && draw(2)), device);
         struct graph *child = &graphs[draw(GRAPHS)];
         bool is_wrong = draw(16) == 0;
         if (draw(4) == 0 && may_be_child(child, graph)) {
@@ -744,10 +771,10 @@ static void make_graph(struct graph *graph)
             answer(CHILD_NODE, add_child(graph, child));
         } else if (graph->count < OPS) {
             note(" %d>%d", buffers[copy.src].device, buffers[copy.dst].device);
-            answer(form, add_node(graph, &copy, form));
+            answer(form, add_node(graph, &copy, form, device));
         }
         if (is_wrong)
-            add_wrong_node(graph);
+            add_wrong_node(graph, device);
     }
 }
 
@@ -761,16 +788,16 @@ static struct exec *some_exec(void)
 }
 
 /* Copies, and now and then a batch or a launch, which break the capture. */
-static void capture_steps(struct graph *graph, CUstream stream)
+static void capture_steps(struct graph *graph, CUstream stream, int device)
 {
     int count = 1 + draw(4);
     for (int i = 0; i < count; i++) {
-        struct copy copy = some_copy(draw(4) == 0);
+        struct copy copy = some_copy(draw(4) == 0, device);
         struct exec *exec = some_exec();
         int what = draw(12), form = draw(4);
         if (what == 0) {
             struct batch b;
-            draw_batch(&b, false);
+            draw_batch(&b, false, device_of(stream, device));
             note(" batch");
             answer(DRIVER_BATCH_2, driver.batch_2((CUdeviceptr *)b.dsts, (CUdeviceptr *)b.srcs, b.sizes, (size_t)b.count,
                                                   b.attributes, b.firsts, b.number, stream));
@@ -780,7 +807,7 @@ static void capture_steps(struct graph *graph, CUstream stream)
         } else if (graph->count < OPS && buffers[copy.dst].kind != PAGEABLE && buffers[copy.src].kind != PAGEABLE) {
             note(" %d>%d", buffers[copy.src].device, buffers[copy.dst].device);
             if (answer(COPY, copy_on(&copy, stream, form)) == 0)
-                graph->ops[graph->count++] = (struct op){copy, NULL, NO_CHILD};
+                graph->ops[graph->count++] = (struct op){copy, NULL, NO_CHILD, device};
         }
     }
 }
@@ -791,9 +818,10 @@ static void capture_graph(struct graph *graph)
     int mode = draw(3);
     if (!stream)
         return;
-    note("capture on %d, mode %d:", stand_on(some_device()), mode);
+    int device = stand_on(some_device());
+    note("capture on %d, mode %d:", device, mode);
     CHECK(cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode));
-    capture_steps(graph, stream);
+    capture_steps(graph, stream, device);
     if (answer(CAPTURE, cudaStreamEndCapture(stream, &graph->handle)) != 0)
         memset(graph, 0, sizeof *graph);
 }
@@ -943,7 +971,7 @@ static void make_like(struct graph *made, const struct graph *like, int child)
         const struct op *op = &like->ops[i];
         if (op->child == child) {
             struct copy copy = moved(&op->copy);
-            REQUIRE(add_node(made, &copy, copy.height > 1 ? NODE_3D : NODE_1D) == 0);
+            REQUIRE(add_node(made, &copy, copy.height > 1 ? NODE_3D : NODE_1D, op->device) == 0);
             i++;
         } else if (child == NO_CHILD) {
             struct graph inner;
@@ -987,8 +1015,10 @@ static void update(void)
     if (!exec->handle || exec->dead || !exec->what.by_hand)
         return;
     enum step form = runtime ? RUNTIME_UPDATE : DRIVER_UPDATE;
-    note("%s of %d on %d%s", names[form], (int)(exec - execs), stand_on(some_device()), is_other_shape ? ", another shape" : "");
+    int device = some_device();
+    note("%s of %d on %d%s", names[form], (int)(exec - execs), device, is_other_shape ? ", another shape" : "");
     make_like(&other, &exec->what, NO_CHILD);
+    stand_on(is_other_shape && exec->what.count ? exec->what.ops[0].device : device);
     if (is_other_shape) {
         struct copy copy = moved(&exec->what.ops[0].copy);
         cudaGraphNode_t more;
@@ -1049,7 +1079,7 @@ static void set_node(struct exec *exec)
     bool is_wrong = draw(8) == 0;
     if (!op->node || op->copy.height > 1)
         return;
-    note("%s on %d", names[form], stand_on(some_device()));
+    note("%s on %d", names[form], stand_on(op->device));
     if (is_wrong)
         set_wrong_node(exec, op);
     else if (answer(form, set_node_as(form, exec->handle, op->node, &copy)) == 0)
@@ -1061,8 +1091,10 @@ static void set_child(struct exec *exec)
     struct graph other;
     int child = draw((unsigned)exec->what.children), at = 0;
     bool runtime = draw(2), is_wrong = draw(8) == 0;
-    note("%s on %d", names[SET_CHILD], stand_on(some_device()));
+    int device = some_device();
+    note("%s on %d", names[SET_CHILD], device);
     make_like(&other, &exec->what, child);
+    stand_on(device);
     cudaGraph_t graph = is_wrong ? NULL : other.handle;
     int code = runtime ? (int)cudaGraphExecChildGraphNodeSetParams(exec->handle, exec->what.child[child], graph)
                        : (int)cuGraphExecChildGraphNodeSetParams(exec->handle, exec->what.child[child], graph);
@@ -1140,6 +1172,7 @@ static void change_pool(void)
     } else {
         note("create a pool of %d", device);
         pool->device = properties.location.id = device;
+        memset(pool->rights, 0, sizeof pool->rights);
         CHECK_CU(cuMemPoolCreate(&pool->handle, &properties));
         answer(POOL, 0);
     }
@@ -1162,8 +1195,10 @@ static void change_rights(void)
         CHECK_CU(cuDeviceGetDefaultMemPool(&handle, owner));
     stand_on(owner);
     note("a pool of %d: rights %d for %d", owner, (int)access.flags, device);
-    answer(POOL_RIGHTS, runtime ? (int)cudaMemPoolSetAccess((cudaMemPool_t)handle, (struct cudaMemAccessDesc *)&access, 1)
-                                : (int)cuMemPoolSetAccess(handle, &access, 1));
+    int code = runtime ? (int)cudaMemPoolSetAccess((cudaMemPool_t)handle, (struct cudaMemAccessDesc *)&access, 1)
+                       : (int)cuMemPoolSetAccess(handle, &access, 1);
+    if (answer(POOL_RIGHTS, code) == 0)
+        *(pool->handle ? &pool->rights[device] : &default_rights[owner][device]) = !takes;
     for (int i = 0; takes && i < BUFFERS; i++)
         for (int j = 0; buffers[i].kind == POOLED && j < EXECS; j++)
             execs[j].dead |= uses(&execs[j].what, i);
@@ -1171,15 +1206,16 @@ static void change_rights(void)
 
 static void change_stream(void)
 {
-    CUstream *stream = &streams[draw(STREAMS)];
-    int which = draw(3);
+    int number = draw(STREAMS), which = draw(3);
+    CUstream *stream = &streams[number];
     if (*stream) {
         note("destroy a stream");
         answer(STREAM, which ? (int)cuStreamDestroy(*stream) : (int)cudaStreamDestroy(*stream));
         *stream = NULL;
         return;
     }
-    note("create a stream on %d, kind %d", stand_on(some_device()), which);
+    stream_devices[number] = stand_on(some_device());
+    note("create a stream on %d, kind %d", stream_devices[number], which);
     int code = which == 0   ? (int)cuStreamCreate(stream, CU_STREAM_DEFAULT)
                : which == 1 ? (int)cuStreamCreate(stream, CU_STREAM_NON_BLOCKING)
                             : (int)cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, -1);
@@ -1269,7 +1305,7 @@ static void lose(void)
     if (!enabled[from][to])
         CHECK(cudaDeviceEnablePeerAccess(to, 0));
     CHECK(cudaGraphCreate(&graph.handle, 0));
-    REQUIRE(add_node(&graph, &copy, NODE_1D) == 0);
+    REQUIRE(add_node(&graph, &copy, NODE_1D, from) == 0);
     CHECK(cudaGraphInstantiateWithFlags(&exec, graph.handle, 0));
     CHECK(cudaDeviceDisablePeerAccess(to));
     if (enabled[to][from])
@@ -1295,7 +1331,7 @@ static void begin(void)
         note("\n");
     }
     for (int i = 0; i < STREAMS - 1; i++) {
-        stand_on(some_device());
+        stream_devices[i] = stand_on(some_device());
         CHECK_CU(cuStreamCreate(&streams[i], draw(2) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
     }
     note("  begin ");

@@ -37,7 +37,7 @@ int main(int argc, char **argv)
     REQUIRE(argc == 5);
     int is_held = strcmp(argv[2], "held") == 0, is_async = is_held || strcmp(argv[2], "async") == 0, count = atoi(argv[4]), wrong = 0;
     size_t bytes = strtoull(argv[3], NULL, 10);
-    unsigned char *src, *dst, *seen;
+    unsigned char *src, *dst, *seen, *other;
     cudaStream_t stream;
     CHECK(cudaSetDevice(1));
     CHECK(cudaMalloc((void **)&dst, bytes));
@@ -49,6 +49,8 @@ int main(int argc, char **argv)
     CHECK(cudaMalloc((void **)&src, bytes));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaMallocHost((void **)&seen, bytes));
+    CHECK(cudaMallocHost((void **)&other, bytes));
+    memset(other, 0xdd, bytes);
     for (int i = 0; i < count; i++) {
         CHECK(cudaMemsetAsync(src, i + 1, bytes, stream));
         if (is_held)
@@ -65,7 +67,8 @@ int main(int argc, char **argv)
         /* Whoever looks at either later sees something else. */
         CHECK(cudaMemsetAsync(src, 0xee, bytes, stream));
         CHECK(cudaMemcpyAsync(seen, dst, bytes, cudaMemcpyDeviceToHost, stream));
-        CHECK(cudaMemsetAsync(dst, 0xdd, bytes, stream));
+        /* By a copy: without access a device cannot set the memory of another. */
+        CHECK(cudaMemcpyAsync(dst, other, bytes, cudaMemcpyHostToDevice, stream));
         CHECK(cudaStreamSynchronize(stream));
         wrong += !is_right(seen, bytes, (unsigned char)(i + 1));
     }
