@@ -1178,7 +1178,7 @@ static void change_pool(void)
     }
 }
 
-/* Graphs with memory of a pool are not launched once rights have been taken from one. */
+/* Graphs with memory of a pool are not launched, nor made ready, once rights have been taken from one. */
 static void change_rights(void)
 {
     struct pool *pool = &pools[draw(POOLS)];
@@ -1200,8 +1200,8 @@ static void change_rights(void)
     if (answer(POOL_RIGHTS, code) == 0)
         *(pool->handle ? &pool->rights[device] : &default_rights[owner][device]) = !takes;
     for (int i = 0; takes && i < BUFFERS; i++)
-        for (int j = 0; buffers[i].kind == POOLED && j < EXECS; j++)
-            execs[j].dead |= uses(&execs[j].what, i);
+        if (buffers[i].kind == POOLED)
+            let_go(i);
 }
 
 static void change_stream(void)
@@ -1291,6 +1291,7 @@ static void reset_one(void)
     note("reset %d", device);
     CHECK(cudaSetDevice(device));
     answer(RESET, cudaDeviceReset());
+    memset(default_rights[device], 0, sizeof default_rights[device]);
     find_contexts();
 }
 
