@@ -64,7 +64,7 @@ fn large_asynchronous_copies_are_staged_by_the_shim() {
         assert!(line.contains("staged (no hardware path)") && line.contains("Async("), "{line}");
         let bytes = ["count=", "ByteCount="].iter().find_map(|name| line.split_once(name));
         let bytes: String = bytes.unwrap().1.chars().take_while(char::is_ascii_digit).collect();
-        assert!(bytes.parse::<u64>().unwrap() >= 1 << 20, "{line}");
+        assert!(bytes.parse::<u64>().unwrap() >= 8 << 20, "{line}");
     }
     assert_eq!(staged(&sequences(&[NO_PATH])), 0, "by the driver, unless it is asked for");
     assert_eq!(staged(&sequences(&[AUTO])), 0, "what can be direct is");

@@ -3,7 +3,9 @@
  * default stream, blocking and non-blocking streams of either device, beside memsets and copies with the host. Each use of a buffer
  * comes after the last one of it, by events, and nothing else orders them: whoever stages has to keep exactly that.
  *
- *   staged_copies FIRST COUNT [steps]    sequences from FIRST on; prints a line for each, and its steps if asked
+ *   staged_copies FIRST COUNT [WORD…]    sequences from FIRST on; prints a line for each
+ *     steps    its steps, too
+ *     real     for real GPUs: devices are not reset, since that takes long
  *   staged_copies time                   prints whether the call of a large copy returned while its stream was held up
  *   staged_copies ends                   resets the source's device while its copy may be under way
  */
@@ -31,7 +33,7 @@ struct stream {
 static struct buffer buffers[DEVICES * BUFFERS];
 static struct stream streams[DEVICES * STREAMS];
 static unsigned state;
-static int shows;
+static int shows, is_real;
 
 static unsigned draw(unsigned count)
 {
@@ -41,7 +43,7 @@ static unsigned draw(unsigned count)
 
 static size_t size(void)
 {
-    static const size_t sizes[] = {1, 4096, MIB - 1, MIB, MIB + 1, 4 * MIB + 7, 16 * MIB - 1, 16 * MIB, LARGEST};
+    static const size_t sizes[] = {1, 4096, MIB, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 16 * MIB - 1, 16 * MIB, LARGEST};
     return sizes[draw(sizeof sizes / sizeof *sizes)];
 }
 
@@ -106,7 +108,8 @@ static void step(int number)
         CHECK(cudaSetDevice(s.device));
         begin(s, dst);
         begin(s, src);
-        if (what < 3)
+        /* A regular copy would need rights to a pool's memory. */
+        if (what < 3 || dst->is_pooled || src->is_pooled)
             CHECK(cudaMemcpyPeerAsync(dst->address + to, dst->device, src->address + from, src->device, bytes, s.handle));
         else
             CHECK(cudaMemcpyAsync(dst->address + to, src->address + from, bytes, cudaMemcpyDefault, s.handle));
@@ -119,6 +122,8 @@ static void step(int number)
             end(s, dst);
         }
     } else if (what == 7) {
+        s = s.device == dst->device ? s : streams[dst->device];
+        CHECK(cudaSetDevice(s.device));
         begin(s, dst);
         fill(host, sizeof host, draw(256));
         CHECK(cudaMemcpyAsync(dst->address + to % (LARGEST - sizeof host), host, sizeof host, cudaMemcpyHostToDevice, s.handle));
@@ -158,6 +163,7 @@ static void sequence(unsigned seed)
         step(i);
     for (int i = 0; i < DEVICES * BUFFERS; i++) {
         CHECK(cudaEventSynchronize(buffers[i].used));
+        CHECK(cudaSetDevice(buffers[i].device));
         CHECK(cudaMemcpy(host, buffers[i].address, LARGEST, cudaMemcpyDeviceToHost));
         sum = sum * 31 + checksum(host, LARGEST);
         give_back(&buffers[i]);
@@ -166,7 +172,7 @@ static void sequence(unsigned seed)
         CHECK(cudaSetDevice(streams[i].device));
         CHECK(cudaStreamDestroy(streams[i].handle));
     }
-    for (int device = 0; draw(3) == 0 && device < DEVICES; device++) {
+    for (int device = 0; !is_real && draw(3) == 0 && device < DEVICES; device++) {
         CHECK(cudaSetDevice(device));
         CHECK(cudaDeviceReset());
     }
@@ -242,7 +248,10 @@ int main(int argc, char **argv)
         show_ends();
     } else {
         REQUIRE(argc > 2);
-        shows = argc > 3;
+        for (int i = 3; i < argc; i++) {
+            shows |= strcmp(argv[i], "steps") == 0;
+            is_real |= strcmp(argv[i], "real") == 0;
+        }
         for (unsigned seed = (unsigned)atoi(argv[1]), last = seed + (unsigned)atoi(argv[2]); seed < last; seed++)
             sequence(seed);
     }

@@ -299,6 +299,7 @@ def main():
     if len(sys.argv) > 1:
         check("torch_step", regular.torch_step)
         check("random_graphs", sequences.random_graphs)
+        check("staged_copies", sequences.staged_copies)
     check("legacy", legacy.legacy)
     check("doctor", doctor)
     check("admitted", admitted)

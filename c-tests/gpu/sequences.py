@@ -1,4 +1,5 @@
-"""Random sequences of batches, graphs, captures, copies, pools and streams on real GPUs: plain and preloaded they print the same."""
+"""Random sequences on real GPUs, plain and preloaded, print the same: batches, graphs, captures, copies, pools and streams; and large
+copies that the shim stages."""
 
 from harness import at_once, build, judge
 
@@ -83,3 +84,24 @@ def random_graphs():
         judge(not problems, f"random_graphs, {runtime} runtime",
               "\n".join(problems) or f"{count} sequences the same; {sum(sums.values())} steps of {len(kinds)} kinds succeeded, "
               f"{sums.get('runtime launch', 0) + sums.get('driver launch', 0)} launches")
+
+
+def staged_copies():
+    """Large copies without access, which the shim stages: same bytes, no call waits, and a device that is reset takes no copy along."""
+    options = {"preload": True, "trace": False, "P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "auto"}
+    for number, runtime in enumerate(("static", "shared")):
+        program = build("cases/staged_copies.c", runtime)
+        each = SEQUENCES // 2 // PROCESSES + 1
+        blocks = [FIRST + number * 1000 + process * each for process in range(PROCESSES)]
+        words = [[program, block, each, "real"] for block in blocks]
+        runs = at_once(*(run for command in words for run in ((command, {}), (command, {**options, "P2PSHIM_LOG": "error"}))))
+        problems = [run.ended() for run in runs if run.status != 0]
+        for plain, shim in zip(runs[::2], runs[1::2]):
+            problems += [f"plain {one!r}, staged {other!r}" for one, other in zip(lines(plain), lines(shim)) if one != other]
+        count = sum(len(lines(run)) for run in runs[::2])
+        judge(not problems, f"staged_copies, {runtime} runtime", "\n".join(problems[:3]) or f"{count} sequences the same")
+        held, ends = at_once(([program, "time"], options), ([program, "ends"], {**options, "trace": True}))
+        by_us = ends.trace.count("staged by p2pshim")
+        judge("returned at once\ndata is right" in held.out and "all data is right" in ends.out and by_us >= 20,
+              f"staged_copies, {runtime} runtime, held up and reset", f"{held.out.strip()!r}; {ends.out.strip()!r}, {by_us} copies staged by the shim"
+              if held.status == 0 and ends.status == 0 else f"{held.ended()} {ends.ended()}")

@@ -61,7 +61,7 @@ static double call(size_t size)
 int main(int argc, char **argv)
 {
     const size_t largest = (argc > 1 ? (size_t)atoi(argv[1]) : 1024) * MIB;
-    static const size_t sizes[] = {1, 4, 16, 64, 128, 1024};
+    static const size_t sizes[] = {1, 4, 8, 16, 64, 128, 256, 1024};
 
     for (int device = 0; device < 2; device++) {
         CHECK(cudaSetDevice(device));

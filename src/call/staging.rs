@@ -25,6 +25,9 @@ pub(super) fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Opt
     mode::unseen(|| {
         let per_thread = call.function().per_thread();
         let context = stream_context(copy.stream?, per_thread)?;
+        if ACCESS.is_refused_for_rights(&RealDriver, copy) {
+            return None;
+        }
         STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
     })
 }

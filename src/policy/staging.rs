@@ -24,8 +24,8 @@ use crate::config::{self, Config};
 use crate::model::{Memcpy, Path, Shape, Traffic, Why};
 use crate::record::log;
 
-/// The least that is staged: below, the driver is as fast.
-const LEAST: u64 = 1 << 20;
+/// The least that is staged: below, the driver is as fast, and its call takes less.
+const LEAST: u64 = 8 << 20;
 /// Bytes of a ring that stages.
 pub(crate) const RING: usize = 16 << 20;
 /// Pieces that are under way, at most.
@@ -108,24 +108,27 @@ pub(crate) struct Piece {
 }
 
 impl Staged {
-    /// Its parts, in order.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+    /// Its parts, in order, as many at a time as there are slots.
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = impl Iterator<Item = Piece> + Clone> {
         let (bytes, piece) = (self.bytes, self.piece);
-        let slots = (RING / piece).min(SLOTS);
-        (0..bytes.div_ceil(piece as u64)).map(move |number| {
-            let offset = number * piece as u64;
-            let left = usize::try_from(bytes - offset).unwrap_or(piece);
-            Piece { offset, bytes: left.min(piece), slot: (number % slots as u64) as usize }
+        let slots = (RING / piece).min(SLOTS) as u64;
+        let count = bytes.div_ceil(piece as u64);
+        (0..count).step_by(slots as usize).map(move |first| {
+            (first..count.min(first + slots)).map(move |number| {
+                let offset = number * piece as u64;
+                let left = usize::try_from(bytes - offset).unwrap_or(piece);
+                Piece { offset, bytes: left.min(piece), slot: (number - first) as usize }
+            })
         })
     }
 }
 
 /// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
-/// thousand (measured on H200, docs/decisions/staging.md).
+/// thousand (measured on H200 and H100, docs/decisions/staging.md).
 const fn piece_of(bytes: u64) -> usize {
     match bytes >> 20 {
-        0..16 => 1 << 20,
-        16..128 => 4 << 20,
+        0..64 => 2 << 20,
+        64..256 => 4 << 20,
         _ => 8 << 20,
     }
 }
@@ -389,7 +392,7 @@ impl Staging {
             }
             said.push(pair);
         }
-        let what = format_args!("p2pshim stages copies of 1 MiB and more (P2PSHIM_STAGING)");
+        let what = format_args!("p2pshim stages copies of 8 MiB and more (P2PSHIM_STAGING)");
         log::pair_info(traffic.src, traffic.dst, what);
     }
 
@@ -527,17 +530,17 @@ mod tests {
     #[test]
     fn pieces_are_the_copy_and_lie_in_the_ring() {
         let ring = Process::new(u64::MAX).take(5, LEAST).unwrap();
-        for bytes in [LEAST, LEAST + 1, (16 << 20) - 1, 16 << 20, (128 << 20) + 3, 3 << 30] {
+        for bytes in [LEAST, LEAST + 1, (64 << 20) - 1, 64 << 20, (256 << 20) + 3, 3 << 30] {
             let staged = Staged { bytes, piece: piece_of(bytes), ..ring };
             let mut end = 0;
-            for Piece { offset, bytes, slot } in staged.pieces() {
+            for Piece { offset, bytes, slot } in staged.rounds().flatten() {
                 assert_eq!(offset, end);
                 assert!(bytes > 0 && bytes <= staged.piece && (slot + 1) * staged.piece <= RING && slot < SLOTS);
                 end += bytes as u64;
             }
             assert_eq!(end, bytes);
             // A stream takes about a thousand launches; each piece is three.
-            assert!(bytes > 1 << 30 || staged.pieces().count() <= 300, "{bytes}");
+            assert!(bytes > 1 << 30 || staged.rounds().flatten().count() <= 300, "{bytes}");
         }
     }
 

@@ -186,6 +186,13 @@ impl Access {
         }
     }
 
+    /// Whether the driver refuses a copy for want of rights, made by the current context.
+    pub(crate) fn is_refused_for_rights(&self, driver: &impl Driver, copy: &Memcpy) -> bool {
+        let ends = [copy.src, copy.dst].map(|address| self.cache.find(address));
+        let [Some(src), Some(dst)] = ends else { return false };
+        is_regular(copy) && self.is_beyond_rights(driver, [src, dst], Circumstances::default())
+    }
+
     /// Whether a regular copy is refused: memory with rights of its own takes part only if the device that makes the copy has some.
     /// (Peer copies ask for none. Measured on H100.) The nodes of a graph were accepted when they were made.
     fn is_beyond_rights(&self, driver: &impl Driver, ends: [Place; 2], on: Circumstances) -> bool {

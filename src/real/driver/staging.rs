@@ -10,7 +10,7 @@ use super::functions::{
 use super::{RealDriver, scratch};
 use crate::api::abi::Code;
 use crate::policy::Driver;
-use crate::policy::staging::{Contexts, Host, Piece, Ring, SLOTS, Staged, Stager};
+use crate::policy::staging::{Contexts, Host, Ring, SLOTS, Staged, Stager};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
@@ -22,7 +22,7 @@ impl Stager for RealDriver {
         let [caller, src, dst] = contexts.map(|(handle, _)| handle);
         let host = match host {
             Ok(host) => host,
-            Err(bytes) => Host { address: scratch::take_host(bytes)?, bytes, locked_in: contexts[1] },
+            Err(bytes) => Host { address: scratch::take_large(bytes)?, bytes, locked_in: contexts[1] },
         };
         let mut ring =
             Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled: [0; SLOTS], drained: [0; SLOTS], host };
@@ -125,19 +125,22 @@ fn submit_pieces(staged: &Staged) -> Result<(), Code> {
     if staged.is_divided_anew {
         follow(from, ring.ends)?;
     }
-    for Piece { offset, bytes, slot } in staged.pieces() {
-        let host = (ring.host.address + slot * staged.piece) as u64;
-        // A slot has an event on each side.
-        let (Some(&filled), Some(&drained)) = (ring.filled.get(slot), ring.drained.get(slot)) else { continue };
+    let place = |slot: usize| (ring.host.address + slot * staged.piece) as u64;
+    for round in staged.rounds() {
+        // Each half in the context of its side: memory of a pool can be copied in no other.
         within(src, || {
-            follow(from, drained)?;
-            copy(host, staged.src + offset, bytes, from)?;
-            record(filled, from)
+            round.clone().zip(ring.filled.iter().zip(&ring.drained)).try_for_each(|(piece, (&filled, &drained))| {
+                follow(from, drained)?;
+                copy(place(piece.slot), staged.src + piece.offset, piece.bytes, from)?;
+                record(filled, from)
+            })
         })?;
         within(dst, || {
-            follow(to, filled)?;
-            copy(staged.dst + offset, host, bytes, to)?;
-            record(drained, to)
+            round.zip(ring.filled.iter().zip(&ring.drained)).try_for_each(|(piece, (&filled, &drained))| {
+                follow(to, filled)?;
+                copy(staged.dst + piece.offset, place(piece.slot), piece.bytes, to)?;
+                record(drained, to)
+            })
         })?;
     }
     Ok(())
