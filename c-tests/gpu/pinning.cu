@@ -9,6 +9,7 @@
  */
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <sys/mman.h>
 
 #include "check.h"
 #include "measure.h"
@@ -36,7 +37,8 @@ static void measure(CUdeviceptr memory, double *took)
     CUevent event;
     double begun = host_time(), now;
     int call = 0;
-    char *host = (char *)aligned_alloc(4096, ring);
+    char *host = (char *)aligned_alloc(2 * MIB, ring);
+    madvise(host, ring, MADV_HUGEPAGE);
     memset(host, 1, ring);
 #define TOOK() (now = host_time(), took[call++] = (now - begun) * 1e-3, begun = host_time())
     TOOK();
