@@ -80,6 +80,19 @@ fn call_waits_for_its_copy_only_if_it_is_told_to() {
     }
 }
 
+/// Small copies of the same memory on the same stream, which the driver stages on the fast path, do not make large ones the driver's. Its
+/// call takes the time of the transfer.
+#[test]
+fn large_copies_behind_small_ones_are_staged_by_the_shim() {
+    let quickest = |staging: &str| {
+        let outcome = program("sizes", &[("P2PSHIM_STAGING", staging)]).preloaded();
+        outcome.assert_success();
+        outcome.stdout.trim().parse::<u32>().unwrap()
+    };
+    let (by_driver, by_us) = (quickest("driver"), quickest("auto"));
+    assert!(by_us < by_driver / 2, "{by_us} us, {by_driver} by the driver");
+}
+
 #[test]
 fn device_that_is_reset_takes_no_copy_along() {
     let outcome = program("ends", &[AUTO, ("P2PSHIM_LOG", "trace")]).preloaded();

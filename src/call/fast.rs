@@ -21,7 +21,7 @@ use crate::api::{Effect, Function, Layer};
 use crate::config::GpuTiming;
 use crate::model::{Memcpy, counters, epoch};
 use crate::policy::cached::{self, Habits, Known, Line};
-use crate::policy::{ACCESS, READBACK, VALIDATE};
+use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::record::trace;
 
@@ -306,6 +306,10 @@ fn keep_now(call: &Call<'_>, thread: &'static Thread, is_outermost: bool) {
     thread.counters.set(counters::own(thread.shard.load(Relaxed)));
     let epoch = epoch::before_keeping();
     if thread.counters.get().is_none() {
+        return;
+    }
+    // Whether the shim stages it depends on its size, which is no part of a line.
+    if ACCESS.decided(copy).is_some_and(|traffic| STAGING.takes(traffic.path)) {
         return;
     }
     if let Some(habits) = habits(call, is_outermost) {

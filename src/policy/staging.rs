@@ -221,14 +221,16 @@ impl Staging {
         self.mode.load(Relaxed) == mode as u8
     }
 
+    /// Whether any copy on a path is staged here.
+    #[inline(always)]
+    pub(crate) fn takes(&self, path: Path) -> bool {
+        matches!(path, Path::Staged(why) if is_lasting(why)) && !self.is(config::Staging::Driver)
+    }
+
     /// Whether a copy on a path is to be staged here.
     #[inline(always)]
     pub(crate) fn wants(&self, copy: &Memcpy<'_>, path: Path) -> bool {
-        matches!(path, Path::Staged(why) if is_lasting(why))
-            && copy.bytes >= LEAST
-            && !self.is(config::Staging::Driver)
-            && copy.stream.is_some()
-            && matches!(copy.shape, Shape::Linear)
+        self.takes(path) && copy.bytes >= LEAST && copy.stream.is_some() && matches!(copy.shape, Shape::Linear)
     }
 
     /// What a copy is staged with; none if the driver is to stage it. `context` is that of the caller's stream, `on` whether the
