@@ -47,7 +47,8 @@ fn is_of_runtime(function: &str) -> bool {
 
 // ---- Rows of the conformance tables ----
 
-const TABLES: [&str; 2] = ["tests/golden/conformance.tsv", "c-tests/conformance-unmeasured.tsv"];
+const TABLES: [&str; 3] =
+    ["tests/golden/conformance.tsv", "tests/golden/conformance-regular.tsv", "c-tests/conformance-unmeasured.tsv"];
 const FLAVOURS: [&str; 2] = ["12", "static"];
 const GOLDEN: &str = "tests/golden/conformance-findings.tsv";
 const HEAD: &str = "\

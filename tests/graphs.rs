@@ -234,7 +234,7 @@ fn conformance_every_row_is_as_on_real_gpus_and_preloaded_only_enabled_access_sh
         let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy()).findings_apart();
         let plain = program.plain();
         plain.assert_success();
-        assert_eq!(plain.stdout.lines().last(), Some("# 256 rows: 256 as expected, 0 differ"), "{flavour}");
+        assert_eq!(plain.stdout.lines().last(), Some("# 257 rows: 257 as expected, 0 differ"), "{flavour}");
         program.clone().env("P2PSHIM_ACCESS", "app").preloaded().assert_same_as(&plain, "preloaded, access left alone");
         let preloaded = program.preloaded();
         let differ: Vec<_> = rows(&preloaded)

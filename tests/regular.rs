@@ -204,7 +204,7 @@ fn conformance_every_row_as_on_real_gpus() {
         let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy()).findings_apart();
         let plain = program.plain();
         plain.assert_success();
-        assert_eq!(plain.stdout.lines().last(), Some("# 174 rows: 174 as expected, 0 differ"));
+        assert_eq!(plain.stdout.lines().last(), Some("# 192 rows: 192 as expected, 0 differ"));
         program.preloaded().assert_same_as(&plain, "preloaded");
         let (traced, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
         traced.assert_same_as(&plain, "preloaded with a trace");

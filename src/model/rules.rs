@@ -187,7 +187,7 @@ rules! {
         "Call cuMemSetAccess for the device of the memory, and for each peer that copies from or to it.";
 
     CopyNoRights "P2P-copy-no-rights" Error [1, 1, 0]
-        "regular copies: cudaMemcpy, cudaMemcpyAsync and their kin"
+        "cudaMemcpy, cudaMemcpyAsync, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoD, cuMemcpyDtoDAsync, and the 2D and 3D copies that name no devices"
         "Stream Ordered Memory Allocator, Virtual Memory Management: memory is accessible from its own device, and from those to which cudaMemPoolSetAccess or cuMemSetAccess grants access."
         "Refused with invalid value, whether peer access is enabled or not. Which device counts is the current one; of a batch, that of its stream."
         "Memory of cudaMallocAsync and of cuMemMap has access rights of its own. A regular copy needs those of the device that makes it for both ends. So a copy from the pool of one device to the pool of another always fails until one of the two pools is opened to the other device."
