@@ -7,6 +7,7 @@
  *   random_graphs FIRST COUNT [WORD…]    the sequences FIRST to FIRST + COUNT - 1
  *     steps    a line for each step, too
  *     real     for real GPUs: nothing of which they might crash, and devices are not reset
+ *     plain    no memory comes from pools
  *     lost     each sequence ends with a launch after access was disabled that the graph relies on, so that the context is lost; such
  *              a run is one sequence
  *
@@ -185,7 +186,7 @@ static const char *const names[KINDS] = {
 };
 
 static int devices;
-static bool logging, is_real, is_to_be_lost;
+static bool logging, is_real, is_plain, is_to_be_lost;
 static unsigned done[KINDS], succeeded[KINDS];
 static unsigned char pattern[PATTERN], got[SIZE];
 static CUcontext primaries[MOST_DEVICES];
@@ -338,7 +339,7 @@ static void make_buffer(int number)
     buffer->pool = -1;
     int which = draw(8), from = draw(POOLS);
     note("allocate %d on %d, way %d", number, buffer->device, which);
-    buffer->kind = which < 3 ? PLAIN : which < 6 ? POOLED : which == 6 ? PINNED : PAGEABLE;
+    buffer->kind = which < 3 || (is_plain && which < 6) ? PLAIN : which < 6 ? POOLED : which == 6 ? PINNED : PAGEABLE;
     if (buffer->kind == PLAIN) {
         answer(ALLOCATE, draw(2) ? (int)cudaMalloc(&at, SIZE) : (int)cuMemAlloc((CUdeviceptr *)&at, SIZE));
     } else if (buffer->kind == POOLED && pools[from].handle && draw(2)) {
@@ -1324,7 +1325,7 @@ static void begin(void)
     for (int i = 0; i < 5; i++) {
         note("  begin ");
         make_buffer(i);
-        while (i < 4 && (buffers[i].kind != (i < 2 ? PLAIN : i == 2 ? POOLED : buffers[i].kind) ||
+        while (i < 4 && (buffers[i].kind != (i < 2 ? PLAIN : i == 2 && !is_plain ? POOLED : buffers[i].kind) ||
                          (i == 1 && buffers[1].device == buffers[0].device))) {
             free_buffer(i);
             make_buffer(i);
@@ -1402,6 +1403,7 @@ int main(int argc, char **argv)
     for (int i = 3; i < argc; i++) {
         logging |= strcmp(argv[i], "steps") == 0;
         is_real |= strcmp(argv[i], "real") == 0;
+        is_plain |= strcmp(argv[i], "plain") == 0;
         is_to_be_lost |= strcmp(argv[i], "lost") == 0;
     }
     CHECK_CU(cuInit(0));
