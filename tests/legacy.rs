@@ -9,9 +9,9 @@ mod support;
 
 use std::fs;
 
+use support::legacy::VERSIONS;
 use support::{Outcome, Program, path, scratch};
 
-const VERSIONS: [&str; 5] = ["8.0", "9.0", "10.0", "10.1", "10.2"];
 /// Those that NVIDIA's own were measured of.
 const MEASURED: [&str; 4] = ["9.0", "10.0", "10.1", "10.2"];
 const HEAD: &str = "before\tcall\tret\tname\tlast\tagain\tv";
@@ -103,33 +103,6 @@ fn legacy_trace_log_and_report_have_number_and_name() {
         assert!(json.contains(&words), "no {words}: {json}");
         assert!(report(&[]).contains(&format!("cudaErrorPeerAccessAlreadyEnabled ({code})")), "{}", report(&[]));
         fs::remove_dir_all(folder).unwrap();
-    }
-}
-
-#[test]
-fn legacy_programs_have_the_same_output_preloaded() {
-    for version in VERSIONS {
-        for case in [
-            "enables_at_load",
-            "guide_sample",
-            "four_copies_sizes",
-            "multithreaded",
-            "null_arguments",
-            "exit_paths",
-            "fork_child",
-        ] {
-            // It compares codes with those of its headers, of 11.8.
-            if case == "multithreaded" && ["8.0", "9.0", "10.0"].contains(&version) {
-                continue;
-            }
-            let (plain, trace) = Program::case(&format!("{case}-{version}")).findings_apart().assert_same_preloaded();
-            plain.assert_success();
-            assert!(!plain.stdout.contains("WRONG"), "{}", plain.stdout);
-            assert!(
-                trace.calls.iter().any(|call| call.depth == 0 && call.name.starts_with("cuda")),
-                "{case}-{version}"
-            );
-        }
     }
 }
 
