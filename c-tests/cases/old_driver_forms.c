@@ -19,7 +19,6 @@ int cuMemcpyDtoD_v2(uint64_t dst, uint64_t src, uint64_t bytes);
 /* Where the stand-in has memory of its two devices. */
 static const uint64_t ON_0 = 1ull << 40, ON_1 = (1ull << 40) + (1ull << 32);
 
-typedef int copy_form(uint32_t, uint32_t, uint32_t);
 typedef int new_copy_form(uint64_t, uint64_t, uint64_t);
 
 static void *by_version(const char *name, int version)
@@ -32,7 +31,8 @@ static void *by_version(const char *name, int version)
 static void call(const char *how, void *old, void *new)
 {
     printf("%s\n", how);
-    printf("%d\n", ((copy_form *)old)(0x2000, 0x1000, 0xfffffff0));
+    /* Above 32 bits a register may hold anything. */
+    printf("%d\n", ((new_copy_form *)old)(ON_1 + 0x2000, ON_0 + 0x1000, 0xfffffff0));
     printf("%d\n", ((new_copy_form *)new)(ON_1, ON_0, 0x1000));
 }
 
