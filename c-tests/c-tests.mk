@@ -19,10 +19,14 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   hip_for_nvidia children_sharing full_log regular_copies graph_copies staged_copies read_back
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings random_graphs
-# Programs of the runtime API that need nothing newer than 8.0: NAME-8.0 to -10.2, with the simulated runtimes; those of NVIDIA are not
-# here to link with. `legacy` declares all functions itself; the others have the headers of 11.8.
+# Of both, those that make sense with the runtimes of 8.0 to 10.2: NAME-8.0 to -10.2, with the simulated ones; those of NVIDIA are not here
+# to link with. `legacy` and `enables_at_load` declare all functions themselves; the others have the headers of 11.8, and OLD_RUNTIME.
+# tests/legacy_cases.rs says why the rest makes none.
 LEGACY := 8.0 9.0 10.0 10.1 10.2
-C_LEGACY_CASES := legacy enables_at_load guide_sample four_copies_sizes multithreaded null_arguments exit_paths fork_child treats_704_as_fatal
+C_LEGACY_CASES := legacy enables_at_load guide_sample four_copies_sizes per_thread_stream multithreaded null_arguments exit_paths fork_child \
+  signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr sigpipe_stderr no_driver exec_again \
+  thread_limits treats_704_as_fatal copies_on_wrong_stream hip_for_nvidia children_sharing full_log regular_copies staged_copies read_back
+C_LEGACY_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
@@ -39,7 +43,7 @@ C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_argumen
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular staging
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
-  $(foreach case,$(C_LEGACY_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(C_TESTS)/legacy-old_linker \
+  $(foreach case,$(C_LEGACY_CASES) $(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(addprefix $(C_TESTS)/,legacy-old_linker legacy-with_shim old_driver_forms) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
   $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
@@ -48,7 +52,7 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
 C_PROGRAMS += $(C_CAPI_PROGRAMS)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1 old-driver/libcuda.so.1)
 
 .PHONY: c-tests
 c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp
@@ -63,7 +67,7 @@ $(AMD)/stamp: c-tests/fetch-debian c-tests/amd.txt
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;
 
-C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver null-driver unseen-runtime)
+C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver old-driver null-driver unseen-runtime)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
 $(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h c-tests/conformance_graphs.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
@@ -104,14 +108,26 @@ $(C_TESTS)/%-nvidia13: %.c
 	$(C_TESTS_CC) $(CU13) $< $(NVIDIA)/cu13/lib/libcudart_static.a $(C_TESTS_DRIVER) -ldl -lpthread -lrt -o $@
 
 $(foreach version,$(LEGACY),$(SIM_LIB)/libcudart.so.$(version)): | sim ;
+# Compiled once, and linked with each.
+C_LEGACY_OBJECTS := $(patsubst %,$(C_TESTS)/%-old.o,$(C_LEGACY_CASES) $(C_LEGACY_BOTH_CASES))
+$(C_LEGACY_OBJECTS): c-tests/check.h c-tests/conformance_graphs.h $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
+$(C_LEGACY_OBJECTS): $(C_TESTS)/%-old.o: %.c
+	$(C_TESTS_CC) $(if $(filter legacy enables_at_load,$*),,-DOLD_RUNTIME $(CU11)) -c $< -o $@
+$(foreach case,$(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
+$(foreach case,$(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)): $(SIM_LIB)/libcuda.so.1
 define legacy
-$(C_LEGACY_CASES:%=$(C_TESTS)/%-$1): $(C_TESTS)/%-$1: %.c $(SIM_LIB)/libcudart.so.$1
-	$$(C_TESTS_CC) $$(if $$(filter legacy enables_at_load,$$*),,$$(CU11)) $$< $(SIM_LIB)/libcudart.so.$1 -lpthread -ldl -o $$@
+$(C_LEGACY_OBJECTS:%-old.o=%-$1): $(C_TESTS)/%-$1: $(C_TESTS)/%-old.o $(SIM_LIB)/libcudart.so.$1
+	$(CC) $$< $(SIM_LIB)/libcudart.so.$1 $$(C_TESTS_DRIVER) -lpthread -ldl -o $$@
 endef
 $(foreach version,$(LEGACY),$(eval $(call legacy,$(version))))
 # As linkers of 2010 made programs: another hash table, symbols bound when they are called, and an RPATH, which comes before LD_LIBRARY_PATH.
 $(C_TESTS)/legacy-old_linker: legacy.c $(SIM_LIB)/libcudart.so.9.0
 	$(C_TESTS_CC) $< $(SIM_LIB)/libcudart.so.9.0 -Wl,--hash-style=sysv,-z,lazy,-z,norelro,--disable-new-dtags,-rpath,$(abspath $(SIM_LIB)) -o $@
+# With the shim as one of its libraries, found by RPATH, so that it is there whatever the dynamic linker ignores.
+$(C_TESTS)/legacy-with_shim: legacy.c $(SIM_LIB)/libcudart.so.9.0 | $(SHIM)
+	$(C_TESTS_CC) $< -Wl,--no-as-needed $(SHIM) $(SIM_LIB)/libcudart.so.9.0 -Wl,--disable-new-dtags,-rpath,$(abspath $(dir $(SHIM))):$(abspath $(SIM_LIB)) -o $@
+$(C_TESTS)/old_driver_forms: old_driver_forms.c $(C_TESTS)/old-driver/libcuda.so.1
+	$(C_TESTS_CC) $< $(C_TESTS)/old-driver/libcuda.so.1 -ldl -o $@
 
 $(foreach case,hip_dlopened hip_opened,$(addprefix $(C_TESTS)/$(case)-,5 6 7)): HIP_UNLINKED := yes
 $(addprefix $(C_TESTS)/hip_and_cuda-,5 6 7): HIP_FLAGS := $(CU12)
@@ -209,6 +225,8 @@ $(C_TESTS)/libinjection.so: injection.c
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< -ldl -o $@
 $(C_TESTS)/standin-driver/libcuda.so.1: standin_cuda.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -lpthread -o $@
+$(C_TESTS)/old-driver/libcuda.so.1: old_driver.c reusing_driver.c
+	$(C_TESTS_CC) $(C_LIBRARY) $(filter %.c,$^) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -lpthread -o $@
 $(C_TESTS)/reusing-driver/libcuda.so.1: reusing_driver.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -lpthread -o $@
 $(C_TESTS)/standin-runtime/libcudart.so.12: standin_runtime.c c-tests/lib/cudart12.map

@@ -8,6 +8,9 @@
  *   SHOW_CU(call)    the same for a driver call
  *
  * Programs print no pointers and no times, so that a plain and a preloaded run can be compared.
+ *
+ * OLD_RUNTIME is defined for the runtimes before 11.0. What has another form there gets it, memory of a pool is like other memory, and
+ * what 8.0 or a later one lacks is referred to weakly: nothing may call it there.
  */
 #ifndef P2PSHIM_C_TESTS_CHECK_H
 #define P2PSHIM_C_TESTS_CHECK_H
@@ -40,6 +43,23 @@ static inline cudaError_t show_runtime(const char *call, cudaError_t error)
     printf("%s = %s\n", call, cudaGetErrorName(error));
     return error;
 }
+#endif
+
+#if defined OLD_RUNTIME && defined __CUDA_RUNTIME_API_H__
+#define cudaGraphInstantiateWithFlags(exec, graph, flags) cudaGraphInstantiate(exec, graph, NULL, NULL, flags)
+#define cudaMallocAsync(memory, bytes, stream) ((void)(stream), cudaMalloc(memory, bytes))
+#define cudaFreeAsync(memory, stream) ((void)(stream), cudaFree(memory))
+#define cudaMemPoolSetAccess(pool, access, count) \
+    ((cudaError_t)cuMemPoolSetAccess((CUmemoryPool)(pool), (CUmemAccessDesc *)(access), count))
+#pragma weak cudaGraphAddMemcpyNode1D
+#pragma weak cudaGraphCreate
+#pragma weak cudaGraphDestroy
+#pragma weak cudaGraphExecDestroy
+#pragma weak cudaGraphInstantiate
+#pragma weak cudaGraphLaunch
+#pragma weak cudaLaunchHostFunc
+#pragma weak cudaStreamBeginCapture
+#pragma weak cudaStreamEndCapture
 #endif
 
 #ifdef __cuda_cuda_h__

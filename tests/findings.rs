@@ -13,7 +13,7 @@ use std::fs;
 use std::process::Command;
 
 use support::findings::Finding;
-use support::{Outcome, Program, path, scratch};
+use support::{Outcome, Program, legacy, path, scratch};
 
 // ---- The rules ----
 
@@ -168,6 +168,29 @@ fn conformance_rows_findings_are_the_golden_ones() {
     assert_eq!(golden.lines().count(), text.lines().count());
 }
 
+/// The names of then are other numbers, and the same findings.
+#[test]
+fn conformance_rows_findings_are_the_same_on_old_runtimes() {
+    let golden = fs::read_to_string(path(GOLDEN)).unwrap();
+    let lines = golden.lines().filter_map(|line| line.rsplit_once('\t')?.0.rsplit_once('\t'));
+    let golden: BTreeMap<&str, &str> = lines.collect();
+    for version in ["9.0", "10.0", "10.2"] {
+        let text = legacy::rows("conformance.tsv", version).text;
+        let table = scratch("rows.tsv");
+        fs::write(&table, &text).unwrap();
+        let found = found(&run_rows(version, table.to_str().unwrap()));
+        fs::remove_file(table).unwrap();
+        let mut speaking = 0;
+        for (number, line) in text.lines().skip(1).enumerate() {
+            let row = line.splitn(3, '\t').take(2).collect::<Vec<_>>().join("\t");
+            let cell = found.get(&(number + 1)).map_or_else(String::new, |found| cell(&row, found));
+            assert_eq!(cell, golden.get(row.as_str()).copied().unwrap_or_default(), "{version}: {row}");
+            speaking += usize::from(!cell.is_empty());
+        }
+        assert!(speaking > 300, "{version}: {speaking} rows with findings");
+    }
+}
+
 // ---- What single calls cannot show ----
 
 /// A sub-case of `findings.c`.
@@ -219,14 +242,24 @@ const CASES: &[Case] = &[
     case("P2P-error-no-driver", "no_driver", &[], &[("P2PSIM_DEVICES", "0")]),
 ];
 
-fn run_case(case: &Case, flavour: &str, api: &str, what: &str) -> Outcome {
+fn case_program(case: &Case, flavour: &str, api: &str, what: &str) -> Program {
     let program = Program::case(&format!("findings-{flavour}")).arg(api).arg(case.name).arg(what);
     let env = case.always.iter().chain(if what == "fires" { case.to_fire } else { &[] });
     let program = program.env("P2PSIM_DEVICES", "3");
-    let program = env.fold(program, |program, (name, value)| program.env(name, *value));
-    let outcome = program.with_notes().preloaded();
+    env.fold(program, |program, (name, value)| program.env(name, *value)).with_notes()
+}
+
+fn run_case(case: &Case, flavour: &str, api: &str, what: &str) -> Outcome {
+    let outcome = case_program(case, flavour, api, what).preloaded();
     outcome.assert_success();
     outcome.assert_silent();
+    outcome
+}
+
+/// What is found besides is not looked at.
+fn run_apart(case: &Case, flavour: &str, api: &str, what: &str) -> Outcome {
+    let outcome = case_program(case, flavour, api, what).findings_apart().preloaded();
+    outcome.assert_success();
     outcome
 }
 
@@ -253,6 +286,35 @@ fn cases_each_fires_and_its_neighbour_is_silent() {
                 let outcome = run_case(case, flavour, api, what);
                 let speaks = outcome.findings.iter().any(|finding| finding.rule == case.rule);
                 let expected = what == "fires" && can_show(rule, flavour, api);
+                assert_eq!(speaks, expected, "{} in `{}`: {:#?}", case.rule, outcome.run, outcome.findings);
+            }
+        }
+    }
+}
+
+/// Cases that need what old runtimes do not have, until which version, and what it is.
+const NOT_OLD: &[(&str, &[&str], &str)] = &[
+    ("pool", &["9.0", "10.0", "10.2"], "pools, of 11.2"),
+    ("graph_staged", &["9.0", "10.0", "10.2"], "cudaGraphAddMemcpyNode1D, of 11.1"),
+    ("graph_lost", &["9.0", "10.0", "10.2"], "cudaGraphAddMemcpyNode1D, of 11.1"),
+    ("non_blocking", &["9.0"], "cudaLaunchHostFunc, of 10.0"),
+    ("blocking", &["9.0"], "cudaLaunchHostFunc, of 10.0"),
+    ("of_another_thread", &["9.0"], "cudaLaunchHostFunc, of 10.0"),
+];
+
+#[test]
+fn cases_each_fires_and_its_neighbour_is_silent_on_old_runtimes() {
+    let rules = rules();
+    for case in CASES {
+        let rule = rules.iter().find(|rule| rule.id == case.rule).unwrap();
+        for version in ["9.0", "10.0", "10.2"] {
+            if NOT_OLD.iter().any(|(name, versions, _)| *name == case.name && versions.contains(&version)) {
+                continue;
+            }
+            for what in ["fires", "silent"] {
+                let outcome = run_apart(case, version, "runtime", what);
+                let speaks = outcome.findings.iter().any(|finding| finding.rule == case.rule);
+                let expected = what == "fires" && can_show(rule, version, "runtime");
                 assert_eq!(speaks, expected, "{} in `{}`: {:#?}", case.rule, outcome.run, outcome.findings);
             }
         }

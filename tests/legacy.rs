@@ -7,11 +7,13 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
-use support::{Outcome, Program, path, scratch};
+use support::legacy::VERSIONS;
+use support::{Outcome, Program, path, say, scratch, shim};
 
-const VERSIONS: [&str; 5] = ["8.0", "9.0", "10.0", "10.1", "10.2"];
 /// Those that NVIDIA's own were measured of.
 const MEASURED: [&str; 4] = ["9.0", "10.0", "10.1", "10.2"];
 const HEAD: &str = "before\tcall\tret\tname\tlast\tagain\tv";
@@ -107,33 +109,6 @@ fn legacy_trace_log_and_report_have_number_and_name() {
 }
 
 #[test]
-fn legacy_programs_have_the_same_output_preloaded() {
-    for version in VERSIONS {
-        for case in [
-            "enables_at_load",
-            "guide_sample",
-            "four_copies_sizes",
-            "multithreaded",
-            "null_arguments",
-            "exit_paths",
-            "fork_child",
-        ] {
-            // It compares codes with those of its headers, of 11.8.
-            if case == "multithreaded" && ["8.0", "9.0", "10.0"].contains(&version) {
-                continue;
-            }
-            let (plain, trace) = Program::case(&format!("{case}-{version}")).findings_apart().assert_same_preloaded();
-            plain.assert_success();
-            assert!(!plain.stdout.contains("WRONG"), "{}", plain.stdout);
-            assert!(
-                trace.calls.iter().any(|call| call.depth == 0 && call.name.starts_with("cuda")),
-                "{case}-{version}"
-            );
-        }
-    }
-}
-
-#[test]
 fn legacy_program_of_an_old_linker_is_seen() {
     let row = |program: &str| {
         let program = Program::case(program).env("P2PSHIM_ACCESS", "app").arg("14").findings_apart();
@@ -155,6 +130,77 @@ fn floating_contexts_same_output_preloaded() {
     plain.assert_success();
     assert!(plain.stdout.ends_with("current at the end: none\n"), "{}", plain.stdout);
     assert_eq!(trace.of("cuMemcpyPeer").len(), 3 * 4 * 3, "{:#?}", trace.calls);
+}
+
+/// Functions until CUDA 3.1 have addresses of 32 bits, and names that have no `_v2`. They are none of the table: all that is seen is the form
+/// since 3.2 beside each.
+#[test]
+fn old_driver_forms_are_forwarded() {
+    let program = Program::case("old_driver_forms").libraries("target/c-tests/old-driver");
+    let program = program.env("P2PSHIM_ACCESS", "app").findings_apart();
+    let (plain, preloaded) = (program.plain(), program.preloaded());
+    plain.assert_success();
+    assert_eq!(plain.stdout.matches("cuMemcpyDtoD from 0x1000 to 0x2000, 0xfffffff0\n45\n").count(), 4);
+    preloaded.assert_same_as(&plain, "preloaded");
+    let (traced, trace) = program.traced();
+    traced.assert_same_as(&plain, "preloaded with a trace");
+    let seen: Vec<&str> = trace.calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(seen, ["cuMemcpyDtoD_v2"; 4], "linked, by dlsym twice, and by cuGetProcAddress");
+}
+
+/// A program with the shim among its libraries, which runs with the rights of another user: its environment is not the place to say where
+/// files are written. All else is as it is for its user.
+#[test]
+fn program_with_another_users_rights_writes_no_files() {
+    let folder = scratch("rights");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+    let (trace, log) = (folder.join("trace"), folder.join("log"));
+    let programs = ["legacy-with_shim", "legacy-old_linker"].map(|name| {
+        let copy = folder.join(name);
+        fs::copy(path(&format!("target/c-tests/{name}")), &copy).unwrap();
+        copy
+    });
+    let run = |program: &PathBuf, preload: &[&Path]| {
+        let program = Program::new(program).arg("14").env("P2PSHIM_TRACE", trace.to_str().unwrap());
+        let program = program.env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", log.to_str().unwrap());
+        program.env("LD_SHOW_AUXV", "1").findings_apart().run(preload)
+    };
+    // The dynamic linker shows that to a program's own user only.
+    let without = |outcome: &Outcome| {
+        let lines = outcome.stdout.lines().filter(|line| !line.starts_with("AT_")).map(|line| format!("{line}\n"));
+        (lines.collect::<String>(), outcome.stdout.contains("AT_SECURE"))
+    };
+    let row = (run(&programs[1], &[]), "ENABLE\tcudaDeviceEnablePeerAccess(last, 0)\t50\t");
+    assert!(without(&row.0).0.starts_with(row.1), "{:#?}", row.0);
+    for (program, preload) in [(&programs[0], &[][..]), (&programs[1], &[shim().as_path()])] {
+        let own = run(program, preload);
+        assert_eq!(without(&own), without(&row.0), "{own:#?}");
+        assert!(own.shim.is_empty(), "{own:#?}");
+        assert!(fs::read_to_string(&log).unwrap().contains(" cudaDeviceEnablePeerAccess("));
+        assert_eq!(fs::read_dir(&trace).unwrap().count(), 1);
+        fs::remove_file(&log).unwrap();
+        fs::remove_dir_all(&trace).unwrap();
+        let changed = std::os::unix::fs::chown(program, Some(12345), None);
+        if changed.is_err() {
+            say("skipped: only root can give a file to another user");
+            break;
+        }
+        fs::set_permissions(program, Permissions::from_mode(0o4755)).unwrap();
+        let others = run(program, preload);
+        if without(&others).1 {
+            say("skipped: the file system gives no program the rights of another user");
+            break;
+        }
+        assert_eq!(without(&others).0, without(&own).0);
+        assert!(!log.exists() && !trace.exists(), "{others:#?}");
+        // Where the shim is there at all, it says so.
+        let said = |name: &str| others.shim.iter().any(|line| line.contains(&format!("{name} is ignored")));
+        let is_there = preload.is_empty();
+        assert_eq!([said("P2PSHIM_TRACE"), said("P2PSHIM_LOG_FILE")], [is_there; 2], "{:#?}", others.shim);
+        assert_eq!(others.shim.is_empty(), !is_there, "{:#?}", others.shim);
+    }
+    fs::remove_dir_all(folder).unwrap();
 }
 
 /// In strict mode a call is refused with what is documented, in the runtime's own numbers: the driver's function returns it.

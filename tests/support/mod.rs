@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test crate uses a part")]
 
 pub(crate) mod findings;
+pub(crate) mod legacy;
 pub(crate) mod outside;
 pub(crate) mod sequences;
 
