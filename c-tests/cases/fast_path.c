@@ -70,17 +70,31 @@ static cudaStream_t stream_of(enum way way, cudaStream_t stream)
     return way == DEFAULT ? NULL : cudaStreamPerThread;
 }
 
+/* On the device of the memory, which alone may copy that of a pool. */
+static void copy_to(const struct place *place, const void *host)
+{
+    int before;
+    CHECK(cudaGetDevice(&before));
+    CHECK(cudaSetDevice(place->device));
+    CHECK(cudaMemcpy(place->memory, host, BYTES, cudaMemcpyHostToDevice));
+    CHECK(cudaSetDevice(before));
+}
+
 static void prepare(struct pair *of)
 {
     fill(of->sent, BYTES, ++of->seed);
     memset(of->got, 0, BYTES);
-    CHECK(cudaMemcpy(of->places[0].memory, of->sent, BYTES, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(of->places[1].memory, of->got, BYTES, cudaMemcpyHostToDevice));
+    copy_to(&of->places[0], of->sent);
+    copy_to(&of->places[1], of->got);
 }
 
 static bool has_arrived(struct pair *of)
 {
+    int before;
+    CHECK(cudaGetDevice(&before));
+    CHECK(cudaSetDevice(of->places[1].device));
     CHECK(cudaMemcpy(of->got, of->places[1].memory, BYTES, cudaMemcpyDeviceToHost));
+    CHECK(cudaSetDevice(before));
     return memcmp(of->sent, of->got, BYTES) == 0;
 }
 

@@ -29,7 +29,9 @@ static int is_right(CUcontext there, unsigned seed)
     for (int i = 0; i < COPIES; i++)
         CHECK_CU(cuMemcpyPeerAsync(dst, there, src, NULL, SIZE, NULL));
     CHECK_CU(cuStreamSynchronize(NULL));
+    CHECK_CU(cuCtxPushCurrent(there));
     CHECK_CU(cuMemcpyDtoH(received, dst, SIZE));
+    CHECK_CU(cuCtxPopCurrent(&popped));
     CHECK_CU(cuMemFreeAsync(src, NULL));
     CHECK_CU(cuMemFreeAsync(dst, NULL));
     return memcmp(sent, received, SIZE) == 0;

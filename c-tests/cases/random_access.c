@@ -977,6 +977,25 @@ static CUstream some_stream(struct world *w)
     return stream->handle && draw(w, 3) ? stream->handle : defaults[draw(w, 3)];
 }
 
+/* Whether a regular copy is not refused: memory with rights of its own is copied by its device, or one that has been given some. Those
+ * that only p2pshim gave make a difference, so none is left to that. */
+static bool may_be_regular(const struct buffer *src, const struct buffer *dst)
+{
+    CUdevice device = -1;
+    if (cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        device = -1;
+    return (src->kind == PLAIN || src->device == device) && (dst->kind == PLAIN || dst->device == device);
+}
+
+/* The peer copy that does what a regular one does. */
+static enum form peer_form(enum form form)
+{
+    bool has_rows = is_2d(form) || is_3d(form);
+    if (is_of_runtime(form))
+        return is_async(form) ? (has_rows ? RUNTIME_3D_ASYNC : RUNTIME_PEER_ASYNC) : (has_rows ? RUNTIME_3D : RUNTIME_PEER);
+    return is_async(form) ? (has_rows ? DRIVER_3D_ASYNC : DRIVER_PEER_ASYNC) : (has_rows ? DRIVER_3D : DRIVER_PEER);
+}
+
 static enum form some_form(struct world *w, bool only_async)
 {
     for (;;) {
@@ -1012,6 +1031,8 @@ static void copy(struct world *w)
     draw_box(w, &c, large);
     c.stream = some_stream(w);
     stand(w, &c);
+    if (!may_be_regular(src, dst))
+        c.form = peer_form(c.form);
     struct box asked = c.box;
     unsigned times = repeats(w, large);
     spoil(w, &c);
@@ -1074,7 +1095,8 @@ static void capture(struct world *w)
         break;
     default:
         note(w, ", a copy inside %d>%d", src->device, dst->device);
-        inside = answer(w, cuMemcpyAsync(dst->at, src->at, 64, stream)) == 0;
+        if (may_be_regular(src, dst))
+            inside = answer(w, cuMemcpyAsync(dst->at, src->at, 64, stream)) == 0;
         answer(w, cuDeviceCanAccessPeer(&can, device, peer));
         fold(w, (uint64_t)can);
     }
