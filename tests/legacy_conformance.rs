@@ -14,10 +14,10 @@ type Reasons<'a> = [&'a [&'a str]; 2];
 
 const WITHOUT_CAPTURES: Reasons = [
     &["no cudaLaunchHostFunc", "no cudaMallocAsync", "no cudaStreamBeginCapture"],
-    &["no cudaLaunchHostFunc", "no cudaStreamBeginCapture"],
+    &["no cudaLaunchHostFunc", "no cudaMallocAsync", "no cudaStreamBeginCapture"],
 ];
-const WITHOUT_MODES: Reasons = [&["captures have no modes", "no cudaMallocAsync"], &[]];
-const WITHOUT_POOLS: Reasons = [&["no cudaMallocAsync"], &[]];
+const WITHOUT_MODES: Reasons = [&["captures have no modes", "no cudaMallocAsync"], &["no cudaMallocAsync"]];
+const WITHOUT_POOLS: Reasons = [&["no cudaMallocAsync"], &["no cudaMallocAsync"]];
 
 fn program(version: &str, table: &str) -> Program {
     let program = Program::case(&format!("conformance-{version}")).arg("--jobs").arg("4");
