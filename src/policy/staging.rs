@@ -609,7 +609,7 @@ mod tests {
         for path in [Path::Direct, Path::SameDevice, Path::Host, Path::Unknown, Path::Staged(Why::NotYetWorth)] {
             assert!(!staging.wants(&copy, path), "{path:?}");
         }
-        staging.configure(&Config { staging: config::Staging::Driver, ..Config::default() });
+        staging.configure(&Config::default());
         assert!(!staging.wants(&copy, staged), "the driver does");
     }
 }

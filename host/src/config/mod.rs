@@ -98,10 +98,10 @@ options! {
     /// Who stages copies.
     staging: Staging {
         variable: P2PSHIM_STAGING,
-        values: words("auto" = Staging::Auto, "driver" = Staging::Driver, "blocking" = Staging::Blocking),
+        values: words("driver" = Staging::Driver, "auto" = Staging::Auto, "blocking" = Staging::Blocking),
         changes: Changes::Always,
-        help: "who takes large copies through the host where there is no direct path; auto: p2pshim, in pieces that overlap, and the call returns at once; driver: the driver, which holds the caller meanwhile; blocking: p2pshim, and the call returns when the copy is done",
-        details: "p2pshim stages asynchronous copies of 8 MiB and more from one linear piece of memory to another, if the pair will stay without a path: no hardware path, denied, blocked, at the limit of peers, a pool or mapped memory without access, or access that `P2PSHIM_ACCESS=app` leaves to the program. Other copies are the driver's: synchronous ones, 2D and 3D copies, batches, arrays, managed memory, captures and graphs. A program that overwrites or frees memory of a copy before the copy's stream has come to its end was protected by the driver's waiting: if `blocking` makes a fault go away, that is its cause.",
+        help: "who takes copies through the host where there is no direct path; driver: the driver, which holds the caller meanwhile; auto: p2pshim, in pieces that overlap, and the call returns at once; blocking: p2pshim, and the call returns when the copy is done",
+        details: "New, and not measured between two GPUs yet; so the default is `driver`. p2pshim stages asynchronous copies of 1 MiB and more from one linear piece of memory to another, if the pair will stay without a path: no hardware path, denied, blocked, at the limit of peers, a pool or mapped memory without access, or access that `P2PSHIM_ACCESS=app` leaves to the program. Other copies are the driver's: synchronous ones, 2D and 3D copies, batches, arrays, managed memory, captures and graphs. A program that overwrites or frees memory of a copy before the copy's stream has come to its end was protected by the driver's waiting: if `blocking` makes a fault go away, that is its cause.",
     }
 
     /// Page-locked memory of the host for staging.

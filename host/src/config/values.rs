@@ -39,10 +39,10 @@ pub enum Broken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Staging {
-    /// The shim, and the call returns at once.
-    Auto,
     /// The driver.
     Driver,
+    /// The shim, and the call returns at once.
+    Auto,
     /// The shim, and the call returns when the copy is done.
     Blocking,
 }
