@@ -2,10 +2,10 @@
 
 use super::call::{Given, Seen, Side, Sides};
 use super::facts::{Array, Facts};
+use super::rights;
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Access, Asks, Finding, Named, Rule, Shape};
-use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder, Memory};
 
 /// What is wrong with a call's arguments. What matters most comes first.
@@ -170,8 +170,8 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
         _ => Some(1),
     };
     for (side, object) in call.sides.iter().zip([&src, &dst]) {
-        if !seen.has_succeeded() {
-            check_rights(driver, seen, side, object, &mut found);
+        if let (false, Object::Memory { address, memory, .. }) = (seen.has_succeeded(), object) {
+            found.extend(rights::check(driver, seen, side, (*address, *memory)));
         }
         let part = Part { call: &call, side, unit, has_succeeded: seen.has_succeeded() };
         check_object(driver, layer, &part, object, &mut found);
@@ -340,35 +340,6 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             add(Finding::new(Rule::Copy3dDestroyedArray, layer, format!("{name}Array={array:#x} was destroyed")));
         }
         Object::Other => {}
-    }
-}
-
-/// Whether memory with rights of its own may be accessed. Read access alone will do for a source, so only a copy that failed tells.
-fn check_rights(driver: &impl Driver, seen: &Seen<'_>, side: &Side, object: &Object, found: &mut Vec<Finding>) {
-    let Object::Memory { address, memory: Memory { holder, device, .. }, .. } = *object else { return };
-    let (layer, name) = (seen.layer(), side.name);
-    if holder == Holder::Mapped && !driver.mapped_access(address, device) {
-        let what = format!("{name}={address:#x} is mapped, but its device {device} cannot access it");
-        found.push(Finding::new(Rule::CopyMappedNoAccess, layer, what));
-        return;
-    }
-    let is_regular = seen.request.copy().is_some_and(|copy| copy.src_named == Named::Pointer);
-    let current = driver.current_context().and_then(|context| driver.device_of_context(context));
-    let Some(current) = current.filter(|&current| current != device && is_regular && layer != Layer::Hip) else {
-        return;
-    };
-    let (what, has_access) = match holder {
-        // To ask about a pool would end a capture.
-        Holder::Pool(_) if capture::may_be_under_way() => return,
-        Holder::Pool(pool) => ("memory of a pool", driver.pool_access(pool, current)),
-        Holder::Mapped => ("mapped memory", driver.mapped_access(address, current)),
-        _ => return,
-    };
-    if !has_access {
-        let what = format!(
-            "{name}={address:#x} is {what} of device {device}, to which the current device {current} has no access"
-        );
-        found.push(Finding::new(Rule::CopyNoRights, layer, what));
     }
 }
 

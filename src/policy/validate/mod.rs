@@ -26,6 +26,7 @@ mod handles;
 mod hazards;
 mod hip;
 mod returned;
+mod rights;
 #[cfg(test)]
 mod tests;
 

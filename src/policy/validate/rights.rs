@@ -1,0 +1,36 @@
+//! Memory with rights of its own: of pools, and mapped by the program.
+
+use super::call::{Seen, Side};
+use crate::api::Layer;
+use crate::model::{Finding, Named, Rule};
+use crate::policy::capture;
+use crate::policy::driver::{Driver, Holder, Memory};
+
+/// What is wrong with the rights to one end of a copy, if anything. Read access alone will do for a source, so only a copy that
+/// failed tells.
+pub(super) fn check(
+    driver: &impl Driver,
+    seen: &Seen<'_>,
+    side: &Side,
+    (address, memory): (u64, Memory),
+) -> Option<Finding> {
+    let (layer, name, Memory { holder, device, .. }) = (seen.layer(), side.name, memory);
+    if holder == Holder::Mapped && !driver.mapped_access(address, device) {
+        let what = format!("{name}={address:#x} is mapped, but its device {device} cannot access it");
+        return Some(Finding::new(Rule::CopyMappedNoAccess, layer, what));
+    }
+    let is_regular = seen.request.copy().is_some_and(|copy| copy.src_named == Named::Pointer);
+    let current = driver.current_context().and_then(|context| driver.device_of_context(context));
+    let current = current.filter(|&current| current != device && is_regular && layer != Layer::Hip)?;
+    let (what, has_access) = match holder {
+        // To ask about a pool would end a capture.
+        Holder::Pool(_) if capture::may_be_under_way() => return None,
+        Holder::Pool(pool) => ("memory of a pool", driver.pool_access(pool, current)),
+        Holder::Mapped => ("mapped memory", driver.mapped_access(address, current)),
+        _ => return None,
+    };
+    let what = format!(
+        "{name}={address:#x} is {what} of device {device}, to which the current device {current} has no access"
+    );
+    (!has_access).then(|| Finding::new(Rule::CopyNoRights, layer, what))
+}
