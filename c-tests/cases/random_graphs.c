@@ -13,7 +13,8 @@
  *
  * No graph is launched whose access was closed or whose memory was freed, but by `lost`. Parameters of ready graphs change within the
  * allocations that they had: real GPUs take others only of copies that are direct. Memory of pools is copied only by devices that the
- * program has given rights to it: others are refused, and no more once p2pshim has granted them.
+ * program has given rights to it: others are refused, and no more once p2pshim has granted them. On real GPUs ready graphs with copies
+ * between devices are not changed: some changes are refused while the copies are staged.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -986,6 +987,17 @@ static void make_like(struct graph *made, const struct graph *like, int child)
     }
 }
 
+/* Whether a ready graph is left as it is. */
+static bool is_left(const struct graph *graph)
+{
+    for (int i = 0; is_real && i < graph->count; i++) {
+        int dst = buffers[graph->ops[i].copy.dst].device, src = buffers[graph->ops[i].copy.src].device;
+        if (dst != HOST && src != HOST && dst != src)
+            return true;
+    }
+    return false;
+}
+
 static int update_with(cudaGraphExec_t exec, cudaGraph_t graph, bool runtime)
 {
     struct {
@@ -1013,7 +1025,7 @@ static void update(void)
     struct exec *exec = some_exec();
     struct graph other;
     bool runtime = draw(2), is_other_shape = draw(6) == 0;
-    if (!exec->handle || exec->dead || !exec->what.by_hand)
+    if (!exec->handle || exec->dead || !exec->what.by_hand || is_left(&exec->what))
         return;
     enum step form = runtime ? RUNTIME_UPDATE : DRIVER_UPDATE;
     int device = some_device();
@@ -1110,7 +1122,7 @@ static void set_child(struct exec *exec)
 static void set_parameters(void)
 {
     struct exec *exec = some_exec();
-    if (!exec->handle || exec->dead || exec->of < 0 || !exec->what.by_hand || exec->what.count == 0)
+    if (!exec->handle || exec->dead || exec->of < 0 || !exec->what.by_hand || exec->what.count == 0 || is_left(&exec->what))
         return;
     if (exec->what.children > 0 && draw(2))
         set_child(exec);
