@@ -10,7 +10,7 @@ const TABLES: [&str; 2] = [
 const FINDINGS: &str = include_str!("../../../tests/golden/conformance-findings.tsv");
 
 /// Where and when it was measured: what the head of the first table says, in short.
-pub(super) const MACHINE: &str = "two H200, driver 580.159.04, CUDA 13.0";
+pub(super) const MACHINE: &str = "two H200 or H100, driver 580.159.04, CUDA 13.0";
 
 /// A call in a process of its own.
 pub(super) struct Call {
