@@ -161,6 +161,9 @@ fn arrays_made_unseen_are_shown_without_a_device() {
     for call in &trace.calls {
         assert!(!call.text.contains("->"), "{}", call.text);
     }
+    let report = reported("array_copies", &["unseen", &library.to_string_lossy()]);
+    assert!(report.contains("No copy between GPUs is known."), "{report}");
+    assert!(report.contains("Of 2 copies it is not known whether they were between GPUs."), "{report}");
 }
 
 #[test]
@@ -179,16 +182,22 @@ fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
     }
 }
 
-#[test]
-fn report_counts_them() {
+/// What `p2pshim run` says of a program.
+fn reported(program: &str, arguments: &[&str]) -> String {
     let traces = scratch("traces");
     let mut run = std::process::Command::new(command());
     run.args(["run", "--trace"]).arg(&traces).arg("--");
-    run.arg(support::path("target/c-tests/regular_copies-12")).arg("between");
+    run.arg(support::path("target/c-tests").join(program)).args(arguments);
     let output = run.env("LD_LIBRARY_PATH", support::path("target/sim/lib")).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     fs::remove_dir_all(&traces).unwrap();
     assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn report_counts_them() {
+    let text = reported("regular_copies-12", &["between"]);
     assert!(!text.contains("Nothing was copied"), "{text}");
     assert!(text.starts_with("25.2 MB of copies were direct; nothing was staged."), "{text}");
     assert!(text.contains("  GPU 0 > GPU 1      12  25.2 MB  direct "), "{text}");

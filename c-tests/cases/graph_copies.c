@@ -227,6 +227,7 @@ static int lost(void)
     enable(true);
     cudaError_t launched = cudaGraphLaunch(exec, stream);
     printf("launch %d, then %d\n", launched, cudaStreamSynchronize(stream));
+    fflush(stdout); /* the runtime may not live to see the end of a process whose context is lost */
     return 0;
 }
 

@@ -27,6 +27,8 @@ const UNVERIFIED: u8 = 25;
 const VERIFYING: u8 = 26;
 const NO_PATH: u8 = 27;
 const BUSY: u8 = 28;
+/// The number of another rule.
+const ACCESS_LOST: u8 = 9;
 const PATHS: [(u8, &str); 9] = [
     (START_UP, "staged: not yet worth enabling"),
     (DENIED, "staged: denied"),
@@ -99,7 +101,7 @@ fn one(folder: &Folder, calls: &[Call]) -> Scene {
     scene
 }
 
-/// A copy that has been made when the call returns.
+/// A copy of another function.
 fn copy(number: u64, path: u8) -> Call {
     Call { function: MEMCPY_PEER, ..queued(number, path) }
 }
@@ -173,8 +175,14 @@ const CASES: &[Case] = &[
     ("good, after the first copies", |folder| {
         drop(verified(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }, copy(1, DIRECT)]).finish());
     }),
+    ("good, and the last is known to be made", |folder| {
+        drop(verified(folder, &[queued(0, DIRECT), timed(1, DIRECT, 5 * MS / 2)]).finish());
+    }),
     ("good, and the last that was looked at was made", |folder| {
         drop(verified(folder, &[timed(0, DIRECT, 5 * MS / 2), queued(1, DIRECT)]).finish());
+    }),
+    ("good, and the last one way is known to be made", |folder| {
+        drop(verified(folder, &[on(1, 0, queued(0, DIRECT)), timed(1, DIRECT, 5 * MS / 2)]).finish());
     }),
     ("queued, and the last that was looked at was not made", |folder| {
         let last = Call { is_pending: true, ..queued(1, DIRECT) };
@@ -215,6 +223,10 @@ const CASES: &[Case] = &[
     ("slow, timed in part, and the rest is small", |folder| {
         let small = |number| Call { bytes: 1000, ..copy(number, STAGED) };
         drop(one(folder, &[timed(0, STAGED, 25 * MS), small(30), small(31), timed(60, DIRECT, 5 * MS / 2)]).finish());
+    }),
+    ("slow, timed in part, and not all can have taken as long", |folder| {
+        drop(one(folder, &[timed(0, STAGED, 800 * MS), copy(9, STAGED), timed(60, DIRECT, 5 * MS / 2)]).finish());
+        run_until(folder, 900, Some(0), None);
     }),
     ("slow in one of four ranks", |folder| {
         ranks(folder, 4, None, |rank, scene| {
@@ -355,6 +367,15 @@ const CASES: &[Case] = &[
         drop(one(folder, &[copy(0, DIRECT), wrong]).finish());
     }),
     ("data at risk", |folder| drop(one(folder, &[Call { rules: vec![OVERLAP], ..copy(0, DIRECT) }]).finish())),
+    ("a graph that lost access", |folder| {
+        let mut scene = two_gpus(folder, "a.p2ptrace", 7);
+        scene.note(0, NoteKind::Rule, ACCESS_LOST.into(), &["P2P-graph-access-lost", "error"]);
+        scene.call(&Call { rules: vec![ACCESS_LOST], ..copy(0, DIRECT) });
+        drop(scene.finish());
+    }),
+    ("between devices that are not known", |folder| {
+        drop(one(folder, &[Call { pair: None, ..copy(0, 0) }, copy(1, DIRECT)]).finish());
+    }),
     ("enabled twice", |folder| {
         let enable = Call { function: ENABLE, result: 704, rules: vec![ENABLE_TWICE], ..Call::copy(0, (0, 1), 0, 0) };
         drop(one(folder, &[enable, copy(1, DIRECT)]).finish());

@@ -71,7 +71,7 @@ The findings name the place; `p2pshim explain` with a finding's name says what t
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
 After how long is not known, nor whether it would have returned. `p2pshim run` keeps how and when its program ends.
 Calls failed, such as 1 of cudaMemcpyPeerAsync with cudaErrorInvalidValue.
-1.0 GB of copies were direct; 1.0 GB were staged but could be direct, which took about 22.5 ms longer.
+1.0 GB of submitted copies were direct; 1.0 GB were staged but could be direct, which took about 22.5 ms longer.
 Staged because: never enabled. How much longer: 1 of 1 copy compared with direct copies of like size of the same pair.
 
 program    /opt/app/bin/app --steps 3
@@ -1188,7 +1188,7 @@ fn verdict_of_each_kind_of_trace() {
         "A call failed: cudaMemcpyPeer with cudaErrorInvalidValue.\nThe only copy between GPUs failed."
     );
     let direct = verdict(&[copy(DIRECT)], &two);
-    assert!(direct.starts_with("1.0 GB of copies were direct; nothing was staged.\n"), "{direct}");
+    assert!(direct.starts_with("1.0 GB of submitted copies were direct; nothing was staged.\n"), "{direct}");
     assert_eq!(
         verdict(&[copy(VETOED)], &two),
         "1.0 GB were staged: peer access between GPU 0 and GPU 1 lost data or hung in verification.\n\
@@ -1196,12 +1196,13 @@ fn verdict_of_each_kind_of_trace() {
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
-        "1.0 GB of copies were direct; 1.0 GB were staged but could be direct.\n\
-         Staged because: never enabled. Whether direct copies arrive was not tested between GPU 0 and GPU 1; \
-         P2PSHIM_ACCESS=auto tests that first. How much longer that took is not known: no times on the device are known; they are measured of asynchronous copies that have finished, not on the legacy default stream (P2PSHIM_GPU_TIMING)."
+        "1.0 GB of submitted copies were direct; 1.0 GB were staged but could be direct.\n\
+         Staged because: never enabled. Peer access between GPU 0 and GPU 1 was not verified; \
+         P2PSHIM_ACCESS=auto verifies it first. How much longer that took is not known: no GPU times of the staged copies are known; \
+         asynchronous copies are timed once they have finished, except on the legacy default stream (P2PSHIM_GPU_TIMING)."
     );
     assert_eq!(
         verdict(&[copy(STAGED)], &[]),
-        "1.0 GB were staged where it is not known whether the GPUs can access each other."
+        "1.0 GB of submitted copies were staged where it is not known whether the GPUs can access each other."
     );
 }

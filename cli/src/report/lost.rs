@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Lost, LostBy, Pair, Path, Share};
+use super::model::{File, Lost, LostBy, Pair, Path, Report, Share};
 use super::paths::Class;
 use super::term::count;
 
@@ -105,11 +105,35 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
     } else if no_rate {
         lost.basis = NO_RATE.to_owned();
     } else {
-        lost.basis = "no times on the device are known; they are measured of asynchronous copies that have finished, not on the \
+        lost.basis = "no GPU times of the staged copies are known; asynchronous copies are timed once they have finished, except on the \
                       legacy default stream (P2PSHIM_GPU_TIMING)"
             .to_owned();
     }
     lost
+}
+
+/// Takes an estimate back that does not fit into the time that a process had, if that is known: its copies of a pair one way follow each
+/// other.
+pub(super) fn bound(report: &mut Report) {
+    let Report { lost, shares, files, .. } = report;
+    let took = |file: &File| {
+        let ended = file.gone.or(file.run_ended)?;
+        Some(ended.saturating_sub(file.started?) as f64 / 1e9)
+    };
+    let fits = |by: &LostBy| {
+        let ways = shares.iter().filter(|it| it.file == by.file && it.path.class == Class::Avoidable).map(|it| it.pair);
+        let ways = ways.collect::<BTreeSet<_>>().len() as f64;
+        files.get(by.file).and_then(took).is_none_or(|took| by.seconds <= took * ways)
+    };
+    if lost.measured_calls >= lost.could_be_direct_calls || lost.processes.iter().all(fits) {
+        return;
+    }
+    (lost.seconds, lost.processes) = (None, Vec::new());
+    lost.basis = format!(
+        "{} of {} were measured, and not all can have taken as long",
+        count(lost.measured_calls),
+        counted_copies(lost.could_be_direct_calls),
+    );
 }
 
 fn counted_copies(number: u64) -> String {

@@ -145,8 +145,10 @@ pub(crate) struct File {
     /// What it copied between GPUs, and what of that was staged.
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
-    /// Whether the GPU had not made the last copy when it was last asked about one.
-    pub(crate) may_lack_copies: bool,
+    /// Copies that have returned and of which the devices are not known.
+    pub(crate) copies_of_unknown_devices: u64,
+    /// Whether the GPU is known to have made the last copy of each pair.
+    pub(crate) knows_last_copies: bool,
     /// When the run ended that it is of, if `p2pshim run` has kept that.
     #[serde(skip)]
     pub(crate) run_ended: Option<u64>,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_host::{job, machine};
 
+use super::lost;
 use super::model::{End, Ends, File, How, Progress, Report, Run, Share, Unseen};
 use super::term::{count, counted};
 use crate::runs;
@@ -32,6 +33,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
         let is_of = |file: &&mut File| !file.is_program && named(file, &[job::RUN]).as_ref() == Some(&run.id);
         report.files.iter_mut().filter(is_of).for_each(|file| file.is_child = true);
     }
+    lost::bound(report);
     report.gaps = gaps(&report.files);
     report.lower_bounds = report.is_at_least();
     report.runs = group(report.processes(), kept);

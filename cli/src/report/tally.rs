@@ -130,6 +130,8 @@ pub(super) struct Tally {
     pub(super) records: u64,
     pub(super) functions: HashMap<u8, FunctionTally>,
     pub(super) pairs: HashMap<[u8; 2], PairTally>,
+    /// Copies that have returned and of which the devices are not known.
+    pub(super) of_unknown_devices: u64,
     /// Copies that have returned, by devices and site, in programs of which more than that is known.
     pub(super) copies: HashMap<([u8; 2], u16), u64>,
     /// By function, code and site.
@@ -146,8 +148,22 @@ pub(super) struct Tally {
     pub(super) span: Option<(u64, u64)>,
     /// Blocks that could not be read, and why the first could not.
     pub(super) unread: (u64, Option<String>),
-    /// When the last copy began that the GPU was asked about, and whether it had made it.
-    asked: Option<(u64, bool)>,
+    /// What is known of the last copy of each pair.
+    last_copies: HashMap<[u8; 2], LastCopy>,
+}
+
+/// When the last copy of a pair began, and the last that the GPU is known to have made, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastCopy {
+    began: u64,
+    made_began: u64,
+}
+
+impl LastCopy {
+    fn merge(&mut self, other: Self) {
+        self.began = self.began.max(other.began);
+        self.made_began = self.made_began.max(other.made_began);
+    }
 }
 
 /// What a file's records are counted by: the same for all of its parts.
@@ -159,6 +175,8 @@ pub(super) struct Lens {
     kinds: [Option<Kind>; 256],
     /// The number of the path of copies that became part of a graph.
     captured: Option<u8>,
+    /// By number of the function: does it make one copy at once? Of batches and graphs the parts have devices.
+    single_copies: [bool; 256],
     has_origins: bool,
     /// Which records are wanted, if not all are.
     selection: Option<Selection>,
@@ -184,6 +202,10 @@ impl Lens {
             copies: numbers.map(|number| names.function(number).1.contains("Memcpy")),
             kinds: numbers.map(class).map(kind),
             captured: numbers.into_iter().find(|&number| class(number) == Class::Captured),
+            single_copies: numbers.map(|number| {
+                let name = names.function(number).1;
+                name.contains("Memcpy") && !name.contains("Batch") && !name.contains("Graph")
+            }),
             has_origins: names.has_origins(),
             selection,
         }
@@ -192,6 +214,11 @@ impl Lens {
     /// Whether a call copies something.
     pub(super) fn is_copy(&self, record: &Record) -> bool {
         record.path != 0 || self.copies.get(usize::from(record.function)).copied().unwrap_or_default()
+    }
+
+    /// Whether a call makes one copy at once.
+    fn is_single_copy(&self, record: &Record) -> bool {
+        self.single_copies.get(usize::from(record.function)).copied().unwrap_or_default()
     }
 
     /// Whether it became part of a graph.
@@ -327,8 +354,8 @@ impl Tally {
             if step.is_timed {
                 self.count_device(walk, &record);
             }
-            if step.is_wanted && record.device_time != DeviceTime::None {
-                self.asked = self.asked.max(Some((record.start, record.device_time == DeviceTime::Known)));
+            if step.is_wanted {
+                self.keep_last_copy(lens, walk, &record);
             }
         }
         self.threads.insert(block.thread, thread);
@@ -394,7 +421,10 @@ impl Tally {
             let pair = [src, dst];
             self.uncounted += add(&mut self.copies, (pair, site), (pair, 0), 1);
         }
-        let Some(pair) = self.count_pair(lens, record) else { return };
+        let Some(pair) = self.count_pair(lens, record) else {
+            self.of_unknown_devices += u64::from(lens.is_single_copy(record) && !is_error);
+            return;
+        };
         let nanos = lens.timeline.nanos(record.end.saturating_sub(record.start));
         pair.errors += u64::from(is_error);
         pair.host.add(nanos);
@@ -427,9 +457,17 @@ impl Tally {
         sums.device_ns = sums.device_ns.saturating_add(record.device_nanos);
     }
 
-    /// Whether the GPU had not made the last copy when it was last asked about one.
-    pub(super) fn may_lack_copies(&self) -> bool {
-        self.asked.is_some_and(|(_, is_made)| !is_made)
+    /// Keeps whether the GPU is known to have made a copy: then its time is known.
+    fn keep_last_copy(&mut self, lens: &Lens, walk: &Walk, record: &Record) {
+        let has_failed = record.state == State::Done && record.result != 0;
+        let Some((pair, _)) = walk.copy(record).filter(|_| lens.is_copy(record) && !has_failed) else { return };
+        let made_began = if record.device_time == DeviceTime::Known { record.start } else { 0 };
+        self.last_copies.entry(pair).or_default().merge(LastCopy { began: record.start, made_began });
+    }
+
+    /// Whether the GPU is known to have made the last copy of each pair.
+    pub(super) fn knows_last_copies(&self) -> bool {
+        self.last_copies.values().all(|copy| copy.made_began == copy.began)
     }
 
     fn remember(&mut self, open: Open) {
@@ -444,6 +482,7 @@ impl Tally {
     pub(super) fn merge(&mut self, other: Self) {
         self.calls += other.calls;
         self.records += other.records;
+        self.of_unknown_devices += other.of_unknown_devices;
         for (number, theirs) in other.functions {
             let ours = self.functions.entry(number).or_default();
             ours.calls += theirs.calls;
@@ -484,7 +523,9 @@ impl Tally {
             }
             (ours, theirs) => ours.or(theirs),
         };
-        self.asked = self.asked.max(other.asked);
+        for (pair, theirs) in other.last_copies {
+            self.last_copies.entry(pair).or_default().merge(theirs);
+        }
         self.unread.0 += other.unread.0;
         self.unread.1 = self.unread.1.take().or(other.unread.1);
     }

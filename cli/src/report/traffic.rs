@@ -1,7 +1,7 @@
 //! What the report says first of copies: which paths they took, why, and what that cost.
 
 use super::broken;
-use super::model::{Call, File, How, LostBy, Pair, Path, Report};
+use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report};
 use super::paths::Class;
 use super::term::{bytes, clean, count, seconds};
 use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
@@ -34,11 +34,11 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
     Some(sentence.more(more))
 }
 
-/// Whether copies that were counted may not have been made.
+/// Whether there is a sign that copies that were counted may not have been made.
 fn may_lack(report: &Report) -> bool {
     let is_cut = |file: &File| match file.end.how {
-        How::Exited | How::CalledExit => file.may_lack_copies,
-        How::Unknown => file.may_lack_copies || file.knows_exit,
+        How::Exited | How::CalledExit => false,
+        How::Unknown => file.knows_exit,
         How::Signal | How::Running | How::Exec => true,
     };
     let mut copied = report.processes().filter(|file| file.copied_bytes > 0);
@@ -49,7 +49,18 @@ fn may_lack(report: &Report) -> bool {
 fn has_died(report: &Report) -> bool {
     /// Errors after which a context is of no use, by CUDA's numbers, which HIP shares.
     const STICKY: [i32; 11] = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
-    report.errors.iter().any(|error| error.numbering.usual(error.code).is_some_and(|code| STICKY.contains(&code)))
+    let is_sticky = |error: &Error| error.numbering.usual(error.code).is_some_and(|code| STICKY.contains(&code));
+    report.errors.iter().any(is_sticky) || report.findings.iter().any(|it| it.rule == "P2P-graph-access-lost")
+}
+
+/// Whether GPUs are known to have made what was counted: the last copy of each pair.
+fn are_made(report: &Report) -> bool {
+    report.processes().all(|file| file.knows_last_copies) && !may_lack(report)
+}
+
+/// What is counted.
+fn copies(report: &Report) -> &'static str {
+    if are_made(report) { "copies" } else { "submitted copies" }
 }
 
 fn say(report: &Report, level: Level, word: &'static str, text: String) -> Sentence {
@@ -68,13 +79,18 @@ pub(super) fn unclear_bytes(report: &Report) -> u64 {
     bytes_of(report, |class| matches!(class, Class::Unknown | Class::Captured))
 }
 
+/// Copies of which it is not known between which devices they are.
+pub(super) fn of_unknown_devices(report: &Report) -> u64 {
+    report.processes().map(|file| file.copies_of_unknown_devices).fold(0, u64::saturating_add)
+}
+
 fn copied(report: &Report) -> Option<Sentence> {
     if report.pairs.iter().all(|pair| pair.calls == 0) {
         // What NVLink carried is to follow at once, and says what is not seen.
         let has_failed = report.errors.iter().any(|error| error.function.contains("Memcpy"));
         let seen = match &report.filter {
             _ if has_failed => "is known to have succeeded",
-            None if !report.is_at_least() => "was seen",
+            None if !report.is_at_least() && of_unknown_devices(report) == 0 => "was seen",
             _ => "is known",
         };
         let fits = if report.filter.is_some() { " that fits" } else { "" };
@@ -84,6 +100,7 @@ fn copied(report: &Report) -> Option<Sentence> {
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
     let direct = bytes_of(report, |class| class == Class::Direct);
     let staged = staged(report);
+    let copies = copies(report);
     if report.lost.could_be_direct_bytes > 0 {
         return Some(slow(report, direct, &staged));
     }
@@ -99,27 +116,28 @@ fn copied(report: &Report) -> Option<Sentence> {
         (true, _) => DIRECT,
         (false, _) => "Staged",
     };
-    let sentence = match (direct, listed(&staged)) {
+    let of_copies = if direct == 0 { format!(" of {copies}") } else { String::new() };
+    let sentence = match (direct, listed(&staged, &of_copies)) {
         (0, None) if blocked > 0 => return None,
         (0, None) if report.pairs.iter().all(|pair| pair.src == pair.dst) => {
             let gpus = if report.pairs.len() > 1 { "GPUs" } else { "one GPU" };
-            say(report, Level::Note, "Copied", format!("{} were copied within {gpus}.", bytes(total)))
+            say(report, Level::Note, "Copied", format!("{} of {copies} were within {gpus}.", bytes(total)))
         }
         (0, None) => {
-            let text = format!("{} were copied, none of it known to be staged.", bytes(total));
+            let text = format!("{} of {copies} are known, none of it known to be staged.", bytes(total));
             say(report, Level::Note, "Copied", text)
         }
         (0, Some(staged)) => say(report, level, word, format!("{staged}.")),
         (direct, Some(more)) if !are_first => {
-            say(report, level, word, format!("{} of copies were direct; {more}.", bytes(direct)))
+            say(report, level, word, format!("{} of {copies} were direct; {more}.", bytes(direct)))
         }
         (direct, more) => {
             let first = staged.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
             let is_good =
-                unclear_bytes(report) == 0 && first < direct && unverified(report).is_none() && !may_lack(report);
+                unclear_bytes(report) == 0 && first < direct && unverified(report).is_none() && are_made(report);
             let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
             let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
-            say(report, level, word, format!("{} of copies were direct{tail}.", bytes(direct)))
+            say(report, level, word, format!("{} of {copies} were direct{tail}.", bytes(direct)))
         }
     };
     let can_be = |pair: &Pair| {
@@ -149,7 +167,7 @@ fn unverified(report: &Report) -> Option<String> {
             && pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0)
     };
     let pairs = between(report, report.pairs.iter().filter(is_meant).map(|pair| (pair.src, pair.dst)))?;
-    Some(format!("Whether direct copies arrive was not tested {pairs}."))
+    Some(format!("Peer access {pairs} was not verified."))
 }
 
 /// That nothing was staged, as far as that is known.
@@ -235,10 +253,10 @@ fn staged(report: &Report) -> Vec<Staged> {
     all
 }
 
-/// The same as a part of a sentence; none if there is nothing.
-fn listed(all: &[Staged]) -> Option<String> {
+/// The same as a part of a sentence, in which `of_copies` follows the first number; none if there is nothing.
+fn listed(all: &[Staged], of_copies: &str) -> Option<String> {
     let (first, others) = all.split_first()?;
-    let mut text = format!("{} were staged{}", bytes(first.bytes), first.why);
+    let mut text = format!("{}{of_copies} were staged{}", bytes(first.bytes), first.why);
     for Staged { bytes: more, why, .. } in others.iter().take(NAMED - 1) {
         text += &format!("; {} more{why}", bytes(*more));
     }
@@ -272,11 +290,15 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let untested = untested.map(|pair| (pair.src, pair.dst));
     if let Some(untested) = between(report, untested) {
         let is_of_access = reasons.iter().all(|(why, _)| why.contains("enabled"));
-        let how = if is_of_access { "; P2PSHIM_ACCESS=auto tests that first" } else { "" };
-        more += &format!(" Whether direct copies arrive was not tested {untested}{how}.");
+        let how = if is_of_access { "; P2PSHIM_ACCESS=auto verifies it first" } else { "" };
+        more += &format!(" Peer access {untested} was not verified{how}.");
     }
     // Without what went well, a pair's first copies read as if nothing had been repaired.
-    let beside = if direct > 0 { format!("{} of copies were direct; ", bytes(direct)) } else { String::new() };
+    let of_copies = format!(" of {}", copies(report));
+    let (beside, of_copies) = match direct {
+        0 => (String::new(), of_copies.as_str()),
+        direct => (format!("{}{of_copies} were direct; ", bytes(direct)), ""),
+    };
     let (took, basis) = match longer(report) {
         Some(longer) => (longer, "How much longer"),
         None => (String::new(), "How much longer that took is not known"),
@@ -285,7 +307,8 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     for Staged { bytes: staged, why, .. } in others {
         more += &format!(" {} more were staged{why}.", bytes(*staged));
     }
-    let text = format!("{beside}{} were staged but could be direct{took}.", bytes(lost.could_be_direct_bytes));
+    let staged = bytes(lost.could_be_direct_bytes);
+    let text = format!("{beside}{staged}{of_copies} were staged but could be direct{took}.");
     say(report, Level::Warn, "Staged", text).more(more)
 }
 

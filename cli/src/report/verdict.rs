@@ -66,6 +66,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         graded(report, "performance"),
         ends::running(report),
         unclear(report),
+        unplaced(report),
         nvlink(report),
     ];
     let few = |those: &[Option<Sentence>]| those.iter().flatten().cloned().collect();
@@ -242,6 +243,17 @@ fn unclear(report: &Report) -> Option<Sentence> {
         false => "",
     };
     Some(Sentence::new(Level::Note, "Not known", text).more(more).section("pairs"))
+}
+
+/// Copies of arrays that were made where they were not seen, or of memory of other processes.
+fn unplaced(report: &Report) -> Option<Sentence> {
+    let text = match traffic::of_unknown_devices(report) {
+        0 => return None,
+        1 => "Of a copy it is not known whether it was between GPUs.".to_owned(),
+        copies => format!("Of {} copies it is not known whether they were between GPUs.", count(copies)),
+    };
+    let more = "The device of an array that was made where p2pshim did not see it is not known.";
+    Some(Sentence::new(Level::Note, "Not known", text).more(more))
 }
 
 /// What NVLink carried, if that is known.
