@@ -7,6 +7,7 @@
  *   graph_copies renamed    one whose nodes are changed after it was updated with another graph, and disabled
  *   graph_copies late       a graph that is instantiated before the program enables access
  *   graph_copies lost       one that is launched after the program has disabled it; the launch's code and what comes after it are printed
+ *   graph_copies reused     the same in a program that takes memory for itself in between, as p2pshim may
  *   graph_copies many       a graph of many copies, updated with itself, and a batch of many
  *   graph_copies batch      batches of copies between two devices, inside one, and with the host
  */
@@ -218,13 +219,23 @@ static void late(void)
     CHECK(cudaGraphDestroy(graph));
 }
 
-static int lost(void)
+/* Memory of all sizes that the driver may have given back. */
+static void reuse(void)
+{
+    for (size_t size = 16; size <= 4096; size += 16)
+        for (int i = 0; i < 8; i++)
+            memset(malloc(size), ' ', size);
+}
+
+static int lost(bool reuses)
 {
     cudaGraph_t graph = capture();
     enable(false);
     cudaGraphExec_t exec = instantiate(graph);
     launch(exec);
     enable(true);
+    if (reuses)
+        reuse();
     cudaError_t launched = cudaGraphLaunch(exec, stream);
     printf("launch %d, then %d\n", launched, cudaStreamSynchronize(stream));
     fflush(stdout); /* the runtime may not live to see the end of a process whose context is lost */
@@ -330,8 +341,8 @@ int main(int argc, char **argv)
     REQUIRE(argc == 2);
     far_end = allocate(1), far_copy = allocate(1), near_end = allocate(0), near_copy = allocate(0);
     CHECK(cudaStreamCreate(&stream));
-    if (strcmp(argv[1], "lost") == 0)
-        return lost();
+    if (strcmp(argv[1], "lost") == 0 || strcmp(argv[1], "reused") == 0)
+        return lost(strcmp(argv[1], "reused") == 0);
     if (strcmp(argv[1], "captured") == 0) {
         cudaGraph_t graph = capture();
         cudaGraphExec_t exec = instantiate(graph);
