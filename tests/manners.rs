@@ -134,7 +134,7 @@ fn run_quiet_says_nothing_unless_something_is_wrong() {
 
 #[test]
 fn run_findings_are_told_in_full_once() {
-    let told = "The two devices could access each other, but the program has not enabled peer access, or has disabled it again.";
+    let told = "CUDA offers a direct path between the two devices, but the program has not enabled peer access, or has disabled it again.";
     for (options, in_report) in [(&[][..], 0), (&["--log", "off"], 1)] {
         let case = case("never_enables-12");
         let arguments = [&["--access", "app"], options, &[case.as_str()]].concat();

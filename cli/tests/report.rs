@@ -62,17 +62,17 @@ fn one_process(name: &str) -> Folder {
 #[test]
 fn text_of_a_process_reads_like_this() {
     let expected = "\
-Data may be WRONG: 1.0 GB of copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.
+Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.
 Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1, to send its copies through the host.
-5.0 kB were staged: peer access between GPU 0 and GPU 1 lost data or hung in verification.
+5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 lost data or hung in verification.
 `p2pshim doctor` shows what happens there.
 Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
 After how long is not known, nor whether it would have returned. `p2pshim run` keeps how and when its program ends.
 Calls failed, such as 1 of cudaMemcpyPeerAsync with cudaErrorInvalidValue.
-1.0 GB of submitted copies were direct; 1.0 GB were staged but could be direct, which took about 22.5 ms longer.
-Staged because: never enabled. How much longer: 1 of 1 copy compared with direct copies of like size of the same pair.
+1.0 GB of submitted copies were direct; 1.0 GB were staged though CUDA offers a direct path; that took about 22.5 ms longer.
+Staged because: never enabled. This rests on 1 of 1 copy, compared with direct copies of like size of the same pair.
 
 program    /opt/app/bin/app --steps 3
 ran on     nodeA: pid 1234
@@ -973,7 +973,7 @@ fn pair_that_is_used_though_it_loses_data_comes_first() {
     scene.note(41 * MS, NoteKind::Decision, 1, &["data does not arrive", "verified=in use"]);
     scene.finish();
     let text = report_of(&folder, &[]);
-    let first = "Data may be WRONG: 1.0 kB of copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.\n";
+    let first = "Data may be WRONG: 1.0 kB of submitted copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.\n";
     assert!(text.starts_with(first), "{text}");
     assert!(
         text.contains(
@@ -996,7 +996,13 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
     for (process, ago, expected, begins, title) in [
         (std::process::id(), long_ago, runs, "A call has not returned for 20.", "Calls that never returned"),
         (std::process::id(), just_now, runs, "", "Calls under way"),
-        (u32::MAX, long_ago, ended, "The process ended in a call: ", "Calls in which a process ended"),
+        (
+            u32::MAX,
+            long_ago,
+            ended,
+            "The process ended, or became another program, in a call: ",
+            "Calls in which a process ended",
+        ),
     ] {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
         scene.note(0, NoteKind::Host, 0, &["node", boot_id.trim()]);
@@ -1191,15 +1197,15 @@ fn verdict_of_each_kind_of_trace() {
     assert!(direct.starts_with("1.0 GB of submitted copies were direct; nothing was staged.\n"), "{direct}");
     assert_eq!(
         verdict(&[copy(VETOED)], &two),
-        "1.0 GB were staged: peer access between GPU 0 and GPU 1 lost data or hung in verification.\n\
+        "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 lost data or hung in verification.\n\
          `p2pshim doctor` shows what happens there."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
-        "1.0 GB of submitted copies were direct; 1.0 GB were staged but could be direct.\n\
-         Staged because: never enabled. Peer access between GPU 0 and GPU 1 was not verified; \
-         P2PSHIM_ACCESS=auto verifies it first. How much longer that took is not known: no GPU times of the staged copies are known; \
-         asynchronous copies are timed once they have finished, except on the legacy default stream (P2PSHIM_GPU_TIMING)."
+        "1.0 GB of submitted copies were direct; 1.0 GB were staged though CUDA offers a direct path.\n\
+         Staged because: never enabled. Peer access between GPU 0 and GPU 1 was not verified in this run; \
+         P2PSHIM_ACCESS=auto does that first. How much longer that took is not known: no GPU times of the staged copies \
+         are known (P2PSHIM_GPU_TIMING says which are taken)."
     );
     assert_eq!(
         verdict(&[copy(STAGED)], &[]),

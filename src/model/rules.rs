@@ -512,7 +512,7 @@ rules! {
         "all linear copies between devices, with P2PSHIM_VERIFY"
         "Programming guide: work in different streams is not ordered but by events, or by waiting."
         "The same."
-        "The destination is not what its source is, though data of p2pshim's own arrives on this path. Other work has probably written to one of them while the copy was made or read back; it may do so by design, as a kernel that polls a flag which copies set, and clears it. If nothing does, the path loses data only here: beyond a certain address, or under load."
+        "The destination is not what its source is. Other work may have written to one of them while the copy was made or read back; it may do so by design, as a kernel that polls a flag which copies set, and clears it. If nothing does, this copy lost data, though the path does not lose all: it may beyond a certain address, or under load."
         "Order all work on both buffers behind the copy, by its stream or by events. If it is, run p2pshim doctor, which tests larger copies.";
 
     // ---- Performance ----
@@ -521,8 +521,8 @@ rules! {
         "all copies between devices"
         "Peer Device Memory Access: without access, a copy goes through the host."
         "38 instead of 397 GB/s on two H200, and the call blocks the host for 25 ms per GiB."
-        "The two devices could access each other, but the program has not enabled peer access, or has disabled it again."
-        "Run it with P2PSHIM_ACCESS=auto, the default, or call cudaDeviceEnablePeerAccess at start.";
+        "CUDA offers a direct path between the two devices, but the program has not enabled peer access, or has disabled it again."
+        "Run it with P2PSHIM_ACCESS=auto, the default, which enables access if data arrives; or call cudaDeviceEnablePeerAccess at start.";
 
     StagedPool "P2P-staged-pool" Performance [0, 0, 0]
         "all copies between devices"

@@ -278,8 +278,8 @@ def walk():
     times = [int(found) for found in re.findall(r"from GPU 0 to GPU 1: (\d+) ms, data right", "".join(written))]
     if len(times) != 2 or times[1] * 2 > times[0]:
         problems.append(f"the program is not twice as fast in the end; it took {times} ms")
-    if not any("could be direct" in text for text in written):
-        problems.append("nobody says that copies were staged but could be direct")
+    if not any("offers a direct path" in text for text in written):
+        problems.append("nobody says that copies were staged though CUDA offers a direct path")
     shown = " ms, then ".join(map(str, times))
     return problems, f"{len(blocks)} steps in {took:.0f} s; the program took {shown} ms"
 

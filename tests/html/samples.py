@@ -424,7 +424,7 @@ def said(level, word, text, more=None, section="pairs"):
 
 
 FINE = [said("good", "Fine", "42.9 GB of copies were direct; nothing was staged.")]
-STAGED = said("warn", "Staged", "{direct} GB of copies were direct; {could} GB were staged but could be direct, which took about {took:.2f} s longer.",
+STAGED = said("warn", "Staged", "{direct} GB of copies were direct; {could} GB were staged though CUDA offers a direct path; that took about {took:.2f} s longer.",
               "Staged because: access not enabled. `P2PSHIM_ACCESS=auto`, the default, would have enabled it.")
 SLOW = said("warn", "Slow calls", "Calls take longer than necessary: P2P-staged-never-enabled in at least 2 800 calls.", "The findings name the place and the remedy.", "findings")
 FAILED = said("note", "Failed calls", "Calls failed, such as 2 of cudaDeviceEnablePeerAccess with cudaErrorPeerAccessAlreadyEnabled.", "Many programs expect this one.", "errors")

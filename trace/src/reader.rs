@@ -36,7 +36,7 @@ impl Display for Error {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::NotATrace => f.write_str("not a trace of p2pshim"),
-            Self::Empty => f.write_str("no header: the process ended before it traced anything"),
+            Self::Empty => f.write_str("no header: its process has traced nothing, or is about to begin"),
             Self::CutOff => f.write_str("cut off within its header: nothing of it can be read"),
             Self::Version((major, minor), (own, _)) => write!(
                 f,
@@ -60,7 +60,7 @@ impl From<io::Error> for Error {
 fn without_header(head: &[u8]) -> Error {
     match head {
         // Space is taken before the first byte is written.
-        head if head.iter().all(|&byte| byte == 0) => Error::Empty,
+        head if head.iter().take(MAGIC.len()).all(|&byte| byte == 0) => Error::Empty,
         head if head.starts_with(&MAGIC) => Error::CutOff,
         _ => Error::NotATrace,
     }

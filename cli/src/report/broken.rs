@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::model::{Decision, Report};
 use super::paths::Class;
 use super::term::bytes;
+use super::traffic::copies;
 use super::verdict::{Level, Sentence, at_least, between};
 
 /// As decisions of traces have it.
@@ -97,8 +98,9 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     if let Some((pairs, names)) = those(&|it| it.at_risk > 0) {
         let least = if report.is_at_least() { "at least " } else { "" };
         let text = format!(
-            "Data may be WRONG: {least}{} of copies were direct {names}, where peer access lost data or hung in verification.",
-            sum(|it| it.at_risk)
+            "Data may be WRONG: {least}{} of {} were direct {names}, where peer access lost data or hung in verification.",
+            sum(|it| it.at_risk),
+            copies(report),
         );
         let more = format!(
             "Run it with P2PSHIM_ACCESS=off, or with {}, to send its copies through the host.",
@@ -116,7 +118,10 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     };
     if let Some((_, names)) = those(&|it| it.staged > 0) {
         let staged = sum(|it| it.staged);
-        let text = format!("{staged} were staged: peer access {names} lost data or hung in verification.");
+        let text = format!(
+            "{staged} of {} were staged: peer access {names} lost data or hung in verification.",
+            copies(report)
+        );
         say(at_least(report, text));
     }
     let is_filtered = report.filter.is_some();

@@ -36,10 +36,22 @@ pub(super) fn ended(report: &Report) -> Option<Sentence> {
 
 /// How long before the end a process copied last that did not exit, if that is long: it may have waited for it.
 fn waited(report: &Report) -> String {
-    last_copy(report, |file| matches!(file.end.how, How::Signal | How::Unknown))
-        .map_or_else(String::new, |(age, what)| {
-            format!("The last copy of a process that did not call `exit` returned {age} before: {what}.")
-        })
+    last_copy(report, |file| matches!(file.end.how, How::Signal | How::Unknown)).map_or_else(
+        String::new,
+        |(age, what)| {
+            let (the_last, that) = last(report);
+            format!("{the_last} of a process that did not call `exit`{that} returned {age} before: {what}.")
+        },
+    )
+}
+
+/// How a last copy is called, and which it is where there may be others.
+fn last(report: &Report) -> (&'static str, &'static str) {
+    match (&report.filter, report.is_at_least()) {
+        (Some(_), _) => ("The last copy", ", of those that fit,"),
+        (None, true) => ("The last copy that is known", ""),
+        (None, false) => ("The last copy", ""),
+    }
 }
 
 /// The last copy of one of these processes that has returned, if that is long ago: how long, and what it was.
@@ -93,7 +105,7 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
         &which(&known, "", "did not exit with 0", |file| status(file).map(|_| exited(&file.end))),
     );
     let is_gone = |file: &File| file.end.how == How::Unknown && !file.may_run;
-    let gone = "ended by a signal, by `_exit` or by `exec`; which of these is not known";
+    let gone = "ended by a signal or by `_exit`, or became another program; which of these is not known";
     let gone = those(&is_gone, &|_| gone.to_owned(), gone);
     let not_seen = those(
         &|file| file.end.how == How::Unknown && file.may_run,
@@ -164,7 +176,8 @@ pub(super) fn running(report: &Report) -> Option<Sentence> {
         several => format!("{several} processes still run; these are their numbers so far."),
     };
     let last = last_copy(report, runs);
-    let last = last.map_or_else(String::new, |(age, what)| format!("The last copy returned {age} ago: {what}."));
+    let (the_last, that) = self::last(report);
+    let last = last.map_or_else(String::new, |(age, what)| format!("{the_last}{that} returned {age} ago: {what}."));
     Some(Sentence::new(Level::Note, RUNNING, text).more(last).section(PROCESSES))
 }
 
@@ -215,7 +228,8 @@ fn cut_off(report: &Report) -> Option<Sentence> {
     let Some(&first) = calls.first() else {
         let first = of(Progress::UnderWay).next()?;
         let age = first.age_ns.map(|age| format!(", after {}", duration(age))).unwrap_or_default();
-        let text = format!("{} ended in a call{age}: {}.", a_process(report), named(report, first));
+        let left = left(report, &[first]);
+        let text = format!("{} {left} a call{age}: {}.", a_process(report), named(report, first));
         return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
     };
     let what = named(report, first);
@@ -231,7 +245,7 @@ fn cut_off(report: &Report) -> Option<Sentence> {
     let several = calls.iter().any(|call| call.file != first.file);
     let who = if several { "Processes" } else { a_process(report) };
     let in_what = if calls.len() == 1 { "a call".to_owned() } else { format!("{} calls", count(calls.len() as u64)) };
-    let text = format!("{who} ended in {in_what}{when}{which}{what}.");
+    let text = format!("{who} {} {in_what}{when}{which}{what}.", left(report, &calls));
     let them = if calls.len() == 1 { "it" } else { "they" };
     let more = format!("After how long is not known, nor whether {them} would have returned.");
     let hint = if report.runs.iter().any(|run| run.end.how != How::Unknown) {
@@ -251,6 +265,19 @@ fn named(report: &Report, call: &Call) -> String {
 
 fn a_process(report: &Report) -> &'static str {
     if report.processes().count() > 1 { "A process" } else { "The process" }
+}
+
+/// How processes left calls: one that became another program did not end, and has no exit.
+fn left(report: &Report, calls: &[&Call]) -> &'static str {
+    let files = || calls.iter().filter_map(|call| report.files.get(call.file));
+    let is_sure = |file: &File| file.exit.is_some() || file.end.how == How::Signal;
+    if files().all(|file| file.end.how == How::Exec) {
+        "became another program in"
+    } else if files().all(is_sure) {
+        "ended in"
+    } else {
+        "ended, or became another program, in"
+    }
 }
 
 const CUT_OFF: &str = "Cut off";

@@ -98,16 +98,14 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         lost.processes.truncate(NAMED);
         let of = if by_others { "other pairs" } else { "the same pair" };
         lost.basis = format!(
-            "{} of {} compared with direct copies of like size of {of}",
+            "{} of {}, compared with direct copies of like size of {of}",
             count(lost.measured_calls),
             counted_copies(lost.could_be_direct_calls),
         );
     } else if no_rate {
         lost.basis = NO_RATE.to_owned();
     } else {
-        lost.basis = "no GPU times of the staged copies are known; asynchronous copies are timed once they have finished, except on the \
-                      legacy default stream (P2PSHIM_GPU_TIMING)"
-            .to_owned();
+        lost.basis = "no GPU times of the staged copies are known (P2PSHIM_GPU_TIMING says which are taken)".to_owned();
     }
     lost
 }
@@ -202,7 +200,7 @@ mod tests {
         let found = lost(&[pair(1, vec![path("staged", NEVER, 5, (5, 5))])]);
         assert!(found.seconds.is_none() && found.basis.contains("like size"), "{found:?}");
         let half = [path("staged", NEVER, 2000, (1000, 100)), path("direct", None, 1100, (100, 1))];
-        assert!(lost(&[pair(1, half.into())]).basis.starts_with("1 of 1 copy compared"));
+        assert!(lost(&[pair(1, half.into())]).basis.starts_with("1 of 1 copy, compared"));
     }
 
     #[test]

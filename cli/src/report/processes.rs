@@ -238,7 +238,12 @@ fn say_unfinished(report: &mut Report) {
     const SOON_NANOS: u64 = 1_000_000_000;
     for call in &mut report.unfinished {
         let Some(file) = report.files.get(call.file) else { continue };
-        let until = if file.end.how == How::Running { Some(machine::now()) } else { file.gone };
+        let until = match file.end.how {
+            How::Running => Some(machine::now()),
+            // It may have become another program any time before.
+            How::Exited if file.exit.is_none() && file.knows_exit => None,
+            _ => file.gone,
+        };
         call.age_ns = until.map(|until| until.saturating_sub(call.started));
         call.progress = match (call.progress, call.age_ns) {
             (Progress::Hangs, Some(..SOON_NANOS)) => Progress::UnderWay,

@@ -59,7 +59,7 @@ fn are_made(report: &Report) -> bool {
 }
 
 /// What is counted.
-fn copies(report: &Report) -> &'static str {
+pub(super) fn copies(report: &Report) -> &'static str {
     if are_made(report) { "copies" } else { "submitted copies" }
 }
 
@@ -167,12 +167,15 @@ fn unverified(report: &Report) -> Option<String> {
             && pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0)
     };
     let pairs = between(report, report.pairs.iter().filter(is_meant).map(|pair| (pair.src, pair.dst)))?;
-    Some(format!("Peer access {pairs} was not verified."))
+    Some(format!("Peer access {pairs} was not verified in this run."))
 }
 
 /// That nothing was staged, as far as that is known.
 fn nothing_staged(report: &Report) -> Option<String> {
-    let is_known = report.filter.is_none() && !report.is_at_least() && unclear_bytes(report) == 0;
+    let is_known = report.filter.is_none()
+        && !report.is_at_least()
+        && unclear_bytes(report) == 0
+        && of_unknown_devices(report) == 0;
     if !is_known || broken::staged_bytes(report) > 0 {
         return None;
     }
@@ -290,8 +293,8 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let untested = untested.map(|pair| (pair.src, pair.dst));
     if let Some(untested) = between(report, untested) {
         let is_of_access = reasons.iter().all(|(why, _)| why.contains("enabled"));
-        let how = if is_of_access { "; P2PSHIM_ACCESS=auto verifies it first" } else { "" };
-        more += &format!(" Peer access {untested} was not verified{how}.");
+        let how = if is_of_access { "; P2PSHIM_ACCESS=auto does that first" } else { "" };
+        more += &format!(" Peer access {untested} was not verified in this run{how}.");
     }
     // Without what went well, a pair's first copies read as if nothing had been repaired.
     let of_copies = format!(" of {}", copies(report));
@@ -299,16 +302,17 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
         0 => (String::new(), of_copies.as_str()),
         direct => (format!("{}{of_copies} were direct; ", bytes(direct)), ""),
     };
-    let (took, basis) = match longer(report) {
-        Some(longer) => (longer, "How much longer"),
-        None => (String::new(), "How much longer that took is not known"),
+    let took = longer(report);
+    more += &match took {
+        Some(_) => format!(" This rests on {}.", lost.basis),
+        None => format!(" How much longer that took is not known: {}.", lost.basis),
     };
-    more += &format!(" {basis}: {}.", lost.basis);
+    let took = took.unwrap_or_default();
     for Staged { bytes: staged, why, .. } in others {
         more += &format!(" {} more were staged{why}.", bytes(*staged));
     }
     let staged = bytes(lost.could_be_direct_bytes);
-    let text = format!("{beside}{staged}{of_copies} were staged but could be direct{took}.");
+    let text = format!("{beside}{staged}{of_copies} were staged though CUDA offers a direct path{took}.");
     say(report, Level::Warn, "Staged", text).more(more)
 }
 
@@ -323,7 +327,7 @@ fn longer(report: &Report) -> Option<String> {
         _ => String::new(),
     };
     if all < 1e-7 {
-        return Some(format!(", which took no longer where that is known{from}"));
+        return Some(format!("; direct copies took no less, where that is known{from}"));
     }
     let name = |worst: &LostBy| report.files.get(worst.file).filter(|_| report.files.len() > 1);
     let name = lost.processes.first().and_then(name).map(|file| report.name(file));
@@ -333,5 +337,5 @@ fn longer(report: &Report) -> Option<String> {
         _ => String::new(),
     };
     let least = if lost.is_at_least { "at least " } else { "" };
-    Some(format!(", which took {least}about {} longer{who}{from}", seconds(all)))
+    Some(format!("; that took {least}about {} longer{who}{from}", seconds(all)))
 }

@@ -116,8 +116,9 @@ fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found
     // Where there is no path nothing can be done.
     if is_much && [(src, dst), (dst, src)].iter().any(|&(device, peer)| driver.can_access(device, peer) == Ok(true)) {
         let what = format!(
-            "{} copies from device {src} to device {dst}, {} bytes in total, went through the host",
-            staged.copies, staged.bytes,
+            "{} from device {src} to device {dst}, {} bytes in total, staged through the host",
+            if staged.copies == 1 { "1 copy".to_owned() } else { format!("{} copies", staged.copies) },
+            staged.bytes,
         );
         found.push(Finding::new(rule, seen.layer(), what));
     }
