@@ -140,6 +140,7 @@ macro_rules! for_each_function {
             state(creates_context)                driver   3020 cuCtxCreate_v2(pctx: Pointer, flags: UInt, dev: Ordinal);
             state(creates_context)                driver  11040 cuCtxCreate_v3(pctx: Pointer, paramsArray: Pointer, numParams: Int, flags: UInt, dev: Ordinal);
             state(creates_context)                driver  12050 cuCtxCreate_v4(pctx: Pointer, ctxCreateParams: Pointer, flags: UInt, dev: Ordinal);
+            state(creates_context)                driver   7000 cuDevicePrimaryCtxRetain(pctx: Pointer, dev: Ordinal);
             state(destroys_context)               driver   2000 cuCtxDestroy(ctx: Context);
             state(destroys_context)               driver   4000 cuCtxDestroy_v2(ctx: Context);
             state(destroys_green_context)         driver  12040 cuGreenCtxDestroy(hCtx: Pointer);

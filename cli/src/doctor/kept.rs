@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use p2pshim_host::machine::{self, Machine};
-use p2pshim_host::verdicts::{self, Cache, Key, Question};
+use p2pshim_host::verdicts::{self, Cache, Facts, Key, Question};
 
 use super::lines::{Finding, Verdict};
 use super::supervisor::Job;
@@ -37,7 +37,7 @@ pub(super) fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64
 fn key(inventory: &Inventory, pair: [usize; 2]) -> Option<Key> {
     let [from, to] = pair.map(|ordinal| inventory.devices.get(ordinal).cloned());
     let (from, to) = (from?, to?);
-    verdicts::key(&Question {
+    Facts::new().key(&Question {
         from_uuid: from.uuid,
         from_bus_id: from.bus_id,
         to_uuid: to.uuid,

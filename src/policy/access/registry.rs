@@ -7,6 +7,7 @@ use super::cells::{Cells, OWNERS};
 use crate::config::{self, Broken, Config, Denied, GpuName, Probe};
 use crate::model::Why;
 use crate::policy::driver::{Scratch, ScratchKind};
+use crate::policy::full::Verdict;
 use crate::policy::memory::{Kind, Place};
 
 /// Somebody whose memory is copied; its number is its position plus one.
@@ -121,8 +122,10 @@ pub(super) struct Registry {
     verifications: BTreeMap<(Kind, u8, u8), Verification>,
     /// Pairs of devices between which so much was copied that it is worth enabling them.
     used: BTreeSet<(u8, u8)>,
-    /// Pairs of devices whose kept verdicts have been read, and whether these say that data arrives.
-    pub(super) verdicts: BTreeMap<(u8, u8), bool>,
+    /// The verdicts that are kept on devices' access to others' memory, as far as they were read.
+    pub(super) kept: BTreeMap<[i32; 2], Option<Verdict>>,
+    /// Pairs of devices of which these say that data arrives.
+    pub(super) passed_earlier: BTreeSet<(u8, u8)>,
     scratch: Vec<Scratch>,
     /// The contexts of arrays that were made in sight, by what the arrays are known by.
     pub(super) arrays: BTreeMap<u64, Owner>,
@@ -165,7 +168,8 @@ impl Registry {
             attempts: BTreeMap::new(),
             verifications: BTreeMap::new(),
             used: BTreeSet::new(),
-            verdicts: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            passed_earlier: BTreeSet::new(),
             scratch: Vec::new(),
             arrays: BTreeMap::new(),
             shared: Vec::new(),
@@ -189,7 +193,8 @@ impl Registry {
         self.grants_pools = config.grants_pools;
         self.denied.clone_from(&config.denied);
         self.denied_pairs = config.denied.iter().filter_map(Denied::ordinals).collect();
-        self.verdicts.clear();
+        self.kept.clear();
+        self.passed_earlier.clear();
     }
 
     /// Looks up denied devices among those that there are, by UUIDs and PCI addresses. Returns which are named by an ordinal that no
@@ -375,6 +380,11 @@ impl Registry {
     pub(super) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
         let (low, high) = ordered(one, other);
         self.verifications.insert((kind, low, high), verification);
+    }
+
+    /// Whether the verdicts that are kept say that data arrives between two devices.
+    pub(super) fn has_passed_earlier(&self, one: u8, other: u8) -> bool {
+        self.passed_earlier.contains(&ordered(one, other))
     }
 
     /// Notes that so much was copied between two devices that it is worth enabling them.
