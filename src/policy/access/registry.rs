@@ -209,13 +209,10 @@ impl Registry {
             of(device).flat_map(move |device| of(peer).map(move |peer| [device, peer]))
         });
         let pairs: Vec<[i32; 2]> = pairs.collect();
-        let mut missing: Vec<i32> = self
-            .denied_pairs
-            .as_flattened()
-            .iter()
-            .copied()
-            .filter(|ordinal| gpus().all(|(known, _)| known != *ordinal))
-            .collect();
+        let names = self.denied.iter().flat_map(|Denied { device, peer }| [device, peer]);
+        let ordinals =
+            names.filter_map(|name| if let GpuName::Ordinal(ordinal) = name { Some(*ordinal) } else { None });
+        let mut missing: Vec<i32> = ordinals.filter(|ordinal| gpus().all(|(known, _)| known != *ordinal)).collect();
         missing.sort_unstable();
         missing.dedup();
         self.denied_pairs = pairs;
