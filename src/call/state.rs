@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{hip, mode, read, readback, staging, thread, timing};
+use super::{hip, mode, nvml, read, readback, staging, thread, timing};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::Grants;
@@ -113,6 +113,10 @@ impl Change<'_> {
             (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
                 on_pool_set_access(pool, grants as *const AccessDesc, count, ret);
             }
+            (
+                State::gets_nvml_status,
+                &[Value::Address(one), Value::Address(other), Value::Int(index), Value::Address(status)],
+            ) if has_succeeded => nvml::on_status(self.found, [one, other], index, status as *mut i32),
             (State::gets_pool_access, &[Value::Address(flags), Value::Address(pool), Value::Address(location)])
                 if has_succeeded =>
             {

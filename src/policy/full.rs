@@ -15,15 +15,20 @@ pub(crate) use p2pshim_host::verdicts::Verdict;
 pub(crate) fn verdict(question: &Question) -> Option<Verdict> {
     /// The standard library's: see [`os::lock`].
     static FACTS: Mutex<Facts> = Mutex::new(Facts::new());
-    os::undisturbed(|| {
-        // Where a program has more rights than its user, its environment, and so the folder, are the user's choice.
-        if os::is_secure_execution() {
-            return None;
-        }
-        let variable = |name: &str| os::environment(&format!("{name}=")).map(|(_, value)| value).next();
-        let cache = Cache::of(variable("XDG_CACHE_HOME"), variable("HOME"), os::user_id())?;
-        cache.find(&mut os::lock(&FACTS), question)
-    })
+    os::undisturbed(|| cache()?.find(&mut os::lock(&FACTS), question))
+}
+
+/// Whether the verdict that is kept on two devices is that data does not arrive. Reads all of them.
+pub(crate) fn has_failed(uuids: [&str; 2]) -> bool {
+    let is_it = |pair: &[String; 2]| pair.iter().zip(uuids).all(|(kept, uuid)| kept.eq_ignore_ascii_case(uuid));
+    os::undisturbed(|| cache().is_some_and(|cache| cache.failed().iter().any(is_it)))
+}
+
+/// The verdicts of the user. Where a program has more rights than its user, its environment, and so the folder, are the user's choice.
+fn cache() -> Option<Cache> {
+    let variable = |name: &str| os::environment(&format!("{name}=")).map(|(_, value)| value).next();
+    let cache = || Cache::of(variable("XDG_CACHE_HOME"), variable("HOME"), os::user_id());
+    if os::is_secure_execution() { None } else { cache() }
 }
 
 #[cfg(test)]

@@ -314,6 +314,14 @@ impl Driver for Fake {
         false
     }
 
+    fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
+        let is_failed = |(&(src, dst), verdict): (&(i32, i32), &Verdict)| {
+            let names = [src, dst].map(|device| self.names(device).unwrap_or_default()[0].clone());
+            names == uuids && *verdict != Verdict::Passed
+        };
+        self.verdicts.iter().any(is_failed)
+    }
+
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
         self.readings.set(self.readings.get() + 1);
         self.verdicts.get(&(src, dst)).cloned()

@@ -224,6 +224,13 @@ impl Registry {
         device != peer && (self.access == config::Access::Off || self.denied_pairs.contains(&[device, peer]))
     }
 
+    /// The same, by UUIDs and PCI addresses: ordinals mean nothing for devices that the process does not see.
+    pub(super) fn is_denied_by_name(&self, [[one, at], [other, other_at]]: [&[String; 2]; 2]) -> bool {
+        const NONE: i32 = -1;
+        let is_it = |denied: &Denied| denied.device.is(NONE, one, at) && denied.peer.is(NONE, other, other_at);
+        self.denied.iter().any(is_it)
+    }
+
     /// Whether the path between two devices is broken, so that the program does not get peer access between them.
     pub(super) fn is_refused(&self, device: i32, peer: i32) -> bool {
         let (Ok(one), Ok(other)) = (u8::try_from(device), u8::try_from(peer)) else { return false };
