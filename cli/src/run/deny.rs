@@ -1,5 +1,5 @@
 //! `P2PSHIM_DENY` for the program: ordinals become UUIDs. A launcher may give each rank other GPUs, and the ordinals of the user mean
-//! nothing there.
+//! nothing there. HIP knows ordinals only, so that they stay for it.
 
 use std::ffi::OsString;
 
@@ -29,10 +29,12 @@ fn value(denied: &[Denied], uuids: &[String]) -> String {
             let uuid = usize::try_from(*ordinal).ok().and_then(|ordinal| uuids.get(ordinal));
             uuid.cloned().unwrap_or_else(|| ordinal.to_string())
         }
+        GpuName::Hip(ordinal) => format!("hip:{ordinal}"),
         GpuName::Uuid(name) | GpuName::BusId(name) => name.clone(),
     };
     let pairs = denied.iter().map(|Denied { device, peer }| format!("{}>{}", name(device), name(peer)));
-    pairs.collect::<Vec<_>>().join(",")
+    let of_hip = denied.iter().filter_map(Denied::ordinals).map(|[device, peer]| format!("hip:{device}>hip:{peer}"));
+    pairs.chain(of_hip).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -46,7 +48,10 @@ mod tests {
         let uuids = ["0", "1"].map(|last| format!("GPU-70327073-696d-2047-5055-202e2e2e2e0{last}"));
         let [zero, one] = &uuids;
         let written = value(&read("0-1,1a:00.0>1,0>7"), &uuids);
-        assert_eq!(written, format!("{one}>{zero},{zero}>{one},0000:1a:00.0>{one},{zero}>7"));
+        assert_eq!(
+            written,
+            format!("{one}>{zero},{zero}>{one},0000:1a:00.0>{one},{zero}>7,hip:1>hip:0,hip:0>hip:1,hip:0>hip:7")
+        );
         assert_eq!(value(&read(&written), &[]), written.to_ascii_lowercase(), "and is read again");
     }
 
