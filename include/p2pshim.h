@@ -380,7 +380,7 @@ typedef struct {
    */
   const char *name;
   /**
-   * "runtime", "driver" or "hip".
+   * "runtime", "driver", "hip" or "nvml".
    */
   const char *layer;
   /**

@@ -30,8 +30,10 @@ fn listing_program_sees_no_peer_that_is_denied_by_uuid_or_address() {
         by_name.assert_same_as(&by_ordinal, names);
         assert!(by_name.stdout != denied("").stdout, "it denies nothing");
     }
-    let missing = Program::case("guide_sample-12").env("P2PSHIM_DENY", "0-7").findings_apart().preloaded();
-    assert!(warnings(&missing)[0].contains("P2PSHIM_DENY names device 7, and this process has 2, from 0 on"));
+    for pairs in ["0-7", "02:00.0>7"] {
+        let missing = Program::case("guide_sample-12").env("P2PSHIM_DENY", pairs).findings_apart().preloaded();
+        assert!(warnings(&missing)[0].contains("P2PSHIM_DENY names device 7, and this process has 2, from 0 on"));
+    }
 }
 
 #[test]

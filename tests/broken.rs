@@ -83,6 +83,24 @@ fn cell(outcome: &Outcome) -> String {
 }
 
 #[test]
+fn kept_verdict_once_contexts_are_there_enabling_opens_no_file() {
+    let (machine, cache) = (scratch("machine"), scratch("cache"));
+    virtual_machine(&machine);
+    let here = |program: Program| {
+        program.env("P2PSIM_ROOT", machine.to_string_lossy()).env("XDG_CACHE_HOME", cache.to_string_lossy())
+    };
+    let program = here(Program::case("kept_verdict"));
+    let without = program.preloaded();
+    assert!(without.status.starts_with("signal: 31"), "what is not known is looked for: {without:#?}");
+    here(Program::new(command()).arg("doctor").libraries("target/sim/lib")).plain().assert_success();
+    let outcome = program.preloaded();
+    outcome.assert_same_as(&program.plain(), "preloaded");
+    assert!(outcome.shim.is_empty(), "{outcome:#?}");
+    fs::remove_dir_all(cache).unwrap();
+    fs::remove_dir_all(machine).unwrap();
+}
+
+#[test]
 fn paths_that_are_broken_each_who_and_form_data_is_right() {
     let machine = scratch("machine");
     virtual_machine(&machine);

@@ -19,7 +19,8 @@ fn functions(library: &Path, layer: &str) -> Vec<String> {
 
 fn expected(library: &Path) -> BTreeSet<String> {
     const VERSIONS: &str = "8.0 9.0 9.1 9.2 10.0 10.1 10.2 11.0 12 13 14";
-    let mut symbols: BTreeSet<String> = functions(library, "driver").into_iter().collect();
+    let unversioned = ["driver", "nvml"].into_iter().flat_map(|layer| functions(library, layer));
+    let mut symbols: BTreeSet<String> = unversioned.collect();
     for name in functions(library, "runtime") {
         symbols.extend(VERSIONS.split(' ').map(|version| format!("{name}@libcudart.so.{version}")));
         symbols.insert(format!("{name}@@P2PSHIM"));

@@ -60,6 +60,40 @@ fn options_become_the_environment_and_others_stay() {
     assert!(has(&format!("LD_PRELOAD={}", shim().display())), "{}", outcome.stdout);
 }
 
+/// Which device is which the program may see otherwise than the user: a launcher gives each rank one.
+#[test]
+fn deny_ordinals_become_uuids_before_the_program_starts() {
+    let denied = |arguments: &[&str]| {
+        let outcome = run(&[arguments, &["sh", "-c", "echo $P2PSHIM_DENY"]].concat());
+        outcome.assert_success();
+        outcome
+    };
+    let uuid = |ordinal: u8| format!("GPU-70327073-696d-2047-5055-202e2e2e2e{ordinal:02}");
+    let outcome = denied(&["--sim", "3", "--deny", "0-1,2>7"]);
+    let [zero, one, two] = [0, 1, 2].map(uuid);
+    assert_eq!(outcome.stdout.trim(), format!("{one}>{zero},{zero}>{one},{two}>7,hip:1>hip:0,hip:0>hip:1,hip:2>hip:7"));
+    assert!(outcome.shim.iter().all(|line| line.contains("NCCL_P2P_DISABLE")), "{:#?}", outcome.shim);
+    let named = format!("{zero}-02:00.0");
+    assert_eq!(denied(&["--sim", "3", "--deny", &named]).stdout.trim(), named, "stays as it was written");
+    let without = denied(&["--sim", "0", "--deny", "0-1"]);
+    assert_eq!(without.stdout, "0-1\n");
+    assert!(
+        without.shim.join("\n").contains("ordinals of P2PSHIM_DENY stay, and mean those of each process: cuInit"),
+        "{without:#?}"
+    );
+    let off = program(&["--sim", "3", "--deny", "0-1", "sh", "-c", "echo $P2PSHIM_DENY"]).env("P2PSHIM", "off").plain();
+    assert_eq!(off.stdout, "0-1\n", "nothing is done");
+    let lists = path("target/c-tests/lists_peers-12").to_string_lossy().into_owned();
+    let seen = |pairs: &str| program(&["--sim", "3", "--deny", pairs, &lists]).findings_apart().plain().stdout;
+    assert_eq!(seen("0-1"), seen(&format!("{zero}-{one}")));
+    assert!(seen("0-1") != seen("0-2"), "they are denied");
+    let hip = path("target/c-tests/hip_guide-7").to_string_lossy().into_owned();
+    let of_hip = |pairs: &str| program(&["--sim", "2", "--deny", pairs, &hip]).findings_apart().plain().stdout;
+    let plain = program(&["--sim", "2", &hip]).findings_apart().plain().stdout;
+    assert_eq!(of_hip("0-1"), of_hip("hip:0-hip:1"), "HIP knows ordinals only");
+    assert!(of_hip("0-1") != plain && of_hip(&named) == plain, "{plain}");
+}
+
 #[test]
 fn values_that_are_none_are_refused_with_the_nearest() {
     for (arguments, expected) in [

@@ -174,7 +174,7 @@ const struct task runtime_events_task = {"runtime_events", run_runtime};
 
 /* A listener that is added while another thread's copy is under way is told of that thread's next ones, all alike. */
 enum { LARGE = 256 << 20, AGAIN = 15 };
-static atomic_int is_under_way, copies_told;
+static atomic_int is_under_way, is_waited_for, copies_told;
 
 static void count(const p2pshim_event_t *event, void *data)
 {
@@ -184,6 +184,7 @@ static void count(const p2pshim_event_t *event, void *data)
 
 static void *add_late(void *data)
 {
+    is_waited_for = 1;
     while (!is_under_way)
         ;
     usleep(1000);
@@ -220,6 +221,8 @@ static void run_late(const char *folder)
     SAME(two->cu.cuStreamCreate(&another, 0), CUDA_SUCCESS);
     pthread_t thread;
     REQUIRE(pthread_create(&thread, NULL, add_late, &id) == 0);
+    while (!is_waited_for)
+        usleep(100);
     copy_on(stream, buffers, LARGE);
     REQUIRE(pthread_join(thread, NULL) == 0);
     int before = copies_told;

@@ -18,7 +18,7 @@ mod supervisor;
 mod verify;
 pub(crate) mod worker;
 
-pub(crate) use kept::{Needed, broken_pair, make_missing};
+pub(crate) use kept::{Needed, broken_pair, make_missing, uuids};
 
 use std::ffi::OsString;
 use std::io::{self, Write};

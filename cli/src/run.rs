@@ -1,5 +1,6 @@
 //! `p2pshim run`: a program under the shim, with its options as arguments.
 
+mod deny;
 mod options;
 mod program;
 mod signals;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
-use p2pshim_host::config::{Access, Broken, Config, Probe};
+use p2pshim_host::config::{Access, Broken, Config, Denied, Probe};
 use p2pshim_host::job;
 use p2pshim_trace::{NoteKind, Trace};
 
@@ -108,6 +109,12 @@ impl RunArguments {
         }
         let goes_by_verdicts = probe != Probe::Off && (access == Access::Auto || broken == Broken::Refuse);
         goes_by_verdicts.then(|| doctor::broken_pair(self.simulated.is_some()))?
+    }
+
+    /// Pairs that the shim is to hide, if it does anything.
+    fn denied(&self) -> Vec<Denied> {
+        let Config { on, denied, .. } = self.config();
+        if on { denied } else { Vec::new() }
     }
 
     /// Which verdicts the shim needs that are not there: on all pairs, or on those that it does not verify itself.
@@ -339,6 +346,13 @@ fn prepare(
         complain(format_args!("{NCCL_P2P_DISABLE}=1 is set for the program, since {why}; NCCL may not ask CUDA"));
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
+    match deny::by_uuid(&arguments.denied(), &simulation) {
+        Ok(value) => command.envs(value.map(|value| (deny::DENY, value))),
+        Err(why) => {
+            complain(format_args!("warning: ordinals of {} stay, and mean those of each process: {why}", deny::DENY));
+            &mut command
+        }
+    };
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));
     if let Some(folder) = &asked {
         // The shim would make the last part of the path only, and go on without.

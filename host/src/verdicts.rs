@@ -15,6 +15,7 @@
 //!
 //! All but the last line is the key: a file that does not begin with exactly this says nothing.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -71,13 +72,35 @@ pub struct Key {
     head: String,
 }
 
-/// The key of a question on this machine, as it runs now; none if the system does not say when it was started.
-pub fn key(question: &Question) -> Option<Key> {
-    let line = |path| Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty());
-    let module = line("/sys/module/nvidia/version").unwrap_or_else(|| "-".to_owned());
-    let boot = boot()?;
-    let places = [&question.from_bus_id, &question.to_bus_id].map(|bus_id| Place::read(Path::new("/"), bus_id));
-    Some(key_of(question, &module, &boot, &places))
+/// What verdicts depend on besides their questions, read where it is needed first: none of it changes while a process uses the GPUs.
+#[derive(Default)]
+pub struct Facts {
+    /// The run of the machine, and the version of the kernel module.
+    machine: Option<(String, String)>,
+    /// By addresses on the PCI bus.
+    places: BTreeMap<String, Place>,
+}
+
+impl Facts {
+    /// Nothing is read yet.
+    pub const fn new() -> Self {
+        Self { machine: None, places: BTreeMap::new() }
+    }
+
+    /// The key of a question on this machine, as it runs now; none if the system does not say when it was started.
+    pub fn key(&mut self, question: &Question) -> Option<Key> {
+        if self.machine.is_none() {
+            let line = |path| Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty());
+            let module = line("/sys/module/nvidia/version").unwrap_or_else(|| "-".to_owned());
+            self.machine = Some((boot()?, module));
+        }
+        let (boot, module) = self.machine.as_ref()?;
+        let places = [&question.from_bus_id, &question.to_bus_id].map(|bus_id| {
+            let place = self.places.entry(bus_id.clone());
+            place.or_insert_with(|| Place::read(Path::new("/"), bus_id)).clone()
+        });
+        Some(key_of(question, module, boot, &places))
+    }
 }
 
 /// The key under which it is kept that no verdict is missing on these GPUs, of which a process sees what `visible` says; none if it
@@ -95,6 +118,7 @@ fn boot() -> Option<String> {
 }
 
 /// What else a path depends on, of either GPU: it can change without a boot.
+#[derive(Clone)]
 struct Place {
     /// Bytes of BAR1, the window that other devices reach its memory by.
     bar1: String,
@@ -173,9 +197,9 @@ impl Cache {
     }
 
     /// What was found before. Where there is no file, nothing is asked of the system for the key.
-    pub fn find(&self, question: &Question) -> Option<Verdict> {
+    pub fn find(&self, facts: &mut Facts, question: &Question) -> Option<Verdict> {
         let text = self.read(&name_of(question))?;
-        found_earlier(&text, &key(question)?)
+        found_earlier(&text, &facts.key(question)?)
     }
 
     /// What was found before.
@@ -396,7 +420,11 @@ mod tests {
         let file = cache.folder.join(&key.name);
         assert_eq!((mode(&cache.folder), mode(&file)), (0o700, 0o600));
         assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1, "nothing unfinished is left");
-        assert_eq!((cache.get(&key), cache.find(&question())), (Some(Verdict::Passed), None), "of another boot");
+        assert_eq!(
+            (cache.get(&key), cache.find(&mut Facts::new(), &question())),
+            (Some(Verdict::Passed), None),
+            "of another boot"
+        );
         for (path, mode) in [(&file, 0o640), (&cache.folder, 0o770)] {
             let before = fs::metadata(path).unwrap().permissions();
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

@@ -172,8 +172,23 @@ int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *state) {
     return known(device) && link < LINKS ? OK : INVALID;
 }
 
+// nvmlPciInfo_t
+struct pci {
+    char legacy[16];
+    unsigned domain, bus, device, id, subsystem;
+    char address[32];
+};
+
+int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
+    // As the simulated driver has it, with a longer domain.
+    *pci = (struct pci){.bus = number_of(device) + 1};
+    snprintf(pci->legacy, sizeof pci->legacy, "0000:%02x:00.0", pci->bus);
+    snprintf(pci->address, sizeof pci->address, "00000000:%02x:00.0", pci->bus);
+    return known(device) ? OK : INVALID;
+}
+
 int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) {
-    // NVML_P2P_CAPS_INDEX_NVLINK
-    *status = index == 2 && one != other && !is_pci() ? OK : 1;
+    // NVML_P2P_CAPS_INDEX_NVLINK; NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED
+    *status = one != other && (index != 2 || !is_pci()) ? OK : 1;
     return known(one) && known(other) ? OK : INVALID;
 }

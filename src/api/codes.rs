@@ -58,6 +58,7 @@ fn of_layer(layer: Layer, [runtime, driver, hip]: [Option<&'static str>; 3]) -> 
         Layer::Runtime => runtime,
         Layer::Driver => driver,
         Layer::Hip => hip,
+        Layer::Nvml => None,
     }
 }
 

@@ -17,11 +17,13 @@ pub(crate) enum Layer {
     Driver,
     /// libamdhip64: all of AMD's runtime, with no layer below it that has these functions.
     Hip,
+    /// libnvidia-ml: what NVIDIA's management library says of devices.
+    Nvml,
 }
 
 impl Layer {
     /// All layers.
-    pub(crate) const ALL: [Self; 3] = [Self::Runtime, Self::Driver, Self::Hip];
+    pub(crate) const ALL: [Self; 4] = [Self::Runtime, Self::Driver, Self::Hip, Self::Nvml];
 
     /// The layer's name in messages and documents.
     pub(crate) fn name(self) -> &'static str {
@@ -34,6 +36,7 @@ impl Layer {
             Self::Runtime => "runtime\0",
             Self::Driver => "driver\0",
             Self::Hip => "hip\0",
+            Self::Nvml => "nvml\0",
         }
     }
 }
@@ -115,6 +118,7 @@ pub(crate) enum State {
     destroys_stream,
     ends_capture,
     frees_memory,
+    gets_nvml_status,
     gets_pool_access,
     imports_pool,
     instantiates_graph,
@@ -203,6 +207,9 @@ macro_rules! layer {
     };
     (hip) => {
         Layer::Hip
+    };
+    (nvml) => {
+        Layer::Nvml
     };
 }
 
@@ -328,7 +335,7 @@ impl Function {
     /// The function that is exported under exactly this name.
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
         // Nearly every name looked up in a process is none of ours: leave early.
-        if !matches!(name, [b'c', b'u', ..] | [b'h', b'i', b'p', ..]) {
+        if !matches!(name, [b'c', b'u', ..] | [b'h', b'i', b'p', ..] | [b'n', b'v', b'm', b'l', ..]) {
             return None;
         }
         Self::ALL.iter().copied().find(|function| function.name().as_bytes() == name)

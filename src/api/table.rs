@@ -7,7 +7,7 @@
 //! | column | says |
 //! | --- | --- |
 //! | effect | what a call means to the shim ([`Effect`](super::Effect)), see below |
-//! | layer | `runtime` (libcudart), `driver` (libcuda) or `hip` (libamdhip64) |
+//! | layer | `runtime` (libcudart), `driver` (libcuda), `hip` (libamdhip64) or `nvml` (libnvidia-ml) |
 //! | since | the version of CUDA, or of HIP, that introduced it, as `cuGetProcAddress` counts (4.0 is `4000`) |
 //! | symbol | the exported name; less `_ptds`, `_ptsz` and `_v2` (any number) it is the name that `cuGetProcAddress` knows |
 //! | arguments | C names and the types of `api/abi.rs`, in order; there may be none |
@@ -63,6 +63,8 @@ macro_rules! for_each_function {
             copies(graph)                         runtime 10000 cudaGraphLaunch_ptsz(exec: Pointer, stream: Stream);
 
             state(clears_last_error)              runtime  2000 cudaGetLastError();
+
+            state(gets_nvml_status)               nvml     8000 nvmlDeviceGetP2PStatus(device1: Pointer, device2: Pointer, p2pIndex: Int, p2pStatus: Pointer);
 
             copy(sync)                            driver   4000 cuMemcpyPeer(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
             copy(sync)                            driver   7000 cuMemcpyPeer_ptds(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
@@ -140,6 +142,7 @@ macro_rules! for_each_function {
             state(creates_context)                driver   3020 cuCtxCreate_v2(pctx: Pointer, flags: UInt, dev: Ordinal);
             state(creates_context)                driver  11040 cuCtxCreate_v3(pctx: Pointer, paramsArray: Pointer, numParams: Int, flags: UInt, dev: Ordinal);
             state(creates_context)                driver  12050 cuCtxCreate_v4(pctx: Pointer, ctxCreateParams: Pointer, flags: UInt, dev: Ordinal);
+            state(creates_context)                driver   7000 cuDevicePrimaryCtxRetain(pctx: Pointer, dev: Ordinal);
             state(destroys_context)               driver   2000 cuCtxDestroy(ctx: Context);
             state(destroys_context)               driver   4000 cuCtxDestroy_v2(ctx: Context);
             state(destroys_green_context)         driver  12040 cuGreenCtxDestroy(hCtx: Pointer);

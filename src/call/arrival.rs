@@ -99,7 +99,10 @@ impl Caller {
 /// What a function returns that no loaded library has: what the vendor documents for a symbol that could not be resolved.
 #[cold]
 pub(crate) fn unavailable(function: Function, caller: Caller) -> Code {
-    let (code, numbering) = (Code::SHARED_OBJECT_SYMBOL_NOT_FOUND, caller.numbering(function));
+    /// `NVML_ERROR_LIBRARY_NOT_FOUND`.
+    const NO_NVML: Code = Code(12);
+    let numbering = caller.numbering(function);
+    let code = if function.layer() == Layer::Nvml { NO_NVML } else { Code::SHARED_OBJECT_SYMBOL_NOT_FOUND };
     if mode::is_on() {
         mode::unseen(|| record::log::unavailable(function, code, numbering));
     }
@@ -149,7 +152,7 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub(crate) fn usual(&self, given: Code) -> Code {
         match (given, self.function().layer()) {
-            (Code::SUCCESS, _) | (_, Layer::Driver | Layer::Hip) => given,
+            (Code::SUCCESS, _) | (_, Layer::Driver | Layer::Hip | Layer::Nvml) => given,
             (_, Layer::Runtime) => self.numbering().usual(given),
         }
     }

@@ -208,6 +208,7 @@ impl Judge {
         match function.layer() {
             Layer::Runtime => Some(Self::Around),
             Layer::Driver => Some(Self::Driver(stream, function.per_thread())),
+            Layer::Nvml => None,
             Layer::Hip => Library::seen(found).or_else(|| mode::unseen(|| Library::of(found))).map(Self::Hip),
         }
     }

@@ -222,11 +222,11 @@ pub(crate) fn libraries() -> Vec<Library> {
     })
 }
 
-/// All layers, in the order of the table.
+/// All layers of runtimes and drivers, in the order of the table.
 fn layers() -> Vec<Layer> {
     let mut layers = Vec::new();
     for layer in Function::ALL.iter().map(|function| function.layer()) {
-        if !layers.contains(&layer) {
+        if layer != Layer::Nvml && !layers.contains(&layer) {
             layers.push(layer);
         }
     }

@@ -127,6 +127,6 @@ pub(crate) fn path(call: &Call<'_>, decision: &Decision<'_>, begun: &Running, re
             thread::current().set_path(own);
             own
         }
-        Layer::Driver | Layer::Hip => own,
+        Layer::Driver | Layer::Hip | Layer::Nvml => own,
     }
 }

@@ -279,3 +279,25 @@ fn note_gpus(library: Library, devices: i32) {
         library.clear_last_error();
     }
 }
+
+// ---- Resets ----
+
+/// HIP is about to reset a device.
+#[cold]
+#[inline(never)]
+pub(super) fn before_device_reset(found: *const c_void) {
+    mode::unseen(|| {
+        if let Some(library) = Library::of(found) {
+            HIP.resetting(library.number(), &library);
+        }
+    });
+}
+
+/// It has done so, or has failed.
+#[cold]
+#[inline(never)]
+pub(super) fn after_device_reset(found: *const c_void) {
+    if let Some(library) = Library::seen(found) {
+        HIP.asked(library.number());
+    }
+}

@@ -10,6 +10,7 @@ mod decision;
 pub(crate) mod fast;
 pub(crate) mod hip;
 pub(crate) mod mode;
+mod nvml;
 mod origin;
 mod peers;
 mod read;

@@ -4,14 +4,13 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{mode, read, readback, staging, thread, timing};
+use super::{hip, mode, nvml, read, readback, staging, thread, timing};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::Grants;
 use crate::policy::validate::{Array, Fact};
 use crate::policy::{ACCESS, Driver, GRAPHS, HIP, STAGING, VALIDATE, capture, graph};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
-use crate::real::hip::Library;
 
 /// Makes a call that changes state. `found` is the real function, which `real` calls.
 #[inline(always)]
@@ -57,7 +56,7 @@ impl Change<'_> {
                 before_context_ends(None, Some(device));
             }
             (State::destroys_green_context, _) => before_context_ends(None, None),
-            (State::resets_device, _) => before_device_reset(self.found),
+            (State::resets_device, _) => hip::before_device_reset(self.found),
             (State::instantiates_graph, &[_, Value::Address(graph), ..]) => before_instantiation(graph),
             (State::destroys_graph, &[Value::Address(exec)]) => on_exec_destroy(exec),
             (
@@ -114,6 +113,10 @@ impl Change<'_> {
             (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
                 on_pool_set_access(pool, grants as *const AccessDesc, count, ret);
             }
+            (
+                State::gets_nvml_status,
+                &[Value::Address(one), Value::Address(other), Value::Int(index), Value::Address(status)],
+            ) if has_succeeded => nvml::on_status(self.found, [one, other], index, status as *mut i32),
             (State::gets_pool_access, &[Value::Address(flags), Value::Address(pool), Value::Address(location)])
                 if has_succeeded =>
             {
@@ -133,6 +136,7 @@ impl Change<'_> {
             (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) if has_succeeded => {
                 on_graph_node(exec, node, to, self.function);
             }
+            (State::creates_context, &[.., Value::Ordinal(device)]) if has_succeeded => on_context_create(device),
             (State::creates_context | State::destroys_graph, _) => {}
             _ => {}
         }
@@ -159,7 +163,7 @@ fn on_free(start: Value, ret: Code) {
 #[inline(always)]
 fn on_hip_free(state: State, found: *const c_void) {
     if state == State::resets_device {
-        after_device_reset(found);
+        hip::after_device_reset(found);
     }
     HIP.memory_has_changed();
 }
@@ -367,6 +371,13 @@ fn after_array_destroy(array: usize, ret: Code) {
 
 // ---- Contexts ----
 
+/// A context on a device was created, or its primary context retained.
+fn on_context_create(device: i32) {
+    if ACCESS.is_first_context(device) {
+        mode::unseen(|| ACCESS.context_is_made(&RealDriver, device));
+    }
+}
+
 /// A context may be about to end, and what belongs to it.
 #[cold]
 #[inline(never)]
@@ -404,25 +415,6 @@ fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
     capture::contexts_have_changed(&RealDriver);
     ACCESS.contexts_have_changed(&RealDriver, device, context);
     STAGING.contexts_have_changed(&RealDriver, device, context);
-}
-
-/// HIP is about to reset a device.
-#[cold]
-#[inline(never)]
-fn before_device_reset(found: *const c_void) {
-    mode::unseen(|| {
-        if let Some(library) = Library::of(found) {
-            HIP.resetting(library.number(), &library);
-        }
-    });
-}
-
-#[cold]
-#[inline(never)]
-fn after_device_reset(found: *const c_void) {
-    if let Some(library) = Library::seen(found) {
-        HIP.asked(library.number());
-    }
 }
 
 // ---- Pools ----

@@ -24,7 +24,7 @@ pub struct p2pshim_api_t {
     pub size: usize,
     /// The exported name, such as "cudaMemcpyPeer".
     pub name: *const c_char,
-    /// "runtime", "driver" or "hip".
+    /// "runtime", "driver", "hip" or "nvml".
     pub layer: *const c_char,
     /// "traced", "state" (watched, not shown) or "lookup" (returns functions).
     pub kind: *const c_char,

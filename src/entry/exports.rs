@@ -6,7 +6,7 @@
 //!
 //! Functions of the runtime and of HIP are exported under each symbol version that a program may be bound to, and as
 //! default under P2PSHIM for references without a version: exported without any version, one symbol
-//! would capture the calls of every runtime in the process. The driver's functions have no versions.
+//! would capture the calls of every runtime in the process. Functions of the driver and of NVML have no versions.
 //!
 //! The ABI passes a struct of two floating-point numbers in xmm0 and xmm1, behind integers and pointers of any number. Therefore no
 //! row may have a floating-point parameter. The stack pointer gives the return address, from which the trace names the caller.
@@ -124,6 +124,9 @@ macro_rules! exports {
     (hip $symbol:ident) => {
         with_hip_versions!(versioned_routes $symbol);
     };
+    (nvml $symbol:ident) => {
+        exports!(driver $symbol);
+    };
     // Without a version there is nothing to assign: the name of a Rust function is exported as it is.
     (driver $symbol:ident) => {
         routes!($symbol);
@@ -150,6 +153,9 @@ macro_rules! exports {
 /// Where the export without a version begins.
 macro_rules! export {
     (driver $symbol:ident $trampolines:ident) => {
+        $symbol as *const u8
+    };
+    (nvml $symbol:ident $trampolines:ident) => {
         $symbol as *const u8
     };
     ($layer:ident $symbol:ident $trampolines:ident) => {

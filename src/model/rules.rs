@@ -104,6 +104,7 @@ impl Text {
             Layer::Runtime => runtime,
             Layer::Driver => driver,
             Layer::Hip => hip,
+            Layer::Nvml => 0,
         })
     }
 }

@@ -96,6 +96,9 @@ pub(crate) trait Driver {
     /// The verdict that is kept on a device's access to the memory of another.
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 
+    /// Whether the verdict that is kept on two devices, by their UUIDs, is that data does not arrive.
+    fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool;
+
     /// The copies of a graph and of its child graphs that name no devices, each with its node. Those in the bodies of conditional nodes
     /// are not among them: how often they run only the device knows. None if there is no memory for them.
     fn graph_copies(&self, graph: usize) -> Option<Vec<NodeCopy>>;

@@ -3,23 +3,32 @@
 //! In the program's process nothing of the kind can be tested: loading a kernel may wait for a device, and a kernel of the
 //! program may be waiting for its host.
 
-use p2pshim_host::verdicts::{Cache, Question};
+use std::sync::Mutex;
+
+use p2pshim_host::verdicts::{Cache, Facts, Question};
 
 use crate::os;
 
 pub(crate) use p2pshim_host::verdicts::Verdict;
 
-/// The verdict that is kept on a pair, if there is one. Reads a small file.
+/// The verdict that is kept on a pair, if there is one. Reads a small file; and what verdicts depend on, once for each device.
 pub(crate) fn verdict(question: &Question) -> Option<Verdict> {
-    os::undisturbed(|| {
-        // Where a program has more rights than its user, its environment, and so the folder, are the user's choice.
-        if os::is_secure_execution() {
-            return None;
-        }
-        let variable = |name: &str| os::environment(&format!("{name}=")).map(|(_, value)| value).next();
-        let cache = Cache::of(variable("XDG_CACHE_HOME"), variable("HOME"), os::user_id())?;
-        cache.find(question)
-    })
+    /// The standard library's: see [`os::lock`].
+    static FACTS: Mutex<Facts> = Mutex::new(Facts::new());
+    os::undisturbed(|| cache()?.find(&mut os::lock(&FACTS), question))
+}
+
+/// Whether the verdict that is kept on two devices is that data does not arrive. Reads all of them.
+pub(crate) fn has_failed(uuids: [&str; 2]) -> bool {
+    let is_it = |pair: &[String; 2]| pair.iter().zip(uuids).all(|(kept, uuid)| kept.eq_ignore_ascii_case(uuid));
+    os::undisturbed(|| cache().is_some_and(|cache| cache.failed().iter().any(is_it)))
+}
+
+/// The verdicts of the user. Where a program has more rights than its user, its environment, and so the folder, are the user's choice.
+fn cache() -> Option<Cache> {
+    let variable = |name: &str| os::environment(&format!("{name}=")).map(|(_, value)| value).next();
+    let cache = || Cache::of(variable("XDG_CACHE_HOME"), variable("HOME"), os::user_id());
+    if os::is_secure_execution() { None } else { cache() }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 pub(crate) mod driver;
 pub(crate) mod hip;
 pub(crate) mod loader;
+pub(crate) mod nvml;
 pub(crate) mod python;
 pub(crate) mod runtime;
 pub(crate) mod slot;

@@ -82,6 +82,9 @@ macro_rules! slot_count {
     (driver) => {
         DRIVER_SLOTS
     };
+    (nvml) => {
+        DRIVER_SLOTS
+    };
     (hip) => {
         HIP_SLOTS
     };
@@ -147,7 +150,7 @@ pub(crate) fn exported(function: Function, slots: &[Slot], real: *mut c_void) ->
 fn wanted(function: Function, position: usize) -> Option<Wanted> {
     let versions = match function.layer() {
         Layer::Runtime => RUNTIME_VERSIONS,
-        Layer::Driver => &[],
+        Layer::Driver | Layer::Nvml => &[],
         Layer::Hip => HIP_VERSIONS,
     };
     let version = match position.checked_sub(FIRST_VERSION) {

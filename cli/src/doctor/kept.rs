@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use p2pshim_host::machine::{self, Machine};
-use p2pshim_host::verdicts::{self, Cache, Key, Question};
+use p2pshim_host::verdicts::{self, Cache, Facts, Key, Question};
 
 use super::lines::{Finding, Verdict};
 use super::supervisor::Job;
@@ -37,7 +37,7 @@ pub(super) fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64
 fn key(inventory: &Inventory, pair: [usize; 2]) -> Option<Key> {
     let [from, to] = pair.map(|ordinal| inventory.devices.get(ordinal).cloned());
     let (from, to) = (from?, to?);
-    verdicts::key(&Question {
+    Facts::new().key(&Question {
         from_uuid: from.uuid,
         from_bus_id: from.bus_id,
         to_uuid: to.uuid,
@@ -113,6 +113,27 @@ pub(crate) fn make_missing(
     Ok(())
 }
 
+/// What a process with this environment sees of GPUs.
+///
+/// # Errors
+/// Why it sees none, in a sentence for the user.
+fn inventory(environment: &[(OsString, OsString)]) -> Result<Inventory, String> {
+    let timeout = Duration::from_secs(TIMEOUT_S);
+    let outcome = Job { pair: None, timeout, environment, tests: Tests::Full }.run();
+    match outcome.verdict {
+        Verdict::Failed(why) | Verdict::Unknown(why) => Err(why),
+        Verdict::Passed | Verdict::NoPath => Ok(Inventory::new(outcome.lines)),
+    }
+}
+
+/// The UUIDs of the GPUs that a process with this environment sees, by their ordinals.
+///
+/// # Errors
+/// Why it sees none, in a sentence for the user.
+pub(crate) fn uuids(environment: &[(OsString, OsString)]) -> Result<Vec<String>, String> {
+    Ok(inventory(environment)?.devices.into_iter().map(|device| device.uuid).collect())
+}
+
 fn make(
     environment: &[(OsString, OsString)],
     are_simulated: bool,
@@ -121,11 +142,7 @@ fn make(
 ) -> Result<(), String> {
     let timeout = Duration::from_secs(TIMEOUT_S);
     let cache = cache().ok_or("neither XDG_CACHE_HOME nor HOME is set, so verdicts cannot be saved")?;
-    let outcome = Job { pair: None, timeout, environment, tests: Tests::Full }.run();
-    if let Verdict::Failed(why) | Verdict::Unknown(why) = outcome.verdict {
-        return Err(why);
-    }
-    let inventory = Inventory::new(outcome.lines);
+    let inventory = inventory(environment)?;
     let is_missing =
         |pair: &[usize; 2]| are_simulated || key(&inventory, *pair).is_none_or(|key| cache.get(&key).is_none());
     let is_needed = |pair: &[usize; 2]| needed == Needed::All || inventory.risk(machine, *pair).is_some();

@@ -56,7 +56,7 @@ options! {
         values: text("pairs of devices such as 0-1,2>3, by ordinals, UUIDs or PCI addresses", "" = Vec::new(), values::pairs),
         changes: Changes::Never,
         help: "pairs for which P2PSHIM_ACCESS=off applies: 0-1 in both directions, 2>3 the access of device 2 to memory of device 3",
-        details: "Ordinals are those of the program, after `CUDA_VISIBLE_DEVICES`; UUIDs (`GPU-…`, as `nvidia-smi -L` prints them) and PCI addresses (`1a:00.0`) mean the same in each process: `GPU-5f…-GPU-8a…`, `1a:00.0-3b:00.0`. For HIP only ordinals are known. In `2>3` device 2 is the one that accesses (quote it: the shell interprets `>`). The shim then enables neither direction. A program that enables 3>2 itself still copies directly between the two; to send all copies of a pair through the host, write `2-3`.",
+        details: "Ordinals are those of the program, after `CUDA_VISIBLE_DEVICES`; UUIDs (`GPU-…`, as `nvidia-smi -L` prints them) and PCI addresses (`1a:00.0`) mean the same in each process: `GPU-5f…-GPU-8a…`, `1a:00.0-3b:00.0`. `p2pshim run` turns ordinals into UUIDs before it starts the program, since a launcher may give each process other devices; for that it starts CUDA in a process of its own. An ordinal that no device has is warned about. For HIP only ordinals are known, and `hip:0-hip:1` means those of HIP alone. In `2>3` device 2 is the one that accesses (quote it: the shell interprets `>`). The shim then enables neither direction. A program that enables 3>2 itself still copies directly between the two; to send all copies of a pair through the host, write `2-3`.",
     }
 
     /// How a pair is verified.
@@ -382,6 +382,12 @@ mod tests {
         let address = GpuName::BusId("0000:1a:00.0".to_owned());
         assert_eq!(read("00000000:1A:00.0>3"), [Denied { device: address.clone(), peer: GpuName::Ordinal(3) }]);
         assert_eq!(read(&format!("{ONE}>1a:00.0")), [Denied { device: one.clone(), peer: address.clone() }]);
+        let of_hip = Denied { device: GpuName::Hip(2), peer: GpuName::Hip(0) };
+        assert_eq!(
+            (read("hip:2>hip:0"), of_hip.hip_ordinals(), of_hip.ordinals()),
+            (vec![of_hip.clone()], Some([2, 0]), None)
+        );
+        assert_eq!(read("2>0").first().and_then(Denied::hip_ordinals), Some([2, 0]), "of either");
         assert!(one.is(7, ONE, "") && address.is(7, "", "0000:1A:00.0") && !address.is(7, "", "0001:1a:00.0"));
         assert_eq!(
             [one, address].map(|it| it.to_string()),

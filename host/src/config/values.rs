@@ -99,6 +99,8 @@ pub enum Stacks {
 pub enum GpuName {
     /// By the program's ordinal.
     Ordinal(i32),
+    /// By its ordinal in HIP alone.
+    Hip(i32),
     /// `GPU-` and 32 digits, in lower case.
     Uuid(String),
     /// `0000:1a:00.0`, in lower case.
@@ -106,11 +108,14 @@ pub enum GpuName {
 }
 
 impl GpuName {
-    /// Reads an ordinal, a UUID as `nvidia-smi -L` prints it, or a PCI address with a domain of up to eight digits or without.
+    /// Reads an ordinal, `hip:` and an ordinal, a UUID as `nvidia-smi -L` prints it, or a PCI address with a domain of up to eight digits or without.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
         if let Ok(ordinal) = text.parse::<u16>() {
             return Some(Self::Ordinal(ordinal.into()));
+        }
+        if let Some(ordinal) = text.strip_prefix("hip:") {
+            return ordinal.parse::<u16>().ok().map(|ordinal| Self::Hip(ordinal.into()));
         }
         let is_hex = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|it| it.is_ascii_hexdigit());
         if let Some(uuid) = text.strip_prefix("gpu-") {
@@ -131,10 +136,11 @@ impl GpuName {
         is_address.then(|| Self::BusId(format!("{domain:04x}:{bus}:{device}.{function}")))
     }
 
-    /// Whether it is the GPU with that ordinal, UUID and PCI address.
+    /// Whether it is the GPU with that ordinal in CUDA, UUID and PCI address.
     pub fn is(&self, ordinal: i32, uuid: &str, bus_id: &str) -> bool {
         match self {
             Self::Ordinal(own) => *own == ordinal,
+            Self::Hip(_) => false,
             Self::Uuid(own) => uuid.eq_ignore_ascii_case(own),
             Self::BusId(own) => bus_id.eq_ignore_ascii_case(own),
         }
@@ -145,6 +151,7 @@ impl Display for GpuName {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ordinal(ordinal) => write!(out, "device {ordinal}"),
+            Self::Hip(ordinal) => write!(out, "device {ordinal} of HIP"),
             Self::Uuid(uuid) => write!(out, "{}", uuid.replacen("gpu", "GPU", 1)),
             Self::BusId(address) => write!(out, "GPU {address}"),
         }
@@ -161,6 +168,14 @@ pub struct Denied {
 }
 
 impl Denied {
+    /// The ordinals of both in HIP, if they are named so.
+    pub fn hip_ordinals(&self) -> Option<[i32; 2]> {
+        match (&self.device, &self.peer) {
+            (GpuName::Hip(device), GpuName::Hip(peer)) => Some([*device, *peer]),
+            _ => self.ordinals(),
+        }
+    }
+
     /// The ordinals of both, if they are named so.
     pub fn ordinals(&self) -> Option<[i32; 2]> {
         match (&self.device, &self.peer) {

@@ -98,7 +98,8 @@ impl Access {
         loop {
             {
                 let mut registry = self.lock();
-                if registry.verification(Kind::Plain, src.device, dst.device).is_some() {
+                let is_known = registry.verification(Kind::Plain, src.device, dst.device).is_some();
+                if is_known || registry.has_passed_earlier(src.device, dst.device) {
                     return false;
                 }
                 if registry.may_act(src, dst) {

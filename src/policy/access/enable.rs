@@ -5,13 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::decide::{Plan, Purpose};
-use super::registry::{MOST_PEERS, Ours, Owner, Verification, ordered};
+use super::registry::{MOST_PEERS, Ours, Owner, Verification};
 use super::verify::{self, Failure};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
 use crate::policy::driver::{Driver, Scratch, ScratchKind};
-use crate::policy::full::Verdict;
 
 /// How often a verification is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
 /// takes 0.1 s then, since rights of memory take long to set on busy devices.
@@ -76,8 +75,7 @@ impl Access {
     /// Why a copy to verify the path may hang, where no verdict says that it does not. Copies of the program that go there already
     /// would hang as well.
     fn risk(&self, driver: &impl Driver, plan: &Plan) -> Option<String> {
-        let pair = ordered(plan.src.device, plan.dst.device);
-        let has_passed = self.lock().verdicts.get(&pair) == Some(&true);
+        let has_passed = self.lock().has_passed_earlier(plan.src.device, plan.dst.device);
         if matches!(plan.purpose, Purpose::Check | Purpose::Again) || has_passed || driver.is_linked(plan.devices()) {
             return None;
         }
@@ -114,39 +112,6 @@ impl Access {
             }
             result => Ok(result?),
         }
-    }
-
-    /// Checks the verdicts that are kept, once. Whether they say that data arrives in each direction that there is; where one is
-    /// missing, what is verified here has to do.
-    pub(super) fn check_verdicts(
-        &self,
-        driver: &impl Driver,
-        plan: &Plan,
-        [forth, back]: [bool; 2],
-    ) -> Result<bool, Failure> {
-        let ([src, dst], pair) = (plan.devices(), ordered(plan.src.device, plan.dst.device));
-        let known = self.lock().verdicts.get(&pair).copied();
-        if let Some(is_passed) = known {
-            return Ok(is_passed);
-        }
-        let is_full = self.lock().probe == Probe::Full;
-        // What was found out about simulated GPUs holds for the faults of that time.
-        if !is_full && driver.is_simulated(src) {
-            return Ok(false);
-        }
-        let directions = [(forth, src, dst), (back, dst, src)];
-        let verdicts = directions.into_iter().filter(|&(can, ..)| can).map(|(_, by, of)| driver.verdict(by, of));
-        let verdicts: Vec<Option<Verdict>> = verdicts.collect();
-        let is_passed = !verdicts.contains(&None);
-        if !is_passed && is_full {
-            self.misses_verdict();
-        }
-        verdicts.into_iter().flatten().try_for_each(|verdict| match verdict {
-            Verdict::Passed => Ok(()),
-            Verdict::Failed(what) => Err(Failure::Kept(what)),
-        })?;
-        self.lock().verdicts.insert(pair, is_passed);
-        Ok(is_passed)
     }
 
     fn verify(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {

@@ -27,6 +27,8 @@ pub(crate) struct Fake {
     pub(crate) no_path: BTreeSet<(i32, i32)>,
     pub(crate) faults: BTreeMap<(i32, i32), Fault>,
     pub(crate) verdicts: BTreeMap<(i32, i32), Verdict>,
+    /// How many were read.
+    pub(crate) readings: Cell<u32>,
     /// The name of the virtual machine.
     pub(crate) hypervisor: Option<String>,
     /// Pairs that NVLink joins.
@@ -89,6 +91,7 @@ impl Fake {
             no_path: BTreeSet::new(),
             faults: BTreeMap::new(),
             verdicts: BTreeMap::new(),
+            readings: Cell::new(0),
             hypervisor: None,
             linked: BTreeSet::new(),
             mapping: Cell::new(Code::SUCCESS),
@@ -311,7 +314,16 @@ impl Driver for Fake {
         false
     }
 
+    fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
+        let is_failed = |(&(src, dst), verdict): (&(i32, i32), &Verdict)| {
+            let names = [src, dst].map(|device| self.names(device).unwrap_or_default()[0].clone());
+            names == uuids && *verdict != Verdict::Passed
+        };
+        self.verdicts.iter().any(is_failed)
+    }
+
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
+        self.readings.set(self.readings.get() + 1);
         self.verdicts.get(&(src, dst)).cloned()
     }
 

@@ -73,6 +73,26 @@ impl Access {
         self.lock().is_hidden(device, peer)
     }
 
+    /// Whether the access of a device to another is hidden, by their UUIDs and PCI addresses: a process may not see both.
+    pub(crate) fn is_hidden_by_name(&self, driver: &impl Driver, names: [&[String; 2]; 2]) -> bool {
+        if self.denies_all() {
+            return true;
+        }
+        let gpus: Vec<[String; 2]> = (0..driver.device_count()).filter_map(|device| driver.names(device)).collect();
+        let ordinal = |[uuid, _]: &[String; 2]| {
+            let is_it = |[known, _]: &[String; 2]| known.eq_ignore_ascii_case(uuid);
+            gpus.iter().position(is_it).and_then(|position| i32::try_from(position).ok())
+        };
+        let [device, peer] = names;
+        match (ordinal(device), ordinal(peer)) {
+            (Some(device), Some(peer)) => self.is_hidden(driver, device, peer, None),
+            _ => {
+                self.lock().is_denied_by_name(names)
+                    || self.admits() && driver.has_failed_earlier([&device[0], &peer[0]])
+            }
+        }
+    }
+
     /// What is returned to a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
         let count = driver.device_count();

@@ -35,6 +35,7 @@ mod enable;
 #[cfg(test)]
 pub(crate) mod fake;
 mod hide;
+mod kept;
 mod outcome;
 mod registry;
 mod state;
@@ -50,7 +51,7 @@ pub(crate) use view::HarmlessEnable;
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
 
 use self::cells::Cells;
@@ -76,6 +77,8 @@ pub(crate) struct Access {
     hides: AtomicBool,
     /// Whether what the program enables is verified first.
     admits: AtomicBool,
+    /// Devices on which the program was seen to get a context, a bit each.
+    with_context: AtomicU64,
     /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
     disablings: AtomicUsize,
     /// How often the program has taken away access that there was.
@@ -111,6 +114,7 @@ impl Access {
             has_names: AtomicBool::new(false),
             hides: AtomicBool::new(false),
             admits: AtomicBool::new(false),
+            with_context: AtomicU64::new(0),
             disablings: AtomicUsize::new(0),
             losses: AtomicUsize::new(0),
         }

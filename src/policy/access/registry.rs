@@ -7,6 +7,7 @@ use super::cells::{Cells, OWNERS};
 use crate::config::{self, Broken, Config, Denied, GpuName, Probe};
 use crate::model::Why;
 use crate::policy::driver::{Scratch, ScratchKind};
+use crate::policy::full::Verdict;
 use crate::policy::memory::{Kind, Place};
 
 /// Somebody whose memory is copied; its number is its position plus one.
@@ -121,8 +122,10 @@ pub(super) struct Registry {
     verifications: BTreeMap<(Kind, u8, u8), Verification>,
     /// Pairs of devices between which so much was copied that it is worth enabling them.
     used: BTreeSet<(u8, u8)>,
-    /// Pairs of devices whose kept verdicts have been read, and whether these say that data arrives.
-    pub(super) verdicts: BTreeMap<(u8, u8), bool>,
+    /// The verdicts that are kept on devices' access to others' memory, as far as they were read.
+    pub(super) kept: BTreeMap<[i32; 2], Option<Verdict>>,
+    /// Pairs of devices of which these say that data arrives.
+    pub(super) passed_earlier: BTreeSet<(u8, u8)>,
     scratch: Vec<Scratch>,
     /// The contexts of arrays that were made in sight, by what the arrays are known by.
     pub(super) arrays: BTreeMap<u64, Owner>,
@@ -165,7 +168,8 @@ impl Registry {
             attempts: BTreeMap::new(),
             verifications: BTreeMap::new(),
             used: BTreeSet::new(),
-            verdicts: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            passed_earlier: BTreeSet::new(),
             scratch: Vec::new(),
             arrays: BTreeMap::new(),
             shared: Vec::new(),
@@ -189,7 +193,8 @@ impl Registry {
         self.grants_pools = config.grants_pools;
         self.denied.clone_from(&config.denied);
         self.denied_pairs = config.denied.iter().filter_map(Denied::ordinals).collect();
-        self.verdicts.clear();
+        self.kept.clear();
+        self.passed_earlier.clear();
     }
 
     /// Looks up denied devices among those that there are, by UUIDs and PCI addresses. Returns which are named by an ordinal that no
@@ -204,13 +209,10 @@ impl Registry {
             of(device).flat_map(move |device| of(peer).map(move |peer| [device, peer]))
         });
         let pairs: Vec<[i32; 2]> = pairs.collect();
-        let mut missing: Vec<i32> = self
-            .denied_pairs
-            .as_flattened()
-            .iter()
-            .copied()
-            .filter(|ordinal| gpus().all(|(known, _)| known != *ordinal))
-            .collect();
+        let names = self.denied.iter().flat_map(|Denied { device, peer }| [device, peer]);
+        let ordinals =
+            names.filter_map(|name| if let GpuName::Ordinal(ordinal) = name { Some(*ordinal) } else { None });
+        let mut missing: Vec<i32> = ordinals.filter(|ordinal| gpus().all(|(known, _)| known != *ordinal)).collect();
         missing.sort_unstable();
         missing.dedup();
         self.denied_pairs = pairs;
@@ -220,6 +222,13 @@ impl Registry {
     /// Whether a device's access to the memory of another is denied by an option.
     pub(super) fn is_denied(&self, device: i32, peer: i32) -> bool {
         device != peer && (self.access == config::Access::Off || self.denied_pairs.contains(&[device, peer]))
+    }
+
+    /// The same, by UUIDs and PCI addresses: ordinals mean nothing for devices that the process does not see.
+    pub(super) fn is_denied_by_name(&self, [[one, at], [other, other_at]]: [&[String; 2]; 2]) -> bool {
+        const NONE: i32 = -1;
+        let is_it = |denied: &Denied| denied.device.is(NONE, one, at) && denied.peer.is(NONE, other, other_at);
+        self.denied.iter().any(is_it)
     }
 
     /// Whether the path between two devices is broken, so that the program does not get peer access between them.
@@ -375,6 +384,11 @@ impl Registry {
     pub(super) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
         let (low, high) = ordered(one, other);
         self.verifications.insert((kind, low, high), verification);
+    }
+
+    /// Whether the verdicts that are kept say that data arrives between two devices.
+    pub(super) fn has_passed_earlier(&self, one: u8, other: u8) -> bool {
+        self.passed_earlier.contains(&ordered(one, other))
     }
 
     /// Notes that so much was copied between two devices that it is worth enabling them.

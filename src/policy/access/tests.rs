@@ -352,6 +352,26 @@ fn admit_verdict_that_passed_nothing_is_copied() {
 }
 
 #[test]
+fn context_is_made_verdicts_are_read_once_and_before_the_program_enables_a_pair() {
+    let verdicts = [((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)].into();
+    let process = Process::new(Fake { verdicts, ..Fake::new() });
+    let make = |device| {
+        if process.access.is_first_context(device) {
+            process.access.context_is_made(&process.driver, device);
+        }
+        process.driver.readings.get()
+    };
+    assert_eq!([make(0), make(1), make(0), make(1)], [0, 2, 2, 2], "each direction, once there are two devices");
+    assert_eq!((process.enable(0, 1), process.enable(1, 0)), (0, 0));
+    assert_eq!(process.driver.readings.get(), 2);
+    assert_eq!([make(2), process.enable(0, 2).cast_unsigned(), process.driver.readings.get()], [6, 0, 6]);
+    process.access.reconfigure(&Config::default());
+    assert_eq!((process.enable(1, 2), process.driver.readings.get()), (0, 8), "options may make others of them");
+    let left_alone = Process::configured(Fake::new(), &Config { broken: Broken::Warn, ..Config::default() });
+    assert!(!left_alone.access.is_first_context(0) && !process.access.is_first_context(-1));
+}
+
+#[test]
 fn admit_undecided_pair_is_left_to_the_program() {
     let busy = broken(&Config::default());
     busy.driver.busy.set(true);

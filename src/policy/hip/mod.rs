@@ -213,7 +213,7 @@ impl Peers {
         let is_off = config.access == config::Access::Off;
         self.is_left.store(config.access != config::Access::Auto, Relaxed);
         for (device, denied) in (0..).zip(&self.denied) {
-            let pairs = config.denied.iter().filter_map(Denied::ordinals);
+            let pairs = config.denied.iter().filter_map(Denied::hip_ordinals);
             let bits = pairs.filter(|pair| pair[0] == device).fold(0, |bits, [_, peer]| bits | bit(peer));
             denied.store(if is_off { u64::MAX } else { bits }, Relaxed);
         }

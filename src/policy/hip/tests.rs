@@ -285,7 +285,7 @@ fn consider_memory_outside_its_range_has_no_end() {
 
 #[test]
 fn consider_app_and_denied_and_apart_enable_nothing() {
-    let denied = vec![Denied { device: config::GpuName::Ordinal(0), peer: config::GpuName::Ordinal(1) }];
+    let denied = vec![Denied { device: config::GpuName::Hip(0), peer: config::GpuName::Hip(1) }];
     let app = Config { access: config::Access::App, ..Config::default() };
     let off = Config { access: config::Access::Off, ..Config::default() };
     for (config, enabled) in [(app, &[][..]), (off, &[]), (Config { denied, ..Config::default() }, &[(1, 0)])] {

@@ -318,7 +318,7 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
             match (may_be_host && rule == Rule::CopyHostMemory, layer) {
                 (false, _) => add(finding),
                 (true, Layer::Runtime) => add(finding.without_code()),
-                (true, Layer::Driver | Layer::Hip) => {}
+                (true, Layer::Driver | Layer::Hip | Layer::Nvml) => {}
             }
         }
         // A 3D copy may lie there, however the runtime says it to the driver.
@@ -355,7 +355,7 @@ fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: 
     // The fields' names; nothing is formatted for a call that is right.
     let (pitch, rows) = match layer {
         Layer::Runtime | Layer::Hip => ("Ptr.pitch", "Ptr.ysize"),
-        Layer::Driver => ("Pitch", "Height"),
+        Layer::Driver | Layer::Nvml => ("Pitch", "Height"),
     };
     let pitch_is_small = has_rows && side.pitch < row;
     if pitch_is_small || side.pitch > MAX_PITCH {
@@ -432,7 +432,7 @@ fn check_array(layer: Layer, call: &Sides, side: &Side, array: Array, found: &mu
     // The driver counts bytes.
     let width = match layer {
         Layer::Runtime | Layer::Hip => array.extent[0],
-        Layer::Driver => array.extent[0].saturating_mul(array.element),
+        Layer::Driver | Layer::Nvml => array.extent[0].saturating_mul(array.element),
     };
     let [_, height, depth] = array.extent;
     let axes = ["width", "height", "depth"].into_iter().zip(call.extent).zip(side.position);

@@ -214,6 +214,12 @@ impl Driver for RealDriver {
         full::verdict(&devices::question(src, dst).ok()?)
     }
 
+    fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
+        // As long as none is visible, nothing says that they are simulated.
+        let is_any_simulated = self.device_count() > 0 && self.is_simulated(0);
+        !is_any_simulated && full::has_failed(uuids)
+    }
+
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize> {
         let query = if per_thread { stream_get_ctx_ptsz } else { stream_get_ctx };
         // SAFETY: the function writes the place. The stream is the program's own argument of a call that succeeded.

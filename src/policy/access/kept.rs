@@ -1,0 +1,77 @@
+//! Verdicts that are kept in files: each is read once in the process, where possible before it is needed.
+//!
+//! Reading one takes a file, and some more for each device, on H100 0.2 ms for the first pair. A program should not wait for that when it
+//! enables peer access, so it is done when it gets a context on one more device, which takes a thousand times as long.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Access;
+use super::decide::Plan;
+use super::registry::ordered;
+use super::verify::Failure;
+use crate::config::Probe;
+use crate::policy::capture;
+use crate::policy::driver::Driver;
+use crate::policy::full::Verdict;
+
+impl Access {
+    /// Whether there is something to do about a context on a device: it is the program's first there, as far as is known.
+    #[inline(always)]
+    pub(crate) fn is_first_context(&self, device: i32) -> bool {
+        self.admits() && (0..64).contains(&device) && self.with_context.load(Relaxed) >> device & 1 == 0
+    }
+
+    /// The program has its first context on a device: reads what is kept about the device and those with a context.
+    pub(crate) fn context_is_made(&self, driver: &impl Driver, device: i32) {
+        if capture::may_be_under_way() {
+            return;
+        }
+        let before = self.with_context.fetch_or(1 << device, Relaxed);
+        for other in (0..64).filter(|&other| other != device && before >> other & 1 == 1) {
+            self.kept(driver, device, other);
+            self.kept(driver, other, device);
+        }
+    }
+
+    /// The verdict that is kept on a device's access to the memory of another.
+    fn kept(&self, driver: &impl Driver, by: i32, of: i32) -> Option<Verdict> {
+        let is_full = {
+            let registry = self.lock();
+            if let Some(kept) = registry.kept.get(&[by, of]) {
+                return kept.clone();
+            }
+            registry.probe == Probe::Full
+        };
+        // What was found out about simulated GPUs holds for the faults of that time.
+        let verdict = if !is_full && driver.is_simulated(by) { None } else { driver.verdict(by, of) };
+        self.lock().kept.insert([by, of], verdict.clone());
+        verdict
+    }
+
+    /// Checks the verdicts that are kept. Whether they say that data arrives in each direction that there is; where one is missing, what
+    /// is verified here has to do.
+    pub(super) fn check_verdicts(
+        &self,
+        driver: &impl Driver,
+        plan: &Plan,
+        [forth, back]: [bool; 2],
+    ) -> Result<bool, Failure> {
+        let ([src, dst], pair) = (plan.devices(), ordered(plan.src.device, plan.dst.device));
+        let directions = [(forth, src, dst), (back, dst, src)];
+        let verdicts = directions.into_iter().filter(|&(can, ..)| can).map(|(_, by, of)| self.kept(driver, by, of));
+        let verdicts: Vec<Option<Verdict>> = verdicts.collect();
+        let has_passed = !verdicts.contains(&None);
+        let is_full = self.lock().probe == Probe::Full;
+        if !has_passed && is_full {
+            self.misses_verdict();
+        }
+        verdicts.into_iter().flatten().try_for_each(|verdict| match verdict {
+            Verdict::Passed => Ok(()),
+            Verdict::Failed(what) => Err(Failure::Kept(what)),
+        })?;
+        if has_passed {
+            self.lock().passed_earlier.insert(pair);
+        }
+        Ok(has_passed)
+    }
+}
