@@ -17,6 +17,7 @@ mod read;
 mod readback;
 mod recording;
 pub(crate) mod regular;
+mod rights;
 pub(crate) mod run;
 mod show;
 mod staging;

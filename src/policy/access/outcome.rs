@@ -95,8 +95,8 @@ impl Access {
     /// Says, once, that pairs are not verified in the program's process, where a copy may hang.
     pub(super) fn too_risky(&self, plan: &Plan, risk: &str) -> Path {
         let what = format!(
-            "not verified: {risk}, and a copy that hangs would hang the program. {}. `p2pshim doctor` or `p2pshim run` tests it in a \
-             process of its own; the verdict holds until the next boot",
+            "not verified before it is used: {risk}, and a test copy that hangs would hang the program. {}. `p2pshim doctor` or \
+             `p2pshim run` tests it in a process of its own; the verdict holds until the next boot",
             consequence(plan, None)
         );
         if std::mem::replace(&mut self.lock().is_risk_logged, true) {
