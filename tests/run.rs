@@ -328,8 +328,8 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
             .arg("2")
             .arg("--access")
             .arg("app")
-            .arg("--broken")
-            .arg("warn");
+            .arg("--probe")
+            .arg("off");
         let outcome = arguments.iter().fold(program, |program, argument| program.arg(*argument)).plain();
         fs::remove_dir(temporary).unwrap();
         outcome
