@@ -309,17 +309,23 @@ fn faulty_path_of_another_pair_changes_nothing_here() {
     assert_all_direct(&preloaded);
 }
 
-/// With `P2PSHIM_BROKEN=warn`. What the program enabled stays enabled, and its bytes are what they are without us; but it is
-/// reported.
+/// With `P2PSHIM_BROKEN=warn`. What the program enabled stays enabled, but no copy goes there: its bytes are right.
 #[test]
-fn faulty_path_that_the_program_enabled_is_reported_and_left_enabled() {
+fn faulty_path_that_the_program_enabled_is_left_enabled_and_copies_are_staged_by_the_shim() {
     for flavour in ["12", "static"] {
         for fault in ["drop:0>1", "drop:0-1", "corrupt:0-1"] {
             let program = never_enables(flavour, &["enable", "counts"]).env("P2PSIM_FAULT", fault);
             let program = program.env("P2PSHIM_BROKEN", "warn");
             let (plain, preloaded) = (program.plain(), program.preloaded());
             assert!(plain.status == "exit status: 1" && plain.stdout.contains(" 28 direct, 0 staged"), "{plain:#?}");
-            preloaded.assert_same_as(&plain, "preloaded");
+            preloaded.assert_success();
+            assert!(!preloaded.stdout.contains("= cudaErrorPeerAccessUnsupported"), "{preloaded:#?}");
+            for wrong in ["thread 0: 0 bytes wrong\n", "thread 1: 0 bytes wrong\n"] {
+                assert!(preloaded.stdout.contains(wrong), "{preloaded:#?}");
+            }
+            for counted in ["0>1: 28 copies, 0 direct, 0 staged\n", "1>0: 28 copies, 0 direct, 0 staged\n"] {
+                assert!(preloaded.stdout.contains(counted), "neither by CUDA: {preloaded:#?}");
+            }
             assert_warned_once(&preloaded, "0-1");
         }
     }

@@ -274,7 +274,7 @@ fn more_than_there_is_room_for_makes_no_difference() {
 #[test]
 fn ways_are_those_of_plain_where_nothing_is_enabled() {
     // The simulated GPUs count the copies of a verification too.
-    let program = scenario("ways", "12", &[("P2PSHIM_ACCESS", "app"), ("P2PSHIM_BROKEN", "warn")]);
+    let program = scenario("ways", "12", &[("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "off")]);
     let plain = program.plain();
     assert_right(&plain);
     for ways in ["    0 direct, 400 staged\n", "    400 direct, 0 staged\n", "    400 direct, 400 staged\n"] {

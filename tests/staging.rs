@@ -49,9 +49,32 @@ fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
     }
 }
 
+/// What the program enables itself, on GPUs between which data is lost, is as on sound ones: whoever stages others.
+#[test]
+fn random_sequences_of_broken_pairs_that_the_program_enables_are_as_on_sound_ones() {
+    const COUNT: u32 = 12;
+    for (number, fault) in ["drop:0>1", "corrupt:0-1"].into_iter().enumerate() {
+        let first = 50_000 + number as u32 * 1000;
+        let program = || STAGED.program("12", first, COUNT, &[("P2PSHIM_BROKEN", "warn")]).arg("enables");
+        let sound = program().plain();
+        sound.assert_success();
+        assert_eq!(sound.stdout.lines().count(), COUNT as usize);
+        assert_ne!(program().env("P2PSIM_FAULT", fault).plain().stdout, sound.stdout, "{fault} without p2pshim");
+        for limit in ["256M", "0"] {
+            let broken = program().env("P2PSIM_FAULT", fault).env("P2PSHIM_STAGING_LIMIT", limit).preloaded();
+            assert_eq!(
+                (&broken.stdout, &broken.status),
+                (&sound.stdout, &sound.status),
+                "{fault}, {limit}: {broken:#?}"
+            );
+            assert!(broken.findings.iter().all(|finding| !finding.rule.starts_with("P2P-data-")), "{broken:#?}");
+        }
+    }
+}
+
 /// Only what the driver would have staged, and only what is large.
 #[test]
-fn large_asynchronous_copies_are_staged_by_the_shim() {
+fn large_copies_are_staged_by_the_shim() {
     let sequences = |env: Variables| {
         let program = STAGED.program("12", 40_000, 20, env).env("P2PSHIM_LOG", "trace").arg("steps");
         let outcome = program.preloaded();
@@ -61,10 +84,13 @@ fn large_asynchronous_copies_are_staged_by_the_shim() {
     let outcome = sequences(&[NO_PATH, AUTO]);
     assert!(staged(&outcome) > 20, "{}", outcome.lines.join("\n"));
     for line in outcome.lines.iter().filter(|line| line.contains("staged by p2pshim")) {
-        assert!(line.contains("staged (no hardware path)") && line.contains("Async("), "{line}");
-        let bytes = ["count=", "ByteCount="].iter().find_map(|name| line.split_once(name));
-        let bytes: String = bytes.unwrap().1.chars().take_while(char::is_ascii_digit).collect();
+        assert!(line.contains("staged (no hardware path)"), "{line}");
+        let Some((_, bytes)) = ["count=", "ByteCount="].iter().find_map(|name| line.split_once(name)) else { continue };
+        let bytes: String = bytes.chars().take_while(char::is_ascii_digit).collect();
         assert!(bytes.parse::<u64>().unwrap() >= 8 << 20, "{line}");
+    }
+    for form in ["cuMemcpyPeerAsync", "cuMemcpyAsync", "cuMemcpy2D", "cuMemcpy3DPeer", "cuMemcpyPeer(", "cuMemcpy("] {
+        assert!(outcome.lines.iter().any(|line| line.contains("staged by p2pshim") && line.contains(form)), "{form}");
     }
     assert_eq!(staged(&sequences(&[NO_PATH])), 0, "by the driver, unless it is asked for");
     assert_eq!(staged(&sequences(&[AUTO])), 0, "what can be direct is");

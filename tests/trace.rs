@@ -394,6 +394,12 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
             assert_eq!(named(&ended_inside(&program, how, true)), [is(function, 0, staged)], "{how}, {validate}");
         }
     }
+    // While p2pshim makes what it stages with.
+    let program = Program::case("ends_inside-12").env("P2PSIM_NO_P2P", "0-1").env("P2PSHIM_STAGING", "auto");
+    let staged = "staged: no hardware path";
+    let calls = ended_inside(&program, "async", true);
+    assert_eq!(named(&calls), [is("cudaMemcpyPeerAsync", 0, ""), is("cuMemcpyPeerAsync", 1, staged)]);
+    assert_eq!(named(&ended_inside(&program, "driver-async", true)), [is("cuMemcpyPeerAsync", 0, staged)]);
     // The driver's copy has no record of its own, unless it is one that is timed, and the way is known when it has returned.
     let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "off");
     assert_eq!(named(&ended_inside(&program, "fast_path", true)), [is("cudaMemcpyPeerAsync", 0, "")]);

@@ -1,5 +1,5 @@
 /*
- * Copies between two devices in five forms, with peer access that somebody has enabled, or nobody: does the data arrive? For
+ * Copies between two devices in seven forms, with peer access that somebody has enabled, or nobody: does the data arrive? For
  * paths that are broken.
  *
  *   broken_paths nobody | program | asks | pool | mapped [times]
@@ -134,22 +134,62 @@ static CUresult copy_3d(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
     return code;
 }
 
-static CUresult copy_batch(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+/* The stream's next work comes after the copy, as that of a default stream would. */
+static CUresult copy_synchronous(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
-    CUdeviceptr dsts[COUNT], srcs[COUNT];
-    size_t sizes[COUNT], first = 0, failed = 0;
-    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-    for (int n = 0; n < COUNT; n++) {
-        dsts[n] = dst + (size_t)n * BYTES;
-        srcs[n] = src + (size_t)n * BYTES;
-        sizes[n] = BYTES;
+    CUresult code = CUDA_SUCCESS;
+    CUevent done;
+    for (size_t at = 0; at < SIZE && code == CUDA_SUCCESS; at += BYTES)
+        code = cuMemcpyPeer(dst + at, contexts[1], src + at, contexts[0], BYTES);
+    CHECK_CU(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+    CHECK_CU(cuEventRecord(done, 0));
+    CHECK_CU(cuStreamWaitEvent(stream, done, 0));
+    return code;
+}
+
+/* Every other row of 256 bytes, and then the others. */
+static CUresult copy_2d(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_UNIFIED};
+    CUresult code = CUDA_SUCCESS;
+    p.srcPitch = p.dstPitch = 512;
+    p.WidthInBytes = 256;
+    p.Height = SIZE / 512;
+    for (size_t at = 0; at < 512 && code == CUDA_SUCCESS; at += 256) {
+        p.srcDevice = src + at;
+        p.dstDevice = dst + at;
+        code = cuMemcpy2DAsync(&p, stream);
     }
+    return code;
+}
+
+static CUresult batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, CUstream stream)
+{
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    size_t first = 0, failed = 0;
 #if CUDA_VERSION >= 13000
     (void)failed;
     return cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, stream);
 #else
     return cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, &failed, stream);
 #endif
+}
+
+/* What is wrong with a batch is seen before anything is copied, on whichever path. */
+static CUresult copy_batch(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+    CUdeviceptr dsts[COUNT], srcs[COUNT];
+    size_t sizes[COUNT];
+    for (int n = 0; n < COUNT; n++) {
+        dsts[n] = dst + (size_t)n * BYTES;
+        srcs[n] = src + (size_t)n * BYTES;
+        sizes[n] = BYTES;
+    }
+    REQUIRE(batch(dsts, srcs, sizes, NULL) == CUDA_ERROR_INVALID_VALUE);
+    sizes[COUNT - 1] = 0;
+    REQUIRE(batch(dsts, srcs, sizes, stream) == CUDA_ERROR_INVALID_VALUE);
+    sizes[COUNT - 1] = BYTES;
+    return batch(dsts, srcs, sizes, stream);
 }
 
 static CUresult copy_graph(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
@@ -220,7 +260,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         CUresult (*copy)(CUdeviceptr, CUdeviceptr, CUstream);
-    } forms[] = {{"peer", copy_peer}, {"regular", copy_regular}, {"batch", copy_batch}, {"graph", copy_graph}, {"3D", copy_3d}};
+    } forms[] = {{"peer", copy_peer}, {"regular", copy_regular}, {"batch", copy_batch}, {"graph", copy_graph}, {"3D", copy_3d},
+                 {"synchronous", copy_synchronous}, {"2D", copy_2d}};
     enum { FORMS = sizeof forms / sizeof *forms };
     CUdeviceptr memory[FORMS][2];
     CUstream streams[2];

@@ -1,11 +1,12 @@
 /*
- * Copies between devices that have no path, drawn from a seed: large and small, of ordinary memory and of pools, on the legacy
- * default stream, blocking and non-blocking streams of either device, beside memsets and copies with the host. Each use of a buffer
- * comes after the last one of it, by events, and nothing else orders them: whoever stages has to keep exactly that.
+ * Copies between devices that have no path, drawn from a seed: large and small, of rows and slices, of ordinary memory and of pools, on the
+ * legacy default stream, blocking and non-blocking streams of either device, and synchronous, beside memsets and copies with the host.
+ * Each use of a buffer comes after the last one of it, by events, and nothing else orders them: whoever stages has to keep exactly that.
  *
  *   staged_copies FIRST COUNT [WORD…]    sequences from FIRST on; prints a line for each
  *     steps    its steps, too
  *     real     for real GPUs: devices are not reset, since that takes long
+ *     enables  the program enables peer access, and grants the other device access to its pools
  *   staged_copies time                   prints whether the call of a large copy returned while its stream was held up
  *   staged_copies sizes                  prints the microseconds of the quickest call of 30 large copies, after 1,000 small ones of the
  *                                        same memory in the same stream
@@ -35,7 +36,7 @@ struct stream {
 static struct buffer buffers[DEVICES * BUFFERS];
 static struct stream streams[DEVICES * STREAMS];
 static unsigned state;
-static int shows, is_real;
+static int shows, is_real, enables;
 
 static unsigned draw(unsigned count)
 {
@@ -91,13 +92,81 @@ static void end(struct stream s, struct buffer *b)
     b->used = done;
 }
 
+/* So many bytes in rows, at half the pitch. */
+static struct cudaMemcpy3DPeerParms rows(struct buffer *dst, size_t to, struct buffer *src, size_t from, size_t bytes, size_t depth)
+{
+    size_t height = 1 + 7 * draw(4), pitch = bytes / height / depth;
+    struct cudaMemcpy3DPeerParms p = {.srcDevice = src->device, .dstDevice = dst->device};
+    if (pitch < 2) {
+        pitch = bytes;
+        height = depth = 1;
+    }
+    p.srcPtr = (struct cudaPitchedPtr){src->address + from, pitch, pitch, height};
+    p.dstPtr = (struct cudaPitchedPtr){dst->address + to, pitch, pitch, height};
+    p.extent = (struct cudaExtent){pitch / 2 + 1, height, depth};
+    if (pitch == bytes)
+        p.extent.width = bytes;
+    return p;
+}
+
+enum { PEER, PEER_ROWS, REGULAR, REGULAR_ROWS };
+
+static void copy(struct stream s, struct buffer *dst, size_t to, struct buffer *src, size_t from, size_t bytes)
+{
+    /* A regular copy would need rights to a pool's memory. */
+    unsigned form = draw(dst->is_pooled || src->is_pooled ? 2 : 4);
+    begin(s, dst);
+    begin(s, src);
+    if (form == PEER) {
+        CHECK(cudaMemcpyPeerAsync(dst->address + to, dst->device, src->address + from, src->device, bytes, s.handle));
+    } else if (form == REGULAR) {
+        CHECK(cudaMemcpyAsync(dst->address + to, src->address + from, bytes, cudaMemcpyDefault, s.handle));
+    } else {
+        struct cudaMemcpy3DPeerParms p = rows(dst, to, src, from, bytes, form == PEER_ROWS ? 1 + draw(3) : 1);
+        if (form == PEER_ROWS)
+            CHECK(cudaMemcpy3DPeerAsync(&p, s.handle));
+        else
+            CHECK(cudaMemcpy2DAsync(p.dstPtr.ptr, p.dstPtr.pitch, p.srcPtr.ptr, p.srcPtr.pitch, p.extent.width, p.extent.height,
+                                    cudaMemcpyDefault, s.handle));
+    }
+    end(s, dst);
+    end(s, src);
+}
+
+/* Ordered by the default streams of both devices, or of the source's if the copy names none. */
+static void copy_synchronously(struct buffer *dst, size_t to, struct buffer *src, size_t from, size_t bytes)
+{
+    unsigned form = draw(dst->is_pooled || src->is_pooled ? 2 : 4);
+    struct stream of_dst = {0, dst->device}, of_src = {0, src->device};
+    if (form >= REGULAR)
+        of_dst = of_src;
+    CHECK(cudaSetDevice(of_dst.device));
+    begin(of_dst, dst);
+    CHECK(cudaSetDevice(of_src.device));
+    begin(of_src, src);
+    if (form == PEER) {
+        CHECK(cudaMemcpyPeer(dst->address + to, dst->device, src->address + from, src->device, bytes));
+    } else if (form == REGULAR) {
+        CHECK(cudaMemcpy(dst->address + to, src->address + from, bytes, cudaMemcpyDefault));
+    } else {
+        struct cudaMemcpy3DPeerParms p = rows(dst, to, src, from, bytes, form == PEER_ROWS ? 1 + draw(3) : 1);
+        if (form == PEER_ROWS)
+            CHECK(cudaMemcpy3DPeer(&p));
+        else
+            CHECK(cudaMemcpy2D(p.dstPtr.ptr, p.dstPtr.pitch, p.srcPtr.ptr, p.srcPtr.pitch, p.extent.width, p.extent.height,
+                               cudaMemcpyDefault));
+    }
+    end(of_dst, dst);
+    end(of_src, src);
+}
+
 static void step(int number)
 {
     struct stream s = streams[draw(DEVICES * STREAMS)];
     struct buffer *dst = &buffers[draw(DEVICES * BUFFERS)], *src = &buffers[draw(DEVICES * BUFFERS)];
     static unsigned char host[4096];
     size_t bytes = size(), to, from;
-    unsigned what = draw(10);
+    unsigned what = draw(12);
 
     if (src == dst)
         src = &buffers[(src - buffers + 1) % (DEVICES * BUFFERS)];
@@ -108,15 +177,9 @@ static void step(int number)
         if (s.device != dst->device && s.device != src->device)
             s = streams[src->device];
         CHECK(cudaSetDevice(s.device));
-        begin(s, dst);
-        begin(s, src);
-        /* A regular copy would need rights to a pool's memory. */
-        if (what < 3 || dst->is_pooled || src->is_pooled)
-            CHECK(cudaMemcpyPeerAsync(dst->address + to, dst->device, src->address + from, src->device, bytes, s.handle));
-        else
-            CHECK(cudaMemcpyAsync(dst->address + to, src->address + from, bytes, cudaMemcpyDefault, s.handle));
-        end(s, dst);
-        end(s, src);
+        copy(s, dst, to, src, from, bytes);
+    } else if (what >= 10) {
+        copy_synchronously(dst, to, src, from, bytes);
     } else if (what == 6) {
         if (s.device == dst->device) {
             begin(s, dst);
@@ -147,12 +210,30 @@ static void step(int number)
         printf("  step %d: %u, %zu bytes\n", number, what, bytes);
 }
 
+static void enable(int device, int peer)
+{
+    CHECK(cudaSetDevice(device));
+    cudaError_t code = cudaDeviceEnablePeerAccess(peer, 0);
+    if (code == cudaErrorPeerAccessAlreadyEnabled)
+        cudaGetLastError();
+    else
+        CHECK(code);
+#ifndef OLD_RUNTIME
+    cudaMemPool_t pool;
+    struct cudaMemAccessDesc access = {.location = {cudaMemLocationTypeDevice, peer}, .flags = cudaMemAccessFlagsProtReadWrite};
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, device));
+    CHECK(cudaMemPoolSetAccess(pool, &access, 1));
+#endif
+}
+
 static void sequence(unsigned seed)
 {
     static unsigned char host[LARGEST];
     uint32_t sum = 0;
 
     state = seed * 2654435761u + 1;
+    for (int i = 0; enables && i < DEVICES; i++)
+        enable(i, !i);
     for (int i = 0; i < DEVICES * BUFFERS; i++)
         take(&buffers[i], i % DEVICES);
     for (int i = 0; i < DEVICES * STREAMS; i++) {
@@ -278,6 +359,7 @@ int main(int argc, char **argv)
         for (int i = 3; i < argc; i++) {
             shows |= strcmp(argv[i], "steps") == 0;
             is_real |= strcmp(argv[i], "real") == 0;
+            enables |= strcmp(argv[i], "enables") == 0;
         }
         for (unsigned seed = (unsigned)atoi(argv[1]), last = seed + (unsigned)atoi(argv[2]); seed < last; seed++)
             sequence(seed);

@@ -12,14 +12,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running};
-use super::read::BatchArrays;
+use super::read::{self, BatchArrays};
+use super::staging::Each;
 use super::{callbacks, hip, mode, origin, recording, regular, run, show, staging, thread, validate};
-use crate::api::abi::{Code, Value};
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
-use crate::model::{Asks, Batch, Memcpy, Part, Path, Request, Traffic, counters};
+use crate::model::{Asks, Batch, Finding, Memcpy, Part, Path, Request, Rule, Traffic, counters};
 use crate::os;
 use crate::policy::access::{Between, Circumstances};
-use crate::policy::{ACCESS, Driver, GRAPHS, HIP, VALIDATE, capture};
+use crate::policy::memory::Kind;
+use crate::policy::{ACCESS, Driver, GRAPHS, HIP, STAGING, VALIDATE, capture};
 use crate::real::driver::RealDriver;
 use crate::real::hip::Library;
 use crate::real::runtime;
@@ -54,14 +56,74 @@ fn seen(
 ) -> Code {
     let mut room = [Value::UInt(0); MOST_ARGUMENTS];
     let arguments = declared(function, kind, found, arguments, &mut room);
-    let batch = Batch { parts: copied.parts(), stream: stream(arguments) };
-    let call = Call { request: Request { function, arguments, asks: Asks::Batch(batch) }, caller };
+    let call = call_of(function, caller, arguments, copied.parts());
     check_before(&call, kind);
     let begun = run::begin(&call, &Decision::FORWARD);
-    let ret = real();
-    end(&call, kind, begun, ret);
+    let (ret, is_staged) = make_each(&call, kind).unwrap_or_else(|| (real(), kind == Copies::graph));
+    let copied = if is_staged || function.layer() == Layer::Runtime { copied } else { copied.unstaged() };
+    end(&call_of(function, caller, arguments, copied.parts()), kind, begun, ret);
     copied.give_back();
     ret
+}
+
+fn call_of<'a>(function: Function, caller: Caller, arguments: &'a [Value], parts: &'a [Part]) -> Call<'a> {
+    let batch = Batch { parts, stream: stream(arguments) };
+    Call { request: Request { function, arguments, asks: Asks::Batch(batch) }, caller }
+}
+
+/// Makes the copies one by one, if any is to be staged: what that returns, and whether all were that have to be.
+#[inline(always)]
+fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
+    let batch = call.request.batch()?;
+    /// `CU_STREAM_LEGACY`: of a default stream that all share, or none, the driver takes no batch.
+    const LEGACY: usize = 1;
+    let is_wanted = kind != Copies::graph
+        && batch.stream > LEGACY
+        && call.function().layer() == Layer::Driver
+        && batch.parts.iter().any(|part| STAGING.takes(part.traffic.path));
+    is_wanted.then(|| make_each_now(call, kind, batch))?
+}
+
+#[cold]
+#[inline(never)]
+fn make_each_now(call: &Call<'_>, kind: Copies, batch: &Batch<'_>) -> Option<(Code, bool)> {
+    let judge = Judge::Driver(batch.stream, call.function().per_thread());
+    let judged = |parameters: CUDA_MEMCPY3D_PEER| {
+        let copy = Memcpy::of_driver(&parameters, Some(batch.stream)).regular();
+        let traffic = judge.known(&copy).unwrap_or_else(|| judge.found_out(&copy));
+        // What the real function refuses it refuses before it copies anything.
+        let is_whole = |(address, bytes): (u64, u64)| {
+            ACCESS
+                .known(address)
+                .is_some_and(|(place, range)| place.kind == Kind::Mapped || bytes <= range.end - address)
+        };
+        let are_whole = [copy.src, copy.dst].into_iter().zip(copy.reach()?).all(is_whole);
+        are_whole.then(|| (parameters, traffic.filter(|traffic| STAGING.wants(&copy, traffic.path))))
+    };
+    let copies = mode::unseen(|| {
+        let copies = read::each_alone(kind, call.request.arguments)?.into_iter().map(judged);
+        let copies: Vec<_> = copies.collect::<Option<_>>()?;
+        copies.iter().any(|(_, traffic)| traffic.is_some()).then_some(copies)
+    });
+    // A thread may be cancelled in the calls that follow.
+    let copies = ManuallyDrop::new(copies?);
+    let Each { ret, failed, is_staged } = staging::make_each(call, batch.stream, &copies);
+    mode::unseen(|| {
+        drop(ManuallyDrop::into_inner(copies));
+        Some(())
+    });
+    // Nothing was copied, and the real function says why.
+    if ret != Code::SUCCESS && failed == 0 {
+        return None;
+    }
+    let index = call.function().arguments().iter().position(|&name| name == FAIL_INDEX);
+    if let Some(&Value::Address(output)) = index.and_then(|index| call.request.arguments.get(index))
+        && output != 0
+    {
+        // SAFETY: where the real function writes which copy has failed, or that none has.
+        unsafe { (output as *mut usize).write_unaligned(failed) };
+    }
+    Some((ret, is_staged))
 }
 
 /// Does what there is to do when the real function has returned.
@@ -75,6 +137,9 @@ fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
     let shard = &thread::current().shard;
     counters::count_call(shard, call.function(), !has_succeeded);
     let made = call.request.batch().filter(|_| has_succeeded).map_or(&[][..], |batch| batch.parts);
+    if call.function().layer() == Layer::Driver && made.iter().any(|part| part.traffic.path == Path::Broken) {
+        thread::current().set_path(Some(Path::Broken));
+    }
     if decides {
         made.iter().for_each(|part| counters::count_many(shard, &part.traffic, part.copies.into()));
     }
@@ -172,6 +237,26 @@ impl Copied {
         match self {
             Self::Few(parts, count) => parts.get(..*count).unwrap_or_default(),
             Self::Shared(parts) => parts,
+        }
+    }
+
+    /// The same where CUDA has made all.
+    #[inline(always)]
+    fn unstaged(self) -> Self {
+        if self.parts().iter().any(|part| part.traffic.unstaged() != part.traffic) { self.unstaged_now() } else { self }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unstaged_now(self) -> Self {
+        let unstaged = |part: &Part| Part { traffic: part.traffic.unstaged(), ..*part };
+        let parts: Option<Arc<[Part]>> = mode::unseen(|| Some(self.parts().iter().map(unstaged).collect()));
+        match parts {
+            None => self,
+            Some(parts) => {
+                self.give_back();
+                Self::Shared(ManuallyDrop::new(parts))
+            }
         }
     }
 
@@ -304,6 +389,12 @@ fn check_before(call: &Call<'_>, kind: Copies) {
 /// Says of a launch what it need not cost.
 #[inline(always)]
 fn check(call: &Call<'_>, kind: Copies) {
+    if let Some(Traffic { src, dst, path, bytes }) = broken(call) {
+        mode::unseen(|| {
+            let what = format!("{bytes} bytes from device {src} to device {dst} were {}", path.name());
+            validate::say(call, &Finding::new(Rule::DataBlocked, call.function().layer(), what), Some(Code::SUCCESS));
+        });
+    }
     let is_staged = |part: &Part| matches!(part.traffic.path, Path::Staged(_));
     if let Some(exec) = checked(call, kind)
         && call.request.batch().is_some_and(|batch| batch.parts.iter().any(is_staged))
@@ -314,6 +405,19 @@ fn check(call: &Call<'_>, kind: Copies) {
             }
         });
     }
+}
+
+/// What an outermost call has copied on a path that is blocked, if calls are checked. The driver's inside another leaves it to that.
+#[inline(always)]
+fn broken(call: &Call<'_>) -> Option<Traffic> {
+    let thread = thread::current();
+    if !VALIDATE.is_on() || !thread.is_outermost(call.caller.stack()) {
+        return None;
+    }
+    let was_broken = thread.take_path() == Some(Path::Broken);
+    let all = call.request.batch()?.parts.iter().map(|part| part.traffic);
+    all.map(|traffic| if was_broken { traffic.unstaged() } else { traffic })
+        .find(|traffic| traffic.path == Path::Broken)
 }
 
 /// The executable graph that a call of the program launches, if launches are checked.

@@ -18,21 +18,12 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
         && let traffic @ Some(_) = ACCESS.decided(copy)
     {
         return if staging::wants(copy, traffic.as_ref()) {
-            staged(call, copy, traffic, room)
+            Decision { instead: Some(&Instead::Staged), traffic }
         } else {
             Decision { traffic, ..Decision::FORWARD }
         };
     }
     consider(call, copy, room)
-}
-
-/// The same for a copy that the shim stages, if it can.
-#[cold]
-#[inline(never)]
-fn staged<'a>(call: &Call<'_>, copy: &Memcpy<'_>, traffic: Option<Traffic>, room: &'a mut Room) -> Decision<'a> {
-    let staged = traffic.and_then(|traffic| staging::take(call, copy, &traffic));
-    let instead = staged.map(|staged| &*room.write(Instead::Staged(staged)));
-    Decision { instead, traffic }
 }
 
 /// Whether the copy may be on a stream that is being captured.
@@ -60,7 +51,7 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
     let is_refused = is_captured && is_refused_in_capture(call);
     if !is_refused && let traffic @ Some(_) = ACCESS.decided(copy) {
         if !is_captured && staging::wants(copy, traffic.as_ref()) {
-            return staged(call, copy, traffic, room);
+            return Decision { instead: Some(&Instead::Staged), traffic };
         }
         return Decision {
             traffic: if is_captured { traffic.map(Traffic::captured) } else { traffic },
@@ -84,7 +75,9 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
     let Some((traffic, instead)) = considered else { return Decision::FORWARD };
     match instead {
         Some(copy) => Decision { instead: Some(room.write(Instead::Copy(copy))), traffic },
-        None if !is_captured && staging::wants(copy, traffic.as_ref()) => staged(call, copy, traffic, room),
+        None if !is_captured && staging::wants(copy, traffic.as_ref()) => {
+            Decision { instead: Some(&Instead::Staged), traffic }
+        }
         None => Decision { instead: None, traffic },
     }
 }

@@ -6,13 +6,12 @@ use std::time::Instant;
 use p2pshim_trace::Begun;
 
 use super::arrival::Call;
-use super::{staging, thread};
+use super::thread;
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Path, Traffic, counters};
 use crate::os;
 use crate::policy::HarmlessEnable;
-use crate::policy::staging::Staged;
 use crate::real::driver::{self, ReadyCopy};
 
 /// What was decided about a call. It has nothing to drop.
@@ -34,7 +33,7 @@ impl Decision<'_> {
     pub(crate) fn note(&self) -> Option<&'static str> {
         match self.instead {
             Some(Instead::Copy(copy)) => Some(copy.note),
-            Some(Instead::Staged(_)) => Some("staged by p2pshim"),
+            Some(Instead::Staged) => Some("staged by p2pshim"),
             Some(Instead::Refused) => Some("refused by P2PSHIM_VALIDATE=strict"),
             _ => None,
         }
@@ -46,11 +45,12 @@ pub(crate) type Room = MaybeUninit<Instead>;
 
 /// What is called in place of a function.
 #[derive(Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "it lies in the frame of the call")]
 pub(crate) enum Instead {
     /// An equal copy, which can be captured.
     Copy(ReadyCopy),
-    /// The copy, staged by the shim.
-    Staged(Staged),
+    /// The copy, staged by the shim ([`super::staging::make`]), if there is what that takes.
+    Staged,
     /// `cuCtxEnablePeerAccess` such that it changes nothing.
     Harmless(HarmlessEnable),
     /// Nothing: the call is refused.
@@ -68,8 +68,7 @@ impl Instead {
         match self {
             // SAFETY: the caller's.
             Self::Copy(copy) => unsafe { copy.make() },
-            Self::Staged(staged) => staging::make(staged),
-            Self::Refused => Code::INVALID_VALUE,
+            Self::Refused | Self::Staged => Code::INVALID_VALUE,
             &Self::Harmless(HarmlessEnable { peer, flags, from, to }) => {
                 match driver::enable_peer_access(peer, flags) {
                     // Enabled after all, if it was not: that is what it takes the access to be.

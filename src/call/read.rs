@@ -1,6 +1,6 @@
 //! Reading what a call's arguments point to.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
 use super::thread;
@@ -12,10 +12,11 @@ use crate::model::{Memcpy, Origin, Request, Shape, is_array};
 use crate::os;
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
+use crate::policy::staging::linear;
 use crate::policy::validate::Array;
 use crate::real::driver::{
-    self, AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchOp, ChildGraphNodeParams, Location, MemcpyNodeParams,
-    PoolProps,
+    self, AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchOp, ChildGraphNodeParams, Location,
+    MemcpyNodeParams, PoolProps,
 };
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents, Place};
@@ -280,6 +281,62 @@ impl BatchArrays {
             }
         })
     }
+}
+
+/// The copies of a batch, as calls of their own ask for them. None if one has to read its source during the call, or has an array; nor of
+/// what the real function refuses before it copies anything.
+pub(crate) fn each_alone(kind: Copies, arguments: &[Value]) -> Option<Vec<CUDA_MEMCPY3D_PEER>> {
+    let copies: Option<Vec<CUDA_MEMCPY3D_PEER>> = match BatchArrays::of(kind, arguments)? {
+        BatchArrays::Linear([srcs, dsts, sizes], count) => {
+            let &[_, _, _, _, Value::Address(attributes), Value::Address(firsts), Value::UInt(number), ..] = arguments
+            else {
+                return None;
+            };
+            are_attributes_plain(attributes as *const BatchAttributes, firsts as *const usize, number, count)?;
+            let one = |index: usize| {
+                // SAFETY: any bytes are a number.
+                let [src, dst, bytes] = [srcs, dsts, sizes].map(|array| unsafe { input(array.wrapping_add(index)) });
+                Some(linear(src?, dst?, usize::try_from(bytes?).ok()?))
+            };
+            (0..count).map(one).collect()
+        }
+        BatchArrays::Of3D(operations, count) => {
+            let &[.., Value::UInt(0), Value::Stream(_)] = arguments else { return None };
+            // SAFETY: the struct is made of integers: any bytes are a valid one.
+            let one = |index: usize| unsafe { input(operations.wrapping_add(index)) };
+            (0..count).map(|index| one(index).filter(|op| is_put_off(op.order, op.flags))?.alone()).collect()
+        }
+    };
+    copies.filter(|copies| copies.iter().all(|copy| copy.WidthInBytes != 0 && copy.Height != 0 && copy.Depth != 0))
+}
+
+/// Whether a source may be read when the stream has come there, and the driver knows the flags.
+fn is_put_off(order: c_int, flags: u32) -> bool {
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM` and `…_ANY`.
+    const STREAM: c_int = 1;
+    const ANY: c_int = 3;
+    /// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`.
+    const OVERLAP: u32 = 1;
+    (order == STREAM || order == ANY) && flags <= OVERLAP
+}
+
+/// Whether each copy of a batch has attributes, and may read its source later.
+fn are_attributes_plain(
+    attributes: *const BatchAttributes,
+    firsts: *const usize,
+    number: u64,
+    count: usize,
+) -> Option<()> {
+    let number = usize::try_from(number).ok().filter(|number| (1..=count).contains(number))?;
+    let mut last = None;
+    for index in 0..number {
+        // SAFETY: made of integers: any bytes are valid.
+        let (of, first) = unsafe { (input(attributes.wrapping_add(index))?, input(firsts.wrapping_add(index))?) };
+        let is_next = last.map_or(first == 0, |last| last < first);
+        (is_put_off(of.order, of.flags) && is_next && first < count).then_some(())?;
+        last = Some(first);
+    }
+    Some(())
 }
 
 #[inline(always)]

@@ -9,7 +9,7 @@ use super::decision::Running;
 use super::{mode, origin, read, staging, thread};
 use crate::api::Layer;
 use crate::api::abi::Code;
-use crate::model::{Memcpy, Named, Path};
+use crate::model::{Memcpy, Named, Path, Traffic};
 use crate::os;
 use crate::policy::memory::Kind;
 use crate::policy::readback::{self, Difference, Made, Reader, Reading};
@@ -34,8 +34,10 @@ fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
         // Which clears this itself.
         thread::current().is_check_due.store(false, Relaxed);
     }
+    // Before that of others is found to be wrong, which may change it.
+    let traffic = mode::unseen(|| ACCESS.traffic_now(&RealDriver, copy));
     harvest();
-    let reading = mode::unseen(|| begin(call, copy, begun));
+    let reading = mode::unseen(|| begin(call, (copy, traffic?), begun));
     let Some((made, reading)) = reading else { return };
     if made.waits {
         finish(made, reading, copy);
@@ -45,12 +47,11 @@ fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
 }
 
 /// Has a copy read back, if it is one of those.
-fn begin(call: &Call<'_>, copy: &Memcpy<'_>, begun: &Running) -> Option<(Made, Reading)> {
+fn begin(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, Traffic), begun: &Running) -> Option<(Made, Reading)> {
     // What is queued in a capture is not made, and a default stream must not be asked for anything beside one.
     if capture::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
         return None;
     }
-    let traffic = ACCESS.traffic_now(&RealDriver, copy)?;
     let waits = READBACK.wants(copy, &traffic)?;
     let per_thread = call.function().per_thread();
     let context = match copy.stream {

@@ -12,7 +12,9 @@ use std::time::Instant;
 use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Running, count, path};
 use super::read::Room;
-use super::{callbacks, copy, fast, mode, origin, peers, readback, recording, regular, show, thread, timing, validate};
+use super::{
+    callbacks, copy, fast, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, validate,
+};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
 use crate::os;
@@ -53,16 +55,17 @@ pub(crate) fn traced(
         };
         return validate::end_refused(&call, begun, ret);
     }
-    let decision = decide(&call, &mut instead);
+    let mut decision = decide(&call, &mut instead);
     let mut begun = begin(&call, &decision);
     let timing = timing::begin(&call, &begun);
     if timing.is_some() {
         begun.restart_clock();
     }
-    let ret = match decision.instead {
-        None => real(None),
+    let ret = match (staging::make(&call, &mut decision), decision.instead) {
+        (Some(ret), _) => ret,
+        (None, None) => real(None),
         // SAFETY: made of the program's arguments, in place of the real function.
-        Some(instead) => unsafe { instead.call() },
+        (None, Some(instead)) => unsafe { instead.call() },
     };
     let ret = peers::revise(&call, &decision, ret);
     end(&call, &decision, begun, timing, ret);

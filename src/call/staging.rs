@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::arrival::Call;
+use super::decision::{Decision, Instead};
 use super::{mode, thread};
-use crate::api::abi::Code;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
 use crate::policy::staging::Staged;
-use crate::policy::{ACCESS, Driver, STAGING, VALIDATE};
+use crate::policy::{ACCESS, Driver, STAGING, VALIDATE, capture};
 use crate::real::driver::{self, RealDriver};
 
 /// Whether a call's copy on this path is staged here.
@@ -17,15 +18,68 @@ pub(super) fn wants(copy: &Memcpy<'_>, traffic: Option<&Traffic>) -> bool {
     traffic.is_some_and(|traffic| STAGING.wants(copy, traffic.path))
 }
 
+/// Makes a copy that is to be staged; none if there is not what that takes, and the real function is to be called. What it takes may
+/// take milliseconds to make, so that the call's record has begun before.
+#[inline(always)]
+pub(super) fn make(call: &Call<'_>, decision: &mut Decision<'_>) -> Option<Code> {
+    matches!(decision.instead, Some(Instead::Staged)).then(|| make_now(call, decision))?
+}
+
+#[cold]
+#[inline(never)]
+fn make_now(call: &Call<'_>, decision: &mut Decision<'_>) -> Option<Code> {
+    let staged =
+        call.request.copy().zip(decision.traffic.as_ref()).and_then(|(copy, traffic)| take(call, copy, traffic));
+    if staged.is_none() {
+        decision.instead = None;
+        decision.traffic = decision.traffic.map(Traffic::unstaged);
+    }
+    staged.as_ref().map(submit)
+}
+
+/// What became of a batch whose copies were made one by one.
+pub(super) struct Each {
+    pub(super) ret: Code,
+    /// The first that failed.
+    pub(super) failed: usize,
+    /// Whether all that had to be staged were.
+    pub(super) is_staged: bool,
+}
+
+/// Makes the copies of a batch one by one in its stream, as calls of their own ask for them; with each that is to be staged stands from
+/// where to where it goes.
+pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D_PEER, Option<Traffic>)]) -> Each {
+    let mut is_staged = true;
+    let per_thread = call.function().per_thread();
+    let context = mode::unseen(|| stream_context(stream, per_thread)).map_or(0, |(context, _)| context);
+    for (index, (parameters, traffic)) in copies.iter().enumerate() {
+        let copy = Memcpy::of_driver(parameters, Some(stream)).regular();
+        let staged = traffic.and_then(|traffic| take(call, &copy, &traffic));
+        is_staged &= staged.is_some() || !traffic.is_some_and(|traffic| traffic.path.has_to_be_staged_by_us());
+        let ret = match staged {
+            Some(staged) => submit(&staged),
+            None => driver::make_copy(context, parameters, stream, per_thread),
+        };
+        if ret != Code::SUCCESS {
+            return Each { ret, failed: index, is_staged };
+        }
+    }
+    Each { ret: Code::SUCCESS, failed: usize::MAX, is_staged }
+}
+
 /// What a copy is staged with, if there is what that takes.
-pub(super) fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged> {
+fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged> {
     if mode::is_exhausted() {
         return None;
     }
     mode::unseen(|| {
         let per_thread = call.function().per_thread();
-        let context = stream_context(copy.stream?, per_thread)?;
-        if ACCESS.is_refused_for_rights(&RealDriver, copy) {
+        // A synchronous copy is not made beside a capture: CUDA may refuse it.
+        if copy.stream.is_none() && capture::may_be_under_way() {
+            return None;
+        }
+        let context = stream_context(copy.stream.unwrap_or(0), per_thread)?;
+        if !traffic.path.has_to_be_staged_by_us() && ACCESS.is_refused_for_rights(&RealDriver, copy) {
             return None;
         }
         STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
@@ -44,7 +98,7 @@ pub(super) fn stream_context(stream: usize, per_thread: bool) -> Option<(usize, 
 }
 
 /// Makes a copy that is staged.
-pub(super) fn make(staged: &Staged) -> Code {
+fn submit(staged: &Staged) -> Code {
     /// `CUDA_ERROR_UNKNOWN`: our own code has failed when some of it may have been submitted.
     const UNKNOWN: Code = Code(999);
     let ret = mode::unseen(|| {

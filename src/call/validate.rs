@@ -173,6 +173,7 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) -> bool {
         && ret == Code::SUCCESS
         && pending == 0
         && !(is_check_due && validate::is_detour(path))
+        && path != Some(Path::Broken)
         && VALIDATE.is_clean(&RealDriver, &ACCESS, copy, by)
     {
         let is_long = run.add(site, copy.bytes, copy.stream.is_none());

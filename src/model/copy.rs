@@ -227,6 +227,11 @@ impl Traffic {
         self.src != self.dst && self.bytes != 0 && !matches!(self.path, Path::Host | Path::Unknown)
     }
 
+    /// The same of a copy that CUDA makes, though it had to be staged.
+    pub(crate) fn unstaged(self) -> Self {
+        Self { path: if self.path.has_to_be_staged_by_us() { Path::Broken } else { self.path }, ..self }
+    }
+
     /// The same of a copy that becomes part of a graph.
     pub(crate) fn captured(self) -> Self {
         Self { path: Path::Captured, ..self }

@@ -174,7 +174,7 @@ pub(crate) fn count_many(shard: &AtomicU8, traffic: &Traffic, number: u64) {
     let is_staged = match traffic.path {
         Path::Host | Path::Unknown | Path::Captured => return,
         Path::Staged(_) => true,
-        Path::Direct | Path::SameDevice | Path::MappedOnUse => false,
+        Path::Direct | Path::Broken | Path::SameDevice | Path::MappedOnUse => false,
     };
     let Some(place) = place([traffic.src, traffic.dst], is_staged) else { return };
     let counted = COUNTERS.get(usize::from(shard) - 1).and_then(|of| of.copies.get(place));

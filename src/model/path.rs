@@ -5,6 +5,8 @@
 pub(crate) enum Path {
     /// From device to device, one of which can access the memory of the other.
     Direct,
+    /// The same on a path that is blocked: the copy could not be staged, and its data may be wrong.
+    Broken,
     /// From device to device through the host.
     Staged(Why),
     /// Inside one device.
@@ -48,6 +50,11 @@ pub(crate) enum Why {
     Unverified,
     /// Verified, but slower than through the host.
     Slower,
+    /// Blocked, but there is access all the same, and CUDA would use it: p2pshim stages the copy. Or CUDA would refuse it, as p2pshim has
+    /// refused the program rights to memory.
+    BlockedInUse,
+    /// A pair that is denied, but there is access all the same.
+    DeniedInUse,
 }
 
 /// All paths, by their number. 0 is none.
@@ -69,8 +76,11 @@ const ALL: &[Path] = &[
     Path::Staged(Why::Busy),
     Path::Staged(Why::Unverified),
     Path::Staged(Why::Slower),
+    Path::Staged(Why::BlockedInUse),
+    Path::Staged(Why::DeniedInUse),
     Path::MappedOnUse,
     Path::Captured,
+    Path::Broken,
 ];
 
 impl Path {
@@ -83,8 +93,9 @@ impl Path {
             Self::Host => 3,
             Self::Unknown => 4,
             Self::Staged(why) => 5 + why as u32,
-            Self::MappedOnUse => 6 + Why::Slower as u32,
-            Self::Captured => 7 + Why::Slower as u32,
+            Self::MappedOnUse => 6 + Why::DeniedInUse as u32,
+            Self::Captured => 7 + Why::DeniedInUse as u32,
+            Self::Broken => 8 + Why::DeniedInUse as u32,
         }
     }
 
@@ -99,6 +110,12 @@ impl Path {
         ALL.get((number as usize).wrapping_sub(1)).copied()
     }
 
+    /// Whether the shim has to stage a copy: CUDA would copy on a path that is blocked, or refuse.
+    #[inline(always)]
+    pub(crate) const fn has_to_be_staged_by_us(self) -> bool {
+        matches!(self, Self::Staged(Why::BlockedInUse | Why::DeniedInUse))
+    }
+
     /// As traces and reports show it: what it is, and after a colon why.
     pub(crate) fn title(self) -> String {
         match self {
@@ -111,6 +128,7 @@ impl Path {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Broken => "direct (blocked, and could not be staged)",
             Self::SameDevice => "same-device",
             Self::Host => "host",
             Self::MappedOnUse => "mapped on first use",
@@ -130,6 +148,8 @@ impl Path {
                 Why::Busy => "staged (devices are busy, to be verified later)",
                 Why::Unverified => "staged (could not be verified)",
                 Why::Slower => "staged (direct is slower)",
+                Why::BlockedInUse => "staged (blocked, by p2pshim in the driver's place)",
+                Why::DeniedInUse => "staged (denied, by p2pshim in the driver's place)",
             },
         }
     }

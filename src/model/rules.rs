@@ -516,6 +516,13 @@ rules! {
         "The destination is not what its source is. Other work may have written to one of them while the copy was made or read back; it may do so by design, as a kernel that polls a flag which copies set, and clears it. If nothing does, this copy lost data, though the path does not lose all: it may beyond a certain address, or under load."
         "Order all work on both buffers behind the copy, by its stream or by events. If it is, run p2pshim doctor, which tests larger copies.";
 
+    DataBlocked "P2P-data-blocked" Error [0, 0, 0]
+        "all copies between devices, cudaGraphLaunch, cuGraphLaunch"
+        "Peer Device Memory Access: a copy copies."
+        "The call returns success; data may be wrong, or never arrive."
+        "Peer access between these devices is blocked (it loses data, or P2PSHIM_ACCESS=off or P2PSHIM_DENY says so), but enabled. p2pshim stages copies on such a path itself. It cannot stage those of graphs, which CUDA makes; those of synchronous functions while a stream is being captured; batches that have to read their sources during the call; arrays of one dimension; nor any for which there is no page-locked memory."
+        "Do not let the program enable peer access: without P2PSHIM_BROKEN=warn it gets none where data does not arrive. p2pshim doctor shows the cause.";
+
     // ---- Performance ----
 
     StagedNeverEnabled "P2P-staged-never-enabled" Performance [0, 0, 0]

@@ -78,7 +78,7 @@ impl Kept {
     /// The path that a copy like it would take now, as far as is known.
     fn now(&self, access: &Access, driver: &impl Driver) -> Option<Path> {
         let copy = Memcpy::linear(self.src, self.dst, self.traffic.bytes);
-        access.traffic_now(driver, &copy).map(|traffic| traffic.path)
+        access.traffic_now(driver, &copy).map(|traffic| traffic.unstaged().path)
     }
 }
 
@@ -204,7 +204,8 @@ impl Graphs {
             execs.get(&exec).filter(|known| known.losses != losses)?.copies()
         };
         let is_lost = |copy: &&Kept| {
-            copy.traffic.path == Path::Direct && copy.now(access, driver).is_some_and(|path| path != Path::Direct)
+            let is_direct = |path| matches!(path, Path::Direct | Path::Broken);
+            is_direct(copy.traffic.path) && copy.now(access, driver).is_some_and(|path| !is_direct(path))
         };
         let mut made = copies.iter().filter(|copy| !disabled.contains(&copy.node));
         let Some(copy) = made.find(is_lost) else {
@@ -300,7 +301,8 @@ fn kept(
     if !copy.has_ends() || access.ask_between(driver, &copy) != Between::Devices {
         return None;
     }
-    Some(Kept { node, src: copy.src, dst: copy.dst, traffic: find(&copy)? })
+    // Whatever is blocked: CUDA makes it.
+    Some(Kept { node, src: copy.src, dst: copy.dst, traffic: find(&copy)?.unstaged() })
 }
 
 #[cfg(test)]

@@ -2,9 +2,13 @@
 //! pieces that overlap, and nobody waits: one stream copies each piece from the source into a [`Ring`] of page-locked memory, another
 //! from there to the destination, and events join the two. The caller's stream is recorded at the start and waits at the end.
 //!
-//! **Which copies.** Asynchronous, linear, of [`LEAST`] bytes and more, inside one allocation at each end, of pairs that will stay as
-//! they are ([`is_lasting`]). All others are the driver's. Both halves name addresses only, so that the driver finds out where they
-//! are: if what is remembered of an allocation is out of date, the copy is slow, and right.
+//! **Which copies.** Those of [`LEAST`] bytes and more between addresses, of pairs that will stay as they are ([`is_lasting`]), if they
+//! are asked for; and all of blocked pairs that CUDA would copy on the broken path, or refuse ([`Path::has_to_be_staged_by_us`]). All others are the driver's.
+//! Any form is divided into [pieces](Piece), each half of which is a copy of the driver's that names addresses or arrays only, so that the
+//! driver finds out where they are: if what is remembered of an allocation is out of date, the copy is slow, and right.
+//!
+//! **Order.** A copy comes after what its stream had to do, and before what that gets to do; a synchronous one is ordered by the default
+//! stream, one that names devices by those of both sides' contexts, and nobody waits, as with direct copies (measured on H200).
 //!
 //! **Rings.** One for each stream of the program and pair of contexts, so that copies of two streams never wait for each other: what
 //! one waits for may wait for the host. One that has nothing left to do is taken over. Which one a copy has is decided under a lock;
@@ -13,21 +17,27 @@
 //! **The end of a context.** It takes along the page-locked memory that was registered in it, while another context's copy may be
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
+mod pieces;
+
+pub(crate) use pieces::{Piece, as_row, linear};
+
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use super::Driver;
 use super::access::Access;
-use crate::api::abi::Code;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::config::{self, Config};
-use crate::model::{Memcpy, Path, Shape, Traffic, Why};
+use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::record::log;
 
 /// The least that is staged: below, the driver is as fast, and its call takes less.
 const LEAST: u64 = 8 << 20;
 /// Bytes of a ring that stages.
 pub(crate) const RING: usize = 16 << 20;
+/// Bytes of one for copies that are staged because they have to be, small ones, or if there is no other: no limit holds for it.
+const NEEDED: usize = 1 << 20;
 /// Pieces that are under way, at most.
 pub(crate) const SLOTS: usize = 4;
 /// Page-locked memory of the copies from one device to another, at most.
@@ -84,11 +94,10 @@ pub(crate) trait Stager: Driver {
 /// A copy that is to be staged. It has nothing to drop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
-    pub(crate) src: u64,
-    pub(crate) dst: u64,
-    pub(crate) bytes: u64,
-    /// The caller's stream.
-    pub(crate) stream: usize,
+    /// What is copied, as in a 3D copy of the driver.
+    pub(crate) copy: CUDA_MEMCPY3D_PEER,
+    /// The stream that orders it; none if the default streams of both sides' contexts do.
+    pub(crate) stream: Option<usize>,
     pub(crate) per_thread: bool,
     pub(crate) ring: Ring,
     /// Bytes of a piece.
@@ -99,34 +108,25 @@ pub(crate) struct Staged {
     pub(crate) blocks: bool,
 }
 
-/// A part of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) offset: u64,
-    pub(crate) bytes: usize,
-    pub(crate) slot: usize,
-}
-
 impl Staged {
     /// Its parts, in order, as many at a time as there are slots.
     pub(crate) fn rounds(&self) -> impl Iterator<Item = impl Iterator<Item = Piece> + Clone> {
-        let (bytes, piece) = (self.bytes, self.piece);
-        let slots = (RING / piece).min(SLOTS) as u64;
-        let count = bytes.div_ceil(piece as u64);
-        (0..count).step_by(slots as usize).map(move |first| {
-            (first..count.min(first + slots)).map(move |number| {
-                let offset = number * piece as u64;
-                let left = usize::try_from(bytes - offset).unwrap_or(piece);
-                Piece { offset, bytes: left.min(piece), slot: (number - first) as usize }
-            })
-        })
+        let CUDA_MEMCPY3D_PEER { WidthInBytes, Height, Depth, .. } = self.copy;
+        let slots = (self.ring.host.bytes / self.piece).clamp(1, SLOTS);
+        pieces::rounds([WidthInBytes, Height, Depth], self.piece, slots)
+    }
+
+    /// Both halves of a part's copy: into its slot, and out of it.
+    pub(crate) fn halves(&self, piece: &Piece) -> [CUDA_MEMCPY3D_PEER; 2] {
+        pieces::halves(&self.copy, piece, self.ring.host.address + piece.slot * self.piece)
     }
 }
 
 /// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
 /// thousand (measured on H200 and H100, docs/decisions/staging.md).
-const fn piece_of(bytes: u64) -> usize {
+const fn piece_of(bytes: u64, ring: usize) -> usize {
     match bytes >> 20 {
+        _ if ring < RING => ring / SLOTS,
         0..64 => 2 << 20,
         64..256 => 4 << 20,
         _ => 8 << 20,
@@ -224,13 +224,16 @@ impl Staging {
     /// Whether any copy on a path is staged here.
     #[inline(always)]
     pub(crate) fn takes(&self, path: Path) -> bool {
-        matches!(path, Path::Staged(why) if is_lasting(why)) && !self.is(config::Staging::Driver)
+        path.has_to_be_staged_by_us()
+            || matches!(path, Path::Staged(why) if is_lasting(why)) && !self.is(config::Staging::Driver)
     }
 
     /// Whether a copy on a path is to be staged here.
     #[inline(always)]
     pub(crate) fn wants(&self, copy: &Memcpy<'_>, path: Path) -> bool {
-        self.takes(path) && copy.bytes >= LEAST && copy.stream.is_some() && matches!(copy.shape, Shape::Linear)
+        self.takes(path)
+            && copy.bytes != 0
+            && (path.has_to_be_staged_by_us() || copy.bytes >= LEAST && copy.has_addresses())
     }
 
     /// What a copy is staged with; none if the driver is to stage it. `context` is that of the caller's stream, `on` whether the
@@ -242,16 +245,17 @@ impl Staging {
         context: Context,
         (per_thread, thread): (bool, usize),
     ) -> Option<Staged> {
-        let stream = copy.stream?;
-        let ring = self.ring((access, driver), (copy, traffic), RING, context, (per_thread, thread))?;
-        let piece = piece_of(copy.bytes);
+        let parameters = pieces::parameters(copy)?;
+        let ring = |bytes| self.ring((access, driver), (copy, traffic), bytes, context, (per_thread, thread));
+        let large = if copy.bytes >= LEAST { ring(RING) } else { None };
+        let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
+        let piece = piece_of(copy.bytes, ring.host.bytes);
         let last = self.divide(&ring, piece)?;
         self.say_once(traffic);
+        let is_of_both = copy.stream.is_none() && copy.src_named != Named::Pointer;
         Some(Staged {
-            src: copy.src,
-            dst: copy.dst,
-            bytes: copy.bytes,
-            stream,
+            copy: parameters,
+            stream: if is_of_both { None } else { Some(copy.stream.unwrap_or(0)) },
             per_thread,
             ring,
             piece,
@@ -317,14 +321,15 @@ impl Staging {
     ) -> Option<Ring> {
         let host = {
             let mut rings = self.rings.lock();
-            let has_failed = rings.failed.contains(&bytes);
+            let is_limited = bytes != NEEDED;
+            let has_failed = is_limited && rings.failed.contains(&bytes);
             let is_of_size = |entry: &&Entry| entry.ring.host.bytes == bytes;
             let taken = |is_it: &dyn Fn(&&Entry) -> bool| -> u64 {
                 rings.entries.iter().filter(is_of_size).filter(is_it).map(|entry| entry.ring.host.bytes as u64).sum()
             };
             let of_pair = taken(&|entry| entry.ring.contexts[1..] == contexts[1..]);
             let in_all = taken(&|_| true) + rings.making;
-            let is_room = |taken: u64, limit: u64| taken + bytes as u64 <= limit;
+            let is_room = |taken: u64, limit: u64| !is_limited || taken + bytes as u64 <= limit;
             if has_failed || !is_room(of_pair, A_PAIR) || !is_room(in_all, self.limit.load(Relaxed)) {
                 let is_said = has_failed || std::mem::replace(&mut rings.is_limit_said, true);
                 drop(rings);
@@ -394,8 +399,11 @@ impl Staging {
             }
             said.push(pair);
         }
-        let what = format_args!("p2pshim stages copies of 8 MiB and more (P2PSHIM_STAGING)");
-        log::pair_info(traffic.src, traffic.dst, what);
+        let what = match traffic.path.has_to_be_staged_by_us() {
+            true => "p2pshim stages copies itself, as the path is blocked",
+            false => "p2pshim stages copies of 8 MiB and more (P2PSHIM_STAGING)",
+        };
+        log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
     }
 
     /// Whether there ever was a ring.
@@ -453,6 +461,8 @@ const fn is_lasting(why: Why) -> bool {
         Why::NotYetWorth | Why::Verifying | Why::Capturing | Why::Busy => false,
         Why::NotEnabled
         | Why::Blocked
+        | Why::BlockedInUse
+        | Why::DeniedInUse
         | Why::Denied
         | Why::Pool
         | Why::Mapped
@@ -469,6 +479,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::model::Shape;
     use crate::policy::access::Circumstances;
     use crate::policy::access::fake::{Fake, context, memory_of};
 
@@ -533,13 +544,15 @@ mod tests {
     fn pieces_are_the_copy_and_lie_in_the_ring() {
         let ring = Process::new(u64::MAX).take(5, LEAST).unwrap();
         for bytes in [LEAST, LEAST + 1, (64 << 20) - 1, 64 << 20, (256 << 20) + 3, 3 << 30] {
-            let staged = Staged { bytes, piece: piece_of(bytes), ..ring };
+            let copy = CUDA_MEMCPY3D_PEER { WidthInBytes: bytes as usize, ..ring.copy };
+            let staged = Staged { copy, piece: piece_of(bytes, RING), ..ring };
             let mut end = 0;
-            for Piece { offset, bytes, slot } in staged.rounds().flatten() {
-                assert_eq!(offset, end);
+            for Piece { at, extent: [bytes, ..], slot } in staged.rounds().flatten() {
+                assert_eq!(at, [end, 0, 0]);
                 assert!(bytes > 0 && bytes <= staged.piece && (slot + 1) * staged.piece <= RING && slot < SLOTS);
-                end += bytes as u64;
+                end += bytes;
             }
+            let end = end as u64;
             assert_eq!(end, bytes);
             // A stream takes about a thousand launches; each piece is three.
             assert!(bytes > 1 << 30 || staged.rounds().flatten().count() <= 300, "{bytes}");
@@ -576,6 +589,35 @@ mod tests {
     }
 
     #[test]
+    fn copies_that_need_it_are_staged_beyond_the_limit_of_any_size_and_order() {
+        for (limit, bytes, ring) in [(u64::MAX, 1, NEEDED), (u64::MAX, LEAST, RING), (0, LEAST, NEEDED)] {
+            let process = Process::new(limit);
+            for stream in [None, Some(5)] {
+                let of = |named| {
+                    let copy = Memcpy {
+                        stream,
+                        src_named: named,
+                        dst_named: named,
+                        ..Memcpy::linear(memory_of(0), memory_of(1), bytes)
+                    };
+                    let traffic = process.access.consider(&process.driver, &copy, Circumstances::default()).unwrap();
+                    let traffic = Traffic { path: Path::Staged(Why::BlockedInUse), ..traffic };
+                    let all = (&*process.access, &process.driver);
+                    process.staging.take(all, (&copy, &traffic), (context(0), 1), (false, 7)).unwrap()
+                };
+                let (regular, peer) = (of(Named::Pointer), of(Named::Ordinal(0)));
+                assert_eq!(
+                    (regular.ring.host.bytes, regular.stream),
+                    (ring, Some(stream.unwrap_or(0))),
+                    "{limit} {bytes}"
+                );
+                assert_eq!(peer.stream, stream, "by the default streams of both sides");
+                assert!(regular.rounds().flatten().all(|piece| (piece.slot + 1) * regular.piece <= ring));
+            }
+        }
+    }
+
+    #[test]
     fn ring_goes_with_a_context_and_leaves_its_memory() {
         let process = Process::new(u64::MAX);
         let ring = process.copy(5).unwrap();
@@ -598,18 +640,19 @@ mod tests {
     }
 
     #[test]
-    fn wants_what_is_large_asynchronous_linear_and_will_stay_staged() {
+    fn wants_what_is_large_and_will_stay_staged_and_all_that_needs_it() {
         let staging = Process::new(u64::MAX).staging;
         let copy = Memcpy { stream: Some(0), ..Memcpy::linear(1 << 32, 2 << 32, LEAST) };
         let staged = Path::Staged(Why::NoPath);
         assert!(staging.wants(&copy, staged));
         assert!(!staging.wants(&Memcpy { bytes: LEAST - 1, ..copy }, staged));
-        assert!(!staging.wants(&Memcpy { stream: None, ..copy }, staged));
+        assert!(staging.wants(&Memcpy { stream: None, ..copy }, staged));
         assert!(!staging.wants(&Memcpy { shape: Shape::Arrays([1, 0]), ..copy }, staged));
         for path in [Path::Direct, Path::SameDevice, Path::Host, Path::Unknown, Path::Staged(Why::NotYetWorth)] {
             assert!(!staging.wants(&copy, path), "{path:?}");
         }
         staging.configure(&Config::default());
         assert!(!staging.wants(&copy, staged), "the driver does");
+        assert!(staging.wants(&Memcpy { bytes: 1, ..copy }, Path::Staged(Why::BlockedInUse)), "whoever stages others");
     }
 }

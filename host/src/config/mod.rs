@@ -73,7 +73,7 @@ options! {
         variable: P2PSHIM_BROKEN,
         values: words("refuse" = Broken::Refuse, "warn" = Broken::Warn),
         changes: Changes::Never,
-        help: "what a program gets that enables peer access itself where data does not arrive; refuse: the pair is verified first, and if that fails, the program sees no peer access and its copies go through the host; warn: peer access, and a warning",
+        help: "what a program gets that enables peer access itself where data does not arrive; refuse: the pair is verified first, and if that fails, the program sees no peer access and its copies go through the host; warn: peer access, and a warning; p2pshim takes its copies through the host, but those of graphs, and what kernels access, are wrong",
         details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_PROBE says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. What cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of other processes is not covered.",
     }
 

@@ -154,6 +154,11 @@ pub(crate) fn staging_time(bytes: u64) -> Duration {
     Duration::from_micros(16) + Duration::from_nanos(bytes / 40)
 }
 
+/// How long it takes to page-lock memory: 0.6 to 2.4 ms were measured for 16 MiB.
+pub(crate) fn page_locking_time(bytes: u64) -> Duration {
+    Duration::from_nanos(bytes / 16)
+}
+
 /// How long a slow direct copy keeps its stream busy.
 fn slow_time(bytes: u64) -> Duration {
     SLOWNESS + staging_time(bytes) * 8

@@ -134,7 +134,7 @@ impl Access {
     }
 
     /// A context on a device: one that the program uses, or its primary context, if that exists.
-    fn context_on(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
+    pub(super) fn context_on(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
         self.context_for(driver, place, named).or_else(|| {
             let primary = driver.primary_context(place.device.into())?;
             let id = driver.context_id(primary)?;

@@ -95,14 +95,32 @@ impl Access {
     pub(crate) fn consider(&self, driver: &impl Driver, copy: &Memcpy, on: Circumstances) -> Option<Traffic> {
         let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
         let path = match evident(src, dst) {
-            Some(path) => path,
-            // What fails is no reason to change anything: it would succeed then.
+            Some(path) => self.unless_blocked(path, src, dst),
             None if is_regular(copy) && self.is_beyond_rights(driver, [src, dst], on) => {
-                Path::Staged(left_alone(src, dst))
+                Path::Staged(self.beyond_rights(src, dst))
             }
             None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
+    }
+
+    /// Why a copy is staged that CUDA refuses for want of rights: we may have refused them, since the path is broken. Else its failing is
+    /// no reason to change anything: it would succeed then. What the user denies is as on hardware without a path.
+    fn beyond_rights(&self, src: Place, dst: Place) -> Why {
+        let pair = [i32::from(src.device), i32::from(dst.device)];
+        let was_refused = {
+            let rights = &self.lock().refused_rights;
+            rights.contains(&pair) || rights.contains(&[pair[1], pair[0]])
+        };
+        let blocked = if was_refused { self.lock().blocked(src, dst) } else { None };
+        blocked.filter(|&why| why == Why::BlockedInUse).unwrap_or(left_alone(src, dst))
+    }
+
+    /// The path of a copy, which is not direct if the pair is blocked, whoever has enabled it.
+    fn unless_blocked(&self, path: Path, src: Place, dst: Place) -> Path {
+        let is_direct = path == Path::Direct && self.hides();
+        let blocked = if is_direct { self.lock().blocked(src, dst) } else { None };
+        blocked.map_or(path, Path::Staged)
     }
 
     fn weigh(&self, driver: &impl Driver, (src, dst): (Place, Place), bytes: u64, on: Circumstances) -> Option<Path> {
@@ -164,6 +182,7 @@ impl Access {
             None if is_direct() => Path::Direct,
             None => Path::Staged(left_alone(src, dst)),
         };
+        let path = self.unless_blocked(path, src, dst);
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
@@ -230,7 +249,11 @@ impl Access {
             self.lock().attempts_mut(src, dst).put_off(Why::Unverified);
             Path::Staged(Why::Unverified)
         });
-        if purpose == Purpose::Check { Path::Direct } else { path }
+        match (purpose, path) {
+            (Purpose::Check, Path::Staged(Why::Blocked)) => Path::Staged(Why::BlockedInUse),
+            (Purpose::Check, _) => Path::Direct,
+            _ => path,
+        }
     }
 
     fn plan(
@@ -304,6 +327,12 @@ impl Registry {
             self.mark_used(src.device, dst.device);
         }
         let links = [self.reach(src, dst), self.reach(dst, src)];
+        // Of a pool it may not be known.
+        let is_in_use = is_granted || links.iter().any(Option::is_some) || !on.may_know;
+        if is_in_use && let Some(why) = self.blocked(src, dst) {
+            let path = Path::Staged(why);
+            return if on.may_know { Step::Decided(path) } else { Step::Now(path) };
+        }
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
             let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);

@@ -30,10 +30,10 @@ impl Grants {
 }
 
 impl Access {
-    /// Whether anything is hidden.
+    /// Whether anything may be hidden.
     #[inline(always)]
     pub(crate) fn hides(&self) -> bool {
-        self.hides.load(Relaxed)
+        self.blocks.load(Relaxed)
     }
 
     /// Looks up the devices that `P2PSHIM_DENY` names, once there are any.
@@ -112,9 +112,11 @@ impl Access {
             return None;
         }
         let owners = self.owners(driver, of);
-        let registry = self.lock();
-        let is_refused = |device: &i32| owners.iter().any(|&owner| registry.is_hidden(*device, owner));
-        devices.iter().any(is_refused).then_some(Code::INVALID_DEVICE)
+        let mut registry = self.lock();
+        let pairs = devices.iter().flat_map(|&device| owners.iter().map(move |&owner| [device, owner]));
+        let refused: Vec<[i32; 2]> = pairs.filter(|&[device, owner]| registry.is_hidden(device, owner)).collect();
+        registry.refused_rights.extend(&refused);
+        (!refused.is_empty()).then_some(Code::INVALID_DEVICE)
     }
 
     /// The devices whose memory it is.

@@ -58,7 +58,7 @@ use self::cells::Cells;
 use self::registry::Registry;
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
-use crate::config::{self, Broken, Config, Probe};
+use crate::config::{self, Config, Probe};
 use crate::model::{Memcpy, Named, Path, Traffic, Why, is_array};
 use crate::os;
 
@@ -73,8 +73,8 @@ pub(crate) struct Access {
     waits: AtomicBool,
     /// Whether the devices that `P2PSHIM_DENY` names were not looked up yet.
     has_names: AtomicBool,
-    /// Whether any pair is denied, or broken and refused.
-    hides: AtomicBool,
+    /// Whether any pair is blocked: denied, or broken.
+    blocks: AtomicBool,
     /// Whether what the program enables is verified first.
     admits: AtomicBool,
     /// Devices on which the program was seen to get a context, a bit each.
@@ -112,7 +112,7 @@ impl Access {
             registry: Mutex::new(None),
             waits: AtomicBool::new(false),
             has_names: AtomicBool::new(false),
-            hides: AtomicBool::new(false),
+            blocks: AtomicBool::new(false),
             admits: AtomicBool::new(false),
             with_context: AtomicU64::new(0),
             disablings: AtomicUsize::new(0),
@@ -123,15 +123,14 @@ impl Access {
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
         let hides_all = config.access == config::Access::Off;
-        let admits = !hides_all && config.broken == Broken::Refuse && config.probe != Probe::Off;
-        self.admits.store(admits, Relaxed);
-        let is_any_refused = {
+        self.admits.store(!hides_all && config.probe != Probe::Off, Relaxed);
+        let is_any_broken = {
             let mut registry = self.lock();
             registry.configure(config);
-            registry.is_any_refused()
+            registry.is_any_broken()
         };
         self.has_names.store(!config.denied.is_empty(), Relaxed);
-        self.hides.store(hides_all || !config.denied.is_empty() || is_any_refused, Relaxed);
+        self.blocks.store(hides_all || !config.denied.is_empty() || is_any_broken, Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.
@@ -148,24 +147,31 @@ impl Access {
     #[inline(always)]
     pub(crate) fn decided(&self, copy: &Memcpy) -> Option<Traffic> {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
+        let has_rights = |place: Place| matches!(place.kind, Kind::Pool | Kind::Mapped);
         let path = match evident(src, dst) {
+            Some(path) if path != Path::Direct => path,
+            // Of memory with rights of its own each copy is considered, once a pair is blocked.
+            _ if self.blocks.load(Relaxed) && (has_rights(src) || has_rights(dst)) => return None,
             Some(path) => path,
             None => self.cells.decided(src.owner, dst.owner)?,
         };
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
 
-    /// Contexts on the devices of a linear copy's source and destination, if each end is known and lies within one allocation.
+    /// Contexts on the devices of a copy's source and destination, if each end is known and lies within one allocation.
     pub(crate) fn contexts_of(&self, driver: &impl Driver, copy: &Memcpy) -> Option<[(usize, u64); 2]> {
-        let context = |address: u64, named: Named| {
+        let context = |address: u64, bytes: u64, named: Named| {
             let (place, range) = self.cache.find_range(address)?;
-            let is_whole = copy.bytes <= range.end.saturating_sub(address);
+            // What is mapped may go on in what is mapped behind it; of arrays the driver knows.
+            let is_open = place.kind == Kind::Mapped || is_array(address);
+            let is_whole = is_open || bytes <= range.end.saturating_sub(address);
             let is_of_a_device = matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped);
             // What is no context the driver refuses.
             let is_named = matches!(named.context(), 0) || driver.context_id(named.context()).is_some();
-            (is_whole && is_of_a_device && is_named).then(|| self.context_for(driver, place, named.context()))?
+            (is_whole && is_of_a_device && is_named).then(|| self.context_on(driver, place, named.context()))?
         };
-        Some([context(copy.src, copy.src_named)?, context(copy.dst, copy.dst_named)?])
+        let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
+        Some([context(copy.src, src, copy.src_named)?, context(copy.dst, dst, copy.dst_named)?])
     }
 
     /// Whose memory an address is, and its allocation, if that is known.

@@ -34,7 +34,9 @@ impl Access {
         self.block(plan, verification);
         let verified = match verification {
             Verification::Slower => Verified::Slower,
-            _ if matches!(plan.purpose, Purpose::Check | Purpose::Again) => Verified::InUse,
+            _ if matches!(plan.purpose, Purpose::Check | Purpose::Again) || self.gives_what_is_broken(plan) => {
+                Verified::InUse
+            }
             _ => Verified::Avoided,
         };
         let advice = match verification {
@@ -46,9 +48,14 @@ impl Access {
             from,
             to,
             verified,
-            format_args!("{}. {}{advice}", story(failure), consequence(plan, Some(verification))),
+            format_args!("{}. {}{advice}", story(failure), self.consequence(plan, Some(verification))),
         );
         Path::Staged(why)
+    }
+
+    /// Whether the program gets access that it asks for, though the path is broken.
+    fn gives_what_is_broken(&self, plan: &Plan) -> bool {
+        plan.purpose == Purpose::Admit && !self.lock().is_refused(plan.src.device.into(), plan.dst.device.into())
     }
 
     /// Keeps and logs that a driver's error has kept a pair from being verified.
@@ -66,7 +73,7 @@ impl Access {
                     "could not be verified: the driver returned {name} ({}). {}. Verification is tried again when twice as much has been \
                      copied; P2PSHIM_PROBE=off would use the pair without verification",
                     code.0,
-                    consequence(plan, None)
+                    self.consequence(plan, None)
                 ),
             );
         }
@@ -97,7 +104,7 @@ impl Access {
         let what = format!(
             "not verified before it is used: {risk}, and a test copy that hangs would hang the program. {}. `p2pshim doctor` or \
              `p2pshim run` tests it in a process of its own; the verdict holds until the next boot",
-            consequence(plan, None)
+            self.consequence(plan, None)
         );
         if std::mem::replace(&mut self.lock().is_risk_logged, true) {
             plan.say(format_args!("{what}"));
@@ -131,8 +138,37 @@ impl Access {
     fn block(&self, plan: &Plan, verification: Verification) {
         let mut registry = self.lock();
         registry.set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
-        if registry.is_refused(plan.src.device.into(), plan.dst.device.into()) {
-            self.hides.store(true, Relaxed);
+        self.blocks.store(registry.is_any_broken() || self.blocks.load(Relaxed), Relaxed);
+    }
+
+    /// What follows from it for the program.
+    fn consequence(&self, plan: &Plan, verification: Option<Verification>) -> &'static str {
+        let has_failed = verification == Some(Verification::Failed);
+        match plan.purpose {
+            Purpose::Check | Purpose::Again if has_failed => {
+                "There is peer access between them, so p2pshim takes copies through the host from now on; those of graphs, and what \
+                 kernels access there, it cannot"
+            }
+            Purpose::Check => {
+                "The program has enabled peer access between them itself, so its copies still use it. To send them through the \
+                 host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for this pair"
+            }
+            Purpose::Admit if has_failed && self.gives_what_is_broken(plan) => {
+                "The program gets the peer access that it asks for, and p2pshim takes its copies through the host; those of graphs, and \
+                 what its kernels access there, it cannot"
+            }
+            Purpose::Admit if has_failed => {
+                "The program asks for peer access between them and is told that there is none; its copies go through the host. With \
+                 P2PSHIM_BROKEN=warn it would get access, and wrong data where its kernels use it"
+            }
+            Purpose::Admit => {
+                "The program gets the access that it asks for; with P2PSHIM_DENY for this pair its copies would go through the host"
+            }
+            Purpose::Again => {
+                "What has peer access between them keeps it, so copies still use it. To send them through the host, run the program \
+                 with P2PSHIM_DENY for this pair"
+            }
+            Purpose::Enable => "Copies between them go through the host",
         }
     }
 }
@@ -165,28 +201,6 @@ fn story(failure: &Failure) -> String {
         ),
         Failure::Kept(what) => format!("the full verification failed: {what}"),
         Failure::Unknown(code) => format!("the driver returned {}", code.0),
-    }
-}
-
-/// What follows from it for the program.
-fn consequence(plan: &Plan, verification: Option<Verification>) -> &'static str {
-    match (plan.purpose, verification) {
-        (Purpose::Check, _) => {
-            "The program has enabled peer access between them itself, so its copies still use it. To send them through the \
-             host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for this pair"
-        }
-        (Purpose::Admit, Some(Verification::Failed)) => {
-            "The program asks for peer access between them and is told that there is none; its copies go through the host. With \
-             P2PSHIM_BROKEN=warn it would get access, and wrong data"
-        }
-        (Purpose::Admit, _) => {
-            "The program gets the access that it asks for; with P2PSHIM_DENY for this pair its copies would go through the host"
-        }
-        (Purpose::Again, _) => {
-            "What has peer access between them keeps it, so copies still use it. To send them through the host, run the program with \
-             P2PSHIM_DENY for this pair"
-        }
-        (Purpose::Enable, _) => "Copies between them go through the host",
     }
 }
 

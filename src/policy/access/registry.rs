@@ -133,6 +133,8 @@ pub(super) struct Registry {
     pub(super) shared: Vec<(u64, i32)>,
     /// Which device we have granted access to which pool.
     pub(super) granted: Vec<(usize, i32)>,
+    /// Which device the program was refused rights for, to memory of which.
+    pub(super) refused_rights: BTreeSet<[i32; 2]>,
     /// Which device the program has granted access to which pool.
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles, and their devices, as far as those are known.
@@ -174,6 +176,7 @@ impl Registry {
             arrays: BTreeMap::new(),
             shared: Vec::new(),
             granted: Vec::new(),
+            refused_rights: BTreeSet::new(),
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -231,15 +234,29 @@ impl Registry {
         self.denied.iter().any(is_it)
     }
 
-    /// Whether the path between two devices is broken, so that the program does not get peer access between them.
-    pub(super) fn is_refused(&self, device: i32, peer: i32) -> bool {
+    /// Whether the path between two devices is broken.
+    fn is_broken(&self, device: i32, peer: i32) -> bool {
         let (Ok(one), Ok(other)) = (u8::try_from(device), u8::try_from(peer)) else { return false };
         let has_failed = |kind| self.verification(kind, one, other) == Some(Verification::Failed);
-        self.broken == Broken::Refuse && (has_failed(Kind::Plain) || has_failed(Kind::Pool))
+        has_failed(Kind::Plain) || has_failed(Kind::Pool)
     }
 
-    pub(super) fn is_any_refused(&self) -> bool {
-        self.broken == Broken::Refuse && self.verifications.values().any(|&known| known == Verification::Failed)
+    /// The same, so that the program does not get peer access between them.
+    pub(super) fn is_refused(&self, device: i32, peer: i32) -> bool {
+        self.broken == Broken::Refuse && self.is_broken(device, peer)
+    }
+
+    /// Why the shim stages all copies between two devices that CUDA would make on the path, or refuse, whoever has enabled it.
+    pub(super) fn blocked(&self, src: Place, dst: Place) -> Option<Why> {
+        let [src, dst] = [src, dst].map(|place| i32::from(place.device));
+        if self.is_apart(src, dst) {
+            return Some(Why::DeniedInUse);
+        }
+        self.is_broken(src, dst).then_some(Why::BlockedInUse)
+    }
+
+    pub(super) fn is_any_broken(&self) -> bool {
+        self.verifications.values().any(|&known| known == Verification::Failed)
     }
 
     /// Whether the program is told that a device has no access to the memory of another.

@@ -3,7 +3,7 @@
 use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
-use crate::config::{Denied, GpuName, Probe};
+use crate::config::{Broken, Denied, GpuName, Probe};
 use crate::model::{Named, Shape};
 use crate::policy::HarmlessEnable;
 use crate::policy::full::Verdict;
@@ -402,12 +402,14 @@ fn admit_question_that_cannot_be_decided_is_not_verified_each_time() {
 
 #[test]
 fn admit_is_left_out_as_options_say() {
-    for config in
-        [Config { broken: Broken::Warn, ..Config::default() }, Config { probe: Probe::Off, ..Config::default() }]
+    let warn = Config { broken: Broken::Warn, ..Config::default() };
+    for (config, verification) in
+        [(warn, Some(Verification::Failed)), (Config { probe: Probe::Off, ..Config::default() }, None)]
     {
         let process = broken(&config);
         assert_eq!(process.enable(0, 1), 0);
         assert!(!process.access.is_hidden(&process.driver, 0, 1, None));
+        assert_eq!(process.access.pair_state(0, 1).verification, verification);
     }
 }
 
@@ -466,15 +468,72 @@ fn risk_pair_with_a_verdict_or_joined_by_nvlink_is_as_anywhere() {
 }
 
 #[test]
-fn view_broken_pair_that_the_program_enabled_stays_enabled() {
+fn view_broken_pair_that_the_program_enabled_stays_enabled_and_no_copy_is_direct() {
     let process = broken(&Config { broken: Broken::Warn, ..Config::default() });
     assert_eq!(process.enable(0, 1), 0);
-    for _ in 0..3 {
-        assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    for bytes in [1, ENOUGH, 1] {
+        assert_eq!(process.copy(0, 1, bytes), Path::Staged(Why::BlockedInUse));
     }
+    assert_eq!(process.access.pair_state(0, 1).path, Path::Staged(Why::BlockedInUse));
     assert_eq!(process.driver.disables.get(), 0);
     assert_eq!(process.disable(0, 1), 0);
     process.staged(0, 1, Why::Blocked);
+}
+
+#[test]
+fn blocked_pair_that_was_verified_in_use_or_anew_is_staged_from_then_on() {
+    let mut process = Process::new(Fake::new());
+    process.copy(0, 1, ENOUGH);
+    assert_eq!(process.copy(0, 1, 4), Path::Direct, "enabled by us");
+    process.driver.faults = [((0, 1), Fault::Drop)].into();
+    assert_eq!(process.access.verify_again(&process.driver, [0, 1]), Some(false));
+    process.staged(0, 1, Why::BlockedInUse);
+    // While the devices are busy, what the program asks for it gets; once they are not, it is found out.
+    let mut process = broken(&Config::default());
+    process.driver.busy.set(true);
+    assert_eq!(process.enable(0, 1), 0);
+    process.driver.busy.set(false);
+    process.driver.primaries.insert(1);
+    for _ in 0..3 {
+        process.copy(0, 1, ENOUGH);
+    }
+    process.staged(0, 1, Why::BlockedInUse);
+}
+
+/// Memory of a pool and mapped memory that the other device may access, in spite of everything; and what it was refused.
+#[test]
+fn blocked_pair_memory_with_rights_is_staged_if_cuda_would_copy_or_refuse() {
+    let off = Config { access: config::Access::Off, ..Config::default() };
+    let regular = |process: &Process, src: u64, dst: u64| {
+        let copy = Memcpy::linear(src, dst, 4);
+        process.driver.current.set(context(0));
+        let traffic = process.access.consider(&process.driver, &copy, Circumstances::default());
+        traffic.map(|traffic| traffic.path)
+    };
+    let process = Process::configured(Fake::new(), &off);
+    let on = Circumstances::default();
+    assert_eq!(regular(&process, memory_of(0), pooled(1)), Some(Path::Staged(Why::Pool)), "CUDA refuses what it would");
+    assert_eq!(process.access.refused(&process.driver, Grants::OfPool(pool(1)), &[0]), Some(Code::INVALID_DEVICE));
+    assert_eq!(regular(&process, memory_of(0), pooled(1)), Some(Path::Staged(Why::Pool)), "denied by the user");
+    assert_eq!(
+        process.copy_on(memory_of(0), pooled(1), 4, on),
+        Some(Path::Staged(Why::Denied)),
+        "a peer copy it stages"
+    );
+    process.driver.grant(pool(1), 0);
+    assert_eq!(process.copy_on(memory_of(0), pooled(1), 4, on), Some(Path::Staged(Why::DeniedInUse)));
+    assert_eq!(process.copy_on(memory_of(0), mapped(1), 4, on), Some(Path::Staged(Why::Denied)));
+    let process = broken(&Config::default());
+    assert_eq!(process.enable(0, 1), 217);
+    assert_eq!(regular(&process, memory_of(0), pooled(1)), Some(Path::Staged(Why::Pool)));
+    assert_eq!(process.access.refused(&process.driver, Grants::OfPool(pool(1)), &[0]), Some(Code::INVALID_DEVICE));
+    assert_eq!(
+        regular(&process, memory_of(0), pooled(1)),
+        Some(Path::Staged(Why::BlockedInUse)),
+        "but for us it would not"
+    );
+    let process = Process::configured(Fake { mapped: [(mapped(1), 0)].into(), ..Fake::new() }, &off);
+    assert_eq!(process.copy_on(memory_of(0), mapped(1), 4, on), Some(Path::Staged(Why::DeniedInUse)));
 }
 
 #[test]

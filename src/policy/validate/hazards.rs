@@ -105,6 +105,10 @@ fn check_synchronous(
 /// Whether the copy took a detour that the program could have spared it.
 fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     let rule = match seen.path {
+        Some(path @ Path::Broken) => {
+            let what = format!("a copy from device {src} to device {dst} was {}", path.name());
+            return found.push(Finding::new(Rule::DataBlocked, seen.layer(), what));
+        }
         Some(Path::Staged(Why::NotEnabled)) => Rule::StagedNeverEnabled,
         Some(Path::Staged(Why::Pool)) => Rule::StagedPool,
         Some(Path::Staged(Why::Mapped)) => Rule::StagedMapped,

@@ -2,8 +2,7 @@
 
 use super::RealDriver;
 use super::contexts::within;
-use super::functions::{checked, event_record, event_record_ptsz, stream_wait_event, stream_wait_event_ptsz};
-use super::staging::{copy, follow, is_over, record};
+use super::staging::{copy, follow, have_program_follow, is_over, record, record_on_program};
 use crate::api::abi::Code;
 use crate::policy::readback::{Difference, Reader, Reading};
 
@@ -12,11 +11,7 @@ impl Reader for RealDriver {
         let &Reading { ring, stream, per_thread, .. } = reading;
         let ([(of, _), (src, _), (dst, _)], [from, to]) = (ring.contexts, ring.streams);
         let [filled, ..] = ring.filled;
-        // SAFETY: the event is ours, the stream what the program has given, or a default stream of this context.
-        let begins = || unsafe {
-            if per_thread { event_record_ptsz(ring.begins, stream) } else { event_record(ring.begins, stream) }
-        };
-        within(of, || checked(begins()))?;
+        within(of, || record_on_program(ring.begins, (stream, per_thread)))?;
         let read = within(src, || {
             follow(from, ring.begins)?;
             // What was staged with the ring before.
@@ -41,15 +36,7 @@ impl Reader for RealDriver {
         });
         // Whatever became of it, the program's next work comes after what was submitted.
         let ended = within(dst, || record(ring.ends, to));
-        // SAFETY: as above.
-        let follows = || unsafe {
-            if per_thread {
-                stream_wait_event_ptsz(stream, ring.ends, 0)
-            } else {
-                stream_wait_event(stream, ring.ends, 0)
-            }
-        };
-        let followed = within(of, || checked(follows()));
+        let followed = within(of, || have_program_follow((stream, per_thread), ring.ends));
         read.and(ended).and(followed)
     }
 

@@ -3,9 +3,11 @@
 use std::ffi::c_void;
 use std::mem::transmute;
 
-use super::functions::{MEMCPY_3D_ASYNC, MEMCPY_ASYNC};
+use super::contexts::within;
+use super::functions::{MEMCPY_3D_ASYNC, MEMCPY_ASYNC, checked};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::policy::capture::Replacement;
+use crate::policy::staging::as_row;
 
 /// The function that makes a replacement, with its arguments. It has nothing to drop, so that it can be called outside
 /// the panic fence.
@@ -24,6 +26,19 @@ pub(crate) fn ready(replacement: &Replacement) -> Option<ReadyCopy> {
         true => MEMCPY_3D_ASYNC.get(replacement.per_thread)?,
     };
     Some(ReadyCopy { function, replacement: *replacement, note: replacement.note() })
+}
+
+/// Makes one copy of a batch, in its stream, and in the context of that, whose rights are those of a batch.
+pub(crate) fn make_copy(context: usize, copy: &CUDA_MEMCPY3D_PEER, stream: usize, per_thread: bool) -> Code {
+    let row = as_row(copy);
+    let (dst, src, bytes) = row.unwrap_or_default();
+    let parameters = if row.is_some() { None } else { Some(*copy) };
+    let replacement = Replacement { dst, src, bytes: bytes as u64, stream, parameters, per_thread };
+    match ready(&replacement) {
+        // SAFETY: the program has asked for the copy, as part of a batch.
+        Some(ready) => within(context, || checked(unsafe { ready.make() })).err().unwrap_or(Code::SUCCESS),
+        None => Code::SHARED_OBJECT_SYMBOL_NOT_FOUND,
+    }
 }
 
 impl ReadyCopy {

@@ -5,12 +5,12 @@ use std::ffi::c_uint;
 use super::contexts::within;
 use super::functions::{
     asked, checked, event_create, event_destroy, event_query, event_record, event_record_ptsz, event_synchronize,
-    is_ready, memcpy_async, stream_create, stream_destroy, stream_wait_event, stream_wait_event_ptsz,
+    is_ready, memcpy_3d_async, memcpy_async, stream_create, stream_destroy, stream_wait_event, stream_wait_event_ptsz,
 };
 use super::{RealDriver, scratch};
-use crate::api::abi::Code;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::policy::Driver;
-use crate::policy::staging::{Contexts, Host, Ring, SLOTS, Staged, Stager};
+use crate::policy::staging::{Contexts, Host, Ring, SLOTS, Staged, Stager, as_row};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
@@ -99,46 +99,80 @@ pub(super) fn copy(dst: u64, src: u64, bytes: usize, stream: usize) -> Result<()
     checked(unsafe { memcpy_async(dst, src, bytes, stream) })
 }
 
+/// Makes one half of a part: one row between addresses, if it is that.
+fn copy_half(half: &CUDA_MEMCPY3D_PEER, stream: usize) -> Result<(), Code> {
+    match as_row(half) {
+        Some((dst, src, bytes)) => copy(dst, src, bytes, stream),
+        // SAFETY: as above. The struct is that of copies within a context, whose reserved words are 0.
+        None => checked(unsafe { memcpy_3d_async(half, stream) }),
+    }
+}
+
+/// A stream of the program, or a default stream of the current context, which the second says to be one per thread.
+pub(super) type ProgramStream = (usize, bool);
+
+/// Records an event on a stream of the program.
+pub(super) fn record_on_program(event: usize, (stream, per_thread): ProgramStream) -> Result<(), Code> {
+    // SAFETY: the event is ours, the stream what the program has given, or a default stream.
+    checked(unsafe { if per_thread { event_record_ptsz(event, stream) } else { event_record(event, stream) } })
+}
+
+/// Has a stream of the program wait for an event.
+pub(super) fn have_program_follow((stream, per_thread): ProgramStream, event: usize) -> Result<(), Code> {
+    // SAFETY: as above.
+    checked(unsafe {
+        if per_thread { stream_wait_event_ptsz(stream, event, 0) } else { stream_wait_event(stream, event, 0) }
+    })
+}
+
 /// Submits all of a copy. What fails before anything is submitted fails as the copy would have.
 pub(crate) fn submit(staged: &Staged) -> Code {
     let &Staged { stream, per_thread, ref ring, .. } = staged;
-    // SAFETY: the event is ours, the stream what the program has given.
-    let begun =
-        unsafe { if per_thread { event_record_ptsz(ring.begins, stream) } else { event_record(ring.begins, stream) } };
-    if begun != Code::SUCCESS {
-        return begun;
+    let ([_, (src, _), (dst, _)], [from, to], [filled, ..]) = (ring.contexts, ring.streams, ring.filled);
+    let by_default = (0, per_thread);
+    let begun = match stream {
+        Some(stream) => record_on_program(ring.begins, (stream, per_thread)).and_then(|()| follow(from, ring.begins)),
+        None => within(src, || record_on_program(filled, by_default))
+            .and_then(|()| follow(from, filled))
+            // Of what was staged before: its event is recorded anew.
+            .and_then(|()| follow(from, ring.ends))
+            .and_then(|()| within(dst, || record_on_program(ring.ends, by_default)))
+            .and_then(|()| follow(from, ring.ends)),
+    };
+    if let Err(code) = begun {
+        return code;
     }
     let submitted = submit_pieces(staged);
     // Whatever became of it, the program's next work comes after what was submitted.
-    let ended = within(ring.contexts[2].0, || record(ring.ends, ring.streams[1]));
-    // SAFETY: as above.
-    let followed = unsafe {
-        if per_thread { stream_wait_event_ptsz(stream, ring.ends, 0) } else { stream_wait_event(stream, ring.ends, 0) }
+    let ended = within(dst, || record(ring.ends, to));
+    let followed = match stream {
+        Some(stream) => have_program_follow((stream, per_thread), ring.ends),
+        None => [src, dst].into_iter().try_for_each(|of| within(of, || have_program_follow(by_default, ring.ends))),
     };
-    submitted.and(ended).and(checked(followed)).err().unwrap_or(Code::SUCCESS)
+    submitted.and(ended).and(followed).err().unwrap_or(Code::SUCCESS)
 }
 
 fn submit_pieces(staged: &Staged) -> Result<(), Code> {
     let ring = &staged.ring;
     let ([_, (src, _), (dst, _)], [from, to]) = (ring.contexts, ring.streams);
-    follow(from, ring.begins)?;
     if staged.is_divided_anew {
         follow(from, ring.ends)?;
     }
-    let place = |slot: usize| (ring.host.address + slot * staged.piece) as u64;
     for round in staged.rounds() {
         // Each half in the context of its side: memory of a pool can be copied in no other.
         within(src, || {
             round.clone().zip(ring.filled.iter().zip(&ring.drained)).try_for_each(|(piece, (&filled, &drained))| {
+                let [half, _] = staged.halves(&piece);
                 follow(from, drained)?;
-                copy(place(piece.slot), staged.src + piece.offset, piece.bytes, from)?;
+                copy_half(&half, from)?;
                 record(filled, from)
             })
         })?;
         within(dst, || {
             round.zip(ring.filled.iter().zip(&ring.drained)).try_for_each(|(piece, (&filled, &drained))| {
+                let [_, half] = staged.halves(&piece);
                 follow(to, filled)?;
-                copy(staged.dst + piece.offset, place(piece.slot), piece.bytes, to)?;
+                copy_half(&half, to)?;
                 record(drained, to)
             })
         })?;

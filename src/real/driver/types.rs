@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::mem::offset_of;
 
-use crate::api::abi::CUDA_MEMCPY3D_PEER;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_UNIFIED};
 
 /// `CUmemLocation`.
 #[derive(Clone, Copy)]
@@ -136,8 +136,40 @@ pub(crate) struct BatchOp {
     pub(crate) dst: BatchOperand,
     /// Width, height and depth; of memory in bytes.
     pub(crate) extent: [u64; 3],
-    order: c_int,
-    flags: u32,
+    /// When the source may be read.
+    pub(crate) order: c_int,
+    pub(crate) flags: u32,
+}
+
+impl BatchOp {
+    /// The same copy of memory as a call of its own asks for it; none if an array takes part.
+    pub(crate) fn alone(&self) -> Option<CUDA_MEMCPY3D_PEER> {
+        let [width, height, depth] = self.extent.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+        let or = |given: usize, least: usize| if given == 0 { least } else { given };
+        (self.src.is_pointer() && self.dst.is_pointer()).then_some(CUDA_MEMCPY3D_PEER {
+            srcMemoryType: MEMORYTYPE_UNIFIED,
+            srcDevice: self.src.ptr,
+            srcPitch: or(self.src.row_length, width),
+            srcHeight: or(self.src.layer_height, height),
+            dstMemoryType: MEMORYTYPE_UNIFIED,
+            dstDevice: self.dst.ptr,
+            dstPitch: or(self.dst.row_length, width),
+            dstHeight: or(self.dst.layer_height, height),
+            WidthInBytes: width,
+            Height: height,
+            Depth: depth,
+            ..CUDA_MEMCPY3D_PEER::ZERO
+        })
+    }
+}
+
+/// `CUmemcpyAttributes`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchAttributes {
+    pub(crate) order: c_int,
+    hints: [Location; 2],
+    pub(crate) flags: u32,
 }
 
 /// The beginning of `CUgraphNodeParams`, for a node that copies.
@@ -163,7 +195,7 @@ pub(crate) struct ChildGraphNodeParams {
 }
 
 const _: () = {
-    assert!(size_of::<BatchOperand>() == 40 && size_of::<BatchOp>() == 112);
+    assert!(size_of::<BatchOperand>() == 40 && size_of::<BatchOp>() == 112 && size_of::<BatchAttributes>() == 24);
     assert!(offset_of!(MemcpyNodeParams, copy) == 32 && offset_of!(ChildGraphNodeParams, graph) == 16);
     assert!(size_of::<ArrayDescriptor>() == 24 && size_of::<Array3dDescriptor>() == 40);
     assert!(size_of::<AccessDesc>() == 12 && size_of::<AllocationProp>() == 32 && size_of::<PoolProps>() == 88);

@@ -5,7 +5,9 @@ use crate::access::{NO_ACCESS, READ_WRITE, Rights};
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
+use crate::os;
 use crate::space::{Allocation, DEVICE_MEMORY, Kind, Owner};
+use crate::work::page_locking_time;
 
 /// The size of an array and the program's description of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes memory of the program page-locked.
+    /// Makes memory of the program page-locked, which takes its time.
     pub fn register_host(&self, base: u64, size: u64, flags: u32) -> Result<()> {
         let mut state = self.lock();
         let context = state.current()?;
@@ -74,7 +76,10 @@ impl Machine {
         if base == 0 || size == 0 {
             return Err(Error::INVALID_VALUE);
         }
-        state.space.register(base, size, Owner::Context(context), device, flags)
+        state.space.register(base, size, Owner::Context(context), device, flags)?;
+        drop(state);
+        os::pause(page_locking_time(size));
+        Ok(())
     }
 
     /// Undoes [`Machine::register_host`], after all work submitted so far.

@@ -1,0 +1,176 @@
+//! What a copy is divided into: parts that fit into a slot of a ring, of whole rows and slices where these do.
+
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, is_pointer};
+use crate::model::{Memcpy, Shape};
+
+/// A part of a copy: bytes of a row, rows, and slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) at: [usize; 3],
+    pub(crate) extent: [usize; 3],
+    pub(crate) slot: usize,
+}
+
+/// What is copied, as the driver's 3D copies have it, which name addresses or arrays; none for what is not known, or cannot be divided.
+pub(super) fn parameters(copy: &Memcpy<'_>) -> Option<CUDA_MEMCPY3D_PEER> {
+    match copy.shape {
+        Shape::Linear => Some(linear(copy.src, copy.dst, usize::try_from(copy.bytes).ok()?)),
+        // What has addresses that the driver refuses it is to refuse.
+        Shape::Driver3D(p) if copy.has_ends() && (copy.reach().is_some() || !copy.has_addresses()) => {
+            (p.srcLOD == 0 && p.dstLOD == 0).then_some(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..*p })
+        }
+        _ => None,
+    }
+}
+
+/// So many bytes from one address to another.
+pub(crate) const fn linear(src: u64, dst: u64, bytes: usize) -> CUDA_MEMCPY3D_PEER {
+    CUDA_MEMCPY3D_PEER {
+        srcMemoryType: MEMORYTYPE_UNIFIED,
+        srcDevice: src,
+        dstMemoryType: MEMORYTYPE_UNIFIED,
+        dstDevice: dst,
+        WidthInBytes: bytes,
+        Height: 1,
+        Depth: 1,
+        ..CUDA_MEMCPY3D_PEER::ZERO
+    }
+}
+
+/// The parts of a copy of so many bytes in a row, rows and slices, in order, as many at a time as there are slots of `piece` bytes.
+pub(super) fn rounds(
+    whole: [usize; 3],
+    piece: usize,
+    slots: usize,
+) -> impl Iterator<Item = impl Iterator<Item = Piece> + Clone> {
+    let [width, height, depth] = whole;
+    let bytes = width.min(piece);
+    let rows = if bytes < width { 1 } else { (piece / bytes).min(height) };
+    let slices = if rows < height || bytes < width { 1 } else { (piece / (bytes * rows)).min(depth) };
+    let most = [bytes, rows, slices];
+    let [columns, lines, layers] = [width.div_ceil(bytes), height.div_ceil(rows), depth.div_ceil(slices)];
+    let count = columns * lines * layers;
+    (0..count).step_by(slots).map(move |first| {
+        (first..count.min(first + slots)).map(move |number| {
+            let position = [number % columns, number / columns % lines, number / columns / lines];
+            let (mut at, mut extent) = ([0; 3], [0; 3]);
+            for (((at, extent), whole), (position, most)) in
+                at.iter_mut().zip(&mut extent).zip(whole).zip(position.into_iter().zip(most))
+            {
+                *at = position * most;
+                *extent = most.min(whole - *at);
+            }
+            Piece { at, extent, slot: number - first }
+        })
+    })
+}
+
+/// Both halves of a part's copy: from the source to `host`, and from there to the destination.
+pub(super) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [CUDA_MEMCPY3D_PEER; 2] {
+    let ([x, y, z], [width, height, depth]) = (piece.at, piece.extent);
+    let part = CUDA_MEMCPY3D_PEER { WidthInBytes: width, Height: height, Depth: depth, ..*copy };
+    let from = CUDA_MEMCPY3D_PEER {
+        srcXInBytes: copy.srcXInBytes + x,
+        srcY: copy.srcY + y,
+        srcZ: copy.srcZ + z,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstMemoryType: MEMORYTYPE_HOST,
+        dstHost: host,
+        dstDevice: 0,
+        dstArray: 0,
+        dstPitch: width,
+        dstHeight: height,
+        ..part
+    };
+    let to = CUDA_MEMCPY3D_PEER {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcMemoryType: MEMORYTYPE_HOST,
+        srcHost: host,
+        srcDevice: 0,
+        srcArray: 0,
+        srcPitch: width,
+        srcHeight: height,
+        dstXInBytes: copy.dstXInBytes + x,
+        dstY: copy.dstY + y,
+        dstZ: copy.dstZ + z,
+        ..part
+    };
+    [from, to]
+}
+
+/// Destination, source and bytes of what is one row between addresses.
+pub(crate) fn as_row(p: &CUDA_MEMCPY3D_PEER) -> Option<(u64, u64, usize)> {
+    let end = |kind: u32, (host, device): (usize, u64), [x, y, z]: [usize; 3], [pitch, height]: [usize; 2]| {
+        let start = match kind {
+            MEMORYTYPE_HOST => host as u64,
+            kind if is_pointer(kind) => device,
+            _ => return None,
+        };
+        let rows = z.wrapping_mul(height).wrapping_add(y);
+        Some(start.wrapping_add(rows.wrapping_mul(pitch).wrapping_add(x) as u64))
+    };
+    if p.Height != 1 || p.Depth != 1 {
+        return None;
+    }
+    let src = [p.srcXInBytes, p.srcY, p.srcZ];
+    let dst = [p.dstXInBytes, p.dstY, p.dstZ];
+    Some((
+        end(p.dstMemoryType, (p.dstHost, p.dstDevice), dst, [p.dstPitch, p.dstHeight])?,
+        end(p.srcMemoryType, (p.srcHost, p.srcDevice), src, [p.srcPitch, p.srcHeight])?,
+        p.WidthInBytes,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::abi::MEMORYTYPE_ARRAY;
+
+    const SLOTS: usize = 4;
+    const PIECE: usize = 16;
+
+    /// Every byte of a copy is in one piece, pieces fit into their slots, and no two of a round share one.
+    #[test]
+    fn rounds_of_each_extent_are_the_copy() {
+        for extent @ [width, height, depth] in
+            [[1, 1, 1], [100, 1, 1], [16, 9, 1], [5, 7, 3], [3, 2, 11], [17, 2, 2], [64, 1, 5], [1, 40, 40]]
+        {
+            let mut copied = vec![0; width * height * depth];
+            for round in rounds(extent, PIECE, SLOTS) {
+                for (position, Piece { at: [x, y, z], extent: [w, h, d], slot }) in round.enumerate() {
+                    assert!(slot == position && slot < SLOTS && w * h * d <= PIECE, "{extent:?}");
+                    let all = (z..z + d).flat_map(|z| (y..y + h).flat_map(move |y| (x..x + w).map(move |x| [x, y, z])));
+                    all.for_each(|[x, y, z]| copied[(z * height + y) * width + x] += 1);
+                }
+            }
+            assert!(copied.iter().all(|&times| times == 1), "{extent:?}");
+        }
+    }
+
+    #[test]
+    fn halves_meet_in_the_slot() {
+        let copy = CUDA_MEMCPY3D_PEER {
+            srcMemoryType: MEMORYTYPE_UNIFIED,
+            srcDevice: 0x1000,
+            srcPitch: 32,
+            srcHeight: 8,
+            srcXInBytes: 4,
+            srcY: 1,
+            dstMemoryType: MEMORYTYPE_ARRAY,
+            dstArray: 7,
+            dstZ: 2,
+            WidthInBytes: 16,
+            Height: 4,
+            Depth: 2,
+            ..CUDA_MEMCPY3D_PEER::ZERO
+        };
+        let [from, to] = halves(&copy, &Piece { at: [0, 2, 1], extent: [16, 1, 1], slot: 0 }, 0x50);
+        assert_eq!(as_row(&from), Some((0x50, 0x1000 + (8 + 3) * 32 + 4, 16)));
+        assert_eq!(as_row(&to), None, "to an array");
+        assert_eq!((to.srcHost, to.srcPitch, to.dstArray, to.dstY, to.dstZ), (0x50, 16, 7, 2, 3));
+    }
+}
