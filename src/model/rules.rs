@@ -496,7 +496,7 @@ rules! {
     GraphAccessLost "P2P-graph-access-lost" Error [0, 0, 0]
         "cudaGraphLaunch, cuGraphLaunch"
         "Peer Device Memory Access: access lasts until it is disabled."
-        "The launch returns success. The copy then fails with 719, and the context is lost."
+        "The launch returns success. The copy then fails with 719, and the context is lost. Or the driver crashes in the launch: it reads memory that it gave back when access was disabled, and that may be in use by now."
         "The graph was instantiated while access was enabled, so its copies are direct. Access has been disabled since."
         "Do not disable peer access as long as a graph that was instantiated with it is launched; or instantiate the graph again.";
 
