@@ -87,7 +87,7 @@ fn verdict(text: &str) -> Vec<&str> {
 }
 
 const GB: u64 = 1_000_000_000;
-const UNSEEN: &str = "What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce) or managed memory, for example.";
+const UNSEEN: &str = "What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), managed memory, or processes without p2pshim, for example.";
 
 #[test]
 fn copies_explain_all_and_later_reports_say_the_same() {

@@ -70,7 +70,7 @@ Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
 After how long is not known, nor whether it would have returned. `p2pshim run` keeps how and when its program ends.
-Calls failed, such as 1 of cudaMemcpyPeerAsync with cudaErrorInvalidValue.
+2 calls failed, 1 of them cudaMemcpyPeerAsync with cudaErrorInvalidValue.
 1.0 GB of submitted copies were direct; 1.0 GB were staged though CUDA offers a direct path; that took about 22.5 ms longer.
 Staged because: never enabled. This rests on 1 of 1 copy, compared with direct copies of like size of the same pair.
 
@@ -150,7 +150,7 @@ fn text_tells_what_nvlink_carried_and_of_which_gpu() {
     // The process that is listed is the one that is traced. It hangs in a copy.
     let verdict = "
 NVLink carried 3.0 GB between these GPUs; copies explain at least 1.0 GB of it.
-What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce) or managed memory, for example. The trace may also lack copies.
+What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), managed memory, or processes without p2pshim, for example. The trace may also lack copies.
 
 program ";
     let table = "
@@ -1050,7 +1050,7 @@ fn calls_that_found_no_room_are_told_of() {
     bytes[40] = 77;
     fs::write(&path, bytes).unwrap();
     assert!(report_of(&folder, &[]).starts_with(
-        "Not all is known: 77 of 86 records were not written. Bytes and calls are the least that they can be.\n"
+        "Not all is known: 77 of 86 records were not written. There are at least as many bytes and calls as said.\n"
     ));
     assert!(report_of(&folder, &[]).contains("calls      6, in 9 records; 77 more were not written\n"));
     assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);

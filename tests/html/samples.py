@@ -427,11 +427,11 @@ FINE = [said("good", "Fine", "42.9 GB of copies were direct; nothing was staged.
 STAGED = said("warn", "Staged", "{direct} GB of copies were direct; {could} GB were staged though CUDA offers a direct path; that took about {took:.2f} s longer.",
               "Staged because: access not enabled. `P2PSHIM_ACCESS=auto`, the default, would have enabled it.")
 SLOW = said("warn", "Slow calls", "Calls take longer than necessary: P2P-staged-never-enabled in at least 2 800 calls.", "The findings name the place and the remedy.", "findings")
-FAILED = said("note", "Failed calls", "Calls failed, such as 2 of cudaDeviceEnablePeerAccess with cudaErrorPeerAccessAlreadyEnabled.", "Many programs expect this one.", "errors")
+FAILED = said("note", "Failed calls", "2 calls of cudaDeviceEnablePeerAccess failed with cudaErrorPeerAccessAlreadyEnabled.", "Many programs expect this one.", "errors")
 VERDICTS = {
     "two": [STAGED, SLOW, FAILED],
     "eight": [STAGED, SLOW, FAILED],
-    "killed": [said("warn", "Incomplete", "Not all is known: rank 1 …. Bytes and calls are the least that they can be.", None, "processes"),
+    "killed": [said("warn", "Incomplete", "Not all is known: rank 1 …. There are at least as many bytes and calls as said.", None, "processes"),
                said("bad", "Ended", "halo was ended by SIGKILL.", None, "processes"), STAGED, SLOW, FAILED],
     "blocked": [said("bad", "Broken path", "2.1 GB were staged: peer access between GPU 2 and GPU 3 lost data or hung in verification.",
                      "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."), STAGED],

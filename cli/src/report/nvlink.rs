@@ -269,8 +269,8 @@ impl Facts {
                 format!("What moved {what} cannot be known: NVML did not show which processes used these GPUs.")
             }
             ([], true) => format!(
-                "What moved {what} is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce) \
-                 or managed memory, for example."
+                "What moved {what} is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), \
+                 managed memory, or processes without p2pshim, for example."
             ),
         };
         if nvlink.other_processes.is_empty() && nvlink.shows_processes && self.in_container {

@@ -17,7 +17,7 @@ const NAMED: usize = 3;
 const ADVICE: [(&str, &str); 4] = [
     (
         "limit",
-        "A context can have 8 peers, of which p2pshim enables 4: copy along a ring or a tree, or enable the others in the program.",
+        "A context can have 8 peers, of which p2pshim enables 4: copy along a ring or a tree, or let the program choose and enable its peers (P2PSHIM_ACCESS=app).",
     ),
     ("busy", "Copy between these GPUs once before the work begins, so that they can be verified."),
     ("captur", "Copy between these GPUs once before a capture, so that they can be verified."),

@@ -98,7 +98,7 @@ const SLOW_CALLS: &str = "Slow calls";
 fn gaps(report: &Report) -> Option<Sentence> {
     let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
     let text = match report.is_at_least() {
-        true => format!("Not all is known: {gaps}. Bytes and calls are the least that they can be."),
+        true => format!("Not all is known: {gaps}. There are at least as many bytes and calls as said."),
         false => format!("Not all is known: {gaps}. Counts and bytes are whole."),
     };
     Some(Sentence::new(Level::Warn, "Incomplete", text).section(PROCESSES))
@@ -194,6 +194,9 @@ pub(super) fn least(finding: &Finding) -> &'static str {
     if finding.severity == "performance" { "at least " } else { "" }
 }
 
+/// `cudaErrorPeerAccessUnsupported`.
+const UNSUPPORTED: i32 = 217;
+
 /// Calls that failed.
 fn failed(report: &Report) -> Option<Sentence> {
     // Enabled already, and not enabled: programs expect them.
@@ -203,11 +206,16 @@ fn failed(report: &Report) -> Option<Sentence> {
     let failed = report.errors.iter().map(|error| error.count).fold(0, u64::saturating_add);
     let text = match failed {
         1 => format!("A call failed: {} with {name}.", worst.function),
-        _ => format!("Calls failed, such as {} of {} with {name}.", count(worst.count), worst.function),
+        all if all == worst.count => format!("{} calls of {} failed with {name}.", count(all), worst.function),
+        all => format!("{} calls failed, {} of them {} with {name}.", count(all), count(worst.count), worst.function),
     };
-    let sentence = match is_expected(worst) {
-        true => Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one."),
-        false => Sentence::new(Level::Warn, FAILED_CALLS, text),
+    let sentence = match worst.numbering.usual(worst.code) {
+        _ if is_expected(worst) => {
+            Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one.")
+        }
+        Some(UNSUPPORTED) => Sentence::new(Level::Warn, FAILED_CALLS, text)
+            .more("p2pshim returns this itself where access is off, a pair is denied, or its data does not arrive."),
+        _ => Sentence::new(Level::Warn, FAILED_CALLS, text),
     };
     Some(sentence.section("errors"))
 }
