@@ -49,7 +49,11 @@ impl Access {
     /// The same for a program that only asks: not each time, if the pair cannot be decided.
     pub(super) fn admit_asking(&self, driver: &impl Driver, devices: [i32; 2]) {
         let is_soon = |asked: &Instant| asked.elapsed() < AGAIN;
-        if !self.admits() || self.lock().asked.get(&devices).is_some_and(is_soon) {
+        let is_wanted = || {
+            let registry = self.lock();
+            registry.refuses_what_is_broken() && !registry.asked.get(&devices).is_some_and(is_soon)
+        };
+        if !self.admits() || !is_wanted() {
             return;
         }
         if self.admit(driver, devices, [0, 0]) {

@@ -87,8 +87,11 @@ impl Access {
         match (ordinal(device), ordinal(peer)) {
             (Some(device), Some(peer)) => self.is_hidden(driver, device, peer, None),
             _ => {
-                self.lock().is_denied_by_name(names)
-                    || self.admits() && driver.has_failed_earlier([&device[0], &peer[0]])
+                let (is_denied, refuses) = {
+                    let registry = self.lock();
+                    (registry.is_denied_by_name(names), registry.refuses_what_is_broken())
+                };
+                is_denied || self.admits() && refuses && driver.has_failed_earlier([&device[0], &peer[0]])
             }
         }
     }

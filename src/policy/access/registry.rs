@@ -241,9 +241,14 @@ impl Registry {
         has_failed(Kind::Plain) || has_failed(Kind::Pool)
     }
 
-    /// The same, so that the program does not get peer access between them.
+    /// Whether the program does not get peer access where the path is broken.
+    pub(super) fn refuses_what_is_broken(&self) -> bool {
+        self.broken == Broken::Refuse
+    }
+
+    /// The same of two devices.
     pub(super) fn is_refused(&self, device: i32, peer: i32) -> bool {
-        self.broken == Broken::Refuse && self.is_broken(device, peer)
+        self.refuses_what_is_broken() && self.is_broken(device, peer)
     }
 
     /// Why the shim stages all copies between two devices that CUDA would make on the path, or refuse, whoever has enabled it.
