@@ -36,6 +36,8 @@ int main(int argc, char **argv)
             int status = -1;
             REQUIRE(status_of(devices[one], devices[!one], index, &status) == 0);
             printf(" %d", status);
+            /* NCCL asks about a device and itself as well. */
+            REQUIRE(status_of(devices[one], devices[one], index, &status) == 0 && status == 0);
         }
         printf("\n");
     }

@@ -75,6 +75,10 @@ impl Access {
 
     /// Whether the access of a device to another is hidden, by their UUIDs and PCI addresses: a process may not see both.
     pub(crate) fn is_hidden_by_name(&self, driver: &impl Driver, names: [&[String; 2]; 2]) -> bool {
+        // NCCL asks about a device and itself as well.
+        if names[0] == names[1] {
+            return false;
+        }
         if self.denies_all() {
             return true;
         }
