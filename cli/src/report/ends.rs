@@ -36,21 +36,18 @@ pub(super) fn ended(report: &Report) -> Option<Sentence> {
 
 /// How long before the end a process copied last that did not exit, if that is long: it may have waited for it.
 fn waited(report: &Report) -> String {
-    last_copy(report, |file| matches!(file.end.how, How::Signal | How::Unknown)).map_or_else(
-        String::new,
-        |(age, what)| {
-            let (the_last, that) = last(report);
-            format!("{the_last} of a process that did not call `exit`{that} returned {age} before: {what}.")
-        },
-    )
+    last_copy(report, |file| matches!(file.end.how, How::Signal | How::Unknown))
+        .map_or_else(String::new, |(age, what)| {
+            format!("{}, of a process that did not call `exit`, did so {age} before: {what}.", last(report))
+        })
 }
 
-/// How a last copy is called, and which it is where there may be others.
-fn last(report: &Report) -> (&'static str, &'static str) {
+/// How a last copy is called: there may be others.
+fn last(report: &Report) -> &'static str {
     match (&report.filter, report.is_at_least()) {
-        (Some(_), _) => ("The last copy", ", of those that fit,"),
-        (None, true) => ("The last copy that is known", ""),
-        (None, false) => ("The last copy", ""),
+        (Some(_), _) => "The last copy that fits and returned",
+        (None, true) => "The last copy that is known to have returned",
+        (None, false) => "The last copy that returned",
     }
 }
 
@@ -102,7 +99,7 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let failed = those(
         &|file| status(file).is_some(),
         &|file| exited(&file.end),
-        &which(&known, "", "did not exit with 0", |file| status(file).map(|_| exited(&file.end))),
+        &which(&known, "", "ended with a status other than 0", |file| status(file).map(|_| exited(&file.end))),
     );
     let is_gone = |file: &File| file.end.how == How::Unknown && !file.may_run;
     let gone = "ended by a signal or by `_exit`, or became another program; which of these is not known";
@@ -176,8 +173,7 @@ pub(super) fn running(report: &Report) -> Option<Sentence> {
         several => format!("{several} processes still run; these are their numbers so far."),
     };
     let last = last_copy(report, runs);
-    let (the_last, that) = self::last(report);
-    let last = last.map_or_else(String::new, |(age, what)| format!("{the_last}{that} returned {age} ago: {what}."));
+    let last = last.map_or_else(String::new, |(age, what)| format!("{} did so {age} ago: {what}.", self::last(report)));
     Some(Sentence::new(Level::Note, RUNNING, text).more(last).section(PROCESSES))
 }
 

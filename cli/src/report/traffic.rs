@@ -41,8 +41,8 @@ fn may_lack(report: &Report) -> bool {
         How::Unknown => file.knows_exit,
         How::Signal | How::Running | How::Exec => true,
     };
-    let mut copied = report.processes().filter(|file| file.copied_bytes > 0);
-    copied.any(|file| is_cut(file) || has_died(report))
+    let mut unsure = report.processes().filter(|file| file.copied_bytes > 0 && !file.knows_last_copies);
+    unsure.any(|file| is_cut(file) || has_died(report))
 }
 
 /// Whether earlier work of the program has failed: then all that was queued in its context has.
@@ -55,7 +55,7 @@ fn has_died(report: &Report) -> bool {
 
 /// Whether GPUs are known to have made what was counted: the last copy of each pair.
 fn are_made(report: &Report) -> bool {
-    report.processes().all(|file| file.knows_last_copies) && !may_lack(report)
+    report.processes().all(|file| file.knows_last_copies)
 }
 
 /// What is counted.
@@ -159,6 +159,15 @@ fn is_tested(report: &Report, pair: &Pair) -> bool {
     report.pairs.iter().any(|other| broken::ends(other.src, other.dst) == ends && other.is_tested())
 }
 
+/// That a pair was not verified, as far as that is known.
+fn not_verified(report: &Report) -> &'static str {
+    match report.runs.len() {
+        _ if report.is_at_least() => "is not known to have been verified",
+        0 | 1 => "was not verified in this run",
+        _ => "was not verified in these runs",
+    }
+}
+
 /// Which pairs copied directly without ever having been verified.
 fn unverified(report: &Report) -> Option<String> {
     let is_meant = |pair: &&Pair| {
@@ -167,7 +176,7 @@ fn unverified(report: &Report) -> Option<String> {
             && pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0)
     };
     let pairs = between(report, report.pairs.iter().filter(is_meant).map(|pair| (pair.src, pair.dst)))?;
-    Some(format!("Peer access {pairs} was not verified in this run."))
+    Some(format!("Peer access {pairs} {}.", not_verified(report)))
 }
 
 /// That nothing was staged, as far as that is known.
@@ -294,7 +303,7 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     if let Some(untested) = between(report, untested) {
         let is_of_access = reasons.iter().all(|(why, _)| why.contains("enabled"));
         let how = if is_of_access { "; P2PSHIM_ACCESS=auto does that first" } else { "" };
-        more += &format!(" Peer access {untested} was not verified in this run{how}.");
+        more += &format!(" Peer access {untested} {}{how}.", not_verified(report));
     }
     // Without what went well, a pair's first copies read as if nothing had been repaired.
     let of_copies = format!(" of {}", copies(report));
@@ -322,7 +331,7 @@ fn longer(report: &Report) -> Option<String> {
     let all = lost.seconds?;
     let from = match (lost.measured_calls, lost.could_be_direct_calls) {
         (measured, calls) if measured < calls => {
-            format!(", estimated from {} of {} copies", count(measured), count(calls))
+            format!(", if all were like the {} of {} that were measured", count(measured), count(calls))
         }
         _ => String::new(),
     };

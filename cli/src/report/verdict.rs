@@ -260,7 +260,7 @@ fn unplaced(report: &Report) -> Option<Sentence> {
         1 => "Of a copy it is not known whether it was between GPUs.".to_owned(),
         copies => format!("Of {} copies it is not known whether they were between GPUs.", count(copies)),
     };
-    let more = "The device of an array that was made where p2pshim did not see it is not known.";
+    let more = "Arrays that were made where p2pshim did not see it, and memory of other processes, have no device that is known.";
     Some(Sentence::new(Level::Note, "Not known", text).more(more))
 }
 
