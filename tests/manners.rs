@@ -89,12 +89,9 @@ fn run_without_a_place_for_the_report_runs_the_program() {
 fn run_report_goes_to_a_file_in_the_form_asked_for() {
     let place = folder("report");
     let file = place.join("out").to_string_lossy().into_owned();
-    for (format, beginning) in [
-        ("text", "4.2 MB of copies were direct"),
-        ("json", "{\"version\""),
-        ("csv", "src_host,"),
-        ("html", "<!doctype"),
-    ] {
+    for (format, beginning) in
+        [("text", "4.2 MB of "), ("json", "{\"version\""), ("csv", "src_host,"), ("html", "<!doctype")]
+    {
         let outcome = run(&["-o", &file, "--format", format, &case("guide_sample-12")]);
         outcome.assert_success();
         assert_eq!(outcome.stderr, "", "{format}");

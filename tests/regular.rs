@@ -199,6 +199,8 @@ fn reported(program: &str, arguments: &[&str]) -> String {
 fn report_counts_them() {
     let text = reported("regular_copies-12", &["between"]);
     assert!(!text.contains("Nothing was copied"), "{text}");
+    // Whether the GPU is known to have made the last one is a matter of time.
+    let text = text.replace("submitted copies", "copies");
     assert!(text.starts_with("25.2 MB of copies were direct; nothing was staged."), "{text}");
     assert!(text.contains("  GPU 0 > GPU 1      12  25.2 MB  direct "), "{text}");
 }
