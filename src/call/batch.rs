@@ -137,7 +137,10 @@ fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
     let shard = &thread::current().shard;
     counters::count_call(shard, call.function(), !has_succeeded);
     let made = call.request.batch().filter(|_| has_succeeded).map_or(&[][..], |batch| batch.parts);
-    if call.function().layer() == Layer::Driver && made.iter().any(|part| part.traffic.path == Path::Broken) {
+    if ACCESS.hides()
+        && call.function().layer() == Layer::Driver
+        && made.iter().any(|part| part.traffic.path == Path::Broken)
+    {
         thread::current().set_path(Some(Path::Broken));
     }
     if decides {
@@ -411,7 +414,7 @@ fn check(call: &Call<'_>, kind: Copies) {
 #[inline(always)]
 fn broken(call: &Call<'_>) -> Option<Traffic> {
     let thread = thread::current();
-    if !VALIDATE.is_on() || !thread.is_outermost(call.caller.stack()) {
+    if !ACCESS.hides() || !VALIDATE.is_on() || !thread.is_outermost(call.caller.stack()) {
         return None;
     }
     let was_broken = thread.take_path() == Some(Path::Broken);
