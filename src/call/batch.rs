@@ -56,37 +56,52 @@ fn seen(
 ) -> Code {
     let mut room = [Value::UInt(0); MOST_ARGUMENTS];
     let arguments = declared(function, kind, found, arguments, &mut room);
-    let call = call_of(function, caller, arguments, copied.parts());
+    let batch = Batch { parts: copied.parts(), stream: stream(arguments) };
+    let call = Call { request: Request { function, arguments, asks: Asks::Batch(batch) }, caller };
     check_before(&call, kind);
     let begun = run::begin(&call, &Decision::FORWARD);
-    let (ret, is_staged) = make_each(&call, kind).unwrap_or_else(|| (real(), kind == Copies::graph));
-    let copied = if is_staged || function.layer() == Layer::Runtime { copied } else { copied.unstaged() };
-    end(&call_of(function, caller, arguments, copied.parts()), kind, begun, ret);
+    if is_to_be_staged(&call, kind) {
+        let ret = make_staged(&call, kind, begun, real);
+        copied.give_back();
+        return ret;
+    }
+    let ret = real();
+    end(&call, kind, begun, ret);
     copied.give_back();
     ret
 }
 
-fn call_of<'a>(function: Function, caller: Caller, arguments: &'a [Value], parts: &'a [Part]) -> Call<'a> {
-    let batch = Batch { parts, stream: stream(arguments) };
-    Call { request: Request { function, arguments, asks: Asks::Batch(batch) }, caller }
-}
-
-/// Makes the copies one by one, if any is to be staged: what that returns, and whether all were that have to be.
+/// Whether any copy of a batch of the driver is to be staged.
 #[inline(always)]
-fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
-    let batch = call.request.batch()?;
-    /// `CU_STREAM_LEGACY`: of a default stream that all share, or none, the driver takes no batch.
-    const LEGACY: usize = 1;
-    let is_wanted = kind != Copies::graph
-        && batch.stream > LEGACY
+fn is_to_be_staged(call: &Call<'_>, kind: Copies) -> bool {
+    kind != Copies::graph
         && call.function().layer() == Layer::Driver
-        && batch.parts.iter().any(|part| STAGING.takes(part.traffic.path));
-    is_wanted.then(|| make_each_now(call, kind, batch))?
+        && call.request.batch().is_some_and(|batch| batch.parts.iter().any(|part| STAGING.takes(part.traffic.path)))
 }
 
+/// Makes a batch of which copies are to be staged, one by one if that can be done.
 #[cold]
 #[inline(never)]
-fn make_each_now(call: &Call<'_>, kind: Copies, batch: &Batch<'_>) -> Option<(Code, bool)> {
+fn make_staged(call: &Call<'_>, kind: Copies, begun: Running, real: impl Fn() -> Code) -> Code {
+    let (ret, is_staged) = make_each(call, kind).unwrap_or_else(|| (real(), false));
+    // Those that CUDA has made were not staged by the shim.
+    let unstaged = |part: &Part| Part { traffic: part.traffic.unstaged(), ..*part };
+    let parts = call.request.batch().map_or(&[][..], |batch| batch.parts);
+    let unstaged: Option<ManuallyDrop<Vec<Part>>> =
+        mode::unseen(|| (!is_staged).then(|| ManuallyDrop::new(parts.iter().map(unstaged).collect())));
+    let parts = unstaged.as_ref().map_or(parts, |parts| parts.as_slice());
+    let batch = Batch { parts, stream: stream(call.request.arguments) };
+    let call = Call { request: Request { asks: Asks::Batch(batch), ..call.request }, caller: call.caller };
+    end(&call, kind, begun, ret);
+    mode::unseen(|| unstaged.map(ManuallyDrop::into_inner));
+    ret
+}
+
+/// Makes the copies of a batch one by one: what that returns, and whether all were staged that have to be. None if none was made.
+fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
+    /// `CU_STREAM_LEGACY`: of a default stream that all share, or none, the driver takes no batch.
+    const LEGACY: usize = 1;
+    let batch = call.request.batch().filter(|batch| batch.stream > LEGACY)?;
     let judge = Judge::Driver(batch.stream, call.function().per_thread());
     let judged = |parameters: CUDA_MEMCPY3D_PEER| {
         let copy = Memcpy::of_driver(&parameters, Some(batch.stream)).regular();
@@ -137,12 +152,6 @@ fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
     let shard = &thread::current().shard;
     counters::count_call(shard, call.function(), !has_succeeded);
     let made = call.request.batch().filter(|_| has_succeeded).map_or(&[][..], |batch| batch.parts);
-    if ACCESS.hides()
-        && call.function().layer() == Layer::Driver
-        && made.iter().any(|part| part.traffic.path == Path::Broken)
-    {
-        thread::current().set_path(Some(Path::Broken));
-    }
     if decides {
         made.iter().for_each(|part| counters::count_many(shard, &part.traffic, part.copies.into()));
     }
@@ -160,6 +169,9 @@ fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
         show::call(call, &decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
     if has_succeeded {
+        if ACCESS.blocks() {
+            check_blocked(call);
+        }
         check(call, kind);
     }
     if begun.shown_since.is_some() {
@@ -240,26 +252,6 @@ impl Copied {
         match self {
             Self::Few(parts, count) => parts.get(..*count).unwrap_or_default(),
             Self::Shared(parts) => parts,
-        }
-    }
-
-    /// The same where CUDA has made all.
-    #[inline(always)]
-    fn unstaged(self) -> Self {
-        if self.parts().iter().any(|part| part.traffic.unstaged() != part.traffic) { self.unstaged_now() } else { self }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn unstaged_now(self) -> Self {
-        let unstaged = |part: &Part| Part { traffic: part.traffic.unstaged(), ..*part };
-        let parts: Option<Arc<[Part]>> = mode::unseen(|| Some(self.parts().iter().map(unstaged).collect()));
-        match parts {
-            None => self,
-            Some(parts) => {
-                self.give_back();
-                Self::Shared(ManuallyDrop::new(parts))
-            }
         }
     }
 
@@ -378,8 +370,8 @@ fn stream(arguments: &[Value]) -> usize {
 /// Says before a launch that the context will be lost, and why.
 #[inline(always)]
 fn check_before(call: &Call<'_>, kind: Copies) {
-    if let Some(exec) = checked(call, kind)
-        && GRAPHS.may_have_lost(&ACCESS)
+    if GRAPHS.may_have_lost(&ACCESS)
+        && let Some(exec) = checked(call, kind)
     {
         mode::unseen(|| {
             if let Some(finding) = GRAPHS.lost(&ACCESS, &RealDriver, exec, call.function().layer()) {
@@ -392,15 +384,10 @@ fn check_before(call: &Call<'_>, kind: Copies) {
 /// Says of a launch what it need not cost.
 #[inline(always)]
 fn check(call: &Call<'_>, kind: Copies) {
-    if let Some(Traffic { src, dst, path, bytes }) = broken(call) {
-        mode::unseen(|| {
-            let what = format!("{bytes} bytes from device {src} to device {dst} were {}", path.name());
-            validate::say(call, &Finding::new(Rule::DataBlocked, call.function().layer(), what), Some(Code::SUCCESS));
-        });
-    }
     let is_staged = |part: &Part| matches!(part.traffic.path, Path::Staged(_));
-    if let Some(exec) = checked(call, kind)
+    if VALIDATE.is_on()
         && call.request.batch().is_some_and(|batch| batch.parts.iter().any(is_staged))
+        && let Some(exec) = checked(call, kind)
     {
         mode::unseen(|| {
             if let Some(finding) = GRAPHS.staged(&ACCESS, &RealDriver, exec, call.function().layer()) {
@@ -410,17 +397,26 @@ fn check(call: &Call<'_>, kind: Copies) {
     }
 }
 
-/// What an outermost call has copied on a path that is blocked, if calls are checked. The driver's inside another leaves it to that.
-#[inline(always)]
-fn broken(call: &Call<'_>) -> Option<Traffic> {
+/// Says what an outermost call has copied on a path that is blocked. The driver's inside another leaves it to that.
+#[cold]
+#[inline(never)]
+fn check_blocked(call: &Call<'_>) {
     let thread = thread::current();
-    if !ACCESS.hides() || !VALIDATE.is_on() || !thread.is_outermost(call.caller.stack()) {
-        return None;
+    let copied = || call.request.batch().into_iter().flat_map(|batch| batch.parts).map(|part| part.traffic);
+    let is_broken = |traffic: &Traffic| traffic.path == Path::Broken;
+    if call.function().layer() == Layer::Driver && copied().any(|traffic| is_broken(&traffic)) {
+        thread.set_path(Some(Path::Broken));
+    }
+    if !VALIDATE.is_on() || !thread.is_outermost(call.caller.stack()) {
+        return;
     }
     let was_broken = thread.take_path() == Some(Path::Broken);
-    let all = call.request.batch()?.parts.iter().map(|part| part.traffic);
-    all.map(|traffic| if was_broken { traffic.unstaged() } else { traffic })
-        .find(|traffic| traffic.path == Path::Broken)
+    let copied = copied().map(|traffic| if was_broken { traffic.unstaged() } else { traffic });
+    let Some(Traffic { src, dst, path, bytes }) = { copied }.find(is_broken) else { return };
+    mode::unseen(|| {
+        let what = format!("{bytes} bytes from device {src} to device {dst} were {}", path.name());
+        validate::say(call, &Finding::new(Rule::DataBlocked, call.function().layer(), what), Some(Code::SUCCESS));
+    });
 }
 
 /// The executable graph that a call of the program launches, if launches are checked.

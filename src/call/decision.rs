@@ -29,6 +29,11 @@ impl Decision<'_> {
     /// The real function does not get it, or such that it fails.
     pub(crate) const REFUSED: Self = Self { instead: Some(&Instead::Refused), ..Self::FORWARD };
 
+    /// The same of a copy that was to be staged, and CUDA makes it.
+    pub(crate) fn unstaged(&self) -> Self {
+        Self { instead: None, traffic: self.traffic.map(Traffic::unstaged) }
+    }
+
     /// What the log says of it.
     pub(crate) fn note(&self) -> Option<&'static str> {
         match self.instead {

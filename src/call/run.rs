@@ -7,10 +7,11 @@
 //! no layer below, has a path of its own in [`super::hip`].
 
 use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::arrival::{Call, Caller};
-use super::decision::{self, Decision, Running, count, path};
+use super::decision::{self, Decision, Instead, Running, count, path};
 use super::read::Room;
 use super::{
     callbacks, copy, fast, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, validate,
@@ -61,11 +62,17 @@ pub(crate) fn traced(
     if timing.is_some() {
         begun.restart_clock();
     }
-    let ret = match (staging::make(&call, &mut decision), decision.instead) {
-        (Some(ret), _) => ret,
-        (None, None) => real(None),
+    let ret = match decision.instead {
+        None => real(None),
+        Some(Instead::Staged) => match staging::make(&call, decision.traffic) {
+            Some(ret) => ret,
+            None => {
+                decision = unstaged(&call, &decision, &begun);
+                real(None)
+            }
+        },
         // SAFETY: made of the program's arguments, in place of the real function.
-        (None, Some(instead)) => unsafe { instead.call() },
+        Some(instead) => unsafe { instead.call() },
     };
     let ret = peers::revise(&call, &decision, ret);
     end(&call, &decision, begun, timing, ret);
@@ -80,6 +87,18 @@ fn decide<'a>(call: &Call<'_>, room: &'a mut decision::Room) -> Decision<'a> {
         (Layer::Driver, Effect::Access(_)) => peers::decide(call, room),
         _ => Decision::FORWARD,
     }
+}
+
+/// What is decided instead about a copy that was to be staged, and cannot be.
+#[cold]
+#[inline(never)]
+fn unstaged<'a>(call: &Call<'_>, decision: &Decision<'a>, begun: &Running) -> Decision<'a> {
+    let decision = decision.unstaged();
+    if let Some(record) = begun.record {
+        recording::note(&call.request, &decision, record);
+    }
+    thread::current().is_check_due.store(true, Relaxed);
+    decision
 }
 
 /// Notes that the real function is about to be called.

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::arrival::Call;
-use super::decision::{Decision, Instead};
 use super::{mode, thread};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
@@ -18,23 +17,12 @@ pub(super) fn wants(copy: &Memcpy<'_>, traffic: Option<&Traffic>) -> bool {
     traffic.is_some_and(|traffic| STAGING.wants(copy, traffic.path))
 }
 
-/// Makes a copy that is to be staged; none if there is not what that takes, and the real function is to be called. What it takes may
-/// take milliseconds to make, so that the call's record has begun before.
-#[inline(always)]
-pub(super) fn make(call: &Call<'_>, decision: &mut Decision<'_>) -> Option<Code> {
-    matches!(decision.instead, Some(Instead::Staged)).then(|| make_now(call, decision))?
-}
-
+/// Makes a copy that is to be staged; none if there is not what that takes, and the real function is to be called. What it
+/// takes may take milliseconds to make, so that the call's record has begun before.
 #[cold]
 #[inline(never)]
-fn make_now(call: &Call<'_>, decision: &mut Decision<'_>) -> Option<Code> {
-    let staged =
-        call.request.copy().zip(decision.traffic.as_ref()).and_then(|(copy, traffic)| take(call, copy, traffic));
-    if staged.is_none() {
-        decision.instead = None;
-        decision.traffic = decision.traffic.map(Traffic::unstaged);
-    }
-    staged.as_ref().map(submit)
+pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Option<Code> {
+    take(call, call.request.copy()?, &traffic?).as_ref().map(submit)
 }
 
 /// What became of a batch whose copies were made one by one.

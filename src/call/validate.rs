@@ -172,8 +172,7 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) -> bool {
     if let Some(copy) = call.request.copy()
         && ret == Code::SUCCESS
         && pending == 0
-        && !(is_check_due && validate::is_detour(path))
-        && path != Some(Path::Broken)
+        && !(is_check_due && validate::is_of_note(path))
         && VALIDATE.is_clean(&RealDriver, &ACCESS, copy, by)
     {
         let is_long = run.add(site, copy.bytes, copy.stream.is_none());

@@ -40,6 +40,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Whether who may access it is said of the memory, not of its device.
+    #[inline(always)]
+    pub(crate) fn has_rights(&self) -> bool {
+        matches!(self.kind, Kind::Pool | Kind::Mapped)
+    }
+
     fn pack(self) -> u64 {
         u64::from(self.owner) | u64::from(self.device) << 8 | (self.kind as u64) << 16
     }

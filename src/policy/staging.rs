@@ -224,8 +224,8 @@ impl Staging {
     /// Whether any copy on a path is staged here.
     #[inline(always)]
     pub(crate) fn takes(&self, path: Path) -> bool {
-        path.has_to_be_staged_by_us()
-            || matches!(path, Path::Staged(why) if is_lasting(why)) && !self.is(config::Staging::Driver)
+        let Path::Staged(why) = path else { return false };
+        if self.is(config::Staging::Driver) { path.has_to_be_staged_by_us() } else { is_lasting(why) }
     }
 
     /// Whether a copy on a path is to be staged here.

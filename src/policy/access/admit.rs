@@ -28,7 +28,7 @@ impl Access {
     /// Whether anything is hidden from the program, or may be once it was verified.
     #[inline(always)]
     pub(crate) fn may_hide(&self) -> bool {
-        self.hides() || self.admits()
+        self.blocks() || self.admits()
     }
 
     /// Verifies the path between two devices, if it is not known, for a program that is about to use it. `named` are contexts on

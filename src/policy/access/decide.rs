@@ -118,7 +118,7 @@ impl Access {
 
     /// The path of a copy, which is not direct if the pair is blocked, whoever has enabled it.
     fn unless_blocked(&self, path: Path, src: Place, dst: Place) -> Path {
-        let is_direct = path == Path::Direct && self.hides();
+        let is_direct = path == Path::Direct && self.blocks();
         let blocked = if is_direct { self.lock().blocked(src, dst) } else { None };
         blocked.map_or(path, Path::Staged)
     }
@@ -138,7 +138,9 @@ impl Access {
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
             Step::Decided(path) => {
-                self.cells.keep(cell, path, epoch);
+                if !self.considers_each(src, dst) {
+                    self.cells.keep(cell, path, epoch);
+                }
                 self.tell_once(src, dst, path);
                 Some(path)
             }
@@ -215,8 +217,7 @@ impl Access {
     /// Whether a regular copy is refused: memory with rights of its own takes part only if the device that makes the copy has some.
     /// (Peer copies ask for none. Measured on H100.) The nodes of a graph were accepted when they were made.
     fn is_beyond_rights(&self, driver: &impl Driver, ends: [Place; 2], on: Circumstances) -> bool {
-        let has_rights = |place: &&Place| matches!(place.kind, Kind::Pool | Kind::Mapped);
-        if on.keeps_path || !ends.iter().any(|place| has_rights(&place)) || capture::may_be_under_way() {
+        if on.keeps_path || !ends.iter().any(Place::has_rights) || capture::may_be_under_way() {
             return false;
         }
         let context = Some(on.made_by).filter(|&context| context != 0).or_else(|| driver.current_context());
@@ -226,7 +227,7 @@ impl Access {
         let is_reached = |place: Place| {
             place.device == device || is_reached_by_mapping(place, by) || self.is_granted(driver, place, by)
         };
-        !ends.into_iter().filter(|place| has_rights(&place)).all(is_reached)
+        !ends.into_iter().filter(Place::has_rights).all(is_reached)
     }
 
     /// Whether a pool's memory may be accessed from the other side's device.

@@ -30,9 +30,9 @@ impl Grants {
 }
 
 impl Access {
-    /// Whether anything may be hidden.
+    /// Whether any pair is blocked: denied, or broken.
     #[inline(always)]
-    pub(crate) fn hides(&self) -> bool {
+    pub(crate) fn blocks(&self) -> bool {
         self.blocks.load(Relaxed)
     }
 
@@ -115,7 +115,7 @@ impl Access {
                 }
             }
         }
-        if !self.hides() {
+        if !self.blocks() {
             return None;
         }
         let owners = self.owners(driver, of);

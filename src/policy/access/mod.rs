@@ -147,15 +147,17 @@ impl Access {
     #[inline(always)]
     pub(crate) fn decided(&self, copy: &Memcpy) -> Option<Traffic> {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
-        let has_rights = |place: Place| matches!(place.kind, Kind::Pool | Kind::Mapped);
         let path = match evident(src, dst) {
-            Some(path) if path != Path::Direct => path,
-            // Of memory with rights of its own each copy is considered, once a pair is blocked.
-            _ if self.blocks.load(Relaxed) && (has_rights(src) || has_rights(dst)) => return None,
+            Some(Path::Direct) if self.considers_each(src, dst) => return None,
             Some(path) => path,
             None => self.cells.decided(src.owner, dst.owner)?,
         };
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
+    }
+
+    /// Whether each copy is considered: once a pair is blocked, of memory with rights of its own.
+    fn considers_each(&self, src: Place, dst: Place) -> bool {
+        self.blocks() && [src, dst].iter().any(Place::has_rights)
     }
 
     /// Contexts on the devices of a copy's source and destination, if each end is known and lies within one allocation.

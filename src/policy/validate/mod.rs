@@ -402,6 +402,12 @@ pub(crate) fn refused(parms: &cudaMemcpy3DPeerParms, pitch: usize, device: i32) 
     }
 }
 
+/// Whether of a copy on this path there may be something to say.
+#[inline(always)]
+pub(crate) fn is_of_note(path: Option<Path>) -> bool {
+    is_detour(path) || path == Some(Path::Broken)
+}
+
 /// Whether a detour is the program's to spare.
 #[inline(always)]
 pub(crate) fn is_detour(path: Option<Path>) -> bool {
