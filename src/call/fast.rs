@@ -21,7 +21,7 @@ use crate::api::{Effect, Function, Layer};
 use crate::config::GpuTiming;
 use crate::model::{Memcpy, counters, epoch};
 use crate::policy::cached::{self, Habits, Known, Line};
-use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE};
+use crate::policy::{ACCESS, READBACK, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::record::trace;
 
@@ -78,7 +78,8 @@ pub(crate) const fn is_for(function: Function) -> bool {
 #[inline(always)]
 fn begin_from(call: &Call<'_>, place: impl FnOnce(&Thread, usize, [u8; 2], u64) -> Option<u16>) -> Option<Fast> {
     let (thread, copy) = (thread::current(), call.request.copy()?);
-    let (known, line) = find(thread, call, epoch::now())?;
+    // One inside it is as large.
+    let (known, line) = find(thread, call, epoch::now()).filter(|_| cached::is_small(copy))?;
     let real = call.caller.real_of_route()?;
     let site = call.caller.return_address() as usize;
     if !thread.is_idle() || !known.has(Known::CLEAN) || (known.has(Known::CHECKED) && is_check_due(thread, line, site))
@@ -86,10 +87,8 @@ fn begin_from(call: &Call<'_>, place: impl FnOnce(&Thread, usize, [u8; 2], u64) 
         return None;
     }
     let is_of_driver = matches!(call.function().layer(), Layer::Driver);
-    if is_of_driver && known.has(Known::TIMED) && timing::is_due(thread) {
-        return None;
-    }
     let place = match known.has(Known::RECORDED) {
+        true if is_of_driver && known.has(Known::TIMED) && timing::is_due(thread) => return None,
         true => Some(place(thread, site, known.devices(), copy.bytes).filter(|_| thread.segment.has_room())?),
         false => None,
     };
@@ -117,7 +116,7 @@ fn begin_from(call: &Call<'_>, place: impl FnOnce(&Thread, usize, [u8; 2], u64) 
 #[inline(always)]
 fn find(thread: &'static Thread, call: &Call<'_>, epoch: u64) -> Option<(Known, &'static Line)> {
     let copy = call.request.copy()?;
-    if epoch == 0 || copy.bytes == 0 {
+    if epoch == 0 {
         return None;
     }
     thread.recent.find(call.function(), copy, epoch)
@@ -284,7 +283,7 @@ fn end_inner(thread: &Thread, inner: Known, decision: &Decision<'_>, record: Opt
 pub(crate) fn keep(call: &Call<'_>, running: &Running) {
     /// Prime to the few copies that a loop may make in turn.
     const EACH: u8 = 7;
-    if !is_for(call.function()) {
+    if !is_for(call.function()) || !call.request.copy().is_some_and(cached::is_small) {
         return;
     }
     let thread = thread::current();
@@ -306,10 +305,6 @@ fn keep_now(call: &Call<'_>, thread: &'static Thread, is_outermost: bool) {
     thread.counters.set(counters::own(thread.shard.load(Relaxed)));
     let epoch = epoch::before_keeping();
     if thread.counters.get().is_none() {
-        return;
-    }
-    // Whether the shim stages it depends on its size, which is no part of a line.
-    if ACCESS.decided(copy).is_some_and(|traffic| STAGING.takes(traffic.path)) {
         return;
     }
     if let Some(habits) = habits(call, is_outermost) {

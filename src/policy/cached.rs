@@ -19,7 +19,7 @@ use super::access::Access;
 use super::capture;
 use super::driver::Driver;
 use super::validate::{Caller, Validate};
-use super::{READBACK, STAGING};
+use super::{READBACK, STAGING, staging};
 use crate::api::{Function, Layer};
 use crate::model::{Memcpy, Named, Path, Shape, Traffic, counters};
 
@@ -127,6 +127,13 @@ impl Known {
     }
 }
 
+/// Whether a copy's size is one of those about which decisions are cached. Who stages a larger one depends on its size, which is no
+/// part of a line; and to decide about it again costs next to nothing of the time that it takes.
+#[inline(always)]
+pub(crate) fn is_small(copy: &Memcpy<'_>) -> bool {
+    copy.bytes < staging::LEAST
+}
+
 /// One cached decision: see the module. All zero is none.
 #[repr(align(64))]
 pub(crate) struct Line {
@@ -175,7 +182,8 @@ impl Line {
     pub(crate) fn is_check_due(&self) -> bool {
         const FIRST: u32 = 16;
         let uses = self.uses.load(Relaxed);
-        uses < FIRST || uses.is_power_of_two()
+        // Of a power of two nothing is left.
+        uses & uses.wrapping_sub(1) < FIRST
     }
 
     fn set(&self, copy: &Memcpy, epoch: u64, known: Known, [src, dst]: [Range<u64>; 2]) {

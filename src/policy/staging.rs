@@ -33,7 +33,7 @@ use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::record::log;
 
 /// The least that is staged: below, the driver is as fast, and its call takes less.
-const LEAST: u64 = 8 << 20;
+pub(crate) const LEAST: u64 = 8 << 20;
 /// Bytes of a ring that stages.
 pub(crate) const RING: usize = 16 << 20;
 /// Bytes of one for copies that are staged because they have to be, small ones, or if there is no other: no limit holds for it.

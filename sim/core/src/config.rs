@@ -18,6 +18,8 @@ pub struct Config {
     pub no_path: Vec<(usize, usize)>,
     /// Peers that one context may have enabled at a time (`P2PSIM_MAX_PEERS`, default 8).
     pub max_peers: usize,
+    /// MB/s of copies that the driver stages (`P2PSIM_STAGING_SPEED`, default 40000).
+    pub staging_speed: usize,
     /// What goes wrong (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
     /// Whether the devices hang on PCI only, on a machine that says so (`P2PSIM_ROOT`, a folder with its `proc` and `sys`).
@@ -33,6 +35,7 @@ impl Default for Config {
             devices: 2,
             no_path: Vec::new(),
             max_peers: 8,
+            staging_speed: 40_000,
             faults: Faults::default(),
             is_pci: false,
             nvlink: None,
@@ -67,6 +70,7 @@ impl Config {
         };
         number("P2PSIM_DEVICES", 0..=MAX_DEVICES, &mut config.devices);
         number("P2PSIM_MAX_PEERS", 0..=MAX_DEVICES, &mut config.max_peers);
+        number("P2PSIM_STAGING_SPEED", 1..=10_000_000, &mut config.staging_speed);
         if let Some(text) = lookup("P2PSIM_NO_P2P") {
             match parse_pairs(&text) {
                 Some(pairs) => config.no_path = pairs,
@@ -145,6 +149,7 @@ mod tests {
             ("P2PSIM_DEVICES", "-1"),
             ("P2PSIM_NO_P2P", "0:1"),
             ("P2PSIM_MAX_PEERS", "65"),
+            ("P2PSIM_STAGING_SPEED", "0"),
             ("P2PSIM_FAULT", "drop:0"),
         ] {
             let (config, complaints) = parse(&[(name, value)]);

@@ -47,7 +47,7 @@ use crate::nvlink::Counters;
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
 use crate::stream::{Role, Stream};
-use crate::work::Work;
+use crate::work::{self, Work};
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {
@@ -206,6 +206,7 @@ struct State {
 impl Machine {
     /// A machine at power-on.
     pub fn new(config: Config) -> Result<Machine> {
+        work::set_staging_speed(config.staging_speed);
         let state = State {
             primaries: (0..config.devices).map(|_| Primary::default()).collect(),
             contexts: BTreeMap::new(),
