@@ -232,7 +232,7 @@ fn sequences_are_the_same_preloaded() {
         Sequences { case: "random_access" }.assert_same(version, first, 40, &[]);
         let said = Sequences { case: "random_arguments" }.assert_same(version, first, 32, &[]);
         assert!(said.len() == 1 && !said[0].contains("LAST"), "{version}: {said:?}");
-        let staged = [("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_STAGING", "auto")];
+        let staged = [("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_STAGING", "always")];
         Sequences { case: "staged_copies" }.assert_same(version, first, 4, &staged);
     }
 }

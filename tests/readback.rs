@@ -112,7 +112,7 @@ fn copies_that_wait_for_the_program_are_waited_for_once() {
 fn assert_unnoticed(value: &str) {
     let cases: [(&str, u32, Variables); 4] = [
         ("staged_copies", 12, &[]),
-        ("staged_copies", 8, &[("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_STAGING", "auto")]),
+        ("staged_copies", 8, &[("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_STAGING", "always")]),
         ("random_access", 250, &[]),
         ("random_graphs", 250, &[]),
     ];

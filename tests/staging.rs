@@ -9,7 +9,7 @@ use support::{Outcome, Program};
 
 const STAGED: Sequences = Sequences { case: "staged_copies" };
 const NO_PATH: (&str, &str) = ("P2PSIM_NO_P2P", "0-1");
-const AUTO: (&str, &str) = ("P2PSHIM_STAGING", "auto");
+const ALWAYS: (&str, &str) = ("P2PSHIM_STAGING", "always");
 
 fn program(what: &str, env: Variables) -> Program {
     let program = Program::case("staged_copies-12").env(NO_PATH.0, NO_PATH.1).arg(what);
@@ -23,20 +23,20 @@ fn staged(outcome: &Outcome) -> usize {
 
 #[test]
 fn random_sequences_that_are_staged_are_the_same() {
-    STAGED.assert_same("12", 0, 60, &[NO_PATH, AUTO]);
+    STAGED.assert_same("12", 0, 60, &[NO_PATH, ALWAYS]);
 }
 
 #[test]
 fn random_sequences_with_each_runtime_are_the_same() {
     for (number, flavour) in ["11", "13", "static"].into_iter().enumerate() {
-        STAGED.assert_same(flavour, 10_000 + number as u32 * 1000, 12, &[NO_PATH, AUTO]);
+        STAGED.assert_same(flavour, 10_000 + number as u32 * 1000, 12, &[NO_PATH, ALWAYS]);
     }
 }
 
 #[test]
 fn random_sequences_of_pairs_that_are_hidden_or_denied_are_the_same() {
     for (number, option) in [("P2PSHIM_ACCESS", "off"), ("P2PSHIM_DENY", "0-1")].into_iter().enumerate() {
-        STAGED.assert_same("12", 20_000 + number as u32 * 1000, 15, &[option, AUTO]);
+        STAGED.assert_same("12", 20_000 + number as u32 * 1000, 15, &[option, ALWAYS]);
     }
 }
 
@@ -45,7 +45,12 @@ fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
     let blocking = ("P2PSHIM_STAGING", "blocking");
     STAGED.assert_same("12", 30_000, 12, &[NO_PATH, blocking]);
     for (number, limit) in ["16M", "33M", "0"].into_iter().enumerate() {
-        STAGED.assert_same("12", 31_000 + number as u32 * 1000, 12, &[NO_PATH, AUTO, ("P2PSHIM_STAGING_LIMIT", limit)]);
+        STAGED.assert_same(
+            "12",
+            31_000 + number as u32 * 1000,
+            12,
+            &[NO_PATH, ALWAYS, ("P2PSHIM_STAGING_LIMIT", limit)],
+        );
     }
 }
 
@@ -81,7 +86,7 @@ fn large_copies_are_staged_by_the_shim() {
         outcome.assert_success();
         outcome
     };
-    let outcome = sequences(&[NO_PATH, AUTO]);
+    let outcome = sequences(&[NO_PATH, ALWAYS]);
     assert!(staged(&outcome) > 20, "{}", outcome.lines.join("\n"));
     for line in outcome.lines.iter().filter(|line| line.contains("staged by p2pshim")) {
         assert!(line.contains("staged (no hardware path)"), "{line}");
@@ -92,14 +97,37 @@ fn large_copies_are_staged_by_the_shim() {
     for form in ["cuMemcpyPeerAsync", "cuMemcpyAsync", "cuMemcpy2D", "cuMemcpy3DPeer", "cuMemcpyPeer(", "cuMemcpy("] {
         assert!(outcome.lines.iter().any(|line| line.contains("staged by p2pshim") && line.contains(form)), "{form}");
     }
-    assert_eq!(staged(&sequences(&[NO_PATH])), 0, "by the driver, unless it is asked for");
-    assert_eq!(staged(&sequences(&[AUTO])), 0, "what can be direct is");
-    assert_eq!(staged(&sequences(&[NO_PATH, AUTO, ("P2PSHIM_STAGING_LIMIT", "1M")])), 0, "without memory");
+    assert_eq!(staged(&sequences(&[NO_PATH, ("P2PSHIM_STAGING", "driver")])), 0, "by the driver, if it is asked for");
+    assert_eq!(staged(&sequences(&[ALWAYS])), 0, "what can be direct is");
+    assert_eq!(staged(&sequences(&[NO_PATH, ALWAYS, ("P2PSHIM_STAGING_LIMIT", "1M")])), 0, "without memory");
+}
+
+/// The program's first copies tell who is faster: three of each are timed.
+#[test]
+fn copies_are_staged_by_whoever_is_faster() {
+    for (speed, verdict) in
+        [("100", "0.1 by the driver; p2pshim stages them from now on"), ("40000", "stages them from now on")]
+    {
+        let env = [("P2PSIM_STAGING_SPEED", speed), ("P2PSHIM_LOG", "trace"), ("P2PSHIM_STAGING", "auto")];
+        let outcome = program("sizes", &env).preloaded();
+        outcome.assert_success();
+        let said: Vec<_> =
+            outcome.shim.iter().filter(|line| line.contains("of 16 to 64 MiB through the host")).collect();
+        assert!(matches!(said[..], [line] if line.contains(verdict)), "{speed}: {:#?}", outcome.shim);
+        let by_shim = if said[0].contains("; p2pshim stages") { 27 } else { 3 };
+        assert_eq!(staged(&outcome), by_shim, "{speed}");
+    }
+}
+
+#[test]
+fn random_sequences_while_it_is_found_out_who_is_faster_are_the_same() {
+    STAGED.assert_same("12", 60_000, 30, &[NO_PATH, ("P2PSHIM_STAGING", "auto")]);
+    STAGED.assert_same("12", 61_000, 12, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_VERIFY", "sample")]);
 }
 
 #[test]
 fn call_waits_for_its_copy_only_if_it_is_told_to() {
-    for (value, what) in [("auto", "the call returned at once"), ("blocking", "the call waited for the copy")] {
+    for (value, what) in [("always", "the call returned at once"), ("blocking", "the call waited for the copy")] {
         let outcome = program("time", &[("P2PSHIM_STAGING", value)]).preloaded();
         outcome.assert_success();
         assert_eq!(outcome.stdout, format!("{what}\ndata is right\n"), "{value}");
@@ -115,14 +143,28 @@ fn large_copies_behind_small_ones_are_staged_by_the_shim() {
         outcome.assert_success();
         outcome.stdout.trim().parse::<u32>().unwrap()
     };
-    let (by_driver, by_us) = (quickest("driver"), quickest("auto"));
+    let (by_driver, by_us) = (quickest("driver"), quickest("always"));
     assert!(by_us < by_driver / 2, "{by_us} us, {by_driver} by the driver");
 }
 
 #[test]
 fn device_that_is_reset_takes_no_copy_along() {
-    let outcome = program("ends", &[AUTO, ("P2PSHIM_LOG", "trace")]).preloaded();
+    let outcome = program("ends", &[ALWAYS, ("P2PSHIM_LOG", "trace")]).preloaded();
     outcome.assert_success();
     assert_eq!(outcome.stdout, "all data is right\n");
     assert_eq!(staged(&outcome), 20, "memory of rings that are gone is used again: {}", outcome.lines.join("\n"));
+}
+
+/// Staged because the pair is broken, and the program has access all the same.
+#[test]
+fn many_copies_and_many_contexts_leave_nothing_behind() {
+    let broken = [("P2PSIM_FAULT", "drop:0-1"), ("P2PSHIM_BROKEN", "warn"), ALWAYS];
+    let program = Program::case("staged_copies-12").args(&["many", "100000", "1000"]).findings_apart();
+    let outcome = broken.iter().fold(program, |program, (name, value)| program.env(name, *value)).preloaded();
+    outcome.assert_success();
+    for (what, line) in ["copies", "resets"].into_iter().zip(outcome.stdout.lines()) {
+        let numbers: Vec<i64> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(line.starts_with(what), "{line}");
+        assert!(matches!(numbers[..], [0, resident, locked] if resident < 16 && locked < 16), "{line}");
+    }
 }

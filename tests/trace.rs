@@ -395,7 +395,7 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
         }
     }
     // While p2pshim makes what it stages with.
-    let program = Program::case("ends_inside-12").env("P2PSIM_NO_P2P", "0-1").env("P2PSHIM_STAGING", "auto");
+    let program = Program::case("ends_inside-12").env("P2PSIM_NO_P2P", "0-1").env("P2PSHIM_STAGING", "always");
     let staged = "staged: no hardware path";
     let calls = ended_inside(&program, "async", true);
     assert_eq!(named(&calls), [is("cudaMemcpyPeerAsync", 0, ""), is("cuMemcpyPeerAsync", 1, staged)]);

@@ -11,9 +11,12 @@
  *   staged_copies sizes                  prints the microseconds of the quickest call of 30 large copies, after 1,000 small ones of the
  *                                        same memory in the same stream
  *   staged_copies ends                   resets the source's device while its copy may be under way
+ *   staged_copies many COPIES RESETS     makes so many small copies of a pair that it has enabled, and resets the source's device so often
+ *                                        after a large one; prints what of the process has grown since the first tenth of each
  */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>
+#include <dirent.h>
 #include <string.h>
 #include <time.h>
 
@@ -346,6 +349,78 @@ static void show_ends(void)
     puts("all data is right");
 }
 
+static long descriptors(void)
+{
+    long count = 0;
+    DIR *open = opendir("/proc/self/fd");
+    REQUIRE(open != NULL);
+    while (readdir(open) != NULL)
+        count++;
+    closedir(open);
+    return count;
+}
+
+/* KiB of a line of the process's status. */
+static long status(const char *name)
+{
+    char line[256];
+    long value = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    REQUIRE(file != NULL);
+    while (fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, name, strlen(name)) == 0)
+            value = strtol(line + strlen(name) + 1, NULL, 10);
+    fclose(file);
+    REQUIRE(value >= 0);
+    return value;
+}
+
+static void show_growth(const char *what, int count, void (*once)(int))
+{
+    static const char *const KIB[] = {"VmRSS", "VmLck", "VmPin"};
+    long before[4] = {0};
+    for (int i = 0; i < count; i++) {
+        once(i);
+        if (i != count / 10 && i != count - 1)
+            continue;
+        long now[4] = {descriptors(), status(KIB[0]), status(KIB[1]), status(KIB[2])};
+        if (i == count - 1)
+            printf("%s: %ld descriptors, %ld MiB resident, %ld MiB locked\n", what, now[0] - before[0], (now[1] - before[1]) / 1024,
+                   (now[2] + now[3] - before[2] - before[3]) / 1024);
+        memcpy(before, now, sizeof before);
+    }
+}
+
+static unsigned char *many[DEVICES];
+
+static void copy_small(int i)
+{
+    CHECK(cudaMemcpyPeerAsync(many[1], 1, many[0] + i % 4096, 0, 64, 0));
+    if (i % 64 == 0)
+        CHECK(cudaStreamSynchronize(0));
+}
+
+static void reset_after_large(int i)
+{
+    (void)i;
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMalloc((void **)&many[0], 8 * MIB));
+    CHECK(cudaMemcpyPeerAsync(many[1], 1, many[0], 0, 8 * MIB, 0));
+    CHECK(cudaDeviceReset());
+}
+
+static void show_many(int copies, int resets)
+{
+    for (int i = DEVICES - 1; i >= 0; i--) {
+        CHECK(cudaSetDevice(i));
+        CHECK(cudaMalloc((void **)&many[i], 8 * MIB));
+    }
+    CHECK(cudaDeviceEnablePeerAccess(1, 0));
+    show_growth("copies", copies, copy_small);
+    CHECK(cudaFree(many[0]));
+    show_growth("resets", resets, reset_after_large);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "time") == 0) {
@@ -354,6 +429,8 @@ int main(int argc, char **argv)
         show_sizes();
     } else if (argc > 1 && strcmp(argv[1], "ends") == 0) {
         show_ends();
+    } else if (argc > 3 && strcmp(argv[1], "many") == 0) {
+        show_many(atoi(argv[2]), atoi(argv[3]));
     } else {
         REQUIRE(argc > 2);
         for (int i = 3; i < argc; i++) {

@@ -94,7 +94,7 @@ def random_graphs():
 
 def staged_copies():
     """Large copies without access, which the shim stages: same bytes, no call waits, and a device that is reset takes no copy along."""
-    options = {"preload": True, "trace": False, "P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "auto"}
+    options = {"preload": True, "trace": False, "P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "always"}
     for number, runtime in enumerate(("static", "shared")):
         program = build("cases/staged_copies.c", runtime)
         each = SEQUENCES // 2 // PROCESSES + 1

@@ -21,6 +21,7 @@ use crate::model::{Asks, Batch, Finding, Memcpy, Part, Path, Request, Rule, Traf
 use crate::os;
 use crate::policy::access::{Between, Circumstances};
 use crate::policy::memory::Kind;
+use crate::policy::staging::By;
 use crate::policy::{ACCESS, Driver, GRAPHS, HIP, STAGING, VALIDATE, capture};
 use crate::real::driver::RealDriver;
 use crate::real::hip::Library;
@@ -113,7 +114,10 @@ fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
                 .is_some_and(|(place, range)| place.kind == Kind::Mapped || bytes <= range.end - address)
         };
         let are_whole = [copy.src, copy.dst].into_iter().zip(copy.reach()?).all(is_whole);
-        are_whole.then(|| (parameters, traffic.filter(|traffic| STAGING.wants(&copy, traffic.path))))
+        let is_wanted = |traffic: &Traffic| {
+            STAGING.wants(&copy, traffic.path) && STAGING.stager(&copy, traffic) != Some(By::Driver)
+        };
+        are_whole.then(|| (parameters, traffic.filter(is_wanted)))
     };
     let copies = mode::unseen(|| {
         let copies = read::each_alone(kind, call.request.arguments)?.into_iter().map(judged);

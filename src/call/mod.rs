@@ -24,6 +24,7 @@ mod staging;
 pub(crate) mod state;
 mod thread;
 mod timing;
+mod trial;
 mod validate;
 
 pub(crate) use arrival::{Arrival, Call, Caller, unavailable};

@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use p2pshim_trace::Begun;
+
 use super::arrival::Call;
 use super::decision::Running;
 use super::{mode, origin, read, staging, thread};
@@ -37,7 +39,7 @@ fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
     // Before that of others is found to be wrong, which may change it.
     let traffic = mode::unseen(|| ACCESS.traffic_now(&RealDriver, copy));
     harvest();
-    let reading = mode::unseen(|| begin(call, (copy, traffic?), begun));
+    let reading = mode::unseen(|| begin(call, (copy, traffic?), begun.record));
     let Some((made, reading)) = reading else { return };
     if made.waits {
         finish(made, reading, copy);
@@ -46,8 +48,21 @@ fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
     }
 }
 
+/// Has a copy read back that the shim has staged, whatever `P2PSHIM_VERIFY` says: it is one of the first. Nobody waits for that.
+pub(super) fn after_staged(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic, ret: Code) {
+    if ret != Code::SUCCESS || READBACK.is_on() || copy.stream.is_none() {
+        return;
+    }
+    harvest_now();
+    mode::unseen(|| {
+        if let Some((made, reading)) = begin(call, (copy, *traffic), None) {
+            READBACK.keep(made, reading);
+        }
+    });
+}
+
 /// Has a copy read back, if it is one of those.
-fn begin(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, Traffic), begun: &Running) -> Option<(Made, Reading)> {
+fn begin(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, Traffic), record: Option<Begun>) -> Option<(Made, Reading)> {
     // What is queued in a capture is not made, and a default stream must not be asked for anything beside one.
     if capture::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
         return None;
@@ -70,7 +85,7 @@ fn begin(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, Traffic), begun: &Runni
         numbering: call.numbering(),
         site: call.caller.return_address() as usize,
         origin: origin::of_finding(call, None, true),
-        record: begun.record,
+        record,
         traffic,
         waits,
     };
@@ -152,7 +167,10 @@ fn say(made: &Made, difference: Option<Difference>) {
     let traffic = &made.traffic;
     let passes = match traffic.path {
         Path::Direct => ACCESS.verify_again(&RealDriver, [traffic.src, traffic.dst]),
-        _ => None,
+        _ => {
+            STAGING.leave_to_driver(traffic);
+            None
+        }
     };
     let finding = readback::finding(made, &difference, passes);
     let times = VALIDATE.count(made.site, finding.rule);

@@ -14,7 +14,8 @@ use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Instead, Running, count, path};
 use super::read::Room;
 use super::{
-    callbacks, copy, fast, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, validate,
+    callbacks, copy, fast, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, trial,
+    validate,
 };
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
@@ -65,10 +66,14 @@ pub(crate) fn traced(
     let ret = match decision.instead {
         None => real(None),
         Some(Instead::Staged) => match staging::make(&call, decision.traffic) {
-            Some(ret) => ret,
-            None => {
+            Ok(ret) => ret,
+            Err(trial) => {
                 decision = unstaged(&call, &decision, &begun);
-                real(None)
+                let ret = real(None);
+                if let Some(trial) = trial {
+                    trial::end(trial, ret);
+                }
+                ret
             }
         },
         // SAFETY: made of the program's arguments, in place of the real function.

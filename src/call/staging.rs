@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::arrival::Call;
-use super::{mode, thread};
+use super::trial::{self, Trial};
+use super::{mode, readback, thread};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
-use crate::policy::staging::Staged;
+use crate::policy::staging::{By, Staged};
 use crate::policy::{ACCESS, Driver, STAGING, VALIDATE, capture};
 use crate::real::driver::{self, RealDriver};
 
@@ -17,12 +18,32 @@ pub(super) fn wants(copy: &Memcpy<'_>, traffic: Option<&Traffic>) -> bool {
     traffic.is_some_and(|traffic| STAGING.wants(copy, traffic.path))
 }
 
-/// Makes a copy that is to be staged; none if there is not what that takes, and the real function is to be called. What it
+/// Makes a copy that is to be staged. If the real function is to be called instead, what times that, should it be timed. What the copy
 /// takes may take milliseconds to make, so that the call's record has begun before.
 #[cold]
 #[inline(never)]
-pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Option<Code> {
-    take(call, call.request.copy()?, &traffic?).as_ref().map(submit)
+pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Result<Code, Option<Trial>> {
+    let (copy, traffic) = call.request.copy().zip(traffic).ok_or(None)?;
+    make_one(call, copy, &traffic)
+}
+
+/// The same of one of several copies of a call.
+fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Code, Option<Trial>> {
+    let (staged, trial) = mode::unseen(|| {
+        trial::harvest();
+        let (by, kind) = trial::next(copy, traffic);
+        let staged = if by == By::Shim { take(call, copy, traffic) } else { None };
+        let by = if staged.is_some() { By::Shim } else { By::Driver };
+        let trial = kind.and_then(|kind| trial::begin((kind, by), (copy, traffic), call.function().per_thread()));
+        (staged, trial)
+    });
+    let staged = staged.ok_or(trial)?;
+    let ret = submit(&staged);
+    if let Some(trial) = trial {
+        trial::end(trial, ret);
+        readback::after_staged(call, copy, traffic, ret);
+    }
+    Ok(ret)
 }
 
 /// What became of a batch whose copies were made one by one.
@@ -42,12 +63,13 @@ pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D
     let context = mode::unseen(|| stream_context(stream, per_thread)).map_or(0, |(context, _)| context);
     for (index, (parameters, traffic)) in copies.iter().enumerate() {
         let copy = Memcpy::of_driver(parameters, Some(stream)).regular();
-        let staged = traffic.and_then(|traffic| take(call, &copy, &traffic));
-        is_staged &= staged.is_some() || !traffic.is_some_and(|traffic| traffic.path.has_to_be_staged_by_us());
-        let ret = match staged {
-            Some(staged) => submit(&staged),
-            None => driver::make_copy(context, parameters, stream, per_thread),
-        };
+        let made = traffic.map_or(Err(None), |traffic| make_one(call, &copy, &traffic));
+        is_staged &= made.is_ok() || !traffic.is_some_and(|traffic| traffic.path.has_to_be_staged_by_us());
+        let ret = made.unwrap_or_else(|trial| {
+            let ret = driver::make_copy(context, parameters, stream, per_thread);
+            trial.into_iter().for_each(|trial| trial::end(trial, ret));
+            ret
+        });
         if ret != Code::SUCCESS {
             return Each { ret, failed: index, is_staged };
         }
@@ -57,21 +79,16 @@ pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D
 
 /// What a copy is staged with, if there is what that takes.
 fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged> {
-    if mode::is_exhausted() {
+    let per_thread = call.function().per_thread();
+    // A synchronous copy is not made beside a capture: CUDA may refuse it.
+    if mode::is_exhausted() || copy.stream.is_none() && capture::may_be_under_way() {
         return None;
     }
-    mode::unseen(|| {
-        let per_thread = call.function().per_thread();
-        // A synchronous copy is not made beside a capture: CUDA may refuse it.
-        if copy.stream.is_none() && capture::may_be_under_way() {
-            return None;
-        }
-        let context = stream_context(copy.stream.unwrap_or(0), per_thread)?;
-        if !traffic.path.has_to_be_staged_by_us() && ACCESS.is_refused_for_rights(&RealDriver, copy) {
-            return None;
-        }
-        STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
-    })
+    let context = stream_context(copy.stream.unwrap_or(0), per_thread)?;
+    if !traffic.path.has_to_be_staged_by_us() && ACCESS.is_refused_for_rights(&RealDriver, copy) {
+        return None;
+    }
+    STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
 }
 
 /// The context of the caller's stream. Without a current one no copy is made.

@@ -18,8 +18,10 @@
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
 mod pieces;
+mod trial;
 
 pub(crate) use pieces::{Piece, as_row, linear};
+pub(crate) use trial::{By, Kind, Outcome, Trials};
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -191,6 +193,7 @@ pub(crate) struct Staging {
     rings: Mutex<Rings>,
     /// Whether there ever was a ring.
     is_used: AtomicBool,
+    pub(crate) trials: Trials,
 }
 
 impl Staging {
@@ -208,6 +211,7 @@ impl Staging {
             limit: AtomicU64::new(0),
             rings: Mutex::new(rings),
             is_used: AtomicBool::new(false),
+            trials: Trials::new(),
         }
     }
 
@@ -236,6 +240,26 @@ impl Staging {
             && (path.has_to_be_staged_by_us() || copy.bytes >= LEAST && copy.has_addresses())
     }
 
+    /// The trial that a copy belongs to; none if it is staged here whoever is faster.
+    pub(crate) fn trial_of(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Kind> {
+        let is_tried = self.is(config::Staging::Auto) && !traffic.path.has_to_be_staged_by_us();
+        is_tried.then(|| Some(Kind::of(traffic, &pieces::parameters(copy)?)))?
+    }
+
+    /// Who stages a copy, if that is decided by trial.
+    pub(crate) fn stager(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<By> {
+        self.trials.known(self.trial_of(copy, traffic)?)
+    }
+
+    /// A copy that was staged, here or by the driver, did not arrive as it was read back: the driver stages the pair.
+    pub(crate) fn leave_to_driver(&self, traffic: &Traffic) {
+        let pair = [traffic.src, traffic.dst];
+        if self.is(config::Staging::Auto) && self.trials.leave_to_driver(pair) {
+            let what = "a staged copy was read back and differs: the driver stages all from now on";
+            log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
+        }
+    }
+
     /// What a copy is staged with; none if the driver is to stage it. `context` is that of the caller's stream, `on` whether the
     /// stream is each thread's own default stream if it is none, and the thread.
     pub(crate) fn take(
@@ -251,7 +275,9 @@ impl Staging {
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
         let piece = piece_of(copy.bytes, ring.host.bytes);
         let last = self.divide(&ring, piece)?;
-        self.say_once(traffic);
+        if self.trial_of(copy, traffic).is_none() {
+            self.say_once(traffic);
+        }
         let is_of_both = copy.stream.is_none() && copy.src_named != Named::Pointer;
         Some(Staged {
             copy: parameters,
@@ -513,7 +539,7 @@ mod tests {
 
     impl Process {
         fn new(limit: u64) -> Self {
-            let config = Config { access: config::Access::Off, staging: config::Staging::Auto, ..Config::default() };
+            let config = Config { access: config::Access::Off, staging: config::Staging::Always, ..Config::default() };
             let config = Config { staging_limit: limit, ..config };
             let (access, staging) = (Box::new(Access::new()), Staging::new());
             access.configure(&config);
@@ -651,7 +677,7 @@ mod tests {
         for path in [Path::Direct, Path::SameDevice, Path::Host, Path::Unknown, Path::Staged(Why::NotYetWorth)] {
             assert!(!staging.wants(&copy, path), "{path:?}");
         }
-        staging.configure(&Config::default());
+        staging.configure(&Config { staging: config::Staging::Driver, ..Config::default() });
         assert!(!staging.wants(&copy, staged), "the driver does");
         assert!(staging.wants(&Memcpy { bytes: 1, ..copy }, Path::Staged(Why::BlockedInUse)), "whoever stages others");
     }

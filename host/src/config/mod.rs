@@ -98,10 +98,10 @@ options! {
     /// Who stages copies.
     staging: Staging {
         variable: P2PSHIM_STAGING,
-        values: words("driver" = Staging::Driver, "auto" = Staging::Auto, "blocking" = Staging::Blocking),
+        values: words("auto" = Staging::Auto, "driver" = Staging::Driver, "always" = Staging::Always, "blocking" = Staging::Blocking),
         changes: Changes::Always,
-        help: "who takes copies through the host where there is no direct path; driver: the driver, which holds the caller meanwhile; auto: p2pshim, in pieces that overlap, and the call returns at once; blocking: p2pshim, and the call returns when the copy is done",
-        details: "The default is `driver` as long as synchronous copies, 2D and 3D copies and batches are the driver's. p2pshim stages asynchronous copies of 8 MiB and more from one linear piece of memory to another, if the pair will stay without a path: no hardware path, denied, blocked, at the limit of peers, a pool or mapped memory without access, or access that `P2PSHIM_ACCESS=app` leaves to the program. Other copies are the driver's: synchronous ones, 2D and 3D copies, batches, arrays, managed memory, captures and graphs. A program that overwrites or frees memory of a copy before the copy's stream has come to its end was protected by the driver's waiting: if `blocking` makes a fault go away, that is its cause.",
+        help: "who takes large copies through the host where there is no direct path; auto: whoever is faster, p2pshim, in pieces that overlap, or the driver, which the first copies tell; driver: the driver, which holds the caller meanwhile; always: p2pshim, whose calls return at once; blocking: p2pshim, and the call returns when the copy is done",
+        details: "Large are copies of 8 MiB and more, in every form: synchronous and asynchronous ones, 2D and 3D copies, batches; if the pair will stay without a path: no hardware path, denied, blocked, at the limit of peers, a pool or mapped memory without access, or access that `P2PSHIM_ACCESS=app` leaves to the program. With `auto` the first copies of each pair and size are made by the driver and p2pshim in turn and timed by the GPU, and a line of the log at level `info` says who is faster; p2pshim's are also read back in part and compared, and if one differs, the driver stages the pair from then on. Arrays, managed memory, captures and graphs are always the driver's. A program that overwrites or frees memory of a copy before the copy's stream has come to its end was protected by the driver's waiting: if `blocking` makes a fault go away, that is its cause. A pair that is broken or denied and is accessed all the same p2pshim stages in any case.",
     }
 
     /// Page-locked memory of the host for staging.

@@ -41,8 +41,10 @@ pub enum Broken {
 pub enum Staging {
     /// The driver.
     Driver,
-    /// The shim, and the call returns at once.
+    /// Whoever is faster; if that is the shim, the call returns at once.
     Auto,
+    /// The shim, and the call returns at once.
+    Always,
     /// The shim, and the call returns when the copy is done.
     Blocking,
 }

@@ -57,6 +57,11 @@ impl Event {
         unsafe { function(self.handle, stream) == Code::SUCCESS }
     }
 
+    /// The same while its context is current, whose default stream that may be.
+    pub(crate) fn record_within(&self, stream: usize, per_thread: bool) -> bool {
+        within(self.context.0, || Ok(self.record(stream, per_thread))) == Ok(true)
+    }
+
     /// Whether it has passed; none if something has failed.
     pub(crate) fn has_passed(&self) -> Option<bool> {
         // SAFETY: the event is ours, and its context exists.

@@ -1,0 +1,152 @@
+//! Staged copies that are timed, to find out who stages them faster ([`crate::policy::staging::Trials`]): an event before and after each,
+//! on its own stream, checked when the next copy is staged. Nothing here waits.
+
+use std::mem::{forget, take};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::{mode, staging};
+use crate::api::abi::Code;
+use crate::model::{Memcpy, Named, Traffic};
+use crate::policy::staging::{By, Context, Kind, Outcome};
+use crate::policy::{ACCESS, STAGING, VALIDATE, capture};
+use crate::real::driver::RealDriver;
+use crate::real::driver::timing::Event;
+use crate::record::log;
+
+/// A copy that is being timed: its number. It has nothing to drop.
+#[derive(Clone, Copy)]
+pub(super) struct Trial(u64);
+
+struct Timed {
+    number: u64,
+    kind: Kind,
+    by: By,
+    traffic: Traffic,
+    stream: usize,
+    /// Whether a default stream is the thread's own.
+    per_thread: bool,
+    before: Event,
+    after: Event,
+    has_returned: bool,
+}
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+static TIMED: Mutex<Vec<Timed>> = Mutex::new(Vec::new());
+
+impl Timed {
+    /// Completes it, if it is over, and says what is decided by it.
+    fn complete(&self) -> bool {
+        let nanos = match self.after.has_passed() {
+            Some(false) => return false,
+            Some(true) => self.after.nanos_since(&self.before),
+            None => None,
+        };
+        self.end(nanos);
+        true
+    }
+
+    fn end(&self, nanos: Option<u64>) {
+        let Traffic { src, dst, bytes, .. } = self.traffic;
+        if let Some(Outcome { faster, best: [driver, shim] }) = STAGING.trials.end(self.kind, self.by, bytes, nanos) {
+            let who = if faster == By::Shim { "p2pshim" } else { "the driver" };
+            let kind = self.kind.name();
+            let what = format_args!(
+                "copies of {kind} through the host: {shim:.1} GB/s by p2pshim, {driver:.1} by the driver; {who} stages them from now on"
+            );
+            log::pair_info(src, dst, what);
+        }
+    }
+}
+
+/// Who is to stage a copy, and what times it, if it is to be timed.
+pub(super) fn next(copy: &Memcpy<'_>, traffic: &Traffic) -> (By, Option<Kind>) {
+    let Some(kind) = STAGING.trial_of(copy, traffic) else { return (By::Shim, None) };
+    let (by, is_timed) = STAGING.trials.next(kind);
+    (by, is_timed.then_some(kind))
+}
+
+/// Begins to time a copy that is about to be made.
+pub(super) fn begin(
+    (kind, by): (Kind, By),
+    (copy, traffic): (&Memcpy<'_>, &Traffic),
+    per_thread: bool,
+) -> Option<Trial> {
+    let stream = copy.stream.unwrap_or(0);
+    let begun = context_of(copy, per_thread).and_then(|context| {
+        let [before, after] = Event::pair(context)?;
+        if capture::may_be_under_way() || !before.record_within(stream, per_thread) {
+            return None;
+        }
+        let number = COUNT.fetch_add(1, Relaxed);
+        let traffic = *traffic;
+        TIMED.lock().push(Timed { number, kind, by, traffic, stream, per_thread, before, after, has_returned: false });
+        Some(Trial(number))
+    });
+    if begun.is_none() {
+        STAGING.trials.end(kind, by, traffic.bytes, None);
+    }
+    begun
+}
+
+/// The context of the stream that orders a copy: one that names devices and has no stream is ordered by its source's default stream, and by
+/// its destination's.
+fn context_of(copy: &Memcpy<'_>, per_thread: bool) -> Option<Context> {
+    match copy.stream {
+        None if copy.src_named != Named::Pointer => {
+            let [src, _] = ACCESS.contexts_of(&RealDriver, copy)?;
+            Some(src)
+        }
+        stream => staging::stream_context(stream.unwrap_or(0), per_thread),
+    }
+}
+
+/// A copy that was begun has returned.
+#[cold]
+#[inline(never)]
+pub(super) fn end(Trial(number): Trial, ret: Code) {
+    mode::unseen(|| {
+        let mut timed = {
+            let all = &mut TIMED.lock();
+            let position = all.iter().position(|timed| timed.number == number)?;
+            all.swap_remove(position)
+        };
+        let is_made = ret == Code::SUCCESS && !capture::may_be_under_way();
+        if is_made && timed.after.record_within(timed.stream, timed.per_thread) {
+            timed.has_returned = true;
+            TIMED.lock().push(timed);
+        } else {
+            timed.end(None);
+        }
+        Some(())
+    });
+}
+
+/// Looks at those that were made. No capture begins meanwhile: to ask about an event may end that of another thread.
+pub(super) fn harvest() {
+    if TIMED.lock().is_empty() {
+        return;
+    }
+    VALIDATE.facts().beside_no_capture(|| {
+        let (made, running): (Vec<_>, Vec<_>) =
+            take(&mut *TIMED.lock()).into_iter().partition(|timed| timed.has_returned);
+        let left = made.into_iter().filter(|timed| !timed.complete());
+        TIMED.lock().extend(running.into_iter().chain(left.collect::<Vec<_>>()));
+        Some(())
+    });
+}
+
+/// A context is about to end, and its events with it.
+pub(super) fn contexts_are_going() {
+    let left = take(&mut *TIMED.lock());
+    let is_over = VALIDATE.facts().beside_no_capture(|| {
+        left.iter().filter(|timed| !timed.complete()).for_each(|timed| timed.end(None));
+        Some(())
+    });
+    // Beside a capture nothing is given back.
+    if is_over.is_none() {
+        left.iter().for_each(|timed| timed.end(None));
+        forget(left);
+    }
+}
