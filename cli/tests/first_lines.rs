@@ -7,6 +7,7 @@
 mod scene;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind};
@@ -88,6 +89,13 @@ fn is_of_here(scene: &mut Scene, program: &str, since: u64) {
 
 fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+/// Gives a trace another name, as it has where its process has become another program: then it is not mapped any more.
+fn no_longer_mapped(path: &Path) {
+    let kept = path.with_extension("kept.p2ptrace");
+    fs::copy(path, kept).unwrap();
+    fs::remove_file(path).unwrap();
 }
 
 fn own_program() -> String {
@@ -568,7 +576,13 @@ const CASES: &[Case] = &[
         let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
         is_of_here(&mut scene, &own_program(), now() - 3_600_000 * MS);
         scene.call(&copy(0, DIRECT));
-        scene.finish();
+        no_longer_mapped(&scene.finish());
+    }),
+    ("executed its own program again in a call, and that makes no calls", |folder| {
+        let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
+        is_of_here(&mut scene, &own_program(), now() - 20_000 * MS);
+        scene.call(&Call { took: None, ..copy(0, DIRECT) });
+        no_longer_mapped(&scene.finish());
     }),
     ("GPUs not known", |folder| {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");

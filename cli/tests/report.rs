@@ -81,7 +81,7 @@ versions   p2pshim 0.1.0, driver 13.0
 time       at least 33.0 ms from 2027-01-15 08:00:00 UTC on
 calls      6, none dropped
 
-Calls in which a process ended
+Calls in which a process ended, or became another program
   nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
@@ -992,7 +992,7 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
     let what = "cudaMemcpyPeerAsync, device 0 > device 1, 5 B, direct.";
     let (just_now, long_ago) = (0, 20_000 * MS);
     let runs = "is in this call, and the process still runs: cudaMemcpyPeerAsync";
-    let ended = "was in this call when the process ended: cudaMemcpyPeerAsync";
+    let ended = "was in this call when the process ended, or became another program: cudaMemcpyPeerAsync";
     for (process, ago, expected, begins, title) in [
         (std::process::id(), long_ago, runs, "A call has not returned for 20.", "Calls that never returned"),
         (std::process::id(), just_now, runs, "", "Calls under way"),
@@ -1001,7 +1001,7 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
             long_ago,
             ended,
             "The process ended, or became another program, in a call: ",
-            "Calls in which a process ended",
+            "Calls in which a process ended, or became another program",
         ),
     ] {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
@@ -1015,7 +1015,8 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
         assert!(text.contains(expected), "{text}");
         let (first, _) = text.split_once('\n').unwrap();
         assert_eq!(first.starts_with(begins) && first.ends_with(what), !begins.is_empty(), "{text}");
-        let titles = ["Calls that never returned", "Calls under way", "Calls in which a process ended"];
+        let ended = "Calls in which a process ended, or became another program";
+        let titles = ["Calls that never returned", "Calls under way", ended];
         let shown: Vec<&str> = text.lines().filter(|line| titles.contains(line)).collect();
         assert_eq!(shown, [title], "{text}");
         fs::remove_file(path).unwrap();

@@ -188,6 +188,11 @@ impl File {
         rank.unwrap_or_else(|| format!("pid {}", self.process.unwrap_or_default()))
     }
 
+    /// How long after a time the process ended, in nanoseconds, if that is known. It may have become another program before.
+    pub(crate) fn gone_after(&self, time: u64) -> Option<u64> {
+        self.gone.map(|gone| gone.saturating_sub(time))
+    }
+
     /// How long after a time the trace last tells of something, in nanoseconds. What is not whole may tell of any time.
     pub(crate) fn lived_after(&self, time: u64) -> u64 {
         self.ended.filter(|_| self.is_whole).unwrap_or_default().saturating_sub(time)
@@ -494,8 +499,8 @@ pub(crate) struct Call {
     pub(crate) function: String,
     pub(crate) started: u64,
     pub(crate) progress: Progress,
-    /// How long it has been under way, or was when its process ended, as far as that is known; of a last copy how long before now,
-    /// or before the end of the run, it returned.
+    /// How long it has been under way, or was when its process ended, if that is known: it is not if the process may have become another
+    /// program before. Of a last copy how long before now, or before the end of the run, it returned.
     pub(crate) age_ns: Option<u64>,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,

@@ -241,11 +241,12 @@ fn say_unfinished(report: &mut Report) {
         let until = match file.end.how {
             How::Running => Some(machine::now()),
             // It may have become another program any time before.
-            How::Exited if file.exit.is_none() && file.knows_exit => None,
+            How::Exited | How::Signal if file.exit.is_none() && file.knows_exit => None,
             _ => file.gone,
         };
         call.age_ns = until.map(|until| until.saturating_sub(call.started));
-        call.progress = match (call.progress, call.age_ns) {
+        let most = file.gone_after(call.started).filter(|_| file.end.how == How::Signal);
+        call.progress = match (call.progress, call.age_ns.or(most)) {
             (Progress::Hangs, Some(..SOON_NANOS)) => Progress::UnderWay,
             (Progress::Hangs, None) if !file.may_run && file.lived_after(call.started) < SOON_NANOS => Progress::CutOff,
             (progress, _) => progress,

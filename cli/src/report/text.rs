@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
+use super::ends;
 use super::figures;
 use super::gather::STATIC_RUNTIME;
 use super::model::{
@@ -493,7 +494,7 @@ impl Text<'_> {
             self.list_unfinished(out, &never)?;
         }
         if !cut.is_empty() {
-            self.title(out, "Calls in which a process ended")?;
+            self.title(out, "Calls in which a process ended, or became another program")?;
             self.list_unfinished(out, &cut)?;
         }
         if !now.is_empty() {
@@ -508,21 +509,25 @@ impl Text<'_> {
             let file = self.report.files.get(call.file);
             let runs = file.is_some_and(|file| file.end.how == How::Running);
             let state = match call.progress {
-                Progress::Left => " left this call by an exception, a cancellation or a jump",
-                _ if runs => " is in this call, and the process still runs",
-                _ if file.is_some_and(|file| file.may_run) => " was in this call when the trace was read",
-                _ => " was in this call when the process ended",
+                Progress::Left => " left this call by an exception, a cancellation or a jump".to_owned(),
+                _ if runs => " is in this call, and the process still runs".to_owned(),
+                _ if file.is_some_and(|file| file.may_run) => " was in this call when the trace was read".to_owned(),
+                _ => {
+                    let left = ends::left(self.report, &[call]).trim_end_matches(',');
+                    format!(" was in this call when the process {left}")
+                }
             };
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
             let last = file.map(|file| file.lived_after(call.started)).unwrap_or_default();
-            let seen = match (call.progress, call.age_ns) {
+            let gone = || file.filter(|file| !file.may_run)?.gone_after(call.started);
+            let seen = match (call.progress, call.age_ns.or_else(gone)) {
                 (Progress::Left, _) => String::new(),
                 (_, Some(age)) if runs => format!(", {} ago", duration(age)),
                 (_, Some(age)) => format!(", {} before its end", duration(age)),
                 (_, None) if last == 0 => String::new(),
                 (_, None) => format!(", {} before the last sign of life", duration(last)),
             };
-            self.call(out, call, state, &format!(", begun at {since:.3} s{seen}"))?;
+            self.call(out, call, &state, &format!(", begun at {since:.3} s{seen}"))?;
         }
         self.more(out, calls.len(), "--json has all")
     }
