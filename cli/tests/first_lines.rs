@@ -337,6 +337,23 @@ const CASES: &[Case] = &[
         one(folder, &[copy(0, DIRECT)]).finish();
         fs::write(folder.0.join("b.p2ptrace"), "no trace").unwrap();
     }),
+    ("three of four traces are just being begun", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        let whole = fs::read(folder.0.join("a.p2ptrace")).unwrap();
+        let mut header = whole[..HEADER_BYTES + CHUNK_BYTES].to_vec();
+        header[32..40].fill(0);
+        header[HEADER_BYTES..].fill(0);
+        fs::write(folder.0.join("b.p2ptrace"), "").unwrap();
+        fs::write(folder.0.join("c.p2ptrace"), &header).unwrap();
+        header[..8].fill(0);
+        fs::write(folder.0.join("d.p2ptrace"), &header).unwrap();
+    }),
+    ("one of two traces has lost its header", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        let mut bytes = fs::read(folder.0.join("a.p2ptrace")).unwrap();
+        bytes[..HEADER_BYTES].fill(0);
+        fs::write(folder.0.join("b.p2ptrace"), bytes).unwrap();
+    }),
     ("clocks are lost", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();
         damage(folder, |bytes| bytes[64..64 + 64 * 24].fill(0));

@@ -900,7 +900,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let said = [
         "newer.p2ptrace: written in version 9.4",
         "cut.p2ptrace: 1 of 2 parts",
-        "empty.p2ptrace: no header",
+        "empty.p2ptrace: just being begun",
         "begun.p2ptrace: cut off within its header",
     ];
     for part in said {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::model::{Call, End, Ends, File, How, Progress, Report, Run, Unseen};
 use super::processes::ends;
 use super::term::{count, duration};
-use super::verdict::{Level, NAMED, RUNNING, Sentence, what};
+use super::verdict::{BEGUN, Level, NAMED, RUNNING, Sentence, what};
 
 /// How old a last copy is that is told of.
 const LONG_NANOS: u64 = 1_000_000_000;
@@ -175,6 +175,20 @@ pub(super) fn running(report: &Report) -> Option<Sentence> {
     let last = last_copy(report, runs);
     let last = last.map_or_else(String::new, |(age, what)| format!("{} did so {age} ago: {what}.", self::last(report)));
     Some(Sentence::new(Level::Note, RUNNING, text).more(last).section(PROCESSES))
+}
+
+/// Traces that their processes have only just made.
+pub(super) fn begun(report: &Report) -> Option<Sentence> {
+    let begun = report.files.iter().filter(|file| file.is_begun).count() as u64;
+    let all = report.files.len();
+    let text = match begun {
+        0 => return None,
+        1 => format!("1 of {all} traces is just being begun, or its process ended then: no call is in it."),
+        _ => {
+            format!("{begun} of {all} traces are just being begun, or their processes ended then: no call is in them.")
+        }
+    };
+    Some(Sentence::new(Level::Note, BEGUN, text).section(PROCESSES))
 }
 
 /// As a sentence begins.

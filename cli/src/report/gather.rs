@@ -107,11 +107,21 @@ struct Gathering<'a> {
 impl Gathering<'_> {
     fn read(&self, index: usize, by_several: bool) {
         let path = self.names.get(index).cloned().unwrap_or_default();
+        // What numbers stand for is noted last, and before any call.
+        let is_begun = |trace: &Trace| {
+            let has_calls = trace.blocks() > 0 || trace.dropped() > 0 || trace.notes_of(NoteKind::Function).count() > 0;
+            !has_calls && trace.problems().is_empty()
+        };
         let trace = match (self.open)(index) {
+            Ok(trace) if is_begun(&trace) => Err(Error::Empty),
+            opened => opened,
+        };
+        let trace = match trace {
             Ok(trace) => trace,
             Err(error) => {
-                let problems = vec![error.to_string()];
-                lock(&self.totals).absorb_unreadable(File { index, path, problems, ..File::default() });
+                let (problems, is_begun) = (vec![error.to_string()], matches!(error, Error::Empty));
+                let file = File { index, path, problems, is_begun, is_whole: is_begun, ..File::default() };
+                lock(&self.totals).absorb_unreadable(file);
                 return;
             }
         };
@@ -296,6 +306,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         gpus: Vec::new(),
         problems,
         is_whole,
+        is_begun: false,
         lacks_only_times,
         running: still_runs == Some(true),
         may_run: trace.exit_status().is_none() && still_runs.is_none(),

@@ -176,6 +176,9 @@ pub(crate) struct File {
     /// Whether all of it could be read.
     #[serde(skip)]
     pub(crate) is_whole: bool,
+    /// Whether it is just being begun, or its process ended then: of which process it is is not known, and no call is in it.
+    #[serde(skip)]
+    pub(crate) is_begun: bool,
     /// Which GPU a device of the process is.
     #[serde(skip)]
     pub(crate) devices: BTreeMap<u8, usize>,
@@ -646,9 +649,9 @@ impl Report {
 
     /// Whether numbers are lower bounds, since not all was recorded or read.
     pub(crate) fn is_at_least(&self) -> bool {
-        self.files
-            .iter()
-            .any(|file| file.process.is_none() || file.dropped > 0 || !file.is_whole && !file.lacks_only_times)
+        self.files.iter().any(|file| {
+            file.process.is_none() && !file.is_begun || file.dropped > 0 || !file.is_whole && !file.lacks_only_times
+        })
     }
 
     /// What a GPU is called.

@@ -137,7 +137,7 @@ fn gaps(files: &[File]) -> Vec<String> {
         all => format!("{} of {}", count(number as u64), counted(all as u64, "trace")),
     };
     let mut gaps = Vec::new();
-    let unreadable = files.iter().filter(|file| file.process.is_none()).count();
+    let unreadable = files.iter().filter(|file| file.process.is_none() && !file.is_begun).count();
     if unreadable > 0 {
         gaps.push(format!("{} could not be read", of_all(unreadable)));
     }
