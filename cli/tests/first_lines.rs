@@ -583,6 +583,15 @@ const CASES: &[Case] = &[
         scene.call(&copy(0, DIRECT));
         scene.finish();
     }),
+    ("two jobs two days apart", |folder| {
+        for (job, days) in [("a.1", 0), ("b.2", 2)] {
+            ranks(folder, 2, Some(job), |_, scene| {
+                scene.origin = START + days * 86_400_000 * MS;
+                scene.call(&copy(0, DIRECT));
+                scene.call(&copy(1, DIRECT));
+            });
+        }
+    }),
     ("still runs, and its file was replaced", |folder| {
         let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
         is_of_here(&mut scene, &format!("{} (deleted)", own_program()), now());

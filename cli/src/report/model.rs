@@ -28,6 +28,8 @@ pub(crate) struct Report {
     pub(crate) lower_bounds: bool,
     /// The runs, or jobs, that the files are of, as far as they can be told apart.
     pub(crate) runs: Vec<Run>,
+    /// When they were, without the time between them.
+    pub(crate) times: Vec<Span>,
     /// Programs that `p2pshim run` ran and of which no call was seen.
     pub(crate) unseen: Vec<Unseen>,
     pub(crate) files: Vec<File>,
@@ -96,6 +98,13 @@ pub(crate) struct Run {
     pub(crate) files: Vec<usize>,
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
+}
+
+/// A time, from and to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Span {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
 }
 
 /// A program that `p2pshim run` ran and of which there is no trace.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_host::{job, machine};
 
 use super::lost;
-use super::model::{End, Ends, File, How, Progress, Report, Run, Share, Unseen};
+use super::model::{End, Ends, File, How, Progress, Report, Run, Share, Span, Unseen};
 use super::term::{count, counted};
 use crate::runs;
 
@@ -37,6 +37,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
     report.gaps = gaps(&report.files);
     report.lower_bounds = report.is_at_least();
     report.runs = group(report.processes(), kept);
+    report.times = times(report);
     report.unseen = unseen(&report.files, kept);
     say_unfinished(report);
     say_last_copies(report);
@@ -230,6 +231,34 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
         copied_bytes: sum(|file| file.copied_bytes),
         staged_bytes: sum(|file| file.staged_bytes),
     }
+}
+
+/// Whether processes of which nothing tells the run may be of several: they are not ranks, each of which is there once.
+pub(super) fn may_be_several(report: &Report, run: &Run) -> bool {
+    let files = run.files.iter().filter_map(|&file| report.files.get(file));
+    let ranks: BTreeSet<Option<&String>> = files.map(|file| file.rank.as_ref()).collect();
+    run.id.is_none() && run.files.len() > 1 && (ranks.contains(&None) || ranks.len() < run.files.len())
+}
+
+/// When runs were, in order; or their processes, where it is not known which belong together.
+fn times(report: &Report) -> Vec<Span> {
+    let mut all: Vec<Span> = Vec::new();
+    let mut add = |from: Option<u64>, to: Option<u64>| all.extend(from.zip(to).map(|(from, to)| Span { from, to }));
+    for run in &report.runs {
+        if !may_be_several(report, run) {
+            add(run.started, run.ended);
+            continue;
+        }
+        let files = run.files.iter().filter_map(|&file| report.files.get(file));
+        files.filter(|file| file.is_whole).for_each(|file| add(file.started, file.gone.max(file.ended)));
+    }
+    all.sort_unstable();
+    all.dedup_by(|next, last| {
+        let meets = next.from <= last.to;
+        last.to = if meets { next.to.max(last.to) } else { last.to };
+        meets
+    });
+    all
 }
 
 /// How long calls have been under way, or were when their process ended, as far as that is known. One that had only begun need not hang,

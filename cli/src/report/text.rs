@@ -8,9 +8,10 @@ use super::figures;
 use super::gather::STATIC_RUNTIME;
 use super::model::{
     Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, Ends, File, Gpu, How, Pair, Path, Progress, Report,
-    Run, Site, Size,
+    Run, Site, Size, Span,
 };
 use super::paths::Class;
+use super::processes::may_be_several;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
 use super::verdict::{self, Level, Sentence, path_text};
 
@@ -201,37 +202,7 @@ impl Text<'_> {
         if !versions.is_empty() {
             self.line(out, &format!("versions   {}", versions.join(", ")), "           ")?;
         }
-        match (report.start(), report.end()) {
-            (0, _) => writeln!(out, "time       not known")?,
-            (start, end) => {
-                let seconds = |start: u64, end: u64| term::seconds(end.saturating_sub(start) as f64 / 1e9);
-                let under_way =
-                    report.unfinished.iter().filter_map(|call| Some(call.started.saturating_add(call.age_ns?)));
-                let last_call = under_way.fold(end, u64::max);
-                // Calls may be missing, or have been under way for a time that is not known.
-                let is_least = report.is_at_least() || report.unfinished.iter().any(|call| call.age_ns.is_none());
-                let least = if is_least { "at least " } else { "" };
-                let calls = seconds(start, last_call);
-                let run = match report.runs[..] {
-                    [Run { started, ended, end: End { how: How::Exited | How::Signal, .. }, .. }] => started.zip(ended),
-                    _ => None,
-                };
-                match run {
-                    // Those calls may be of processes that do not fit.
-                    Some((start, end)) if report.filter.is_some() => {
-                        writeln!(out, "time       {} from {} on", seconds(start, end), date(start))?;
-                    }
-                    Some((start, end)) => {
-                        let calls = match last_call.saturating_sub(end) {
-                            0 => format!("with calls in {least}{calls}"),
-                            later => format!("and calls until {least}{} after it", term::seconds(later as f64 / 1e9)),
-                        };
-                        writeln!(out, "time       {} from {} on, {calls}", seconds(start, end), date(start))?;
-                    }
-                    None => writeln!(out, "time       {least}{calls} from {} on", date(start))?,
-                }
-            }
-        }
+        self.time(out)?;
         let sum = |what: fn(&File) -> u64| read.iter().map(|file| what(file)).fold(0, u64::saturating_add);
         let (calls, records, dropped) = (sum(|file| file.calls), sum(|file| file.records), sum(|file| file.dropped));
         let dropped = match dropped {
@@ -244,6 +215,52 @@ impl Text<'_> {
             )),
         };
         writeln!(out, "calls      {}{dropped}", count(calls))
+    }
+
+    /// How long all of it took, as far as that is known.
+    fn time(&self, out: &mut dyn Write) -> io::Result<()> {
+        let report = self.report;
+        match (report.start(), report.end()) {
+            (0, _) => writeln!(out, "time       not known"),
+            (start, end) => {
+                let seconds = |start: u64, end: u64| term::seconds(end.saturating_sub(start) as f64 / 1e9);
+                let under_way =
+                    report.unfinished.iter().filter_map(|call| Some(call.started.saturating_add(call.age_ns?)));
+                let last_call = under_way.fold(end, u64::max);
+                // Calls may be missing, or have been under way for a time that is not known.
+                let is_least = report.is_at_least() || report.unfinished.iter().any(|call| call.age_ns.is_none());
+                let least = if is_least { "at least " } else { "" };
+                let calls = seconds(start, last_call);
+                // Of the time between runs there is nothing to say.
+                if let [Span { from: first, .. }, .., Span { from: last, .. }] = report.times[..] {
+                    let all = report.times.iter().map(|it| it.to.saturating_sub(it.from)).fold(0, u64::saturating_add);
+                    let least = if report.unfinished.is_empty() { least } else { "at least " };
+                    let (all, parts) = (seconds(0, all), count(report.times.len() as u64));
+                    let (first, last) = (date(first), date(last));
+                    let text =
+                        format!("{least}{all} in {parts} parts, the first from {first} on, the last from {last} on");
+                    return self.line(out, &format!("time       {text}"), "           ");
+                }
+                let run = match report.runs[..] {
+                    [Run { started, ended, end: End { how: How::Exited | How::Signal, .. }, .. }] => started.zip(ended),
+                    _ => None,
+                };
+                match run {
+                    // Those calls may be of processes that do not fit.
+                    Some((start, end)) if report.filter.is_some() => {
+                        writeln!(out, "time       {} from {} on", seconds(start, end), date(start))
+                    }
+                    Some((start, end)) => {
+                        let calls = match last_call.saturating_sub(end) {
+                            0 => format!("with calls in {least}{calls}"),
+                            later => format!("and calls until {least}{} after it", term::seconds(later as f64 / 1e9)),
+                        };
+                        writeln!(out, "time       {} from {} on, {calls}", seconds(start, end), date(start))
+                    }
+                    None => writeln!(out, "time       {least}{calls} from {} on", date(start)),
+                }
+            }
+        }
     }
 
     /// The runs, if there are several.
@@ -752,13 +769,6 @@ fn share(staged: u64, copied: u64) -> String {
         percent if percent > 99.0 && staged < copied => ">99 %".to_owned(),
         percent => format!("{percent:.0} %"),
     }
-}
-
-/// Whether processes of which nothing tells the run may be of several: they are not ranks, each of which is there once.
-fn may_be_several(report: &Report, run: &Run) -> bool {
-    let files = run.files.iter().filter_map(|&file| report.files.get(file));
-    let ranks: BTreeSet<Option<&String>> = files.map(|file| file.rank.as_ref()).collect();
-    run.id.is_none() && run.files.len() > 1 && (ranks.contains(&None) || ranks.len() < run.files.len())
 }
 
 /// How a process ended.
