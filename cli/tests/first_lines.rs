@@ -164,6 +164,19 @@ fn ranks(folder: &Folder, count: u32, job: Option<&str>, mut each: impl FnMut(u3
     }
 }
 
+/// Two traces with the same number of a process, that were started then, in ticks since boot.
+fn same_number(folder: &Folder, starts: [Option<&str>; 2]) {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    for (number, start) in starts.into_iter().enumerate() {
+        let mut scene = two_gpus(folder, &format!("{number}.p2ptrace"), 7);
+        scene.note(0, NoteKind::Host, 0, &["node", boot.trim(), "", start.unwrap_or_default()]);
+        scene.origin = START + number as u64 * 100 * MS;
+        scene.call(&copy(0, DIRECT));
+        scene.exit = Some(0).filter(|_| number == 1);
+        scene.finish();
+    }
+}
+
 /// Changes the bytes of the only trace.
 fn damage(folder: &Folder, change: impl FnOnce(&mut Vec<u8>)) {
     let path = folder.0.join("a.p2ptrace");
@@ -545,6 +558,9 @@ const CASES: &[Case] = &[
         }
         run(folder, Some(0), None);
     }),
+    ("became another program, without p2pshim run", |folder| same_number(folder, [Some("4711"), Some("4711")])),
+    ("a later process had the same number", |folder| same_number(folder, [Some("4711"), Some("4712")])),
+    ("a later process had the same number, or it became another program", |folder| same_number(folder, [None; 2])),
     ("a process that the run did not start failed", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();
         run(folder, Some(0), None);

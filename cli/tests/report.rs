@@ -550,7 +550,7 @@ fn files_of_the_version_before_are_read_as_ever() {
     let path = folder.0.join("app.p2ptrace");
     let now = ["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option]));
     let mut bytes = fs::read(&path).unwrap();
-    assert_eq!(bytes[8..12], [1, 0, 4, 0]);
+    assert_eq!(bytes[8..12], [1, 0, 5, 0]);
     for minor in [3, 2, 1, 0] {
         bytes[10] = minor;
         fs::write(&path, &bytes).unwrap();
@@ -898,7 +898,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.4",
+        "newer.p2ptrace: written in version 9.5",
         "cut.p2ptrace: 1 of 2 parts",
         "empty.p2ptrace: just being begun",
         "begun.p2ptrace: cut off within its header",

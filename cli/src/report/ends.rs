@@ -85,7 +85,13 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
             _ => {
                 let names: Vec<String> = files.iter().take(NAMED).map(|file| report.name(file)).collect();
                 let more = if files.len() > NAMED { ", …" } else { "" };
-                format!("{} of {} {other}processes ({}{more})", files.len(), known.len(), names.join(", "))
+                let of = match (report.counted(), files.len()) {
+                    ("processes", _) => "",
+                    (_, 1) => "the process of ",
+                    _ => "the processes of ",
+                };
+                let (all, what) = (known.len(), report.counted());
+                format!("{of}{} of {all} {other}{what} ({}{more})", files.len(), names.join(", "))
             }
         };
         Some(format!("{who} {how}"))
@@ -143,7 +149,7 @@ pub(super) fn of_several(report: &Report) -> String {
     if rest > 0 {
         said.push(format!("{} otherwise", count(rest)));
     }
-    format!("; of their {} processes, {}", count(processes), said.join(", "))
+    format!("; of their {} {}, {}", count(processes), report.counted(), said.join(", "))
 }
 
 /// `2 exited with 0`.

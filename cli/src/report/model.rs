@@ -125,6 +125,14 @@ pub(crate) struct File {
     pub(crate) host: Option<String>,
     pub(crate) boot_id: Option<String>,
     pub(crate) process: Option<u32>,
+    /// What that number is of, and when the process was started.
+    #[serde(skip)]
+    pub(crate) namespace: Option<String>,
+    #[serde(skip)]
+    pub(crate) process_start: Option<String>,
+    /// Whether a later trace may be of the same process.
+    #[serde(skip)]
+    pub(crate) may_go_on: bool,
     pub(crate) program: Vec<String>,
     pub(crate) rank: Option<String>,
     pub(crate) started: Option<u64>,
@@ -631,6 +639,11 @@ impl Report {
     pub(crate) fn processes(&self) -> impl Iterator<Item = &File> {
         let is_meant = |file: &&File| file.process.is_some() && (self.filter.is_none() || file.calls > 0);
         self.files.iter().filter(is_meant)
+    }
+
+    /// What is counted: traces, if it is not known which are of one process.
+    pub(crate) fn counted(&self) -> &'static str {
+        if self.processes().any(|file| file.may_go_on) { "traces" } else { "processes" }
     }
 
     /// Which process it is, of several runs with the run.

@@ -53,34 +53,30 @@ fn own_end(file: &File) -> End {
     }
 }
 
-/// Finds those that became another program: the process has a later file, of the same run. Without one, the number may be another's.
+/// Finds those that became another program: the process has a later file. Of files that do not say when their processes were started,
+/// those of one run are taken to be of one process; without a run, the number may be another's.
 fn say_what_became_of(files: &mut [File]) {
-    let key = |file: &File| Some((named(file, &[job::RUN])?, file.host.clone()?, file.process?));
-    let mut last = BTreeMap::new();
+    let number = |file: &File| Some((file.host.clone()?, file.boot_id.clone(), file.namespace.clone(), file.process?));
+    let facts = |file: &File| (file.started, file.process_start.clone(), named(file, &[job::RUN]));
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for file in files.iter() {
-        if let (Some(key), Some(started)) = (key(file), file.started) {
-            let latest = last.entry(key).or_insert(started);
-            *latest = started.max(*latest);
-        }
-    }
-    let number = |file: &File| Some((file.host.clone()?, file.boot_id.clone(), file.process?));
-    let mut latest = BTreeMap::new();
-    for file in files.iter() {
-        if let Some(number) = number(file) {
-            let known = latest.entry(number).or_insert(file.started);
-            *known = file.started.max(*known);
-        }
+        number(file).into_iter().for_each(|number| all.entry(number).or_default().push(facts(file)));
     }
     for file in files.iter_mut().filter(|file| file.exit.is_none()) {
+        let (started, start, run) = facts(file);
+        let same = number(file).and_then(|number| all.get(&number));
+        let later: Vec<_> = same.into_iter().flatten().filter(|other| other.0 > started).collect();
+        if later.is_empty() {
+            continue;
+        }
         // Of two that had a number the earlier does not run any more.
-        if number(file).and_then(|number| latest.get(&number).copied()) > Some(file.started) {
-            file.end = End::default();
-            (file.running, file.may_run) = (false, false);
-        }
-        if key(file).and_then(|key| last.get(&key).copied()) > file.started {
-            file.end = End { how: How::Exec, ..End::default() };
-            (file.running, file.may_run) = (false, false);
-        }
+        (file.running, file.may_run) = (false, false);
+        let is_known = |other: &Option<String>| start.is_some() && other.is_some();
+        let is_it = later
+            .iter()
+            .any(|(_, other, of)| if is_known(other) { *other == start } else { run.is_some() && *of == run });
+        file.end = End { how: if is_it { How::Exec } else { How::Unknown }, ..End::default() };
+        file.may_go_on = !is_it && later.iter().any(|(_, other, _)| !is_known(other));
     }
 }
 
@@ -235,9 +231,10 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
 
 /// Whether processes of which nothing tells the run may be of several: they are not ranks, each of which is there once.
 pub(super) fn may_be_several(report: &Report, run: &Run) -> bool {
-    let files = run.files.iter().filter_map(|&file| report.files.get(file));
-    let ranks: BTreeSet<Option<&String>> = files.map(|file| file.rank.as_ref()).collect();
-    run.id.is_none() && run.files.len() > 1 && (ranks.contains(&None) || ranks.len() < run.files.len())
+    let files = run.files.iter().filter_map(|&file| report.files.get(file)).filter(|file| file.end.how != How::Exec);
+    let ranks: Vec<Option<&String>> = files.map(|file| file.rank.as_ref()).collect();
+    let different: BTreeSet<_> = ranks.iter().collect();
+    run.id.is_none() && ranks.len() > 1 && (ranks.contains(&None) || different.len() < ranks.len())
 }
 
 /// When runs were, in order; or their processes, where it is not known which belong together.

@@ -162,13 +162,18 @@ impl Text<'_> {
         let all: Vec<&&File> = read.iter().filter(|file| file.end.how != How::Exec).collect();
         let processes = match all[..] {
             [file] => format!("pid {}", file.process.unwrap_or_default()),
-            _ => counted(all.len() as u64, "process").replace("processs", "processes"),
+            _ => format!("{} {}", count(all.len() as u64), report.counted()),
+        };
+        let shared = match all.len() {
+            _ if report.counted() == "processes" => "",
+            2 => ", which may be of one process",
+            _ => ", some of which may be of one process",
         };
         let apart =
             if report.runs.iter().any(|run| may_be_several(report, run)) { ", not known to be of one run" } else { "" };
         self.line(
             out,
-            &format!("ran on     {}: {processes}{ranks}{apart}", few(&hosts, "unknown host")),
+            &format!("ran on     {}: {processes}{shared}{ranks}{apart}", few(&hosts, "unknown host")),
             "           ",
         )?;
         let gpus: Vec<String> = report.gpus.iter().map(gpu_text).collect();
@@ -270,14 +275,14 @@ impl Text<'_> {
             return Ok(());
         }
         self.title(out, &format!("{} runs: what follows is of all of them together", runs.len()))?;
-        let names = ["started", "run", "program", "processes", "bytes", "staged", "ended"];
+        let names = ["started", "run", "program", self.report.counted(), "bytes", "staged", "ended"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         for run in runs.iter().take(SHOWN) {
             rows.push(vec![
                 run.started.map_or_else(|| "not known".to_owned(), date),
                 clean(run.id.as_deref().unwrap_or("not known")),
                 clean(&run.command.join(" ")),
-                count(run.files.len() as u64),
+                count(run.ends.iter().map(|ends| ends.processes).sum()),
                 bytes(run.copied_bytes),
                 share(run.staged_bytes, run.copied_bytes),
                 self.end_of(run),
