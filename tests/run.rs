@@ -383,6 +383,29 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
 }
 
 #[test]
+fn report_of_a_call_in_which_a_process_became_another_program_claims_no_time_of_that() {
+    let folder = scratch("becomes");
+    let (kept, own) = (folder.to_string_lossy().into_owned(), command().to_string_lossy().into_owned());
+    let case = path("target/c-tests/ends_inside-12").to_string_lossy().into_owned();
+    let then = "sleep 1.5; \"$0\" report \"$1\"; kill -9 $$";
+    let arguments =
+        ["run", "--sim", "2", "--access", "app", "--trace", &kept, &case, "sync", "sh", "-c", then, &own, &kept];
+    let outcome = arguments.into_iter().fold(Program::new(command()), Program::arg).findings_apart().plain();
+    fs::remove_dir_all(folder).unwrap();
+    assert_eq!(outcome.status, "signal: 9 (SIGKILL)");
+    let before = &outcome.stdout;
+    assert!(
+        before.starts_with("The process ended, or became another program, in a call: cudaMemcpyPeer, "),
+        "{before}"
+    );
+    let after = &outcome.stderr;
+    assert!(after.contains("A call never returned, in up to 1."), "{after}");
+    let less = "It is less if the process became another program before it was ended.\n";
+    assert!(after.contains(less) && after.contains(", with calls in at least "), "{after}");
+    assert!(after.contains(" was in this call when the process ended, or became another program: "), "{after}");
+}
+
+#[test]
 fn report_is_of_this_run_alone_where_traces_stay() {
     let folder = scratch("kept");
     let kept = folder.to_string_lossy().into_owned();

@@ -411,6 +411,17 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
 }
 
 #[test]
+fn process_that_becomes_another_program_is_one_process() {
+    let folder = Folder::new();
+    let then = support::path("target/c-tests/guide_sample-12");
+    let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").arg("sync").arg(then.to_string_lossy());
+    traced(&program.findings_apart(), &folder).assert_success();
+    let report = Program::new(support::command()).arg("report").arg(folder.text()).plain().stdout;
+    assert!(report.starts_with("A process became another program in a call: cudaMemcpyPeer, "), "{report}");
+    assert!(report.lines().any(|line| line.starts_with("ran on ") && line.contains(": pid ")), "{report}");
+}
+
+#[test]
 fn process_that_was_ended_in_a_short_copy_is_not_said_to_hang() {
     let folder = Folder::new();
     let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").arg("sync").findings_apart();

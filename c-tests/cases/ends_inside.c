@@ -1,6 +1,7 @@
 /*
- * ends_inside HOW: the process ends inside a copy from GPU 0 to GPU 1 that is staged: one of the runtime (sync, async, box), of the
- * driver (driver, driver-async, driver-box), or the 301st of its place (fast_path), which is not large.
+ * ends_inside HOW [PROGRAM [ARGUMENT]...]: the process ends, or becomes PROGRAM, inside a copy from GPU 0 to GPU 1 that is staged: one of
+ * the runtime (sync, async, box), of the driver (driver, driver-async, driver-box), or the 301st of its place (fast_path), which is not
+ * large.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -39,7 +40,8 @@ static void async(size_t bytes)
 
 int main(int argc, char **argv)
 {
-    REQUIRE(argc == 2);
+    REQUIRE(argc >= 2);
+    becomes = argc > 2 ? argv + 2 : NULL;
     CHECK(cudaSetDevice(1));
     CHECK(cudaMalloc(&to, LARGE));
     CHECK_CU(cuCtxGetCurrent(&context[1]));

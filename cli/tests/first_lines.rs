@@ -7,6 +7,7 @@
 mod scene;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind};
@@ -90,6 +91,13 @@ fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
+/// Gives a trace another name, as it has where its process has become another program: then it is not mapped any more.
+fn no_longer_mapped(path: &Path) {
+    let kept = path.with_extension("kept.p2ptrace");
+    fs::copy(path, kept).unwrap();
+    fs::remove_file(path).unwrap();
+}
+
 fn own_program() -> String {
     std::env::current_exe().unwrap().to_str().unwrap().to_owned()
 }
@@ -152,6 +160,19 @@ fn ranks(folder: &Folder, count: u32, job: Option<&str>, mut each: impl FnMut(u3
         scene.note(0, NoteKind::Variable, 0, &["RANK", &rank.to_string()]);
         job.into_iter().for_each(|job| scene.note(0, NoteKind::Variable, 0, &["PMIX_NAMESPACE", job]));
         each(rank, &mut scene);
+        scene.finish();
+    }
+}
+
+/// Two traces with the same number of a process, that were started then, in ticks since boot.
+fn same_number(folder: &Folder, starts: [Option<&str>; 2]) {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    for (number, start) in starts.into_iter().enumerate() {
+        let mut scene = two_gpus(folder, &format!("{number}.p2ptrace"), 7);
+        scene.note(0, NoteKind::Host, 0, &["node", boot.trim(), "", start.unwrap_or_default()]);
+        scene.origin = START + number as u64 * 100 * MS;
+        scene.call(&copy(0, DIRECT));
+        scene.exit = Some(0).filter(|_| number == 1);
         scene.finish();
     }
 }
@@ -328,6 +349,23 @@ const CASES: &[Case] = &[
     ("one of two traces is none", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();
         fs::write(folder.0.join("b.p2ptrace"), "no trace").unwrap();
+    }),
+    ("three of four traces are just being begun", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        let whole = fs::read(folder.0.join("a.p2ptrace")).unwrap();
+        let mut header = whole[..HEADER_BYTES + CHUNK_BYTES].to_vec();
+        header[32..40].fill(0);
+        header[HEADER_BYTES..].fill(0);
+        fs::write(folder.0.join("b.p2ptrace"), "").unwrap();
+        fs::write(folder.0.join("c.p2ptrace"), &header).unwrap();
+        header[..8].fill(0);
+        fs::write(folder.0.join("d.p2ptrace"), &header).unwrap();
+    }),
+    ("one of two traces has lost its header", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        let mut bytes = fs::read(folder.0.join("a.p2ptrace")).unwrap();
+        bytes[..HEADER_BYTES].fill(0);
+        fs::write(folder.0.join("b.p2ptrace"), bytes).unwrap();
     }),
     ("clocks are lost", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();
@@ -520,6 +558,9 @@ const CASES: &[Case] = &[
         }
         run(folder, Some(0), None);
     }),
+    ("became another program, without p2pshim run", |folder| same_number(folder, [Some("4711"), Some("4711")])),
+    ("a later process had the same number", |folder| same_number(folder, [Some("4711"), Some("4712")])),
+    ("a later process had the same number, or it became another program", |folder| same_number(folder, [None; 2])),
     ("a process that the run did not start failed", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();
         run(folder, Some(0), None);
@@ -558,6 +599,15 @@ const CASES: &[Case] = &[
         scene.call(&copy(0, DIRECT));
         scene.finish();
     }),
+    ("two jobs two days apart", |folder| {
+        for (job, days) in [("a.1", 0), ("b.2", 2)] {
+            ranks(folder, 2, Some(job), |_, scene| {
+                scene.origin = START + days * 86_400_000 * MS;
+                scene.call(&copy(0, DIRECT));
+                scene.call(&copy(1, DIRECT));
+            });
+        }
+    }),
     ("still runs, and its file was replaced", |folder| {
         let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
         is_of_here(&mut scene, &format!("{} (deleted)", own_program()), now());
@@ -568,7 +618,13 @@ const CASES: &[Case] = &[
         let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
         is_of_here(&mut scene, &own_program(), now() - 3_600_000 * MS);
         scene.call(&copy(0, DIRECT));
-        scene.finish();
+        no_longer_mapped(&scene.finish());
+    }),
+    ("executed its own program again in a call, and that makes no calls", |folder| {
+        let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
+        is_of_here(&mut scene, &own_program(), now() - 20_000 * MS);
+        scene.call(&Call { took: None, ..copy(0, DIRECT) });
+        no_longer_mapped(&scene.finish());
     }),
     ("GPUs not known", |folder| {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");

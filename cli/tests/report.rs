@@ -81,7 +81,7 @@ versions   p2pshim 0.1.0, driver 13.0
 time       at least 33.0 ms from 2027-01-15 08:00:00 UTC on
 calls      6, none dropped
 
-Calls in which a process ended
+Calls in which a process ended, or became another program
   nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
@@ -550,7 +550,7 @@ fn files_of_the_version_before_are_read_as_ever() {
     let path = folder.0.join("app.p2ptrace");
     let now = ["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option]));
     let mut bytes = fs::read(&path).unwrap();
-    assert_eq!(bytes[8..12], [1, 0, 4, 0]);
+    assert_eq!(bytes[8..12], [1, 0, 5, 0]);
     for minor in [3, 2, 1, 0] {
         bytes[10] = minor;
         fs::write(&path, &bytes).unwrap();
@@ -898,9 +898,9 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.4",
+        "newer.p2ptrace: written in version 9.5",
         "cut.p2ptrace: 1 of 2 parts",
-        "empty.p2ptrace: no header",
+        "empty.p2ptrace: just being begun",
         "begun.p2ptrace: cut off within its header",
     ];
     for part in said {
@@ -992,7 +992,7 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
     let what = "cudaMemcpyPeerAsync, device 0 > device 1, 5 B, direct.";
     let (just_now, long_ago) = (0, 20_000 * MS);
     let runs = "is in this call, and the process still runs: cudaMemcpyPeerAsync";
-    let ended = "was in this call when the process ended: cudaMemcpyPeerAsync";
+    let ended = "was in this call when the process ended, or became another program: cudaMemcpyPeerAsync";
     for (process, ago, expected, begins, title) in [
         (std::process::id(), long_ago, runs, "A call has not returned for 20.", "Calls that never returned"),
         (std::process::id(), just_now, runs, "", "Calls under way"),
@@ -1001,7 +1001,7 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
             long_ago,
             ended,
             "The process ended, or became another program, in a call: ",
-            "Calls in which a process ended",
+            "Calls in which a process ended, or became another program",
         ),
     ] {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
@@ -1015,7 +1015,8 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
         assert!(text.contains(expected), "{text}");
         let (first, _) = text.split_once('\n').unwrap();
         assert_eq!(first.starts_with(begins) && first.ends_with(what), !begins.is_empty(), "{text}");
-        let titles = ["Calls that never returned", "Calls under way", "Calls in which a process ended"];
+        let ended = "Calls in which a process ended, or became another program";
+        let titles = ["Calls that never returned", "Calls under way", ended];
         let shown: Vec<&str> = text.lines().filter(|line| titles.contains(line)).collect();
         assert_eq!(shown, [title], "{text}");
         fs::remove_file(path).unwrap();

@@ -434,6 +434,14 @@ pub fn process_namespace() -> Option<String> {
     fs::read_link("/proc/self/ns/pid").ok()?.into_os_string().into_string().ok()
 }
 
+/// When this process was started, in clock ticks after boot: it stays what it is if the process becomes another program.
+pub fn process_start() -> Option<String> {
+    // The name of the program, in brackets, may contain anything.
+    let stat = fs::read("/proc/self/stat").ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    stat.rsplit(')').next()?.split(' ').nth(20).map(str::to_owned)
+}
+
 /// What this machine is called; `host` if that cannot be read.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

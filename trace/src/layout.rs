@@ -1,7 +1,7 @@
 //! Where what lies in a file.
 
 /// Major and minor version of the layout.
-pub const VERSION: (u16, u16) = (1, 4);
+pub const VERSION: (u16, u16) = (1, 5);
 /// What [`header::EXIT`] has besides the status.
 pub(crate) const HAS_EXITED: u64 = 1 << 32;
 /// What a file begins with.
@@ -228,7 +228,8 @@ numbered! {
         Variable = 2,
         /// What has a version (`p2pshim`, `driver`, `runtime`), and which.
         Version = 3,
-        /// The host's name, its boot id, and the namespace that the number of the process is of (`pid:[…]`).
+        /// The host's name, its boot id, the namespace that the number of the process is of (`pid:[…]`), and when the process was
+        /// started, in clock ticks after boot.
         Host = 4,
         /// By number: a function's layer and name.
         Function = 10,

@@ -21,7 +21,7 @@ pub enum Error {
     Io(io::Error),
     /// It does not begin like a trace.
     NotATrace,
-    /// It has no header: the process ended before it had begun to trace.
+    /// It has no header yet, and nothing else: it is just being begun, or the process ended then.
     Empty,
     /// It ends within the header.
     CutOff,
@@ -36,7 +36,7 @@ impl Display for Error {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::NotATrace => f.write_str("not a trace of p2pshim"),
-            Self::Empty => f.write_str("no header: its process has traced nothing, or is about to begin"),
+            Self::Empty => f.write_str("just being begun, or its process ended then: no call is in it"),
             Self::CutOff => f.write_str("cut off within its header: nothing of it can be read"),
             Self::Version((major, minor), (own, _)) => write!(
                 f,
@@ -56,10 +56,11 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Why a file has no header, by what it begins with.
-fn without_header(head: &[u8]) -> Error {
+/// Why a file has no header, by what it begins with, and whether more was there before.
+fn without_header(head: &[u8], had_more: bool) -> Error {
     match head {
         // Space is taken before the first byte is written.
+        head if head.iter().take(MAGIC.len()).all(|&byte| byte == 0) && had_more => Error::Damaged("it is lost"),
         head if head.iter().take(MAGIC.len()).all(|&byte| byte == 0) => Error::Empty,
         head if head.starts_with(&MAGIC) => Error::CutOff,
         _ => Error::NotATrace,
@@ -337,6 +338,14 @@ enum Source {
 }
 
 impl Source {
+    fn length(&self) -> io::Result<u64> {
+        match self {
+            Self::File(file) => Ok(file.metadata()?.len()),
+            Self::Closed => Ok(0),
+            Self::Memory(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
     fn read_exact_at(&self, path: &Path, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::File(file) => file.read_exact_at(buffer, offset),
@@ -378,30 +387,32 @@ impl Trace {
     /// Opens a file, and reads all of it but the calls. The process may still be running: what it has written by now is
     /// read.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path)?;
-        let length = file.metadata()?.len();
-        Self::read(Source::File(file), length, path)
+        Self::read(Source::File(File::open(path)?), path)
     }
 
     /// Like [`Trace::open`], of the bytes of a file. The path is only what it is called.
     pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, Error> {
-        let length = bytes.len() as u64;
-        Self::read(Source::Memory(bytes), length, path)
+        Self::read(Source::Memory(bytes), path)
     }
 
-    fn read(source: Source, length: u64, path: &Path) -> Result<Self, Error> {
+    fn read(source: Source, path: &Path) -> Result<Self, Error> {
         let mut head = vec![0; HEADER_BYTES];
+        // First, since a file gets a header before anything else.
+        let mut kind = [0; 4];
+        let had_more = source.read_exact_at(path, &mut kind, HEADER_BYTES as u64).is_ok() && kind != [0; 4];
         match source.read_exact_at(path, &mut head, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let mut head = vec![0; usize::try_from(length).unwrap_or_default().min(HEADER_BYTES)];
+                let mut head = vec![0; usize::try_from(source.length()?).unwrap_or_default().min(HEADER_BYTES)];
                 source.read_exact_at(path, &mut head, 0)?;
-                return Err(without_header(&head));
+                return Err(without_header(&head, had_more));
             }
             result => result?,
         }
         if !head.starts_with(&MAGIC) {
-            return Err(without_header(&head));
+            return Err(without_header(&head, had_more));
         }
+        // Only now: a file has grown before its header says so.
+        let length = source.length()?;
         let version = (u16_at(&head, header::MAJOR), u16_at(&head, header::MINOR));
         if version.0 != VERSION.0 {
             return Err(Error::Version(version, VERSION));

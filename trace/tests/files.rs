@@ -506,6 +506,8 @@ fn open_of_what_is_no_trace_says_so() {
     };
     assert!(matches!(open(b""), Err(Error::Empty)));
     assert!(matches!(open(&[0; HEADER_BYTES]), Err(Error::Empty)));
+    let lost = [&[0; HEADER_BYTES], &good[HEADER_BYTES..]].concat();
+    assert!(matches!(open(&lost), Err(Error::Damaged(_))));
     assert!(matches!(open(b"P2P"), Err(Error::NotATrace)));
     assert!(matches!(open(&good[..HEADER_BYTES - 1]), Err(Error::CutOff)));
     assert!(matches!(open(&[b'x'; 10_000]), Err(Error::NotATrace)));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::model::{Call, End, Ends, File, How, Progress, Report, Run, Unseen};
 use super::processes::ends;
 use super::term::{count, duration};
-use super::verdict::{Level, NAMED, RUNNING, Sentence, what};
+use super::verdict::{BEGUN, Level, NAMED, RUNNING, Sentence, what};
 
 /// How old a last copy is that is told of.
 const LONG_NANOS: u64 = 1_000_000_000;
@@ -85,7 +85,13 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
             _ => {
                 let names: Vec<String> = files.iter().take(NAMED).map(|file| report.name(file)).collect();
                 let more = if files.len() > NAMED { ", …" } else { "" };
-                format!("{} of {} {other}processes ({}{more})", files.len(), known.len(), names.join(", "))
+                let of = match (report.counted(), files.len()) {
+                    ("processes", _) => "",
+                    (_, 1) => "the process of ",
+                    _ => "the processes of ",
+                };
+                let (all, what) = (known.len(), report.counted());
+                format!("{of}{} of {all} {other}{what} ({}{more})", files.len(), names.join(", "))
             }
         };
         Some(format!("{who} {how}"))
@@ -143,7 +149,7 @@ pub(super) fn of_several(report: &Report) -> String {
     if rest > 0 {
         said.push(format!("{} otherwise", count(rest)));
     }
-    format!("; of their {} processes, {}", count(processes), said.join(", "))
+    format!("; of their {} {}, {}", count(processes), report.counted(), said.join(", "))
 }
 
 /// `2 exited with 0`.
@@ -177,6 +183,20 @@ pub(super) fn running(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(Level::Note, RUNNING, text).more(last).section(PROCESSES))
 }
 
+/// Traces that their processes have only just made.
+pub(super) fn begun(report: &Report) -> Option<Sentence> {
+    let begun = report.files.iter().filter(|file| file.is_begun).count() as u64;
+    let all = report.files.len();
+    let text = match begun {
+        0 => return None,
+        1 => format!("1 of {all} traces is just being begun, or its process ended then: no call is in it."),
+        _ => {
+            format!("{begun} of {all} traces are just being begun, or their processes ended then: no call is in them.")
+        }
+    };
+    Some(Sentence::new(Level::Note, BEGUN, text).section(PROCESSES))
+}
+
 /// As a sentence begins.
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
@@ -192,8 +212,10 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
     calls.sort_by_key(may_run);
     let Some(&first) = calls.first() else { return cut_off(report) };
     let what = named(report, first);
+    let ended = file(first).filter(|file| file.end.how == How::Signal).and_then(|file| file.gone_after(first.started));
+    let most = ended.filter(|_| first.age_ns.is_none());
     let least = || file(first).map(|file| format!("at least {}", duration(file.lived_after(first.started))));
-    let age = first.age_ns.map(duration).or_else(least);
+    let age = first.age_ns.map(duration).or(most.map(|most| format!("up to {}", duration(most)))).or_else(least);
     let all = count(calls.len() as u64);
     let (level, word, text) = match (calls.len(), age) {
         (1, _) if may_run(&first) => {
@@ -210,7 +232,9 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
         (_, Some(age)) => bad(format!("{all} calls never returned, such as, in {age}, {what}.")),
         (_, None) => bad(format!("{all} calls never returned, such as {what}.")),
     };
-    Some(Sentence::new(level, word, text).section("unfinished"))
+    let more =
+        if most.is_some() { "It is less if the process became another program before it was ended." } else { "" };
+    Some(Sentence::new(level, word, text).more(more).section("unfinished"))
 }
 
 /// Calls in which processes ended, after a short time or one that is not known: they need not hang.
@@ -223,9 +247,10 @@ fn cut_off(report: &Report) -> Option<Sentence> {
     let section = "unfinished";
     let Some(&first) = calls.first() else {
         let first = of(Progress::UnderWay).next()?;
-        let age = first.age_ns.map(|age| format!(", after {}", duration(age))).unwrap_or_default();
+        let most = || Some(format!(", within {}", duration(file(first)?.gone_after(first.started)?)));
+        let age = first.age_ns.map(|age| format!(", after {}", duration(age))).or_else(most).unwrap_or_default();
         let left = left(report, &[first]);
-        let text = format!("{} {left} a call{age}: {}.", a_process(report), named(report, first));
+        let text = format!("{} {left} in a call{age}: {}.", a_process(report), named(report, first));
         return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
     };
     let what = named(report, first);
@@ -241,7 +266,7 @@ fn cut_off(report: &Report) -> Option<Sentence> {
     let several = calls.iter().any(|call| call.file != first.file);
     let who = if several { "Processes" } else { a_process(report) };
     let in_what = if calls.len() == 1 { "a call".to_owned() } else { format!("{} calls", count(calls.len() as u64)) };
-    let text = format!("{who} {} {in_what}{when}{which}{what}.", left(report, &calls));
+    let text = format!("{who} {} in {in_what}{when}{which}{what}.", left(report, &calls));
     let them = if calls.len() == 1 { "it" } else { "they" };
     let more = format!("After how long is not known, nor whether {them} would have returned.");
     let hint = if report.runs.iter().any(|run| run.end.how != How::Unknown) {
@@ -263,16 +288,15 @@ fn a_process(report: &Report) -> &'static str {
     if report.processes().count() > 1 { "A process" } else { "The process" }
 }
 
-/// How processes left calls: one that became another program did not end, and has no exit.
-fn left(report: &Report, calls: &[&Call]) -> &'static str {
+/// What processes did in calls: one that became another program did not end, and has no exit.
+pub(super) fn left(report: &Report, calls: &[&Call]) -> &'static str {
     let files = || calls.iter().filter_map(|call| report.files.get(call.file));
-    let is_sure = |file: &File| file.exit.is_some() || file.end.how == How::Signal;
     if files().all(|file| file.end.how == How::Exec) {
-        "became another program in"
-    } else if files().all(is_sure) {
-        "ended in"
+        "became another program"
+    } else if files().all(|file| file.exit.is_some()) {
+        "ended"
     } else {
-        "ended, or became another program, in"
+        "ended, or became another program,"
     }
 }
 

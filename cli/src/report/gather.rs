@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -107,11 +107,21 @@ struct Gathering<'a> {
 impl Gathering<'_> {
     fn read(&self, index: usize, by_several: bool) {
         let path = self.names.get(index).cloned().unwrap_or_default();
+        // What numbers stand for is noted last, and before any call.
+        let is_begun = |trace: &Trace| {
+            let has_calls = trace.blocks() > 0 || trace.dropped() > 0 || trace.notes_of(NoteKind::Function).count() > 0;
+            !has_calls && trace.problems().is_empty()
+        };
         let trace = match (self.open)(index) {
+            Ok(trace) if is_begun(&trace) => Err(Error::Empty),
+            opened => opened,
+        };
+        let trace = match trace {
             Ok(trace) => trace,
             Err(error) => {
-                let problems = vec![error.to_string()];
-                lock(&self.totals).absorb_unreadable(File { index, path, problems, ..File::default() });
+                let (problems, is_begun) = (vec![error.to_string()], matches!(error, Error::Empty));
+                let file = File { index, path, problems, is_begun, is_whole: is_begun, ..File::default() };
+                lock(&self.totals).absorb_unreadable(file);
                 return;
             }
         };
@@ -268,7 +278,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     }
     let mark =
         |note: &Note| Mark { time: timeline.real(note.time), thread: note.number, text: note.string(0).to_owned() };
-    let still_runs = still_runs(trace.process(), names, started);
+    let still_runs = still_runs(trace, names, started);
     let marks: Vec<Mark> = trace.notes_of(NoteKind::Mark).take(MARKS).map(mark).collect();
     if let Some(more @ 1..) = trace.notes_of(NoteKind::Mark).count().checked_sub(MARKS) {
         problems.push(format!("{more} more marks are not listed"));
@@ -281,6 +291,9 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         host: names.host.clone(),
         boot_id: names.boot_id.clone(),
         process: Some(trace.process()),
+        namespace: names.process_namespace.clone(),
+        process_start: names.process_start.clone(),
+        may_go_on: false,
         program: names.program.clone(),
         rank: names.rank(),
         started,
@@ -296,6 +309,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         gpus: Vec::new(),
         problems,
         is_whole,
+        is_begun: false,
         lacks_only_times,
         running: still_runs == Some(true),
         may_run: trace.exit_status().is_none() && still_runs.is_none(),
@@ -316,32 +330,34 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     }
 }
 
-/// Whether the process is still there; none if that cannot be seen from here.
-fn still_runs(process: u32, names: &Names, started: Option<u64>) -> Option<bool> {
+/// Whether the process is still there, and has not become another program; none if that cannot be seen from here.
+fn still_runs(trace: &Trace, names: &Names, started: Option<u64>) -> Option<bool> {
+    let (process, name) = (trace.process(), trace.path().file_name()?.to_string_lossy());
     if !names.is_of_here() {
         return None;
     }
-    // Of a program whose file was replaced the system says so.
-    let path = |path: &str| path.trim_end_matches(" (deleted)").to_owned();
-    match fs::read_link(format!("/proc/{process}/exe")) {
-        Ok(program) => {
-            let is_it = names.program.first().is_some_and(|ours| path(ours) == path(&program.to_string_lossy()));
-            Some(is_it && !is_later(process, started))
-        }
-        // Where processes of others are hidden, so is the first. One whose main thread has ended has no program any more.
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let goes_on = has_threads(process) && !is_later(process, started);
-            Path::new("/proc/1").exists().then_some(goes_on)
-        }
+    match mapped(process) {
+        // By its name: this may be a copy of the file.
+        Ok(maps) => Some(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(&*name))),
+        // Where processes of others are hidden, so is the first.
+        Err(error) if error.kind() == ErrorKind::NotFound => Path::new("/proc/1").exists().then_some(false),
         Err(_) => is_later(process, started).then_some(false),
     }
 }
 
-/// Whether a process has threads besides a main thread that has ended.
-fn has_threads(process: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse::<u32>().ok());
-    threads.is_some_and(|threads| threads > 1)
+/// What a process has mapped. A trace is as long as its program runs.
+fn mapped(process: u32) -> io::Result<String> {
+    for thread in fs::read_dir(format!("/proc/{process}/task"))?.flatten() {
+        match fs::read(thread.path().join("maps")) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+            // A main thread that has ended has nothing, and others have.
+            maps if maps.as_ref().is_ok_and(|maps| !maps.is_empty()) => {
+                return maps.map(|maps| String::from_utf8_lossy(&maps).into_owned());
+            }
+            _ => {}
+        }
+    }
+    Ok(String::new())
 }
 
 /// Whether the process that now has a number was started after a trace of one that had it.

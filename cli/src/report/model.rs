@@ -28,6 +28,8 @@ pub(crate) struct Report {
     pub(crate) lower_bounds: bool,
     /// The runs, or jobs, that the files are of, as far as they can be told apart.
     pub(crate) runs: Vec<Run>,
+    /// When they were, without the time between them.
+    pub(crate) times: Vec<Span>,
     /// Programs that `p2pshim run` ran and of which no call was seen.
     pub(crate) unseen: Vec<Unseen>,
     pub(crate) files: Vec<File>,
@@ -98,6 +100,13 @@ pub(crate) struct Run {
     pub(crate) staged_bytes: u64,
 }
 
+/// A time, from and to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Span {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
 /// A program that `p2pshim run` ran and of which there is no trace.
 #[derive(Debug, Serialize)]
 pub(crate) struct Unseen {
@@ -116,6 +125,14 @@ pub(crate) struct File {
     pub(crate) host: Option<String>,
     pub(crate) boot_id: Option<String>,
     pub(crate) process: Option<u32>,
+    /// What that number is of, and when the process was started.
+    #[serde(skip)]
+    pub(crate) namespace: Option<String>,
+    #[serde(skip)]
+    pub(crate) process_start: Option<String>,
+    /// Whether a later trace may be of the same process.
+    #[serde(skip)]
+    pub(crate) may_go_on: bool,
     pub(crate) program: Vec<String>,
     pub(crate) rank: Option<String>,
     pub(crate) started: Option<u64>,
@@ -176,6 +193,9 @@ pub(crate) struct File {
     /// Whether all of it could be read.
     #[serde(skip)]
     pub(crate) is_whole: bool,
+    /// Whether it is just being begun, or its process ended then: of which process it is is not known, and no call is in it.
+    #[serde(skip)]
+    pub(crate) is_begun: bool,
     /// Which GPU a device of the process is.
     #[serde(skip)]
     pub(crate) devices: BTreeMap<u8, usize>,
@@ -186,6 +206,11 @@ impl File {
     pub(crate) fn name(&self) -> String {
         let rank = self.rank.as_ref().map(|rank| format!("rank {rank}"));
         rank.unwrap_or_else(|| format!("pid {}", self.process.unwrap_or_default()))
+    }
+
+    /// How long after a time the process ended, in nanoseconds, if that is known. It may have become another program before.
+    pub(crate) fn gone_after(&self, time: u64) -> Option<u64> {
+        self.gone.map(|gone| gone.saturating_sub(time))
     }
 
     /// How long after a time the trace last tells of something, in nanoseconds. What is not whole may tell of any time.
@@ -494,8 +519,8 @@ pub(crate) struct Call {
     pub(crate) function: String,
     pub(crate) started: u64,
     pub(crate) progress: Progress,
-    /// How long it has been under way, or was when its process ended, as far as that is known; of a last copy how long before now,
-    /// or before the end of the run, it returned.
+    /// How long it has been under way, or was when its process ended, if that is known: it is not if the process may have become another
+    /// program before. Of a last copy how long before now, or before the end of the run, it returned.
     pub(crate) age_ns: Option<u64>,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
@@ -616,6 +641,11 @@ impl Report {
         self.files.iter().filter(is_meant)
     }
 
+    /// What is counted: traces, if it is not known which are of one process.
+    pub(crate) fn counted(&self) -> &'static str {
+        if self.processes().any(|file| file.may_go_on) { "traces" } else { "processes" }
+    }
+
     /// Which process it is, of several runs with the run.
     pub(crate) fn name(&self, file: &File) -> String {
         let run = self.runs.iter().find(|run| run.files.contains(&file.index)).filter(|_| self.runs.len() > 1);
@@ -641,9 +671,9 @@ impl Report {
 
     /// Whether numbers are lower bounds, since not all was recorded or read.
     pub(crate) fn is_at_least(&self) -> bool {
-        self.files
-            .iter()
-            .any(|file| file.process.is_none() || file.dropped > 0 || !file.is_whole && !file.lacks_only_times)
+        self.files.iter().any(|file| {
+            file.process.is_none() && !file.is_begun || file.dropped > 0 || !file.is_whole && !file.lacks_only_times
+        })
     }
 
     /// What a GPU is called.

@@ -42,7 +42,9 @@ pub(super) struct Names {
     pub(super) host: Option<String>,
     pub(super) boot_id: Option<String>,
     /// In which namespace its number of a process is; older traces do not say.
-    process_namespace: Option<String>,
+    pub(super) process_namespace: Option<String>,
+    /// When the process was started; older traces do not say.
+    pub(super) process_start: Option<String>,
     pub(super) program: Vec<String>,
     pub(super) variables: BTreeMap<String, String>,
     pub(super) versions: BTreeMap<String, String>,
@@ -72,7 +74,7 @@ impl Names {
             (NoteKind::Version, _) => self.versions.extend([two()]),
             (NoteKind::Host, _) => {
                 (self.host, self.boot_id) = (known(note.string(0)), known(note.string(1)));
-                self.process_namespace = known(note.string(2));
+                (self.process_namespace, self.process_start) = (known(note.string(2)), known(note.string(3)));
             }
             (NoteKind::Function, Ok(number)) => self.functions.extend([(number, two())]),
             (NoteKind::Path, Ok(number)) => self.paths.extend([(number, split_path(note.string(0)))]),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_host::{job, machine};
 
 use super::lost;
-use super::model::{End, Ends, File, How, Progress, Report, Run, Share, Unseen};
+use super::model::{End, Ends, File, How, Progress, Report, Run, Share, Span, Unseen};
 use super::term::{count, counted};
 use crate::runs;
 
@@ -37,6 +37,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
     report.gaps = gaps(&report.files);
     report.lower_bounds = report.is_at_least();
     report.runs = group(report.processes(), kept);
+    report.times = times(report);
     report.unseen = unseen(&report.files, kept);
     say_unfinished(report);
     say_last_copies(report);
@@ -52,34 +53,30 @@ fn own_end(file: &File) -> End {
     }
 }
 
-/// Finds those that became another program: the process has a later file, of the same run. Without one, the number may be another's.
+/// Finds those that became another program: the process has a later file. Of files that do not say when their processes were started,
+/// those of one run are taken to be of one process; without a run, the number may be another's.
 fn say_what_became_of(files: &mut [File]) {
-    let key = |file: &File| Some((named(file, &[job::RUN])?, file.host.clone()?, file.process?));
-    let mut last = BTreeMap::new();
+    let number = |file: &File| Some((file.host.clone()?, file.boot_id.clone(), file.namespace.clone(), file.process?));
+    let facts = |file: &File| (file.started, file.process_start.clone(), named(file, &[job::RUN]));
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for file in files.iter() {
-        if let (Some(key), Some(started)) = (key(file), file.started) {
-            let latest = last.entry(key).or_insert(started);
-            *latest = started.max(*latest);
-        }
-    }
-    let number = |file: &File| Some((file.host.clone()?, file.boot_id.clone(), file.process?));
-    let mut latest = BTreeMap::new();
-    for file in files.iter() {
-        if let Some(number) = number(file) {
-            let known = latest.entry(number).or_insert(file.started);
-            *known = file.started.max(*known);
-        }
+        number(file).into_iter().for_each(|number| all.entry(number).or_default().push(facts(file)));
     }
     for file in files.iter_mut().filter(|file| file.exit.is_none()) {
+        let (started, start, run) = facts(file);
+        let same = number(file).and_then(|number| all.get(&number));
+        let later: Vec<_> = same.into_iter().flatten().filter(|other| other.0 > started).collect();
+        if later.is_empty() {
+            continue;
+        }
         // Of two that had a number the earlier does not run any more.
-        if number(file).and_then(|number| latest.get(&number).copied()) > Some(file.started) {
-            file.end = End::default();
-            (file.running, file.may_run) = (false, false);
-        }
-        if key(file).and_then(|key| last.get(&key).copied()) > file.started {
-            file.end = End { how: How::Exec, ..End::default() };
-            (file.running, file.may_run) = (false, false);
-        }
+        (file.running, file.may_run) = (false, false);
+        let is_known = |other: &Option<String>| start.is_some() && other.is_some();
+        let is_it = later
+            .iter()
+            .any(|(_, other, of)| if is_known(other) { *other == start } else { run.is_some() && *of == run });
+        file.end = End { how: if is_it { How::Exec } else { How::Unknown }, ..End::default() };
+        file.may_go_on = !is_it && later.iter().any(|(_, other, _)| !is_known(other));
     }
 }
 
@@ -137,7 +134,7 @@ fn gaps(files: &[File]) -> Vec<String> {
         all => format!("{} of {}", count(number as u64), counted(all as u64, "trace")),
     };
     let mut gaps = Vec::new();
-    let unreadable = files.iter().filter(|file| file.process.is_none()).count();
+    let unreadable = files.iter().filter(|file| file.process.is_none() && !file.is_begun).count();
     if unreadable > 0 {
         gaps.push(format!("{} could not be read", of_all(unreadable)));
     }
@@ -232,6 +229,35 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     }
 }
 
+/// Whether processes of which nothing tells the run may be of several: they are not ranks, each of which is there once.
+pub(super) fn may_be_several(report: &Report, run: &Run) -> bool {
+    let files = run.files.iter().filter_map(|&file| report.files.get(file)).filter(|file| file.end.how != How::Exec);
+    let ranks: Vec<Option<&String>> = files.map(|file| file.rank.as_ref()).collect();
+    let different: BTreeSet<_> = ranks.iter().collect();
+    run.id.is_none() && ranks.len() > 1 && (ranks.contains(&None) || different.len() < ranks.len())
+}
+
+/// When runs were, in order; or their processes, where it is not known which belong together.
+fn times(report: &Report) -> Vec<Span> {
+    let mut all: Vec<Span> = Vec::new();
+    let mut add = |from: Option<u64>, to: Option<u64>| all.extend(from.zip(to).map(|(from, to)| Span { from, to }));
+    for run in &report.runs {
+        if !may_be_several(report, run) {
+            add(run.started, run.ended);
+            continue;
+        }
+        let files = run.files.iter().filter_map(|&file| report.files.get(file));
+        files.filter(|file| file.is_whole).for_each(|file| add(file.started, file.gone.max(file.ended)));
+    }
+    all.sort_unstable();
+    all.dedup_by(|next, last| {
+        let meets = next.from <= last.to;
+        last.to = if meets { next.to.max(last.to) } else { last.to };
+        meets
+    });
+    all
+}
+
 /// How long calls have been under way, or were when their process ended, as far as that is known. One that had only begun need not hang,
 /// nor one in which a process was ended.
 fn say_unfinished(report: &mut Report) {
@@ -241,11 +267,12 @@ fn say_unfinished(report: &mut Report) {
         let until = match file.end.how {
             How::Running => Some(machine::now()),
             // It may have become another program any time before.
-            How::Exited if file.exit.is_none() && file.knows_exit => None,
+            How::Exited | How::Signal if file.exit.is_none() && file.knows_exit => None,
             _ => file.gone,
         };
         call.age_ns = until.map(|until| until.saturating_sub(call.started));
-        call.progress = match (call.progress, call.age_ns) {
+        let most = file.gone_after(call.started).filter(|_| file.end.how == How::Signal);
+        call.progress = match (call.progress, call.age_ns.or(most)) {
             (Progress::Hangs, Some(..SOON_NANOS)) => Progress::UnderWay,
             (Progress::Hangs, None) if !file.may_run && file.lived_after(call.started) < SOON_NANOS => Progress::CutOff,
             (progress, _) => progress,

@@ -3,13 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
+use super::ends;
 use super::figures;
 use super::gather::STATIC_RUNTIME;
 use super::model::{
     Call, CopyCaller, CopyLine, CopySite, Decision, Durations, End, Ends, File, Gpu, How, Pair, Path, Progress, Report,
-    Run, Site, Size,
+    Run, Site, Size, Span,
 };
 use super::paths::Class;
+use super::processes::may_be_several;
 use super::term::{self, Style, bytes, clean, count, counted, duration};
 use super::verdict::{self, Level, Sentence, path_text};
 
@@ -160,13 +162,18 @@ impl Text<'_> {
         let all: Vec<&&File> = read.iter().filter(|file| file.end.how != How::Exec).collect();
         let processes = match all[..] {
             [file] => format!("pid {}", file.process.unwrap_or_default()),
-            _ => counted(all.len() as u64, "process").replace("processs", "processes"),
+            _ => format!("{} {}", count(all.len() as u64), report.counted()),
+        };
+        let shared = match all.len() {
+            _ if report.counted() == "processes" => "",
+            2 => ", which may be of one process",
+            _ => ", some of which may be of one process",
         };
         let apart =
             if report.runs.iter().any(|run| may_be_several(report, run)) { ", not known to be of one run" } else { "" };
         self.line(
             out,
-            &format!("ran on     {}: {processes}{ranks}{apart}", few(&hosts, "unknown host")),
+            &format!("ran on     {}: {processes}{shared}{ranks}{apart}", few(&hosts, "unknown host")),
             "           ",
         )?;
         let gpus: Vec<String> = report.gpus.iter().map(gpu_text).collect();
@@ -200,37 +207,7 @@ impl Text<'_> {
         if !versions.is_empty() {
             self.line(out, &format!("versions   {}", versions.join(", ")), "           ")?;
         }
-        match (report.start(), report.end()) {
-            (0, _) => writeln!(out, "time       not known")?,
-            (start, end) => {
-                let seconds = |start: u64, end: u64| term::seconds(end.saturating_sub(start) as f64 / 1e9);
-                let under_way =
-                    report.unfinished.iter().filter_map(|call| Some(call.started.saturating_add(call.age_ns?)));
-                let last_call = under_way.fold(end, u64::max);
-                // Calls may be missing, or have been under way for a time that is not known.
-                let is_least = report.is_at_least() || report.unfinished.iter().any(|call| call.age_ns.is_none());
-                let least = if is_least { "at least " } else { "" };
-                let calls = seconds(start, last_call);
-                let run = match report.runs[..] {
-                    [Run { started, ended, end: End { how: How::Exited | How::Signal, .. }, .. }] => started.zip(ended),
-                    _ => None,
-                };
-                match run {
-                    // Those calls may be of processes that do not fit.
-                    Some((start, end)) if report.filter.is_some() => {
-                        writeln!(out, "time       {} from {} on", seconds(start, end), date(start))?;
-                    }
-                    Some((start, end)) => {
-                        let calls = match last_call.saturating_sub(end) {
-                            0 => format!("with calls in {least}{calls}"),
-                            later => format!("and calls until {least}{} after it", term::seconds(later as f64 / 1e9)),
-                        };
-                        writeln!(out, "time       {} from {} on, {calls}", seconds(start, end), date(start))?;
-                    }
-                    None => writeln!(out, "time       {least}{calls} from {} on", date(start))?,
-                }
-            }
-        }
+        self.time(out)?;
         let sum = |what: fn(&File) -> u64| read.iter().map(|file| what(file)).fold(0, u64::saturating_add);
         let (calls, records, dropped) = (sum(|file| file.calls), sum(|file| file.records), sum(|file| file.dropped));
         let dropped = match dropped {
@@ -245,6 +222,52 @@ impl Text<'_> {
         writeln!(out, "calls      {}{dropped}", count(calls))
     }
 
+    /// How long all of it took, as far as that is known.
+    fn time(&self, out: &mut dyn Write) -> io::Result<()> {
+        let report = self.report;
+        match (report.start(), report.end()) {
+            (0, _) => writeln!(out, "time       not known"),
+            (start, end) => {
+                let seconds = |start: u64, end: u64| term::seconds(end.saturating_sub(start) as f64 / 1e9);
+                let under_way =
+                    report.unfinished.iter().filter_map(|call| Some(call.started.saturating_add(call.age_ns?)));
+                let last_call = under_way.fold(end, u64::max);
+                // Calls may be missing, or have been under way for a time that is not known.
+                let is_least = report.is_at_least() || report.unfinished.iter().any(|call| call.age_ns.is_none());
+                let least = if is_least { "at least " } else { "" };
+                let calls = seconds(start, last_call);
+                // Of the time between runs there is nothing to say.
+                if let [Span { from: first, .. }, .., Span { from: last, .. }] = report.times[..] {
+                    let all = report.times.iter().map(|it| it.to.saturating_sub(it.from)).fold(0, u64::saturating_add);
+                    let least = if report.unfinished.is_empty() { least } else { "at least " };
+                    let (all, parts) = (seconds(0, all), count(report.times.len() as u64));
+                    let (first, last) = (date(first), date(last));
+                    let text =
+                        format!("{least}{all} in {parts} parts, the first from {first} on, the last from {last} on");
+                    return self.line(out, &format!("time       {text}"), "           ");
+                }
+                let run = match report.runs[..] {
+                    [Run { started, ended, end: End { how: How::Exited | How::Signal, .. }, .. }] => started.zip(ended),
+                    _ => None,
+                };
+                match run {
+                    // Those calls may be of processes that do not fit.
+                    Some((start, end)) if report.filter.is_some() => {
+                        writeln!(out, "time       {} from {} on", seconds(start, end), date(start))
+                    }
+                    Some((start, end)) => {
+                        let calls = match last_call.saturating_sub(end) {
+                            0 => format!("with calls in {least}{calls}"),
+                            later => format!("and calls until {least}{} after it", term::seconds(later as f64 / 1e9)),
+                        };
+                        writeln!(out, "time       {} from {} on, {calls}", seconds(start, end), date(start))
+                    }
+                    None => writeln!(out, "time       {least}{calls} from {} on", date(start)),
+                }
+            }
+        }
+    }
+
     /// The runs, if there are several.
     fn runs(&self, out: &mut dyn Write) -> io::Result<()> {
         let runs = &self.report.runs;
@@ -252,14 +275,14 @@ impl Text<'_> {
             return Ok(());
         }
         self.title(out, &format!("{} runs: what follows is of all of them together", runs.len()))?;
-        let names = ["started", "run", "program", "processes", "bytes", "staged", "ended"];
+        let names = ["started", "run", "program", self.report.counted(), "bytes", "staged", "ended"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         for run in runs.iter().take(SHOWN) {
             rows.push(vec![
                 run.started.map_or_else(|| "not known".to_owned(), date),
                 clean(run.id.as_deref().unwrap_or("not known")),
                 clean(&run.command.join(" ")),
-                count(run.files.len() as u64),
+                count(run.ends.iter().map(|ends| ends.processes).sum()),
                 bytes(run.copied_bytes),
                 share(run.staged_bytes, run.copied_bytes),
                 self.end_of(run),
@@ -493,7 +516,7 @@ impl Text<'_> {
             self.list_unfinished(out, &never)?;
         }
         if !cut.is_empty() {
-            self.title(out, "Calls in which a process ended")?;
+            self.title(out, "Calls in which a process ended, or became another program")?;
             self.list_unfinished(out, &cut)?;
         }
         if !now.is_empty() {
@@ -508,21 +531,25 @@ impl Text<'_> {
             let file = self.report.files.get(call.file);
             let runs = file.is_some_and(|file| file.end.how == How::Running);
             let state = match call.progress {
-                Progress::Left => " left this call by an exception, a cancellation or a jump",
-                _ if runs => " is in this call, and the process still runs",
-                _ if file.is_some_and(|file| file.may_run) => " was in this call when the trace was read",
-                _ => " was in this call when the process ended",
+                Progress::Left => " left this call by an exception, a cancellation or a jump".to_owned(),
+                _ if runs => " is in this call, and the process still runs".to_owned(),
+                _ if file.is_some_and(|file| file.may_run) => " was in this call when the trace was read".to_owned(),
+                _ => {
+                    let left = ends::left(self.report, &[call]).trim_end_matches(',');
+                    format!(" was in this call when the process {left}")
+                }
             };
             let since = call.started.saturating_sub(self.report.start()) as f64 / 1e9;
             let last = file.map(|file| file.lived_after(call.started)).unwrap_or_default();
-            let seen = match (call.progress, call.age_ns) {
+            let gone = || file.filter(|file| !file.may_run)?.gone_after(call.started);
+            let seen = match (call.progress, call.age_ns.or_else(gone)) {
                 (Progress::Left, _) => String::new(),
                 (_, Some(age)) if runs => format!(", {} ago", duration(age)),
                 (_, Some(age)) => format!(", {} before its end", duration(age)),
                 (_, None) if last == 0 => String::new(),
                 (_, None) => format!(", {} before the last sign of life", duration(last)),
             };
-            self.call(out, call, state, &format!(", begun at {since:.3} s{seen}"))?;
+            self.call(out, call, &state, &format!(", begun at {since:.3} s{seen}"))?;
         }
         self.more(out, calls.len(), "--json has all")
     }
@@ -747,13 +774,6 @@ fn share(staged: u64, copied: u64) -> String {
         percent if percent > 99.0 && staged < copied => ">99 %".to_owned(),
         percent => format!("{percent:.0} %"),
     }
-}
-
-/// Whether processes of which nothing tells the run may be of several: they are not ranks, each of which is there once.
-fn may_be_several(report: &Report, run: &Run) -> bool {
-    let files = run.files.iter().filter_map(|&file| report.files.get(file));
-    let ranks: BTreeSet<Option<&String>> = files.map(|file| file.rank.as_ref()).collect();
-    run.id.is_none() && run.files.len() > 1 && (ranks.contains(&None) || ranks.len() < run.files.len())
 }
 
 /// How a process ended.

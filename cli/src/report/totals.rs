@@ -358,6 +358,7 @@ impl Totals {
             gaps: Vec::new(),
             lower_bounds: false,
             runs: Vec::new(),
+            times: Vec::new(),
             unseen: Vec::new(),
         }
     }

@@ -65,6 +65,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         traffic::sentence(report),
         graded(report, "performance"),
         ends::running(report),
+        ends::begun(report),
         unclear(report),
         unplaced(report),
         nvlink(report),
@@ -73,8 +74,10 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let mut first: Vec<Sentence> = few(&[gaps(report), several(report)]);
     let mut others = [wrong, few(&ends), avoided, few(&others)].concat();
     // Nothing is fine beside what is not, or before the end.
-    let is_fine =
-        first.iter().chain(&others).all(|it| matches!(it.level, Level::Good | Level::Note) && it.word != RUNNING);
+    let is_fine = first
+        .iter()
+        .chain(&others)
+        .all(|it| matches!(it.level, Level::Good | Level::Note) && ![RUNNING, BEGUN].contains(&it.word));
     for sentence in others.iter_mut().filter(|sentence| sentence.level == Level::Good && !is_fine) {
         (sentence.level, sentence.word) = (Level::Note, DIRECT);
     }
@@ -90,6 +93,7 @@ pub(super) fn first(report: &Report) -> Vec<Sentence> {
 }
 
 pub(super) const RUNNING: &str = "Still runs";
+pub(super) const BEGUN: &str = "Just begun";
 pub(super) const DIRECT: &str = "Direct";
 const FAILED_CALLS: &str = "Failed calls";
 const SLOW_CALLS: &str = "Slow calls";

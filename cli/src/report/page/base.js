@@ -149,7 +149,8 @@ const sound = files.filter((file) => list(file.problems).length === 0);
 const times = (what) => (sound.length > 0 ? sound : files).map((file) => file[what]).filter(Number.isFinite);
 const started = Math.min(...times("started"));
 const ended = Math.max(...times("ended"));
-const length = ended > started ? ended - started : null;
+/** How long it took, without the time between runs. */
+const length = (list(data.times).length > 1 ? sum(data.times, ({ from, to }) => to - from) : Math.max(0, ended - started)) || null;
 const minus = (a, b) => (Number.isFinite(a) && Number.isFinite(b) ? a - b : null);
 const since = (ns) => known(minus(ns, started), (after) => `${(after / 1e9).toFixed(3)} s`);
 

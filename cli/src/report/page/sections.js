@@ -189,7 +189,7 @@ const sections = [
 fill(main, {}, [
   verdict(),
   unfinished.length > 0 && el("section", { id: "unfinished", class: never.length > 0 ? "urgent" : "" },
-    unfinishedCalls(never, "never returned"), unfinishedCalls(cutOff, "cut off", "Its process ended in it; after how long is not known."), unfinishedCalls(underWay, "under way")),
+    unfinishedCalls(never, "never returned"), unfinishedCalls(cutOff, "cut off", "Its process ended, or became another program, in it; after how long is not known."), unfinishedCalls(underWay, "under way")),
   el("section", { class: "first", "aria-label": "Key figures" }, figures()),
   el("nav", { class: "where", "aria-label": "Sections" }, sections.map(({ id, name, number }) =>
     el("a", { href: `#${id}` }, name, number && [" ", el("b", {}, number)]))),
