@@ -14,7 +14,7 @@ use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running};
 use super::read::{self, BatchArrays};
 use super::staging::Each;
-use super::{callbacks, hip, mode, origin, recording, regular, run, show, staging, thread, validate};
+use super::{callbacks, context, hip, mode, origin, recording, regular, run, show, staging, thread, validate};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
 use crate::model::{Asks, Batch, Finding, Memcpy, Part, Path, Request, Rule, Traffic, counters};
@@ -325,7 +325,7 @@ impl Judge {
             return None;
         }
         let Self::Driver(stream, per_thread) = self else { return ACCESS.traffic_now(&RealDriver, copy) };
-        let made_by = staging::stream_context(stream, per_thread).map_or(0, |(context, _)| context);
+        let made_by = context::of_stream(stream, per_thread).map_or(0, |(context, _)| context);
         let thread_captures = capture::is_capturing(thread::id());
         let on = Circumstances { thread_captures, made_by, ..Circumstances::default() };
         ACCESS.decided(copy).or_else(|| ACCESS.consider(&RealDriver, copy, on))

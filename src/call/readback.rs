@@ -8,12 +8,11 @@ use p2pshim_trace::Begun;
 
 use super::arrival::Call;
 use super::decision::Running;
-use super::{mode, origin, read, staging, thread};
+use super::{context, mode, origin, read, thread};
 use crate::api::Layer;
 use crate::api::abi::Code;
-use crate::model::{Memcpy, Named, Path, Traffic};
+use crate::model::{Memcpy, Path, Traffic};
 use crate::os;
-use crate::policy::memory::Kind;
 use crate::policy::readback::{self, Difference, Made, Reader, Reading};
 use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE, capture};
 use crate::real::driver::RealDriver;
@@ -69,15 +68,7 @@ fn begin(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, Traffic), record: Optio
     }
     let waits = READBACK.wants(copy, &traffic)?;
     let per_thread = call.function().per_thread();
-    let context = match copy.stream {
-        // It is ordered by the default streams of both sides' contexts, whatever is current; memory of pools, and mapped memory, has none
-        // of its own.
-        None if copy.src_named != Named::Pointer => {
-            let is_plain = |address| ACCESS.known(address).is_some_and(|(place, _)| place.kind == Kind::Plain);
-            ([copy.src, copy.dst].into_iter().all(is_plain)).then(|| ACCESS.contexts_of(&RealDriver, copy))??[0]
-        }
-        stream => staging::stream_context(stream.unwrap_or(0), per_thread)?,
-    };
+    let context = context::of_copy(copy, per_thread)?;
     let all = (&STAGING, &ACCESS, &RealDriver);
     let reading = READBACK.reading(all, (copy, &traffic), (context, per_thread, thread::id()))?;
     let made = Made {

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::arrival::Call;
 use super::trial::{self, Trial};
-use super::{mode, readback, thread};
+use super::{context, mode, readback, thread};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
 use crate::policy::staging::{By, Staged};
-use crate::policy::{ACCESS, Driver, STAGING, VALIDATE, capture};
+use crate::policy::{ACCESS, STAGING, capture};
 use crate::real::driver::{self, RealDriver};
 
 /// Whether a call's copy on this path is staged here.
@@ -60,7 +60,7 @@ pub(super) struct Each {
 pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D_PEER, Option<Traffic>)]) -> Each {
     let mut is_staged = true;
     let per_thread = call.function().per_thread();
-    let context = mode::unseen(|| stream_context(stream, per_thread)).map_or(0, |(context, _)| context);
+    let context = mode::unseen(|| context::of_stream(stream, per_thread)).map_or(0, |(context, _)| context);
     for (index, (parameters, traffic)) in copies.iter().enumerate() {
         let copy = Memcpy::of_driver(parameters, Some(stream)).regular();
         let made = traffic.map_or(Err(None), |traffic| make_one(call, &copy, &traffic));
@@ -84,22 +84,11 @@ fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged>
     if mode::is_exhausted() || copy.stream.is_none() && capture::may_be_under_way() {
         return None;
     }
-    let context = stream_context(copy.stream.unwrap_or(0), per_thread)?;
+    let context = context::of_stream(copy.stream.unwrap_or(0), per_thread)?;
     if !traffic.path.has_to_be_staged_by_us() && ACCESS.is_refused_for_rights(&RealDriver, copy) {
         return None;
     }
     STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
-}
-
-/// The context of the caller's stream. Without a current one no copy is made.
-pub(super) fn stream_context(stream: usize, per_thread: bool) -> Option<(usize, u64)> {
-    let current = RealDriver.current_context()?;
-    let context = match stream {
-        0..=2 => current,
-        _ if VALIDATE.is_destroyed(stream) => return None,
-        _ => RealDriver.stream_context(stream, per_thread)?,
-    };
-    Some((context, RealDriver.context_id(context)?))
 }
 
 /// Makes a copy that is staged.

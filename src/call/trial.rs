@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::{mode, staging};
+use super::{context, mode};
 use crate::api::abi::Code;
-use crate::model::{Memcpy, Named, Traffic};
-use crate::policy::staging::{By, Context, Kind, Outcome};
-use crate::policy::{ACCESS, STAGING, VALIDATE, capture};
-use crate::real::driver::RealDriver;
+use crate::model::{Memcpy, Traffic};
+use crate::policy::staging::{By, Kind, Outcome};
+use crate::policy::{STAGING, VALIDATE, capture};
 use crate::real::driver::timing::Event;
 use crate::record::log;
 
@@ -74,7 +73,7 @@ pub(super) fn begin(
     per_thread: bool,
 ) -> Option<Trial> {
     let stream = copy.stream.unwrap_or(0);
-    let begun = context_of(copy, per_thread).and_then(|context| {
+    let begun = context::of_copy(copy, per_thread).and_then(|context| {
         let [before, after] = Event::pair(context)?;
         if capture::may_be_under_way() || !before.record_within(stream, per_thread) {
             return None;
@@ -88,18 +87,6 @@ pub(super) fn begin(
         STAGING.trials.end(kind, by, traffic.bytes, None);
     }
     begun
-}
-
-/// The context of the stream that orders a copy: one that names devices and has no stream is ordered by its source's default stream, and by
-/// its destination's.
-fn context_of(copy: &Memcpy<'_>, per_thread: bool) -> Option<Context> {
-    match copy.stream {
-        None if copy.src_named != Named::Pointer => {
-            let [src, _] = ACCESS.contexts_of(&RealDriver, copy)?;
-            Some(src)
-        }
-        stream => staging::stream_context(stream.unwrap_or(0), per_thread),
-    }
 }
 
 /// A copy that was begun has returned.

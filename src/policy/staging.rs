@@ -20,7 +20,7 @@
 mod pieces;
 mod trial;
 
-pub(crate) use pieces::{Piece, as_row, linear};
+pub(crate) use pieces::{Piece, RING, SLOTS, as_row, linear};
 pub(crate) use trial::{By, Kind, Outcome, Trials};
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -36,12 +36,8 @@ use crate::record::log;
 
 /// The least that is staged: below, the driver is as fast, and its call takes less.
 pub(crate) const LEAST: u64 = 8 << 20;
-/// Bytes of a ring that stages.
-pub(crate) const RING: usize = 16 << 20;
 /// Bytes of one for copies that are staged because they have to be, small ones, or if there is no other: no limit holds for it.
 const NEEDED: usize = 1 << 20;
-/// Pieces that are under way, at most.
-pub(crate) const SLOTS: usize = 4;
 /// Page-locked memory of the copies from one device to another, at most.
 const A_PAIR: u64 = 64 << 20;
 
@@ -121,17 +117,6 @@ impl Staged {
     /// Both halves of a part's copy: into its slot, and out of it.
     pub(crate) fn halves(&self, piece: &Piece) -> [CUDA_MEMCPY3D_PEER; 2] {
         pieces::halves(&self.copy, piece, self.ring.host.address + piece.slot * self.piece)
-    }
-}
-
-/// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
-/// thousand (measured on H200 and H100, docs/decisions/staging.md).
-const fn piece_of(bytes: u64, ring: usize) -> usize {
-    match bytes >> 20 {
-        _ if ring < RING => ring / SLOTS,
-        0..64 => 2 << 20,
-        64..256 => 4 << 20,
-        _ => 8 << 20,
     }
 }
 
@@ -273,7 +258,7 @@ impl Staging {
         let ring = |bytes| self.ring((access, driver), (copy, traffic), bytes, context, (per_thread, thread));
         let large = if copy.bytes >= LEAST { ring(RING) } else { None };
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
-        let piece = piece_of(copy.bytes, ring.host.bytes);
+        let piece = pieces::size(copy.bytes, ring.host.bytes);
         let last = self.divide(&ring, piece)?;
         if self.trial_of(copy, traffic).is_none() {
             self.say_once(traffic);
@@ -571,7 +556,7 @@ mod tests {
         let ring = Process::new(u64::MAX).take(5, LEAST).unwrap();
         for bytes in [LEAST, LEAST + 1, (64 << 20) - 1, 64 << 20, (256 << 20) + 3, 3 << 30] {
             let copy = CUDA_MEMCPY3D_PEER { WidthInBytes: bytes as usize, ..ring.copy };
-            let staged = Staged { copy, piece: piece_of(bytes, RING), ..ring };
+            let staged = Staged { copy, piece: pieces::size(bytes, RING), ..ring };
             let mut end = 0;
             for Piece { at, extent: [bytes, ..], slot } in staged.rounds().flatten() {
                 assert_eq!(at, [end, 0, 0]);

@@ -3,12 +3,28 @@
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, is_pointer};
 use crate::model::{Memcpy, Shape};
 
+/// Bytes of a ring that stages.
+pub(crate) const RING: usize = 16 << 20;
+/// Pieces that are under way, at most.
+pub(crate) const SLOTS: usize = 4;
+
 /// A part of a copy: bytes of a row, rows, and slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) at: [usize; 3],
     pub(crate) extent: [usize; 3],
     pub(crate) slot: usize,
+}
+
+/// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
+/// thousand (measured on H200 and H100, docs/decisions/staging.md).
+pub(super) const fn size(bytes: u64, ring: usize) -> usize {
+    match bytes >> 20 {
+        _ if ring < RING => ring / SLOTS,
+        0..64 => 2 << 20,
+        64..256 => 4 << 20,
+        _ => 8 << 20,
+    }
 }
 
 /// What is copied, as the driver's 3D copies have it, which name addresses or arrays; none for what is not known, or cannot be divided.
