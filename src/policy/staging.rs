@@ -220,9 +220,10 @@ impl Staging {
     /// Whether a copy on a path is to be staged here.
     #[inline(always)]
     pub(crate) fn wants(&self, copy: &Memcpy<'_>, path: Path) -> bool {
-        self.takes(path)
-            && copy.bytes != 0
-            && (path.has_to_be_staged_by_us() || copy.bytes >= LEAST && copy.has_addresses())
+        match path.has_to_be_staged_by_us() {
+            true => copy.bytes != 0,
+            false => copy.bytes >= LEAST && copy.has_addresses() && self.takes(path),
+        }
     }
 
     /// The trial that a copy belongs to; none if it is staged here whoever is faster.
