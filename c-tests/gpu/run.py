@@ -234,7 +234,7 @@ def unfinished():
             "driver-async": "cuMemcpyPeerAsync", "driver-box": "cuMemcpy3DPeer"}
     traces.mkdir()
     runs = at_once(*(([program, way], {"preload": True, "trace": False, "P2PSHIM_TRACE": str(traces / way),
-                                     "ENDS_BY_TICKS": "1", **APP}) for way in ways))
+                                     "ENDS_BY_TICKS": "1", "P2PSHIM_STAGING": "driver", **APP}) for way in ways))
     problems = [run.ended() for run in runs if run.status != 3]
     for way, function in ways.items():
         read = subprocess.run([HERE / "p2pshim", "report", "--json", traces / way], capture_output=True, text=True)

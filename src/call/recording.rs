@@ -106,9 +106,10 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
     const CAPTURED: Code = Code(900);
     let Some(trace) = trace::file() else { return };
     let (end, thread) = (trace.now(), thread::current());
-    let inner = thread.inner_record.take();
-    let layer = call.function().layer();
-    if let (Layer::Runtime, Effect::Copy(_), Some(inner)) = (layer, call.function().effect(), inner) {
+    let is_of_driver = call.function().layer() == Layer::Driver;
+    if is_of_driver {
+        thread.inner_record.set(Some(record));
+    } else if let (Effect::Copy(_), Some(inner)) = (call.function().effect(), thread.inner_record.take()) {
         record.like(inner);
     }
     // One that has failed went nowhere.
@@ -125,10 +126,6 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
         timing::count(thread, record.bytes());
     }
     thread.last_record.set(Some(record));
-    let is_of_driver = layer == Layer::Driver;
-    if is_of_driver {
-        thread.inner_record.set(Some(record));
-    }
     if trace.is_calibration_due(end) || (is_of_driver && trace.wants_gpus()) {
         describe(trace, end, is_of_driver && ret == Code::SUCCESS);
     }
