@@ -2,11 +2,11 @@
 
 use super::arrival::Call;
 use super::decision::{Decision, Instead, Room};
-use super::{mode, recording, staging, thread};
+use super::{mode, recording, thread};
 use crate::api::{CopyKind, Effect};
 use crate::model::{Memcpy, Traffic};
 use crate::policy::access::Circumstances;
-use crate::policy::{ACCESS, Driver, capture};
+use crate::policy::{ACCESS, Driver, STAGING, capture};
 use crate::real::driver::{self, ReadyCopy, RealDriver};
 use crate::record;
 
@@ -17,13 +17,16 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     if !may_be_captured(copy)
         && let traffic @ Some(_) = ACCESS.decided(copy)
     {
-        return if staging::wants(copy, traffic.as_ref()) {
-            Decision { instead: Some(&Instead::Staged), traffic }
-        } else {
-            Decision { traffic, ..Decision::FORWARD }
-        };
+        return staged_or_forwarded(copy, traffic);
     }
     consider(call, copy, room)
+}
+
+/// A copy on this path is staged by the shim, or made by the real function.
+#[inline(always)]
+fn staged_or_forwarded<'a>(copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Decision<'a> {
+    let is_staged = traffic.is_some_and(|traffic| STAGING.wants(copy, traffic.path));
+    Decision { instead: if is_staged { Some(&Instead::Staged) } else { None }, traffic }
 }
 
 /// Whether the copy may be on a stream that is being captured.
@@ -49,14 +52,9 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
     };
     let is_captured = captured == Some(true);
     let is_refused = is_captured && is_refused_in_capture(call);
-    if !is_refused && let traffic @ Some(_) = ACCESS.decided(copy) {
-        if !is_captured && staging::wants(copy, traffic.as_ref()) {
-            return Decision { instead: Some(&Instead::Staged), traffic };
-        }
-        return Decision {
-            traffic: if is_captured { traffic.map(Traffic::captured) } else { traffic },
-            ..Decision::FORWARD
-        };
+    let as_captured = |traffic: Traffic| if is_captured { traffic.captured() } else { traffic };
+    if !is_refused && let Some(traffic) = ACCESS.decided(copy) {
+        return staged_or_forwarded(copy, Some(as_captured(traffic)));
     }
     let considered = mode::unseen(|| {
         let is_exhausted = mode::is_exhausted();
@@ -69,16 +67,12 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
         let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
         let traffic = if is_exhausted { None } else { ACCESS.consider(&RealDriver, copy, on) };
         let instead = if is_refused { capturable(call, copy) } else { None };
-        let traffic = if is_captured { traffic.map(Traffic::captured) } else { traffic };
-        Some((traffic, instead))
+        Some((traffic.map(as_captured), instead))
     });
     let Some((traffic, instead)) = considered else { return Decision::FORWARD };
     match instead {
         Some(copy) => Decision { instead: Some(room.write(Instead::Copy(copy))), traffic },
-        None if !is_captured && staging::wants(copy, traffic.as_ref()) => {
-            Decision { instead: Some(&Instead::Staged), traffic }
-        }
-        None => Decision { instead: None, traffic },
+        None => staged_or_forwarded(copy, traffic),
     }
 }
 

@@ -12,12 +12,6 @@ use crate::policy::staging::{By, Staged};
 use crate::policy::{ACCESS, STAGING, capture};
 use crate::real::driver::{self, RealDriver};
 
-/// Whether a call's copy on this path is staged here.
-#[inline(always)]
-pub(super) fn wants(copy: &Memcpy<'_>, traffic: Option<&Traffic>) -> bool {
-    traffic.is_some_and(|traffic| STAGING.wants(copy, traffic.path))
-}
-
 /// Makes a copy that is to be staged. If the real function is to be called instead, what times that, should it be timed. What the copy
 /// takes may take milliseconds to make, so that the call's record has begun before.
 #[cold]

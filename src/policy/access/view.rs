@@ -30,7 +30,7 @@ impl Access {
     /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that the program does not get, the same with
     /// a flag, which the driver checks before it enables anything. Only whether the peer still lives it checks later.
     pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
-        if !self.blocks() && !self.admits() {
+        if !self.may_hide() {
             return None;
         }
         let current = driver.current_context()?;
