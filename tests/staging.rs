@@ -123,6 +123,7 @@ fn copies_are_staged_by_whoever_is_faster() {
 fn random_sequences_while_it_is_found_out_who_is_faster_are_the_same() {
     STAGED.assert_same("12", 60_000, 30, &[NO_PATH, ("P2PSHIM_STAGING", "auto")]);
     STAGED.assert_same("12", 61_000, 12, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_VERIFY", "sample")]);
+    STAGED.assert_same("12", 62_000, 12, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_STAGING_LIMIT", "1M")]);
 }
 
 #[test]

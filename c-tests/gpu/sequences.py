@@ -109,7 +109,9 @@ def staged_copies():
         count = sum(len(lines(run)) for run in runs[::3])
         judge(not problems, f"staged_copies, {runtime} runtime",
               "\n".join(problems[:3]) or f"{count} sequences the same, staged by the shim and by whoever is faster")
-        held, ends = at_once(([program, "time"], options), ([program, "ends"], {**options, "trace": True}))
+        held, ends, many = at_once(([program, "time"], options), ([program, "ends"], {**options, "trace": True}),
+                                   ([program, "many", 100_000, 30], options))
+        judge(many.status == 0, f"staged_copies, {runtime} runtime, many", many.out.strip().replace("\n", "; ") or many.ended())
         by_us = ends.trace.count("staged by p2pshim")
         judge("returned at once\ndata is right" in held.out and "all data is right" in ends.out and by_us >= 20,
               f"staged_copies, {runtime} runtime, held up and reset", f"{held.out.strip()!r}; {ends.out.strip()!r}, {by_us} copies staged by the shim"

@@ -27,8 +27,9 @@ fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Cod
         trial::harvest();
         let (by, kind) = trial::next(copy, traffic);
         let staged = if by == By::Shim { take(call, copy, traffic) } else { None };
-        let by = if staged.is_some() { By::Shim } else { By::Driver };
-        let trial = kind.and_then(|kind| trial::begin((kind, by), (copy, traffic), call.function().per_thread()));
+        let is_turn_taken = by == By::Driver || staged.is_some();
+        let per_thread = call.function().per_thread();
+        let trial = kind.and_then(|kind| trial::begin((kind, by), (copy, traffic), per_thread, is_turn_taken));
         (staged, trial)
     });
     let staged = staged.ok_or(trial)?;

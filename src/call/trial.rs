@@ -66,27 +66,27 @@ pub(super) fn next(copy: &Memcpy<'_>, traffic: &Traffic) -> (By, Option<Kind>) {
     (by, is_timed.then_some(kind))
 }
 
-/// Begins to time a copy that is about to be made.
+/// Begins to time a copy that is about to be made, if whose turn it is can make it.
 pub(super) fn begin(
     (kind, by): (Kind, By),
     (copy, traffic): (&Memcpy<'_>, &Traffic),
     per_thread: bool,
+    is_turn_taken: bool,
 ) -> Option<Trial> {
-    let stream = copy.stream.unwrap_or(0);
-    let begun = context::of_copy(copy, per_thread).and_then(|context| {
-        let [before, after] = Event::pair(context)?;
-        if capture::may_be_under_way() || !before.record_within(stream, per_thread) {
-            return None;
-        }
-        let number = COUNT.fetch_add(1, Relaxed);
-        let traffic = *traffic;
-        TIMED.lock().push(Timed { number, kind, by, traffic, stream, per_thread, before, after, has_returned: false });
-        Some(Trial(number))
-    });
-    if begun.is_none() {
+    let (stream, traffic) = (copy.stream.unwrap_or(0), *traffic);
+    let events = || {
+        let [before, after] = Event::pair(context::of_copy(copy, per_thread)?)?;
+        before.record_within(stream, per_thread).then_some([before, after])
+    };
+    let is_possible = is_turn_taken && !capture::may_be_under_way();
+    let Some([before, after]) = is_possible.then(events).flatten() else {
+        // It is another's turn.
         STAGING.trials.end(kind, by, traffic.bytes, None);
-    }
-    begun
+        return None;
+    };
+    let number = COUNT.fetch_add(1, Relaxed);
+    TIMED.lock().push(Timed { number, kind, by, traffic, stream, per_thread, before, after, has_returned: false });
+    Some(Trial(number))
 }
 
 /// A copy that was begun has returned.
