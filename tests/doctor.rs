@@ -219,7 +219,7 @@ fn json(outcome: &Outcome, expression: &str) -> String {
 #[test]
 fn json_has_every_field_that_the_tables_have() {
     let outcome = doctor("").arg("--json").plain();
-    let pair = "all(r['pairs'][0][k] > 0 for k in ['gb_per_s', 'staged_gb_per_s', 'latency_us', 'staged_latency_us'])";
+    let pair = "all(r['pairs'][0][k] > 0 for k in ['gb_per_s', 'staged_gb_per_s', 'staged_by_p2pshim_gb_per_s', 'latency_us', 'staged_latency_us'])";
     assert_eq!(json(&outcome, pair), "True\n");
     assert_eq!(
         json(&outcome, "r['pairs'][0]['attributes']['native_atomics'], r['pairs'][0]['has_path']"),
@@ -273,8 +273,8 @@ fn slow_pair_is_safe_and_advised_against() {
 #[test]
 fn staged_copies_are_measured_where_there_is_no_path() {
     let outcome = doctor("").env("P2PSIM_NO_P2P", "0-1").arg("--json").arg("0>1").plain();
-    let expression = "r['pairs'][0]['gb_per_s'], r['pairs'][0]['staged_gb_per_s'] > 0, r['verdict']";
-    assert_eq!(json(&outcome, expression), "(None, True, 'no-peer-access')\n");
+    let expression = "r['pairs'][0]['gb_per_s'], r['pairs'][0]['staged_gb_per_s'] > 0, r['pairs'][0]['staged_by_p2pshim_gb_per_s'] > 0, r['verdict']";
+    assert_eq!(json(&outcome, expression), "(None, True, True, 'no-peer-access')\n");
 }
 
 #[test]

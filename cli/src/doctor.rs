@@ -31,14 +31,14 @@ use clap::Args;
 use p2pshim_host::machine::{self, Machine};
 
 use advice::{Conclusion, Known};
-use lines::{Attributes, Finding, Line, Test, Verdict};
+use lines::{Attributes, Finding, Line, Path, Test, Verdict};
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Device, Examined, Row};
 use supervisor::Job;
 use verify::Tests;
 
-use crate::{complain, numbers, sim};
+use crate::{complain, numbers, shim, sim};
 
 /// How long a pair may take, in seconds, unless the user says otherwise.
 const TIMEOUT_S: u64 = 20;
@@ -403,7 +403,24 @@ fn examine(
         row.verdict = outcome.verdict;
     }
     row.left_behind = outcome.left_behind;
+    if row.measure(Path::Staged).is_some() && row.left_behind.is_none() {
+        row.by_shim = speed_of_shim(uuids, timeout, environment);
+    }
     row
+}
+
+/// GB/s of copies of a pair that p2pshim stages, if the library is here.
+fn speed_of_shim(uuids: [&str; 2], timeout: Duration, environment: &[(OsString, OsString)]) -> Option<f64> {
+    let shim = shim::find(None).ok()?.into_os_string();
+    let options = [("P2PSHIM_ACCESS", "off"), ("P2PSHIM_STAGING", "always"), ("P2PSHIM_LOG", "off")];
+    let options = options.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let preload = [(OsString::from("LD_PRELOAD"), shim)];
+    let environment = [environment, &preload, &options].concat();
+    let outcome = Job { pair: Some(uuids), timeout, environment: &environment, tests: Tests::Measured }.run();
+    outcome.lines.iter().find_map(|line| match line {
+        Line::Measured(Path::Staged, measure) => Some(measure.speed),
+        _ => None,
+    })
 }
 
 /// What is said of a test that did not end.

@@ -18,10 +18,11 @@ const GRACE: Duration = Duration::from_secs(1);
 /// This program is not to be found.
 pub(crate) fn own(command: &str, environment: &[(OsString, OsString)]) -> io::Result<Command> {
     let mut own = Command::new(std::env::current_exe()?);
-    own.arg(command).envs(environment.iter().map(|(name, value)| (name, value)));
+    own.arg(command);
     for name in std::env::vars_os().map(|(name, _)| name).filter(is_left_out) {
         own.env_remove(name);
     }
+    own.envs(environment.iter().map(|(name, value)| (name, value)));
     Ok(own)
 }
 

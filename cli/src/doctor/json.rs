@@ -130,6 +130,7 @@ fn pair(examined: &Examined, row: &Row) -> Value {
         "kernel_stores": stores,
         "gb_per_s": direct.map(|measure| hundredths(measure.speed)),
         "staged_gb_per_s": staged.map(|measure| hundredths(measure.speed)),
+        "staged_by_p2pshim_gb_per_s": row.by_shim.map(hundredths),
         "latency_us": direct.map(|measure| hundredths(measure.latency)),
         "staged_latency_us": staged.map(|measure| hundredths(measure.latency)),
         "has_path": path.is_some(),
@@ -158,6 +159,7 @@ mod tests {
         let row = Row {
             findings: [Some(Finding::Right), Some(Finding::Wrong("gone".to_owned())), None],
             measures: [None, Some(Measure { speed: 38.123, latency: 14.5 })],
+            by_shim: Some(51.262),
             ..Row::new([0, 1], Verdict::Failed("kernel loads: gone".to_owned()))
         };
         let examined = Examined {
@@ -177,7 +179,7 @@ mod tests {
         let pair = json!({
             "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null},
             "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null, "gb_per_s": null,
-            "staged_gb_per_s": 38.12, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
+            "staged_gb_per_s": 38.12, "staged_by_p2pshim_gb_per_s": 51.26, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
             "attributes": null, "verdict": "failed", "detail": "kernel loads: gone", "stuck_process": null,
         });
         assert_eq!((&json["pairs"][0], &json["status"], &json["verdict"]), (&pair, &json!(1), &json!("unsafe")));

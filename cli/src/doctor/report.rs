@@ -48,6 +48,8 @@ pub(super) struct Row {
     pub(super) findings: [Option<Finding>; 3],
     /// Of direct copies, and of those through the host.
     pub(super) measures: [Option<Measure>; 2],
+    /// GB/s of copies through the host that p2pshim makes.
+    pub(super) by_shim: Option<f64>,
     pub(super) verdict: Verdict,
     /// A process that could not be ended.
     pub(super) left_behind: Option<u32>,
@@ -56,7 +58,7 @@ pub(super) struct Row {
 impl Row {
     /// Of a pair of which nothing else is known.
     pub(super) fn new(pair: [usize; 2], verdict: Verdict) -> Self {
-        Self { pair, findings: [None, None, None], measures: [None; 2], verdict, left_behind: None }
+        Self { pair, findings: [None, None, None], measures: [None; 2], by_shim: None, verdict, left_behind: None }
     }
 
     pub(super) fn name(&self) -> String {
@@ -120,11 +122,20 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
     }
     print_matrix(out, examined)?;
     writeln!(out)?;
-    writeln!(out, "{:63}  {:>14}  {:>16}", "", "GB/s", "4 bytes, us")?;
+    writeln!(out, "{:63}  {:>23}  {:>16}", "", "GB/s", "4 bytes, us")?;
     writeln!(
         out,
-        "{:7}  {:11}  {:12}  {:13}  {:10}  {:>6}  {:>6}  {:>7}  {:>7}",
-        "pair", "copy engine", "kernel loads", "kernel stores", "verdict", "direct", "staged", "direct", "staged"
+        "{:7}  {:11}  {:12}  {:13}  {:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
+        "pair",
+        "copy engine",
+        "kernel loads",
+        "kernel stores",
+        "verdict",
+        "direct",
+        "staged",
+        "p2pshim",
+        "direct",
+        "staged"
     )
 }
 
@@ -197,10 +208,11 @@ pub(super) fn print_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
     let [copies, loads, stores] = row.findings.each_ref().map(|finding| finding.as_ref().map_or("-", Finding::word));
     let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.1}"));
     let [direct, staged] = row.measures.map(|measure| number(measure.map(|measure| measure.speed)));
+    let by_shim = number(row.by_shim);
     let [direct_us, staged_us] = row.measures.map(|measure| number(measure.map(|measure| measure.latency)));
     writeln!(
         out,
-        "{:7}  {copies:11}  {loads:12}  {stores:13}  {:10}  {direct:>6}  {staged:>6}  {direct_us:>7}  {staged_us:>7}",
+        "{:7}  {copies:11}  {loads:12}  {stores:13}  {:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
         row.name(),
         word(&row.verdict)
     )?;
