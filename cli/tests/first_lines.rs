@@ -558,6 +558,18 @@ const CASES: &[Case] = &[
         }
         run(folder, Some(0), None);
     }),
+    ("a rank that became another program, and has a child", |folder| {
+        for (name, process, at) in [("a", 7, 0), ("b", 7, 100), ("c", 8, 200)] {
+            let mut scene = two_gpus(folder, &format!("{name}.p2ptrace"), process);
+            scene.origin = START + at * MS;
+            scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", "node-7-1"]);
+            scene.note(0, NoteKind::Variable, 0, &["RANK", "0"]);
+            scene.call(&copy(0, DIRECT));
+            scene.exit = Some(0).filter(|_| name != "a");
+            scene.finish();
+        }
+        run(folder, Some(0), None);
+    }),
     ("became another program, without p2pshim run", |folder| same_number(folder, [Some("4711"), Some("4711")])),
     ("a later process had the same number", |folder| same_number(folder, [Some("4711"), Some("4712")])),
     ("a later process had the same number, or it became another program", |folder| same_number(folder, [None; 2])),
@@ -660,7 +672,7 @@ fn first_lines_are_true_of_each_kind_of_trace() {
             text.lines()
                 .filter(|line| {
                     line.starts_with("GPUs ")
-                        || line.starts_with("ran on ") && line.contains("not known")
+                        || line.starts_with("ran on ") && (line.contains("not known") || line.contains("rank"))
                         || line.starts_with("time ") && !is_of_today(line)
                 })
                 .map(|line| format!("    {line}\n")),

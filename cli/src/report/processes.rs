@@ -229,6 +229,13 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     }
 }
 
+/// How many ranks there are: one that became another program, or has children, is one.
+pub(super) fn ranks(report: &Report) -> usize {
+    let of =
+        |run: &Run| run.files.iter().filter_map(|&file| report.files.get(file)?.rank.as_ref()).collect::<BTreeSet<_>>();
+    report.runs.iter().map(|run| of(run).len()).sum()
+}
+
 /// Whether processes of which nothing tells the run may be of several: they are not ranks, each of which is there once.
 pub(super) fn may_be_several(report: &Report, run: &Run) -> bool {
     let files = run.files.iter().filter_map(|&file| report.files.get(file)).filter(|file| file.end.how != How::Exec);
