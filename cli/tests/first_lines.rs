@@ -620,6 +620,16 @@ const CASES: &[Case] = &[
             });
         }
     }),
+    ("two runs, and a child of the first went on for longer", |folder| {
+        for (process, run, at) in [(7, 7, 0), (8, 7, 4_000), (17, 17, 60_000)] {
+            let mut scene = two_gpus(folder, &format!("{process}.p2ptrace"), process);
+            scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", &format!("node-{run}-1")]);
+            scene.origin = START + at * MS;
+            scene.call(&copy(0, DIRECT));
+            scene.finish();
+        }
+        run(folder, Some(0), None);
+    }),
     ("still runs, and its file was replaced", |folder| {
         let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
         is_of_here(&mut scene, &format!("{} (deleted)", own_program()), now());
