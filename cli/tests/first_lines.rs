@@ -28,9 +28,11 @@ const UNVERIFIED: u8 = 25;
 const VERIFYING: u8 = 26;
 const NO_PATH: u8 = 27;
 const BUSY: u8 = 28;
-/// The number of another rule.
+const CAPTURED: u8 = 29;
+/// Numbers of other rules.
 const ACCESS_LOST: u8 = 9;
-const PATHS: [(u8, &str); 9] = [
+const ACCIDENT: u8 = 10;
+const PATHS: [(u8, &str); 10] = [
     (START_UP, "staged: not yet worth enabling"),
     (DENIED, "staged: denied"),
     (SAME, "same-device"),
@@ -405,6 +407,13 @@ const CASES: &[Case] = &[
         drop(one(folder, &[copy(0, DIRECT), wrong]).finish());
     }),
     ("data at risk", |folder| drop(one(folder, &[Call { rules: vec![OVERLAP], ..copy(0, DIRECT) }]).finish())),
+    ("calls that work by accident", |folder| {
+        let mut scene = one(folder, &[]);
+        scene.note(0, NoteKind::Rule, ACCIDENT.into(), &["P2P-copy-zero-bytes", "hazard"]);
+        scene.call(&Call { rules: vec![ACCIDENT], bytes: 0, ..copy(0, DIRECT) });
+        scene.call(&copy(1, DIRECT));
+        scene.finish();
+    }),
     ("a graph that lost access", |folder| {
         let mut scene = two_gpus(folder, "a.p2ptrace", 7);
         scene.note(0, NoteKind::Rule, ACCESS_LOST.into(), &["P2P-graph-access-lost", "error"]);
