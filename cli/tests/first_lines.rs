@@ -238,6 +238,9 @@ const CASES: &[Case] = &[
     ("first copies only", |folder| {
         drop(one(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }]).finish());
     }),
+    ("first copies only, and then the pair was verified for a graph", |folder| {
+        drop(verified(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }]).finish());
+    }),
     ("slow", |folder| drop(one(folder, &[copy(0, STAGED), copy(1, STAGED)]).finish())),
     ("slow in part, timed in part", |folder| {
         let calls = [timed(0, STAGED, 25 * MS), copy(30, STAGED), copy(31, STAGED), timed(60, DIRECT, 5 * MS / 2)];

@@ -140,8 +140,12 @@ fn copied(report: &Report) -> Option<Sentence> {
             say(report, level, word, format!("{} of {copies} were direct{tail}.", bytes(direct)))
         }
     };
+    // One that was tested has got access, or will not.
     let can_be = |pair: &Pair| {
-        pair.access != Some(false) && !pair.is_blocked && pair.paths.iter().any(|path| path.class == Class::StartUp)
+        pair.access != Some(false)
+            && !pair.is_blocked
+            && !is_tested(report, pair)
+            && pair.paths.iter().any(|path| path.class == Class::StartUp)
     };
     let more = match word == "Few copies" && report.pairs.iter().any(can_be) {
         true => {
