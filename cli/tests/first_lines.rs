@@ -42,6 +42,7 @@ const PATHS: [(u8, &str); 10] = [
     (VERIFYING, "staged: being verified by another thread"),
     (NO_PATH, "staged: no hardware path"),
     (BUSY, "staged: devices are busy, to be verified later"),
+    (CAPTURED, "captured"),
 ];
 
 fn two_gpus(folder: &Folder, name: &str, process: u32) -> Scene {
@@ -207,6 +208,10 @@ const CASES: &[Case] = &[
     ("good, and the last one way is known to be made", |folder| {
         drop(verified(folder, &[on(1, 0, queued(0, DIRECT)), timed(1, DIRECT, 5 * MS / 2)]).finish());
     }),
+    ("good, and the last on one of two streams is known to be made", |folder| {
+        let other = Call { stream: 0x6600, ..queued(0, DIRECT) };
+        drop(verified(folder, &[other, timed(1, DIRECT, 5 * MS / 2)]).finish());
+    }),
     ("queued, and the last that was looked at was not made", |folder| {
         let last = Call { is_pending: true, ..queued(1, DIRECT) };
         drop(verified(folder, &[timed(0, DIRECT, 5 * MS / 2), last, queued(2, DIRECT)]).finish());
@@ -287,6 +292,15 @@ const CASES: &[Case] = &[
         scene.exit = None;
         scene.finish();
         run_until(folder, 90_000, None, Some(9));
+    }),
+    ("killed in launches of a graph, after a copy that failed", |folder| {
+        let captured = Call { path: CAPTURED, ..queued(0, DIRECT) };
+        let mut scene = one(folder, &[captured]);
+        scene.launch(&queued(800, DIRECT));
+        scene.call(&Call { result: 1, path: 0, ..queued(1_200, DIRECT) });
+        scene.exit = None;
+        scene.finish();
+        run_until(folder, 9_000, None, Some(9));
     }),
     ("hung elsewhere, and killed", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT)]);

@@ -53,7 +53,7 @@ fn has_died(report: &Report) -> bool {
     report.errors.iter().any(is_sticky) || report.findings.iter().any(|it| it.rule == "P2P-graph-access-lost")
 }
 
-/// Whether GPUs are known to have made what was counted: the last copy of each pair.
+/// Whether GPUs are known to have made what was counted: the last copy of each pair on each stream.
 fn are_made(report: &Report) -> bool {
     report.processes().all(|file| file.knows_last_copies)
 }
