@@ -157,9 +157,10 @@ fn run_file(folder: &Folder, process: u32, end: u64, code: Option<i32>, signal: 
 
 /// So many ranks, each of which does something else.
 fn ranks(folder: &Folder, count: u32, job: Option<&str>, mut each: impl FnMut(u32, &mut Scene)) {
+    let first = if job == Some("b.2") { 60 } else { 50 };
     for rank in 0..count {
         let name = format!("{}rank-{rank}.p2ptrace", job.unwrap_or_default());
-        let mut scene = two_gpus(folder, &name, 50 + rank);
+        let mut scene = two_gpus(folder, &name, first + rank);
         scene.note(0, NoteKind::Variable, 0, &["RANK", &rank.to_string()]);
         job.into_iter().for_each(|job| scene.note(0, NoteKind::Variable, 0, &["PMIX_NAMESPACE", job]));
         each(rank, &mut scene);
@@ -373,6 +374,7 @@ const CASES: &[Case] = &[
         one(folder, &[copy(0, DIRECT)]).finish();
         let whole = fs::read(folder.0.join("a.p2ptrace")).unwrap();
         let mut header = whole[..HEADER_BYTES + CHUNK_BYTES].to_vec();
+        header[24] = 8;
         header[32..40].fill(0);
         header[HEADER_BYTES..].fill(0);
         fs::write(folder.0.join("b.p2ptrace"), "").unwrap();
@@ -655,6 +657,13 @@ const CASES: &[Case] = &[
             scene.finish();
         }
         run(folder, Some(0), None);
+    }),
+    ("a trace, and a copy that was made before its end", |folder| {
+        let path = verified(folder, &[copy(0, DIRECT), copy(1, DIRECT)]).finish();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[56..64].fill(0);
+        fs::create_dir(folder.0.join("0")).unwrap();
+        fs::write(folder.0.join("0/a.p2ptrace"), bytes).unwrap();
     }),
     ("still runs, and its file was replaced", |folder| {
         let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
