@@ -421,6 +421,12 @@ const CASES: &[Case] = &[
     }),
     ("no copy", |folder| drop(one(folder, &[Call { function: ENABLE, ..Call::copy(0, (0, 1), 0, 0) }]).finish())),
     ("no copy succeeded", |folder| drop(one(folder, &[Call { result: 1, ..copy(0, 0) }]).finish())),
+    ("no copy within a GPU succeeded", |folder| {
+        drop(
+            one(folder, &[on(0, 0, Call { result: 1, ..copy(0, 0) }), on(0, 0, Call { result: 1, ..copy(1, 0) })])
+                .finish(),
+        );
+    }),
     ("a device that is not there", |folder| {
         let wrong = Call { function: MEMCPY_PEER, result: 101, pair: Some((0, 8)), ..copy(1, 0) };
         drop(one(folder, &[copy(0, DIRECT), wrong]).finish());
