@@ -329,9 +329,9 @@ fn report_of_a_program_that_copies_nothing_says_so() {
     assert_eq!(outcome.status, "exit status: 7");
     assert_eq!(
         said(&outcome),
-        "p2pshim: no report: there is no trace. No process called an intercepted function with p2pshim in it: the preload may \
-         be lost on the way (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static program), or a child still runs. If calls \
-         could not be recorded, a warning above says why"
+        "p2pshim: no report: there is no trace. Perhaps no process has called an intercepted function; or the preload is lost \
+         on the way (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static program); or a child still runs. If calls could \
+         not be recorded, a warning above says why"
     );
     assert_eq!(reported(&["no-such-program"]).status, "exit status: 127");
 }

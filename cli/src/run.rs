@@ -272,9 +272,9 @@ fn report_at(
         let why = match config.on {
             false => "P2PSHIM=off, so nothing is intercepted",
             true => {
-                "there is no trace. No process called an intercepted function with p2pshim in it: the preload may be lost on the \
-                 way (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static program), or a child still runs. If calls could not \
-                 be recorded, a warning above says why"
+                "there is no trace. Perhaps no process has called an intercepted function; or the preload is lost on the way \
+                 (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static program); or a child still runs. If calls could not be \
+                 recorded, a warning above says why"
             }
         };
         complain(format_args!("no report: {why}"));

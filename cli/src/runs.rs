@@ -1,5 +1,6 @@
 //! What `p2pshim run` knows of a program that it ran: kept beside the traces, so that a report can say how it ended.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -59,9 +60,12 @@ impl Run {
     }
 }
 
-/// Reads files. What cannot be read is said, and left out.
+/// Reads files, each run once. What cannot be read is said, and left out.
 pub(crate) fn load(paths: &[PathBuf]) -> Vec<Run> {
-    kept::read_all(paths, VERSION)
+    let mut runs: Vec<Run> = kept::read_all(paths, VERSION);
+    let mut seen = BTreeSet::new();
+    runs.retain(|run| seen.insert(run.id.clone()));
+    runs
 }
 
 /// What a signal is called.

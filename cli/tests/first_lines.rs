@@ -28,9 +28,11 @@ const UNVERIFIED: u8 = 25;
 const VERIFYING: u8 = 26;
 const NO_PATH: u8 = 27;
 const BUSY: u8 = 28;
-/// The number of another rule.
+const CAPTURED: u8 = 29;
+/// Numbers of other rules.
 const ACCESS_LOST: u8 = 9;
-const PATHS: [(u8, &str); 9] = [
+const ACCIDENT: u8 = 10;
+const PATHS: [(u8, &str); 10] = [
     (START_UP, "staged: not yet worth enabling"),
     (DENIED, "staged: denied"),
     (SAME, "same-device"),
@@ -40,6 +42,7 @@ const PATHS: [(u8, &str); 9] = [
     (VERIFYING, "staged: being verified by another thread"),
     (NO_PATH, "staged: no hardware path"),
     (BUSY, "staged: devices are busy, to be verified later"),
+    (CAPTURED, "captured"),
 ];
 
 fn two_gpus(folder: &Folder, name: &str, process: u32) -> Scene {
@@ -154,9 +157,10 @@ fn run_file(folder: &Folder, process: u32, end: u64, code: Option<i32>, signal: 
 
 /// So many ranks, each of which does something else.
 fn ranks(folder: &Folder, count: u32, job: Option<&str>, mut each: impl FnMut(u32, &mut Scene)) {
+    let first = if job == Some("b.2") { 60 } else { 50 };
     for rank in 0..count {
         let name = format!("{}rank-{rank}.p2ptrace", job.unwrap_or_default());
-        let mut scene = two_gpus(folder, &name, 50 + rank);
+        let mut scene = two_gpus(folder, &name, first + rank);
         scene.note(0, NoteKind::Variable, 0, &["RANK", &rank.to_string()]);
         job.into_iter().for_each(|job| scene.note(0, NoteKind::Variable, 0, &["PMIX_NAMESPACE", job]));
         each(rank, &mut scene);
@@ -205,6 +209,10 @@ const CASES: &[Case] = &[
     ("good, and the last one way is known to be made", |folder| {
         drop(verified(folder, &[on(1, 0, queued(0, DIRECT)), timed(1, DIRECT, 5 * MS / 2)]).finish());
     }),
+    ("good, and the last on one of two streams is known to be made", |folder| {
+        let other = Call { stream: 0x6600, ..queued(0, DIRECT) };
+        drop(verified(folder, &[other, timed(1, DIRECT, 5 * MS / 2)]).finish());
+    }),
     ("queued, and the last that was looked at was not made", |folder| {
         let last = Call { is_pending: true, ..queued(1, DIRECT) };
         drop(verified(folder, &[timed(0, DIRECT, 5 * MS / 2), last, queued(2, DIRECT)]).finish());
@@ -235,6 +243,9 @@ const CASES: &[Case] = &[
     }),
     ("first copies only", |folder| {
         drop(one(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }]).finish());
+    }),
+    ("first copies only, and then the pair was verified for a graph", |folder| {
+        drop(verified(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }]).finish());
     }),
     ("slow", |folder| drop(one(folder, &[copy(0, STAGED), copy(1, STAGED)]).finish())),
     ("slow in part, timed in part", |folder| {
@@ -282,6 +293,15 @@ const CASES: &[Case] = &[
         scene.exit = None;
         scene.finish();
         run_until(folder, 90_000, None, Some(9));
+    }),
+    ("killed in launches of a graph, after a copy that failed", |folder| {
+        let captured = Call { path: CAPTURED, ..queued(0, DIRECT) };
+        let mut scene = one(folder, &[captured]);
+        scene.launch(&queued(800, DIRECT));
+        scene.call(&Call { result: 1, path: 0, ..queued(1_200, DIRECT) });
+        scene.exit = None;
+        scene.finish();
+        run_until(folder, 9_000, None, Some(9));
     }),
     ("hung elsewhere, and killed", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT)]);
@@ -354,6 +374,7 @@ const CASES: &[Case] = &[
         one(folder, &[copy(0, DIRECT)]).finish();
         let whole = fs::read(folder.0.join("a.p2ptrace")).unwrap();
         let mut header = whole[..HEADER_BYTES + CHUNK_BYTES].to_vec();
+        header[24] = 8;
         header[32..40].fill(0);
         header[HEADER_BYTES..].fill(0);
         fs::write(folder.0.join("b.p2ptrace"), "").unwrap();
@@ -400,11 +421,24 @@ const CASES: &[Case] = &[
     }),
     ("no copy", |folder| drop(one(folder, &[Call { function: ENABLE, ..Call::copy(0, (0, 1), 0, 0) }]).finish())),
     ("no copy succeeded", |folder| drop(one(folder, &[Call { result: 1, ..copy(0, 0) }]).finish())),
+    ("no copy within a GPU succeeded", |folder| {
+        drop(
+            one(folder, &[on(0, 0, Call { result: 1, ..copy(0, 0) }), on(0, 0, Call { result: 1, ..copy(1, 0) })])
+                .finish(),
+        );
+    }),
     ("a device that is not there", |folder| {
         let wrong = Call { function: MEMCPY_PEER, result: 101, pair: Some((0, 8)), ..copy(1, 0) };
         drop(one(folder, &[copy(0, DIRECT), wrong]).finish());
     }),
     ("data at risk", |folder| drop(one(folder, &[Call { rules: vec![OVERLAP], ..copy(0, DIRECT) }]).finish())),
+    ("calls that work by accident", |folder| {
+        let mut scene = one(folder, &[]);
+        scene.note(0, NoteKind::Rule, ACCIDENT.into(), &["P2P-copy-zero-bytes", "hazard"]);
+        scene.call(&Call { rules: vec![ACCIDENT], bytes: 0, ..copy(0, DIRECT) });
+        scene.call(&copy(1, DIRECT));
+        scene.finish();
+    }),
     ("a graph that lost access", |folder| {
         let mut scene = two_gpus(folder, "a.p2ptrace", 7);
         scene.note(0, NoteKind::Rule, ACCESS_LOST.into(), &["P2P-graph-access-lost", "error"]);
@@ -558,6 +592,18 @@ const CASES: &[Case] = &[
         }
         run(folder, Some(0), None);
     }),
+    ("a rank that became another program, and has a child", |folder| {
+        for (name, process, at) in [("a", 7, 0), ("b", 7, 100), ("c", 8, 200)] {
+            let mut scene = two_gpus(folder, &format!("{name}.p2ptrace"), process);
+            scene.origin = START + at * MS;
+            scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", "node-7-1"]);
+            scene.note(0, NoteKind::Variable, 0, &["RANK", "0"]);
+            scene.call(&copy(0, DIRECT));
+            scene.exit = Some(0).filter(|_| name != "a");
+            scene.finish();
+        }
+        run(folder, Some(0), None);
+    }),
     ("became another program, without p2pshim run", |folder| same_number(folder, [Some("4711"), Some("4711")])),
     ("a later process had the same number", |folder| same_number(folder, [Some("4711"), Some("4712")])),
     ("a later process had the same number, or it became another program", |folder| same_number(folder, [None; 2])),
@@ -607,6 +653,23 @@ const CASES: &[Case] = &[
                 scene.call(&copy(1, DIRECT));
             });
         }
+    }),
+    ("two runs, and a child of the first went on for longer", |folder| {
+        for (process, run, at) in [(7, 7, 0), (8, 7, 4_000), (17, 17, 60_000)] {
+            let mut scene = two_gpus(folder, &format!("{process}.p2ptrace"), process);
+            scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", &format!("node-{run}-1")]);
+            scene.origin = START + at * MS;
+            scene.call(&copy(0, DIRECT));
+            scene.finish();
+        }
+        run(folder, Some(0), None);
+    }),
+    ("a trace, and a copy that was made before its end", |folder| {
+        let path = verified(folder, &[copy(0, DIRECT), copy(1, DIRECT)]).finish();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[56..64].fill(0);
+        fs::create_dir(folder.0.join("0")).unwrap();
+        fs::write(folder.0.join("0/a.p2ptrace"), bytes).unwrap();
     }),
     ("still runs, and its file was replaced", |folder| {
         let mut scene = two_gpus(folder, "a.p2ptrace", std::process::id());
@@ -660,7 +723,7 @@ fn first_lines_are_true_of_each_kind_of_trace() {
             text.lines()
                 .filter(|line| {
                     line.starts_with("GPUs ")
-                        || line.starts_with("ran on ") && line.contains("not known")
+                        || line.starts_with("ran on ") && (line.contains("not known") || line.contains("rank"))
                         || line.starts_with("time ") && !is_of_today(line)
                 })
                 .map(|line| format!("    {line}\n")),

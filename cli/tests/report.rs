@@ -9,7 +9,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind};
-use scene::{Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, OVERLAP, STAGED, Scene, VETOED};
+use scene::{Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, OVERLAP, STAGED, START, Scene, VETOED};
 use serde_json::Value;
 
 const GB: u64 = 1_000_000_000;
@@ -623,8 +623,9 @@ fn ranks_of_several_hosts_share_gpus_and_time() {
 #[test]
 fn gpus_without_a_note_are_not_taken_for_each_other() {
     let folder = Folder::new("unnamed");
-    for name in ["a.p2ptrace", "b.p2ptrace"] {
+    for (name, at) in [("a.p2ptrace", 0), ("b.p2ptrace", MS)] {
         let mut scene = Scene::named(&folder.0, name, 1, "node");
+        scene.origin = START + at;
         scene.call(&Call::copy(0, (0, 3), 1000, STAGED));
         scene.finish();
     }
@@ -889,12 +890,13 @@ fn folder_without_traces_says_what_to_do() {
 fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let folder = one_process("damaged");
     let good = fs::read(folder.0.join("app.p2ptrace")).unwrap();
-    let mut newer = good.clone();
+    let of = |process: u8| [&good[..24], &[process], &good[25..]].concat();
+    let mut newer = of(1);
     newer[8] = 9;
     fs::write(folder.0.join("newer.p2ptrace"), newer).unwrap();
-    fs::write(folder.0.join("cut.p2ptrace"), &good[..HEADER_BYTES + CHUNK_BYTES + 100]).unwrap();
+    fs::write(folder.0.join("cut.p2ptrace"), &of(2)[..HEADER_BYTES + CHUNK_BYTES + 100]).unwrap();
     fs::write(folder.0.join("empty.p2ptrace"), "").unwrap();
-    fs::write(folder.0.join("begun.p2ptrace"), &good[..1000]).unwrap();
+    fs::write(folder.0.join("begun.p2ptrace"), &of(3)[..1000]).unwrap();
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [

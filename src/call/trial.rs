@@ -52,7 +52,7 @@ impl Timed {
             let who = if faster == By::Shim { "p2pshim" } else { "the driver" };
             let kind = self.kind.name();
             let what = format_args!(
-                "copies of {kind} through the host: {shim:.1} GB/s by p2pshim, {driver:.1} by the driver; {who} stages them from now on"
+                "copies of {kind} through the host: at best {shim:.1} GB/s by p2pshim, {driver:.1} by the driver; {who} stages them from now on"
             );
             log::pair_info(src, dst, what);
         }

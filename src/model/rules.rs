@@ -516,7 +516,7 @@ rules! {
         "The destination is not what its source is. Other work may have written to one of them while the copy was made or read back; it may do so by design, as a kernel that polls a flag which copies set, and clears it. If nothing does, this copy lost data, though the path does not lose all: it may beyond a certain address, or under load."
         "Order all work on both buffers behind the copy, by its stream or by events. If it is, run p2pshim doctor, which tests larger copies.";
 
-    DataBlocked "P2P-data-blocked" Error [0, 0, 0]
+    DataBlocked "P2P-data-blocked" Hazard [0, 0, 0]
         "all copies between devices, cudaGraphLaunch, cuGraphLaunch"
         "Peer Device Memory Access: a copy copies."
         "The call returns success; data may be wrong, or never arrive."

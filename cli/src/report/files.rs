@@ -1,9 +1,9 @@
 //! Which files are meant.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use p2pshim_trace::SUFFIX;
@@ -101,7 +101,43 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
         let mut seen = BTreeSet::new();
         files.retain(|path| seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
     }
+    leave_out_copies(&mut files.traces);
     Ok(files)
+}
+
+/// Of files that are copies of one trace only that stays which has the most in it.
+fn leave_out_copies(traces: &mut Vec<PathBuf>) {
+    let all: Vec<_> = traces.iter().map(|path| origin(path)).collect();
+    let mut whole: BTreeMap<Vec<u8>, ([u64; 4], PathBuf)> = BTreeMap::new();
+    for (path, found) in traces.iter().zip(&all) {
+        let Some((origin, has)) = found else { continue };
+        let kept = whole.entry(origin.clone()).or_insert_with(|| (*has, path.clone()));
+        if *has > kept.0 {
+            *kept = (*has, path.clone());
+        }
+    }
+    let mut all = all.into_iter();
+    traces.retain(|path| {
+        let kept = all.next().flatten().and_then(|(origin, _)| whole.get(&origin)).map_or(path, |(_, kept)| kept);
+        if kept != path {
+            complain(format_args!("{} is the same trace as {}, and is left out", path.display(), kept.display()));
+        }
+        kept == path
+    });
+}
+
+/// What tells a trace from every other: the process, its clock, and when it began on three clocks; and how much is in the
+/// file: the status of `exit`, chunks in use, and bytes. Of two that have the same a copy is likely further down.
+fn origin(path: &Path) -> Option<(Vec<u8>, [u64; 4])> {
+    let mut file = fs::File::open(path).ok()?;
+    let mut header = [0; 88];
+    file.read_exact(&mut header).ok()?;
+    let number = |at: usize| Some(u64::from_le_bytes(header.get(at..at + 8)?.try_into().ok()?));
+    let depth = path.components().count() as u64;
+    let has = [number(56)?, number(32)?, file.metadata().ok()?.len(), u64::MAX - depth];
+    let origin = [header.get(24..32)?, header.get(64..)?].concat();
+    // One that has lost its clock may be any.
+    (header.starts_with(b"P2PTRACE") && number(64)? != 0).then_some((origin, has))
 }
 
 fn look_into(folder: &Path, depth: usize, files: &mut Files) -> io::Result<()> {

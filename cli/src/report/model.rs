@@ -164,12 +164,12 @@ pub(crate) struct File {
     pub(crate) staged_bytes: u64,
     /// Copies that have returned and of which the devices are not known.
     pub(crate) copies_of_unknown_devices: u64,
-    /// Whether the GPU is known to have made the last copy of each pair.
+    /// Whether the GPU is known to have made the last copy of each pair on each stream.
     pub(crate) knows_last_copies: bool,
     /// When the run ended that it is of, if `p2pshim run` has kept that.
     #[serde(skip)]
     pub(crate) run_ended: Option<u64>,
-    /// The program's last copy that has returned.
+    /// The last call of the program that has copied something.
     pub(crate) last_copy: Option<Call>,
     /// In what it differs from most others of its run.
     pub(crate) differs: Vec<&'static str>,

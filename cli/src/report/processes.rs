@@ -229,6 +229,13 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     }
 }
 
+/// How many ranks there are: one that became another program, or has children, is one.
+pub(super) fn ranks(report: &Report) -> usize {
+    let of =
+        |run: &Run| run.files.iter().filter_map(|&file| report.files.get(file)?.rank.as_ref()).collect::<BTreeSet<_>>();
+    report.runs.iter().map(|run| of(run).len()).sum()
+}
+
 /// Whether processes of which nothing tells the run may be of several: they are not ranks, each of which is there once.
 pub(super) fn may_be_several(report: &Report, run: &Run) -> bool {
     let files = run.files.iter().filter_map(|&file| report.files.get(file)).filter(|file| file.end.how != How::Exec);
@@ -242,12 +249,13 @@ fn times(report: &Report) -> Vec<Span> {
     let mut all: Vec<Span> = Vec::new();
     let mut add = |from: Option<u64>, to: Option<u64>| all.extend(from.zip(to).map(|(from, to)| Span { from, to }));
     for run in &report.runs {
+        let files = run.files.iter().filter_map(|&file| report.files.get(file)).filter(|file| file.is_whole);
         if !may_be_several(report, run) {
-            add(run.started, run.ended);
+            // Processes may outlive the program.
+            add(run.started, files.filter_map(|file| file.ended).max().max(run.ended));
             continue;
         }
-        let files = run.files.iter().filter_map(|&file| report.files.get(file));
-        files.filter(|file| file.is_whole).for_each(|file| add(file.started, file.gone.max(file.ended)));
+        files.for_each(|file| add(file.started, file.gone.max(file.ended)));
     }
     all.sort_unstable();
     all.dedup_by(|next, last| {

@@ -14,7 +14,7 @@ use super::paths::Class;
 
 /// Unfinished calls of a file that are remembered. Only a damaged file has more.
 const UNFINISHED: usize = 4096;
-/// Errors and findings that are told apart. Only a damaged file has more.
+/// Errors, findings and streams that are told apart. Only a damaged file has more errors and findings.
 const PLACES: usize = 1 << 16;
 
 /// Copies that took the same path, and have about the same size.
@@ -108,7 +108,7 @@ pub(super) struct ThreadTally {
     pub(super) calls: u64,
     /// The last call of the program, and when it began.
     pub(super) last: (Key, u64),
-    /// Its last copy that has returned.
+    /// Its last call that has copied something.
     pub(super) last_copy: Option<(Key, Record)>,
 }
 
@@ -148,11 +148,16 @@ pub(super) struct Tally {
     pub(super) span: Option<(u64, u64)>,
     /// Blocks that could not be read, and why the first could not.
     pub(super) unread: (u64, Option<String>),
-    /// What is known of the last copy of each pair.
-    last_copies: HashMap<[u8; 2], LastCopy>,
+    /// What is known of the last copy of each pair on each stream.
+    last_copies: HashMap<Queue, LastCopy>,
+    /// Whether there were too many.
+    has_more_queues: bool,
 }
 
-/// When the last copy of a pair began, and the last that the GPU is known to have made, in ticks.
+/// Copies that are made one after the other: of a pair, on a stream, and on a default stream, which may be the thread's own, by a thread.
+type Queue = ([u8; 2], u64, u32);
+
+/// When the last of such copies began, and the last that the GPU is known to have made, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastCopy {
     began: u64,
@@ -292,6 +297,21 @@ impl Walk {
         let path = if record.path == 0 { root.map_or(0, |root| root.path) } else { record.path };
         Some((pair, path))
     }
+
+    /// The call that has copied what a record is of; of one that makes many copies with the first part of them. One that failed has
+    /// copied nothing, nor has one that became part of a graph.
+    fn copied(&self, lens: &Lens, key: Key, record: &Record, step: Step) -> Option<(Key, Record)> {
+        let is_made = record.state == State::Done && record.result == 0;
+        if !is_made || !lens.is_copy(record) || lens.is_captured(record) {
+            return None;
+        }
+        if !record.is_part() {
+            return step.is_outermost.then_some((key, *record));
+        }
+        let (key, root) = self.root.filter(|_| step.is_wanted)?;
+        let Record { src_device, dst_device, bytes, path, .. } = *record;
+        Some((key, Record { src_device, dst_device, bytes, path, ..root }))
+    }
 }
 
 impl Tally {
@@ -343,19 +363,16 @@ impl Tally {
             if record.depth == 0 {
                 thread.last = thread.last.max((key, record.start));
             }
-            if step.is_outermost {
-                thread.calls += 1;
-                let is_later = thread.last_copy.is_none_or(|(last, _)| key > last);
-                if is_later && record.state == State::Done && lens.is_copy(&record) {
-                    thread.last_copy = Some((key, record));
-                }
-            }
+            thread.calls += u64::from(step.is_outermost);
+            let copied = walk.copied(lens, key, &record, step);
+            thread.last_copy =
+                copied.filter(|(key, _)| thread.last_copy.is_none_or(|(last, _)| *key > last)).or(thread.last_copy);
             self.count(lens, walk, key, block.thread, &record, step);
             if step.is_timed {
                 self.count_device(walk, &record);
             }
             if step.is_wanted {
-                self.keep_last_copy(lens, walk, &record);
+                self.keep_last_copy(lens, walk, block.thread, &record);
             }
         }
         self.threads.insert(block.thread, thread);
@@ -458,16 +475,27 @@ impl Tally {
     }
 
     /// Keeps whether the GPU is known to have made a copy: then its time is known.
-    fn keep_last_copy(&mut self, lens: &Lens, walk: &Walk, record: &Record) {
+    fn keep_last_copy(&mut self, lens: &Lens, walk: &Walk, thread: u32, record: &Record) {
+        /// Default streams are 0, 1 and 2.
+        const DEFAULT: u64 = 2;
         let has_failed = record.state == State::Done && record.result != 0;
         let Some((pair, _)) = walk.copy(record).filter(|_| lens.is_copy(record) && !has_failed) else { return };
         let made_began = if record.device_time == DeviceTime::Known { record.start } else { 0 };
-        self.last_copies.entry(pair).or_default().merge(LastCopy { began: record.start, made_began });
+        let queue = (pair, record.stream, if record.stream > DEFAULT { 0 } else { thread });
+        self.keep_last_of(queue, LastCopy { began: record.start, made_began });
     }
 
-    /// Whether the GPU is known to have made the last copy of each pair.
+    fn keep_last_of(&mut self, queue: Queue, copy: LastCopy) {
+        if self.last_copies.len() < PLACES || self.last_copies.contains_key(&queue) {
+            self.last_copies.entry(queue).or_default().merge(copy);
+        } else {
+            self.has_more_queues = true;
+        }
+    }
+
+    /// Whether the GPU is known to have made the last copy of each pair on each stream.
     pub(super) fn knows_last_copies(&self) -> bool {
-        self.last_copies.values().all(|copy| copy.made_began == copy.began)
+        !self.has_more_queues && self.last_copies.values().all(|copy| copy.made_began == copy.began)
     }
 
     fn remember(&mut self, open: Open) {
@@ -523,9 +551,8 @@ impl Tally {
             }
             (ours, theirs) => ours.or(theirs),
         };
-        for (pair, theirs) in other.last_copies {
-            self.last_copies.entry(pair).or_default().merge(theirs);
-        }
+        other.last_copies.into_iter().for_each(|(queue, theirs)| self.keep_last_of(queue, theirs));
+        self.has_more_queues |= other.has_more_queues;
         self.unread.0 += other.unread.0;
         self.unread.1 = self.unread.1.take().or(other.unread.1);
     }

@@ -11,7 +11,7 @@ use super::model::{
     Run, Site, Size, Span,
 };
 use super::paths::Class;
-use super::processes::may_be_several;
+use super::processes::{may_be_several, ranks};
 use super::term::{self, Style, bytes, clean, count, counted, duration};
 use super::verdict::{self, Level, Sentence, path_text};
 
@@ -156,8 +156,10 @@ impl Text<'_> {
         let program = programs.first().map_or("not known", String::as_str);
         self.line(out, &format!("program    {program}{others}"), "           ")?;
         let hosts = report.hosts();
-        let ranks = read.iter().filter(|file| file.rank.is_some()).count();
-        let ranks = if ranks > 0 { format!(", {}", counted(ranks as u64, "rank")) } else { String::new() };
+        let ranks = match ranks(report) {
+            0 => String::new(),
+            ranks => format!(", {}", counted(ranks as u64, "rank")),
+        };
         // One that became another program is the same process.
         let all: Vec<&&File> = read.iter().filter(|file| file.end.how != How::Exec).collect();
         let processes = match all[..] {

@@ -53,7 +53,7 @@ fn has_died(report: &Report) -> bool {
     report.errors.iter().any(is_sticky) || report.findings.iter().any(|it| it.rule == "P2P-graph-access-lost")
 }
 
-/// Whether GPUs are known to have made what was counted: the last copy of each pair.
+/// Whether GPUs are known to have made what was counted: the last copy of each pair on each stream.
 fn are_made(report: &Report) -> bool {
     report.processes().all(|file| file.knows_last_copies)
 }
@@ -140,8 +140,12 @@ fn copied(report: &Report) -> Option<Sentence> {
             say(report, level, word, format!("{} of {copies} were direct{tail}.", bytes(direct)))
         }
     };
+    // One that was tested has got access, or will not.
     let can_be = |pair: &Pair| {
-        pair.access != Some(false) && !pair.is_blocked && pair.paths.iter().any(|path| path.class == Class::StartUp)
+        pair.access != Some(false)
+            && !pair.is_blocked
+            && !is_tested(report, pair)
+            && pair.paths.iter().any(|path| path.class == Class::StartUp)
     };
     let more = match word == "Few copies" && report.pairs.iter().any(can_be) {
         true => {
@@ -207,13 +211,14 @@ fn none_finished(report: &Report) -> Sentence {
     let sum = |what: fn(&Pair) -> u64| report.pairs.iter().map(what).sum::<u64>();
     let (copies, failed) = (sum(|pair| pair.calls), sum(|pair| pair.errors));
     let known = if report.is_at_least() { " that are known" } else { "" };
+    let between = if report.pairs.iter().all(|pair| pair.src == pair.dst) { "" } else { " between GPUs" };
     let text = match failed {
         _ if has_succeeded && known.is_empty() => "Only copies of 0 bytes were made.".to_owned(),
         _ if has_succeeded => "Only copies of 0 bytes are known.".to_owned(),
-        1 if copies == 1 && known.is_empty() => "The only copy between GPUs failed.".to_owned(),
-        1 if copies == 1 => "The only copy between GPUs that is known failed.".to_owned(),
-        failed if failed == copies => format!("All {} copies between GPUs{known} failed.", count(copies)),
-        _ => "No copy between GPUs is known to have finished.".to_owned(),
+        1 if copies == 1 && known.is_empty() => format!("The only copy{between} failed."),
+        1 if copies == 1 => format!("The only copy{between} that is known failed."),
+        failed if failed == copies => format!("All {} copies{between}{known} failed.", count(copies)),
+        _ => format!("No copy{between} is known to have finished."),
     };
     Sentence::new(Level::Note, "No copies", text).section("pairs")
 }

@@ -60,10 +60,11 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let others = [
         at_risk(report),
         failed(report),
-        graded(report, "error"),
+        graded(report, WRONG_CALLS),
+        graded(report, BY_ACCIDENT),
         slower(report),
         traffic::sentence(report),
-        graded(report, "performance"),
+        graded(report, SLOW),
         ends::running(report),
         ends::begun(report),
         unclear(report),
@@ -155,9 +156,12 @@ pub(super) fn what(report: &Report, call: &Call) -> String {
     format!("{pair}{size}{path}")
 }
 
+/// Hazards by which no data is wrong: of another release of CUDA such a call may fail.
+const ACCIDENTS: [&str; 3] = ["P2P-copy-zero-bytes", "P2P-copy-pinned-host", "P2P-copy-null-context"];
+
 /// Findings by which data may be wrong.
 fn at_risk(report: &Report) -> Option<Sentence> {
-    let rules = rules(report, "hazard")?;
+    let rules = rules(report, |it| it.severity == "hazard" && !ACCIDENTS.contains(&it.rule.as_str()))?;
     let text = format!("Calls succeed, and the data may be wrong: {rules}.");
     Some(
         Sentence::new(Level::Bad, "Data at risk", text)
@@ -166,23 +170,27 @@ fn at_risk(report: &Report) -> Option<Sentence> {
     )
 }
 
+/// Findings that have a sentence: the same in a word, what they have in common, and which they are.
+type Grade = (&'static str, &'static str, fn(&Finding) -> bool);
+
+const WRONG_CALLS: Grade = ("Wrong calls", "Calls fail, or would if the library checked", |it| it.severity == "error");
+const BY_ACCIDENT: Grade =
+    ("By accident", "Calls succeed by accident", |it| it.severity == "hazard" && ACCIDENTS.contains(&it.rule.as_str()));
+const SLOW: Grade = (SLOW_CALLS, "Calls take longer than necessary", |it| it.severity == "performance");
+
 /// Other findings: calls that are wrong, or slow.
-fn graded(report: &Report, severity: &str) -> Option<Sentence> {
-    let rules = rules(report, severity)?;
-    let (word, what) = match severity {
-        "error" => ("Wrong calls", "Calls fail, or would if the library checked"),
-        _ => (SLOW_CALLS, "Calls take longer than necessary"),
-    };
+fn graded(report: &Report, (word, what, is_meant): Grade) -> Option<Sentence> {
+    let rules = rules(report, is_meant)?;
     let more = "The findings name the place and the remedy.";
     Some(Sentence::new(Level::Warn, word, format!("{what}: {rules}.")).more(more).section("findings"))
 }
 
-/// The rules of a severity that were broken, and in how many calls.
-fn rules(report: &Report, severity: &str) -> Option<String> {
+/// The rules that were broken, and in how many calls.
+fn rules(report: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String> {
     let found: Vec<String> = report
         .findings
         .iter()
-        .filter(|finding| finding.severity == severity)
+        .filter(|finding| is_meant(finding))
         .map(|finding| format!("{} in {}{}", finding.rule, least(finding), counted(finding.count, "call")))
         .collect();
     let shown = found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");

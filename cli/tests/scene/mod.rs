@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use p2pshim_trace::{Begun, CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, Options, Segment, Writer};
+use p2pshim_trace::{Begun, CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, Options, PART, Segment, Writer};
 
 /// When all traces begin: 2027-01-15 08:00:00 UTC.
 pub(crate) const START: u64 = 1_800_000_000_000_000_000;
@@ -45,6 +45,7 @@ pub(crate) struct Call {
     pub(crate) bytes: u64,
     pub(crate) pair: Option<(u8, u8)>,
     pub(crate) path: u8,
+    pub(crate) stream: u64,
     pub(crate) result: i32,
     /// When the GPU began, and how long it took.
     pub(crate) device: Option<(u64, u64)>,
@@ -61,6 +62,7 @@ pub(crate) const MEMCPY_PEER: u8 = 1;
 pub(crate) const MEMCPY_PEER_ASYNC: u8 = 2;
 pub(crate) const ENABLE: u8 = 3;
 pub(crate) const CU_MEMCPY_PEER_ASYNC: u8 = 4;
+pub(crate) const GRAPH_LAUNCH: u8 = 5;
 /// Numbers of ways.
 pub(crate) const DIRECT: u8 = 1;
 pub(crate) const STAGED: u8 = 2;
@@ -81,6 +83,7 @@ impl Call {
             bytes,
             pair: Some(pair),
             path,
+            stream: 0x5500,
             result: 0,
             device: None,
             is_pending: false,
@@ -144,6 +147,7 @@ impl Scene {
             (MEMCPY_PEER_ASYNC, "runtime", "cudaMemcpyPeerAsync"),
             (ENABLE, "runtime", "cudaDeviceEnablePeerAccess"),
             (CU_MEMCPY_PEER_ASYNC, "driver", "cuMemcpyPeerAsync"),
+            (GRAPH_LAUNCH, "runtime", "cudaGraphLaunch"),
         ] {
             scene.note(0, NoteKind::Function, number.into(), &[layer, name]);
         }
@@ -195,7 +199,7 @@ impl Scene {
             }
         };
         if call.bytes > 0 {
-            begun.copies(0x7f00_0000_0000, 0x7e00_0000_0000, call.bytes, 0x5500);
+            begun.copies(0x7f00_0000_0000, 0x7e00_0000_0000, call.bytes, call.stream);
         }
         if let Some((src, dst)) = call.pair {
             begun.between(Some(src), Some(dst));
@@ -212,6 +216,18 @@ impl Scene {
         if let Some((at, took)) = call.device {
             begun.timed(Some((TICKS + at, took)));
         }
+    }
+
+    /// A launch of a graph that makes this copy.
+    pub(crate) fn launch(&mut self, copy: &Call) {
+        let start = TICKS + copy.at;
+        let launch = self.segment.begin(0, GRAPH_LAUNCH, 1, start).unwrap();
+        launch.copies(0, 0, 0, copy.stream);
+        launch.done(start + 1_300, 0, Capture::None);
+        let part = self.segment.begin(1, PART, 0, start).unwrap();
+        part.between(copy.pair.map(|(src, _)| src), copy.pair.map(|(_, dst)| dst));
+        part.takes(copy.path);
+        part.is_part_of(launch, 1, copy.bytes);
     }
 
     /// A call of the runtime with the driver's inside.
