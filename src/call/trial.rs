@@ -116,10 +116,10 @@ pub(super) fn harvest() {
         return;
     }
     VALIDATE.facts().beside_no_capture(|| {
-        let (made, running): (Vec<_>, Vec<_>) =
-            take(&mut *TIMED.lock()).into_iter().partition(|timed| timed.has_returned);
-        let left = made.into_iter().filter(|timed| !timed.complete());
-        TIMED.lock().extend(running.into_iter().chain(left.collect::<Vec<_>>()));
+        // Those that other threads are making stay where these look for them.
+        let mut made: Vec<Timed> = TIMED.lock().extract_if(.., |timed| timed.has_returned).collect();
+        made.retain(|timed| !timed.complete());
+        TIMED.lock().append(&mut made);
         Some(())
     });
 }
