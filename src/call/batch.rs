@@ -18,7 +18,7 @@ use super::{callbacks, context, hip, mode, origin, recording, regular, run, show
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
 use crate::model::{Asks, Batch, Finding, Memcpy, Part, Path, Request, Rule, Traffic, counters};
-use crate::os;
+use crate::os::{self, alloc};
 use crate::policy::access::{Between, Circumstances};
 use crate::policy::memory::Kind;
 use crate::policy::staging::By;
@@ -72,12 +72,13 @@ fn seen(
     ret
 }
 
-/// Whether any copy of a batch of the driver is to be staged.
+/// Whether any copy of a batch of the driver may be to be staged.
 #[inline(always)]
 fn is_to_be_staged(call: &Call<'_>, kind: Copies) -> bool {
+    let may_be = |part: &Part| STAGING.may_want(&part.traffic);
     kind != Copies::graph
         && call.function().layer() == Layer::Driver
-        && call.request.batch().is_some_and(|batch| batch.parts.iter().any(|part| STAGING.takes(part.traffic.path)))
+        && call.request.batch().is_some_and(|batch| batch.parts.iter().any(may_be))
 }
 
 /// Makes a batch of which copies are to be staged, one by one if that can be done.
@@ -89,7 +90,9 @@ fn make_staged(call: &Call<'_>, kind: Copies, begun: Running, real: impl Fn() ->
     let unstaged = |part: &Part| Part { traffic: part.traffic.unstaged(), ..*part };
     let parts = call.request.batch().map_or(&[][..], |batch| batch.parts);
     let unstaged: Option<ManuallyDrop<Vec<Part>>> =
-        mode::unseen(|| (!is_staged).then(|| ManuallyDrop::new(parts.iter().map(unstaged).collect())));
+        mode::unseen(
+            || if is_staged { None } else { alloc::collect(parts.iter().map(unstaged)).map(ManuallyDrop::new) },
+        );
     let parts = unstaged.as_ref().map_or(parts, |parts| parts.as_slice());
     let batch = Batch { parts, stream: stream(call.request.arguments) };
     let call = Call { request: Request { asks: Asks::Batch(batch), ..call.request }, caller: call.caller };
@@ -121,7 +124,7 @@ fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
     };
     let copies = mode::unseen(|| {
         let copies = read::each_alone(kind, call.request.arguments)?.into_iter().map(judged);
-        let copies: Vec<_> = copies.collect::<Option<_>>()?;
+        let copies = alloc::collect_all(copies)?;
         copies.iter().any(|(_, traffic)| traffic.is_some()).then_some(copies)
     });
     // A thread may be cancelled in the calls that follow.

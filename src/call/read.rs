@@ -9,7 +9,7 @@ use crate::api::abi::{
 };
 use crate::api::{Copies, FAIL_INDEX};
 use crate::model::{Memcpy, Origin, Request, Shape, is_array};
-use crate::os;
+use crate::os::{self, alloc};
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
 use crate::policy::staging::linear;
@@ -298,13 +298,14 @@ pub(crate) fn each_alone(kind: Copies, arguments: &[Value]) -> Option<Vec<CUDA_M
                 let [src, dst, bytes] = [srcs, dsts, sizes].map(|array| unsafe { input(array.wrapping_add(index)) });
                 Some(linear(src?, dst?, usize::try_from(bytes?).ok()?))
             };
-            (0..count).map(one).collect()
+            alloc::collect_all((0..count).map(one))
         }
         BatchArrays::Of3D(operations, count) => {
             let &[.., Value::UInt(0), Value::Stream(_)] = arguments else { return None };
             // SAFETY: the struct is made of integers: any bytes are a valid one.
             let one = |index: usize| unsafe { input(operations.wrapping_add(index)) };
-            (0..count).map(|index| one(index).filter(|op| is_put_off(op.order, op.flags))?.alone()).collect()
+            let each = |index| one(index).filter(|op| is_put_off(op.order, op.flags))?.alone();
+            alloc::collect_all((0..count).map(each))
         }
     };
     copies.filter(|copies| copies.iter().all(|copy| copy.WidthInBytes != 0 && copy.Height != 0 && copy.Depth != 0))

@@ -42,6 +42,16 @@ pub(crate) fn collect<T>(items: impl Iterator<Item = T>) -> Option<Vec<T>> {
     Some(all)
 }
 
+/// The same, if there is each of them.
+pub(crate) fn collect_all<T>(items: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
+    let mut are_all = true;
+    let all = collect(items.map_while(|item| {
+        are_all &= item.is_some();
+        item
+    }))?;
+    are_all.then_some(all)
+}
+
 /// Blocks that lie under one word.
 const RUN: usize = u64::BITS as usize;
 /// Most of our allocations are as small as this, or a few of it.

@@ -210,20 +210,22 @@ impl Staging {
         self.mode.load(Relaxed) == mode as u8
     }
 
-    /// Whether any copy on a path is staged here.
+    /// Whether any of several copies of the same path may be staged here, which have so many bytes together.
     #[inline(always)]
-    pub(crate) fn takes(&self, path: Path) -> bool {
-        let Path::Staged(why) = path else { return false };
-        if self.is(config::Staging::Driver) { path.has_to_be_staged_by_us() } else { is_lasting(why) }
+    pub(crate) fn may_want(&self, Traffic { path, bytes, .. }: &Traffic) -> bool {
+        let is_wanted = |why| !self.is(config::Staging::Driver) && is_lasting(why);
+        match *path {
+            path if path.has_to_be_staged_by_us() => *bytes != 0,
+            Path::Staged(why) => *bytes >= LEAST && is_wanted(why),
+            _ => false,
+        }
     }
 
-    /// Whether a copy on a path is to be staged here.
+    /// Whether a copy is to be staged here.
     #[inline(always)]
     pub(crate) fn wants(&self, copy: &Memcpy<'_>, path: Path) -> bool {
-        match path.has_to_be_staged_by_us() {
-            true => copy.bytes != 0,
-            false => copy.bytes >= LEAST && copy.has_addresses() && self.takes(path),
-        }
+        let traffic = Traffic { src: 0, dst: 0, path, bytes: copy.bytes };
+        self.may_want(&traffic) && (path.has_to_be_staged_by_us() || copy.has_addresses())
     }
 
     /// The trial that a copy belongs to; none if it is staged here whoever is faster.
