@@ -98,12 +98,15 @@ fn decide<'a>(call: &Call<'_>, room: &'a mut decision::Room) -> Decision<'a> {
 #[cold]
 #[inline(never)]
 fn unstaged<'a>(call: &Call<'_>, decision: &Decision<'a>, begun: &Running) -> Decision<'a> {
-    let decision = decision.unstaged();
-    if let Some(record) = begun.record {
-        recording::note(&call.request, &decision, record);
+    let unstaged = decision.unstaged();
+    // On a path that is blocked: which is recorded, and said.
+    if unstaged.traffic != decision.traffic {
+        if let Some(record) = begun.record {
+            recording::note(&call.request, &unstaged, record);
+        }
+        thread::current().is_check_due.store(true, Relaxed);
     }
-    thread::current().is_check_due.store(true, Relaxed);
-    decision
+    unstaged
 }
 
 /// Notes that the real function is about to be called.
