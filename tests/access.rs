@@ -634,6 +634,20 @@ fn adversary_no_memory_for_a_verification() {
     same_preloaded("malloc_fails", &[], &[]);
 }
 
+/// Copies of a broken pair go through the host even if there is no memory for that but the library's own.
+#[test]
+fn adversary_no_memory_for_copies_of_a_broken_pair() {
+    let program = Program::case("malloc_fails").arg("enables");
+    let sound = program.plain();
+    sound.assert_success();
+    for fault in ["drop:0>1", "drop:0>1,code:cuMemHostRegister_v2:2@5"] {
+        let program = program.clone().env("P2PSIM_FAULT", fault).env("P2PSHIM_BROKEN", "warn");
+        assert_ne!(program.plain().stdout, sound.stdout, "{fault} without p2pshim");
+        let outcome = program.env("P2PSHIM_LOG", "info").preloaded();
+        assert_eq!((&outcome.stdout, &outcome.status), (&sound.stdout, &sound.status), "{fault}: {outcome:#?}");
+    }
+}
+
 /// Access that was enabled past the shim is noticed once, not with each copy.
 #[test]
 fn adversary_access_enabled_unseen_is_reported_once() {

@@ -65,7 +65,9 @@ fn random_sequences_of_broken_pairs_that_the_program_enables_are_as_on_sound_one
         sound.assert_success();
         assert_eq!(sound.stdout.lines().count(), COUNT as usize);
         assert_ne!(program().env("P2PSIM_FAULT", fault).plain().stdout, sound.stdout, "{fault} without p2pshim");
-        for limit in ["256M", "0"] {
+        // Verifying takes page-locked memory four times.
+        let without_locked = format!("{fault},code:cuMemHostRegister_v2:2@5");
+        for (fault, limit) in [(fault, "256M"), (fault, "0"), (&without_locked, "256M")] {
             let broken = program().env("P2PSIM_FAULT", fault).env("P2PSHIM_STAGING_LIMIT", limit).preloaded();
             assert_eq!(
                 (&broken.stdout, &broken.status),

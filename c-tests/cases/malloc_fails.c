@@ -1,9 +1,76 @@
-/* malloc that fails for large sizes, once told so: the program copes. */
+/*
+ * malloc that fails for large sizes, once told so: the program goes on, and its copies are right.
+ *
+ *   malloc_fails [enables]
+ *       enables   peer access is enabled by the program, both ways, before there is no memory
+ */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <errno.h>
+
 #include "check.h"
-static int tight; void*__libc_malloc(size_t);void*malloc(size_t n){if(tight&&n>=100000){errno=ENOMEM;return 0;}return __libc_malloc(n);}
-int main(void){CUcontext c[2];CUdeviceptr m[2];CHECK_CU(cuInit(0));
- for(int i=1;i>=0;i--){CHECK_CU(cuDevicePrimaryCtxRetain(&c[i],i));CHECK_CU(cuCtxSetCurrent(c[i]));CHECK_CU(cuMemAlloc(&m[i],4096));}
- tight=1;for(int i=0;i<20;i++)CHECK_CU(cuMemcpyPeer(m[1],c[1],m[0],c[0],64));CHECK_CU(cuCtxSynchronize());printf("through\n");return 0;}
+
+enum {
+    COPIES = 20,
+    BYTES = 4096,
+    LARGE = 100000,
+};
+
+static int is_tight;
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+
+static int fails(size_t size)
+{
+    if (is_tight && size >= LARGE)
+        errno = ENOMEM;
+    return is_tight && size >= LARGE;
+}
+
+void *malloc(size_t size)
+{
+    return fails(size) ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size)
+{
+    return size != 0 && fails(count * size) ? NULL : __libc_calloc(count, size);
+}
+
+int posix_memalign(void **out, size_t alignment, size_t size)
+{
+    *out = fails(size) ? NULL : __libc_memalign(alignment, size);
+    return *out == NULL ? ENOMEM : 0;
+}
+
+int main(int argc __attribute__((unused)), char **argv)
+{
+    CUcontext contexts[2];
+    CUdeviceptr memory[2];
+    int wrong = 0;
+    CHECK_CU(cuInit(0));
+    for (int device = 1; device >= 0; device--) {
+        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuMemAlloc(&memory[device], BYTES));
+    }
+    for (int device = 0; argv[1] != NULL && device < 2; device++) {
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuCtxEnablePeerAccess(contexts[!device], 0));
+    }
+    CHECK_CU(cuCtxSetCurrent(contexts[0]));
+    is_tight = 1;
+    for (int copy = 1; copy <= COPIES; copy++) {
+        unsigned char found[BYTES];
+        CHECK_CU(cuMemsetD8(memory[0], (unsigned char)copy, BYTES));
+        CHECK_CU(cuMemcpyPeer(memory[1], contexts[1], memory[0], contexts[0], BYTES));
+        CHECK_CU(cuMemcpyDtoH(found, memory[1], BYTES));
+        for (int at = 0; at < BYTES; at++)
+            wrong += found[at] != copy;
+    }
+    CHECK_CU(cuCtxSynchronize());
+    printf("through, %d bytes are wrong\n", wrong);
+    return 0;
+}

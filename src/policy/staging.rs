@@ -18,16 +18,17 @@
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
 mod pieces;
+mod ring;
 mod trial;
 
 pub(crate) use pieces::{Piece, RING, SLOTS, as_row, linear};
+pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use trial::{By, Kind, Outcome, Trials};
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::Driver;
 use super::access::Access;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::config::{self, Config};
@@ -36,58 +37,8 @@ use crate::record::log;
 
 /// The least that is staged: below, the driver is as fast, and its call takes less.
 pub(crate) const LEAST: u64 = 8 << 20;
-/// Bytes of one for copies that are staged because they have to be, small ones, or if there is no other: no limit holds for it.
-const NEEDED: usize = 1 << 20;
 /// Page-locked memory of the copies from one device to another, at most.
 const A_PAIR: u64 = 64 << 20;
-
-/// A context, and what tells it from later ones.
-pub(crate) type Context = (usize, u64);
-
-/// The contexts of the caller's stream, the source and the destination.
-pub(crate) type Contexts = [Context; 3];
-
-/// What copies of one stream of the program are staged with. Its handles are the driver's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ring {
-    pub(crate) contexts: Contexts,
-    /// A stream on the source's side, and one on the destination's. They block no other.
-    pub(crate) streams: [usize; 2],
-    /// Recorded on the caller's stream.
-    pub(crate) begins: usize,
-    /// Recorded on the destination's stream after the last piece.
-    pub(crate) ends: usize,
-    /// Recorded on the source's stream, when a slot is full.
-    pub(crate) filled: [usize; SLOTS],
-    /// Recorded on the destination's stream, when it is free again.
-    pub(crate) drained: [usize; SLOTS],
-    pub(crate) host: Host,
-}
-
-impl Ring {
-    /// Whether it can be used no more, or holds up what ends a context, if this holds of a context.
-    fn needs(&self, is_it: impl Fn(&Context) -> bool) -> bool {
-        self.contexts.iter().any(&is_it) || is_it(&self.host.locked_in)
-    }
-}
-
-/// Page-locked memory of the host. It is never freed: that may wait for devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Host {
-    pub(crate) address: usize,
-    pub(crate) bytes: usize,
-    /// The context that it is page-locked in, for all.
-    pub(crate) locked_in: Context,
-}
-
-/// What makes rings, and knows whether they are in use.
-pub(crate) trait Stager: Driver {
-    /// Makes a ring with this memory of the host, or with so many bytes of its own.
-    fn ring(&self, contexts: Contexts, host: Result<Host, usize>) -> Result<Ring, Code>;
-
-    /// Whether all copies of a ring are done; also if something has failed.
-    fn is_ring_done(&self, ring: &Ring) -> bool;
-}
 
 /// A copy that is to be staged. It has nothing to drop.
 #[derive(Clone, Copy, Debug)]
@@ -333,9 +284,9 @@ impl Staging {
         user: User,
         traffic: &Traffic,
     ) -> Option<Ring> {
+        let is_limited = bytes != NEEDED;
         let host = {
             let mut rings = self.rings.lock();
-            let is_limited = bytes != NEEDED;
             let has_failed = is_limited && rings.failed.contains(&bytes);
             let is_of_size = |entry: &&Entry| entry.ring.host.bytes == bytes;
             let taken = |is_it: &dyn Fn(&&Entry) -> bool| -> u64 {
@@ -357,13 +308,20 @@ impl Staging {
             let spare = rings.spare.iter().position(|host| host.bytes == bytes);
             spare.map(|spare| rings.spare.swap_remove(spare)).ok_or(bytes)
         };
-        let made = driver.relaxed(|| driver.ring(contexts, host)).unwrap_or(Err(Code::NOT_READY));
+        let host = host.or_else(|bytes| driver.host_memory(bytes));
+        let make = |host| driver.relaxed(|| driver.ring(contexts, host, is_limited)).unwrap_or(Err(Code::NOT_READY));
+        let made = host.and_then(make);
         let mut rings = self.rings.lock();
         rings.making -= bytes as u64;
         match made {
             Ok(ring) => {
                 self.is_used.store(true, Relaxed);
                 rings.entries.push(Entry { ring, user, piece: bytes, is_taken: true });
+                drop(rings);
+                if ring.host.locked_in == Host::UNLOCKED {
+                    let what = "no page-locked memory to stage copies: calls wait for them";
+                    log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
+                }
                 Some(ring)
             }
             Err(code) => {
@@ -504,12 +462,16 @@ mod tests {
     }
 
     impl Stager for Fake {
-        fn ring(&self, contexts: Contexts, host: Result<Host, usize>) -> Result<Ring, Code> {
-            if FAILS.get() != Code::SUCCESS {
+        fn host_memory(&self, bytes: usize) -> Result<Host, Code> {
+            MADE.set(MADE.get() + 1);
+            Ok(Host { address: MADE.get(), bytes, locked_in: Host::UNLOCKED })
+        }
+
+        fn ring(&self, contexts: Contexts, host: Host, has_to_lock: bool) -> Result<Ring, Code> {
+            if has_to_lock && FAILS.get() != Code::SUCCESS {
                 return Err(FAILS.get());
             }
-            MADE.set(MADE.get() + 1);
-            let host = host.unwrap_or_else(|bytes| Host { address: MADE.get(), bytes, locked_in: contexts[1] });
+            let host = Host { locked_in: contexts[1], ..host };
             let (filled, drained) = ([0; SLOTS], [0; SLOTS]);
             Ok(Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled, drained, host })
         }

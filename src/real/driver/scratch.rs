@@ -1,8 +1,10 @@
 //! Memory to verify pairs with.
 
 use std::alloc::{Layout, alloc, alloc_zeroed};
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
 use std::mem::zeroed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::functions::{
     checked, mem_address_reserve, mem_alloc, mem_alloc_from_pool_async, mem_create, mem_get_allocation_granularity,
@@ -11,6 +13,7 @@ use super::functions::{
 use super::types::{AccessDesc, AllocationProp, Location, PINNED, PoolProps};
 use crate::api::abi::Code;
 use crate::policy::driver::{HALF, Scratch, ScratchKind};
+use crate::policy::staging::NEEDED;
 
 /// Takes memory, page-locked memory of the host, and a stream, in the current context. Nothing of it is ever given back:
 /// that would wait for the device. So what is most likely to fail comes first.
@@ -72,6 +75,23 @@ pub(super) fn take_large(bytes: usize) -> Result<usize, Code> {
     // SAFETY: the memory is ours. That the kernel has no large pages is no reason to fail.
     unsafe { libc::madvise(host.cast(), bytes, libc::MADV_HUGEPAGE) };
     Ok(host as usize)
+}
+
+/// Memory for the copies of a blocked pair if there is no other: part of the library's zeroed data, it costs none until it is used, and
+/// cannot fail.
+#[repr(C, align(4096))]
+struct Reserve(UnsafeCell<[u8; NEEDED]>);
+
+// SAFETY: only its address is taken, once; what lies there is written and read by the driver.
+unsafe impl Sync for Reserve {}
+
+static RESERVE: Reserve = Reserve(UnsafeCell::new([0; NEEDED]));
+static IS_RESERVE_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Takes the reserve, if it has so many bytes and nobody has it.
+pub(super) fn take_reserve(bytes: usize) -> Option<usize> {
+    let is_ours = bytes <= NEEDED && !IS_RESERVE_TAKEN.swap(true, Relaxed);
+    is_ours.then(|| RESERVE.0.get().addr())
 }
 
 /// Page-locks memory of [`take_host`], as long as the current context is there.

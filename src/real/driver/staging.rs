@@ -18,28 +18,29 @@ const NO_TIMING: c_uint = 2;
 const NON_BLOCKING: c_uint = 1;
 
 impl Stager for RealDriver {
-    fn ring(&self, contexts: Contexts, host: Result<Host, usize>) -> Result<Ring, Code> {
+    fn host_memory(&self, bytes: usize) -> Result<Host, Code> {
+        let address = scratch::take_large(bytes).or_else(|code| scratch::take_reserve(bytes).ok_or(code))?;
+        Ok(Host { address, bytes, locked_in: Host::UNLOCKED })
+    }
+
+    fn ring(&self, contexts: Contexts, host: Host, has_to_lock: bool) -> Result<Ring, Code> {
         let [caller, src, dst] = contexts.map(|(handle, _)| handle);
-        let host = match host {
-            Ok(host) => host,
-            Err(bytes) => Host { address: scratch::take_large(bytes)?, bytes, locked_in: contexts[1] },
-        };
         let mut ring =
             Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled: [0; SLOTS], drained: [0; SLOTS], host };
         let Ring { streams: [from, to], begins, ends, filled, drained, .. } = &mut ring;
         let made = within(caller, || new_event(begins))
             .and_then(|()| within(src, || new_side(from, filled)))
-            .and_then(|()| within(dst, || new_side(to, drained).and_then(|()| new_event(ends))))
-            // Last, since it is what cannot be given back.
-            .and_then(|()| within(src, || scratch::register(host.address, host.bytes)));
-        // Memory of a ring that is gone may still be locked, in a context that is there.
-        let made = match made {
+            .and_then(|()| within(dst, || new_side(to, drained).and_then(|()| new_event(ends))));
+        // Last, since it is what cannot be given back.
+        let made = made.and_then(|()| match within(src, || scratch::register(host.address, host.bytes)) {
+            // Memory of a ring that is gone may still be locked, in a context that is there.
             Err(Code::HOST_MEMORY_ALREADY_REGISTERED) => Ok(()),
-            made => {
-                ring.host.locked_in = contexts[1];
-                made
+            Err(code) if has_to_lock => Err(code),
+            locked => {
+                ring.host.locked_in = if locked.is_ok() { contexts[1] } else { Host::UNLOCKED };
+                Ok(())
             }
-        };
+        });
         if made.is_err() {
             destroy(&ring);
         }

@@ -1,0 +1,64 @@
+//! What copies are staged with: memory of the host, and streams and events around it.
+
+use super::SLOTS;
+use crate::api::abi::Code;
+use crate::policy::Driver;
+
+/// Bytes of a ring for copies that have to be staged, small ones, or if there is no other: no limit holds for it.
+pub(crate) const NEEDED: usize = 1 << 20;
+
+/// A context, and what tells it from later ones.
+pub(crate) type Context = (usize, u64);
+
+/// The contexts of the caller's stream, the source and the destination.
+pub(crate) type Contexts = [Context; 3];
+
+/// What copies of one stream of the program are staged with. Its handles are the driver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    pub(crate) contexts: Contexts,
+    /// A stream on the source's side, and one on the destination's. They block no other.
+    pub(crate) streams: [usize; 2],
+    /// Recorded on the caller's stream.
+    pub(crate) begins: usize,
+    /// Recorded on the destination's stream after the last piece.
+    pub(crate) ends: usize,
+    /// Recorded on the source's stream, when a slot is full.
+    pub(crate) filled: [usize; SLOTS],
+    /// Recorded on the destination's stream, when it is free again.
+    pub(crate) drained: [usize; SLOTS],
+    pub(crate) host: Host,
+}
+
+impl Ring {
+    /// Whether it can be used no more, or holds up what ends a context, if this holds of a context.
+    pub(super) fn needs(&self, is_it: impl Fn(&Context) -> bool) -> bool {
+        self.contexts.iter().any(&is_it) || is_it(&self.host.locked_in)
+    }
+}
+
+/// Memory of the host, mostly page-locked. It is never freed: that may wait for devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    /// The context that it is page-locked in, for all.
+    pub(crate) locked_in: Context,
+}
+
+impl Host {
+    /// In no context.
+    pub(crate) const UNLOCKED: Context = (0, 0);
+}
+
+/// What makes rings, and knows whether they are in use.
+pub(crate) trait Stager: Driver {
+    /// Takes so many bytes of the host's memory, which are not page-locked.
+    fn host_memory(&self, bytes: usize) -> Result<Host, Code>;
+
+    /// Makes a ring with this memory. Where it does not have to be page-locked, and cannot be, the ring's copies wait for their data.
+    fn ring(&self, contexts: Contexts, host: Host, has_to_lock: bool) -> Result<Ring, Code>;
+
+    /// Whether all copies of a ring are done; also if something has failed.
+    fn is_ring_done(&self, ring: &Ring) -> bool;
+}
