@@ -62,6 +62,54 @@ fn data_that_does_not_arrive_is_found_whoever_enables_and_waits() {
     }
 }
 
+/// Copies of rows, of slices, and of a batch; each says how many bytes it has.
+const FORMS: [(&str, &str, u32); 3] = [
+    ("2d", "cudaMemcpy2DAsync", 3_000_000),
+    ("3d", "cudaMemcpy3DPeerAsync", 3_000_000),
+    ("batch", "cudaMemcpyBatchAsync", 768_000),
+];
+
+#[test]
+fn data_of_rows_slices_and_batches_that_does_not_arrive_is_found() {
+    for (form, function, bytes) in FORMS {
+        for (fault, value) in
+            ["drop:0>1", "corrupt:0-1"].into_iter().flat_map(|fault| VALUES.map(|value| (fault, value)))
+        {
+            let outcome = copies("12", &["enable", form, "3072000", "12"], fault, value);
+            let said = said(&outcome);
+            let expected = [
+                format!("P2P-data-wrong (hazard): {function} at read_back-12+"),
+                format!(": {bytes} bytes from device 0 to device 1, direct: of "),
+                "the first at offset 0 is ".to_owned(),
+            ];
+            assert!(
+                said.len() == 1 && expected.iter().all(|part| said[0].contains(part)),
+                "{fault} {form} {value}: {:#?}",
+                outcome.shim
+            );
+            let staged = "copies are staged (blocked, by p2pshim in the driver's place)";
+            assert!(outcome.shim.iter().any(|line| line.contains(staged)), "{:#?}", outcome.shim);
+        }
+    }
+}
+
+#[test]
+fn data_of_rows_slices_and_batches_that_arrives_is_said_to() {
+    for (flavour, (form, ..)) in
+        ["12", "13", "static"].into_iter().flat_map(|flavour| FORMS.map(|form| (flavour, form)))
+    {
+        for (value, of) in VALUES.into_iter().zip(["parts of 8 ", ": 8 "]) {
+            for who in ["enable", "leave"] {
+                let outcome = copies(flavour, &[who, form, "3072000", "12"], "", value);
+                assert_eq!(outcome.stdout, "0 of 12 copies wrong\n");
+                assert_eq!(said(&outcome), [""; 0], "{who} {form}");
+                let is_it = |line: &&String| line.contains(of) && line.contains("with their source: none differs");
+                assert!(outcome.shim.iter().any(|line| is_it(&line)), "{who} {form} {value}: {:#?}", outcome.shim);
+            }
+        }
+    }
+}
+
 /// Only the end of a large copy is wrong, which no verification of p2pshim's own sees.
 #[test]
 fn data_that_is_wrong_in_one_place_is_found_and_the_path_is_not_blamed() {

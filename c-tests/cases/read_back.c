@@ -1,10 +1,12 @@
 /*
  * Copies that p2pshim reads back while the program uses both buffers again at once, in the same stream.
  *
- *   read_back enable|leave async|held|sync BYTES COUNT
+ *   read_back enable|leave async|held|sync|2d|3d|batch BYTES COUNT
  *       enable   the program enables peer access itself, from the destination to the source
  *       async    on a non-blocking stream of the source; else synchronous copies
  *       held     the same, behind work that waits until the copy's call has returned
+ *       2d, 3d   on that stream, 1000 of every 1024 bytes as rows, of one slice or of two
+ *       batch    the same bytes as four copies of a batch
  *
  * Prints whether the data of all copies was right, and frees its memory.
  */
@@ -15,10 +17,81 @@
 
 #include "check.h"
 
-/* The first, the last, and one between. */
+enum {
+    PITCH = 1024,
+    WIDTH = 1000,
+    PARTS = 4,
+};
+
+static const char *how;
+
+static int is(const char *word)
+{
+    return strcmp(how, word) == 0;
+}
+
+static int has_rows(void)
+{
+    return is("2d") || is("3d");
+}
+
+/* The first, the last, and one between; of rows in each, and not what lies between rows. */
 static int is_right(const unsigned char *bytes, size_t size, unsigned char expected)
 {
-    return bytes[0] == expected && bytes[size / 2] == expected && bytes[size - 1] == expected;
+    if (!has_rows())
+        return bytes[0] == expected && bytes[size / 2] == expected && bytes[size - 1] == expected;
+    for (size_t row = 0; row < size / PITCH; row++) {
+        const unsigned char *at = bytes + row * PITCH;
+        if (at[0] != expected || at[WIDTH / 2] != expected || at[WIDTH - 1] != expected || at[WIDTH] != 0xdd)
+            return 0;
+    }
+    return 1;
+}
+
+static cudaError_t copy_rows(unsigned char *dst, unsigned char *src, size_t bytes, cudaStream_t stream)
+{
+    size_t rows = bytes / PITCH;
+    if (is("2d"))
+        return cudaMemcpy2DAsync(dst, PITCH, src, PITCH, WIDTH, rows, cudaMemcpyDefault, stream);
+    struct cudaMemcpy3DPeerParms p = {
+        .srcDevice = 0,
+        .srcPtr = {.ptr = src, .pitch = PITCH, .xsize = WIDTH, .ysize = rows / 2},
+        .dstDevice = 1,
+        .dstPtr = {.ptr = dst, .pitch = PITCH, .xsize = WIDTH, .ysize = rows / 2},
+        .extent = {.width = WIDTH, .height = rows / 2, .depth = 2},
+    };
+    return cudaMemcpy3DPeerAsync(&p, stream);
+}
+
+static cudaError_t copy_batch(unsigned char *dst, unsigned char *src, size_t bytes, cudaStream_t stream)
+{
+#if CUDART_VERSION >= 12080
+    void *dsts[PARTS], *srcs[PARTS];
+    size_t sizes[PARTS], first = 0, part = bytes / PARTS;
+    struct cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
+    for (int i = 0; i < PARTS; i++) {
+        dsts[i] = dst + i * part;
+        srcs[i] = src + i * part;
+        sizes[i] = i + 1 < PARTS ? part : bytes - i * part;
+    }
+#if CUDART_VERSION >= 13000
+    return cudaMemcpyBatchAsync(dsts, (const void *const *)srcs, sizes, PARTS, &attributes, &first, 1, stream);
+#else
+    size_t failed;
+    return cudaMemcpyBatchAsync(dsts, srcs, sizes, PARTS, &attributes, &first, 1, &failed, stream);
+#endif
+#else
+    return cudaMemcpyPeerAsync(dst, 1, src, 0, bytes, stream);
+#endif
+}
+
+static cudaError_t copy(unsigned char *dst, unsigned char *src, size_t bytes, cudaStream_t stream)
+{
+    if (has_rows())
+        return copy_rows(dst, src, bytes, stream);
+    if (is("batch"))
+        return copy_batch(dst, src, bytes, stream);
+    return cudaMemcpyPeerAsync(dst, 1, src, 0, bytes, stream);
 }
 
 static volatile int may_go_on;
@@ -35,7 +108,8 @@ static void hold_up(void *data)
 int main(int argc, char **argv)
 {
     REQUIRE(argc == 5);
-    int is_held = strcmp(argv[2], "held") == 0, is_async = is_held || strcmp(argv[2], "async") == 0, count = atoi(argv[4]), wrong = 0;
+    how = argv[2];
+    int is_held = is("held"), count = atoi(argv[4]), wrong = 0;
     size_t bytes = strtoull(argv[3], NULL, 10);
     unsigned char *src, *dst, *seen, *other;
     cudaStream_t stream;
@@ -51,12 +125,14 @@ int main(int argc, char **argv)
     CHECK(cudaMallocHost((void **)&seen, bytes));
     CHECK(cudaMallocHost((void **)&other, bytes));
     memset(other, 0xdd, bytes);
+    if (has_rows())
+        CHECK(cudaMemcpy(dst, other, bytes, cudaMemcpyHostToDevice));
     for (int i = 0; i < count; i++) {
         CHECK(cudaMemsetAsync(src, i + 1, bytes, stream));
         if (is_held)
             CHECK(cudaLaunchHostFunc(stream, hold_up, NULL));
-        if (is_async) {
-            CHECK(cudaMemcpyPeerAsync(dst, 1, src, 0, bytes, stream));
+        if (!is("sync")) {
+            CHECK(copy(dst, src, bytes, stream));
             may_go_on = is_held;
         } else {
             CHECK(cudaStreamSynchronize(stream));

@@ -381,7 +381,8 @@ def trace_bandwidth():
 def read_back():
     """Copies that are compared with their source: none is said to be wrong, though both buffers are used again at once; and what it costs."""
     for value, how, size, count in (("sample", "async", 1 << 20, 100_000), ("sample", "async", 200, 20_000), ("sample", "sync", 1 << 20, 2_000),
-                                    ("all", "async", 1 << 20, 2_000), ("all", "async", 256 << 20, 8), ("all", "sync", 3 << 20, 100)):
+                                    ("all", "async", 1 << 20, 2_000), ("all", "async", 256 << 20, 8), ("all", "sync", 3 << 20, 100),
+                                    *((value, form, 6 << 20, 300) for value in ("sample", "all") for form in ("2d", "3d", "batch"))):
         for who in ("enable", "leave"):
             run = Run([build("cases/read_back.c", "shared"), who, how, size, count], preload=True, trace=False, P2PSHIM_VERIFY=value,
                       P2PSHIM_LOG="info")

@@ -14,7 +14,9 @@ use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running};
 use super::read::{self, BatchArrays};
 use super::staging::Each;
-use super::{callbacks, context, hip, mode, origin, recording, regular, run, show, staging, thread, validate};
+use super::{
+    callbacks, context, hip, mode, origin, readback, recording, regular, run, show, staging, thread, validate,
+};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
 use crate::model::{Asks, Batch, Finding, Memcpy, Part, Path, Request, Rule, Traffic, counters};
@@ -180,6 +182,7 @@ fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
             check_blocked(call);
         }
         check(call, kind);
+        readback::after_batch(call, kind, &begun);
     }
     if begun.shown_since.is_some() {
         callbacks::run(&begun);

@@ -1,6 +1,7 @@
 //! Copies that are read back once they were made, as `P2PSHIM_VERIFY` says; and what came of it.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,10 @@ use p2pshim_trace::Begun;
 use super::arrival::Call;
 use super::decision::Running;
 use super::{context, mode, origin, read, thread};
-use crate::api::Layer;
 use crate::api::abi::Code;
+use crate::api::{Copies, Layer};
 use crate::model::{Memcpy, Path, Traffic};
-use crate::os;
+use crate::os::{self, alloc};
 use crate::policy::readback::{self, Difference, Made, Reader, Reading};
 use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE, capture};
 use crate::real::driver::RealDriver;
@@ -39,7 +40,49 @@ fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
     let traffic = mode::unseen(|| ACCESS.traffic_now(&RealDriver, copy));
     harvest();
     let reading = mode::unseen(|| begin(call, (copy, traffic?), begun.record));
-    let Some((made, reading)) = reading else { return };
+    go_on(reading, copy);
+}
+
+/// A call that makes many copies has returned: those of a batch are read back as copies of their own, but what CUDA had to read during the
+/// call. Of a sample only so many are looked at.
+#[inline(always)]
+pub(super) fn after_batch(call: &Call<'_>, kind: Copies, begun: &Running) {
+    if READBACK.is_on() && kind != Copies::graph && begun.is_outermost() {
+        after_each(call, kind, begun.record);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn after_each(call: &Call<'_>, kind: Copies, record: Option<Begun>) {
+    const SAMPLED: usize = 8;
+    let Some(batch) = call.request.batch() else { return };
+    let stream = Some(batch.stream);
+    // As above, before any is found to be wrong.
+    let copies = mode::unseen(|| {
+        let copies = read::each_alone(kind, call.request.arguments)?;
+        let step = if READBACK.is_of_all() { 1 } else { copies.len().div_ceil(SAMPLED).max(1) };
+        alloc::collect(copies.into_iter().step_by(step).map(|parameters| {
+            let traffic = ACCESS.traffic_now(&RealDriver, &Memcpy::of_driver(&parameters, stream).regular());
+            (parameters, traffic)
+        }))
+    });
+    harvest();
+    // A thread may be cancelled where it waits.
+    let Some(copies) = copies.map(ManuallyDrop::new) else { return };
+    for (parameters, traffic) in copies.iter() {
+        let copy = Memcpy::of_driver(parameters, stream).regular();
+        go_on(mode::unseen(|| begin(call, (&copy, (*traffic)?), record)), &copy);
+    }
+    mode::unseen(|| {
+        drop(ManuallyDrop::into_inner(copies));
+        Some(())
+    });
+}
+
+/// Waits for what is being read back of a copy, or keeps it for later.
+fn go_on(begun: Option<(Made, Reading)>, copy: &Memcpy<'_>) {
+    let Some((made, reading)) = begun else { return };
     if made.waits {
         finish(made, reading, copy);
     } else {
@@ -97,14 +140,13 @@ fn finish(made: Made, mut reading: Reading, copy: &Memcpy<'_>) {
                 return None;
             }
             let difference = is_read.and_then(|_| RealDriver.difference(&reading));
-            let [window, ..] = reading.windows;
-            let end = window.offset + window.bytes as u64;
-            let is_whole = !READBACK.is_of_all() || end >= copy.bytes;
-            if is_read.is_some() && difference.is_none() && !is_whole && !capture::may_be_under_way() {
-                let next = Reading { windows: readback::all_from(end, copy.bytes, reading.side()), ..reading };
-                if RealDriver.read_back(&next).is_ok() {
-                    return Some(next);
-                }
+            let next = if READBACK.is_of_all() { reading.next() } else { None };
+            let is_whole = next.is_none();
+            if let Some(next) = next.filter(|_| is_read.is_some() && difference.is_none())
+                && !capture::may_be_under_way()
+                && RealDriver.read_back(&next).is_ok()
+            {
+                return Some(next);
             }
             STAGING.give_back(&reading.ring);
             if difference.is_some() || is_read.is_some() && is_whole {

@@ -7,6 +7,10 @@
 //!
 //! The streams and the memory are a [`Ring`] of those that stage copies.
 
+mod windows;
+
+pub(crate) use windows::Window;
+
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -15,19 +19,17 @@ use p2pshim_trace::Begun;
 use parking_lot::Mutex;
 
 use super::access::Access;
-use super::staging::{Context, RING, Ring, Stager, Staging};
+use super::staging::{self, Context, RING, Ring, Stager, Staging};
 use crate::api::Function;
-use crate::api::abi::Code;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::api::codes::Numbering;
 use crate::config::{Config, Verify};
-use crate::model::{Finding, Memcpy, Origin, Path, Rule, Shape, Traffic};
+use crate::model::{Finding, Memcpy, Origin, Path, Rule, Traffic};
 use crate::record::log;
 
-/// Bytes of a window of a sample.
-const WINDOW: usize = 4096;
 /// Bytes of a ring for samples.
 const SAMPLES: usize = 32 << 10;
-const _: () = assert!(3 * WINDOW <= SAMPLES / 2);
+const _: () = assert!(3 * windows::BYTES <= SAMPLES / 2);
 /// The copies of a pair and path that are read back first. Of later ones it may be those that take the ordinary path: ever fewer.
 const FIRST: u64 = 8;
 /// How long after one of them no other is, then: a hundred times what it takes.
@@ -37,27 +39,35 @@ const ENDING: u8 = u8::MAX;
 /// Copies that have been read back and not been compared, at most.
 const PENDING: usize = 4;
 
-/// A part of a copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) offset: u64,
-    pub(crate) bytes: usize,
-}
-
 /// What is read back of a copy. It has nothing to drop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) ring: Ring,
-    pub(crate) src: u64,
-    pub(crate) dst: u64,
-    /// The copy's stream.
+    /// The copy, as a 3D copy of the driver.
+    pub(crate) copy: CUDA_MEMCPY3D_PEER,
+    /// Its stream.
     pub(crate) stream: usize,
     pub(crate) per_thread: bool,
-    /// In the order of their offsets; those without bytes are none.
+    /// Those without bytes are none.
     pub(crate) windows: [Window; 3],
 }
 
 impl Reading {
+    /// The copies that read a window: of the source's to `at` in the ring's memory, and of the destination's behind.
+    pub(crate) fn halves(&self, (window, at): (Window, usize)) -> [CUDA_MEMCPY3D_PEER; 2] {
+        let (piece, host) = (window.of(extent(&self.copy)), self.ring.host.address + at);
+        let [src, _] = staging::halves(&self.copy, &piece, host);
+        let [dst, _] = staging::halves(&staging::reversed(&self.copy), &piece, host + self.side());
+        [src, dst]
+    }
+
+    /// All of the copy in turns: the next, behind an end. None if there is nothing left.
+    pub(crate) fn next(self) -> Option<Self> {
+        let [Window { offset, bytes }, ..] = self.windows;
+        let next = Window::from(extent(&self.copy), offset + bytes, self.side());
+        (next.bytes > 0).then_some(Self { windows: [next, Window::NONE, Window::NONE], ..self })
+    }
+
     /// The most that is read back of either side at a time; the destination's comes behind the source's.
     pub(crate) fn side(&self) -> usize {
         self.ring.host.bytes / 2
@@ -81,8 +91,9 @@ impl Reading {
         let differ = || src.iter().zip(dst).enumerate().filter(|(_, (src, dst))| src != dst);
         let (at, (&src_byte, &dst_byte)) = differ().next()?;
         let (window, begins) = self.placed().filter(|&(_, begins)| begins <= at).last()?;
+        let byte = Window { offset: window.offset + at - begins, bytes: 1 };
         Some(Difference {
-            offset: window.offset + (at - begins) as u64,
+            at: byte.of(extent(&self.copy)).at,
             bytes: [src_byte, dst_byte],
             differ: differ().count(),
             of: src.len(),
@@ -94,8 +105,8 @@ impl Reading {
 /// How source and destination differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Where they first do, from the beginning of the copy.
-    pub(crate) offset: u64,
+    /// Where they first do: byte of a row, row, and slice of the copy.
+    pub(crate) at: [usize; 3],
     /// The source's byte there, and the destination's.
     pub(crate) bytes: [u8; 2],
     /// How many bytes differ, of how many that were read back.
@@ -195,7 +206,8 @@ impl Readback {
     /// is.
     pub(crate) fn wants(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<bool> {
         let is_known = matches!(traffic.path, Path::Direct | Path::Staged(_));
-        if !is_known || copy.shape != Shape::Linear || copy.bytes == 0 || self.mode.load(Relaxed) == ENDING {
+        let has_parts = copy.bytes != 0 && copy.has_addresses() && staging::parameters(copy).is_some();
+        if !is_known || !has_parts || self.mode.load(Relaxed) == ENDING {
             return None;
         }
         let (now, is_of_all) = (Instant::now(), self.is_of_all());
@@ -235,9 +247,10 @@ impl Readback {
         let bytes = if self.is_of_all() { RING } else { SAMPLES };
         let ring = staging.ring((access, driver), (copy, traffic), bytes, context, (per_thread, thread))?;
         staging.use_otherwise(&ring);
-        let windows = if self.is_of_all() { all_from(0, copy.bytes, RING / 2) } else { sample(copy) };
-        let (src, dst, stream) = (copy.src, copy.dst, copy.stream.unwrap_or(0));
-        Some(Reading { ring, src, dst, stream, per_thread, windows })
+        let (copy, stream) = (staging::parameters(copy)?, copy.stream.unwrap_or(0));
+        let windows =
+            if self.is_of_all() { windows::first(extent(&copy), RING / 2) } else { windows::sample(extent(&copy)) };
+        Some(Reading { ring, copy, stream, per_thread, windows })
     }
 
     /// Notes what is being read back, for later.
@@ -326,11 +339,16 @@ impl Readback {
 /// What is to be said of a difference. `passes` is whether the path was verified anew, if it was.
 pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>) -> Finding {
     let Traffic { src, dst, bytes, path } = made.traffic;
-    let Difference { offset, bytes: [from, to], differ, of, is_zero } = *difference;
+    let Difference { at: [byte, row, slice], bytes: [from, to], differ, of, is_zero } = *difference;
     let which = if path == Path::Direct { "direct" } else { "staged" };
+    let place = match [row, slice] {
+        [0, 0] => String::new(),
+        [_, 0] => format!(" of row {row}"),
+        _ => format!(" of row {row} of slice {slice}"),
+    };
     let mut what = format!(
         "{bytes} bytes from device {src} to device {dst}, {which}: of {of} bytes that were read back {differ} are not the source's; the first \
-         at offset {offset} is {to:#04x}, the source's {from:#04x}"
+         at offset {byte}{place} is {to:#04x}, the source's {from:#04x}"
     );
     if is_zero {
         let _ = write!(what, "; all of these are zero");
@@ -345,30 +363,9 @@ pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>
     Finding::new(rule, made.function.layer(), what).without_code()
 }
 
-/// The beginning, the end, and a part between them that is another each time.
-fn sample(copy: &Memcpy<'_>) -> [Window; 3] {
-    let (bytes, window) = (copy.bytes, WINDOW as u64);
-    if bytes <= 3 * window {
-        return all_from(0, bytes, SAMPLES / 2);
-    }
-    let between = bytes - 3 * window + 1;
-    let offset = window + random() % between;
-    [0, offset, bytes - window].map(|offset| Window { offset, bytes: WINDOW })
-}
-
-/// What is read back in one turn of all from an offset on, at most so many bytes; nothing at the end.
-pub(crate) fn all_from(offset: u64, bytes: u64, most: usize) -> [Window; 3] {
-    let left = bytes.saturating_sub(offset).min(most as u64);
-    [Window { offset, bytes: left as usize }, Window::default(), Window::default()]
-}
-
-/// Another number each time (SplitMix64).
-fn random() -> u64 {
-    static STATE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let state = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
-    let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
+/// Bytes in a row, rows and slices.
+fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
+    [copy.WidthInBytes, copy.Height, copy.Depth]
 }
 
 #[cfg(test)]
@@ -379,7 +376,8 @@ mod tests {
         let host = crate::policy::staging::Host { address: 0, bytes: RING, locked_in: (0, 0) };
         let (contexts, streams, events) = ([(0, 0); 3], [0; 2], [0; crate::policy::staging::SLOTS]);
         let ring = Ring { contexts, streams, begins: 0, ends: 0, filled: events, drained: events, host };
-        Reading { ring, src: 0, dst: 0, stream: 0, per_thread: false, windows }
+        let copy = staging::linear(0, 1 << 40, 2000);
+        Reading { ring, copy, stream: 0, per_thread: false, windows }
     }
 
     #[test]
@@ -391,44 +389,13 @@ mod tests {
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [Some(true); 2]);
         let (function, numbering, waits_for) = (Function::cuMemcpyPeer, Numbering::Usual, true);
         let made = Made { function, numbering, site: 0, origin: None, record: None, traffic, waits: waits_for };
-        readback.keep_late(made, reading([Window::default(); 3]), false);
+        readback.keep_late(made, reading([Window::NONE; 3]), false);
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [None, Some(false)]);
         let other = Traffic { dst: 2, ..traffic };
         assert_eq!(readback.wants(&waits, &other), Some(true));
         readback.configure(&Config::default());
         assert!(readback.is_on(), "what is being read back still has its ring");
         assert_eq!(readback.wants(&has_stream, &traffic), None);
-    }
-
-    #[test]
-    fn sample_is_the_beginning_the_end_and_a_part_between() {
-        let size = 4 * WINDOW as u64 + 5;
-        let mut offsets = Vec::new();
-        for _ in 0..100 {
-            let [first, between, last] = sample(&Memcpy::linear(0, 1 << 40, size));
-            assert_eq!((first.offset, last.offset + last.bytes as u64), (0, size));
-            assert!(between.offset >= WINDOW as u64 && between.offset + between.bytes as u64 <= last.offset);
-            offsets.push(between.offset);
-        }
-        offsets.dedup();
-        assert!(offsets.len() > 90, "{offsets:?}");
-        let whole = reading(sample(&Memcpy::linear(0, 1 << 40, 3 * WINDOW as u64)));
-        assert_eq!(whole.placed().collect::<Vec<_>>(), [(Window { offset: 0, bytes: 3 * WINDOW }, 0)]);
-    }
-
-    #[test]
-    fn all_of_a_copy_is_read_in_turns() {
-        const SIDE: usize = RING / 2;
-        let bytes = 2 * SIDE as u64 + 7;
-        let (mut offset, mut turns) = (0, Vec::new());
-        while let [window, ..] = all_from(offset, bytes, SIDE)
-            && window.bytes > 0
-        {
-            assert_eq!(window.offset, offset);
-            offset += window.bytes as u64;
-            turns.push(window.bytes);
-        }
-        assert_eq!((offset, turns), (bytes, vec![SIDE, SIDE, 7]));
     }
 
     #[test]
@@ -439,9 +406,12 @@ mod tests {
         assert_eq!(reading.difference(&src, &src), None);
         let mut dst = src;
         (dst[6], dst[11]) = (0, 0);
-        let found = Difference { offset: 102, bytes: [7, 0], differ: 2, of: 12, is_zero: true };
+        let found = Difference { at: [102, 0, 0], bytes: [7, 0], differ: 2, of: 12, is_zero: true };
         assert_eq!(reading.difference(&src, &dst), Some(found));
         dst[11] = 1;
         assert_eq!(reading.difference(&src, &dst), Some(Difference { is_zero: false, ..found }));
+        let copy = CUDA_MEMCPY3D_PEER { WidthInBytes: 10, Height: 4, Depth: 50, ..reading.copy };
+        let found = Difference { at: [2, 2, 2], is_zero: false, ..found };
+        assert_eq!(Reading { copy, ..reading }.difference(&src, &dst), Some(found), "in a 3D copy");
     }
 }

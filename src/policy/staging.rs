@@ -21,7 +21,7 @@ mod pieces;
 mod ring;
 mod trial;
 
-pub(crate) use pieces::{Piece, RING, SLOTS, as_row, linear};
+pub(crate) use pieces::{Piece, RING, SLOTS, as_row, halves, linear, parameters, reversed};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use trial::{By, Kind, Outcome, Trials};
 

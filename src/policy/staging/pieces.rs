@@ -1,6 +1,6 @@
 //! What a copy is divided into: parts that fit into a slot of a ring, of whole rows and slices where these do.
 
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, is_pointer};
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, cudaMemcpy3DPeerParms, is_pointer};
 use crate::model::{Memcpy, Shape};
 
 /// Bytes of a ring that stages.
@@ -28,9 +28,10 @@ pub(super) const fn size(bytes: u64, ring: usize) -> usize {
 }
 
 /// What is copied, as the driver's 3D copies have it, which name addresses or arrays; none for what is not known, or cannot be divided.
-pub(super) fn parameters(copy: &Memcpy<'_>) -> Option<CUDA_MEMCPY3D_PEER> {
+pub(crate) fn parameters(copy: &Memcpy<'_>) -> Option<CUDA_MEMCPY3D_PEER> {
     match copy.shape {
         Shape::Linear => Some(linear(copy.src, copy.dst, usize::try_from(copy.bytes).ok()?)),
+        Shape::Runtime3D(p) if copy.has_ends() && copy.reach().is_some() => Some(pitched(p)),
         // What has addresses that the driver refuses it is to refuse.
         Shape::Driver3D(p) if copy.has_ends() && (copy.reach().is_some() || !copy.has_addresses()) => {
             (p.srcLOD == 0 && p.dstLOD == 0).then_some(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..*p })
@@ -50,6 +51,54 @@ pub(crate) const fn linear(src: u64, dst: u64, bytes: usize) -> CUDA_MEMCPY3D_PE
         Height: 1,
         Depth: 1,
         ..CUDA_MEMCPY3D_PEER::ZERO
+    }
+}
+
+/// A 3D copy of the runtime between addresses.
+const fn pitched(p: &cudaMemcpy3DPeerParms) -> CUDA_MEMCPY3D_PEER {
+    CUDA_MEMCPY3D_PEER {
+        srcXInBytes: p.srcPos.x,
+        srcY: p.srcPos.y,
+        srcZ: p.srcPos.z,
+        srcPitch: p.srcPtr.pitch,
+        srcHeight: p.srcPtr.ysize,
+        dstXInBytes: p.dstPos.x,
+        dstY: p.dstPos.y,
+        dstZ: p.dstPos.z,
+        dstPitch: p.dstPtr.pitch,
+        dstHeight: p.dstPtr.ysize,
+        Height: p.extent.height,
+        Depth: p.extent.depth,
+        ..linear(p.srcPtr.ptr as u64, p.dstPtr.ptr as u64, p.extent.width)
+    }
+}
+
+/// The same copy the other way.
+pub(crate) const fn reversed(p: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
+    CUDA_MEMCPY3D_PEER {
+        srcXInBytes: p.dstXInBytes,
+        srcY: p.dstY,
+        srcZ: p.dstZ,
+        srcLOD: p.dstLOD,
+        srcMemoryType: p.dstMemoryType,
+        srcHost: p.dstHost,
+        srcDevice: p.dstDevice,
+        srcArray: p.dstArray,
+        srcContext: p.dstContext,
+        srcPitch: p.dstPitch,
+        srcHeight: p.dstHeight,
+        dstXInBytes: p.srcXInBytes,
+        dstY: p.srcY,
+        dstZ: p.srcZ,
+        dstLOD: p.srcLOD,
+        dstMemoryType: p.srcMemoryType,
+        dstHost: p.srcHost,
+        dstDevice: p.srcDevice,
+        dstArray: p.srcArray,
+        dstContext: p.srcContext,
+        dstPitch: p.srcPitch,
+        dstHeight: p.srcHeight,
+        ..*p
     }
 }
 
@@ -82,7 +131,7 @@ pub(super) fn rounds(
 }
 
 /// Both halves of a part's copy: from the source to `host`, and from there to the destination.
-pub(super) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [CUDA_MEMCPY3D_PEER; 2] {
+pub(crate) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [CUDA_MEMCPY3D_PEER; 2] {
     let ([x, y, z], [width, height, depth]) = (piece.at, piece.extent);
     let part = CUDA_MEMCPY3D_PEER { WidthInBytes: width, Height: height, Depth: depth, ..*copy };
     let from = CUDA_MEMCPY3D_PEER {

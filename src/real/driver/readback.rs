@@ -2,7 +2,7 @@
 
 use super::RealDriver;
 use super::contexts::within;
-use super::staging::{copy, follow, have_program_follow, is_over, record, record_on_program};
+use super::staging::{copy_half, follow, have_program_follow, is_over, record, record_on_program};
 use crate::api::abi::Code;
 use crate::policy::readback::{Difference, Reader, Reading};
 
@@ -16,21 +16,18 @@ impl Reader for RealDriver {
             follow(from, ring.begins)?;
             // What was staged with the ring before.
             follow(from, ring.ends)?;
-            reading.placed().try_for_each(|(window, at)| {
-                copy((ring.host.address + at) as u64, reading.src + window.offset, window.bytes, from)
+            reading.placed().try_for_each(|placed| {
+                let [half, _] = reading.halves(placed);
+                copy_half(&half, from)
             })?;
             record(filled, from)
         });
         let read = read.and_then(|()| {
             within(dst, || {
                 follow(to, filled)?;
-                reading.placed().try_for_each(|(window, at)| {
-                    copy(
-                        (ring.host.address + reading.side() + at) as u64,
-                        reading.dst + window.offset,
-                        window.bytes,
-                        to,
-                    )
+                reading.placed().try_for_each(|placed| {
+                    let [_, half] = reading.halves(placed);
+                    copy_half(&half, to)
                 })
             })
         });

@@ -95,13 +95,13 @@ pub(super) fn record(event: usize, stream: usize) -> Result<(), Code> {
     checked(unsafe { event_record(event, stream) })
 }
 
-pub(super) fn copy(dst: u64, src: u64, bytes: usize, stream: usize) -> Result<(), Code> {
+fn copy(dst: u64, src: u64, bytes: usize, stream: usize) -> Result<(), Code> {
     // SAFETY: one end is the program's, which it has asked to copy; the other lies in a slot.
     checked(unsafe { memcpy_async(dst, src, bytes, stream) })
 }
 
 /// Makes one half of a part: one row between addresses, if it is that.
-fn copy_half(half: &CUDA_MEMCPY3D_PEER, stream: usize) -> Result<(), Code> {
+pub(super) fn copy_half(half: &CUDA_MEMCPY3D_PEER, stream: usize) -> Result<(), Code> {
     match as_row(half) {
         Some((dst, src, bytes)) => copy(dst, src, bytes, stream),
         // SAFETY: as above. The struct is that of copies within a context, whose reserved words are 0.
