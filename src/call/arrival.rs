@@ -1,6 +1,7 @@
 //! Where a call comes from, and where it goes: what a trampoline says, and the real function.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 
 use super::mode::{self, contained};
 use super::read::Room;
@@ -73,26 +74,26 @@ impl Caller {
 
     /// The real function, or none if no loaded library has it.
     #[inline(always)]
-    pub(crate) fn real(self, function: Function) -> Option<*mut c_void> {
-        self.real_of_route().or_else(|| self.find_real(function))
+    pub(crate) fn real(self, function: Function) -> Option<NonNull<c_void>> {
+        NonNull::new(self.slot.real()).or_else(|| self.find_real(function))
     }
 
     /// The numbers in which the codes are that a call by this route returns.
     #[cold]
     #[inline(never)]
     pub(crate) fn numbering(self, function: Function) -> Numbering {
-        runtime::numbering(function, self.slot, self.real(function))
+        runtime::numbering(function, self.slot, self.real(function).map(NonNull::as_ptr))
     }
 
     #[cold]
     #[inline(never)]
-    fn find_real(self, function: Function) -> Option<*mut c_void> {
-        if let Some(real) = slot::route(self.slot, self.return_address()) {
-            return Some(real);
-        }
-        let position = slot::position(function, self.slot);
-        // Not only while we are not busy: a call that cannot be forwarded would fail.
-        contained(|| slot::resolve(function, slot::of(function), position, self.return_address()))
+    fn find_real(self, function: Function) -> Option<NonNull<c_void>> {
+        let real = slot::route(self.slot, self.return_address()).or_else(|| {
+            let position = slot::position(function, self.slot);
+            // Not only while we are not busy: a call that cannot be forwarded would fail.
+            contained(|| slot::resolve(function, slot::of(function), position, self.return_address()))
+        });
+        NonNull::new(real?)
     }
 }
 

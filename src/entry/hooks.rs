@@ -77,18 +77,18 @@ macro_rules! define_hook {
         hook!($symbol as $name($($argument: $type),*), |caller, found, real, values| {
             let _ = caller;
             // SAFETY: the arguments are the program's own, unchanged.
-            state::changing(Function::$symbol, State::$state, found, values, || unsafe { real($($argument),*) })
+            state::changing(Function::$symbol, State::$state, found.as_ptr(), values, || unsafe { real($($argument),*) })
         });
     };
     (copies($kind:ident) $layer:ident $symbol:ident as $name:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol as $name($($argument: $type),*), |caller, found, real, values| {
             // SAFETY: the arguments are the program's own, unchanged.
-            batch::traced(Function::$symbol, Copies::$kind, caller, found, values, || unsafe { real($($argument),*) })
+            batch::traced(Function::$symbol, Copies::$kind, caller, found.as_ptr(), values, || unsafe { real($($argument),*) })
         });
     };
     ($effect:ident $(($($detail:tt),*))? hip $symbol:ident as $name:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol as $name($($argument: $type),*), |caller, found, real, values| {
-            hip::traced(Function::$symbol, caller, found, values, |failing| match failing {
+            hip::traced(Function::$symbol, caller, found.as_ptr(), values, |failing| match failing {
                 // SAFETY: the arguments are the program's own, unchanged.
                 None => unsafe { real($($argument),*) },
                 // SAFETY: arguments that the function refuses before it follows any.

@@ -20,7 +20,7 @@
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use super::exports::entrance;
 use crate::api::abi::{self, Code};
@@ -268,7 +268,7 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
         return unavailable(Function::cuGetProcAddress, caller);
     };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
-    let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags) };
+    let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, cudaVersion, flags) };
     if ret == Code::SUCCESS {
         // SAFETY: the real function took these and succeeded.
         unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) };
@@ -296,7 +296,7 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
         return unavailable(Function::cuGetProcAddress_v2, caller);
     };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
-    let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
+    let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {
         // SAFETY: the real function took these and succeeded.
         unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) };
@@ -324,7 +324,7 @@ pub(crate) unsafe extern "C-unwind" fn hipGetProcAddress(
         return unavailable(Function::hipGetProcAddress, caller);
     };
     // SAFETY: a function's slots hold nothing but what was looked up under its name.
-    let ret = unsafe { transmute::<*mut c_void, Real>(real)(symbol, pfn, hipVersion, flags, symbolStatus) };
+    let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, hipVersion, flags, symbolStatus) };
     if ret == Code::SUCCESS {
         // SAFETY: the real function took these and succeeded.
         unsafe { replace_hip(symbol.0, pfn.0.cast()) };

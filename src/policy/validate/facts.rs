@@ -27,7 +27,7 @@ const INTERVAL: Duration = Duration::from_micros(20);
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How many frees are remembered of the threads that share a tag.
-const FREES: usize = 15;
+const FREES: usize = 16;
 /// How many arrays are remembered, destroyed ones included.
 const ARRAYS: usize = 4096;
 const DEVICES: usize = 64;
