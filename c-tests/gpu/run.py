@@ -302,6 +302,7 @@ def main():
         check("torch_step", regular.torch_step)
         check("random_graphs", sequences.random_graphs)
         check("staged_copies", sequences.staged_copies)
+        check("freed_early", sequences.freed_early)
     check("legacy", legacy.legacy)
     check("doctor", doctor)
     check("admitted", admitted)

@@ -92,6 +92,17 @@ def random_graphs():
               f"{sums.get('runtime launch', 0) + sums.get('driver launch', 0)} launches")
 
 
+def freed_early():
+    """Memory of a copy that the shim stages is taken away before anybody has waited for the copy: it arrives, as where the driver stages."""
+    program = build("cases/freed_early.c")
+    for form in ("free", "unmap"):
+        plain, staged = at_once(([program, form], {}), ([program, form], {"preload": True, "trace": True, "P2PSHIM_ACCESS": "off",
+                                                                         "P2PSHIM_STAGING": "always"}))
+        by_us = staged.trace.count("staged by p2pshim")
+        judge(staged.out.startswith("0 of 10 ") and by_us >= 10, f"freed_early, {form}",
+              f"plain {plain.out.strip() or plain.ended()}; staged {staged.out.strip() or staged.ended()}, {by_us} by the shim")
+
+
 def staged_copies():
     """Large copies without access, which the shim stages: same bytes, no call waits, and a device that is reset takes no copy along."""
     options = {"preload": True, "trace": False, "P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "always"}

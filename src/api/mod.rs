@@ -128,6 +128,7 @@ pub(crate) enum State {
     sets_graph_node,
     sets_mapped_access,
     sets_pool_access,
+    unmaps_memory,
     updates_graph,
 }
 

@@ -130,14 +130,14 @@ macro_rules! for_each_function {
             state(frees_memory)                   driver   3020 cuMemFree_v2(dptr: DevicePointer);
             state(frees_memory)                   driver  11020 cuMemFreeAsync(dptr: DevicePointer, hStream: Stream);
             state(frees_memory)                   driver  11020 cuMemFreeAsync_ptsz(dptr: DevicePointer, hStream: Stream);
-            state(frees_memory)                   driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
+            state(unmaps_memory)                  driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
             state(sets_mapped_access)             driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
             state(sets_pool_access)               driver  11020 cuMemPoolSetAccess(pool: Pointer, map: Pointer, count: Size);
             state(gets_pool_access)               driver  11020 cuMemPoolGetAccess(flags: Pointer, memPool: Pointer, location: Pointer);
             state(creates_pool)                   driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
             state(imports_pool)                   driver  11020 cuMemPoolImportFromShareableHandle(pool_out: Pointer, handle: Pointer, handleType: Int, flags: UInt64);
             state(destroys_pool)                  driver  11020 cuMemPoolDestroy(pool: Pointer);
-            state(frees_memory)                   driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
+            state(unmaps_memory)                  driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
             state(creates_context)                driver   2000 cuCtxCreate(pctx: Pointer, flags: UInt, dev: Ordinal);
             state(creates_context)                driver   3020 cuCtxCreate_v2(pctx: Pointer, flags: UInt, dev: Ordinal);
             state(creates_context)                driver  11040 cuCtxCreate_v3(pctx: Pointer, paramsArray: Pointer, numParams: Int, flags: UInt, dev: Ordinal);

@@ -1,5 +1,7 @@
 //! Copies that the shim takes through the host in the driver's place.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::arrival::Call;
@@ -8,9 +10,10 @@ use super::{context, mode, readback, thread};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
-use crate::policy::staging::{By, Staged};
-use crate::policy::{ACCESS, STAGING, capture};
+use crate::policy::staging::{By, Ring, Staged, User};
+use crate::policy::{ACCESS, Driver, STAGING, capture};
 use crate::real::driver::{self, RealDriver};
+use crate::record::log;
 
 /// Makes a copy that is to be staged. If the real function is to be called instead, what times that, should it be timed. What the copy
 /// takes may take milliseconds to make, so that the call's record has begun before.
@@ -103,15 +106,68 @@ fn submit(staged: &Staged) -> Code {
     ret
 }
 
+// ---- What would take a copy's memory away ----
+//
+// The driver returns from a call when it has staged the copy, and so protects a program that does not wait for it.
+
+/// Memory is about to be freed in a stream: that waits for a staged copy of it in another.
+#[cold]
+#[inline(never)]
+pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
+    mode::unseen(|| {
+        // What is freed in a capture belongs to a graph.
+        if capture::may_be_under_way() {
+            return None;
+        }
+        let user = User::new(stream, per_thread, thread::id());
+        for ring in STAGING.copies_of(&RealDriver, &allocation(start), Some(user)) {
+            driver::staging::have_follow((stream, per_thread), &ring);
+            say_freed_once(&ring);
+        }
+        Some(())
+    });
+}
+
+fn say_freed_once(ring: &Ring) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    let [_, src, dst] = ring.contexts.map(|(context, _)| RealDriver.device_of_context(context));
+    let devices = (u8::try_from(src.unwrap_or(-1)), u8::try_from(dst.unwrap_or(-1)));
+    if let (Ok(src), Ok(dst)) = devices
+        && !IS_SAID.swap(true, Relaxed)
+    {
+        let what = "memory of a copy that p2pshim stages is freed in another stream before the copy is made: that stream waits for it";
+        log::pair_info(src, dst, format_args!("{what}"));
+    }
+}
+
+/// Memory is about to be unmapped, so many bytes or all that begins there: a staged copy of it is waited for.
+#[cold]
+#[inline(never)]
+pub(super) fn before_unmap(start: u64, bytes: u64) {
+    let memory = if bytes == 0 { mode::unseen(|| allocation(start)) } else { start..start.saturating_add(bytes) };
+    wait_while(|| !STAGING.copies_of(&RealDriver, &memory, None).is_empty());
+}
+
+/// The allocation that an address is of.
+fn allocation(address: u64) -> Range<u64> {
+    let known = ACCESS.known(address).map(|(_, range)| range);
+    let asked = || RealDriver.memory(address).map(|memory| memory.range.0..memory.range.0 + memory.range.1);
+    known.or_else(asked).unwrap_or(address..address.saturating_add(1))
+}
+
 /// Waits until no staged copy is under way that a context takes part in: the program is about to end it.
 #[cold]
 #[inline(never)]
 pub(super) fn before_context_ends(context: Option<usize>) {
+    wait_while(|| context.is_some_and(|context| STAGING.is_in_use(&RealDriver, context)));
+}
+
+/// Waits while copies are under way.
+fn wait_while(are_under_way: impl Fn() -> bool) {
     /// Nothing of ours waits for ever.
     const PATIENCE: Duration = Duration::from_secs(10);
     let since = os::uncancelled(Instant::now);
-    let is_in_use = || mode::unseen(|| context.is_some_and(|context| STAGING.is_in_use(&RealDriver, context)));
-    while is_in_use() && os::uncancelled(|| since.elapsed()) < PATIENCE {
+    while mode::unseen(&are_under_way) && os::uncancelled(|| since.elapsed()) < PATIENCE {
         os::uncancelled(|| std::thread::sleep(Duration::from_micros(50)));
     }
 }

@@ -50,6 +50,13 @@ impl Change<'_> {
     fn before(self, state: State) -> Option<Code> {
         match (state, self.arguments) {
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.before_capture(stream),
+            (State::frees_memory, &[Value::Address(start), Value::Stream(stream)]) if STAGING.is_used() => {
+                staging::before_free(start as u64, stream, self.function.per_thread());
+            }
+            (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) if STAGING.is_used() => {
+                let bytes = if let [Value::UInt(bytes)] = *rest { bytes } else { 0 };
+                staging::before_unmap(start as u64, bytes);
+            }
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
             (State::destroys_array, &[Value::Address(array)]) => on_array_destroy(array),
             (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None),
@@ -80,7 +87,9 @@ impl Change<'_> {
     fn after(self, state: State, ret: Code) {
         let has_succeeded = ret == Code::SUCCESS;
         match (state, self.arguments) {
-            (State::frees_memory, &[start, ref rest @ ..]) if self.function.layer() == Layer::Driver => {
+            (State::frees_memory | State::unmaps_memory, &[start, ref rest @ ..])
+                if self.function.layer() == Layer::Driver =>
+            {
                 on_free(start, ret);
                 // Not those in a stream, of which there may be many.
                 if rest.is_empty() {

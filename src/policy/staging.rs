@@ -25,6 +25,7 @@ pub(crate) use pieces::{Piece, RING, SLOTS, as_row, halves, linear, parameters, 
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use trial::{By, Kind, Outcome, Trials};
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
@@ -73,13 +74,13 @@ impl Staged {
 
 /// Whose copies a ring takes: a stream's handle, and for a thread's own default stream the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct User {
+pub(crate) struct User {
     stream: usize,
     thread: usize,
 }
 
 impl User {
-    fn new(stream: usize, per_thread: bool, thread: usize) -> Self {
+    pub(crate) fn new(stream: usize, per_thread: bool, thread: usize) -> Self {
         /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
         const LEGACY: usize = 1;
         const PER_THREAD: usize = 2;
@@ -95,8 +96,9 @@ impl User {
 struct Entry {
     ring: Ring,
     user: User,
-    /// How its last copy was divided.
+    /// How its last copy was divided, and from where to where it went.
     piece: usize,
+    ends: [Range<u64>; 2],
     /// Whether a thread is making a copy with it, or finding out whether it may.
     is_taken: bool,
 }
@@ -213,7 +215,9 @@ impl Staging {
         let large = if copy.bytes >= LEAST { ring(RING) } else { None };
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
         let piece = pieces::size(copy.bytes, ring.host.bytes);
-        let last = self.divide(&ring, piece)?;
+        let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
+        let ends = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| start..start.saturating_add(bytes));
+        let last = self.divide(&ring, piece, ends)?;
         if self.trial_of(copy, traffic).is_none() {
             self.say_once(traffic);
         }
@@ -316,7 +320,7 @@ impl Staging {
         match made {
             Ok(ring) => {
                 self.is_used.store(true, Relaxed);
-                rings.entries.push(Entry { ring, user, piece: bytes, is_taken: true });
+                rings.entries.push(Entry { ring, user, piece: bytes, ends: [0..0, 0..0], is_taken: true });
                 drop(rings);
                 if ring.host.locked_in == Host::UNLOCKED {
                     let what = "no page-locked memory to stage copies: calls wait for them";
@@ -349,12 +353,15 @@ impl Staging {
 
     /// Notes that a ring's memory is used otherwise than for pieces, as the next copy has to know.
     pub(crate) fn use_otherwise(&self, ring: &Ring) {
-        self.divide(ring, 0);
+        self.divide(ring, 0, [0..0, 0..0]);
     }
 
-    /// Notes how the next copy is divided, and says how the last was.
-    fn divide(&self, ring: &Ring, piece: usize) -> Option<usize> {
-        self.with(ring, |entry| std::mem::replace(&mut entry.piece, piece))
+    /// Notes how the next copy is divided, and from where to where it goes; says how the last was divided.
+    fn divide(&self, ring: &Ring, piece: usize, ends: [Range<u64>; 2]) -> Option<usize> {
+        self.with(ring, |entry| {
+            entry.ends = ends;
+            std::mem::replace(&mut entry.piece, piece)
+        })
     }
 
     /// A copy has been submitted, or will not be.
@@ -390,6 +397,18 @@ impl Staging {
         const GONE: usize = usize::MAX;
         let mut rings = self.rings.lock();
         rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| entry.user.stream = GONE);
+    }
+
+    /// With what copies of some memory are being staged, but by one: of each ring the last copy.
+    pub(crate) fn copies_of(&self, driver: &impl Stager, memory: &Range<u64>, besides: Option<User>) -> Vec<Ring> {
+        let mut rings: Vec<Ring> = {
+            let rings = self.rings.lock();
+            let is_of_it = |end: &Range<u64>| end.start < memory.end && memory.start < end.end;
+            let of_it = rings.entries.iter().filter(|entry| entry.ends.iter().any(is_of_it));
+            of_it.filter(|entry| Some(entry.user) != besides).map(|entry| entry.ring).collect()
+        };
+        rings.retain(|ring| !driver.is_ring_done(ring));
+        rings
     }
 
     /// Whether staged copies are under way that a context takes part in.

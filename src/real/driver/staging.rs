@@ -110,7 +110,7 @@ pub(super) fn copy_half(half: &CUDA_MEMCPY3D_PEER, stream: usize) -> Result<(), 
 }
 
 /// A stream of the program, or a default stream of the current context, which the second says to be one per thread.
-pub(super) type ProgramStream = (usize, bool);
+pub(crate) type ProgramStream = (usize, bool);
 
 /// Records an event on a stream of the program.
 pub(super) fn record_on_program(event: usize, (stream, per_thread): ProgramStream) -> Result<(), Code> {
@@ -124,6 +124,11 @@ pub(super) fn have_program_follow((stream, per_thread): ProgramStream, event: us
     checked(unsafe {
         if per_thread { stream_wait_event_ptsz(stream, event, 0) } else { stream_wait_event(stream, event, 0) }
     })
+}
+
+/// Has a stream of the program wait for a ring's last copy. If it cannot, it is refused, and so is what the program asks of it.
+pub(crate) fn have_follow(stream: ProgramStream, ring: &Ring) {
+    let _ = have_program_follow(stream, ring.ends);
 }
 
 /// Submits all of a copy. What fails before anything is submitted fails as the copy would have.

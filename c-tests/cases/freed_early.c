@@ -1,0 +1,98 @@
+/*
+ * Large copies between two devices without a path, whose source is taken away before anybody has waited for the copy. A driver that
+ * stages while the call waits has read it by then.
+ *
+ *   freed_early free | unmap [times]
+ *       free    the source is of a pool, is freed in another stream, and what is allocated there in its place is set
+ *       unmap   the source is mapped, and is unmapped
+ *
+ * Prints how many copies have not arrived as they were.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <cuda.h>
+#include <string.h>
+#include <time.h>
+
+#include "check.h"
+
+enum { BYTES = 32 << 20, VALUE = 0x11, OTHER = 0x22 };
+
+static CUcontext contexts[2];
+static CUstream streams[2];
+static unsigned char found[BYTES];
+
+static void CUDA_CB take_long(void *data)
+{
+    (void)data;
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+}
+
+/* Behind something that takes longer than all that follows. */
+static void copy(CUdeviceptr dst, CUdeviceptr src)
+{
+    CHECK_CU(cuMemsetD8Async(src, VALUE, BYTES, streams[0]));
+    CHECK_CU(cuLaunchHostFunc(streams[0], take_long, NULL));
+    CHECK_CU(cuMemcpyPeerAsync(dst, contexts[1], src, contexts[0], BYTES, streams[0]));
+}
+
+static void copy_freed(CUdeviceptr dst)
+{
+    CUdeviceptr src, other;
+    CHECK_CU(cuMemAllocAsync(&src, BYTES, streams[0]));
+    copy(dst, src);
+    CHECK_CU(cuMemFreeAsync(src, streams[1]));
+    CHECK_CU(cuStreamSynchronize(streams[1]));
+    CHECK_CU(cuMemAllocAsync(&other, BYTES, streams[1]));
+    CHECK_CU(cuMemsetD8Async(other, OTHER, BYTES, streams[1]));
+    CHECK_CU(cuStreamSynchronize(streams[0]));
+    CHECK_CU(cuMemFreeAsync(other, streams[1]));
+    CHECK_CU(cuStreamSynchronize(streams[1]));
+}
+
+static void copy_unmapped(CUdeviceptr dst)
+{
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle physical;
+    CUdeviceptr src;
+    properties.location.type = access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CHECK_CU(cuMemAddressReserve(&src, BYTES, 0, 0, 0));
+    CHECK_CU(cuMemCreate(&physical, BYTES, &properties, 0));
+    CHECK_CU(cuMemMap(src, BYTES, 0, physical, 0));
+    CHECK_CU(cuMemSetAccess(src, BYTES, &access, 1));
+    copy(dst, src);
+    CHECK_CU(cuMemUnmap(src, BYTES));
+    CHECK_CU(cuMemRelease(physical));
+    CHECK_CU(cuMemAddressFree(src, BYTES));
+    CHECK_CU(cuStreamSynchronize(streams[0]));
+}
+
+int main(int argc, char **argv)
+{
+    int times = argc > 2 ? atoi(argv[2]) : 10, wrong = 0;
+    CUdeviceptr dst;
+    REQUIRE(argc > 1);
+    CHECK_CU(cuInit(0));
+    for (int device = 1; device >= 0; device--) {
+        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        if (device == 1)
+            CHECK_CU(cuMemAlloc(&dst, BYTES));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_CU(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < times; i++) {
+        int differ = 0;
+        if (strcmp(argv[1], "unmap") == 0)
+            copy_unmapped(dst);
+        else
+            copy_freed(dst);
+        CHECK_CU(cuMemcpyDtoH(found, dst, BYTES));
+        for (int at = 0; at < BYTES; at++)
+            differ |= found[at] != VALUE;
+        wrong += differ;
+        memset(found, 0, BYTES);
+    }
+    printf("%d of %d copies wrong\n", wrong, times);
+    return 0;
+}
