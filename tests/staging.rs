@@ -150,7 +150,7 @@ fn large_copies_behind_small_ones_are_staged_by_the_shim() {
     assert!(by_us < by_driver / 2, "{by_us} us, {by_driver} by the driver");
 }
 
-/// A stream in which memory is freed waits for the copy, and who unmaps it does, as the driver's call would have.
+/// A stream in which memory is freed waits for the copy, and who unmaps it does.
 #[test]
 fn memory_that_is_freed_or_unmapped_early_is_copied_before() {
     for what in ["free", "unmap"] {

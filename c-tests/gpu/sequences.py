@@ -93,7 +93,7 @@ def random_graphs():
 
 
 def freed_early():
-    """Memory of a copy that the shim stages is taken away before anybody has waited for the copy: it arrives, as where the driver stages."""
+    """Memory of a copy that the shim stages is taken away before anybody has waited for the copy: it arrives."""
     program = build("cases/freed_early.c")
     for form in ("free", "unmap"):
         plain, staged = at_once(([program, form], {}), ([program, form], {"preload": True, "trace": True, "P2PSHIM_ACCESS": "off",

@@ -108,7 +108,7 @@ fn submit(staged: &Staged) -> Code {
 
 // ---- What would take a copy's memory away ----
 //
-// The driver returns from a call when it has staged the copy, and so protects a program that does not wait for it.
+// The longer the driver's call holds the program, the less it can take away too early. Ours does not hold it.
 
 /// Memory is about to be freed in a stream: that waits for a staged copy of it in another.
 #[cold]
