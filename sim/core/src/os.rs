@@ -6,6 +6,8 @@
 //! memory are the program's promise, as they are with a real GPU.
 
 use std::ffi::CStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,8 @@ pub(crate) fn unmap(address: u64, length: u64) {
     unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
 }
 
-const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
 
 /// Lets the kernel take back the whole pages of a freed range. Until [`allow`] nobody can read there, as is so with addresses
 /// of a device at which nothing is; afterwards they read as zeroes.
@@ -51,6 +54,46 @@ pub(crate) fn allow(address: u64, length: u64) -> Result<()> {
     // SAFETY: the range lies inside a mapping made by `map`, whose length is one of whole pages.
     let failed = unsafe { libc::mprotect(start as *mut libc::c_void, length, access) } != 0;
     if failed { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
+}
+
+/// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; nobody uses them meanwhile.
+pub(crate) fn share(address: u64, length: u64) -> Result<File> {
+    // SAFETY: the name is text that ends, and the call touches nothing else.
+    let descriptor = unsafe { libc::syscall(libc::SYS_memfd_create, c"p2psim".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(Error::OPERATING_SYSTEM);
+    }
+    // SAFETY: the descriptor is new, and nobody else's.
+    let file = unsafe { File::from_raw_fd(descriptor as libc::c_int) };
+    file.set_len(length).map_err(|_| Error::OUT_OF_MEMORY)?;
+    let held = map_file(&file, length)?;
+    copy(held, address, length);
+    unmap(held, length);
+    map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd())?;
+    Ok(file)
+}
+
+/// Puts pages that are the process's own in the place of shared ones. Until [`allow`] nobody can read there.
+pub(crate) fn unshare(address: u64, length: u64) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // Without memory for that, what is allocated there next is shared with who has imported this.
+    let _ = map_at(address, length, libc::PROT_NONE, flags, -1);
+}
+
+/// Maps a file that holds shared memory.
+pub(crate) fn map_file(file: &File, length: u64) -> Result<u64> {
+    let length = usize::try_from(length).map_err(|_| Error::INVALID_VALUE)?;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+    let address = unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    if address == libc::MAP_FAILED { Err(Error::MAP_FAILED) } else { Ok(address as u64) }
+}
+
+fn map_at(address: u64, length: u64, access: libc::c_int, flags: libc::c_int, file: libc::c_int) -> Result<()> {
+    let (place, length) = (address as *mut libc::c_void, length as usize);
+    // SAFETY: the range is one of whole pages inside a mapping made by `map`, and belongs to one allocation, which no work uses.
+    let mapped = unsafe { libc::mmap(place, length, access, flags | libc::MAP_FIXED, file, 0) };
+    if mapped == libc::MAP_FAILED { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 /// Copies `length` bytes; the ranges may overlap.

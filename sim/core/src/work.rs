@@ -116,7 +116,7 @@ impl Copy {
             Some(Defect::Drop | Defect::First | Defect::Both) => return,
             Some(Defect::Hang) => hang(),
             Some(Defect::Slow) => os::pause(slow_time(self.extent.bytes())),
-            Some(Defect::Corrupt | Defect::Lost | Defect::Aperture) | None => {}
+            Some(Defect::Corrupt | Defect::Lost | Defect::Aperture | Defect::Ipc) | None => {}
         }
         copy_rows(self.dst, self.src, self.extent);
         if self.defect == Some(Defect::Corrupt) {

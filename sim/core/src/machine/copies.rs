@@ -476,7 +476,8 @@ impl State {
                     if let Some(counters) = &self.counters {
                         counters.add(from.device, to.device, extent.bytes());
                     }
-                    defect = self.faults.defect(from.device, to.device, *direct);
+                    let is_imported = [from, to].iter().any(|piece| matches!(piece.owner, Owner::Import(_)));
+                    defect = self.faults.defect(from.device, to.device, *direct, is_imported);
                     if defect == Some(Defect::Aperture) && extent.height * extent.depth == 1 {
                         let end = to.base + APERTURE;
                         extent.width = extent.width.min(end.saturating_sub(dst.layout.address));
@@ -538,6 +539,8 @@ impl State {
                     _ => contexts.find_map(|(from, _)| self.peers.gate(*from, to)),
                 };
             }
+            // Who imports memory reaches it for as long as it is imported, and closing waits for work.
+            Owner::Import(by) => return (from.owner.context() == Some(by)).then(Gate::open),
             Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
             Owner::Mapping => self.mappings.rights(to.base),
             Owner::Device => self.grants.rights(to.base),

@@ -143,6 +143,7 @@ impl State {
     pub(super) fn can_reach(&self, context: ContextId, own: usize, piece: Piece) -> bool {
         match piece.owner {
             Owner::Context(owner) => own == piece.device || self.peers.reaches(context, owner),
+            Owner::Import(by) => own == piece.device || by == context,
             Owner::Pool(pool) => self.pools.get(&pool).is_some_and(|pool| pool.rights.get(own) != NO_ACCESS),
             Owner::Mapping => self.mappings.rights(piece.base).is_some_and(|rights| rights.get(own) != NO_ACCESS),
             Owner::Device => self.grants.gate(own, piece.base).is_some(),

@@ -13,6 +13,7 @@ mod kernels;
 mod mappings;
 mod memory;
 mod pools;
+mod sharing;
 mod streams;
 mod updates;
 
@@ -30,11 +31,13 @@ pub(crate) use kernels::Launch;
 pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;
 pub use pools::PoolAttribute;
+pub use sharing::Export;
 pub use streams::{StreamInfo, StreamRef};
 
 use self::kernels::Module;
 use self::mappings::Mappings;
 use self::pools::{Pool, Retiring};
+use self::sharing::Imports;
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -194,6 +197,7 @@ struct State {
     current_pools: Vec<PoolHandle>,
     retiring: Vec<Retiring>,
     mappings: Mappings,
+    imports: Imports,
     peers: Peers,
     grants: Grants,
     /// Copies between two devices, from and to: direct ones, staged ones.
@@ -224,6 +228,7 @@ impl Machine {
             current_pools: State::default_pools(config.devices).map(|(handle, _)| handle).collect(),
             retiring: Vec::new(),
             mappings: Mappings::default(),
+            imports: Imports::new(),
             peers: Peers::default(),
             grants: Grants::new(&config),
             copies: HashMap::new(),
