@@ -23,6 +23,12 @@ pub enum Defect {
     Both,
     /// Nothing is written from or to memory that another process allocated.
     Ipc,
+    /// Such copies never end.
+    IpcHang,
+    /// Nothing is written by a copy while another one between two other devices, or the other way round, is under way.
+    Crowd,
+    /// Such a copy never ends.
+    CrowdHang,
 }
 
 /// What of an allocation a device shows where a window is too small.
@@ -39,6 +45,9 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("aperture", Defect::Aperture),
     ("both", Defect::Both),
     ("ipc", Defect::Ipc),
+    ("ipc-hang", Defect::IpcHang),
+    ("crowd", Defect::Crowd),
+    ("crowd-hang", Defect::CrowdHang),
 ];
 
 /// A function that fails, having done nothing.
@@ -80,14 +89,12 @@ impl Faults {
         Some(())
     }
 
-    /// What goes wrong with a direct copy, the `number`-th from one device to another; whether it is from or to memory that was
-    /// imported.
-    pub(crate) fn defect(&self, from: usize, to: usize, number: u64, is_imported: bool) -> Option<Defect> {
+    /// What goes wrong with a direct copy, the `number`-th from one device to another.
+    pub(crate) fn defect(&self, from: usize, to: usize, number: u64) -> Option<Defect> {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
         here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
-            Defect::Ipc => is_imported.then_some(Defect::Drop),
-            Defect::Lost => None,
+            Defect::Lost | Defect::Ipc | Defect::IpcHang => None,
             other => Some(other),
         })
     }
@@ -95,6 +102,16 @@ impl Faults {
     /// Whether staged copies from one device to another write nothing.
     pub(crate) fn drops_staged(&self, from: usize, to: usize) -> bool {
         self.defects.contains(&(Defect::Both, from, to))
+    }
+
+    /// What goes wrong with direct copies from one device to another, one end of which another process allocated.
+    pub(crate) fn between_processes(&self, from: usize, to: usize) -> Option<Defect> {
+        let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
+        here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
+            Defect::Ipc => Some(Defect::Drop),
+            Defect::IpcHang => Some(Defect::Hang),
+            _ => None,
+        })
     }
 
     /// Whether loads and stores of kernels on one device are lost that go to another's memory.
@@ -119,8 +136,8 @@ mod tests {
     fn parse_reads_pairs_and_functions() {
         let (faults, bad) = Faults::parse("drop:0>1, hang:2-3,code:cuMemFree_v2:711@3");
         assert!(bad.is_empty());
-        assert_eq!([(0, 1), (1, 0)].map(|(from, to)| faults.defect(from, to, 1, false)), [Some(Defect::Drop), None]);
-        assert_eq!([(2, 3), (3, 2)].map(|(from, to)| faults.defect(from, to, 9, false)), [Some(Defect::Hang); 2]);
+        assert_eq!([(0, 1), (1, 0)].map(|(from, to)| faults.defect(from, to, 1)), [Some(Defect::Drop), None]);
+        assert_eq!([(2, 3), (3, 2)].map(|(from, to)| faults.defect(from, to, 9)), [Some(Defect::Hang); 2]);
         let failure = Failure { function: "cuMemFree_v2".to_owned(), code: 711, from_use: 3 };
         assert_eq!(faults.failures, [failure]);
     }
@@ -132,28 +149,28 @@ mod tests {
         for item in wrong {
             let (faults, bad) = Faults::parse(&format!("{item},slow:0>1"));
             assert_eq!(bad, [item]);
-            assert_eq!(faults.defect(0, 1, 1, false), Some(Defect::Slow));
+            assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
         }
     }
 
     #[test]
     fn lost_is_for_kernels_only() {
         let (faults, _) = Faults::parse("lost:0>1,slow:0>1");
-        assert_eq!(faults.defect(0, 1, 1, false), Some(Defect::Slow));
+        assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
         assert!(faults.loses(0, 1) && !faults.loses(1, 0));
     }
 
     #[test]
     fn ipc_is_for_memory_of_other_processes_only() {
-        let (faults, _) = Faults::parse("ipc:0>1");
-        let defects = [false, true].map(|is_imported| faults.defect(0, 1, 1, is_imported));
-        assert_eq!(defects, [None, Some(Defect::Drop)]);
-        assert_eq!(faults.defect(1, 0, 1, true), None);
+        let (faults, _) = Faults::parse("ipc:0>1,ipc-hang:1>2");
+        assert_eq!([(0, 1), (1, 2)].map(|(from, to)| faults.defect(from, to, 1)), [None; 2]);
+        let defects = [(0, 1), (1, 2), (1, 0)].map(|(from, to)| faults.between_processes(from, to));
+        assert_eq!(defects, [Some(Defect::Drop), Some(Defect::Hang), None]);
     }
 
     #[test]
     fn first_is_over_after_one_copy_and_leaves_room_for_others() {
         let (faults, _) = Faults::parse("first:0>1,slow:0>1");
-        assert_eq!([1, 2].map(|number| faults.defect(0, 1, number, false)), [Some(Defect::Drop), Some(Defect::Slow)]);
+        assert_eq!([1, 2].map(|number| faults.defect(0, 1, number)), [Some(Defect::Drop), Some(Defect::Slow)]);
     }
 }

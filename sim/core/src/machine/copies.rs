@@ -467,7 +467,7 @@ impl State {
         (path, access): (Path, Option<Arc<Gate>>),
     ) -> (Copy, Vec<Arc<Gate>>) {
         let gates = self.mapped_at([dst.layout.address, src.layout.address]).chain(access).collect();
-        let mut defect = None;
+        let (mut defect, mut traffic) = (None, None);
         if let (Memory::Device(from), Memory::Device(to)) = (src.memory, dst.memory) {
             let (direct, staged) = self.copies.entry((from.device, to.device)).or_default();
             match path {
@@ -476,8 +476,12 @@ impl State {
                     if let Some(counters) = &self.counters {
                         counters.add(from.device, to.device, extent.bytes());
                     }
-                    let is_imported = [from, to].iter().any(|piece| matches!(piece.owner, Owner::Import(_)));
-                    defect = self.faults.defect(from.device, to.device, *direct, is_imported);
+                    defect = self.faults.defect(from.device, to.device, *direct);
+                    let of_pair = self.traffic.entry((from.device, to.device));
+                    traffic = Some(Arc::clone(of_pair.or_insert_with(|| Arc::new(self.any_traffic.of_another()))));
+                    if [from, to].iter().any(|piece| matches!(piece.owner, Owner::Import(_))) {
+                        defect = self.faults.between_processes(from.device, to.device).or(defect);
+                    }
                     if defect == Some(Defect::Aperture) && extent.height * extent.depth == 1 {
                         let end = to.base + APERTURE;
                         extent.width = extent.width.min(end.saturating_sub(dst.layout.address));
@@ -490,7 +494,7 @@ impl State {
                 Path::SameDevice | Path::Host => {}
             }
         }
-        (Copy { dst: dst.layout, src: src.layout, extent, path, defect, snapshot: None }, gates)
+        (Copy { dst: dst.layout, src: src.layout, extent, path, defect, traffic, snapshot: None }, gates)
     }
 
     /// A copy between two devices opens those allocations that are opened one by one.

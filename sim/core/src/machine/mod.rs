@@ -50,6 +50,7 @@ use crate::nvlink::Counters;
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
 use crate::stream::{Role, Stream};
+use crate::traffic::Traffic;
 use crate::work::{self, Work};
 
 macro_rules! handles {
@@ -203,6 +204,9 @@ struct State {
     /// Copies between two devices, from and to: direct ones, staged ones.
     copies: HashMap<(usize, usize), (u64, u64)>,
     counters: Option<Counters>,
+    /// Direct copies by pair, from and to, and what all pairs share.
+    traffic: HashMap<(usize, usize), Arc<Traffic>>,
+    any_traffic: Traffic,
     faults: Faults,
     last_number: u64,
 }
@@ -233,6 +237,8 @@ impl Machine {
             grants: Grants::new(&config),
             copies: HashMap::new(),
             counters: config.nvlink.as_deref().and_then(|folder| Counters::open(folder).ok()),
+            traffic: HashMap::new(),
+            any_traffic: Traffic::default(),
             faults: config.faults.clone(),
             last_number: 0,
         };
