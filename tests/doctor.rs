@@ -42,7 +42,12 @@ fn columns(outcome: &Outcome, pair: &str) -> Vec<String> {
 /// The row of 0>1 with that fault; the other direction must be verified, and the status must be as said.
 fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
     let outcome = doctor(fault).plain();
-    assert_eq!(columns(&outcome, "1>0"), ["right", "right", "right", "-", "right", "verified"], "{}", outcome.stdout);
+    assert_eq!(
+        columns(&outcome, "1>0"),
+        ["right", "right", "right", "right", "right", "verified"],
+        "{}",
+        outcome.stdout
+    );
     assert_eq!(outcome.status, format!("exit status: {status}"), "{}", outcome.stdout);
     (row(&outcome, "0>1"), outcome)
 }
@@ -51,7 +56,7 @@ fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
 fn right_every_pair_is_verified_and_has_a_speed() {
     let (columns, outcome) = faulty("", 0);
     assert_eq!(columns, ["right", "right", "right", "verified"]);
-    assert_eq!(further(&outcome, "0>1"), ["-", "right"]);
+    assert_eq!(further(&outcome, "0>1"), ["right", "right"]);
     let speeds = outcome.stdout.lines().filter(|line| line.contains("verified"));
     let speeds: Vec<f64> = speeds.map(|line| line.split_whitespace().last().unwrap().parse().unwrap()).collect();
     assert!(speeds.len() == 2 && speeds.iter().all(|&speed| speed > 0.0), "{}", outcome.stdout);
@@ -114,10 +119,38 @@ fn kernels_whose_accesses_are_lost_fail_and_copies_do_not() {
 }
 
 #[test]
+fn kernels_whose_atomic_operations_alone_are_lost_fail() {
+    let (columns, outcome) = faulty("atomics:0>1", 1);
+    assert_eq!(columns, ["right", "right", "right", "FAILED"]);
+    assert_eq!(further(&outcome, "0>1"), ["wrong", "right"]);
+    for said in [
+        "kernel atomics wrong: 1024 of 1024 sums are wrong; 1024 words never changed",
+        "Copies are right: only programs whose kernels access peer memory are affected",
+    ] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let lost = doctor("lost:0>1").arg("0>1").plain();
+    assert_eq!(further(&lost, "0>1"), ["wrong", "right"]);
+    let quick = doctor("atomics:0>1").arg("--quick").plain();
+    assert_eq!((further(&quick, "0>1")[0].as_str(), quick.status.as_str()), ("wrong", "exit status: 1"));
+}
+
+#[test]
+fn atomic_operations_are_not_tested_where_the_link_has_none_and_the_pair_is_verified() {
+    let root = scratch("pci");
+    fs::create_dir(&root).unwrap();
+    let outcome = doctor("atomics:0>1").env("P2PSIM_ROOT", root.to_string_lossy()).plain();
+    assert_eq!(columns(&outcome, "0>1"), ["right", "right", "right", "-", "right", "verified"], "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("\nnative atomics     none\n"), "{}", outcome.stdout);
+    outcome.assert_success();
+    fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
 fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
     let (columns, outcome) = faulty("ipc:0>1", 1);
     assert_eq!(columns, ["right", "right", "right", "FAILED"]);
-    assert_eq!(further(&outcome, "0>1"), ["-", "wrong"]);
+    assert_eq!(further(&outcome, "0>1"), ["right", "wrong"]);
     let joined = joined(&outcome);
     for said in [
         "between processes wrong: 4096 of 4096 bytes never arrived, the first at 0 (copy 1, to memory of another process)",
@@ -129,7 +162,7 @@ fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
     }
     assert!(!joined.contains("P2PSHIM_DENY"), "{}", outcome.stdout);
     let quick = doctor("ipc:0>1").arg("--quick").plain();
-    assert_eq!(further(&quick, "0>1"), ["-", "-"]);
+    assert_eq!(further(&quick, "0>1"), ["right", "-"]);
     assert!(
         self::joined(&quick).contains("copies between processes and of all pairs at once were not tested"),
         "{}",
@@ -142,11 +175,14 @@ fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
 fn pair_is_verified_without_memory_that_processes_share_and_that_is_said() {
     for (fault, why) in [
         ("code:cuIpcGetMemHandle:801@1", "cuIpcGetMemHandle returned CUDA_ERROR_NOT_SUPPORTED (801)"),
+        // Elsewhere these mean that a device has faulted.
+        ("code:cuIpcGetMemHandle:999@1", "cuIpcGetMemHandle returned CUDA_ERROR_UNKNOWN (999)"),
+        ("code:cuIpcOpenMemHandle_v2:999@2", "cuIpcOpenMemHandle_v2 returned CUDA_ERROR_UNKNOWN (999)"),
         ("code:cuIpcOpenMemHandle_v2:800@1", "cuIpcOpenMemHandle_v2 returned CUDA_ERROR_NOT_PERMITTED (800)"),
     ] {
         let outcome = doctor(fault).arg("0>1").plain();
         assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "verified"], "{}", outcome.stdout);
-        assert_eq!(further(&outcome, "0>1"), ["-", "untested"]);
+        assert_eq!(further(&outcome, "0>1"), ["right", "untested"]);
         let joined = joined(&outcome);
         for said in
             [format!("between processes untested: {why}"), "Between processes, 0>1 could not be tested.".to_owned()]
@@ -164,7 +200,7 @@ fn hanging_copy_between_processes_fails_at_the_time_out_and_leaves_no_process() 
     let outcome = doctor("ipc-hang:0>1").arg("--timeout").arg("3").plain();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "FAILED"], "{}", outcome.stdout);
-    assert_eq!(further(&outcome, "0>1"), ["-", "hung"]);
+    assert_eq!(further(&outcome, "0>1"), ["right", "hung"]);
     assert_eq!(columns(&outcome, "1>0")[5], "verified");
     assert!(outcome.stdout.contains("between processes hung: it had not finished after 3 s"), "{}", outcome.stdout);
     assert!(!outcome.stdout.contains("does not end"), "{}", outcome.stdout);

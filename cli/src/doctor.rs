@@ -3,6 +3,7 @@
 //! This process never touches a GPU, for work on one may never end. It starts another for the list of devices and one
 //! for each pair (`worker`), reads what they say (`lines`), and gives up on them when their time is over (`supervisor`).
 
+mod additions;
 mod advice;
 mod at_once;
 mod cuda;
@@ -55,7 +56,7 @@ pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim doctor                  all pairs
   p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
-  p2pshim doctor --quick          in 2 seconds: no large copies, no speeds
+  p2pshim doctor --quick          in 2 seconds: one process, no large copies, no speeds
   p2pshim doctor --json           for programs
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs

@@ -394,8 +394,8 @@ impl Driver {
         Ok(Function(function))
     }
 
-    /// Runs the kernel that copies, on a stream of the context that is current.
-    pub(super) fn launch_copy(
+    /// Runs a kernel, which takes two addresses and a number, on a stream of the context that is current.
+    pub(super) fn launch(
         &self,
         kernel: Function,
         (to, from, words): (Address, Address, u64),

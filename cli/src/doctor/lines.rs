@@ -41,7 +41,7 @@ impl Test {
         [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Processes, Self::AllPairs];
 
     /// Those of a pair within one process, in the order in which they are made.
-    pub(super) const OF_PROCESS: [Self; 3] = [Self::Copies, Self::Loads, Self::Stores];
+    pub(super) const OF_PROCESS: [Self; 4] = [Self::Copies, Self::Loads, Self::Stores, Self::Atomics];
 
     /// Its word in the lines.
     fn word(self) -> &'static str {

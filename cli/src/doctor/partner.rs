@@ -209,7 +209,13 @@ pub(super) fn serve(driver: &Driver, devices: [Device; 2]) -> std::result::Resul
     let requests = requests();
     say("ready");
     while let Ok(request) = requests.recv() {
-        say(&Reply::of(guest.serve(request)).write());
+        let copies = matches!(request, Request::Write(..) | Request::Read(..));
+        say(&match guest.serve(request) {
+            // What a call returns that only opens memory, whatever it is, says nothing of the path.
+            Err(error) if !copies => Reply::Cannot(error.to_string()),
+            result => Reply::of(result),
+        }
+        .write());
     }
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! The verification of one pair, in a process of its own: what is done to the GPUs.
 //!
 //! Device A is to reach the memory of device B. Data goes from A to B by the copy engines of either, and a kernel on A
-//! loads from B's memory and stores to it. Then the copies are made by another process, to or from memory that is ours. Each
+//! loads from B's memory, stores to it, and adds to it by atomic operations if the link has them. Then the copies are made by another process, to or from memory that is ours. Each
 //! time the place that it goes to holds other bytes before, and the device that owns it reads it back.
 
+use std::ffi::{CStr, CString};
 use std::time::{Duration, Instant};
 
+use super::additions;
 use super::cuda::{Address, Context, CudaError, Device, Driver, Function, Result, Stream};
-use super::kernel::{self, ENTRY_POINT};
+use super::kernel;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::partner::{self, Partner, Request};
 use super::pattern::{difference, pattern, stale};
@@ -185,16 +187,17 @@ struct Verification<'a> {
 impl Verification<'_> {
     /// Makes the tests within this process. Says whether a device has faulted.
     fn within_process(&self, witness: &impl Witness) -> (Verdict, bool) {
-        let kernel = self.kernel();
+        let (kernel, adding) = (self.kernel(), self.adding_kernel());
         let (mut verdict, mut faulted) = (Verdict::Passed, false);
-        for test in Test::OF_PROCESS {
+        for test in Test::OF_PROCESS.into_iter().filter(|test| *test != Test::Atomics || adding.is_some()) {
             witness.begin(test);
-            let finding = match (test, &kernel) {
+            let finding = match (test, &kernel, &adding) {
                 // What a device returns after a fault says nothing of the next test.
                 _ if faulted => Ok(Finding::Untested(AFTER_FAULT.to_owned())),
-                (Test::Copies, _) => self.copies(),
-                (_, Ok(kernel)) => self.kernel_copies(*kernel, test),
-                (_, Err(error)) => Err(error.clone()),
+                (Test::Copies, ..) => self.copies(),
+                (Test::Atomics, _, Some(ptx)) => self.additions(ptx),
+                (_, Ok(kernel), _) => self.kernel_copies(*kernel, test),
+                (_, Err(error), _) => Err(error.clone()),
             };
             let finding = finding.unwrap_or_else(|error| of_error(&error, &mut faulted));
             witness.found(test, &finding);
@@ -246,9 +249,14 @@ impl Verification<'_> {
         let mut share = |side: &Side| {
             let memory = driver.allocate(side.context, partner::LARGEST)?;
             shared.push((side.context, memory));
-            Ok((memory, driver.export(side.context, memory)?))
+            // Whatever it returns, it says nothing of the path.
+            let handle = driver.export(side.context, memory).map_err(|error| Finding::Untested(error.to_string()));
+            Ok(handle.map(|handle| (memory, handle)))
         };
-        let (to, handle) = share(b)?;
+        let (to, handle) = match share(b)? {
+            Ok(shared) => shared,
+            Err(finding) => return Ok(finding),
+        };
         if let Some(finding) = asked(Request::Destination(handle)) {
             return Ok(finding);
         }
@@ -267,7 +275,10 @@ impl Verification<'_> {
         }
         // As within a process, the other side makes the copies too, where it can.
         if driver.can_access(b.device, a.device)? {
-            let (from, handle) = share(a)?;
+            let (from, handle) = match share(a)? {
+                Ok(shared) => shared,
+                Err(finding) => return Ok(finding),
+            };
             if let Some(finding) = asked(Request::Source(handle)) {
                 return Ok(finding);
             }
@@ -289,11 +300,36 @@ impl Verification<'_> {
         Ok(Finding::Right)
     }
 
-    /// Loads the kernel on A.
+    /// Loads the kernel that copies on A.
     fn kernel(&self) -> Result<Function> {
         let [a, _] = &self.sides;
-        let ptx = kernel::ptx(self.driver.capability(a.device)?);
-        self.driver.kernel(a.context, &ptx, ENTRY_POINT)
+        let ptx = kernel::copy(self.driver.capability(a.device)?);
+        self.driver.kernel(a.context, &ptx, kernel::COPY)
+    }
+
+    /// The kernel that adds, if the link has native atomics. A driver that does not say so has none.
+    fn adding_kernel(&self) -> Option<CString> {
+        let [a, b] = &self.sides;
+        let attributes = self.driver.attributes(a.device, b.device).ok().filter(|attributes| attributes.atomics);
+        attributes.and_then(|_| kernel::add(self.driver.capability(a.device).ok()?))
+    }
+
+    /// Has a kernel on A add to words of B.
+    fn additions(&self, ptx: &CStr) -> Result<Finding> {
+        let (driver, [a, b]) = (self.driver, &self.sides);
+        let kernel = driver.kernel(a.context, ptx, kernel::ADD)?;
+        let before = pattern(700, additions::WORDS * 8);
+        let (mut after, mut found) = (stale(&before), vec![0; additions::ADDITIONS * 8]);
+        driver.write(b.context, b.memory, &before)?;
+        driver.write(a.context, a.memory, &found)?;
+        driver.synchronize(b.context)?;
+        driver.synchronize(a.context)?;
+        driver.launch(kernel, (b.memory, a.memory, additions::ADDITIONS as u64), a.stream)?;
+        driver.wait(a.stream)?;
+        driver.read(b.context, b.memory, &mut after)?;
+        driver.read(a.context, a.memory, &mut found)?;
+        let [before, after, found] = [&before, &after, &found].map(|bytes| additions::words(bytes));
+        Ok(additions::wrong(&before, &after, &found).map_or(Finding::Right, Finding::Wrong))
     }
 
     /// Copies from A to B, on streams of both.
@@ -323,7 +359,7 @@ impl Verification<'_> {
             let words = size as u64 / 8;
             let wrong = self.trial(to, from, seed + round, size, || {
                 self.driver.enter(a.context)?;
-                self.driver.launch_copy(kernel, (to.memory, from.memory, words), a.stream)?;
+                self.driver.launch(kernel, (to.memory, from.memory, words), a.stream)?;
                 self.driver.wait(a.stream)
             })?;
             if let Some(wrong) = wrong {

@@ -17,6 +17,8 @@ pub enum Defect {
     Slow,
     /// It is right, but kernels' loads and stores are lost.
     Lost,
+    /// It is right, and so are kernels' loads and stores; but their atomic operations are lost.
+    Atomics,
     /// Only the first 8 MiB of an allocation are written, by copies of one row.
     Aperture,
     /// Nothing is written by staged copies either.
@@ -42,6 +44,7 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("hang", Defect::Hang),
     ("slow", Defect::Slow),
     ("lost", Defect::Lost),
+    ("atomics", Defect::Atomics),
     ("aperture", Defect::Aperture),
     ("both", Defect::Both),
     ("ipc", Defect::Ipc),
@@ -94,7 +97,7 @@ impl Faults {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
         here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
-            Defect::Lost | Defect::Ipc | Defect::IpcHang => None,
+            Defect::Lost | Defect::Atomics | Defect::Ipc | Defect::IpcHang => None,
             other => Some(other),
         })
     }
@@ -117,6 +120,11 @@ impl Faults {
     /// Whether loads and stores of kernels on one device are lost that go to another's memory.
     pub(crate) fn loses(&self, from: usize, to: usize) -> bool {
         self.defects.contains(&(Defect::Lost, from, to))
+    }
+
+    /// Whether atomic operations of kernels on one device are lost that go to another's memory.
+    pub(crate) fn loses_atomics(&self, from: usize, to: usize) -> bool {
+        self.defects.contains(&(Defect::Atomics, from, to))
     }
 }
 
@@ -157,7 +165,9 @@ mod tests {
     fn lost_is_for_kernels_only() {
         let (faults, _) = Faults::parse("lost:0>1,slow:0>1");
         assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
-        assert!(faults.loses(0, 1) && !faults.loses(1, 0));
+        assert!(faults.loses(0, 1) && !faults.loses(1, 0) && !faults.loses_atomics(0, 1));
+        let (faults, _) = Faults::parse("atomics:0>1");
+        assert!(faults.loses_atomics(0, 1) && !faults.loses(0, 1) && faults.defect(0, 1, 1).is_none());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -114,6 +115,13 @@ pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
         // SAFETY: as above; `unit` is at most the four bytes of `bytes`, and `length` a multiple of it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), (dst + offset) as *mut u8, unit as usize) };
     }
+}
+
+/// Adds to a word whose address is a multiple of 8, whoever else does so meanwhile; returns what was there before.
+pub(crate) fn add(address: u64, value: u64) -> u64 {
+    // SAFETY: the word was checked against its allocation and is aligned, and whoever else touches it now does so by this function, or
+    // the program has made a mistake that real memory bears too.
+    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_add(value, Ordering::SeqCst)
 }
 
 /// Turns every bit of a byte around.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::fault::Defect;
 use crate::gate::{Gate, pass_all};
+use crate::machine::Kernel;
 use crate::os;
 use crate::traffic::Traffic;
 
@@ -128,7 +129,10 @@ impl Copy {
                     false => {}
                 }
             }
-            Some(Defect::Corrupt | Defect::Lost | Defect::Aperture | Defect::Ipc | Defect::IpcHang) | None => {}
+            Some(
+                Defect::Corrupt | Defect::Lost | Defect::Atomics | Defect::Aperture | Defect::Ipc | Defect::IpcHang,
+            )
+            | None => {}
         }
         copy_rows(self.dst, self.src, self.extent);
         if self.defect == Some(Defect::Corrupt) {
@@ -212,16 +216,18 @@ pub(crate) enum Touch {
     Illegal,
 }
 
-/// A kernel that copies, checked and ready to run.
+/// A kernel, checked and ready to run.
 #[derive(Clone, Debug)]
-pub(crate) struct KernelCopy {
+pub(crate) struct KernelRun {
+    /// What it does.
+    pub kernel: Kernel,
     /// Where to.
     pub to: u64,
-    /// Where from.
+    /// Where from; what additions have found goes there.
     pub from: u64,
-    /// How much.
-    pub bytes: u64,
-    /// What becomes of its stores.
+    /// How many words of 8 bytes, or additions.
+    pub words: u64,
+    /// What becomes of its stores, or its additions.
     pub stores: Touch,
     /// What becomes of its loads.
     pub loads: Touch,
@@ -229,15 +235,27 @@ pub(crate) struct KernelCopy {
     pub broken: Arc<OnceLock<Error>>,
 }
 
-impl KernelCopy {
+/// The words that additions go to, in turn.
+pub(crate) const ADDED_WORDS: u64 = 1024;
+
+impl KernelRun {
     fn run(&self) {
-        match (self.stores, self.loads) {
-            (Touch::Illegal, _) | (_, Touch::Illegal) => {
+        let (&Self { to, from, words, .. }, bytes) = (self, self.words * 8);
+        match (self.kernel, self.stores, self.loads) {
+            (_, Touch::Illegal, _) | (.., Touch::Illegal) => {
                 self.broken.get_or_init(|| Error::ILLEGAL_ADDRESS);
             }
-            (Touch::Lost, _) => {}
-            (Touch::Right, Touch::Lost) => os::fill(self.to, u32::MAX, 1, self.bytes),
-            (Touch::Right, Touch::Right) => os::copy(self.to, self.from, self.bytes),
+            (Kernel::Copy, Touch::Lost, _) => {}
+            (Kernel::Copy, Touch::Right, Touch::Lost) => os::fill(to, u32::MAX, 1, bytes),
+            (Kernel::Copy, Touch::Right, Touch::Right) => os::copy(to, from, bytes),
+            // What it finds goes to memory from which nothing is loaded.
+            (Kernel::Add, Touch::Lost, _) => os::fill(from, u32::MAX, 1, bytes),
+            (Kernel::Add, Touch::Right, _) => {
+                for addition in 0..words {
+                    let found = os::add(to + addition % ADDED_WORDS * 8, addition + 1);
+                    os::copy(from + addition * 8, &raw const found as u64, 8);
+                }
+            }
         }
     }
 }
@@ -263,7 +281,7 @@ pub(crate) enum Work {
     /// Sets bytes.
     Fill(Fill),
     /// Runs a kernel.
-    Kernel(KernelCopy),
+    Kernel(KernelRun),
     /// Calls a function of the program.
     Host(Arc<dyn Fn() + Send + Sync>),
     /// Does it if what it relies on is still there.
