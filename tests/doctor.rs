@@ -207,7 +207,7 @@ fn hanging_copy_between_processes_fails_at_the_time_out_and_leaves_no_process() 
     assert_eq!(outcome.status, "exit status: 1");
     // No other test has this time-out.
     let commands = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
-    let left = commands.filter(|command| String::from_utf8_lossy(command).contains("--timeout\03\0")).count();
+    let left = commands.filter(|command| String::from_utf8_lossy(command).contains("--timeout\x003\x00")).count();
     assert_eq!(left, 0);
 }
 
@@ -230,7 +230,12 @@ fn pairs_that_are_wrong_only_while_all_copy_fail_and_are_said_to_be() {
     let alone = doctor("crowd:0>1").arg("0>1").plain();
     alone.assert_success();
     assert!(!alone.stdout.contains("all pairs at once"), "{}", alone.stdout);
-    let json = doctor("crowd:0>1").arg("--json").plain();
+    let folder = scratch("cache");
+    let json = doctor("crowd:0>1").arg("--json").env("XDG_CACHE_HOME", folder.to_string_lossy()).plain();
+    let kept = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+    let kept: Vec<bool> = kept.map(|text| String::from_utf8_lossy(&text).contains("all pairs at once: ")).collect();
+    assert_eq!((kept.len(), kept.iter().filter(|failed| **failed).count()), (2, 1));
+    fs::remove_dir_all(folder).unwrap();
     let expression =
         "[(p['verdict'], p['all_pairs_at_once']['result'], p['all_pairs_at_once_gb_per_s']) for p in r['pairs']]";
     assert_eq!(self::json(&json, expression), "[('failed', 'wrong', None), ('proven', 'right', None)]\n");
@@ -249,7 +254,7 @@ fn pairs_that_cannot_all_be_enabled_at_once_are_verified_and_that_is_said() {
 
 #[test]
 fn pairs_that_hang_only_while_all_copy_fail_at_the_time_out() {
-    let outcome = doctor("crowd-hang:0>1").arg("--timeout").arg("3").plain();
+    let outcome = doctor("crowd-hang:0>1").arg("--timeout").arg("4").plain();
     assert_eq!(outcome.status, "exit status: 1");
     let joined = joined(&outcome);
     for said in ["all pairs at once hung on 0>1", "0>1 all pairs at once hung: its copies had not ended after"] {

@@ -317,7 +317,7 @@ fn test(
     let cache = kept::cache().filter(|_| arguments.sim.is_none());
     examined.is_quick = arguments.quick;
     let keep = |inventory: &Inventory, row: &Row| {
-        let cache = cache.as_ref().filter(|_| !arguments.quick || row.verdict != Verdict::Passed)?;
+        let cache = cache.as_ref()?;
         kept::keep(cache, inventory, row, arguments.timeout).then(|| cache.folder().to_owned())
     };
     let tests = if arguments.quick { Tests::Quick } else { Tests::Measured };
@@ -327,7 +327,10 @@ fn test(
         progress.show(done, &format!("{from}>{to}"));
         let row = examine(&examined.inventory, pair, timeout, environment, tests);
         progress.clear();
-        examined.kept_in = keep(&examined.inventory, &row).or(examined.kept_in.take());
+        // All pairs at once may still say otherwise of one that has passed.
+        if row.verdict != Verdict::Passed {
+            examined.kept_in = keep(&examined.inventory, &row).or(examined.kept_in.take());
+        }
         if arguments.shows() {
             report::print_row(out, &row)?;
         }
@@ -339,10 +342,10 @@ fn test(
     progress.show(examined.rows.len(), "all pairs at once");
     examine_at_once(&examined.inventory, &mut examined.rows, timeout, environment);
     progress.clear();
-    let changed =
-        examined.rows.iter().filter(|row| row.finding(Test::AllPairs).is_some() && row.verdict != Verdict::Passed);
-    for row in changed {
-        keep(&examined.inventory, row);
+    for row in &examined.rows {
+        if row.verdict == Verdict::Passed || row.finding(Test::AllPairs).is_some() {
+            examined.kept_in = keep(&examined.inventory, row).or(examined.kept_in.take());
+        }
     }
     Ok(())
 }

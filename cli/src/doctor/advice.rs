@@ -154,36 +154,7 @@ pub(super) fn advice(
     gpus: &[Known],
     joint: impl Fn([usize; 2]) -> Joint,
 ) -> Vec<String> {
-    let mut advice = Vec::new();
-    let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
-        let cause = match machine {
-            Some(machine) => machine.likely_cause(row.pair),
-            None => machine::SIMULATED_CAUSE.to_owned(),
-        };
-        match causes.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, rows)) => rows.push(row),
-            None => causes.push((cause, vec![row])),
-        }
-    }
-    for (cause, rows) in causes {
-        advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
-        let (shared, others): (Vec<&Row>, Vec<&Row>) =
-            rows.into_iter().partition(|row| row.fails_only(Test::Processes));
-        if !shared.is_empty() {
-            advice.push(format!(
-                "It fails only between processes on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between them. p2pshim \
-                 does not stage copies of memory that another process allocated.",
-                names(shared.into_iter())
-            ));
-        }
-        if !others.is_empty() {
-            advice.push(format!(
-                "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
-                deny(others.into_iter())
-            ));
-        }
-    }
+    let mut advice = of_failed(rows, machine);
     let slower = |row: &&Row| {
         let [direct, staged] = [Path::Direct, Path::Staged].map(|path| row.measure(path).map(|measure| measure.speed));
         direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
@@ -243,6 +214,41 @@ pub(super) fn advice(
         |row: &Row| Test::OF_PROCESS.iter().any(|test| matches!(row.finding(*test), Some(Finding::Untested(_))));
     if rows.iter().any(|row| matches!(row.verdict, Verdict::Unknown(_)) || is_behind(row)) {
         advice.push("The reasons why pairs could not be tested are above. Correct them and test again.".to_owned());
+    }
+    advice
+}
+
+/// What to do about pairs that failed.
+fn of_failed(rows: &[Row], machine: Option<&Machine>) -> Vec<String> {
+    let mut advice = Vec::new();
+    let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
+        let cause = match machine {
+            Some(machine) => machine.likely_cause(row.pair),
+            None => machine::SIMULATED_CAUSE.to_owned(),
+        };
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, rows)) => rows.push(row),
+            None => causes.push((cause, vec![row])),
+        }
+    }
+    for (cause, rows) in causes {
+        advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
+        let (shared, others): (Vec<&Row>, Vec<&Row>) =
+            rows.into_iter().partition(|row| row.fails_only(Test::Processes));
+        if !shared.is_empty() {
+            advice.push(format!(
+                "It fails only between processes on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between them. p2pshim \
+                 does not stage copies of memory that another process allocated.",
+                names(shared.into_iter())
+            ));
+        }
+        if !others.is_empty() {
+            advice.push(format!(
+                "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
+                deny(others.into_iter())
+            ));
+        }
     }
     advice
 }

@@ -1,5 +1,6 @@
 //! The unified address space: which address belongs to which allocation.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::ops::Range;
@@ -209,11 +210,11 @@ impl Space {
         if granule(found.size) != os::PAGE {
             return Err(Error::NOT_SUPPORTED);
         }
-        if !self.shared.contains_key(&found.id) {
-            let length = granules(found.size).ok_or(Error::INVALID_VALUE)?;
-            self.shared.insert(found.id, os::share(found.base, length)?);
+        let length = granules(found.size).ok_or(Error::INVALID_VALUE)?;
+        match self.shared.entry(found.id) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => Ok(new.insert(os::share(found.base, length)?)),
         }
-        self.shared.get(&found.id).ok_or(Error::UNKNOWN)
     }
 
     /// Whether [`Space::share`] was asked for an allocation before.
