@@ -33,8 +33,8 @@ C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies g
 C_STANDIN_CASES := cancelled_thread fast_path_left fast_path_stepped longjmp_out signal_between thrown_through trace_at_limit \
   trace_bound vforked_inside
 # Programs of the driver API alone, each of which once went wrong under the shim.
-C_DRIVER_CASES := broken_paths floating_contexts pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen limit_of_peers \
-  pool_granted_meanwhile two_disable without_vm_readv malloc_fails kept_verdict nvml_status freed_early \
+C_DRIVER_CASES := broken_paths floating_contexts pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen \
+  limit_of_peers memory_of_another_process pool_granted_meanwhile two_disable without_vm_readv malloc_fails kept_verdict nvml_status freed_early \
   array_copies context_ends_during_proof access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \

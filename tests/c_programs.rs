@@ -250,6 +250,26 @@ fn driver_api_same_output_preloaded() {
 }
 
 #[test]
+fn memory_of_another_process_is_shared_and_the_same_preloaded() {
+    let program = Program::case("memory_of_another_process");
+    let plain = program.plain();
+    let sums: Vec<&str> = plain.stdout.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
+    let [owned, _, opened, written, found, owned_later, read] = sums[..] else { panic!("{}", plain.stdout) };
+    assert_eq!((opened, found, read), (owned, written, owned_later), "{}", plain.stdout);
+    assert!(owned != written && written != read, "{}", plain.stdout);
+    for said in [
+        "memory: 1\n",
+        "cuIpcOpenMemHandle(&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) = CUDA_ERROR_INVALID_CONTEXT\n",
+        "ends with 0\n",
+    ] {
+        assert!(plain.stdout.contains(said), "no {said}: {}", plain.stdout);
+    }
+    program.preloaded().assert_same_as(&plain, "preloaded");
+    let lost = program.env("P2PSIM_FAULT", "ipc:0>1").plain();
+    assert!(lost.stdout.contains(&format!("the first process finds: {owned}\n")), "{}", lost.stdout);
+}
+
+#[test]
 fn moving_parameters_same_output_preloaded() {
     let (plain, trace) = Program::case("moving_parameters").assert_same_preloaded();
     plain.assert_success();

@@ -22,15 +22,32 @@ const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/doctor-cache");
 
 /// The columns of a pair's row: copy engine, kernel loads, kernel stores, verdict (which may be two words).
 fn row(outcome: &Outcome, pair: &str) -> Vec<String> {
+    let mut columns = columns(outcome, pair);
+    columns.drain(3..5);
+    columns
+}
+
+/// Those of a pair that not every pair has: kernel atomics, between processes.
+fn further(outcome: &Outcome, pair: &str) -> Vec<String> {
+    columns(outcome, pair).drain(3..5).collect()
+}
+
+/// The columns up to the verdict.
+fn columns(outcome: &Outcome, pair: &str) -> Vec<String> {
     let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair} ")) && line.split("  ").count() > 4);
     let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
-    row.split("  ").map(str::trim).filter(|column| !column.is_empty()).skip(1).take(4).map(str::to_owned).collect()
+    row.split("  ").map(str::trim).filter(|column| !column.is_empty()).skip(1).take(6).map(str::to_owned).collect()
 }
 
 /// The row of 0>1 with that fault; the other direction must be verified, and the status must be as said.
 fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
     let outcome = doctor(fault).plain();
-    assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "verified"], "{}", outcome.stdout);
+    assert_eq!(
+        columns(&outcome, "1>0"),
+        ["right", "right", "right", "right", "right", "verified"],
+        "{}",
+        outcome.stdout
+    );
     assert_eq!(outcome.status, format!("exit status: {status}"), "{}", outcome.stdout);
     (row(&outcome, "0>1"), outcome)
 }
@@ -39,10 +56,13 @@ fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
 fn right_every_pair_is_verified_and_has_a_speed() {
     let (columns, outcome) = faulty("", 0);
     assert_eq!(columns, ["right", "right", "right", "verified"]);
+    assert_eq!(further(&outcome, "0>1"), ["right", "right"]);
     let speeds = outcome.stdout.lines().filter(|line| line.contains("verified"));
     let speeds: Vec<f64> = speeds.map(|line| line.split_whitespace().last().unwrap().parse().unwrap()).collect();
     assert!(speeds.len() == 2 && speeds.iter().all(|&speed| speed > 0.0), "{}", outcome.stdout);
     assert!(!outcome.stdout.contains("Likely cause"), "{}", outcome.stdout);
+    let at_once = outcome.stdout.lines().find(|line| line.starts_with("all pairs at once  right; ")).unwrap();
+    assert!(at_once.contains("GB/s in all, ") && at_once.contains("if each were as fast as alone"), "{at_once}");
     outcome.assert_silent();
 }
 
@@ -68,8 +88,9 @@ fn copies_that_are_wrong_beyond_a_window_fail_and_quick_does_not_see_them() {
     assert!(outcome.stdout.contains(said), "{}", outcome.stdout);
     let quick = doctor("aperture:0>1").arg("--quick").plain();
     assert_eq!(row(&quick, "0>1"), ["right", "right", "right", "verified"]);
-    let said = "Verdict: no fault was found up to 1 MiB; larger copies were not tested. Data arrived in every test of every pair.";
-    let joined = quick.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = "Verdict: no fault was found up to 1 MiB; larger copies, copies between processes and of all pairs at once were not \
+                tested. Data arrived in every test of every pair.";
+    let joined = joined(&quick);
     assert!(joined.contains(said) && !joined.contains("P2PSHIM_PROBE=full takes"), "{}", quick.stdout);
     assert_eq!(doctor("drop:0>1").arg("--quick").plain().status, "exit status: 1");
 }
@@ -95,6 +116,156 @@ fn kernels_whose_accesses_are_lost_fail_and_copies_do_not() {
         assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
     }
     assert!(outcome.stdout.contains("Copies are right: only programs whose kernels"), "{}", outcome.stdout);
+}
+
+#[test]
+fn kernels_whose_atomic_operations_alone_are_lost_fail() {
+    let (columns, outcome) = faulty("atomics:0>1", 1);
+    assert_eq!(columns, ["right", "right", "right", "FAILED"]);
+    assert_eq!(further(&outcome, "0>1"), ["wrong", "right"]);
+    for said in [
+        "kernel atomics wrong: 1024 of 1024 sums are wrong; 1024 words never changed",
+        "Copies are right: only programs whose kernels access peer memory are affected",
+    ] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let lost = doctor("lost:0>1").arg("0>1").plain();
+    assert_eq!(further(&lost, "0>1"), ["wrong", "right"]);
+    let quick = doctor("atomics:0>1").arg("--quick").plain();
+    assert_eq!((further(&quick, "0>1")[0].as_str(), quick.status.as_str()), ("wrong", "exit status: 1"));
+}
+
+#[test]
+fn atomic_operations_are_not_tested_where_the_link_has_none_and_the_pair_is_verified() {
+    let root = scratch("pci");
+    fs::create_dir(&root).unwrap();
+    let outcome = doctor("atomics:0>1").env("P2PSIM_ROOT", root.to_string_lossy()).plain();
+    assert_eq!(columns(&outcome, "0>1"), ["right", "right", "right", "-", "right", "verified"], "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("\nnative atomics     none\n"), "{}", outcome.stdout);
+    outcome.assert_success();
+    fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
+    let (columns, outcome) = faulty("ipc:0>1", 1);
+    assert_eq!(columns, ["right", "right", "right", "FAILED"]);
+    assert_eq!(further(&outcome, "0>1"), ["right", "wrong"]);
+    let joined = joined(&outcome);
+    for said in [
+        "between processes wrong: 4096 of 4096 bytes never arrived, the first at 0 (copy 1, to memory of another process)",
+        "Within a process all is right: only programs are affected whose processes share GPU memory",
+        "Verdict: UNSAFE. ",
+        "It fails only between processes on 0>1: NCCL_P2P_DISABLE=1 keeps NCCL",
+    ] {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    assert!(!joined.contains("P2PSHIM_DENY"), "{}", outcome.stdout);
+    let quick = doctor("ipc:0>1").arg("--quick").plain();
+    assert_eq!(further(&quick, "0>1"), ["right", "-"]);
+    assert!(
+        self::joined(&quick).contains("copies between processes and of all pairs at once were not tested"),
+        "{}",
+        quick.stdout
+    );
+    quick.assert_success();
+}
+
+#[test]
+fn pair_is_verified_without_memory_that_processes_share_and_that_is_said() {
+    for (fault, why) in [
+        ("code:cuIpcGetMemHandle:801@1", "cuIpcGetMemHandle returned CUDA_ERROR_NOT_SUPPORTED (801)"),
+        // Elsewhere these mean that a device has faulted.
+        ("code:cuIpcGetMemHandle:999@1", "cuIpcGetMemHandle returned CUDA_ERROR_UNKNOWN (999)"),
+        ("code:cuIpcOpenMemHandle_v2:999@2", "cuIpcOpenMemHandle_v2 returned CUDA_ERROR_UNKNOWN (999)"),
+        ("code:cuIpcOpenMemHandle_v2:800@1", "cuIpcOpenMemHandle_v2 returned CUDA_ERROR_NOT_PERMITTED (800)"),
+    ] {
+        let outcome = doctor(fault).arg("0>1").plain();
+        assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "verified"], "{}", outcome.stdout);
+        assert_eq!(further(&outcome, "0>1"), ["right", "untested"]);
+        let joined = joined(&outcome);
+        for said in
+            [format!("between processes untested: {why}"), "Between processes, 0>1 could not be tested.".to_owned()]
+        {
+            assert!(joined.contains(&said), "no {said}: {}", outcome.stdout);
+        }
+        assert!(!joined.contains("Correct them"), "{}", outcome.stdout);
+        outcome.assert_success();
+    }
+}
+
+#[test]
+fn hanging_copy_between_processes_fails_at_the_time_out_and_leaves_no_process() {
+    let start = Instant::now();
+    let outcome = doctor("ipc-hang:0>1").arg("--timeout").arg("3").plain();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "FAILED"], "{}", outcome.stdout);
+    assert_eq!(further(&outcome, "0>1"), ["right", "hung"]);
+    assert_eq!(columns(&outcome, "1>0")[5], "verified");
+    assert!(outcome.stdout.contains("between processes hung: it had not finished after 3 s"), "{}", outcome.stdout);
+    assert!(!outcome.stdout.contains("does not end"), "{}", outcome.stdout);
+    assert_eq!(outcome.status, "exit status: 1");
+    // No other test has this time-out.
+    let commands = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+    let left = commands.filter(|command| String::from_utf8_lossy(command).contains("--timeout\x003\x00")).count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn pairs_that_are_wrong_only_while_all_copy_fail_and_are_said_to_be() {
+    let (columns, outcome) = faulty("crowd:0>1", 1);
+    // What the table has was right.
+    assert_eq!(columns, ["right", "right", "right", "verified"]);
+    let joined = joined(&outcome);
+    for said in [
+        "all pairs at once wrong on 0>1 0>1 all pairs at once wrong: ",
+        "bytes never arrived",
+        "(round ",
+        "Each pair alone is right: only programs are affected that copy between several pairs at once",
+        "Verdict: UNSAFE. Peer access loses data or hangs on 0>1,",
+        "P2PSHIM_DENY='0-1'",
+    ] {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let alone = doctor("crowd:0>1").arg("0>1").plain();
+    alone.assert_success();
+    assert!(!alone.stdout.contains("all pairs at once"), "{}", alone.stdout);
+    let folder = scratch("cache");
+    let json = doctor("crowd:0>1").arg("--json").env("XDG_CACHE_HOME", folder.to_string_lossy()).plain();
+    let kept = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+    let kept: Vec<bool> = kept.map(|text| String::from_utf8_lossy(&text).contains("all pairs at once: ")).collect();
+    assert_eq!((kept.len(), kept.iter().filter(|failed| **failed).count()), (2, 1));
+    fs::remove_dir_all(folder).unwrap();
+    let expression =
+        "[(p['verdict'], p['all_pairs_at_once']['result'], p['all_pairs_at_once_gb_per_s']) for p in r['pairs']]";
+    assert_eq!(self::json(&json, expression), "[('failed', 'wrong', None), ('proven', 'right', None)]\n");
+}
+
+#[test]
+fn pairs_that_cannot_all_be_enabled_at_once_are_verified_and_that_is_said() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "3").env("P2PSIM_MAX_PEERS", "1").plain();
+    outcome.assert_success();
+    let joined = joined(&outcome);
+    let why = "all pairs at once untested: cuCtxEnablePeerAccess returned CUDA_ERROR_TOO_MANY_PEERS (711)";
+    assert_eq!(joined.matches(why).count(), 1, "{}", outcome.stdout);
+    let said = "While all pairs copy at once, 0>1 0>2 1>0 1>2 2>0 2>1 could not be tested.";
+    assert!(joined.contains(said), "{}", outcome.stdout);
+}
+
+#[test]
+fn pairs_that_hang_only_while_all_copy_fail_at_the_time_out() {
+    let outcome = doctor("crowd-hang:0>1").arg("--timeout").arg("4").plain();
+    assert_eq!(outcome.status, "exit status: 1");
+    let joined = joined(&outcome);
+    for said in ["all pairs at once hung on 0>1", "0>1 all pairs at once hung: its copies had not ended after"] {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    assert!(joined.contains("While all pairs copy at once, 1>0 could not be tested"), "{}", outcome.stdout);
+}
+
+/// The text as if no line had an end.
+fn joined(outcome: &Outcome) -> String {
+    outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -37,6 +38,7 @@ MOST_WITH_VERDICT = 20  # microseconds that enabling a pair may take more where 
 MOST_VERIFYING = 10_000  # microseconds that the first verification of a pair may take
 MOST_SECONDS = 1.1  # of a row in one way
 JOBS = 12  # rows at a time
+MOST_DOCTOR_SECONDS = 15  # for the two pairs of two GPUs, in which a second process starts for each, and one for both
 LEAST_DOCTOR = 0.9  # bandwidth of a pair as the doctor finds it, to what a program with access enabled measures
 OFF = {"P2PSHIM_ACCESS": "off"}
 APP = {"P2PSHIM_ACCESS": "app"}
@@ -214,17 +216,35 @@ def driver_api():
 
 
 def doctor():
-    """What the doctor says of this machine; its pairs must be proven, and no slower than the program that measures."""
+    """What the doctor says of this machine; its pairs must be proven, and no slower than the program that measures. Each test must be
+    right, but that between processes and that of all pairs at once may be impossible here, which is printed."""
+    begin = time.monotonic()
     done = subprocess.run([HERE / "p2pshim", "doctor"], capture_output=True, text=True, timeout=100)
+    took = time.monotonic() - begin
     print(done.stdout)
     json_run = subprocess.run([HERE / "p2pshim", "doctor", "--json"], capture_output=True, text=True, timeout=100)
     pairs = json.loads(json_run.stdout)["pairs"] if json_run.returncode == 0 else []
     measured = {(int(src), int(dst)): speed for src, dst, speed, *_ in
                 Run([build("bandwidth.c"), "enables"]).numbers()}
     least = min((pair["gb_per_s"] / measured[pair["from"], pair["to"]] for pair in pairs), default=0)
-    judge(done.returncode == 0 and len(pairs) == len(measured) and least >= LEAST_DOCTOR, "doctor",
-          f"{len(pairs)} pairs proven, with at least {least:.3f} of the bandwidth that a program measures, limit {LEAST_DOCTOR}"
+    problems, impossible = [], []
+    for pair in pairs:
+        wanted = ["copy_engine", "kernel_loads", "kernel_stores", "between_processes"]
+        wanted += ["kernel_atomics"] if pair["attributes"]["native_atomics"] else []
+        wanted += ["all_pairs_at_once"] if len(pairs) > 1 else []
+        for test in wanted:
+            found = pair[test] or {"result": "not made", "detail": None}
+            said = f"{pair['from']}>{pair['to']} {test} {found['result']}: {found['detail']}"
+            if found["result"] == "untested" and test in ("between_processes", "all_pairs_at_once"):
+                impossible.append(said)
+            elif found["result"] != "right":
+                problems.append(said)
+    judge(done.returncode == 0 and len(pairs) == len(measured) and not problems, "doctor",
+          "; ".join(problems + impossible) or "every test of every pair is right"
           if pairs else f"ends with {done.returncode}: {done.stderr}")
+    judge(took <= MOST_DOCTOR_SECONDS or len(pairs) > 2, "doctor, time", f"{took:.1f} s for {len(pairs)} pairs, limit {MOST_DOCTOR_SECONDS} for 2")
+    judge(least >= LEAST_DOCTOR, "doctor, speeds", f"{len(pairs)} pairs proven, with at least {least:.3f} of the bandwidth that a program "
+          f"measures, limit {LEAST_DOCTOR}; while all copy {[pair['all_pairs_at_once_gb_per_s'] for pair in pairs]} GB/s")
 
 
 def unfinished():

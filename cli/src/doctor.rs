@@ -3,12 +3,16 @@
 //! This process never touches a GPU, for work on one may never end. It starts another for the list of devices and one
 //! for each pair (`worker`), reads what they say (`lines`), and gives up on them when their time is over (`supervisor`).
 
+mod additions;
 mod advice;
+mod at_once;
 mod cuda;
+mod examine;
 mod json;
 mod kept;
 mod kernel;
 mod lines;
+mod partner;
 mod pattern;
 mod place;
 mod progress;
@@ -31,14 +35,15 @@ use clap::Args;
 use p2pshim_host::machine::{self, Machine};
 
 use advice::{Conclusion, Known};
-use lines::{Attributes, Finding, Line, Path, Test, Verdict};
+use examine::{examine, examine_at_once};
+use lines::{Attributes, Finding, Line, Test, Verdict};
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Device, Examined, Row};
-use supervisor::Job;
+use supervisor::{Job, Task};
 use verify::Tests;
 
-use crate::{complain, numbers, shim, sim};
+use crate::{complain, numbers, sim};
 
 /// How long a pair may take, in seconds, unless the user says otherwise.
 const TIMEOUT_S: u64 = 20;
@@ -51,7 +56,7 @@ pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim doctor                  all pairs
   p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
-  p2pshim doctor --quick          in 2 seconds: no large copies, no speeds
+  p2pshim doctor --quick          in 2 seconds: one process, no large copies, no speeds
   p2pshim doctor --json           for programs
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
@@ -99,6 +104,13 @@ pub(crate) struct DoctorArguments {
     /// Examine N simulated GPUs
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
     sim: Option<u8>,
+}
+
+impl DoctorArguments {
+    /// Whether the tables are shown.
+    fn shows(&self) -> bool {
+        !self.json && !self.env && !self.issue
+    }
 }
 
 /// What the user wrote for one or two pairs of ordinals.
@@ -159,6 +171,7 @@ impl Inventory {
                 Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
                 Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
                 Line::Begin(_) | Line::Found(..) | Line::Measuring(_) | Line::Measured(..) | Line::Verdict(_) => {}
+                Line::FoundAtOnce(..) | Line::MeasuredAtOnce(..) | Line::Partner(_) => {}
             }
         }
         inventory
@@ -232,11 +245,10 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             return Ok(ExitCode::from(FAILED));
         }
     };
-    let shows = !arguments.json && !arguments.env && !arguments.issue;
     let timeout = Duration::from_secs(arguments.timeout);
     let progress = Progress::new(1);
     progress.show(0, "starting CUDA");
-    let outcome = Job { pair: None, timeout, environment: &environment, tests: Tests::Full }.run();
+    let outcome = Job { task: Task::List, timeout, environment: &environment, tests: Tests::Full }.run();
     progress.clear();
     let inventory = Inventory::new(outcome.lines);
     let wanted = match outcome.verdict {
@@ -256,7 +268,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
                 report::print_issue(out, examined)?;
                 complain(said);
                 return Ok(ExitCode::from(FAILED));
-            } else if shows {
+            } else if arguments.shows() {
                 report::print_machine(out, &examined)?;
             }
             out.flush()?;
@@ -264,29 +276,10 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             return Ok(ExitCode::from(examined.status()));
         }
     };
-    if shows {
+    if arguments.shows() {
         report::print_head(out, &examined)?;
     }
-    let cache = kept::cache().filter(|_| arguments.sim.is_none());
-    examined.is_quick = arguments.quick;
-    let tests = if arguments.quick { Tests::Quick } else { Tests::Measured };
-    let progress = Progress::new(pairs.len());
-    for (done, pair) in pairs.into_iter().enumerate() {
-        let [from, to] = pair;
-        progress.show(done, &format!("{from}>{to}"));
-        let row = examine(&examined.inventory, pair, timeout, &environment, tests);
-        progress.clear();
-        if let Some(cache) = &cache
-            && (!arguments.quick || row.verdict != Verdict::Passed)
-            && kept::keep(cache, &examined.inventory, &row, arguments.timeout)
-        {
-            examined.kept_in = Some(cache.folder().to_owned());
-        }
-        if shows {
-            report::print_row(out, &row)?;
-        }
-        examined.rows.push(row);
-    }
+    test(&mut examined, pairs, arguments, &environment, out)?;
     if arguments.json {
         json::print(out, &examined)?;
     } else if arguments.issue {
@@ -300,12 +293,61 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         };
         advice::exports(&examined.rows, name).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     } else {
+        report::print_at_once(out, &examined.rows)?;
         report::print_details(out, &examined)?;
         report::print_machine(out, &examined)?;
         report::print_conclusion(out, &examined)?;
     }
     out.flush()?;
     Ok(ExitCode::from(examined.status()))
+}
+
+/// Tests pairs, one after the other and then at once, keeps the verdicts, and shows the rows of the table.
+///
+/// # Errors
+/// The output could not be written.
+fn test(
+    examined: &mut Examined,
+    pairs: Vec<[usize; 2]>,
+    arguments: &DoctorArguments,
+    environment: &[(OsString, OsString)],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let timeout = Duration::from_secs(arguments.timeout);
+    let cache = kept::cache().filter(|_| arguments.sim.is_none());
+    examined.is_quick = arguments.quick;
+    let keep = |inventory: &Inventory, row: &Row| {
+        let cache = cache.as_ref()?;
+        kept::keep(cache, inventory, row, arguments.timeout).then(|| cache.folder().to_owned())
+    };
+    let tests = if arguments.quick { Tests::Quick } else { Tests::Measured };
+    let progress = Progress::new(pairs.len());
+    for (done, pair) in pairs.into_iter().enumerate() {
+        let [from, to] = pair;
+        progress.show(done, &format!("{from}>{to}"));
+        let row = examine(&examined.inventory, pair, timeout, environment, tests);
+        progress.clear();
+        // All pairs at once may still say otherwise of one that has passed.
+        if row.verdict != Verdict::Passed {
+            examined.kept_in = keep(&examined.inventory, &row).or(examined.kept_in.take());
+        }
+        if arguments.shows() {
+            report::print_row(out, &row)?;
+        }
+        examined.rows.push(row);
+    }
+    if arguments.quick {
+        return Ok(());
+    }
+    progress.show(examined.rows.len(), "all pairs at once");
+    examine_at_once(&examined.inventory, &mut examined.rows, timeout, environment);
+    progress.clear();
+    for row in &examined.rows {
+        if row.verdict == Verdict::Passed || row.finding(Test::AllPairs).is_some() {
+            examined.kept_in = keep(&examined.inventory, row).or(examined.kept_in.take());
+        }
+    }
+    Ok(())
 }
 
 impl Examined {
@@ -364,7 +406,9 @@ impl Examined {
         match self.conclusion() {
             Conclusion::Safe if self.is_quick => {
                 let what = text.trim_start_matches("peer access can be trusted");
-                format!("no fault was found up to 1 MiB; larger copies were not tested{what}")
+                format!(
+                    "no fault was found up to 1 MiB; larger copies, copies between processes and of all pairs at once were not tested{what}"
+                )
             }
             _ => text,
         }
@@ -373,54 +417,6 @@ impl Examined {
     fn status(&self) -> u8 {
         if self.error.is_some() { FAILED } else { self.conclusion().status() }
     }
-}
-
-/// Has a pair verified, if the hardware has a path, and measured, if the tests do that.
-fn examine(
-    inventory: &Inventory,
-    pair: [usize; 2],
-    timeout: Duration,
-    environment: &[(OsString, OsString)],
-    tests: Tests,
-) -> Row {
-    let mut row = Row::new(pair, Verdict::NoPath);
-    let Some(uuids) = inventory.uuids(pair) else { return row };
-    let outcome = Job { pair: Some(uuids), timeout, environment, tests }.run();
-    for line in outcome.lines {
-        match line {
-            Line::Found(test, finding) => {
-                let place = row.findings.iter_mut().zip(Test::ALL).find(|(_, known)| *known == test);
-                if let Some((place, _)) = place {
-                    *place = Some(finding);
-                }
-            }
-            Line::Measured(path, measure) => row.set_measure(path, measure),
-            _ => {}
-        }
-    }
-    // That a pair without a path could not be measured says nothing of peer access.
-    if inventory.has_path(pair) {
-        row.verdict = outcome.verdict;
-    }
-    row.left_behind = outcome.left_behind;
-    if row.measure(Path::Staged).is_some() && row.left_behind.is_none() {
-        row.by_shim = speed_of_shim(uuids, timeout, environment);
-    }
-    row
-}
-
-/// GB/s of copies of a pair that p2pshim stages, if the library is here.
-fn speed_of_shim(uuids: [&str; 2], timeout: Duration, environment: &[(OsString, OsString)]) -> Option<f64> {
-    let shim = shim::find(None).ok()?.into_os_string();
-    let options = [("P2PSHIM_ACCESS", "off"), ("P2PSHIM_STAGING", "always"), ("P2PSHIM_LOG", "off")];
-    let options = options.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let preload = [(OsString::from("LD_PRELOAD"), shim)];
-    let environment = [environment, &preload, &options].concat();
-    let outcome = Job { pair: Some(uuids), timeout, environment: &environment, tests: Tests::Measured }.run();
-    outcome.lines.iter().find_map(|line| match line {
-        Line::Measured(Path::Staged, measure) => Some(measure.speed),
-        _ => None,
-    })
 }
 
 /// What is said of a test that did not end.
@@ -488,7 +484,7 @@ mod tests {
         let cache = Cache::of(Some(folder.clone().into()), None, own_user()).unwrap();
         let inventory = inventory(2);
         let row = |verdict: Verdict, finding: Option<Finding>| Row {
-            findings: [finding, None, None],
+            findings: [finding, None, None, None, None, None],
             ..Row::new([0, 1], verdict)
         };
         let failed = || Verdict::Failed("gone".to_owned());

@@ -50,6 +50,26 @@ pub(crate) fn end(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
+/// Waits until a process is gone that is about to end, or could be killed by its number; false if it is still there.
+pub(crate) fn is_gone(process: pid_t) -> bool {
+    // One that has ended may wait there for whoever started it.
+    let is_there = || fields_of(process).and_then(|mut fields| fields.next()).is_some_and(|state| state != "Z");
+    for kills in [false, true] {
+        if kills {
+            // SAFETY: takes numbers, and touches no memory of ours.
+            unsafe { libc::kill(process, libc::SIGKILL) };
+        }
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline {
+            if !is_there() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    false
+}
+
 /// Whether a process is another, or below it.
 pub(crate) fn descends(process: pid_t, other: pid_t, parent: impl Fn(pid_t) -> Option<pid_t>) -> bool {
     /// Processes are made while this looks.
@@ -88,6 +108,14 @@ mod tests {
     fn end_process_that_does_not_end_is_killed() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         assert!(end(&mut child).is_some_and(|status| !status.success()));
+    }
+
+    #[test]
+    fn is_gone_process_that_does_not_end_is_killed_and_one_that_has_ended_is_gone() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(is_gone(child.id().cast_signed()));
+        assert!(!child.wait().unwrap().success());
+        assert!(is_gone(child.id().cast_signed()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use p2pshim_host::machine::{self, Machine};
 
-use super::lines::{Finding, Path, Verdict};
+use super::lines::{Finding, Path, Test, Verdict};
 use super::place::Joint;
 use super::report::Row;
 
@@ -56,7 +56,22 @@ impl Conclusion {
     pub(super) fn text(self, rows: &[Row], devices: usize) -> String {
         let is_all = rows.len() >= devices * devices.saturating_sub(1);
         let others = if is_all { "" } else { ". The other pairs were not tested" };
-        format!("{}{others}", self.of_tested(rows, is_all))
+        format!("{}{}{others}", self.of_tested(rows, is_all), Self::untested(rows))
+    }
+
+    /// What was not tested of pairs that are verified without it.
+    fn untested(rows: &[Row]) -> String {
+        let is_untested = |row: &&Row, test| {
+            row.verdict == Verdict::Passed && matches!(row.finding(test), Some(Finding::Untested(_)))
+        };
+        let mut text = String::new();
+        for (test, what) in [(Test::Processes, "Between processes"), (Test::AllPairs, "While all pairs copy at once")] {
+            let rows: Vec<&Row> = rows.iter().filter(|row| is_untested(row, test)).collect();
+            if !rows.is_empty() {
+                text += &format!(". {what}, {} could not be tested", names(rows.into_iter()));
+            }
+        }
+        text
     }
 
     fn of_tested(self, rows: &[Row], is_all: bool) -> String {
@@ -139,25 +154,7 @@ pub(super) fn advice(
     gpus: &[Known],
     joint: impl Fn([usize; 2]) -> Joint,
 ) -> Vec<String> {
-    let mut advice = Vec::new();
-    let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
-        let cause = match machine {
-            Some(machine) => machine.likely_cause(row.pair),
-            None => machine::SIMULATED_CAUSE.to_owned(),
-        };
-        match causes.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, rows)) => rows.push(row),
-            None => causes.push((cause, vec![row])),
-        }
-    }
-    for (cause, rows) in causes {
-        advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
-        advice.push(format!(
-            "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
-            deny(rows.iter().copied())
-        ));
-    }
+    let mut advice = of_failed(rows, machine);
     let slower = |row: &&Row| {
         let [direct, staged] = [Path::Direct, Path::Staged].map(|path| row.measure(path).map(|measure| measure.speed));
         direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
@@ -213,9 +210,45 @@ pub(super) fn advice(
              firmware (resizable BAR, above 4G decoding)."
         ));
     }
-    let is_behind = |finding: &Option<Finding>| matches!(finding, Some(Finding::Untested(_)));
-    if rows.iter().any(|row| matches!(row.verdict, Verdict::Unknown(_)) || row.findings.iter().any(is_behind)) {
+    let is_behind =
+        |row: &Row| Test::OF_PROCESS.iter().any(|test| matches!(row.finding(*test), Some(Finding::Untested(_))));
+    if rows.iter().any(|row| matches!(row.verdict, Verdict::Unknown(_)) || is_behind(row)) {
         advice.push("The reasons why pairs could not be tested are above. Correct them and test again.".to_owned());
+    }
+    advice
+}
+
+/// What to do about pairs that failed.
+fn of_failed(rows: &[Row], machine: Option<&Machine>) -> Vec<String> {
+    let mut advice = Vec::new();
+    let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
+        let cause = match machine {
+            Some(machine) => machine.likely_cause(row.pair),
+            None => machine::SIMULATED_CAUSE.to_owned(),
+        };
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, rows)) => rows.push(row),
+            None => causes.push((cause, vec![row])),
+        }
+    }
+    for (cause, rows) in causes {
+        advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
+        let (shared, others): (Vec<&Row>, Vec<&Row>) =
+            rows.into_iter().partition(|row| row.fails_only(Test::Processes));
+        if !shared.is_empty() {
+            advice.push(format!(
+                "It fails only between processes on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between them. p2pshim \
+                 does not stage copies of memory that another process allocated.",
+                names(shared.into_iter())
+            ));
+        }
+        if !others.is_empty() {
+            advice.push(format!(
+                "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
+                deny(others.into_iter())
+            ));
+        }
     }
     advice
 }
@@ -293,6 +326,29 @@ mod tests {
         let rows = [row([1, 0], failed(), [None; 2]), row([0, 1], failed(), [None; 2])];
         let said = given(&rows, &[], Joint::Unseen);
         assert!(said.contains("Likely cause for 1>0 0>1: ") && said.contains("P2PSHIM_DENY='0-1' "), "{said}");
+    }
+
+    #[test]
+    fn advice_between_processes_only_says_so_and_denies_nothing() {
+        let mut row = row([0, 1], failed(), [None; 2]);
+        row.set_finding(Test::Copies, Finding::Right);
+        row.set_finding(Test::Processes, Finding::Wrong("gone".to_owned()));
+        let said = given(std::slice::from_ref(&row), &[], Joint::Unseen);
+        assert!(said.contains("fails only between processes on 0>1") && !said.contains("P2PSHIM_DENY"), "{said}");
+        row.set_finding(Test::Loads, Finding::Wrong("gone".to_owned()));
+        let said = given(&[row], &[], Joint::Unseen);
+        assert!(said.contains("P2PSHIM_DENY='0-1'") && !said.contains("between processes"), "{said}");
+    }
+
+    #[test]
+    fn text_says_what_could_not_be_tested_between_processes() {
+        let mut row = row([0, 1], Verdict::Passed, [None; 2]);
+        row.set_finding(Test::Processes, Finding::Untested("no handle".to_owned()));
+        let rows = [row, Row::new([1, 0], Verdict::Passed)];
+        let said = Conclusion::of(&rows).text(&rows, 2);
+        let expected = "peer access can be trusted. Data arrived in every test of every pair. Between processes, 0>1 could not be tested";
+        assert_eq!(said, expected);
+        assert_eq!(given(&rows, &[], Joint::Unseen), "");
     }
 
     #[test]

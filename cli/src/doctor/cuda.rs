@@ -62,6 +62,8 @@ const RANK: c_int = 1;
 const ATOMICS: c_int = 3;
 /// `CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED`.
 const ARRAYS: c_int = 4;
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: c_int = 600;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 
@@ -122,6 +124,10 @@ macro_rules! functions {
     };
 }
 
+mod sharing;
+
+pub(super) use sharing::Handle;
+
 functions! {
     cuInit(c_uint);
     cuDriverGetVersion(*mut c_int);
@@ -144,8 +150,10 @@ functions! {
     cuMemcpyHtoD_v2(Address, *const c_void, usize);
     cuMemcpyDtoH_v2(*mut c_void, Address, usize);
     cuMemcpyPeerAsync(Address, usize, Address, usize, usize, usize);
+    cuMemcpyDtoDAsync_v2(Address, Address, usize, usize);
     cuStreamCreate(*mut usize, c_uint);
     cuStreamSynchronize(usize);
+    cuStreamQuery(usize);
     cuModuleLoadData(*mut usize, *const c_void);
     cuModuleGetFunction(*mut usize, usize, *const c_char);
     cuLaunchKernel(
@@ -156,6 +164,7 @@ functions! {
 /// The driver.
 pub(super) struct Driver {
     functions: Functions,
+    sharing: Option<sharing::Sharing>,
 }
 
 /// Calls a function and turns its code into a result.
@@ -182,9 +191,10 @@ impl Driver {
         })?;
         let functions = Functions::load(&library)
             .map_err(|error| format!("{error}: this driver is too old; 9.2 or newer is required"))?;
+        let sharing = sharing::Sharing::load(&library);
         // Its threads may outlive whatever we do.
         std::mem::forget(library);
-        let driver = Self { functions };
+        let driver = Self { functions, sharing };
         call!(&driver, cuInit(0)).map_err(|error| error.to_string())?;
         Ok(driver)
     }
@@ -356,6 +366,20 @@ impl Driver {
         call!(self, cuMemcpyPeerAsync(to, to_context.0, from, from_context.0, bytes, stream.0))
     }
 
+    /// Copies between memory that the context that is current can access.
+    pub(super) fn copy_unified(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
+        call!(self, cuMemcpyDtoDAsync_v2(to, from, bytes, stream.0))
+    }
+
+    /// Whether a stream of the context that is current has done all its work.
+    pub(super) fn is_done(&self, stream: Stream) -> Result<bool> {
+        match call!(self, cuStreamQuery(stream.0)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.code == NOT_READY => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits for a stream of the context that is current.
     pub(super) fn wait(&self, stream: Stream) -> Result<()> {
         call!(self, cuStreamSynchronize(stream.0))
@@ -370,8 +394,8 @@ impl Driver {
         Ok(Function(function))
     }
 
-    /// Runs the kernel that copies, on a stream of the context that is current.
-    pub(super) fn launch_copy(
+    /// Runs a kernel, which takes two addresses and a number, on a stream of the context that is current.
+    pub(super) fn launch(
         &self,
         kernel: Function,
         (to, from, words): (Address, Address, u64),
@@ -397,24 +421,26 @@ mod tests {
 
     use cudarc::driver::sys::{CUdevice_P2PAttribute, CUdevice_attribute, CUresult, CUstream_flags};
 
+    /// The vendor's signature with our types.
+    pub(super) fn plain(theirs: &str) -> String {
+        let mut plain = theirs.replace("unsafe fn", "unsafe extern \"C\" fn").replace("cudarc::driver::sys::", "");
+        for (theirs, ours) in [
+            ("*mut CUctx_st", "usize"),
+            ("*mut CUstream_st", "usize"),
+            ("*mut CUmod_st", "usize"),
+            ("*mut CUfunc_st", "usize"),
+            ("CUuuid_st", "[u8; 16]"),
+            ("CUdevice_attribute_enum", "i32"),
+            ("CUdevice_P2PAttribute_enum", "i32"),
+            ("cudaError_enum", "i32"),
+        ] {
+            plain = plain.replace(theirs, ours);
+        }
+        plain
+    }
+
     #[test]
     fn signatures_are_those_of_the_vendor() {
-        let plain = |theirs: &str| {
-            let mut plain = theirs.replace("unsafe fn", "unsafe extern \"C\" fn").replace("cudarc::driver::sys::", "");
-            for (theirs, ours) in [
-                ("*mut CUctx_st", "usize"),
-                ("*mut CUstream_st", "usize"),
-                ("*mut CUmod_st", "usize"),
-                ("*mut CUfunc_st", "usize"),
-                ("CUuuid_st", "[u8; 16]"),
-                ("CUdevice_attribute_enum", "i32"),
-                ("CUdevice_P2PAttribute_enum", "i32"),
-                ("cudaError_enum", "i32"),
-            ] {
-                plain = plain.replace(theirs, ours);
-            }
-            plain
-        };
         for (symbol, ours, theirs) in signatures() {
             assert_eq!(ours, plain(theirs), "{symbol}");
         }
@@ -427,6 +453,7 @@ mod tests {
         assert_eq!(RANK, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK as c_int);
         assert_eq!(ATOMICS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as c_int);
         assert_eq!(ARRAYS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED as c_int);
+        assert_eq!(NOT_READY, CUresult::CUDA_ERROR_NOT_READY as c_int);
         assert_eq!(NON_BLOCKING, CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint);
     }
 

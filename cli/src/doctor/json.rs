@@ -115,7 +115,8 @@ fn pair(examined: &Examined, row: &Row) -> Value {
     let joint = path.map(|_| examined.joint(row.pair)).filter(|&joint| joint != Joint::Unseen);
     let [direct, staged] = row.measures;
     let finding = |finding: &Finding| json!({"result": finding.word(), "detail": finding.detail()});
-    let [copies, loads, stores] = row.findings.each_ref().map(|found| found.as_ref().map(finding));
+    let [copies, loads, stores, atomics, processes, all_pairs] =
+        row.findings.each_ref().map(|found| found.as_ref().map(finding));
     let (verdict, detail) = match &row.verdict {
         Verdict::Passed => ("proven", None),
         Verdict::NoPath => ("no-path", None),
@@ -128,7 +129,11 @@ fn pair(examined: &Examined, row: &Row) -> Value {
         "copy_engine": copies,
         "kernel_loads": loads,
         "kernel_stores": stores,
+        "kernel_atomics": atomics,
+        "between_processes": processes,
+        "all_pairs_at_once": all_pairs,
         "gb_per_s": direct.map(|measure| hundredths(measure.speed)),
+        "all_pairs_at_once_gb_per_s": row.at_once.map(hundredths),
         "staged_gb_per_s": staged.map(|measure| hundredths(measure.speed)),
         "staged_by_p2pshim_gb_per_s": row.by_shim.map(hundredths),
         "latency_us": direct.map(|measure| hundredths(measure.latency)),
@@ -157,9 +162,17 @@ mod tests {
     #[test]
     fn print_of_a_pair_that_failed_has_what_was_found() {
         let row = Row {
-            findings: [Some(Finding::Right), Some(Finding::Wrong("gone".to_owned())), None],
+            findings: [
+                Some(Finding::Right),
+                Some(Finding::Wrong("gone".to_owned())),
+                None,
+                None,
+                Some(Finding::Untested("no handle".to_owned())),
+                None,
+            ],
             measures: [None, Some(Measure { speed: 38.123, latency: 14.5 })],
             by_shim: Some(51.262),
+            at_once: Some(1.5),
             ..Row::new([0, 1], Verdict::Failed("kernel loads: gone".to_owned()))
         };
         let examined = Examined {
@@ -178,7 +191,9 @@ mod tests {
         let json: Value = serde_json::from_slice(&out).unwrap();
         let pair = json!({
             "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null},
-            "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null, "gb_per_s": null,
+            "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null,
+            "kernel_atomics": null, "between_processes": {"result": "untested", "detail": "no handle"},
+            "all_pairs_at_once": null, "gb_per_s": null, "all_pairs_at_once_gb_per_s": 1.5,
             "staged_gb_per_s": 38.12, "staged_by_p2pshim_gb_per_s": 51.26, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
             "attributes": null, "verdict": "failed", "detail": "kernel loads: gone", "stuck_process": null,
         });

@@ -8,10 +8,11 @@ use std::time::Duration;
 use p2pshim_host::machine::{self, Machine};
 use p2pshim_host::verdicts::{self, Cache, Facts, Key, Question};
 
+use super::examine::examine;
 use super::lines::{Finding, Verdict};
-use super::supervisor::Job;
+use super::supervisor::{Job, Task};
 use super::verify::Tests;
-use super::{FAILED, Inventory, Row, TIMEOUT_S, examine};
+use super::{FAILED, Inventory, Row, TIMEOUT_S};
 use crate::complain;
 
 /// Where the shim looks for verdicts, if there is a place for them.
@@ -119,7 +120,7 @@ pub(crate) fn make_missing(
 /// Why it sees none, in a sentence for the user.
 fn inventory(environment: &[(OsString, OsString)]) -> Result<Inventory, String> {
     let timeout = Duration::from_secs(TIMEOUT_S);
-    let outcome = Job { pair: None, timeout, environment, tests: Tests::Full }.run();
+    let outcome = Job { task: Task::List, timeout, environment, tests: Tests::Full }.run();
     match outcome.verdict {
         Verdict::Failed(why) | Verdict::Unknown(why) => Err(why),
         Verdict::Passed | Verdict::NoPath => Ok(Inventory::new(outcome.lines)),

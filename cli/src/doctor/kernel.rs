@@ -1,12 +1,16 @@
-//! The kernel of the verification, as PTX text that every driver can compile for every GPU it knows.
+//! The kernels of the verification, as PTX text that every driver can compile for every GPU it knows.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
-/// The name of its entry point; the simulated GPUs know the kernel by it.
-pub(super) const ENTRY_POINT: &std::ffi::CStr = c"p2pshim_probe_copy";
+/// The name of the entry point of the kernel that copies; the simulated GPUs know a kernel by it.
+pub(super) const COPY: &CStr = c"p2pshim_probe_copy";
+/// The same of the kernel that adds.
+pub(super) const ADD: &CStr = c"p2pshim_probe_add";
 
-/// All but the header.
-const BODY: &str = include_str!("copy.ptx");
+/// All but the header of the kernel that copies.
+const COPY_BODY: &str = include_str!("copy.ptx");
+/// The same of the kernel that adds.
+const ADD_BODY: &str = include_str!("add.ptx");
 
 /// PTX versions with the oldest GPU that each is for, newest first: (compute capability, PTX version, target). A driver
 /// takes PTX for an older GPU than the one at hand, but drops the oldest targets in time (CUDA 13 begins with 7.5); and
@@ -15,12 +19,24 @@ const BODY: &str = include_str!("copy.ptx");
 /// Source: `ptxas` of CUDA 11.8, 12.9 and 13.0 takes each of them for every GPU from its target up to 12.0 that it knows.
 const HEADERS: &[((i32, i32), &str, &str)] =
     &[((7, 5), "6.3", "sm_75"), ((5, 0), "4.0", "sm_50"), ((0, 0), "3.0", "sm_30")];
+/// The same for atomic operations of system scope. No older GPU has NVLink, and so none has native atomics.
+///
+/// Source: `ptxas` of CUDA 11.8 and 12.9, as above.
+const ATOMIC_HEADERS: &[((i32, i32), &str, &str)] = &[((7, 5), "6.3", "sm_75"), ((6, 0), "5.0", "sm_60")];
 
-/// The kernel's text for a GPU of that compute capability (major, minor).
-pub(super) fn ptx(capability: (i32, i32)) -> CString {
-    let header = HEADERS.iter().find(|(least, ..)| capability >= *least);
-    let (version, target) = header.map_or(("3.0", "sm_30"), |&(_, version, target)| (version, target));
-    CString::new(format!(".version {version}\n.target {target}\n{BODY}")).unwrap_or_default()
+/// The text of the kernel that copies for a GPU of that compute capability (major, minor).
+pub(super) fn copy(capability: (i32, i32)) -> CString {
+    text(HEADERS, capability, COPY_BODY).unwrap_or_default()
+}
+
+/// The text of the kernel that adds; none for a GPU that is too old.
+pub(super) fn add(capability: (i32, i32)) -> Option<CString> {
+    text(ATOMIC_HEADERS, capability, ADD_BODY)
+}
+
+fn text(headers: &[((i32, i32), &str, &str)], capability: (i32, i32), body: &str) -> Option<CString> {
+    let (_, version, target) = headers.iter().find(|(least, ..)| capability >= *least)?;
+    CString::new(format!(".version {version}\n.target {target}\n{body}")).ok()
 }
 
 #[cfg(test)]
@@ -32,9 +48,25 @@ mod tests {
         for (capability, target) in
             [((3, 5), "sm_30"), ((5, 0), "sm_50"), ((7, 0), "sm_50"), ((7, 5), "sm_75"), ((9, 0), "sm_75")]
         {
-            let text = ptx(capability).into_string().unwrap();
+            let text = copy(capability).into_string().unwrap();
             assert!(text.contains(&format!(".target {target}\n")), "{capability:?}: {text}");
             assert!(text.starts_with(".version ") && text.contains(".entry p2pshim_probe_copy("), "{text}");
         }
+    }
+
+    #[test]
+    fn add_is_for_gpus_that_may_have_native_atomics() {
+        for (capability, target) in
+            [((5, 2), None), ((6, 0), Some("sm_60")), ((7, 0), Some("sm_60")), ((9, 0), Some("sm_75"))]
+        {
+            let text = add(capability).map(|text| text.into_string().unwrap());
+            assert_eq!(text.is_some(), target.is_some(), "{capability:?}");
+            let is_right = |text: &String| {
+                text.contains(&format!(".target {}\n", target.unwrap_or_default()))
+                    && text.contains(".entry p2pshim_probe_add(")
+            };
+            assert!(text.iter().all(is_right), "{capability:?}");
+        }
+        assert!(ADD_BODY.contains(&format!(", {};", super::super::additions::WORDS - 1)));
     }
 }

@@ -8,11 +8,15 @@
 //! begin stores
 //! stores untested cuLaunchKernel answered …
 //! measuring failed kernel loads: 4096 of 4096 bytes …
+//! partner 4711
+//! begin processes
+//! processes right
+//! measuring failed kernel loads: 4096 of 4096 bytes …
 //! staged 38.12 14.03
 //! verdict failed kernel loads: 4096 of 4096 bytes …
 //! ```
-//! The verdict comes last, whatever happens. Before any test the process is starting CUDA. Once it measures, the verdict is
-//! known: that line has it already.
+//! The verdict comes last, whatever happens. Before any test the process is starting CUDA. While it measures, or waits for the
+//! start of another process, the verdict is known: that line has it already.
 
 /// What is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +27,21 @@ pub(super) enum Test {
     Loads,
     /// Stores of a kernel.
     Stores,
+    /// Atomic operations of a kernel, where the link has them.
+    Atomics,
+    /// Copies to and from memory that another process allocated.
+    Processes,
+    /// Copies of all pairs at once.
+    AllPairs,
 }
 
 impl Test {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 3] = [Self::Copies, Self::Loads, Self::Stores];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Processes, Self::AllPairs];
+
+    /// Those of a pair within one process, in the order in which they are made.
+    pub(super) const OF_PROCESS: [Self; 4] = [Self::Copies, Self::Loads, Self::Stores, Self::Atomics];
 
     /// Its word in the lines.
     fn word(self) -> &'static str {
@@ -35,7 +49,16 @@ impl Test {
             Self::Copies => "copies",
             Self::Loads => "loads",
             Self::Stores => "stores",
+            Self::Atomics => "atomics",
+            Self::Processes => "processes",
+            Self::AllPairs => "all-pairs",
         }
+    }
+
+    /// Whether a pair is not verified without it. What else may be impossible on a machine where peer access is right: containers
+    /// may keep processes from sharing memory.
+    fn is_essential(self) -> bool {
+        !matches!(self, Self::Processes | Self::AllPairs)
     }
 
     /// What people call it.
@@ -44,6 +67,9 @@ impl Test {
             Self::Copies => "copy engine",
             Self::Loads => "kernel loads",
             Self::Stores => "kernel stores",
+            Self::Atomics => "kernel atomics",
+            Self::Processes => "between processes",
+            Self::AllPairs => "all pairs at once",
         }
     }
 
@@ -111,11 +137,13 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Adds how a test came out: a failure outweighs what could not be tested, and the first of a kind is kept.
+    /// Adds how a test came out: a failure outweighs what could not be tested, and the first of a kind is kept. A test that is not
+    /// essential says nothing if it could not be made.
     pub(super) fn and(self, test: Test, finding: Finding) -> Self {
         let said = |text: &str| format!("{}: {text}", test.name());
         match (self, finding) {
             (before @ Self::Failed(_), _) | (before, Finding::Right) => before,
+            (before, Finding::Untested(_)) if !test.is_essential() => before,
             (_, Finding::Wrong(text) | Finding::Hung(text)) => Self::Failed(said(&text)),
             (Self::Passed, Finding::Untested(text)) => Self::Unknown(said(&text)),
             (before, Finding::Untested(_)) => before,
@@ -188,10 +216,16 @@ pub(super) enum Line {
     Begin(Test),
     /// How one came out.
     Found(Test, Finding),
-    /// Tests are over; this is how they came out. Speeds follow.
+    /// What follows, if it never ends, changes no more on this: speeds, or the start of another process.
     Measuring(Verdict),
     /// The speed of a path.
     Measured(Path, Measure),
+    /// How a pair came out whose place in the list of pairs that copy at once is that.
+    FoundAtOnce(usize, Finding),
+    /// GB/s of such a pair while all copy.
+    MeasuredAtOnce(usize, f64),
+    /// Another process that takes part.
+    Partner(u32),
     /// The CUDA version of the driver.
     Driver(i32),
     /// A device: ordinal, bus address, UUID, name.
@@ -228,6 +262,12 @@ impl Line {
             Self::Measuring(verdict) => format!("measuring {}", verdict.write()),
             Self::Measured(Path::Direct, Measure { speed, latency }) => format!("direct {speed:.2} {latency:.2}"),
             Self::Measured(Path::Staged, Measure { speed, latency }) => format!("staged {speed:.2} {latency:.2}"),
+            Self::FoundAtOnce(place, finding) => {
+                let (word, text) = finding.parts();
+                format!("at-once {place} {word} {text}")
+            }
+            Self::MeasuredAtOnce(place, speed) => format!("speed-at-once {place} {speed:.2}"),
+            Self::Partner(process) => format!("partner {process}"),
             Self::Driver(version) => format!("driver {version}"),
             Self::Device { ordinal, bus_id, uuid, name } => format!("device {ordinal} {bus_id} {uuid} {name}"),
             Self::Path(from, to) => format!("path {from} {to}"),
@@ -261,6 +301,13 @@ impl Line {
                 let path = if word == "direct" { Path::Direct } else { Path::Staged };
                 Self::Measured(path, Measure { speed: field()?.parse().ok()?, latency: field()?.parse().ok()? })
             }
+            "at-once" => {
+                let mut fields = rest.splitn(3, ' ');
+                let (place, word) = (fields.next()?.parse().ok()?, fields.next()?);
+                Self::FoundAtOnce(place, Finding::parse(word, fields.next().unwrap_or_default())?)
+            }
+            "speed-at-once" => Self::MeasuredAtOnce(field()?.parse().ok()?, field()?.parse().ok()?),
+            "partner" => Self::Partner(rest.parse().ok()?),
             "driver" => Self::Driver(rest.parse().ok()?),
             "device" => {
                 let mut fields = rest.splitn(4, ' ');
@@ -304,6 +351,10 @@ mod tests {
             Line::Measuring(Verdict::Failed("kernel loads: gone".to_owned())),
             Line::Measured(Path::Direct, Measure { speed: 396.25, latency: 6.5 }),
             Line::Measured(Path::Staged, Measure { speed: 38.0, latency: 14.25 }),
+            Line::FoundAtOnce(3, Finding::Right),
+            Line::FoundAtOnce(0, Finding::Wrong("1 of 8 bytes arrived changed".to_owned())),
+            Line::MeasuredAtOnce(1, 371.5),
+            Line::Partner(4711),
             Line::Driver(13000),
             Line::Device {
                 ordinal: 1,
@@ -346,10 +397,22 @@ mod tests {
             "verdict maybe",
             "measuring",
             "direct 1",
+            "at-once 1",
+            "at-once x right",
+            "partner x",
             "Xid 31: x",
         ] {
             assert_eq!(Line::parse(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn verdict_without_processes_stands_and_with_a_failure_between_them_does_not() {
+        let untested = || Finding::Untested("no handle".to_owned());
+        let verdict = Verdict::Passed.and(Test::Processes, untested()).and(Test::AllPairs, untested());
+        assert_eq!(verdict, Verdict::Passed);
+        let failed = verdict.and(Test::Processes, Finding::Wrong("gone".to_owned()));
+        assert_eq!(failed, Verdict::Failed("between processes: gone".to_owned()));
     }
 
     #[test]

@@ -45,11 +45,13 @@ pub(super) struct Row {
     /// Ordinals: who reaches, who is reached.
     pub(super) pair: [usize; 2],
     /// By test, in the order of [`Test::ALL`]; none if it did not come to that.
-    pub(super) findings: [Option<Finding>; 3],
+    pub(super) findings: [Option<Finding>; Test::ALL.len()],
     /// Of direct copies, and of those through the host.
     pub(super) measures: [Option<Measure>; 2],
     /// GB/s of copies through the host that p2pshim makes.
     pub(super) by_shim: Option<f64>,
+    /// GB/s of direct copies while all pairs copy.
+    pub(super) at_once: Option<f64>,
     pub(super) verdict: Verdict,
     /// A process that could not be ended.
     pub(super) left_behind: Option<u32>,
@@ -58,7 +60,34 @@ pub(super) struct Row {
 impl Row {
     /// Of a pair of which nothing else is known.
     pub(super) fn new(pair: [usize; 2], verdict: Verdict) -> Self {
-        Self { pair, findings: [None, None, None], measures: [None; 2], by_shim: None, verdict, left_behind: None }
+        let findings = [const { None }; Test::ALL.len()];
+        Self { pair, findings, measures: [None; 2], by_shim: None, at_once: None, verdict, left_behind: None }
+    }
+
+    /// How a test came out; none if it did not come to that.
+    pub(super) fn finding(&self, test: Test) -> Option<&Finding> {
+        let found = Test::ALL.iter().zip(&self.findings).find(|(known, _)| **known == test);
+        found.and_then(|(_, finding)| finding.as_ref())
+    }
+
+    /// Notes how a test came out.
+    pub(super) fn set_finding(&mut self, test: Test, finding: Finding) {
+        let place = Test::ALL.iter().zip(&mut self.findings).find(|(known, _)| **known == test);
+        if let Some((_, place)) = place {
+            *place = Some(finding);
+        }
+    }
+
+    /// Adds how a further test came out to what is known.
+    pub(super) fn add(&mut self, test: Test, finding: Finding) {
+        self.verdict = self.verdict.clone().and(test, finding.clone());
+        self.set_finding(test, finding);
+    }
+
+    /// Whether a test failed, and no other did.
+    pub(super) fn fails_only(&self, test: Test) -> bool {
+        let failed = |test: &Test| matches!(self.finding(*test), Some(Finding::Wrong(_) | Finding::Hung(_)));
+        Test::ALL.iter().all(|known| failed(known) == (*known == test))
     }
 
     pub(super) fn name(&self) -> String {
@@ -122,14 +151,16 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
     }
     print_matrix(out, examined)?;
     writeln!(out)?;
-    writeln!(out, "{:63}  {:>23}  {:>16}", "", "GB/s", "4 bytes, us")?;
+    writeln!(out, "{:7}  {:8}  {:51}  {:>23}  {:>16}", "", "copy", "kernel", "GB/s", "4 bytes, us")?;
     writeln!(
         out,
-        "{:7}  {:11}  {:12}  {:13}  {:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
+        "{:7}  {:8}  {:8}  {:8}  {:8}  {:9}  {:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
         "pair",
-        "copy engine",
-        "kernel loads",
-        "kernel stores",
+        "engine",
+        "loads",
+        "stores",
+        "atomics",
+        "processes",
         "verdict",
         "direct",
         "staged",
@@ -205,18 +236,50 @@ fn list(items: &[String], between: &str, none: &str) -> String {
 
 /// A line of the table.
 pub(super) fn print_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
-    let [copies, loads, stores] = row.findings.each_ref().map(|finding| finding.as_ref().map_or("-", Finding::word));
+    let [copies, loads, stores, atomics, processes, _] =
+        row.findings.each_ref().map(|finding| finding.as_ref().map_or("-", Finding::word));
     let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.1}"));
     let [direct, staged] = row.measures.map(|measure| number(measure.map(|measure| measure.speed)));
     let by_shim = number(row.by_shim);
     let [direct_us, staged_us] = row.measures.map(|measure| number(measure.map(|measure| measure.latency)));
     writeln!(
         out,
-        "{:7}  {copies:11}  {loads:12}  {stores:13}  {:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
+        "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {processes:9}  {:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
         row.name(),
         word(&row.verdict)
     )?;
     out.flush()
+}
+
+/// How copies of all pairs at once came out, in a line; nothing if they were not to be made.
+pub(super) fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
+    let tested: Vec<(&Row, &Finding)> =
+        rows.iter().filter_map(|row| Some((row, row.finding(Test::AllPairs)?))).collect();
+    let with = |word: &str| tested.iter().filter(|(_, finding)| finding.word() == word).collect::<Vec<_>>();
+    let mut parts = Vec::new();
+    for word in ["wrong", "hung"] {
+        let names: Vec<String> = with(word).iter().map(|(row, _)| row.name()).collect();
+        if !names.is_empty() {
+            parts.push(format!("{word} on {}", names.join(" ")));
+        }
+    }
+    if let ([(_, finding), ..], true) = (with("untested").as_slice(), parts.is_empty()) {
+        parts.push(format!("untested: {}", finding.detail().unwrap_or_default()));
+    }
+    let Some(&(first, _)) = tested.first() else { return Ok(()) };
+    if parts.is_empty() {
+        parts.push("right".to_owned());
+    }
+    let sum = |speed: fn(&Row) -> Option<f64>| tested.iter().map(|(row, _)| speed(row)).sum::<Option<f64>>();
+    let alone = sum(|row| row.measure(Path::Direct).map(|measure| measure.speed));
+    if let (Some(at_once), Some(alone)) = (sum(|row| row.at_once), alone) {
+        let slowest = tested.iter().filter_map(|(row, _)| row.at_once.map(|speed| (row.name(), speed)));
+        let (name, speed) = slowest.min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((first.name(), 0.0));
+        parts.push(format!(
+            "{at_once:.1} GB/s in all, {alone:.1} if each were as fast as alone; the slowest is {name}, {speed:.1}"
+        ));
+    }
+    writeln!(out, "\n{:17}  {}", "all pairs at once", parts.join("; "))
 }
 
 /// What there is to say about pairs that are not verified.
@@ -227,11 +290,14 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
     }
     for row in &examined.rows {
         let details = Test::ALL.iter().zip(&row.findings).filter_map(|(test, finding)| {
-            let finding = finding.as_ref()?;
+            // The line about all pairs says it once.
+            let finding = finding
+                .as_ref()
+                .filter(|finding| *test != Test::AllPairs || !matches!(finding, Finding::Untested(_)))?;
             Some(format!("{} {}: {}", test.name(), finding.word(), finding.detail()?))
         });
         let mut details: Vec<String> = details.collect();
-        let is_told = row.findings.iter().any(|finding| matches!(finding, Some(Finding::Untested(_))));
+        let is_told = Test::OF_PROCESS.iter().any(|test| matches!(row.finding(*test), Some(Finding::Untested(_))));
         if let (Verdict::Unknown(why), false) = (&row.verdict, is_told) {
             details.push(why.clone());
         }
@@ -239,10 +305,7 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
             if details.is_empty() {
                 details.push(why.clone());
             }
-            if matches!(&row.findings, [Some(Finding::Right), ..]) {
-                details
-                    .push("Copies are right: only programs whose kernels access peer memory are affected".to_owned());
-            }
+            details.extend(affected(row).map(str::to_owned));
         }
         if let Some(process) = row.left_behind {
             details.push(format!(
@@ -259,6 +322,22 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
         }
     }
     Ok(())
+}
+
+/// Which programs are affected by a pair that failed, if not all that use it.
+fn affected(row: &Row) -> Option<&'static str> {
+    if row.fails_only(Test::Processes) {
+        Some(
+            "Within a process all is right: only programs are affected whose processes share GPU memory, such as training with one \
+             process for each GPU",
+        )
+    } else if row.fails_only(Test::AllPairs) {
+        Some("Each pair alone is right: only programs are affected that copy between several pairs at once")
+    } else if row.finding(Test::Copies) == Some(&Finding::Right) {
+        Some("Copies are right: only programs whose kernels access peer memory are affected")
+    } else {
+        None
+    }
 }
 
 /// What the machine says of itself.
@@ -319,6 +398,7 @@ pub(super) fn print_issue(out: &mut impl Write, mut examined: Examined) -> io::R
     if examined.error.is_none() {
         print_head(&mut text, &examined)?;
         examined.rows.iter().try_for_each(|row| print_row(&mut text, row))?;
+        print_at_once(&mut text, &examined.rows)?;
         print_details(&mut text, &examined)?;
     }
     print_machine(&mut text, &examined)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use p2pshim_host::text::Escaped;
 
-use super::lines::{Line, Test, Verdict};
+use super::lines::{Line, Verdict};
 use super::verify::Tests;
 use crate::processes;
 
@@ -18,14 +18,25 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is started with.
 pub(super) struct Job<'a> {
-    /// The UUIDs of the pair to verify; none: list all devices.
-    pub(super) pair: Option<[&'a str; 2]>,
+    /// What it does.
+    pub(super) task: Task<'a>,
     /// When it has to end.
     pub(super) timeout: Duration,
     /// What it finds in its environment besides ours.
     pub(super) environment: &'a [(OsString, OsString)],
     /// What is done with the pair.
     pub(super) tests: Tests,
+}
+
+/// What a worker does; pairs by their UUIDs.
+#[derive(Clone, Copy)]
+pub(super) enum Task<'a> {
+    /// Lists all devices.
+    List,
+    /// Verifies a pair.
+    Pair([&'a str; 2]),
+    /// Has all of these copy at once.
+    AllPairs(&'a [[&'a str; 2]]),
 }
 
 /// What a worker said.
@@ -42,9 +53,24 @@ impl Job<'_> {
     fn command(&self) -> std::io::Result<Command> {
         let mut command = processes::own("probe-worker", self.environment)?;
         command.args(["--timeout", &self.timeout.as_secs().to_string()]);
-        if let Some([from, to]) = self.pair {
-            // Only these two are started, which on large machines takes most of the time.
-            command.args(self.tests.argument()).args([from, to]).env("CUDA_VISIBLE_DEVICES", format!("{from},{to}"));
+        let pairs = match &self.task {
+            Task::List => &[],
+            Task::Pair(pair) => std::slice::from_ref(pair),
+            Task::AllPairs(pairs) => pairs,
+        };
+        if matches!(self.task, Task::AllPairs(_)) {
+            command.arg("--all-pairs");
+        }
+        if !pairs.is_empty() {
+            // Only these are started, which on large machines takes most of the time.
+            let mut visible: Vec<&str> = Vec::new();
+            for uuid in pairs.as_flattened() {
+                if !visible.contains(uuid) {
+                    visible.push(uuid);
+                }
+            }
+            command.args(self.tests.argument()).args(pairs.as_flattened());
+            command.env("CUDA_VISIBLE_DEVICES", visible.join(","));
         }
         // What is compiled is not worth keeping.
         command.env("CUDA_CACHE_DISABLE", "1");
@@ -76,17 +102,20 @@ impl Job<'_> {
                 lines.filter_map(|line| Line::parse(&line)).try_for_each(|line| sender.send(line))
             });
         }
-        let (mut lines, mut verdict) = (Vec::new(), None);
+        let (mut lines, mut verdict, mut partner) = (Vec::new(), None, None);
         while verdict.is_none() {
             match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Line::Verdict(said)) => verdict = Some(said),
+                Ok(Line::Partner(process)) => partner = Some(process),
                 Ok(line) => lines.push(line),
                 Err(RecvTimeoutError::Timeout) => verdict = Some(self.hanging(&mut lines)),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         let status = processes::end(&mut child);
-        let left_behind = status.is_none().then(|| child.id());
+        // It ends with the process that started it.
+        let partner = partner.filter(|&process| !processes::is_gone(process.cast_signed()));
+        let left_behind = status.is_none().then(|| child.id()).or(partner);
         let verdict = verdict.unwrap_or_else(|| match status {
             Some(status) => Verdict::Unknown(format!("the test process ended without a verdict ({status})")),
             None => Verdict::Unknown("the test process gave no verdict".to_owned()),
@@ -96,13 +125,12 @@ impl Job<'_> {
 
     /// The verdict on a process that could not even say that it hangs.
     fn hanging(&self, lines: &mut Vec<Line>) -> Verdict {
-        let known =
-            lines.iter().find_map(|line| if let Line::Measuring(verdict) = line { Some(verdict) } else { None });
-        if let Some(verdict) = known {
-            return verdict.clone();
-        }
-        let began = |line: &Line| if let Line::Begin(test) = line { Some(*test) } else { None };
-        let test: Option<Test> = lines.iter().rev().find_map(began);
+        let last = lines.iter().rev().find(|line| matches!(line, Line::Begin(_) | Line::Measuring(_)));
+        let test = match last {
+            Some(Line::Measuring(verdict)) => return verdict.clone(),
+            Some(Line::Begin(test)) => Some(*test),
+            _ => None,
+        };
         lines.extend(test.map(|test| Line::Found(test, super::hung(self.timeout))));
         super::verdict_of_hanging(test, self.timeout)
     }
@@ -110,15 +138,18 @@ impl Job<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lines::Test;
     use super::*;
 
     #[test]
     fn hanging_while_measuring_keeps_the_verdict() {
-        let job = Job { pair: None, timeout: Duration::from_secs(1), environment: &[], tests: Tests::Measured };
+        let job = Job { task: Task::List, timeout: Duration::from_secs(1), environment: &[], tests: Tests::Measured };
         let mut lines = vec![Line::Begin(Test::Stores)];
         assert_eq!(job.hanging(&mut lines).status(), 1);
         let mut lines = vec![Line::Begin(Test::Stores), Line::Measuring(Verdict::Passed)];
         assert_eq!(job.hanging(&mut lines), Verdict::Passed);
         assert_eq!(lines.len(), 2, "and no test is blamed");
+        lines.push(Line::Begin(Test::Processes));
+        assert_eq!(job.hanging(&mut lines).status(), 1, "a later test is");
     }
 }

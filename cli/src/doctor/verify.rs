@@ -1,14 +1,17 @@
 //! The verification of one pair, in a process of its own: what is done to the GPUs.
 //!
 //! Device A is to reach the memory of device B. Data goes from A to B by the copy engines of either, and a kernel on A
-//! loads from B's memory and stores to it. Each time the place that it goes to holds other bytes before, and the device
-//! that owns it reads it back.
+//! loads from B's memory, stores to it, and adds to it by atomic operations if the link has them. Then the copies are made by another process, to or from memory that is ours. Each
+//! time the place that it goes to holds other bytes before, and the device that owns it reads it back.
 
+use std::ffi::{CStr, CString};
 use std::time::{Duration, Instant};
 
-use super::cuda::{Address, Context, Device, Driver, Function, Result, Stream};
-use super::kernel::{self, ENTRY_POINT};
+use super::additions;
+use super::cuda::{Address, Context, CudaError, Device, Driver, Function, Result, Stream};
+use super::kernel;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
+use super::partner::{self, Partner, Request};
 use super::pattern::{difference, pattern, stale};
 
 /// What is copied, and how often: a path may lose its first copy only, small ones only, or what lies beyond a window.
@@ -22,6 +25,9 @@ const SMALL_BYTES: usize = 4;
 /// After so long a measurement makes do with what it has.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// Why nothing more is tested.
+const AFTER_FAULT: &str = "the previous test ended in a device fault";
+
 /// What is done with a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tests {
@@ -29,26 +35,20 @@ pub(super) enum Tests {
     Quick,
     /// Up to 64 MiB.
     Full,
-    /// And speeds are measured.
+    /// Between processes too, and speeds are measured.
     Measured,
+    /// None: the speed of copies through the host is measured, by whoever makes them.
+    Staged,
 }
 
 impl Tests {
-    /// By a worker's arguments.
-    pub(super) fn of(speed: bool, quick: bool) -> Self {
-        match (speed, quick) {
-            (true, _) => Self::Measured,
-            (_, true) => Self::Quick,
-            _ => Self::Full,
-        }
-    }
-
     /// The argument for a worker.
     pub(super) fn argument(self) -> Option<&'static str> {
         match self {
             Self::Quick => Some("--quick"),
             Self::Full => None,
             Self::Measured => Some("--speed"),
+            Self::Staged => Some("--staged"),
         }
     }
 
@@ -67,9 +67,11 @@ impl Tests {
 pub(super) trait Witness {
     /// What is done next; it may never end.
     fn begin(&self, test: Test);
+    /// Another process takes part.
+    fn partner(&self, process: u32);
     /// How a test came out.
     fn found(&self, test: Test, finding: &Finding);
-    /// The tests are over; measuring may never end.
+    /// What is done next may never end either, but says nothing of the pair: measuring, starting another process.
     fn measuring(&self, verdict: &Verdict);
     /// How fast a path is.
     fn measured(&self, path: Path, measure: Measure);
@@ -96,13 +98,22 @@ impl Side {
     }
 }
 
-/// Verifies that `from` reaches the memory of `to`.
-pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], tests: Tests, witness: &impl Witness) -> Verdict {
+/// Verifies that `from` reaches the memory of `to`, for so long.
+pub(super) fn verify(
+    driver: &Driver,
+    [from, to]: [Device; 2],
+    tests: Tests,
+    time: Duration,
+    witness: &impl Witness,
+) -> Verdict {
+    if tests == Tests::Staged {
+        measure_without_path(driver, from, to, witness);
+        return Verdict::NoPath;
+    }
     let sides = match connect(driver, from, to, tests) {
         Ok(Some(sides)) => sides,
         Ok(None) => {
             if tests == Tests::Measured {
-                witness.measuring(&Verdict::NoPath);
                 measure_without_path(driver, from, to, witness);
             }
             return Verdict::NoPath;
@@ -110,23 +121,13 @@ pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], tests: Tests, wit
         Err(error) => return Verdict::Unknown(error.to_string()),
     };
     let verification = Verification { driver, sides, tests };
-    let kernel = verification.kernel();
-    let (mut verdict, mut faulted) = (Verdict::Passed, false);
-    for test in Test::ALL {
-        witness.begin(test);
-        let finding = match (test, &kernel) {
-            // What a device returns after a fault says nothing of the next test.
-            _ if faulted => Ok(Finding::Untested("the previous test ended in a device fault".to_owned())),
-            (Test::Copies, _) => verification.copies(),
-            (Test::Loads | Test::Stores, Ok(kernel)) => verification.kernel_copies(*kernel, test),
-            (Test::Loads | Test::Stores, Err(error)) => Err(error.clone()),
-        };
-        let finding = finding.unwrap_or_else(|error| {
-            faulted |= error.is_fault();
-            if error.is_fault() { Finding::Wrong(error.to_string()) } else { Finding::Untested(error.to_string()) }
-        });
-        witness.found(test, &finding);
-        verdict = verdict.and(test, finding);
+    // It starts CUDA while the other tests are made.
+    let partner = (tests == Tests::Measured).then(|| verification.partner(time, witness));
+    let (mut verdict, mut faulted) = verification.within_process(witness);
+    if let Some(partner) = partner {
+        witness.measuring(&verdict);
+        let finding = verification.between_processes(partner, &mut faulted, witness);
+        verdict = verdict.and(Test::Processes, finding);
     }
     // What fails is tried through the host.
     let is_tried = matches!(verdict, Verdict::Failed(_)) && !faulted && verification.disconnect().is_ok();
@@ -147,8 +148,15 @@ pub(super) fn verify(driver: &Driver, [from, to]: [Device; 2], tests: Tests, wit
     verdict
 }
 
+/// What an error of a test says of the pair, and whether a device has faulted.
+fn of_error(error: &CudaError, faulted: &mut bool) -> Finding {
+    *faulted |= error.is_fault();
+    if error.is_fault() { Finding::Wrong(error.to_string()) } else { Finding::Untested(error.to_string()) }
+}
+
 /// Measures copies between two devices of which neither reaches the other, or only the wrong one does.
 fn measure_without_path(driver: &Driver, from: Device, to: Device, witness: &impl Witness) {
+    witness.measuring(&Verdict::NoPath);
     let side = |device| Side::new(driver, device, Tests::Measured);
     if let (Ok(from), Ok(to)) = (side(from), side(to)) {
         Verification { driver, sides: [from, to], tests: Tests::Measured }.measure(Path::Staged, witness);
@@ -177,11 +185,151 @@ struct Verification<'a> {
 }
 
 impl Verification<'_> {
-    /// Loads the kernel on A.
+    /// Makes the tests within this process. Says whether a device has faulted.
+    fn within_process(&self, witness: &impl Witness) -> (Verdict, bool) {
+        let (kernel, adding) = (self.kernel(), self.adding_kernel());
+        let (mut verdict, mut faulted) = (Verdict::Passed, false);
+        for test in Test::OF_PROCESS.into_iter().filter(|test| *test != Test::Atomics || adding.is_some()) {
+            witness.begin(test);
+            let finding = match (test, &kernel, &adding) {
+                // What a device returns after a fault says nothing of the next test.
+                _ if faulted => Ok(Finding::Untested(AFTER_FAULT.to_owned())),
+                (Test::Copies, ..) => self.copies(),
+                (Test::Atomics, _, Some(ptx)) => self.additions(ptx),
+                (_, Ok(kernel), _) => self.kernel_copies(*kernel, test),
+                (_, Err(error), _) => Err(error.clone()),
+            };
+            let finding = finding.unwrap_or_else(|error| of_error(&error, &mut faulted));
+            witness.found(test, &finding);
+            verdict = verdict.and(test, finding);
+        }
+        (verdict, faulted)
+    }
+
+    /// Starts the other process.
+    fn partner(&self, time: Duration, witness: &impl Witness) -> std::result::Result<Partner, String> {
+        let uuids = || {
+            let [a, b] = &self.sides;
+            Ok([self.driver.uuid(a.device)?, self.driver.uuid(b.device)?])
+        };
+        let [a, b] = uuids().map_err(|error: CudaError| error.to_string())?;
+        let partner = Partner::start([&a, &b], time)?;
+        witness.partner(partner.process());
+        Ok(partner)
+    }
+
+    /// Has another process copy from A to B, where one end is memory of ours.
+    fn between_processes(
+        &self,
+        partner: std::result::Result<Partner, String>,
+        faulted: &mut bool,
+        witness: &impl Witness,
+    ) -> Finding {
+        let finding = partner.and_then(|mut partner| {
+            let finding = match partner.wait() {
+                _ if *faulted => Err(AFTER_FAULT.to_owned()),
+                Ok(()) => {
+                    witness.begin(Test::Processes);
+                    Ok(self.shared_copies(&mut partner).unwrap_or_else(|error| of_error(&error, faulted)))
+                }
+                Err(why) => Err(why),
+            };
+            partner.end();
+            finding
+        });
+        let finding = finding.unwrap_or_else(Finding::Untested);
+        witness.found(Test::Processes, &finding);
+        finding
+    }
+
+    fn shared_copies(&self, partner: &mut Partner) -> Result<Finding> {
+        let (driver, [a, b]) = (self.driver, &self.sides);
+        let mut asked = |request| partner.ask(&request).finding();
+        let mut shared = Vec::new();
+        let mut share = |side: &Side| {
+            let memory = driver.allocate(side.context, partner::LARGEST)?;
+            shared.push((side.context, memory));
+            // Whatever it returns, it says nothing of the path.
+            let handle = driver.export(side.context, memory).map_err(|error| Finding::Untested(error.to_string()));
+            Ok(handle.map(|handle| (memory, handle)))
+        };
+        let (to, handle) = match share(b)? {
+            Ok(shared) => shared,
+            Err(finding) => return Ok(finding),
+        };
+        if let Some(finding) = asked(Request::Destination(handle)) {
+            return Ok(finding);
+        }
+        for (round, size) in (1..).zip(partner::SIZES) {
+            let sent = pattern(400 + round, size);
+            let mut found = stale(&sent);
+            driver.write(b.context, to, &found)?;
+            driver.synchronize(b.context)?;
+            if let Some(finding) = asked(Request::Write(400 + round, size)) {
+                return Ok(finding);
+            }
+            driver.read(b.context, to, &mut found)?;
+            if let Some(difference) = difference(&sent, &found) {
+                return Ok(Finding::Wrong(format!("{difference} (copy {round}, to memory of another process)")));
+            }
+        }
+        // As within a process, the other side makes the copies too, where it can.
+        if driver.can_access(b.device, a.device)? {
+            let (from, handle) = match share(a)? {
+                Ok(shared) => shared,
+                Err(finding) => return Ok(finding),
+            };
+            if let Some(finding) = asked(Request::Source(handle)) {
+                return Ok(finding);
+            }
+            for (round, size) in (1..).zip(partner::SIZES) {
+                driver.write(a.context, from, &pattern(500 + round, size))?;
+                driver.synchronize(a.context)?;
+                match asked(Request::Read(500 + round, size)) {
+                    Some(Finding::Wrong(wrong)) => {
+                        return Ok(Finding::Wrong(format!("{wrong} (copy {round}, from memory of another process)")));
+                    }
+                    Some(finding) => return Ok(finding),
+                    None => {}
+                }
+            }
+        }
+        if asked(Request::Close).is_none() {
+            shared.into_iter().try_for_each(|(context, memory)| driver.free(context, memory))?;
+        }
+        Ok(Finding::Right)
+    }
+
+    /// Loads the kernel that copies on A.
     fn kernel(&self) -> Result<Function> {
         let [a, _] = &self.sides;
-        let ptx = kernel::ptx(self.driver.capability(a.device)?);
-        self.driver.kernel(a.context, &ptx, ENTRY_POINT)
+        let ptx = kernel::copy(self.driver.capability(a.device)?);
+        self.driver.kernel(a.context, &ptx, kernel::COPY)
+    }
+
+    /// The kernel that adds, if the link has native atomics. A driver that does not say so has none.
+    fn adding_kernel(&self) -> Option<CString> {
+        let [a, b] = &self.sides;
+        let attributes = self.driver.attributes(a.device, b.device).ok().filter(|attributes| attributes.atomics);
+        attributes.and_then(|_| kernel::add(self.driver.capability(a.device).ok()?))
+    }
+
+    /// Has a kernel on A add to words of B.
+    fn additions(&self, ptx: &CStr) -> Result<Finding> {
+        let (driver, [a, b]) = (self.driver, &self.sides);
+        let kernel = driver.kernel(a.context, ptx, kernel::ADD)?;
+        let before = pattern(700, additions::WORDS * 8);
+        let (mut after, mut found) = (stale(&before), vec![0; additions::ADDITIONS * 8]);
+        driver.write(b.context, b.memory, &before)?;
+        driver.write(a.context, a.memory, &found)?;
+        driver.synchronize(b.context)?;
+        driver.synchronize(a.context)?;
+        driver.launch(kernel, (b.memory, a.memory, additions::ADDITIONS as u64), a.stream)?;
+        driver.wait(a.stream)?;
+        driver.read(b.context, b.memory, &mut after)?;
+        driver.read(a.context, a.memory, &mut found)?;
+        let [before, after, found] = [&before, &after, &found].map(|bytes| additions::words(bytes));
+        Ok(additions::wrong(&before, &after, &found).map_or(Finding::Right, Finding::Wrong))
     }
 
     /// Copies from A to B, on streams of both.
@@ -211,7 +359,7 @@ impl Verification<'_> {
             let words = size as u64 / 8;
             let wrong = self.trial(to, from, seed + round, size, || {
                 self.driver.enter(a.context)?;
-                self.driver.launch_copy(kernel, (to.memory, from.memory, words), a.stream)?;
+                self.driver.launch(kernel, (to.memory, from.memory, words), a.stream)?;
                 self.driver.wait(a.stream)
             })?;
             if let Some(wrong) = wrong {

@@ -1,18 +1,18 @@
-//! The process that touches the GPUs, since work on them may never end: it lists them, or verifies one pair, and writes
-//! [lines](super::lines). A thread of its own ends it when its time is over.
+//! The process that touches the GPUs, since work on them may never end: it lists them, verifies one pair, or takes part in that,
+//! and writes [lines](super::lines). A thread of its own ends it when its time is over.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use super::cuda::{Device, Driver};
 use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
-use super::runtimes;
 use super::verify::{self, Tests, Witness};
+use super::{at_once, partner, runtimes};
 use crate::nvml::{Handle, Nvml};
 
 /// What to do: list the devices, or verify a pair.
@@ -27,17 +27,46 @@ pub(crate) struct WorkerArguments {
     /// Test small sizes only
     #[arg(long)]
     quick: bool,
-    /// UUIDs of the device that reaches and of the one that is reached; none: list all devices
-    #[arg(num_args = 2, value_names = ["FROM", "TO"])]
-    pair: Vec<String>,
+    /// Test nothing, and measure copies through the host
+    #[arg(long)]
+    staged: bool,
+    /// Take part in the verification by another process
+    #[arg(long)]
+    partner: bool,
+    /// Have all pairs copy at once
+    #[arg(long)]
+    all_pairs: bool,
+    /// UUIDs of the device that reaches and of the one that is reached, of one pair or of each; none: list all devices
+    #[arg(value_name = "FROM TO")]
+    pairs: Vec<String>,
+}
+
+impl WorkerArguments {
+    fn tests(&self) -> Tests {
+        match (self.speed, self.quick, self.staged) {
+            (true, ..) => Tests::Measured,
+            (_, true, _) => Tests::Quick,
+            (.., true) => Tests::Staged,
+            _ => Tests::Full,
+        }
+    }
 }
 
 /// Does it.
 pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
-    let journal = Journal::default();
-    start_watchdog(journal.clone(), Duration::from_secs(arguments.timeout));
-    let verdict = match arguments.pair.as_slice() {
-        [from, to] => verify(&journal, from, to, Tests::of(arguments.speed, arguments.quick)),
+    let (journal, time) = (Journal::default(), Duration::from_secs(arguments.timeout));
+    start_watchdog(journal.clone(), time);
+    let (pairs, rest) = arguments.pairs.as_chunks();
+    let verdict = match pairs {
+        _ if !rest.is_empty() => Verdict::Unknown("a device without another to make a pair".to_owned()),
+        [pair] if arguments.partner => {
+            if let Err(why) = serve(pair) {
+                partner::refuse(&why);
+            }
+            leave(0)
+        }
+        pairs if arguments.all_pairs => all_pairs(&journal, pairs, time),
+        [[from, to]] => verify(&journal, from, to, arguments.tests(), time),
         _ => list(&journal).map_or_else(Verdict::Unknown, |()| Verdict::Passed),
     };
     journal.end(&verdict)
@@ -93,7 +122,27 @@ fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
     lines
 }
 
-fn verify(journal: &Journal, from: &str, to: &str, tests: Tests) -> Verdict {
+/// Takes part in another process's verification.
+///
+/// # Errors
+/// Why it cannot, for the user.
+fn serve([from, to]: &[String; 2]) -> Result<(), String> {
+    let driver = Driver::start()?;
+    let devices = [device(&driver, from)?, device(&driver, to)?];
+    partner::serve(&driver, devices).map_err(|error| error.to_string())
+}
+
+fn all_pairs(journal: &Journal, pairs: &[[String; 2]], time: Duration) -> Verdict {
+    let begin = Instant::now();
+    let found = Driver::start().and_then(|driver| {
+        let devices = |[from, to]: &[String; 2]| Ok([device(&driver, from)?, device(&driver, to)?]);
+        let devices: Vec<[Device; 2]> = pairs.iter().map(devices).collect::<Result<_, String>>()?;
+        Ok(at_once::verify(&driver, &devices, time.saturating_sub(begin.elapsed()), journal))
+    });
+    found.unwrap_or_else(Verdict::Unknown)
+}
+
+fn verify(journal: &Journal, from: &str, to: &str, tests: Tests, time: Duration) -> Verdict {
     let driver = match Driver::start() {
         Ok(driver) => driver,
         Err(why) => return Verdict::Unknown(why),
@@ -101,7 +150,7 @@ fn verify(journal: &Journal, from: &str, to: &str, tests: Tests) -> Verdict {
     let found = |uuid| device(&driver, uuid);
     match (found(from), found(to)) {
         (Ok(one), Ok(other)) if one == other => Verdict::Unknown(format!("{from} and {to} are the same GPU")),
-        (Ok(from), Ok(to)) => verify::verify(&driver, [from, to], tests, journal),
+        (Ok(from), Ok(to)) => verify::verify(&driver, [from, to], tests, time, journal),
         (Err(why), _) | (_, Err(why)) => Verdict::Unknown(why),
     }
 }
@@ -122,10 +171,20 @@ struct Journal(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    test: Option<Test>,
-    /// If only speeds are left.
-    verdict: Option<Verdict>,
+    stage: Stage,
     is_over: bool,
+}
+
+/// What never ending would mean.
+#[derive(Clone, Default)]
+enum Stage {
+    /// CUDA does not start.
+    #[default]
+    Starting,
+    /// The test fails.
+    Testing(Test),
+    /// Nothing besides what is known.
+    Known(Verdict),
 }
 
 impl Journal {
@@ -146,14 +205,23 @@ impl Journal {
     /// Writes the verdict and ends the process: the driver's own way out might wait for what hangs.
     fn end(&self, verdict: &Verdict) -> ! {
         self.write_if_open(&Line::Verdict(verdict.clone()), |state| state.is_over = true);
-        // SAFETY: ends the process; nothing of it is needed any more.
-        unsafe { libc::_exit(verdict.status().into()) }
+        leave(verdict.status())
     }
+}
+
+/// Ends the process at once.
+pub(super) fn leave(status: u8) -> ! {
+    // SAFETY: nothing of the process is needed any more.
+    unsafe { libc::_exit(status.into()) }
 }
 
 impl Witness for Journal {
     fn begin(&self, test: Test) {
-        self.write_if_open(&Line::Begin(test), |state| state.test = Some(test));
+        self.write_if_open(&Line::Begin(test), |state| state.stage = Stage::Testing(test));
+    }
+
+    fn partner(&self, process: u32) {
+        self.write(&Line::Partner(process));
     }
 
     fn found(&self, test: Test, finding: &Finding) {
@@ -161,7 +229,7 @@ impl Witness for Journal {
     }
 
     fn measuring(&self, verdict: &Verdict) {
-        self.write_if_open(&Line::Measuring(verdict.clone()), |state| state.verdict = Some(verdict.clone()));
+        self.write_if_open(&Line::Measuring(verdict.clone()), |state| state.stage = Stage::Known(verdict.clone()));
     }
 
     fn measured(&self, path: Path, measure: Measure) {
@@ -169,17 +237,34 @@ impl Witness for Journal {
     }
 }
 
+impl at_once::Witness for Journal {
+    fn begin(&self, test: Test) {
+        Witness::begin(self, test);
+    }
+
+    fn found(&self, pair: usize, finding: &Finding) {
+        self.write(&Line::FoundAtOnce(pair, finding.clone()));
+    }
+
+    fn measuring(&self, verdict: &Verdict) {
+        Witness::measuring(self, verdict);
+    }
+
+    fn measured(&self, pair: usize, speed: f64) {
+        self.write(&Line::MeasuredAtOnce(pair, speed));
+    }
+}
+
 /// Ends the process when its time is over, saying where it was.
 fn start_watchdog(journal: Journal, time: Duration) {
     let watch = move || {
         thread::sleep(time);
-        let (test, verdict) = {
-            let state = journal.0.lock().unwrap_or_else(PoisonError::into_inner);
-            (state.test, state.verdict.clone())
+        let stage = journal.0.lock().unwrap_or_else(PoisonError::into_inner).stage.clone();
+        let test = match stage {
+            Stage::Known(verdict) => journal.end(&verdict),
+            Stage::Testing(test) => Some(test),
+            Stage::Starting => None,
         };
-        if let Some(verdict) = verdict {
-            journal.end(&verdict);
-        }
         if let Some(test) = test {
             journal.write(&Line::Found(test, super::hung(time)));
         }

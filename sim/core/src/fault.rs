@@ -17,10 +17,20 @@ pub enum Defect {
     Slow,
     /// It is right, but kernels' loads and stores are lost.
     Lost,
+    /// It is right, and so are kernels' loads and stores; but their atomic operations are lost.
+    Atomics,
     /// Only the first 8 MiB of an allocation are written, by copies of one row.
     Aperture,
     /// Nothing is written by staged copies either.
     Both,
+    /// Nothing is written from or to memory that another process allocated.
+    Ipc,
+    /// Such copies never end.
+    IpcHang,
+    /// Nothing is written by a copy while another one between two other devices, or the other way round, is under way.
+    Crowd,
+    /// Such a copy never ends.
+    CrowdHang,
 }
 
 /// What of an allocation a device shows where a window is too small.
@@ -34,8 +44,13 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("hang", Defect::Hang),
     ("slow", Defect::Slow),
     ("lost", Defect::Lost),
+    ("atomics", Defect::Atomics),
     ("aperture", Defect::Aperture),
     ("both", Defect::Both),
+    ("ipc", Defect::Ipc),
+    ("ipc-hang", Defect::IpcHang),
+    ("crowd", Defect::Crowd),
+    ("crowd-hang", Defect::CrowdHang),
 ];
 
 /// A function that fails, having done nothing.
@@ -82,7 +97,7 @@ impl Faults {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
         here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
-            Defect::Lost => None,
+            Defect::Lost | Defect::Atomics | Defect::Ipc | Defect::IpcHang => None,
             other => Some(other),
         })
     }
@@ -92,9 +107,24 @@ impl Faults {
         self.defects.contains(&(Defect::Both, from, to))
     }
 
+    /// What goes wrong with direct copies from one device to another, one end of which another process allocated.
+    pub(crate) fn between_processes(&self, from: usize, to: usize) -> Option<Defect> {
+        let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
+        here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
+            Defect::Ipc => Some(Defect::Drop),
+            Defect::IpcHang => Some(Defect::Hang),
+            _ => None,
+        })
+    }
+
     /// Whether loads and stores of kernels on one device are lost that go to another's memory.
     pub(crate) fn loses(&self, from: usize, to: usize) -> bool {
         self.defects.contains(&(Defect::Lost, from, to))
+    }
+
+    /// Whether atomic operations of kernels on one device are lost that go to another's memory.
+    pub(crate) fn loses_atomics(&self, from: usize, to: usize) -> bool {
+        self.defects.contains(&(Defect::Atomics, from, to))
     }
 }
 
@@ -135,7 +165,17 @@ mod tests {
     fn lost_is_for_kernels_only() {
         let (faults, _) = Faults::parse("lost:0>1,slow:0>1");
         assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
-        assert!(faults.loses(0, 1) && !faults.loses(1, 0));
+        assert!(faults.loses(0, 1) && !faults.loses(1, 0) && !faults.loses_atomics(0, 1));
+        let (faults, _) = Faults::parse("atomics:0>1");
+        assert!(faults.loses_atomics(0, 1) && !faults.loses(0, 1) && faults.defect(0, 1, 1).is_none());
+    }
+
+    #[test]
+    fn ipc_is_for_memory_of_other_processes_only() {
+        let (faults, _) = Faults::parse("ipc:0>1,ipc-hang:1>2");
+        assert_eq!([(0, 1), (1, 2)].map(|(from, to)| faults.defect(from, to, 1)), [None; 2]);
+        let defects = [(0, 1), (1, 2), (1, 0)].map(|(from, to)| faults.between_processes(from, to));
+        assert_eq!(defects, [Some(Defect::Drop), Some(Defect::Hang), None]);
     }
 
     #[test]

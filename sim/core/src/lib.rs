@@ -31,6 +31,7 @@ mod os;
 mod peers;
 mod space;
 mod stream;
+mod traffic;
 mod work;
 
 pub use access::{NO_ACCESS, READ_WRITE};

@@ -6,7 +6,10 @@
 //! memory are the program's promise, as they are with a real GPU.
 
 use std::ffi::CStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -26,7 +29,8 @@ pub(crate) fn unmap(address: u64, length: u64) {
     unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
 }
 
-const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
 
 /// Lets the kernel take back the whole pages of a freed range. Until [`allow`] nobody can read there, as is so with addresses
 /// of a device at which nothing is; afterwards they read as zeroes.
@@ -53,6 +57,46 @@ pub(crate) fn allow(address: u64, length: u64) -> Result<()> {
     if failed { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
+/// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; nobody uses them meanwhile.
+pub(crate) fn share(address: u64, length: u64) -> Result<File> {
+    // SAFETY: the name is text that ends, and the call touches nothing else.
+    let descriptor = unsafe { libc::syscall(libc::SYS_memfd_create, c"p2psim".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(Error::OPERATING_SYSTEM);
+    }
+    // SAFETY: the descriptor is new, and nobody else's.
+    let file = unsafe { File::from_raw_fd(descriptor as libc::c_int) };
+    file.set_len(length).map_err(|_| Error::OUT_OF_MEMORY)?;
+    let held = map_file(&file, length)?;
+    copy(held, address, length);
+    unmap(held, length);
+    map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd())?;
+    Ok(file)
+}
+
+/// Puts pages that are the process's own in the place of shared ones. Until [`allow`] nobody can read there.
+pub(crate) fn unshare(address: u64, length: u64) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // Without memory for that, what is allocated there next is shared with who has imported this.
+    let _ = map_at(address, length, libc::PROT_NONE, flags, -1);
+}
+
+/// Maps a file that holds shared memory.
+pub(crate) fn map_file(file: &File, length: u64) -> Result<u64> {
+    let length = usize::try_from(length).map_err(|_| Error::INVALID_VALUE)?;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+    let address = unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    if address == libc::MAP_FAILED { Err(Error::MAP_FAILED) } else { Ok(address as u64) }
+}
+
+fn map_at(address: u64, length: u64, access: libc::c_int, flags: libc::c_int, file: libc::c_int) -> Result<()> {
+    let (place, length) = (address as *mut libc::c_void, length as usize);
+    // SAFETY: the range is one of whole pages inside a mapping made by `map`, and belongs to one allocation, which no work uses.
+    let mapped = unsafe { libc::mmap(place, length, access, flags | libc::MAP_FIXED, file, 0) };
+    if mapped == libc::MAP_FAILED { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
+}
+
 /// Copies `length` bytes; the ranges may overlap.
 pub(crate) fn copy(dst: u64, src: u64, length: u64) {
     // SAFETY: both ranges were checked against their allocation, or are the program's own memory (module comment).
@@ -71,6 +115,13 @@ pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
         // SAFETY: as above; `unit` is at most the four bytes of `bytes`, and `length` a multiple of it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), (dst + offset) as *mut u8, unit as usize) };
     }
+}
+
+/// Adds to a word whose address is a multiple of 8, whoever else does so meanwhile; returns what was there before.
+pub(crate) fn add(address: u64, value: u64) -> u64 {
+    // SAFETY: the word was checked against its allocation and is aligned, and whoever else touches it now does so by this function, or
+    // the program has made a mistake that real memory bears too.
+    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_add(value, Ordering::SeqCst)
 }
 
 /// Turns every bit of a byte around.

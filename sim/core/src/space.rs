@@ -1,6 +1,8 @@
 //! The unified address space: which address belongs to which allocation.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
@@ -11,7 +13,7 @@ use crate::os;
 pub const DEVICE_MEMORY: u64 = 8 << 30;
 /// Addresses set aside for each device; more than memory, so that fragments never stand in the way.
 const RESERVE: u64 = 64 << 30;
-/// Device allocations start at, and take up, multiples of this many bytes.
+/// Device allocations start at, and take up, multiples of this many bytes; from a page on, whole pages.
 pub const GRANULE: u64 = 512;
 
 /// What an allocation is made of.
@@ -27,6 +29,8 @@ pub enum Kind {
     Registered,
     /// Device memory that the program mapped to addresses itself.
     Mapped,
+    /// Device memory that another process allocated.
+    Imported,
 }
 
 impl Kind {
@@ -47,12 +51,14 @@ pub enum Owner {
     Mapping,
     /// Its device; rights are granted allocation by allocation.
     Device,
+    /// Another process; it ends for this one with the context that imported it.
+    Import(ContextId),
 }
 
 impl Owner {
-    /// The context, if it is one.
+    /// The context, if it is one, or imported it.
     pub fn context(self) -> Option<ContextId> {
-        if let Owner::Context(context) = self { Some(context) } else { None }
+        if let Owner::Context(context) | Owner::Import(context) = self { Some(context) } else { None }
     }
 }
 
@@ -102,15 +108,20 @@ impl Reserve {
     }
 
     /// First fit: freed addresses come back soon, as they do with a real driver.
-    fn take(&mut self, length: u64) -> Result<u64> {
+    fn take(&mut self, length: u64, alignment: u64) -> Result<u64> {
         if length > DEVICE_MEMORY - self.used {
             return Err(Error::OUT_OF_MEMORY);
         }
-        let found = self.free.iter().find(|(_, free)| **free >= length).map(|(start, free)| (*start, *free));
-        let (start, free) = found.ok_or(Error::OUT_OF_MEMORY)?;
-        self.free.remove(&start);
-        if free > length {
-            self.free.insert(start + length, free - length);
+        let skipped = |start: u64| start.next_multiple_of(alignment) - start;
+        let found = self.free.iter().find(|(start, free)| **free >= skipped(**start) + length);
+        let (before, free) = found.map(|(start, free)| (*start, *free)).ok_or(Error::OUT_OF_MEMORY)?;
+        let (start, end) = (before.next_multiple_of(alignment), before + free);
+        self.free.remove(&before);
+        if start > before {
+            self.free.insert(before, start - before);
+        }
+        if end > start + length {
+            self.free.insert(start + length, end - start - length);
         }
         self.used += length;
         Ok(start)
@@ -146,6 +157,8 @@ pub(crate) struct Space {
     reserves: Vec<Reserve>,
     allocations: BTreeMap<u64, Allocation>,
     reservations: BTreeMap<u64, Reservation>,
+    /// Files with what other processes may see of allocations, by their numbers.
+    shared: HashMap<u64, File>,
     last_id: u64,
 }
 
@@ -153,7 +166,8 @@ impl Space {
     /// Sets addresses aside for `devices` devices.
     pub(crate) fn new(devices: usize) -> Result<Space> {
         let reserves = (0..devices).map(|_| Reserve::new()).collect::<Result<_>>()?;
-        Ok(Space { reserves, allocations: BTreeMap::new(), reservations: BTreeMap::new(), last_id: 0 })
+        let (allocations, reservations, shared) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
+        Ok(Space { reserves, allocations, reservations, shared, last_id: 0 })
     }
 
     /// Allocates on a device, or on the host for [`Kind::Pinned`].
@@ -163,11 +177,11 @@ impl Space {
         }
         let base = match kind {
             Kind::Pinned => os::map(size)?,
-            Kind::Registered | Kind::Mapped => return Err(Error::INVALID_VALUE),
+            Kind::Registered | Kind::Mapped | Kind::Imported => return Err(Error::INVALID_VALUE),
             Kind::Device | Kind::Array => {
                 let length = granules(size).ok_or(Error::OUT_OF_MEMORY)?;
                 let reserve = self.reserves.get_mut(device).ok_or(Error::INVALID_DEVICE)?;
-                let base = reserve.take(length)?;
+                let base = reserve.take(length, granule(size))?;
                 if let Err(error) = os::allow(base, length) {
                     reserve.give_back(base, length);
                     return Err(error);
@@ -188,6 +202,32 @@ impl Space {
         }
         self.insert(Allocation { base, size, kind: Kind::Registered, owner, device, id: 0, flags });
         Ok(())
+    }
+
+    /// What other processes see of an allocation: a file whose bytes are the allocation's from now on. No work may be using it
+    /// the first time. It has whole pages of its own, or cannot be shared.
+    pub(crate) fn share(&mut self, found: &Allocation) -> Result<&File> {
+        if granule(found.size) != os::PAGE {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        let length = granules(found.size).ok_or(Error::INVALID_VALUE)?;
+        match self.shared.entry(found.id) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => Ok(new.insert(os::share(found.base, length)?)),
+        }
+    }
+
+    /// Whether [`Space::share`] was asked for an allocation before.
+    pub(crate) fn is_shared(&self, found: &Allocation) -> bool {
+        self.shared.contains_key(&found.id)
+    }
+
+    /// Makes memory of a device known that another process shares.
+    pub(crate) fn import(&mut self, file: &File, size: u64, owner: Owner, device: usize) -> Result<u64> {
+        let length = granules(size).ok_or(Error::INVALID_VALUE)?;
+        let base = os::map_file(file, length)?;
+        self.insert(Allocation { base, size, kind: Kind::Imported, owner, device, id: 0, flags: 0 });
+        Ok(base)
     }
 
     fn insert(&mut self, mut allocation: Allocation) {
@@ -291,8 +331,13 @@ impl Space {
             Kind::Registered => {}
             Kind::Mapped => os::discard(gone.base, gone.size),
             Kind::Pinned => os::unmap(gone.base, gone.size),
+            Kind::Imported => os::unmap(gone.base, granules(gone.size).unwrap_or_default()),
             Kind::Device | Kind::Array => {
                 let length = granules(gone.size).unwrap_or_default();
+                // Who has imported it keeps what is there.
+                if self.shared.remove(&gone.id).is_some() {
+                    os::unshare(gone.base, length);
+                }
                 os::discard(gone.base, length);
                 if let Some(reserve) = self.reserves.get_mut(gone.device) {
                     reserve.give_back(gone.base, length);
@@ -307,8 +352,13 @@ impl Space {
     }
 }
 
+/// What an allocation of that size starts at a multiple of, and takes up: large ones share no page with others.
+fn granule(size: u64) -> u64 {
+    if size < os::PAGE { GRANULE } else { os::PAGE }
+}
+
 fn granules(size: u64) -> Option<u64> {
-    size.checked_next_multiple_of(GRANULE)
+    size.checked_next_multiple_of(granule(size))
 }
 
 #[cfg(test)]
@@ -361,6 +411,51 @@ mod tests {
         assert_eq!(refused, Err(Error::OUT_OF_MEMORY));
         assert_eq!(space.allocate(Kind::Device, u64::MAX, OWNER, 0, 0), Err(Error::OUT_OF_MEMORY));
         assert_eq!(space.allocate(Kind::Device, 0, OWNER, 0, 0), Err(Error::INVALID_VALUE));
+    }
+
+    #[test]
+    fn allocate_large_after_small_shares_no_page_and_leaves_no_hole() {
+        let mut space = Space::new(1).unwrap();
+        let (small, large, other) = (allocate(&mut space, 512), allocate(&mut space, 5000), allocate(&mut space, 512));
+        assert!(large.is_multiple_of(os::PAGE) && other == small + 512);
+        for base in [small, large, other] {
+            free(&mut space, base);
+        }
+        assert_eq!((space.free_memory(0), space.reserves[0].free.len()), (DEVICE_MEMORY, 1));
+    }
+
+    #[test]
+    fn share_keeps_the_bytes_and_import_sees_what_comes_later() {
+        let mut space = Space::new(1).unwrap();
+        let base = allocate(&mut space, 5000);
+        os::fill(base, 7, 1, 5000);
+        let found = space.find(base).unwrap().clone();
+        let file = space.share(&found).unwrap().try_clone().unwrap();
+        let there = space.import(&file, 5000, Owner::Import(ContextId(2)), 0).unwrap();
+        let byte = |address: u64| {
+            let mut byte = 0u8;
+            os::copy(&raw mut byte as u64, address, 1);
+            byte
+        };
+        assert_eq!([byte(base + 4999), byte(there + 4999)], [7, 7]);
+        os::fill(there, 9, 1, 1);
+        assert_eq!(byte(base), 9);
+        // The next allocation there is nobody else's.
+        free(&mut space, base);
+        assert_eq!(allocate(&mut space, 5000), base);
+        os::fill(base, 1, 1, 5000);
+        assert_eq!([byte(base), byte(there)], [1, 9]);
+        let gone = space.take(there, Kind::Imported).unwrap();
+        space.recycle(&gone);
+    }
+
+    #[test]
+    fn share_less_than_a_page_is_refused() {
+        let mut space = Space::new(1).unwrap();
+        let base = allocate(&mut space, 4095);
+        let found = space.find(base).unwrap().clone();
+        assert_eq!(space.share(&found).err(), Some(Error::NOT_SUPPORTED));
+        assert!(!space.is_shared(&found));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::fault::Defect;
 use crate::gate::{Gate, pass_all};
+use crate::machine::Kernel;
 use crate::os;
+use crate::traffic::Traffic;
 
 /// A box of bytes, rows and slices in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,8 @@ pub(crate) struct Copy {
     pub path: Path,
     /// What goes wrong with it.
     pub defect: Option<Defect>,
+    /// Counts it while it is under way, if it is direct.
+    pub traffic: Option<Arc<Traffic>>,
     /// Holds what `src` points to if the program's buffer was read when the copy was submitted.
     pub snapshot: Option<Arc<[u8]>>,
 }
@@ -112,11 +116,23 @@ impl Copy {
         if self.path == Path::Staged {
             os::pause(staging_time(self.extent.bytes()));
         }
+        let under_way = self.traffic.as_deref().map(Traffic::begin);
         match self.defect {
             Some(Defect::Drop | Defect::First | Defect::Both) => return,
             Some(Defect::Hang) => hang(),
             Some(Defect::Slow) => os::pause(slow_time(self.extent.bytes())),
-            Some(Defect::Corrupt | Defect::Lost | Defect::Aperture) | None => {}
+            Some(defect @ (Defect::Crowd | Defect::CrowdHang)) => {
+                os::pause(CROWDED);
+                match under_way.is_some_and(|begun| begun.met_others()) {
+                    true if defect == Defect::CrowdHang => hang(),
+                    true => return,
+                    false => {}
+                }
+            }
+            Some(
+                Defect::Corrupt | Defect::Lost | Defect::Atomics | Defect::Aperture | Defect::Ipc | Defect::IpcHang,
+            )
+            | None => {}
         }
         copy_rows(self.dst, self.src, self.extent);
         if self.defect == Some(Defect::Corrupt) {
@@ -128,6 +144,8 @@ impl Copy {
 /// What a slow direct copy takes besides eight times the time of a staged one: enough for a test that compares the two
 /// on a busy machine, where waking a thread may take longer than a copy.
 const SLOWNESS: Duration = Duration::from_millis(20);
+/// What a copy takes besides that minds others: enough for them to be under way meanwhile on a busy machine.
+const CROWDED: Duration = Duration::from_micros(500);
 /// One wrong byte in so many.
 const CORRUPTION_STEP: usize = 4096;
 
@@ -198,16 +216,18 @@ pub(crate) enum Touch {
     Illegal,
 }
 
-/// A kernel that copies, checked and ready to run.
+/// A kernel, checked and ready to run.
 #[derive(Clone, Debug)]
-pub(crate) struct KernelCopy {
+pub(crate) struct KernelRun {
+    /// What it does.
+    pub kernel: Kernel,
     /// Where to.
     pub to: u64,
-    /// Where from.
+    /// Where from; what additions have found goes there.
     pub from: u64,
-    /// How much.
-    pub bytes: u64,
-    /// What becomes of its stores.
+    /// How many words of 8 bytes, or additions.
+    pub words: u64,
+    /// What becomes of its stores, or its additions.
     pub stores: Touch,
     /// What becomes of its loads.
     pub loads: Touch,
@@ -215,15 +235,27 @@ pub(crate) struct KernelCopy {
     pub broken: Arc<OnceLock<Error>>,
 }
 
-impl KernelCopy {
+/// The words that additions go to, in turn.
+pub(crate) const ADDED_WORDS: u64 = 1024;
+
+impl KernelRun {
     fn run(&self) {
-        match (self.stores, self.loads) {
-            (Touch::Illegal, _) | (_, Touch::Illegal) => {
+        let (&Self { to, from, words, .. }, bytes) = (self, self.words * 8);
+        match (self.kernel, self.stores, self.loads) {
+            (_, Touch::Illegal, _) | (.., Touch::Illegal) => {
                 self.broken.get_or_init(|| Error::ILLEGAL_ADDRESS);
             }
-            (Touch::Lost, _) => {}
-            (Touch::Right, Touch::Lost) => os::fill(self.to, u32::MAX, 1, self.bytes),
-            (Touch::Right, Touch::Right) => os::copy(self.to, self.from, self.bytes),
+            (Kernel::Copy, Touch::Lost, _) => {}
+            (Kernel::Copy, Touch::Right, Touch::Lost) => os::fill(to, u32::MAX, 1, bytes),
+            (Kernel::Copy, Touch::Right, Touch::Right) => os::copy(to, from, bytes),
+            // What it finds goes to memory from which nothing is loaded.
+            (Kernel::Add, Touch::Lost, _) => os::fill(from, u32::MAX, 1, bytes),
+            (Kernel::Add, Touch::Right, _) => {
+                for addition in 0..words {
+                    let found = os::add(to + addition % ADDED_WORDS * 8, addition + 1);
+                    os::copy(from + addition * 8, &raw const found as u64, 8);
+                }
+            }
         }
     }
 }
@@ -249,7 +281,7 @@ pub(crate) enum Work {
     /// Sets bytes.
     Fill(Fill),
     /// Runs a kernel.
-    Kernel(KernelCopy),
+    Kernel(KernelRun),
     /// Calls a function of the program.
     Host(Arc<dyn Fn() + Send + Sync>),
     /// Does it if what it relies on is still there.
@@ -261,7 +293,10 @@ impl Work {
     pub(crate) fn is_prompt(&self) -> bool {
         match self {
             Work::Nothing | Work::Fill(_) => true,
-            Work::Copy(copy) => copy.path != Path::Staged && !matches!(copy.defect, Some(Defect::Hang | Defect::Slow)),
+            Work::Copy(copy) => {
+                copy.path != Path::Staged
+                    && !matches!(copy.defect, Some(Defect::Hang | Defect::Slow | Defect::Crowd | Defect::CrowdHang))
+            }
             Work::Kernel(_) | Work::Host(_) => false,
             Work::Gated(gated) => gated.work.is_prompt(),
         }
@@ -303,6 +338,7 @@ mod tests {
             extent,
             path: Path::SameDevice,
             defect: None,
+            traffic: None,
             snapshot: None,
         });
         work.run();
@@ -320,6 +356,7 @@ mod tests {
             extent,
             path: Path::Host,
             defect: None,
+            traffic: None,
             snapshot: None,
         };
         copy.take_snapshot();
@@ -335,7 +372,15 @@ mod tests {
         let (dst_layout, src_layout) = (layout(&mut dst, 4, 0), layout(&mut src, 4, 0));
         let extent = Extent { width: 2, height: 2, depth: 1 };
         let defect = Some(Defect::Corrupt);
-        let copy = Copy { dst: dst_layout, src: src_layout, extent, path: Path::Direct, defect, snapshot: None };
+        let copy = Copy {
+            dst: dst_layout,
+            src: src_layout,
+            extent,
+            path: Path::Direct,
+            defect,
+            traffic: None,
+            snapshot: None,
+        };
         Work::Copy(copy).run();
         assert_eq!(dst, [!1, 1, 0, 0, !1, 1, 0, 0]);
     }

@@ -8,7 +8,7 @@
 use crate::abi::Opaque;
 use crate::api::{
     batches::*, contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, mappings::*, memory::*,
-    modules::*, peers::*, pools::*, streams::*,
+    modules::*, peers::*, pools::*, sharing::*, streams::*,
 };
 use crate::functions::Address;
 
@@ -146,6 +146,11 @@ rows! {
     cuArrayDestroy 2000 cuArrayDestroy;
     cuArrayGetDescriptor 3020 cuArrayGetDescriptor_v2;
     cuArray3DGetDescriptor 3020 cuArray3DGetDescriptor_v2;
+
+    cuIpcGetMemHandle 4010 cuIpcGetMemHandle;
+    cuIpcOpenMemHandle 4010 cuIpcOpenMemHandle;
+    cuIpcOpenMemHandle 11000 cuIpcOpenMemHandle_v2;
+    cuIpcCloseMemHandle 4010 cuIpcCloseMemHandle;
 
     cuMemAllocAsync 11020 cuMemAllocAsync per_thread 11020 cuMemAllocAsync_ptsz;
     cuMemAllocFromPoolAsync 11020 cuMemAllocFromPoolAsync per_thread 11020 cuMemAllocFromPoolAsync_ptsz;

@@ -198,7 +198,8 @@ impl Machine {
         state.events.retain(|_, event| event.context != id);
         state.modules.retain(|_, module| module.context != id);
         state.arrays.retain(|_, array| array.storage.owner != Owner::Context(id));
-        let mut allocations = state.space.take_where(|known| known.owner == Owner::Context(id));
+        let mut allocations = state.space.take_where(|known| known.owner.context() == Some(id));
+        state.forget_imports(id);
         if let Some(device) = (0..self.config.devices).find(|device| primary_handle(*device) == handle) {
             allocations.extend(state.reset_pools(device));
         }

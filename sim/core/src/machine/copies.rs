@@ -467,7 +467,7 @@ impl State {
         (path, access): (Path, Option<Arc<Gate>>),
     ) -> (Copy, Vec<Arc<Gate>>) {
         let gates = self.mapped_at([dst.layout.address, src.layout.address]).chain(access).collect();
-        let mut defect = None;
+        let (mut defect, mut traffic) = (None, None);
         if let (Memory::Device(from), Memory::Device(to)) = (src.memory, dst.memory) {
             let (direct, staged) = self.copies.entry((from.device, to.device)).or_default();
             match path {
@@ -477,6 +477,11 @@ impl State {
                         counters.add(from.device, to.device, extent.bytes());
                     }
                     defect = self.faults.defect(from.device, to.device, *direct);
+                    let of_pair = self.traffic.entry((from.device, to.device));
+                    traffic = Some(Arc::clone(of_pair.or_insert_with(|| Arc::new(self.any_traffic.of_another()))));
+                    if [from, to].iter().any(|piece| matches!(piece.owner, Owner::Import(_))) {
+                        defect = self.faults.between_processes(from.device, to.device).or(defect);
+                    }
                     if defect == Some(Defect::Aperture) && extent.height * extent.depth == 1 {
                         let end = to.base + APERTURE;
                         extent.width = extent.width.min(end.saturating_sub(dst.layout.address));
@@ -489,7 +494,7 @@ impl State {
                 Path::SameDevice | Path::Host => {}
             }
         }
-        (Copy { dst: dst.layout, src: src.layout, extent, path, defect, snapshot: None }, gates)
+        (Copy { dst: dst.layout, src: src.layout, extent, path, defect, traffic, snapshot: None }, gates)
     }
 
     /// A copy between two devices opens those allocations that are opened one by one.
@@ -538,6 +543,8 @@ impl State {
                     _ => contexts.find_map(|(from, _)| self.peers.gate(*from, to)),
                 };
             }
+            // Who imports memory reaches it for as long as it is imported, and closing waits for work.
+            Owner::Import(by) => return (from.owner.context() == Some(by)).then(Gate::open),
             Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
             Owner::Mapping => self.mappings.rights(to.base),
             Owner::Device => self.grants.rights(to.base),

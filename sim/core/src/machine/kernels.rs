@@ -1,4 +1,4 @@
-//! Modules, and the one kernel that can run: it copies words, and touches both sides as kernels do.
+//! Modules, and the two kernels that can run, which touch memory as kernels do: one copies words, one adds to them.
 //!
 //! Unlike a copy a kernel has no other way: what its context cannot reach is an illegal address, after which the
 //! context answers nothing but that.
@@ -13,31 +13,59 @@ use crate::error::{Error, Result};
 use crate::fence::wait_all;
 use crate::graph::Step;
 use crate::space::Owner;
-use crate::work::{KernelCopy, Touch};
+use crate::work::{ADDED_WORDS, KernelRun, Touch};
 
 const MODULE_HANDLES: u64 = 0x505b_0000_0000;
 const FUNCTION_HANDLES: u64 = 0x505c_0000_0000;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
-/// The kernel that can run, by the name of its entry point: (to, from, number of words of 8 bytes).
+/// A kernel that can run, by the name of its entry point: (to, from, number of words of 8 bytes).
 pub const COPY_KERNEL: &str = "p2pshim_probe_copy";
+/// Another: (1024 words of 8 bytes, what each addition found there, number of additions).
+pub const ADD_KERNEL: &str = "p2pshim_probe_add";
+
+/// What a kernel does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// Copies words.
+    Copy,
+    /// Adds 1, 2 and so on to words in turn, by atomic operations.
+    Add,
+}
+
+impl Kernel {
+    fn named(name: &str) -> Option<Kernel> {
+        match name {
+            COPY_KERNEL => Some(Kernel::Copy),
+            ADD_KERNEL => Some(Kernel::Add),
+            _ => None,
+        }
+    }
+}
 
 /// A module of a context.
 pub(super) struct Module {
     pub(super) context: ContextId,
     entries: Vec<String>,
-    /// The copying kernel, once it was asked for.
-    copy: Option<FunctionHandle>,
+    /// Those that were asked for.
+    functions: Vec<(Kernel, FunctionHandle)>,
+}
+
+impl Module {
+    fn kernel(&self, function: FunctionHandle) -> Option<Kernel> {
+        self.functions.iter().find(|(_, known)| *known == function).map(|(kernel, _)| *kernel)
+    }
 }
 
 /// A kernel with its arguments, not yet sent on its way.
 #[derive(Clone, Copy)]
 pub(crate) struct Launch {
+    kernel: Kernel,
     context: ContextId,
     to: u64,
     from: u64,
-    bytes: u64,
+    words: u64,
 }
 
 impl Launch {
@@ -54,7 +82,7 @@ impl Machine {
         let context = state.current()?;
         state.captures.refuse_unseen(current::caller())?;
         let handle = ModuleHandle(MODULE_HANDLES + state.number() * 0x10);
-        state.modules.insert(handle, Module { context, entries, copy: None });
+        state.modules.insert(handle, Module { context, entries, functions: Vec::new() });
         let tails = state.all_tails();
         drop(state);
         wait_all(&tails);
@@ -73,7 +101,7 @@ impl Machine {
         Ok(())
     }
 
-    /// An entry point of a module, if it is the one that can run.
+    /// An entry point of a module, if it is one that can run.
     pub fn module_function(&self, handle: ModuleHandle, name: &str) -> Result<FunctionHandle> {
         let mut state = self.lock();
         state.current()?;
@@ -82,28 +110,28 @@ impl Machine {
         if !module.entries.iter().any(|entry| entry == name) {
             return Err(Error::NOT_FOUND);
         }
-        if name != COPY_KERNEL {
-            return Err(Error::NOT_SUPPORTED);
+        let kernel = Kernel::named(name).ok_or(Error::NOT_SUPPORTED)?;
+        if let Some((_, function)) = module.functions.iter().find(|(known, _)| *known == kernel) {
+            return Ok(*function);
         }
-        Ok(*module.copy.get_or_insert(function))
+        module.functions.push((kernel, function));
+        Ok(function)
     }
 
     /// Whether a function can be launched.
     pub fn is_kernel(&self, function: FunctionHandle) -> bool {
-        self.lock().modules.values().any(|module| module.copy == Some(function))
+        self.lock().modules.values().any(|module| module.kernel(function).is_some())
     }
 
-    /// Runs the copying kernel on a stream of its context.
-    pub fn launch_copy(&self, stream: StreamRef, function: FunctionHandle, [to, from, words]: [u64; 3]) -> Result<()> {
+    /// Runs a kernel on a stream of its context.
+    pub fn launch(&self, stream: StreamRef, function: FunctionHandle, [to, from, words]: [u64; 3]) -> Result<()> {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
-        let module =
-            state.modules.values().find(|module| module.copy == Some(function)).ok_or(Error::INVALID_HANDLE)?;
-        if module.context != stream.context {
-            return Err(Error::INVALID_HANDLE);
-        }
-        let bytes = words.checked_mul(WORD).ok_or(Error::INVALID_VALUE)?;
-        let step = Step::Kernel(Launch { context: stream.context, to, from, bytes });
+        let mut modules = state.modules.values();
+        let found = modules.find_map(|module| Some((module.context, module.kernel(function)?)));
+        let (context, kernel) = found.filter(|(of, _)| *of == stream.context).ok_or(Error::INVALID_HANDLE)?;
+        words.checked_mul(WORD).ok_or(Error::INVALID_VALUE)?;
+        let step = Step::Kernel(Launch { kernel, context, to, from, words });
         if state.capture(&stream, &step)? {
             return Ok(());
         }
@@ -113,15 +141,20 @@ impl Machine {
 
 impl State {
     /// Decides what the kernel will see of both sides.
-    pub(super) fn plan_kernel(&self, launch: Launch) -> KernelCopy {
-        let Launch { context, to, from, bytes } = launch;
+    pub(super) fn plan_kernel(&self, launch: Launch) -> KernelRun {
+        let Launch { kernel, context, to, from, words } = launch;
         let broken = self.contexts.get(&context).map(|context| Arc::clone(&context.broken)).unwrap_or_default();
-        let touch = |address| self.touch(context, address, bytes);
-        KernelCopy { to, from, bytes, stores: touch(to), loads: touch(from), broken }
+        let at_to = if kernel == Kernel::Add { ADDED_WORDS } else { words };
+        let stores = self.touch(context, to, at_to * WORD, kernel == Kernel::Add);
+        let loads = self.touch(context, from, words * WORD, false);
+        KernelRun { kernel, to, from, words, stores, loads, broken }
     }
 
-    /// What becomes of a kernel's loads from, or stores to, these bytes.
-    fn touch(&self, context: ContextId, address: u64, bytes: u64) -> Touch {
+    /// What becomes of a kernel's loads from, or stores to, these bytes, or of its atomic operations there.
+    fn touch(&self, context: ContextId, address: u64, bytes: u64, is_atomic: bool) -> Touch {
+        if is_atomic && !address.is_multiple_of(WORD) {
+            return Touch::Illegal;
+        }
         if bytes == 0 {
             return Touch::Right;
         }
@@ -135,6 +168,7 @@ impl State {
         match self.can_reach(context, own, piece) {
             false => Touch::Illegal,
             true if self.faults.loses(own, piece.device) => Touch::Lost,
+            true if is_atomic && self.faults.loses_atomics(own, piece.device) => Touch::Lost,
             true => Touch::Right,
         }
     }
@@ -143,6 +177,7 @@ impl State {
     pub(super) fn can_reach(&self, context: ContextId, own: usize, piece: Piece) -> bool {
         match piece.owner {
             Owner::Context(owner) => own == piece.device || self.peers.reaches(context, owner),
+            Owner::Import(by) => own == piece.device || by == context,
             Owner::Pool(pool) => self.pools.get(&pool).is_some_and(|pool| pool.rights.get(own) != NO_ACCESS),
             Owner::Mapping => self.mappings.rights(piece.base).is_some_and(|rights| rights.get(own) != NO_ACCESS),
             Owner::Device => self.grants.gate(own, piece.base).is_some(),

@@ -169,8 +169,8 @@ impl Machine {
         let state = self.lock();
         let found = state.space.find(address).filter(|found| !found.kind.is_host()).ok_or(Error::INVALID_VALUE)?;
         Ok(match found.owner {
-            Owner::Context(_) if found.device == device => READ_WRITE,
-            Owner::Context(_) => NO_ACCESS,
+            Owner::Context(_) | Owner::Import(_) if found.device == device => READ_WRITE,
+            Owner::Context(_) | Owner::Import(_) => NO_ACCESS,
             Owner::Pool(_) | Owner::Mapping | Owner::Device => state.rights(found).get(device),
         })
     }

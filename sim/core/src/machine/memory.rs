@@ -116,7 +116,8 @@ impl Machine {
             _ if found.kind.is_host() => READ_WRITE,
             Owner::Context(owner) if owner == context || found.device == device => READ_WRITE,
             Owner::Context(owner) if state.peers.reaches(context, owner) => READ_WRITE,
-            Owner::Context(_) => NO_ACCESS,
+            Owner::Import(by) if by == context || found.device == device => READ_WRITE,
+            Owner::Context(_) | Owner::Import(_) => NO_ACCESS,
             Owner::Pool(_) | Owner::Mapping | Owner::Device => state.rights(found).get(device),
         })
     }
@@ -155,7 +156,7 @@ impl State {
     /// Who may reach an allocation that belongs to no context.
     pub(super) fn rights(&self, found: &Allocation) -> Rights {
         let rights = match found.owner {
-            Owner::Context(_) => None,
+            Owner::Context(_) | Owner::Import(_) => None,
             Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
             Owner::Mapping => self.mappings.rights(found.base),
             Owner::Device => self.grants.rights(found.base),

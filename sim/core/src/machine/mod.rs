@@ -13,6 +13,7 @@ mod kernels;
 mod mappings;
 mod memory;
 mod pools;
+mod sharing;
 mod streams;
 mod updates;
 
@@ -25,16 +26,18 @@ pub(crate) use copies::Transfer;
 pub use copies::{Completion, Locus, Place, Request};
 pub use devices::{Followed, InCapture};
 pub use graphs::NodeKind;
-pub use kernels::COPY_KERNEL;
-pub(crate) use kernels::Launch;
+pub use kernels::{ADD_KERNEL, COPY_KERNEL};
+pub(crate) use kernels::{Kernel, Launch};
 pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;
 pub use pools::PoolAttribute;
+pub use sharing::Export;
 pub use streams::{StreamInfo, StreamRef};
 
 use self::kernels::Module;
 use self::mappings::Mappings;
 use self::pools::{Pool, Retiring};
+use self::sharing::Imports;
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -47,6 +50,7 @@ use crate::nvlink::Counters;
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
 use crate::stream::{Role, Stream};
+use crate::traffic::Traffic;
 use crate::work::{self, Work};
 
 macro_rules! handles {
@@ -194,11 +198,15 @@ struct State {
     current_pools: Vec<PoolHandle>,
     retiring: Vec<Retiring>,
     mappings: Mappings,
+    imports: Imports,
     peers: Peers,
     grants: Grants,
     /// Copies between two devices, from and to: direct ones, staged ones.
     copies: HashMap<(usize, usize), (u64, u64)>,
     counters: Option<Counters>,
+    /// Direct copies by pair, from and to, and what all pairs share.
+    traffic: HashMap<(usize, usize), Arc<Traffic>>,
+    any_traffic: Traffic,
     faults: Faults,
     last_number: u64,
 }
@@ -224,10 +232,13 @@ impl Machine {
             current_pools: State::default_pools(config.devices).map(|(handle, _)| handle).collect(),
             retiring: Vec::new(),
             mappings: Mappings::default(),
+            imports: Imports::new(),
             peers: Peers::default(),
             grants: Grants::new(&config),
             copies: HashMap::new(),
             counters: config.nvlink.as_deref().and_then(|folder| Counters::open(folder).ok()),
+            traffic: HashMap::new(),
+            any_traffic: Traffic::default(),
             faults: config.faults.clone(),
             last_number: 0,
         };

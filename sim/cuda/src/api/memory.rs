@@ -24,6 +24,14 @@ fn pinned(machine: &Machine, pointer: u64) -> Result<Allocation> {
     machine.find(pointer).filter(|found| found.kind.is_host()).ok_or(Error::INVALID_VALUE)
 }
 
+/// The device that the driver names for an allocation: for one of another process, that of the context which opened it, as was
+/// measured.
+fn named_device(machine: &Machine, found: &Allocation) -> usize {
+    let context = found.owner.context().and_then(|id| machine.context_of(id));
+    let info = context.and_then(|handle| machine.context(handle).ok());
+    info.map_or(found.device, |info| info.device)
+}
+
 /// Stores an attribute of an allocation, in the type that the API has for it.
 fn store_attribute(machine: &Machine, number: u32, pointer: u64, found: &Allocation, data: u64) -> Result<()> {
     let is_host = found.kind.is_host();
@@ -41,7 +49,7 @@ fn store_attribute(machine: &Machine, number: u32, pointer: u64, found: &Allocat
         // Synchronous memory operations, managed memory, hardware decompression.
         6 | 8 | 21 => flag(false),
         7 | 20 => long(found.id),
-        9 => Out::at(data).set(found.device as i32),
+        9 => Out::at(data).set(named_device(machine, found) as i32),
         10 => flag(found.kind == Kind::Device && found.owner.context().is_some()),
         11 => long(range().0),
         12 => long(range().1),

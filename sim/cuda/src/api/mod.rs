@@ -14,6 +14,7 @@ pub(crate) mod memory;
 pub(crate) mod modules;
 pub(crate) mod peers;
 pub(crate) mod pools;
+pub(crate) mod sharing;
 pub(crate) mod streams;
 pub(crate) mod structs;
 

@@ -1,4 +1,4 @@
-//! Modules, and launches of the kernel that is simulated.
+//! Modules, and launches of the kernels that are simulated.
 //!
 //! A module is PTX text, of which only the names of the entry points are read: what an entry point does follows from
 //! its name.
@@ -44,7 +44,7 @@ impl Shape {
     }
 }
 
-/// Reads the arguments of the copying kernel: addresses of values.
+/// Reads the arguments of a kernel: addresses of values.
 fn arguments(parameters: In<In<u64>>) -> Result<[u64; 3]> {
     let mut values = [0; 3];
     for (index, value) in values.iter_mut().enumerate() {
@@ -98,7 +98,7 @@ api! {
         if extra.required().is_ok() {
             return Err(Error::NOT_SUPPORTED);
         }
-        machine.launch_copy(stream(queue, default), function, arguments(parameters)?)
+        machine.launch(stream(queue, default), function, arguments(parameters)?)
     }
 }
 

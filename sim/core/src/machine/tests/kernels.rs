@@ -27,7 +27,7 @@ impl Kernels {
     }
 
     fn run(&self, to: u64, from: u64, words: u64) -> Result<()> {
-        self.rig.machine.launch_copy(LEGACY, self.function, [to, from, words]).unwrap();
+        self.rig.machine.launch(LEGACY, self.function, [to, from, words]).unwrap();
         self.rig.machine.synchronize_stream(LEGACY)
     }
 }
@@ -55,6 +55,34 @@ fn launch_lost_loads_and_stores_are_lost_one_way_and_copies_are_right() {
 }
 
 #[test]
+fn launch_additions_reach_a_peer_each_once_and_say_what_they_found() {
+    for (fault, sums, found) in [
+        ("", [1 + 1025, 2 + 1026, 3], [0, 1, 0]),
+        ("atomics:0>1", [0; 3], [u64::MAX; 3]),
+        ("lost:0>1", [0; 3], [u64::MAX; 3]),
+    ] {
+        let kernels = Kernels::connected(fault);
+        let Kernels { own, peers, ref rig, .. } = kernels;
+        write(peers, &[0; 8192]);
+        let module = rig.machine.load_module(vec![ADD_KERNEL.to_owned()]).unwrap();
+        let function = rig.machine.module_function(module, ADD_KERNEL).unwrap();
+        assert_eq!(rig.machine.module_function(module, ADD_KERNEL), Ok(function));
+        rig.machine.launch(LEGACY, function, [peers, own, 1026]).unwrap();
+        rig.machine.synchronize_stream(LEGACY).unwrap();
+        let word = |address: u64, index: u64| {
+            let mut word = 0u64;
+            os::copy(&raw mut word as u64, address + 8 * index, 8);
+            word
+        };
+        assert_eq!([0, 1, 2].map(|index| word(peers, index)), sums, "{fault}");
+        assert_eq!([0, 1024, 2].map(|index| word(own, index)), found, "{fault}");
+        // Copies by kernels are right, unless they are lost too.
+        assert_eq!(kernels.run(own, peers, 1), Ok(()));
+        assert_eq!(word(own, 0) == u64::MAX, fault == "lost:0>1");
+    }
+}
+
+#[test]
 fn launch_unreachable_memory_breaks_its_context_alone() {
     let mut on_host = [0u64; 2];
     for reach in 0..3 {
@@ -75,7 +103,7 @@ fn launch_unreachable_memory_breaks_its_context_alone() {
 fn launch_after_the_module_or_on_another_context_is_refused() {
     let kernels = Kernels::new("");
     let elsewhere = kernels.rig.stream(1, Role::NonBlocking);
-    let launch = |stream| kernels.rig.on(0).launch_copy(stream, kernels.function, [kernels.own, kernels.own, 1]);
+    let launch = |stream| kernels.rig.on(0).launch(stream, kernels.function, [kernels.own, kernels.own, 1]);
     assert_eq!(launch(elsewhere), Err(Error::INVALID_HANDLE));
     kernels.rig.machine.reset_primary(0).unwrap();
     kernels.rig.machine.retain_primary(0).unwrap();
@@ -116,7 +144,7 @@ fn captured_launch_runs_when_the_graph_does() {
     let stream = kernels.rig.stream(0, Role::NonBlocking);
     let machine = &kernels.rig.machine;
     machine.begin_capture(stream, crate::CaptureMode::Relaxed, None).unwrap();
-    machine.launch_copy(stream, kernels.function, [kernels.own, kernels.peers, 1]).unwrap();
+    machine.launch(stream, kernels.function, [kernels.own, kernels.peers, 1]).unwrap();
     let graph = machine.end_capture(stream).unwrap();
     assert_eq!(first_byte(kernels.own), 1);
     let exec = machine.instantiate_graph(graph).unwrap();

@@ -1,0 +1,336 @@
+//! The second process of the test between processes, and how the first talks to it: one process for each GPU is how training
+//! runs.
+//!
+//! Data goes from A to B, as within a process. The first owns memory of both and exports it. The second opens that of B on
+//! device A, and copies to it from its own; and opens that of A on device B, and copies from there. Each says a line, and waits
+//! for one:
+//!
+//! ```text
+//! first                        second
+//!                              ready
+//! destination HANDLE           done, or cannot TEXT
+//! write SEED BYTES             done, cannot TEXT, or fault TEXT
+//! source HANDLE                done, or cannot TEXT
+//! read SEED BYTES              as write, or wrong TEXT
+//! close                        done
+//! ```
+//! The second ends when the first does: nobody writes to it any more.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use super::cuda::{Address, Context, CudaError, Device, Driver, Handle, Result, Stream};
+use super::lines::Finding;
+use super::pattern::{difference, pattern, stale};
+use crate::processes;
+
+/// How much is copied each way.
+pub(super) const SIZES: [usize; 3] = [4 << 10, 1 << 20, LARGEST];
+/// How much is shared.
+pub(super) const LARGEST: usize = 16 << 20;
+/// How long the second process may take to start CUDA, which the first has done by then.
+const START: Duration = Duration::from_secs(10);
+
+/// What the second process says of what it was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Done,
+    /// Data was wrong.
+    Wrong(String),
+    /// Its device faulted.
+    Fault(String),
+    /// A call could not be made.
+    Cannot(String),
+}
+
+impl Reply {
+    fn of(result: Result<Option<String>>) -> Self {
+        match result {
+            Ok(None) => Self::Done,
+            Ok(Some(wrong)) => Self::Wrong(wrong),
+            Err(error) if error.is_fault() => Self::Fault(error.to_string()),
+            Err(error) => Self::Cannot(error.to_string()),
+        }
+    }
+
+    fn write(&self) -> String {
+        let line = match self {
+            Self::Done => "done".to_owned(),
+            Self::Wrong(text) => format!("wrong {text}"),
+            Self::Fault(text) => format!("fault {text}"),
+            Self::Cannot(text) => format!("cannot {text}"),
+        };
+        line.replace('\n', " ")
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let (word, text) = line.split_once(' ').unwrap_or((line, ""));
+        Some(match word {
+            "done" => Self::Done,
+            "wrong" => Self::Wrong(text.to_owned()),
+            "fault" => Self::Fault(text.to_owned()),
+            "cannot" => Self::Cannot(text.to_owned()),
+            _ => return None,
+        })
+    }
+
+    /// What it says of the pair; none if all is right so far.
+    pub(super) fn finding(self) -> Option<Finding> {
+        match self {
+            Self::Done => None,
+            Self::Wrong(text) => Some(Finding::Wrong(text)),
+            Self::Fault(text) => Some(Finding::Wrong(format!("{text}, in the process that opened the memory"))),
+            Self::Cannot(text) => Some(Finding::Untested(text)),
+        }
+    }
+}
+
+/// What it is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// To open memory of B on A.
+    Destination(Handle),
+    /// To copy the pattern of that seed there.
+    Write(u64, usize),
+    /// To open memory of A on B.
+    Source(Handle),
+    /// To copy from there, and see whether it is the pattern of that seed.
+    Read(u64, usize),
+    /// To close both.
+    Close,
+}
+
+impl Request {
+    fn write(&self) -> String {
+        match self {
+            Self::Destination(handle) => format!("destination {}", handle.write()),
+            Self::Source(handle) => format!("source {}", handle.write()),
+            Self::Write(seed, bytes) => format!("write {seed} {bytes}"),
+            Self::Read(seed, bytes) => format!("read {seed} {bytes}"),
+            Self::Close => "close".to_owned(),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split(' ');
+        let word = fields.next()?;
+        let mut trial =
+            || Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok().filter(|&size| size <= LARGEST)?));
+        Some(match word {
+            "destination" => Self::Destination(Handle::parse(fields.next()?)?),
+            "source" => Self::Source(Handle::parse(fields.next()?)?),
+            "write" => trial().map(|(seed, bytes)| Self::Write(seed, bytes))?,
+            "read" => trial().map(|(seed, bytes)| Self::Read(seed, bytes))?,
+            "close" => Self::Close,
+            _ => return None,
+        })
+    }
+}
+
+/// The second process, as the first has it.
+pub(super) struct Partner {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Partner {
+    /// Starts it for the devices with these UUIDs.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn start(uuids: [&str; 2], time: Duration) -> std::result::Result<Self, String> {
+        let started = Self::command(uuids, time).and_then(|mut command| command.spawn());
+        let mut child = started.map_err(|error| format!("another process could not be started: {error}"))?;
+        let (sender, lines) = mpsc::channel();
+        if let Some(output) = child.stdout.take() {
+            thread::spawn(move || {
+                BufReader::new(output).lines().map_while(io::Result::ok).try_for_each(|line| sender.send(line))
+            });
+        }
+        Ok(Self { input: child.stdin.take(), child, lines })
+    }
+
+    fn command(uuids: [&str; 2], time: Duration) -> io::Result<Command> {
+        let mut command = processes::own("probe-worker", &[])?;
+        command.args(["--timeout", &time.as_secs().to_string(), "--partner"]).args(uuids);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(command)
+    }
+
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it has started CUDA.
+    ///
+    /// # Errors
+    /// Why it has not, for the user.
+    pub(super) fn wait(&mut self) -> std::result::Result<(), String> {
+        match self.lines.recv_timeout(START) {
+            Ok(line) if line == "ready" => Ok(()),
+            Ok(line) => Err(format!(
+                "in the other process {}",
+                Reply::parse(&line).map_or(line, |reply| match reply {
+                    Reply::Cannot(text) | Reply::Fault(text) | Reply::Wrong(text) => text,
+                    Reply::Done => String::new(),
+                })
+            )),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("the other process had not started CUDA after {} s", START.as_secs()))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err("the other process ended before it had started CUDA".to_owned()),
+        }
+    }
+
+    /// Has it do something, which may never end.
+    pub(super) fn ask(&mut self, request: &Request) -> Reply {
+        let ended = || Reply::Cannot("the other process ended".to_owned());
+        let Some(input) = &mut self.input else { return ended() };
+        let sent = writeln!(input, "{}", request.write()).and_then(|()| input.flush());
+        let line = sent.ok().and_then(|()| self.lines.recv().ok());
+        line.as_deref().and_then(Reply::parse).unwrap_or_else(ended)
+    }
+
+    /// Waits for its end.
+    pub(super) fn end(mut self) {
+        drop(self.input.take());
+        processes::end(&mut self.child);
+    }
+}
+
+/// What the second process does for the first; it ends with the first.
+pub(super) fn serve(driver: &Driver, devices: [Device; 2]) -> std::result::Result<(), CudaError> {
+    let [a, b] = devices.map(|device| Side::new(driver, device));
+    let mut guest = Guest { driver, sides: [a?, b?] };
+    let requests = requests();
+    say("ready");
+    while let Ok(request) = requests.recv() {
+        let copies = matches!(request, Request::Write(..) | Request::Read(..));
+        say(&match guest.serve(request) {
+            // What a call returns that only opens memory, whatever it is, says nothing of the path.
+            Err(error) if !copies => Reply::Cannot(error.to_string()),
+            result => Reply::of(result),
+        }
+        .write());
+    }
+    Ok(())
+}
+
+/// Says why the second process cannot take part.
+pub(super) fn refuse(why: &str) {
+    say(&Reply::Cannot(why.to_owned()).write());
+}
+
+fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    // Without a reader there is nobody to tell.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// What the first process asks for. When it has ended, so does this one, whatever it is doing.
+fn requests() -> Receiver<Request> {
+    let (sender, requests) = mpsc::channel();
+    thread::spawn(move || {
+        let lines = io::stdin().lock().lines().map_while(io::Result::ok);
+        let _ = lines.filter_map(|line| Request::parse(&line)).try_for_each(|request| sender.send(request));
+        super::worker::leave(0)
+    });
+    requests
+}
+
+/// What the second process has on a device.
+#[derive(Clone, Copy)]
+struct Side {
+    context: Context,
+    own: Address,
+    /// Memory of the other device, which the first process owns.
+    opened: Option<Address>,
+    stream: Stream,
+}
+
+impl Side {
+    fn new(driver: &Driver, device: Device) -> Result<Self> {
+        let context = driver.context(device)?;
+        Ok(Self { context, own: driver.allocate(context, LARGEST)?, opened: None, stream: driver.stream(context)? })
+    }
+}
+
+/// What the second process has.
+struct Guest<'a> {
+    driver: &'a Driver,
+    sides: [Side; 2],
+}
+
+impl Guest<'_> {
+    /// Does what it is asked for; returns how data is wrong.
+    fn serve(&mut self, request: Request) -> Result<Option<String>> {
+        let Self { driver, sides: [a, b] } = self;
+        match request {
+            Request::Destination(handle) => a.opened = Some(driver.import(a.context, handle)?),
+            Request::Source(handle) => b.opened = Some(driver.import(b.context, handle)?),
+            Request::Write(seed, bytes) => {
+                driver.write(a.context, a.own, &pattern(seed, bytes))?;
+                driver.synchronize(a.context)?;
+                if let Some(to) = a.opened {
+                    driver.copy_unified(to, a.own, bytes, a.stream)?;
+                }
+                driver.wait(a.stream)?;
+            }
+            Request::Read(seed, bytes) => {
+                let sent = pattern(seed, bytes);
+                let mut found = stale(&sent);
+                driver.write(b.context, b.own, &found)?;
+                driver.synchronize(b.context)?;
+                if let Some(from) = b.opened {
+                    driver.copy_unified(b.own, from, bytes, b.stream)?;
+                }
+                driver.wait(b.stream)?;
+                driver.read(b.context, b.own, &mut found)?;
+                return Ok(difference(&sent, &found).map(|difference| difference.to_string()));
+            }
+            Request::Close => {
+                for side in [a, b] {
+                    side.opened.take().map_or(Ok(()), |opened| driver.close(side.context, opened))?;
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse_reads_what_was_written() {
+        let handle = Handle::parse(&"7f".repeat(64)).unwrap();
+        for request in [
+            Request::Destination(handle),
+            Request::Write(7, 4096),
+            Request::Source(handle),
+            Request::Read(8, LARGEST),
+            Request::Close,
+        ] {
+            assert_eq!(Request::parse(&request.write()), Some(request));
+        }
+        let text = || "one two".to_owned();
+        for reply in [Reply::Done, Reply::Wrong(text()), Reply::Fault(text()), Reply::Cannot(text())] {
+            assert_eq!(Reply::parse(&reply.write()), Some(reply));
+        }
+        for wrong in ["", "source", "destination 7f", "write 1", "read 1 16777217", "done?", "x"] {
+            assert_eq!((Request::parse(wrong), Reply::parse(wrong)), (None, None), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn finding_of_what_could_not_be_made_is_no_failure() {
+        assert_eq!(Reply::Done.finding(), None);
+        assert!(matches!(Reply::Cannot(String::new()).finding(), Some(Finding::Untested(_))));
+        assert!(matches!(Reply::Fault(String::new()).finding(), Some(Finding::Wrong(_))));
+    }
+}
