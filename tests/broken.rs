@@ -101,6 +101,35 @@ fn kept_verdict_once_contexts_are_there_enabling_opens_no_file() {
     fs::remove_dir_all(machine).unwrap();
 }
 
+/// It is the program's, whatever is known of the path; and that is said.
+#[test]
+fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_blocked() {
+    let cache = scratch("cache");
+    let here = |program: Program, fault: &str| {
+        program.env("P2PSIM_FAULT", fault).env("XDG_CACHE_HOME", cache.to_string_lossy())
+    };
+    let denied = "device 1, it is accessed though that is denied. ";
+    let broken = "device 1, its data may be wrong: peer access there is broken. ";
+    for (fault, option, said) in [
+        ("", ("P2PSHIM_PROBE", "full"), None),
+        ("", ("P2PSHIM_DENY", "0-1"), Some(denied)),
+        ("", ("P2PSHIM_ACCESS", "off"), Some("another device, it is accessed though that is denied. ")),
+        ("drop:0>1", ("P2PSHIM_PROBE", "full"), Some(broken)),
+        ("ipc:0>1", ("P2PSHIM_PROBE", "full"), Some(broken)),
+    ] {
+        let doctor = here(Program::new(command()).arg("doctor").libraries("target/sim/lib"), fault).plain();
+        assert_eq!(doctor.status, format!("exit status: {}", u8::from(!fault.is_empty())), "{doctor:#?}");
+        let program = here(Program::case("memory_of_another_process"), fault).env(option.0, option.1);
+        let (plain, outcome) = (program.plain(), program.preloaded());
+        outcome.assert_same_as(&plain, fault);
+        let is_it = |line: &&String| line.contains("memory of another process was opened on device 0. If it lies on ");
+        let lines: Vec<&String> = outcome.shim.iter().filter(is_it).collect();
+        assert_eq!(lines.len(), said.iter().len(), "{fault} {option:?}: {:#?}", outcome.shim);
+        assert!(lines.iter().all(|line| line.contains(said.unwrap())), "{lines:#?}");
+    }
+    fs::remove_dir_all(cache).unwrap();
+}
+
 #[test]
 fn paths_that_are_broken_each_who_and_form_data_is_right() {
     let machine = scratch("machine");

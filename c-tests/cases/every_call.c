@@ -282,6 +282,10 @@ static void memory(void)
     CALL(cuMemFree_v2, more[0]);
     CALL(cuMemFreeAsync, more[1], stream);
     CALL(cuMemFreeAsync_ptsz, more[2], stream);
+    CUipcMemHandle foreign_handle = {{0}};
+    CUdeviceptr foreign;
+    CALL(cuIpcOpenMemHandle, &foreign, foreign_handle, 1u);
+    CALL(cuIpcOpenMemHandle_v2, &foreign, foreign_handle, 1u);
     CALL(cuIpcCloseMemHandle, (CUdeviceptr)64);
 
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};

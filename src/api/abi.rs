@@ -163,6 +163,8 @@ arguments! {
     MemcpyKind(i32) => Value::MemcpyKind;
     /// `int *`: exactly one, written on success.
     OutInt(*mut i32) => Value::OutInt;
+    /// `CUipcMemHandle`, in the memory of the arguments.
+    IpcMemHandle(CUipcMemHandle) => |_| Value::UInt(0);
     /// `const char *`.
     Text(*const c_char) => |p| Value::Address(p as usize);
     /// `const cudaMemcpy3DPeerParms *`.
@@ -177,6 +179,12 @@ arguments! {
     /// `const CUDA_MEMCPY3D *`.
     Driver3D(*const CUDA_MEMCPY3D_PEER) => Value::Driver3D;
 }
+
+/// `CUipcMemHandle`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+#[allow(dead_code, reason = "the program's, for the real function")]
+pub(crate) struct CUipcMemHandle([u8; 64]);
 
 /// `cudaPos`, in elements of the object it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

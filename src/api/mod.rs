@@ -122,6 +122,7 @@ pub(crate) enum State {
     gets_pool_access,
     imports_pool,
     instantiates_graph,
+    opens_memory,
     releases_primary_context,
     resets_device,
     resets_primary_context,

@@ -137,6 +137,8 @@ macro_rules! for_each_function {
             state(creates_pool)                   driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
             state(imports_pool)                   driver  11020 cuMemPoolImportFromShareableHandle(pool_out: Pointer, handle: Pointer, handleType: Int, flags: UInt64);
             state(destroys_pool)                  driver  11020 cuMemPoolDestroy(pool: Pointer);
+            state(opens_memory)                   driver   4010 cuIpcOpenMemHandle(pdptr: Pointer, handle: IpcMemHandle, Flags: UInt);
+            state(opens_memory)                   driver  11000 cuIpcOpenMemHandle_v2(pdptr: Pointer, handle: IpcMemHandle, Flags: UInt);
             state(unmaps_memory)                  driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);
             state(creates_context)                driver   2000 cuCtxCreate(pctx: Pointer, flags: UInt, dev: Ordinal);
             state(creates_context)                driver   3020 cuCtxCreate_v2(pctx: Pointer, flags: UInt, dev: Ordinal);

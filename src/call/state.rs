@@ -97,6 +97,7 @@ impl Change<'_> {
                 }
             }
             (State::frees_memory | State::resets_device, _) => on_hip_free(state, self.found),
+            (State::opens_memory, _) if has_succeeded && ACCESS.may_hide() => on_foreign_memory(),
             (State::sets_mapped_access, _) => ACCESS.memory_has_changed(),
             (State::clears_last_error, _) => thread::current().pending_error.store(0, Relaxed),
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.after_capture_begun(stream, ret),
@@ -168,6 +169,15 @@ fn on_free(start: Value, ret: Code) {
         VALIDATE.facts().memory_is_gone(thread::current().tag(), start, end);
     }
     ACCESS.memory_has_changed();
+}
+
+/// Memory of another process was opened, which may lie behind a path that the program is not to use.
+#[cold]
+#[inline(never)]
+fn on_foreign_memory() {
+    if !capture::may_be_under_way() {
+        mode::unseen(|| ACCESS.foreign_memory_is_opened(&RealDriver));
+    }
 }
 
 #[inline(always)]

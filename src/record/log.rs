@@ -193,10 +193,19 @@ impl Verified {
 
 /// Says what was decided about a pair of devices.
 pub(crate) fn pair_info(one: u8, other: u8, what: fmt::Arguments<'_>) {
+    pair(Level::Info, one, other, what);
+}
+
+/// The same of what the user has to know.
+pub(crate) fn pair_warn(one: u8, other: u8, what: fmt::Arguments<'_>) {
+    pair(Level::Warn, one, other, what);
+}
+
+fn pair(level: Level, one: u8, other: u8, what: fmt::Arguments<'_>) {
     if trace::is_open() {
         trace::decision(one, other, &[&what.to_string()]);
     }
-    log::info!(target: DECISIONS, "{}: {what}", Pair(one, other));
+    log::log!(target: DECISIONS, level, "{}: {what}", Pair(one, other));
 }
 
 /// Says what came of verifying that data goes from one device to another, and back.

@@ -34,7 +34,7 @@ impl Access {
     }
 
     /// The verdict that is kept on a device's access to the memory of another.
-    fn kept(&self, driver: &impl Driver, by: i32, of: i32) -> Option<Verdict> {
+    pub(super) fn kept(&self, driver: &impl Driver, by: i32, of: i32) -> Option<Verdict> {
         let is_full = {
             let registry = self.lock();
             if let Some(kept) = registry.kept.get(&[by, of]) {

@@ -135,6 +135,8 @@ pub(super) struct Registry {
     pub(super) granted: Vec<(usize, i32)>,
     /// Which device the program was refused rights for, to memory of which.
     pub(super) refused_rights: BTreeSet<[i32; 2]>,
+    /// Those of which it was said that memory of another process may lie behind them.
+    pub(super) said_of_foreign: BTreeSet<[i32; 2]>,
     /// Which device the program has granted access to which pool.
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles, and their devices, as far as those are known.
@@ -177,6 +179,7 @@ impl Registry {
             shared: Vec::new(),
             granted: Vec::new(),
             refused_rights: BTreeSet::new(),
+            said_of_foreign: BTreeSet::new(),
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -235,7 +238,7 @@ impl Registry {
     }
 
     /// Whether the path between two devices is broken.
-    fn is_broken(&self, device: i32, peer: i32) -> bool {
+    pub(super) fn is_broken(&self, device: i32, peer: i32) -> bool {
         let (Ok(one), Ok(other)) = (u8::try_from(device), u8::try_from(peer)) else { return false };
         let has_failed = |kind| self.verification(kind, one, other) == Some(Verification::Failed);
         has_failed(Kind::Plain) || has_failed(Kind::Pool)
