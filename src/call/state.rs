@@ -176,7 +176,7 @@ fn on_free(start: Value, ret: Code) {
 #[inline(never)]
 fn on_foreign_memory() {
     if !capture::may_be_under_way() {
-        mode::unseen(|| ACCESS.foreign_memory_is_opened(&RealDriver));
+        mode::unseen(|| ACCESS.warn_of_foreign_memory(&RealDriver));
     }
 }
 

@@ -103,7 +103,7 @@ impl Access {
 
     /// The program has opened memory of another process, which is never refused. Says, once, if the current device's access to another is
     /// denied or broken: the driver does not tell on which device such memory lies.
-    pub(crate) fn foreign_memory_is_opened(&self, driver: &impl Driver) {
+    pub(crate) fn warn_of_foreign_memory(&self, driver: &impl Driver) {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let Some(device) = device.filter(|device| (0..64).contains(device)) else { return };
         self.look_up_denied(driver);
