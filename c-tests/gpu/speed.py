@@ -22,6 +22,7 @@ MOST_SPINNING_MS = 50  # a call while kernels on both GPUs spin
 LEAST_STAGED = {1: 1.0, 4: 0.97, 8: 1.0, 16: 1.1, 64: 1.1, 128: 1.3, 256: 1.3, 1024: 1.35}  # GB/s staged by the shim to those of the driver, by MiB
 LEAST_STAGED_BOTH_WAYS = 2.2  # the same of 1 GiB both ways at once
 MOST_EXCHANGE = 1.0  # time of a program that exchanges 8 MiB both ways, staged by whoever is faster, to that without the shim
+MOST_BESIDE = 1.0  # time until 1 GiB is copied and 1 GiB has come from the host, staged by whoever is faster, to that with the driver
 MOST_STAGED_MS = 0.8  # host time of a copy of 1 GiB that the shim stages
 MOST_FIRST_USE_MS = 20  # first use of a pair, beyond what the driver's own enabling takes
 LEAST_AFTERWARDS = 0.9  # bandwidth after the first use: direct, or not
@@ -186,6 +187,17 @@ def staging():
     judge(both >= LEAST_STAGED_BOTH_WAYS, "staging, both ways", f"{both:.2f} of the driver's bandwidth, limit {LEAST_STAGED_BOTH_WAYS}")
     limit = MOST_STAGED_MS * 1e3
     judge(shim[1024][1] <= limit, "staging, host time", f"{shim[1024][1]:.0f} us of the call of 1 GiB, limit {limit:.0f}")
+
+
+def staging_beside():
+    """The same while the program's own copy from the host to one of the GPUs is under way: whoever stages, both are made as soon."""
+    program = build("staging.c")
+    hidden = {"preload": True, "P2PSHIM_ACCESS": "off"}
+    answers = alternate({who: ([program, "beside"], {**hidden, "P2PSHIM_STAGING": value}) for who, value in (("driver", "driver"), ("p2pshim", "auto"))})
+    taken = {who: [median(float(line[place]) for (line,) in rounds) for place in range(3)] for who, rounds in answers.items()}
+    ratio = taken["p2pshim"][2] / taken["driver"][2]
+    each = "; ".join(f"{who} {copy:.1f} ms the copy, {upload:.1f} the other, {both:.1f} both" for who, (copy, upload, both) in taken.items())
+    judge(ratio <= MOST_BESIDE, "staging_beside", f"{each}: {ratio:.3f}, limit {MOST_BESIDE}")
 
 
 def exchange():
