@@ -16,8 +16,10 @@ const ROUNDS: usize = 3;
 const MEASURED: usize = 16;
 /// What each pair sends in a round is this many bytes further on in the same pattern, and different at each place.
 const STEP: usize = 4096;
-/// How long before the end of its time this process says what has not ended.
-const MARGIN: Duration = Duration::from_secs(1);
+/// How long before the end of its time this process says what has not ended: a round may take a second with many GPUs.
+const MARGIN: Duration = Duration::from_secs(2);
+/// Copies that have not ended by then do not end: a round takes some 10 ms.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Who learns how it goes on. Pairs are told by their place in the list.
 pub(super) trait Witness {
@@ -131,6 +133,9 @@ fn trial(
     round: usize,
     deadline: Instant,
 ) -> std::result::Result<(), String> {
+    if Instant::now() >= deadline {
+        return Err("there was too little time; raise --timeout".to_owned());
+    }
     let count = flows.len();
     let part = |place: usize| sent.part(round * count + place);
     let begun = || {
@@ -169,7 +174,7 @@ fn wait(driver: &Driver, flows: &mut [Flow], deadline: Instant) -> std::result::
         waiting.retain_mut(|flow| {
             let finding = match flow.is_done(driver) {
                 Ok(true) => return false,
-                Ok(false) if !is_late => return true,
+                Ok(false) if !is_late || begin.elapsed() < LEAST_WAIT => return true,
                 Ok(false) => Finding::Hung(format!("its copies had not ended after {} s", begin.elapsed().as_secs())),
                 Err(error) if error.is_fault() => Finding::Wrong(error.to_string()),
                 Err(error) => Finding::Untested(error.to_string()),
@@ -183,7 +188,7 @@ fn wait(driver: &Driver, flows: &mut [Flow], deadline: Instant) -> std::result::
     if ended_badly { Err("another pair's copies did not end, or ended in a device fault".to_owned()) } else { Ok(()) }
 }
 
-/// GB/s of each flow while all copy.
+/// GB/s of each flow while all copy; none if they take too long.
 ///
 /// # Errors
 /// It could not be found out.
@@ -199,7 +204,7 @@ fn speeds(driver: &Driver, flows: &[Flow], deadline: Instant) -> Result<Vec<f64>
         }
     }
     let speed = |time: Duration| (BYTES * MEASURED) as f64 / time.as_secs_f64() / 1e9;
-    Ok(times.into_iter().flatten().map(speed).collect())
+    Ok(times.into_iter().map(|time| time.map(speed)).collect::<Option<_>>().unwrap_or_default())
 }
 
 #[cfg(test)]
