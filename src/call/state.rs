@@ -50,7 +50,9 @@ impl Change<'_> {
     fn before(self, state: State) -> Option<Code> {
         match (state, self.arguments) {
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.before_capture(stream),
-            (State::frees_memory, &[Value::Address(start), Value::Stream(stream)]) if STAGING.is_used() => {
+            (State::frees_memory, &[Value::Address(start), Value::Stream(stream)])
+                if self.function.layer() == Layer::Driver && STAGING.is_used() =>
+            {
                 staging::before_free(start as u64, stream, self.function.per_thread());
             }
             (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) if STAGING.is_used() => {
