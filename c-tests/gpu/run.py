@@ -323,6 +323,7 @@ def main():
         check("random_graphs", sequences.random_graphs)
         check("staged_copies", sequences.staged_copies)
         check("freed_early", sequences.freed_early)
+        check("other_process", sequences.other_process)
     check("legacy", legacy.legacy)
     check("doctor", doctor)
     check("admitted", admitted)

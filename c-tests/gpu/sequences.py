@@ -1,7 +1,7 @@
 """Random sequences on real GPUs, plain and preloaded, print the same: batches, graphs, captures, copies, pools and streams; and large
 copies that the shim stages."""
 
-from harness import at_once, build, judge
+from harness import Run, at_once, build, judge
 
 PROGRAM = "cases/random_graphs.c"
 SEQUENCES = 500
@@ -90,6 +90,18 @@ def random_graphs():
         judge(not problems, f"random_graphs, {runtime} runtime",
               "\n".join(problems) or f"{count} sequences the same; {sum(sums.values())} steps of {len(kinds)} kinds succeeded, "
               f"{sums.get('runtime launch', 0) + sums.get('driver launch', 0)} launches")
+
+
+def other_process():
+    """Memory that another process opens: the same with the shim, and a warning where access is denied."""
+    program = build("cases/memory_of_another_process.c")
+    plain = Run([program], trace=False)
+    preloaded, denied = (Run([program], preload=True, trace=False, **options) for options in ({}, {"P2PSHIM_DENY": "0-1"}))
+    said = denied.err.count("memory of another process was opened on device 0. If it lies on device 1, it is accessed though that is denied")
+    ends = "the second process ends with 0" in plain.out
+    is_same = ends and plain.out == preloaded.out == denied.out
+    judge(is_same and said == 1 and not preloaded.err, "other_process",
+          f"{plain.out.count(chr(10))} lines the same, warned {said} times" if is_same else f"{plain.out!r} {preloaded.out!r} {denied.out!r} {plain.err[-300:]}")
 
 
 def freed_early():
