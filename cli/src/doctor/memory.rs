@@ -41,8 +41,8 @@ fn in_use(free: usize, total: usize) -> Option<String> {
 
 /// The largest chunk, up to `most`, that leaves enough of what is free; none if that is too small.
 fn next_chunk(free: usize, most: usize) -> Option<usize> {
-    let halves = std::iter::successors(Some(most), |size| Some(size / 2)).take_while(|&size| size >= LEAST);
-    halves.into_iter().find(|size| size + SPARED <= free)
+    let mut halves = std::iter::successors(Some(most), |size| Some(size / 2)).take_while(|&size| size >= LEAST);
+    halves.find(|size| size + SPARED <= free)
 }
 
 /// What is said where the driver gives out no more although so much is free; none if that is little.
@@ -55,7 +55,7 @@ fn withheld(allocated: usize, free: usize, total: usize) -> Option<String> {
 
 /// One decimal; whoever has a part of it is not told of more.
 fn gib(bytes: usize) -> String {
-    let tenths = bytes as u128 * 10 >> 30;
+    let tenths = (bytes as u128 * 10) >> 30;
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
