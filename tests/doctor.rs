@@ -263,6 +263,96 @@ fn pairs_that_hang_only_while_all_copy_fail_at_the_time_out() {
     assert!(joined.contains("While all pairs copy at once, 1>0 could not be tested"), "{}", outcome.stdout);
 }
 
+/// The columns of a pair with `--full` up to the verdict: those of others, and all memory before the verdict.
+fn full(fault: &str) -> ([Vec<String>; 2], Outcome) {
+    let outcome = doctor(fault).arg("--full").plain();
+    let columns = ["0>1", "1>0"].map(|pair| {
+        let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair}      ")));
+        let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
+        row.split_whitespace().skip(1).take(7).map(str::to_owned).collect()
+    });
+    (columns, outcome)
+}
+
+#[test]
+fn window_smaller_than_memory_fails_with_full_only() {
+    let usual = doctor("window:0>1").plain();
+    usual.assert_success();
+    assert_eq!(columns(&usual, "0>1"), ["right", "right", "right", "right", "right", "verified"]);
+    assert!(!usual.stdout.contains("  memory  "), "{}", usual.stdout);
+    let ([lost, right], outcome) = full("window:0>1");
+    assert_eq!(lost, ["right", "right", "right", "right", "right", "wrong", "FAILED"], "{}", outcome.stdout);
+    assert_eq!(right, ["right", "right", "right", "right", "right", "right", "verified"]);
+    assert_eq!(outcome.status, "exit status: 1");
+    let joined = joined(&outcome);
+    for said in [
+        "all memory wrong: right in the first 2.0 GiB that were allocated, wrong after 2.9 GiB: 1048576 of 1048576 bytes never arrived",
+        "The first part of memory is right: only programs are affected that use more of it",
+        "Verdict: UNSAFE. Peer access loses data or hangs on 0>1,",
+        "P2PSHIM_DENY='0-1'",
+    ] {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let expression = "[(p['verdict'], p['all_memory'] and p['all_memory']['result']) for p in r['pairs']]";
+    let json = |program: Program| self::json(&program.arg("--json").plain(), expression);
+    assert_eq!(json(doctor("window:1>0").arg("--full")), "[('proven', 'right'), ('failed', 'wrong')]\n");
+    assert_eq!(json(doctor("window:1>0")), "[('proven', None), ('proven', None)]\n");
+}
+
+#[test]
+fn full_right_pairs_are_verified_and_measured() {
+    let (pairs, outcome) = full("");
+    assert_eq!(pairs, [["right", "right", "right", "right", "right", "right", "verified"]; 2], "{}", outcome.stdout);
+    outcome.assert_success();
+    let speeds =
+        "all(p[k] > 0 for p in r['pairs'] for k in ['gb_per_s', 'staged_gb_per_s', 'all_pairs_at_once_gb_per_s'])";
+    assert_eq!(json(&doctor("").arg("--full").arg("--json").plain(), speeds), "True\n");
+    let both = doctor("").arg("--full").arg("--quick").plain();
+    assert_eq!((both.status.as_str(), both.stdout.as_str()), ("exit status: 2", ""));
+}
+
+#[test]
+fn full_pair_is_verified_where_memory_cannot_be_filled_and_that_is_said() {
+    for (fault, why) in [
+        ("code:cuMemGetInfo_v2:801@1", "cuMemGetInfo_v2 returned CUDA_ERROR_NOT_SUPPORTED (801)"),
+        // The first chunk is the fifth allocation; more is refused, as where a window for peers is used up.
+        (
+            "code:cuMemAlloc_v2:2@6",
+            "right in the first 1.0 GiB; the driver allocates no more, although 6.9 GiB are free",
+        ),
+    ] {
+        let ([forth, back], outcome) = full(fault);
+        let expected = ["right", "right", "right", "right", "right", "untested", "verified"];
+        assert_eq!((&forth[..], &back[..]), (&expected.map(str::to_owned)[..], &forth[..]), "{}", outcome.stdout);
+        outcome.assert_success();
+        let joined = joined(&outcome);
+        let verdict = "In all of the memory, 0>1 1>0 could not be tested.";
+        assert!(joined.contains(&format!("all memory untested: {why}")), "no {why}: {}", outcome.stdout);
+        assert!(joined.contains(verdict) && !joined.contains("Correct them"), "{}", outcome.stdout);
+    }
+    // A pair that has failed is not filled.
+    let ([failed, _], _) = full("lost:0>1");
+    assert_eq!(failed[5..], ["-", "FAILED"]);
+}
+
+#[test]
+fn full_failure_stays_kept_until_full_finds_the_pair_right() {
+    let folder = scratch("cache");
+    let failed = |fault: &str, full: bool| {
+        let doctor = doctor(fault).env("XDG_CACHE_HOME", folder.to_string_lossy()).arg("0>1");
+        (if full { doctor.arg("--full") } else { doctor }).plain();
+        let files = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+        let files: Vec<Vec<u8>> = files.collect();
+        assert_eq!(files.len(), 1);
+        String::from_utf8_lossy(&files[0]).contains("verdict failed all memory: ")
+    };
+    assert!(failed("window:0>1", true));
+    assert!(failed("window:0>1", false), "the test without it says nothing of what it found");
+    assert!(!failed("", true));
+    assert!(!failed("window:0>1", false));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 /// The text as if no line had an end.
 fn joined(outcome: &Outcome) -> String {
     outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -106,11 +106,15 @@ fn doctor_json_is_what_its_schema_says() {
         ("right", "", "2"),
         ("lost", "lost:0>1", "2"),
         ("untested", "code:cuModuleLoadData:221@1", "2"),
+        ("full", "window:0>1", "2"),
         ("none", "", "0"),
     ] {
         let mut doctor = Command::new(support::command());
         doctor.args(["doctor", "--json"]).env("P2PSIM_FAULT", fault).env("P2PSIM_DEVICES", devices);
         doctor.env("LD_LIBRARY_PATH", path("target/sim/lib")).env("XDG_CACHE_HOME", &files.0);
+        if name == "full" {
+            doctor.arg("--full");
+        }
         if name == "lost" {
             let root = files.0.join("machine");
             fs::create_dir_all(root.join("dev")).unwrap();

@@ -243,8 +243,22 @@ def doctor():
           "; ".join(problems + impossible) or "every test of every pair is right"
           if pairs else f"ends with {done.returncode}: {done.stderr}")
     judge(took <= MOST_DOCTOR_SECONDS or len(pairs) > 2, "doctor, time", f"{took:.1f} s for {len(pairs)} pairs, limit {MOST_DOCTOR_SECONDS} for 2")
+    doctor_full()
     judge(least >= LEAST_DOCTOR, "doctor, speeds", f"{len(pairs)} pairs proven, with at least {least:.3f} of the bandwidth that a program "
           f"measures, limit {LEAST_DOCTOR}; while all copy {[pair['all_pairs_at_once_gb_per_s'] for pair in pairs]} GB/s")
+
+
+def doctor_full():
+    """All memory of GPUs that nobody else uses must be right; where somebody does, that is printed. So is how long it takes."""
+    begin = time.monotonic()
+    done = subprocess.run([HERE / "p2pshim", "doctor", "--full", "--json"], capture_output=True, text=True, timeout=200)
+    took = time.monotonic() - begin
+    pairs = json.loads(done.stdout)["pairs"] if done.stdout else []
+    found = [(f"{pair['from']}>{pair['to']}", pair["all_memory"] or {"result": "not made", "detail": pair["detail"]}) for pair in pairs]
+    said = [f"{name} {test['result']}: {test['detail']}" for name, test in found if test["result"] != "right"]
+    bad = [name for name, test in found if test["result"] not in ("right", "untested")]
+    judge(done.returncode == 0 and pairs and not bad, "doctor, all memory",
+          f"{took:.1f} s; " + ("; ".join(said) or f"{len(pairs)} pairs right" if pairs else done.stderr))
 
 
 def unfinished():

@@ -12,6 +12,7 @@ mod json;
 mod kept;
 mod kernel;
 mod lines;
+mod memory;
 mod partner;
 mod pattern;
 mod place;
@@ -57,6 +58,7 @@ Examples:
   p2pshim doctor                  all pairs
   p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
   p2pshim doctor --quick          in 2 seconds: one process, no large copies, no speeds
+  p2pshim doctor --full           all memory too, of GPUs that no other process uses
   p2pshim doctor --json           for programs
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
@@ -85,6 +87,12 @@ pub(crate) struct DoctorArguments {
     /// Pairs that fail are kept for the shim; that a pair has passed is not, since larger copies may still be wrong.
     #[arg(long)]
     quick: bool,
+    /// Test all memory too, of GPUs that no other process uses
+    ///
+    /// It fills the memory of the accessed GPU, and tests the first and the last MiB of each GiB. A GPU of which less than 90 % is free
+    /// is not filled.
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
     /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
@@ -99,7 +107,7 @@ pub(crate) struct DoctorArguments {
     #[arg(long, conflicts_with_all = ["json", "env"])]
     issue: bool,
     /// Remove the verdicts that were saved, and test nothing
-    #[arg(long, conflicts_with_all = ["pairs", "quick", "json", "env", "issue", "sim"])]
+    #[arg(long, conflicts_with_all = ["pairs", "quick", "full", "json", "env", "issue", "sim"])]
     forget: bool,
     /// Examine N simulated GPUs
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
@@ -257,6 +265,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         Verdict::NoPath => Ok(Vec::new()),
     };
     let mut examined = Examined::of_this_machine(inventory, arguments.sim);
+    (examined.is_quick, examined.is_full) = (arguments.quick, arguments.full);
     let pairs = match wanted {
         Ok(pairs) => pairs,
         Err(why) => {
@@ -315,12 +324,15 @@ fn test(
 ) -> io::Result<()> {
     let timeout = Duration::from_secs(arguments.timeout);
     let cache = kept::cache().filter(|_| arguments.sim.is_none());
-    examined.is_quick = arguments.quick;
     let keep = |inventory: &Inventory, row: &Row| {
         let cache = cache.as_ref()?;
         kept::keep(cache, inventory, row, arguments.timeout).then(|| cache.folder().to_owned())
     };
-    let tests = if arguments.quick { Tests::Quick } else { Tests::Measured };
+    let tests = match (arguments.quick, arguments.full) {
+        (true, _) => Tests::Quick,
+        (_, true) => Tests::AllMemory,
+        _ => Tests::Measured,
+    };
     let progress = Progress::new(pairs.len());
     for (done, pair) in pairs.into_iter().enumerate() {
         let [from, to] = pair;
@@ -332,7 +344,7 @@ fn test(
             examined.kept_in = keep(&examined.inventory, &row).or(examined.kept_in.take());
         }
         if arguments.shows() {
-            report::print_row(out, &row)?;
+            report::print_row(out, &row, examined.is_full)?;
         }
         examined.rows.push(row);
     }
@@ -366,6 +378,7 @@ impl Examined {
             error: None,
             kept_in: None,
             is_quick: false,
+            is_full: false,
         }
     }
 
@@ -484,7 +497,7 @@ mod tests {
         let cache = Cache::of(Some(folder.clone().into()), None, own_user()).unwrap();
         let inventory = inventory(2);
         let row = |verdict: Verdict, finding: Option<Finding>| Row {
-            findings: [finding, None, None, None, None, None],
+            findings: [finding, None, None, None, None, None, None],
             ..Row::new([0, 1], verdict)
         };
         let failed = || Verdict::Failed("gone".to_owned());

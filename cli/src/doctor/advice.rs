@@ -65,7 +65,11 @@ impl Conclusion {
             row.verdict == Verdict::Passed && matches!(row.finding(test), Some(Finding::Untested(_)))
         };
         let mut text = String::new();
-        for (test, what) in [(Test::Processes, "Between processes"), (Test::AllPairs, "While all pairs copy at once")] {
+        for (test, what) in [
+            (Test::Processes, "Between processes"),
+            (Test::AllMemory, "In all of the memory"),
+            (Test::AllPairs, "While all pairs copy at once"),
+        ] {
             let rows: Vec<&Row> = rows.iter().filter(|row| is_untested(row, test)).collect();
             if !rows.is_empty() {
                 text += &format!(". {what}, {} could not be tested", names(rows.into_iter()));
@@ -154,7 +158,8 @@ pub(super) fn advice(
     gpus: &[Known],
     joint: impl Fn([usize; 2]) -> Joint,
 ) -> Vec<String> {
-    let mut advice = of_failed(rows, machine);
+    let window = |row: &Row| window(row, gpus).filter(|_| joint(row.pair) != Joint::NvLink);
+    let mut advice = of_failed(rows, machine, window);
     let slower = |row: &&Row| {
         let [direct, staged] = [Path::Direct, Path::Staged].map(|path| row.measure(path).map(|measure| measure.speed));
         direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
@@ -218,13 +223,26 @@ pub(super) fn advice(
     advice
 }
 
+/// The likely cause for a pair that is wrong only beyond the first part of memory, and has no NVLink.
+fn window(row: &Row, gpus: &[Known]) -> Option<String> {
+    let [_, to] = row.pair;
+    row.fails_only(Test::AllMemory).then(|| {
+        let bar1 = gpus.get(to).and_then(|gpu| gpu.bar1);
+        let size = bar1.map_or(String::new(), |bytes| format!(" ({} MiB)", bytes >> 20));
+        format!(
+            "peers access memory of GPU {to} over PCI through its BAR1{size}, which may show only a part of it. Enable a larger one in \
+             the firmware (resizable BAR, above 4G decoding), and test again"
+        )
+    })
+}
+
 /// What to do about pairs that failed.
-fn of_failed(rows: &[Row], machine: Option<&Machine>) -> Vec<String> {
+fn of_failed(rows: &[Row], machine: Option<&Machine>, window: impl Fn(&Row) -> Option<String>) -> Vec<String> {
     let mut advice = Vec::new();
     let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
         let cause = match machine {
-            Some(machine) => machine.likely_cause(row.pair),
+            Some(machine) => window(row).unwrap_or_else(|| machine.likely_cause(row.pair)),
             None => machine::SIMULATED_CAUSE.to_owned(),
         };
         match causes.iter_mut().find(|(known, _)| *known == cause) {
@@ -338,6 +356,23 @@ mod tests {
         row.set_finding(Test::Loads, Finding::Wrong("gone".to_owned()));
         let said = given(&[row], &[], Joint::Unseen);
         assert!(said.contains("P2PSHIM_DENY='0-1'") && !said.contains("between processes"), "{said}");
+    }
+
+    #[test]
+    fn advice_wrong_beyond_the_first_part_of_memory_names_bar1_but_for_nvlink() {
+        let gpu = |bar1| Known { bar1, ..Known::default() };
+        let gpus = [gpu(None), gpu(Some(16 << 30))];
+        let mut row = row([0, 1], failed(), [None; 2]);
+        row.set_finding(Test::Copies, Finding::Right);
+        row.set_finding(Test::AllMemory, Finding::Wrong("gone".to_owned()));
+        let said = given(std::slice::from_ref(&row), &gpus, Joint::Host);
+        let cause =
+            "Likely cause for 0>1: peers access memory of GPU 1 over PCI through its BAR1 (16384 MiB), which may show";
+        assert!(said.contains(cause) && said.contains("P2PSHIM_DENY='0-1'"), "{said}");
+        let nvlink = given(std::slice::from_ref(&row), &gpus, Joint::NvLink);
+        assert!(nvlink.contains("Likely cause for 0>1: ") && !nvlink.contains("BAR1"), "{nvlink}");
+        row.set_finding(Test::Copies, Finding::Wrong("gone".to_owned()));
+        assert!(!given(&[row], &gpus, Joint::Host).contains("BAR1"), "the window is not to blame for the bottom");
     }
 
     #[test]

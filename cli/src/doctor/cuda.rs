@@ -28,7 +28,7 @@ impl CudaError {
     /// What is usually behind it.
     fn hint(&self) -> &'static str {
         match self.code {
-            2 => ": other processes use the GPU's memory",
+            OUT_OF_MEMORY => ": other processes use the GPU's memory",
             46 => ": the GPU is in exclusive mode and another process has it",
             100 => ": no GPU; in a container, was it started with access to them?",
             802 => ": machines with NVSwitch need a running nvidia-fabricmanager",
@@ -64,6 +64,8 @@ const ATOMICS: c_int = 3;
 const ARRAYS: c_int = 4;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: c_int = 600;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(super) const OUT_OF_MEMORY: c_int = 2;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 
@@ -147,6 +149,7 @@ functions! {
     cuCtxDisablePeerAccess(usize);
     cuMemAlloc_v2(*mut Address, usize);
     cuMemFree_v2(Address);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemcpyHtoD_v2(Address, *const c_void, usize);
     cuMemcpyDtoH_v2(*mut c_void, Address, usize);
     cuMemcpyPeerAsync(Address, usize, Address, usize, usize, usize);
@@ -329,6 +332,14 @@ impl Driver {
         Ok(address)
     }
 
+    /// How much memory of a context's device is free, and how much there is.
+    pub(super) fn memory(&self, context: Context) -> Result<(usize, usize)> {
+        self.enter(context)?;
+        let (mut free, mut total) = (0, 0);
+        call!(self, cuMemGetInfo_v2(&mut free, &mut total))?;
+        Ok((free, total))
+    }
+
     /// Gives memory back.
     pub(super) fn free(&self, context: Context, address: Address) -> Result<()> {
         self.enter(context)?;
@@ -454,6 +465,7 @@ mod tests {
         assert_eq!(ATOMICS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as c_int);
         assert_eq!(ARRAYS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED as c_int);
         assert_eq!(NOT_READY, CUresult::CUDA_ERROR_NOT_READY as c_int);
+        assert_eq!(OUT_OF_MEMORY, CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_int);
         assert_eq!(NON_BLOCKING, CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint);
     }
 

@@ -115,7 +115,7 @@ fn pair(examined: &Examined, row: &Row) -> Value {
     let joint = path.map(|_| examined.joint(row.pair)).filter(|&joint| joint != Joint::Unseen);
     let [direct, staged] = row.measures;
     let finding = |finding: &Finding| json!({"result": finding.word(), "detail": finding.detail()});
-    let [copies, loads, stores, atomics, processes, all_pairs] =
+    let [copies, loads, stores, atomics, processes, all_memory, all_pairs] =
         row.findings.each_ref().map(|found| found.as_ref().map(finding));
     let (verdict, detail) = match &row.verdict {
         Verdict::Passed => ("proven", None),
@@ -131,6 +131,7 @@ fn pair(examined: &Examined, row: &Row) -> Value {
         "kernel_stores": stores,
         "kernel_atomics": atomics,
         "between_processes": processes,
+        "all_memory": all_memory,
         "all_pairs_at_once": all_pairs,
         "gb_per_s": direct.map(|measure| hundredths(measure.speed)),
         "all_pairs_at_once_gb_per_s": row.at_once.map(hundredths),
@@ -169,6 +170,7 @@ mod tests {
                 None,
                 Some(Finding::Untested("no handle".to_owned())),
                 None,
+                None,
             ],
             measures: [None, Some(Measure { speed: 38.123, latency: 14.5 })],
             by_shim: Some(51.262),
@@ -185,6 +187,7 @@ mod tests {
             error: None,
             kept_in: None,
             is_quick: false,
+            is_full: false,
         };
         let mut out = Vec::new();
         print(&mut out, &examined).unwrap();
@@ -193,7 +196,7 @@ mod tests {
             "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null},
             "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null,
             "kernel_atomics": null, "between_processes": {"result": "untested", "detail": "no handle"},
-            "all_pairs_at_once": null, "gb_per_s": null, "all_pairs_at_once_gb_per_s": 1.5,
+            "all_memory": null, "all_pairs_at_once": null, "gb_per_s": null, "all_pairs_at_once_gb_per_s": 1.5,
             "staged_gb_per_s": 38.12, "staged_by_p2pshim_gb_per_s": 51.26, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
             "attributes": null, "verdict": "failed", "detail": "kernel loads: gone", "stuck_process": null,
         });

@@ -9,7 +9,7 @@ use p2pshim_host::machine::{self, Machine};
 use p2pshim_host::verdicts::{self, Cache, Facts, Key, Question};
 
 use super::examine::examine;
-use super::lines::{Finding, Verdict};
+use super::lines::{Finding, Test, Verdict};
 use super::supervisor::{Job, Task};
 use super::verify::Tests;
 use super::{FAILED, Inventory, Row, TIMEOUT_S};
@@ -31,7 +31,15 @@ pub(super) fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64
         Verdict::Failed(why) if !is_hung || timeout >= TIMEOUT_S => verdicts::Verdict::Failed(why.clone()),
         Verdict::Failed(_) | Verdict::NoPath | Verdict::Unknown(_) => return false,
     };
-    key(inventory, row.pair).is_some_and(|key| cache.put(&key, &verdict))
+    let Some(key) = key(inventory, row.pair) else { return false };
+    // That less memory is right says nothing of the rest.
+    let is_less = verdict == verdicts::Verdict::Passed && row.finding(Test::AllMemory) != Some(&Finding::Right);
+    if is_less
+        && matches!(cache.get(&key), Some(verdicts::Verdict::Failed(why)) if why.starts_with(Test::AllMemory.name()))
+    {
+        return false;
+    }
+    cache.put(&key, &verdict)
 }
 
 /// What the verdict on a pair is kept by.

@@ -31,14 +31,16 @@ pub(super) enum Test {
     Atomics,
     /// Copies to and from memory that another process allocated.
     Processes,
+    /// What is done to memory wherever it lies.
+    AllMemory,
     /// Copies of all pairs at once.
     AllPairs,
 }
 
 impl Test {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Processes, Self::AllPairs];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Processes, Self::AllMemory, Self::AllPairs];
 
     /// Those of a pair within one process, in the order in which they are made.
     pub(super) const OF_PROCESS: [Self; 4] = [Self::Copies, Self::Loads, Self::Stores, Self::Atomics];
@@ -51,14 +53,15 @@ impl Test {
             Self::Stores => "stores",
             Self::Atomics => "atomics",
             Self::Processes => "processes",
+            Self::AllMemory => "all-memory",
             Self::AllPairs => "all-pairs",
         }
     }
 
     /// Whether a pair is not verified without it. What else may be impossible on a machine where peer access is right: containers
-    /// may keep processes from sharing memory.
+    /// may keep processes from sharing memory, and other processes use it.
     fn is_essential(self) -> bool {
-        !matches!(self, Self::Processes | Self::AllPairs)
+        !matches!(self, Self::Processes | Self::AllMemory | Self::AllPairs)
     }
 
     /// What people call it.
@@ -69,6 +72,7 @@ impl Test {
             Self::Stores => "kernel stores",
             Self::Atomics => "kernel atomics",
             Self::Processes => "between processes",
+            Self::AllMemory => "all memory",
             Self::AllPairs => "all pairs at once",
         }
     }
@@ -348,6 +352,7 @@ mod tests {
             Line::Found(Test::Copies, Finding::Right),
             Line::Found(Test::Stores, Finding::Wrong("8 of 8 bytes never arrived, the first at 0".to_owned())),
             Line::Found(Test::Stores, Finding::Hung("after 20 s".to_owned())),
+            Line::Found(Test::AllMemory, Finding::Untested("in use".to_owned())),
             Line::Measuring(Verdict::Failed("kernel loads: gone".to_owned())),
             Line::Measured(Path::Direct, Measure { speed: 396.25, latency: 6.5 }),
             Line::Measured(Path::Staged, Measure { speed: 38.0, latency: 14.25 }),

@@ -38,6 +38,8 @@ pub(super) struct Examined {
     pub(super) kept_in: Option<PathBuf>,
     /// Whether only small sizes were tested.
     pub(super) is_quick: bool,
+    /// Whether all memory was to be tested.
+    pub(super) is_full: bool,
 }
 
 /// How a pair came out.
@@ -151,10 +153,11 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
     }
     print_matrix(out, examined)?;
     writeln!(out)?;
-    writeln!(out, "{:7}  {:8}  {:51}  {:>23}  {:>16}", "", "copy", "kernel", "GB/s", "4 bytes, us")?;
+    let [all, memory] = if examined.is_full { ["all       ", "memory    "] } else { [""; 2] };
+    writeln!(out, "{:7}  {:8}  {:39}  {all}{:10}  {:>23}  {:>16}", "", "copy", "kernel", "", "GB/s", "4 bytes, us")?;
     writeln!(
         out,
-        "{:7}  {:8}  {:8}  {:8}  {:8}  {:9}  {:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
+        "{:7}  {:8}  {:8}  {:8}  {:8}  {:9}  {memory}{:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
         "pair",
         "engine",
         "loads",
@@ -235,16 +238,17 @@ fn list(items: &[String], between: &str, none: &str) -> String {
 }
 
 /// A line of the table.
-pub(super) fn print_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
-    let [copies, loads, stores, atomics, processes, _] =
+pub(super) fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::Result<()> {
+    let [copies, loads, stores, atomics, processes, memory, _] =
         row.findings.each_ref().map(|finding| finding.as_ref().map_or("-", Finding::word));
+    let memory = if is_full { format!("{memory:8}  ") } else { String::new() };
     let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.1}"));
     let [direct, staged] = row.measures.map(|measure| number(measure.map(|measure| measure.speed)));
     let by_shim = number(row.by_shim);
     let [direct_us, staged_us] = row.measures.map(|measure| number(measure.map(|measure| measure.latency)));
     writeln!(
         out,
-        "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {processes:9}  {:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
+        "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {processes:9}  {memory}{:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
         row.name(),
         word(&row.verdict)
     )?;
@@ -331,6 +335,8 @@ fn affected(row: &Row) -> Option<&'static str> {
             "Within a process all is right: only programs are affected whose processes share GPU memory, such as training with one \
              process for each GPU",
         )
+    } else if row.fails_only(Test::AllMemory) {
+        Some("The first part of memory is right: only programs are affected that use more of it")
     } else if row.fails_only(Test::AllPairs) {
         Some("Each pair alone is right: only programs are affected that copy between several pairs at once")
     } else if row.finding(Test::Copies) == Some(&Finding::Right) {
@@ -397,7 +403,7 @@ pub(super) fn print_issue(out: &mut impl Write, mut examined: Examined) -> io::R
     let mut text = Vec::new();
     if examined.error.is_none() {
         print_head(&mut text, &examined)?;
-        examined.rows.iter().try_for_each(|row| print_row(&mut text, row))?;
+        examined.rows.iter().try_for_each(|row| print_row(&mut text, row, examined.is_full))?;
         print_at_once(&mut text, &examined.rows)?;
         print_details(&mut text, &examined)?;
     }

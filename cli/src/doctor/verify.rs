@@ -11,6 +11,7 @@ use super::additions;
 use super::cuda::{Address, Context, CudaError, Device, Driver, Function, Result, Stream};
 use super::kernel;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
+use super::memory;
 use super::partner::{self, Partner, Request};
 use super::pattern::{difference, pattern, stale};
 
@@ -37,6 +38,8 @@ pub(super) enum Tests {
     Full,
     /// Between processes too, and speeds are measured.
     Measured,
+    /// All of it, after memory was filled.
+    AllMemory,
     /// None: the speed of copies through the host is measured, by whoever makes them.
     Staged,
 }
@@ -48,8 +51,14 @@ impl Tests {
             Self::Quick => Some("--quick"),
             Self::Full => None,
             Self::Measured => Some("--speed"),
+            Self::AllMemory => Some("--all-memory"),
             Self::Staged => Some("--staged"),
         }
+    }
+
+    /// Whether another process takes part, and speeds are measured.
+    fn are_measured(self) -> bool {
+        matches!(self, Self::Measured | Self::AllMemory)
     }
 
     fn sizes(self) -> &'static [(usize, u64)] {
@@ -78,11 +87,12 @@ pub(super) trait Witness {
 }
 
 /// One of the two devices.
-struct Side {
-    device: Device,
-    context: Context,
-    memory: Address,
-    stream: Stream,
+#[derive(Clone, Copy)]
+pub(super) struct Side {
+    pub(super) device: Device,
+    pub(super) context: Context,
+    pub(super) memory: Address,
+    pub(super) stream: Stream,
 }
 
 impl Side {
@@ -93,7 +103,7 @@ impl Side {
         Ok(Self { device, context, memory, stream: driver.stream(context)? })
     }
 
-    fn place(&self) -> (Address, Context) {
+    pub(super) fn place(&self) -> (Address, Context) {
         (self.memory, self.context)
     }
 }
@@ -106,6 +116,7 @@ pub(super) fn verify(
     time: Duration,
     witness: &impl Witness,
 ) -> Verdict {
+    let begin = Instant::now();
     if tests == Tests::Staged {
         measure_without_path(driver, from, to, witness);
         return Verdict::NoPath;
@@ -113,7 +124,7 @@ pub(super) fn verify(
     let sides = match connect(driver, from, to, tests) {
         Ok(Some(sides)) => sides,
         Ok(None) => {
-            if tests == Tests::Measured {
+            if tests.are_measured() {
                 measure_without_path(driver, from, to, witness);
             }
             return Verdict::NoPath;
@@ -122,21 +133,31 @@ pub(super) fn verify(
     };
     let verification = Verification { driver, sides, tests };
     // It starts CUDA while the other tests are made.
-    let partner = (tests == Tests::Measured).then(|| verification.partner(time, witness));
+    let partner = tests.are_measured().then(|| verification.partner(time, witness));
     let (mut verdict, mut faulted) = verification.within_process(witness);
     if let Some(partner) = partner {
         witness.measuring(&verdict);
         let finding = verification.between_processes(partner, &mut faulted, witness);
         verdict = verdict.and(Test::Processes, finding);
     }
+    let mut wrong_at = None;
+    if tests == Tests::AllMemory && verdict == Verdict::Passed {
+        witness.begin(Test::AllMemory);
+        // What is slow is no failure, so it ends long before its time is over.
+        let found = memory::verify(&verification, begin + time / 2);
+        let outcome = found.unwrap_or_else(|error| of_error(&error, &mut faulted).into());
+        witness.found(Test::AllMemory, &outcome.finding);
+        verdict = verdict.and(Test::AllMemory, outcome.finding);
+        wrong_at = outcome.wrong_at;
+    }
     // What fails is tried through the host.
     let is_tried = matches!(verdict, Verdict::Failed(_)) && !faulted && verification.disconnect().is_ok();
-    if is_tried && let Ok(Finding::Wrong(wrong)) = verification.copies() {
+    if is_tried && let Ok(Finding::Wrong(wrong)) = verification.copies_there_too(wrong_at) {
         return Verdict::Unknown(format!(
             "Data is wrong through the host as well, {wrong}: that is not the path's fault, but that of a GPU, of its memory or of the driver"
         ));
     }
-    if tests == Tests::Measured && !faulted {
+    if tests.are_measured() && !faulted {
         witness.measuring(&verdict);
         if verdict == Verdict::Passed {
             verification.measure(Path::Direct, witness);
@@ -178,9 +199,9 @@ fn connect(driver: &Driver, from: Device, to: Device, tests: Tests) -> Result<Op
     Ok(Some(sides))
 }
 
-struct Verification<'a> {
-    driver: &'a Driver,
-    sides: [Side; 2],
+pub(super) struct Verification<'a> {
+    pub(super) driver: &'a Driver,
+    pub(super) sides: [Side; 2],
     tests: Tests,
 }
 
@@ -301,7 +322,7 @@ impl Verification<'_> {
     }
 
     /// Loads the kernel that copies on A.
-    fn kernel(&self) -> Result<Function> {
+    pub(super) fn kernel(&self) -> Result<Function> {
         let [a, _] = &self.sides;
         let ptx = kernel::copy(self.driver.capability(a.device)?);
         self.driver.kernel(a.context, &ptx, kernel::COPY)
@@ -351,6 +372,17 @@ impl Verification<'_> {
         Ok(Finding::Right)
     }
 
+    /// Copies from A to B, and to that memory of B.
+    fn copies_there_too(&self, memory: Option<Address>) -> Result<Finding> {
+        let [a, b] = self.sides;
+        match (self.copies()?, memory) {
+            (Finding::Right, Some(memory)) => {
+                Verification { driver: self.driver, sides: [a, Side { memory, ..b }], tests: Tests::Quick }.copies()
+            }
+            (finding, _) => Ok(finding),
+        }
+    }
+
     /// Has a kernel on A load from B, or store to B.
     fn kernel_copies(&self, kernel: Function, test: Test) -> Result<Finding> {
         let [a, b] = &self.sides;
@@ -370,7 +402,7 @@ impl Verification<'_> {
     }
 
     /// Has `work` move a pattern; returns how what arrived is wrong.
-    fn trial(
+    pub(super) fn trial(
         &self,
         to: &Side,
         from: &Side,

@@ -24,6 +24,9 @@ pub(crate) struct WorkerArguments {
     /// Measure the speed of copies too
     #[arg(long)]
     speed: bool,
+    /// Measure, and fill memory before that
+    #[arg(long)]
+    all_memory: bool,
     /// Test small sizes only
     #[arg(long)]
     quick: bool,
@@ -43,12 +46,13 @@ pub(crate) struct WorkerArguments {
 
 impl WorkerArguments {
     fn tests(&self) -> Tests {
-        match (self.speed, self.quick, self.staged) {
-            (true, ..) => Tests::Measured,
-            (_, true, _) => Tests::Quick,
-            (.., true) => Tests::Staged,
-            _ => Tests::Full,
-        }
+        let known = [
+            (self.all_memory, Tests::AllMemory),
+            (self.speed, Tests::Measured),
+            (self.quick, Tests::Quick),
+            (self.staged, Tests::Staged),
+        ];
+        known.into_iter().find(|(is_asked, _)| *is_asked).map_or(Tests::Full, |(_, tests)| tests)
     }
 }
 

@@ -21,6 +21,8 @@ pub enum Defect {
     Atomics,
     /// Only the first 8 MiB of an allocation are written, by copies of one row.
     Aperture,
+    /// It is right, and so are kernels' accesses, in the first 3 GiB of the other device's memory only.
+    Window,
     /// Nothing is written by staged copies either.
     Both,
     /// Nothing is written from or to memory that another process allocated.
@@ -35,6 +37,8 @@ pub enum Defect {
 
 /// What of an allocation a device shows where a window is too small.
 pub(crate) const APERTURE: u64 = 8 << 20;
+/// What of a device's memory others reach where the window for all of it is too small.
+pub(crate) const WINDOW: u64 = 3 << 30;
 
 /// By their names in the variable.
 const DEFECTS: &[(&str, Defect)] = &[
@@ -46,6 +50,7 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("lost", Defect::Lost),
     ("atomics", Defect::Atomics),
     ("aperture", Defect::Aperture),
+    ("window", Defect::Window),
     ("both", Defect::Both),
     ("ipc", Defect::Ipc),
     ("ipc-hang", Defect::IpcHang),
@@ -115,6 +120,11 @@ impl Faults {
             Defect::IpcHang => Some(Defect::Hang),
             _ => None,
         })
+    }
+
+    /// How much of another's memory kernels on one device reach, from its first byte on.
+    pub(crate) fn window(&self, from: usize, to: usize) -> u64 {
+        if self.defects.contains(&(Defect::Window, from, to)) { WINDOW } else { u64::MAX }
     }
 
     /// Whether loads and stores of kernels on one device are lost that go to another's memory.

@@ -247,6 +247,13 @@ impl Space {
         self.reserves.iter().any(|reserve| reserve.whole.contains(&address)) || self.reservation(address).is_some()
     }
 
+    /// How far from the first byte of its device's memory an address is; memory that was mapped to addresses of its own is at no
+    /// distance.
+    pub(crate) fn depth(&self, address: u64) -> u64 {
+        let reserve = self.reserves.iter().find(|reserve| reserve.whole.contains(&address));
+        reserve.map_or(0, |reserve| address - reserve.whole.start)
+    }
+
     /// The device whose memory an address could be, if nothing is there: freed, or never allocated.
     pub(crate) fn gone(&self, address: u64) -> Option<usize> {
         let is_free = self.find(address).is_none();

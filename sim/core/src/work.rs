@@ -130,7 +130,13 @@ impl Copy {
                 }
             }
             Some(
-                Defect::Corrupt | Defect::Lost | Defect::Atomics | Defect::Aperture | Defect::Ipc | Defect::IpcHang,
+                Defect::Corrupt
+                | Defect::Lost
+                | Defect::Atomics
+                | Defect::Aperture
+                | Defect::Window
+                | Defect::Ipc
+                | Defect::IpcHang,
             )
             | None => {}
         }

@@ -7,7 +7,7 @@ use super::contexts::NO_CONTEXT;
 use super::{ArrayHandle, ContextHandle, ContextId, DefaultStream, Machine, State, StreamRef};
 use crate::access::{READ, READ_WRITE};
 use crate::error::{Error, Result};
-use crate::fault::{APERTURE, Defect};
+use crate::fault::{APERTURE, Defect, WINDOW};
 use crate::fence::Fence;
 use crate::gate::Gate;
 use crate::graph::Step;
@@ -485,6 +485,9 @@ impl State {
                     if defect == Some(Defect::Aperture) && extent.height * extent.depth == 1 {
                         let end = to.base + APERTURE;
                         extent.width = extent.width.min(end.saturating_sub(dst.layout.address));
+                    }
+                    if defect == Some(Defect::Window) && self.space.depth(dst.layout.address) >= WINDOW {
+                        defect = Some(Defect::Drop);
                     }
                 }
                 Path::Staged => {

@@ -168,6 +168,7 @@ impl State {
         match self.can_reach(context, own, piece) {
             false => Touch::Illegal,
             true if self.faults.loses(own, piece.device) => Touch::Lost,
+            true if self.space.depth(address) >= self.faults.window(own, piece.device) => Touch::Lost,
             true if is_atomic && self.faults.loses_atomics(own, piece.device) => Touch::Lost,
             true => Touch::Right,
         }

@@ -55,6 +55,33 @@ fn launch_lost_loads_and_stores_are_lost_one_way_and_copies_are_right() {
 }
 
 #[test]
+fn window_loses_what_copies_and_kernels_do_beyond_it_one_way() {
+    let kernels = Kernels::connected("window:0>1");
+    let Kernels { own, peers, ref rig, .. } = kernels;
+    let [below, beyond] = [3 << 30, SIZE as u64].map(|size| rig.on(1).allocate(Kind::Device, size, 0).unwrap());
+    rig.on(0);
+    for (there, arrives) in [(peers, true), (below, true), (beyond, false)] {
+        for by_kernel in [false, true] {
+            write(there, &[2; SIZE]);
+            write(own, &[1; SIZE]);
+            let (to, from) = (there, own);
+            if by_kernel {
+                kernels.run(to, from, 1).unwrap()
+            } else {
+                rig.peer_copy(to, from).unwrap()
+            }
+            rig.machine.synchronize_stream(LEGACY).unwrap();
+            assert_eq!(first_byte(there), if arrives { 1 } else { 2 }, "{by_kernel} {there:#x}");
+        }
+        assert_eq!(kernels.run(own, there, 1), Ok(()));
+        assert_eq!(first_byte(own), if arrives { 1 } else { 0xff });
+        rig.peer_copy(own, there).unwrap();
+        rig.machine.synchronize_stream(LEGACY).unwrap();
+        assert_eq!(first_byte(own), first_byte(there), "the other direction is right");
+    }
+}
+
+#[test]
 fn launch_additions_reach_a_peer_each_once_and_say_what_they_found() {
     for (fault, sums, found) in [
         ("", [1 + 1025, 2 + 1026, 3], [0, 1, 0]),
