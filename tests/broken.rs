@@ -101,6 +101,39 @@ fn kept_verdict_once_contexts_are_there_enabling_opens_no_file() {
     fs::remove_dir_all(machine).unwrap();
 }
 
+/// PyTorch, llama.cpp and vLLM: as plain where all is well, and right where it is not, or refused by what they look at themselves.
+#[test]
+fn programs_that_ask_as_others_do_get_right_data_or_are_told() {
+    let right = "24 of 24 copies right\n";
+    for flavour in ["12", "13", "static"] {
+        let program = |who: &str| Program::case(&format!("asks_like-{flavour}")).arg(who);
+        for who in ["pytorch", "llama", "vllm"] {
+            let plain = program(who).plain();
+            plain.assert_success();
+            assert!(plain.stdout.contains(if who == "vllm" { "its data is right\n" } else { right }), "{plain:#?}");
+            let outcome = program(who).preloaded();
+            outcome.assert_same_as(&plain, who);
+            assert!(warnings(&outcome).is_empty(), "{outcome:#?}");
+        }
+        for who in ["pytorch", "llama"] {
+            let broken = program(who).env("P2PSIM_FAULT", "drop:0-1");
+            assert!(!broken.plain().stdout.contains(right), "{who} without p2pshim");
+            for option in [("P2PSIM_FAULT", "drop:0-1"), ("P2PSHIM_DENY", "0-1"), ("P2PSHIM_ACCESS", "off")] {
+                let outcome = program(who).env(option.0, option.1).preloaded();
+                outcome.assert_success();
+                assert!(outcome.stdout.starts_with("0 can access 1: 0\n"), "{who} {option:?}: {}", outcome.stdout);
+                assert!(outcome.stdout.ends_with(right), "{who} {option:?}: {}", outcome.stdout);
+            }
+        }
+        let lost = program("vllm").env("P2PSIM_FAULT", "ipc:0>1");
+        let plain = lost.plain();
+        assert!(plain.stdout.contains("its data is WRONG\n"), "{plain:#?}");
+        lost.preloaded().assert_same_as(&plain, "vllm sees for itself");
+        let denied = program("vllm").env("P2PSHIM_DENY", "0-1").preloaded();
+        assert!(denied.stdout.ends_with("0 can access 1: 0\n"), "{denied:#?}");
+    }
+}
+
 /// It is the program's, whatever is known of the path; and that is said.
 #[test]
 fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_blocked() {

@@ -115,6 +115,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("entry_point", "is about cudaGetDriverEntryPoint, of 11.3"),
     ("hidden", "asks by cudaGetDriverEntryPoint and pools, of 11.2 and 11.3"),
     ("copies_from_pool", "is about pools, of 11.2"),
+    ("asks_like", "is about programs of today"),
     ("graph_copies", "is about functions of graphs that came with 11.0 and later"),
     ("random_graphs", "is about batches, pools, and functions of graphs that came with 11.0 and later"),
     ("ends_suddenly", "is about files of traces, which do not depend on the runtime"),

@@ -338,6 +338,7 @@ def main():
         check("staged_copies", sequences.staged_copies)
         check("freed_early", sequences.freed_early)
         check("other_process", sequences.other_process)
+        check("asks_like", sequences.asks_like)
     check("legacy", legacy.legacy)
     check("doctor", doctor)
     check("admitted", admitted)

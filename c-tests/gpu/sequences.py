@@ -104,6 +104,19 @@ def other_process():
           f"{plain.out.count(chr(10))} lines the same, warned {said} times" if is_same else f"{plain.out!r} {preloaded.out!r} {denied.out!r} {plain.err[-300:]}")
 
 
+def asks_like():
+    """How PyTorch, llama.cpp and vLLM ask and copy: the same with the shim; with access denied their data is right too."""
+    for runtime in ("static", "shared"):
+        program = build("cases/asks_like.c", runtime)
+        for who in ("pytorch", "llama", "vllm"):
+            plain = Run([program, who], trace=False)
+            preloaded, denied = (Run([program, who], preload=True, trace=False, **options) for options in ({}, {"P2PSHIM_DENY": "0-1"}))
+            is_told = "0 can access 1: 0" in denied.out and (who == "vllm" or "24 of 24 copies right" in denied.out)
+            is_same = plain.status == 0 and plain.out == preloaded.out and not preloaded.err
+            judge(is_same and is_told, f"asks_like, {who}, {runtime} runtime", f"plain {plain.out!r}, denied {denied.out!r}"
+                  if is_same else f"plain {plain.ended()}, preloaded {preloaded.ended()} {preloaded.out!r}")
+
+
 def freed_early():
     """Memory of a copy that the shim stages is taken away before anybody has waited for the copy: it arrives."""
     program = build("cases/freed_early.c")

@@ -87,7 +87,7 @@ pub(crate) struct DoctorArguments {
     /// Pairs that fail are kept for the shim; that a pair has passed is not, since larger copies may still be wrong.
     #[arg(long)]
     quick: bool,
-    /// Test all memory too, of GPUs that no other process uses
+    /// Test all memory too, of GPUs that nobody else uses
     ///
     /// It fills the memory of the accessed GPU, and tests the first and the last MiB of each GiB. A GPU of which less than 90 % is free
     /// is not filled.
