@@ -330,7 +330,8 @@ impl Staging {
             }
             Err(code) => {
                 rings.spare.extend(host);
-                if code != Code::NOT_READY {
+                // What is needed is tried again.
+                if is_limited && code != Code::NOT_READY {
                     rings.failed.push(bytes);
                 }
                 drop(rings);
@@ -399,7 +400,7 @@ impl Staging {
         rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| entry.user.stream = GONE);
     }
 
-    /// With what copies of some memory are being staged, but by one: of each ring the last copy.
+    /// The rings whose last copy is under way and has an end in some memory; but not those of one user.
     pub(crate) fn copies_of(&self, driver: &impl Stager, memory: &Range<u64>, besides: Option<User>) -> Vec<Ring> {
         let mut rings: Vec<Ring> = {
             let rings = self.rings.lock();

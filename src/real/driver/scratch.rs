@@ -88,9 +88,9 @@ unsafe impl Sync for Reserve {}
 static RESERVE: Reserve = Reserve(UnsafeCell::new([0; NEEDED]));
 static IS_RESERVE_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Takes the reserve, if it has so many bytes and nobody has it.
+/// Takes the reserve, if that is what is asked for and nobody has it. It is for no smaller ring, which can be done without.
 pub(super) fn take_reserve(bytes: usize) -> Option<usize> {
-    let is_ours = bytes <= NEEDED && !IS_RESERVE_TAKEN.swap(true, Relaxed);
+    let is_ours = bytes == NEEDED && !IS_RESERVE_TAKEN.swap(true, Relaxed);
     is_ours.then(|| RESERVE.0.get().addr())
 }
 
@@ -119,5 +119,17 @@ fn take_mapped(wanted: usize, device: i32) -> Result<(u64, usize), Code> {
         let desc = AccessDesc::read_write(device);
         checked(mem_set_access(address, bytes, &desc, 1))?;
         Ok((address, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserve_is_taken_once_and_for_nothing_else() {
+        assert_eq!(take_reserve(NEEDED / 32), None, "copies that are read back are no need");
+        assert!(take_reserve(NEEDED).is_some_and(|address| address.is_multiple_of(4096)));
+        assert_eq!(take_reserve(NEEDED), None);
     }
 }
