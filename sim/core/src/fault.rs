@@ -25,14 +25,25 @@ pub enum Defect {
     Window,
     /// Nothing is written by staged copies either.
     Both,
-    /// Nothing is written from or to memory that another process allocated.
+    /// Nothing is written from or to memory that came from another process by an IPC handle.
     Ipc,
     /// Such copies never end.
     IpcHang,
+    /// Nothing is written from or to memory that came from another process by a file descriptor.
+    Vmm,
     /// Nothing is written by a copy while another one between two other devices, or the other way round, is under way.
     Crowd,
     /// Such a copy never ends.
     CrowdHang,
+}
+
+/// How memory came from another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// By `cuIpcOpenMemHandle`.
+    IpcHandle,
+    /// By `cuMemImportFromShareableHandle`.
+    Descriptor,
 }
 
 /// What of an allocation a device shows where a window is too small.
@@ -54,6 +65,7 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("both", Defect::Both),
     ("ipc", Defect::Ipc),
     ("ipc-hang", Defect::IpcHang),
+    ("vmm", Defect::Vmm),
     ("crowd", Defect::Crowd),
     ("crowd-hang", Defect::CrowdHang),
 ];
@@ -102,7 +114,7 @@ impl Faults {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
         here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
-            Defect::Lost | Defect::Atomics | Defect::Ipc | Defect::IpcHang => None,
+            Defect::Lost | Defect::Atomics | Defect::Ipc | Defect::IpcHang | Defect::Vmm => None,
             other => Some(other),
         })
     }
@@ -113,11 +125,11 @@ impl Faults {
     }
 
     /// What goes wrong with direct copies from one device to another, one end of which another process allocated.
-    pub(crate) fn between_processes(&self, from: usize, to: usize) -> Option<Defect> {
+    pub(crate) fn between_processes(&self, from: usize, to: usize, by: Means) -> Option<Defect> {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
-        here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
-            Defect::Ipc => Some(Defect::Drop),
-            Defect::IpcHang => Some(Defect::Hang),
+        here.map(|(defect, ..)| *defect).find_map(|defect| match (defect, by) {
+            (Defect::Ipc, Means::IpcHandle) | (Defect::Vmm, Means::Descriptor) => Some(Defect::Drop),
+            (Defect::IpcHang, Means::IpcHandle) => Some(Defect::Hang),
             _ => None,
         })
     }
@@ -181,11 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn ipc_is_for_memory_of_other_processes_only() {
-        let (faults, _) = Faults::parse("ipc:0>1,ipc-hang:1>2");
-        assert_eq!([(0, 1), (1, 2)].map(|(from, to)| faults.defect(from, to, 1)), [None; 2]);
-        let defects = [(0, 1), (1, 2), (1, 0)].map(|(from, to)| faults.between_processes(from, to));
-        assert_eq!(defects, [Some(Defect::Drop), Some(Defect::Hang), None]);
+    fn ipc_and_vmm_are_for_memory_that_came_from_other_processes_so() {
+        const PAIRS: [(usize, usize); 4] = [(0, 1), (1, 2), (1, 0), (0, 2)];
+        let (faults, _) = Faults::parse("ipc:0>1,ipc-hang:1>2,vmm:0>2");
+        assert_eq!(PAIRS.map(|(from, to)| faults.defect(from, to, 1)), [None; 4]);
+        let by = |means| PAIRS.map(|(from, to)| faults.between_processes(from, to, means));
+        assert_eq!(by(Means::IpcHandle), [Some(Defect::Drop), Some(Defect::Hang), None, None]);
+        assert_eq!(by(Means::Descriptor), [None, None, None, Some(Defect::Drop)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! memory are the program's promise, as they are with a real GPU.
 
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,21 +57,45 @@ pub(crate) fn allow(address: u64, length: u64) -> Result<()> {
     if failed { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
-/// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; nobody uses them meanwhile.
-pub(crate) fn share(address: u64, length: u64) -> Result<File> {
+/// A file of zeroes that holds memory which other processes can map. Others that have it open can read the name.
+pub(crate) fn memory_file(name: &CStr, length: u64) -> Result<File> {
     // SAFETY: the name is text that ends, and the call touches nothing else.
-    let descriptor = unsafe { libc::syscall(libc::SYS_memfd_create, c"p2psim".as_ptr(), libc::MFD_CLOEXEC) };
+    let descriptor = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(Error::OPERATING_SYSTEM);
     }
     // SAFETY: the descriptor is new, and nobody else's.
     let file = unsafe { File::from_raw_fd(descriptor as libc::c_int) };
     file.set_len(length).map_err(|_| Error::OUT_OF_MEMORY)?;
+    Ok(file)
+}
+
+/// The file behind a descriptor of the program, and its name; none if there is no such descriptor, or it has no name.
+pub(crate) fn file_of(descriptor: libc::c_int) -> Option<(File, String)> {
+    // SAFETY: takes numbers, and touches no memory of ours.
+    let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if own < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is new, and nobody else's.
+    let file = unsafe { File::from_raw_fd(own) };
+    let name = fs::read_link(format!("/proc/self/fd/{own}")).ok()?.to_str()?.to_owned();
+    Some((file, name))
+}
+
+/// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; nobody uses them meanwhile.
+pub(crate) fn share(address: u64, length: u64) -> Result<File> {
+    let file = memory_file(c"p2psim", length)?;
     let held = map_file(&file, length)?;
     copy(held, address, length);
     unmap(held, length);
-    map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd())?;
+    put_file(address, length, &file)?;
     Ok(file)
+}
+
+/// Puts a file in the place of whole pages, whatever they hold.
+pub(crate) fn put_file(address: u64, length: u64, file: &File) -> Result<()> {
+    map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd())
 }
 
 /// Puts pages that are the process's own in the place of shared ones. Until [`allow`] nobody can read there.

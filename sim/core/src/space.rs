@@ -302,15 +302,15 @@ impl Space {
         (address - base < reservation.size).then_some((*base, reservation.size))
     }
 
-    /// Makes set-aside addresses, at which nothing is yet, memory of a device.
-    pub(crate) fn map(&mut self, base: u64, size: u64, device: usize) -> Result<()> {
+    /// Makes set-aside addresses, at which nothing is yet, memory of a device: that in a file, if processes share it.
+    pub(crate) fn map(&mut self, base: u64, size: u64, device: usize, file: Option<&File>) -> Result<()> {
         let end = base.checked_add(size).ok_or(Error::INVALID_VALUE)?;
         let inside = self.reservation(base).is_some_and(|(start, length)| end <= start + length);
         let taken = self.allocations.range(..end).next_back().is_some_and(|(start, known)| start + known.size > base);
         if !inside || taken {
             return Err(Error::INVALID_VALUE);
         }
-        os::allow(base, size)?;
+        file.map_or_else(|| os::allow(base, size), |file| os::put_file(base, size, file))?;
         self.insert(Allocation { base, size, kind: Kind::Mapped, owner: Owner::Mapping, device, id: 0, flags: 0 });
         Ok(())
     }
@@ -336,7 +336,7 @@ impl Space {
     pub(crate) fn recycle(&mut self, gone: &Allocation) {
         match gone.kind {
             Kind::Registered => {}
-            Kind::Mapped => os::discard(gone.base, gone.size),
+            Kind::Mapped => os::unshare(gone.base, gone.size),
             Kind::Pinned => os::unmap(gone.base, gone.size),
             Kind::Imported => os::unmap(gone.base, granules(gone.size).unwrap_or_default()),
             Kind::Device | Kind::Array => {
@@ -480,9 +480,9 @@ mod tests {
         let mut space = Space::new(1).unwrap();
         let base = space.reserve(2 * SIZE, SIZE).unwrap();
         assert!(base.is_multiple_of(SIZE) && space.is_device_address(base));
-        assert_eq!(space.map(base, SIZE, 0), Ok(()));
+        assert_eq!(space.map(base, SIZE, 0, None), Ok(()));
         for wrong in [base, base + SIZE / 2, base + 2 * SIZE, base - SIZE] {
-            assert_eq!(space.map(wrong, SIZE, 0), Err(Error::INVALID_VALUE));
+            assert_eq!(space.map(wrong, SIZE, 0, None), Err(Error::INVALID_VALUE));
         }
         assert_eq!(space.unreserve(base, 2 * SIZE), Err(Error::INVALID_VALUE));
         let gone = space.take(base, Kind::Mapped).unwrap();

@@ -136,7 +136,8 @@ impl Copy {
                 | Defect::Aperture
                 | Defect::Window
                 | Defect::Ipc
-                | Defect::IpcHang,
+                | Defect::IpcHang
+                | Defect::Vmm,
             )
             | None => {}
         }

@@ -172,6 +172,8 @@ rows! {
     cuMemAddressReserve 10020 cuMemAddressReserve;
     cuMemAddressFree 10020 cuMemAddressFree;
     cuMemCreate 10020 cuMemCreate;
+    cuMemExportToShareableHandle 10020 cuMemExportToShareableHandle;
+    cuMemImportFromShareableHandle 10020 cuMemImportFromShareableHandle;
     cuMemRelease 10020 cuMemRelease;
     cuMemRetainAllocationHandle 11000 cuMemRetainAllocationHandle;
     cuMemMap 10020 cuMemMap;

@@ -7,7 +7,7 @@ use super::contexts::NO_CONTEXT;
 use super::{ArrayHandle, ContextHandle, ContextId, DefaultStream, Machine, State, StreamRef};
 use crate::access::{READ, READ_WRITE};
 use crate::error::{Error, Result};
-use crate::fault::{APERTURE, Defect, WINDOW};
+use crate::fault::{APERTURE, Defect, Means, WINDOW};
 use crate::fence::Fence;
 use crate::gate::Gate;
 use crate::graph::Step;
@@ -479,8 +479,8 @@ impl State {
                     defect = self.faults.defect(from.device, to.device, *direct);
                     let of_pair = self.traffic.entry((from.device, to.device));
                     traffic = Some(Arc::clone(of_pair.or_insert_with(|| Arc::new(self.any_traffic.of_another()))));
-                    if [from, to].iter().any(|piece| matches!(piece.owner, Owner::Import(_))) {
-                        defect = self.faults.between_processes(from.device, to.device).or(defect);
+                    if let Some(by) = [from, to].iter().find_map(|piece| self.came_by(piece)) {
+                        defect = self.faults.between_processes(from.device, to.device, by).or(defect);
                     }
                     if defect == Some(Defect::Aperture) && extent.height * extent.depth == 1 {
                         let end = to.base + APERTURE;
@@ -498,6 +498,15 @@ impl State {
             }
         }
         (Copy { dst: dst.layout, src: src.layout, extent, path, defect, traffic, snapshot: None }, gates)
+    }
+
+    /// How memory came here, if another process allocated it.
+    fn came_by(&self, piece: &Piece) -> Option<Means> {
+        match piece.owner {
+            Owner::Import(_) => Some(Means::IpcHandle),
+            Owner::Mapping => self.mappings.is_imported(piece.base).then_some(Means::Descriptor),
+            Owner::Context(_) | Owner::Pool(_) | Owner::Device => None,
+        }
     }
 
     /// A copy between two devices opens those allocations that are opened one by one.

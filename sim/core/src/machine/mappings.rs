@@ -1,6 +1,9 @@
-//! Memory that the program maps itself: physical memory, addresses, and who may reach it.
+//! Memory that the program maps itself: physical memory, addresses, and who may reach it. Processes share it by descriptors.
 
 use std::collections::HashMap;
+use std::ffi::{CString, c_int};
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::{Machine, PhysicalHandle, State};
@@ -8,18 +11,41 @@ use crate::access::{NO_ACCESS, READ_WRITE, Rights};
 use crate::current;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
+use crate::os;
 use crate::space::{Allocation, Kind, Owner};
 
 /// What physical memory, addresses and mappings are multiples of, in bytes.
 pub const MAPPING_GRANULE: u64 = 2 << 20;
 const PHYSICAL_HANDLES: u64 = 0x505a_0000_0000;
+/// What the name of a file begins with that holds memory of a device; its number follows.
+const FILE_NAME: &str = "p2psim memory of device ";
 
-/// Memory without an address. What it holds stays with the address that it was mapped to.
+/// Memory without an address. What it holds stays with the address that it was mapped to, unless other processes can map it.
 struct Physical {
     device: usize,
     size: u64,
     references: u32,
     mapped: bool,
+    origin: Origin,
+}
+
+/// Where the bytes of physical memory are.
+enum Origin {
+    /// In this process.
+    Own,
+    /// In a file that other processes can map.
+    Shareable(File),
+    /// In a file of another process, or of this one; whose memory it was before.
+    Imported(File),
+}
+
+impl Origin {
+    fn file(&self) -> Option<&File> {
+        match self {
+            Self::Own => None,
+            Self::Shareable(file) | Self::Imported(file) => Some(file),
+        }
+    }
 }
 
 struct Mapping {
@@ -40,6 +66,12 @@ impl Mappings {
     /// Who may reach the mapping that starts there.
     pub(super) fn rights(&self, base: u64) -> Option<&Rights> {
         self.mappings.get(&base).map(|mapping| &mapping.rights)
+    }
+
+    /// Whether the memory that is mapped there was imported.
+    pub(super) fn is_imported(&self, base: u64) -> bool {
+        let physical = self.mappings.get(&base).and_then(|mapping| self.physicals.get(&mapping.physical));
+        physical.is_some_and(|physical| matches!(physical.origin, Origin::Imported(_)))
     }
 
     fn physical_mut(&mut self, handle: PhysicalHandle) -> Result<&mut Physical> {
@@ -66,12 +98,38 @@ impl Machine {
 
     /// Takes physical memory of a device.
     pub fn create_physical(&self, device: usize, size: u64) -> Result<PhysicalHandle> {
+        self.create(device, size, || Ok(Origin::Own))
+    }
+
+    /// Takes physical memory of a device that other processes can map.
+    pub fn create_shareable_physical(&self, device: usize, size: u64) -> Result<PhysicalHandle> {
+        let name = CString::new(format!("{FILE_NAME}{device}")).map_err(|_| Error::INVALID_DEVICE)?;
+        self.create(device, size, || os::memory_file(&name, size).map(Origin::Shareable))
+    }
+
+    fn create(&self, device: usize, size: u64, origin: impl FnOnce() -> Result<Origin>) -> Result<PhysicalHandle> {
         require_granules(size)?;
         let mut state = self.lock();
+        let origin = origin()?;
         state.space.charge(device, size)?;
-        let handle = PhysicalHandle(PHYSICAL_HANDLES + state.number() * 0x10);
-        state.mappings.physicals.insert(handle, Physical { device, size, references: 1, mapped: false });
-        Ok(handle)
+        Ok(state.add_physical(Physical { device, size, references: 1, mapped: false, origin }))
+    }
+
+    /// A descriptor by which other processes import physical memory that was created for that.
+    pub fn export_physical(&self, handle: PhysicalHandle) -> Result<OwnedFd> {
+        let mut state = self.lock();
+        let file = state.mappings.physical_mut(handle)?.origin.file().ok_or(Error::INVALID_VALUE)?;
+        file.try_clone().map(OwnedFd::from).map_err(|_| Error::OPERATING_SYSTEM)
+    }
+
+    /// Physical memory that a process exported, by a descriptor which stays the caller's.
+    pub fn import_physical(&self, descriptor: c_int) -> Result<PhysicalHandle> {
+        let (file, name) = os::file_of(descriptor).ok_or(Error::INVALID_VALUE)?;
+        let number = name.strip_prefix("/memfd:").and_then(|name| name.strip_prefix(FILE_NAME));
+        let number = number.and_then(|number| number.split(' ').next()?.parse().ok()).ok_or(Error::INVALID_VALUE)?;
+        let (device, size) = (self.device(number)?, file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.len());
+        let physical = Physical { device, size, references: 1, mapped: false, origin: Origin::Imported(file) };
+        Ok(self.lock().add_physical(physical))
     }
 
     /// Drops a reference to physical memory, which goes with the last reference and the mapping.
@@ -91,30 +149,28 @@ impl Machine {
         Ok(handle)
     }
 
-    /// Device and size of physical memory.
-    pub fn physical(&self, handle: PhysicalHandle) -> Result<(usize, u64)> {
+    /// The device of physical memory, and whether other processes can map it.
+    pub fn physical(&self, handle: PhysicalHandle) -> Result<(usize, bool)> {
         let mut state = self.lock();
-        state.mappings.physical_mut(handle).map(|physical| (physical.device, physical.size))
+        let physical = state.mappings.physical_mut(handle)?;
+        Ok((physical.device, physical.origin.file().is_some()))
     }
 
     /// Maps all of some physical memory to addresses that were set aside; nobody may reach it yet. One mapping at
     /// a time is simulated.
     pub fn map(&self, base: u64, size: u64, handle: PhysicalHandle) -> Result<()> {
         let mut state = self.lock();
-        let physical = state.mappings.physical_mut(handle)?;
+        let State { mappings, space, .. } = &mut *state;
+        let physical = mappings.physical_mut(handle)?;
         if physical.size != size {
             return Err(Error::INVALID_VALUE);
         }
         if physical.mapped {
             return Err(Error::NOT_SUPPORTED);
         }
-        let device = physical.device;
-        state.space.map(base, size, device)?;
-        state.mappings.physical_mut(handle)?.mapped = true;
-        state
-            .mappings
-            .mappings
-            .insert(base, Mapping { physical: handle, rights: Rights::default(), mapped: Gate::open() });
+        space.map(base, size, physical.device, physical.origin.file())?;
+        physical.mapped = true;
+        mappings.mappings.insert(base, Mapping { physical: handle, rights: Rights::default(), mapped: Gate::open() });
         Ok(())
     }
 
@@ -177,6 +233,12 @@ impl Machine {
 }
 
 impl State {
+    fn add_physical(&mut self, physical: Physical) -> PhysicalHandle {
+        let handle = PhysicalHandle(PHYSICAL_HANDLES + self.number() * 0x10);
+        self.mappings.physicals.insert(handle, physical);
+        handle
+    }
+
     /// What work relies on that touches an address of the program, if that may be taken away: the mapping there, or one that
     /// has gone by now.
     pub(super) fn mapped(&self, address: u64) -> Option<Arc<Gate>> {
@@ -195,7 +257,10 @@ impl State {
         if self.mappings.physicals.get(&handle).is_some_and(unused)
             && let Some(physical) = self.mappings.physicals.remove(&handle)
         {
-            self.space.discharge(physical.device, physical.size);
+            // What was imported is another's.
+            if !matches!(physical.origin, Origin::Imported(_)) {
+                self.space.discharge(physical.device, physical.size);
+            }
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Memory that the program maps itself, as far as it can lie on a device.
 
+use std::ffi::c_int;
+use std::os::fd::IntoRawFd;
+
 use p2psim_core::Error;
 use p2psim_core::machine::{MAPPING_GRANULE, PhysicalHandle};
 
@@ -8,6 +11,11 @@ use super::require;
 use super::structs::{AccessDescriptor, AllocationProperties, Location};
 use crate::abi::{In, Out};
 use crate::entry::{api, machine};
+
+/// `CU_MEM_HANDLE_TYPE_NONE`.
+const NONE: u32 = 0;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the one type that is simulated.
+const DESCRIPTOR: u32 = 1;
 
 api! {
     /// The wish for a certain address is not heard, as the API allows.
@@ -29,9 +37,33 @@ api! {
     fn cuMemCreate(handle: Out<u64>, size: u64, properties: In<AllocationProperties>, flags: u64) {
         let machine = machine()?;
         let handle = handle.required()?;
-        let AllocationProperties { kind, location, .. } = properties.read()?;
+        let AllocationProperties { kind, handle_types, location, .. } = properties.read()?;
         require(kind == PINNED && flags == 0)?;
-        handle.set(machine.create_physical(device_at(machine, location)?, size)?.0);
+        let device = device_at(machine, location)?;
+        let created = match handle_types {
+            NONE => machine.create_physical(device, size)?,
+            DESCRIPTOR => machine.create_shareable_physical(device, size)?,
+            _ => return Err(Error::NOT_SUPPORTED),
+        };
+        handle.set(created.0);
+        Ok(())
+    }
+
+    fn cuMemExportToShareableHandle(shareable: Out<c_int>, handle: u64, handle_type: u32, flags: u64) {
+        let machine = machine()?;
+        let shareable = shareable.required()?;
+        require(handle_type == DESCRIPTOR && flags == 0)?;
+        shareable.set(machine.export_physical(PhysicalHandle(handle))?.into_raw_fd());
+        Ok(())
+    }
+
+    /// The descriptor is passed as a pointer.
+    fn cuMemImportFromShareableHandle(handle: Out<u64>, shareable: usize, handle_type: u32) {
+        let machine = machine()?;
+        let handle = handle.required()?;
+        require(handle_type == DESCRIPTOR)?;
+        let descriptor = c_int::try_from(shareable).map_err(|_| Error::INVALID_VALUE)?;
+        handle.set(machine.import_physical(descriptor)?.0);
         Ok(())
     }
 
@@ -85,8 +117,8 @@ api! {
     fn cuMemGetAllocationPropertiesFromHandle(properties: Out<AllocationProperties>, handle: u64) {
         let machine = machine()?;
         let properties = properties.required()?;
-        let (device, _) = machine.physical(PhysicalHandle(handle))?;
-        properties.set(AllocationProperties::on_device(device as i32));
+        let (device, is_shareable) = machine.physical(PhysicalHandle(handle))?;
+        properties.set(AllocationProperties::on_device(device as i32, if is_shareable { DESCRIPTOR } else { NONE }));
         Ok(())
     }
 }

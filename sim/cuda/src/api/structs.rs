@@ -168,10 +168,10 @@ pub(crate) struct AllocationProperties {
 }
 
 impl AllocationProperties {
-    /// Plain memory of a device.
-    pub(crate) fn on_device(number: i32) -> AllocationProperties {
+    /// Plain memory of a device, which can be exported as handles of these types.
+    pub(crate) fn on_device(number: i32, handle_types: u32) -> AllocationProperties {
         let location = Location { kind: 1, number };
-        AllocationProperties { kind: 1, handle_types: 0, location, security: 0, flags: 0 }
+        AllocationProperties { kind: 1, handle_types, location, security: 0, flags: 0 }
     }
 }
 

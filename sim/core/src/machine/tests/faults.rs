@@ -1,5 +1,6 @@
 //! Copies that go wrong because a test asks for it.
 
+use std::os::fd::AsRawFd;
 use std::time::Instant;
 
 use super::*;
@@ -102,6 +103,48 @@ fn copies_of_pooled_and_mapped_memory_go_wrong_alike() {
     rig.machine.set_access(mapped, SIZE, &[(1, crate::NO_ACCESS)]).unwrap();
     rig.machine.disable_peer(rig.contexts[1]).unwrap();
     assert_eq!(rig.copied(there, mapped), 7);
+}
+
+#[test]
+fn memory_that_was_imported_by_a_descriptor_is_the_same_and_has_faults_of_its_own() {
+    const SIZE: u64 = MAPPING_GRANULE;
+    let (rig, _, there) = faulty("vmm:0>1,ipc:0>1");
+    let map = |physical| {
+        let address = rig.machine.reserve_addresses(SIZE).unwrap();
+        rig.machine.map(address, SIZE, physical).unwrap();
+        for device in [0, 1] {
+            rig.machine.set_access(address, SIZE, &[(device, crate::READ_WRITE)]).unwrap();
+        }
+        address
+    };
+    let free = rig.machine.memory_info().unwrap().0;
+    let physical = rig.machine.create_shareable_physical(0, SIZE).unwrap();
+    let descriptor = rig.machine.export_physical(physical).unwrap();
+    let imported = rig.machine.import_physical(descriptor.as_raw_fd()).unwrap();
+    assert_eq!(rig.machine.physical(imported), Ok((0, true)));
+    let (own, other) = (map(physical), map(imported));
+    write(own, &[7]);
+    assert_eq!((first_byte(other), rig.copied(there, own)), (7, 7));
+    write(own, &[8]);
+    assert_eq!(rig.copied(there, other), 7, "it is lost");
+    for (address, physical) in [(own, physical), (other, imported)] {
+        rig.machine.unmap(address, SIZE).unwrap();
+        rig.machine.release_physical(physical).unwrap();
+        // The next mapping there is nobody else's.
+        rig.machine.free_addresses(address, SIZE).unwrap();
+    }
+    assert_eq!(rig.machine.memory_info().unwrap().0, free);
+}
+
+#[test]
+fn what_is_no_shareable_memory_is_refused() {
+    let (rig, _, _) = faulty("");
+    let physical = rig.machine.create_physical(0, MAPPING_GRANULE).unwrap();
+    assert_eq!(rig.machine.export_physical(physical).err(), Some(Error::INVALID_VALUE));
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for descriptor in [-1, file.as_raw_fd()] {
+        assert_eq!(rig.machine.import_physical(descriptor), Err(Error::INVALID_VALUE));
+    }
 }
 
 #[test]
