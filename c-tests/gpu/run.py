@@ -217,7 +217,7 @@ def driver_api():
 
 def doctor():
     """What the doctor says of this machine; its pairs must be proven, and no slower than the program that measures. Each test must be
-    right, but that between processes and that of all pairs at once may be impossible here, which is printed."""
+    right, but those between processes and that of all pairs at once may be impossible here, which is printed."""
     begin = time.monotonic()
     done = subprocess.run([HERE / "p2pshim", "doctor"], capture_output=True, text=True, timeout=100)
     took = time.monotonic() - begin
@@ -227,15 +227,15 @@ def doctor():
     measured = {(int(src), int(dst)): speed for src, dst, speed, *_ in
                 Run([build("bandwidth.c"), "enables"]).numbers()}
     least = min((pair["gb_per_s"] / measured[pair["from"], pair["to"]] for pair in pairs), default=0)
-    problems, impossible = [], []
+    problems, impossible, between = [], [], ["between_processes_ipc", "between_processes_vmm"]
     for pair in pairs:
-        wanted = ["copy_engine", "kernel_loads", "kernel_stores", "between_processes"]
+        wanted = ["copy_engine", "kernel_loads", "kernel_stores", *between]
         wanted += ["kernel_atomics"] if pair["attributes"]["native_atomics"] else []
         wanted += ["all_pairs_at_once"] if len(pairs) > 1 else []
         for test in wanted:
             found = pair[test] or {"result": "not made", "detail": None}
             said = f"{pair['from']}>{pair['to']} {test} {found['result']}: {found['detail']}"
-            if found["result"] == "untested" and test in ("between_processes", "all_pairs_at_once"):
+            if found["result"] == "untested" and test in (*between, "all_pairs_at_once"):
                 impossible.append(said)
             elif found["result"] != "right":
                 problems.append(said)

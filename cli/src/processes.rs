@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +32,12 @@ fn is_left_out(name: &OsString) -> bool {
     let name = name.to_string_lossy();
     let ours = name.strip_prefix("P2PSHIM").is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
     ours || ["LD_PRELOAD", "LD_AUDIT", "CUDA_INJECTION64_PATH"].contains(&name.as_ref())
+}
+
+/// Has processes that are started from now on inherit a descriptor.
+pub(crate) fn hand_down(descriptor: &OwnedFd) {
+    // SAFETY: takes numbers, and touches no memory of ours.
+    unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, 0) };
 }
 
 /// Waits for a process to end, then kills it and waits again; none if it is still there.

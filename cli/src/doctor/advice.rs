@@ -66,7 +66,8 @@ impl Conclusion {
         };
         let mut text = String::new();
         for (test, what) in [
-            (Test::Processes, "Between processes"),
+            (Test::Ipc, "Between processes by IPC handle"),
+            (Test::Vmm, "Between processes by file descriptor"),
             (Test::AllMemory, "In all of the memory"),
             (Test::AllPairs, "While all pairs copy at once"),
         ] {
@@ -226,7 +227,7 @@ pub(super) fn advice(
 /// The likely cause for a pair that is wrong only beyond the first part of memory, and has no NVLink.
 fn window(row: &Row, gpus: &[Known]) -> Option<String> {
     let [_, to] = row.pair;
-    row.fails_only(Test::AllMemory).then(|| {
+    row.fails_only(&[Test::AllMemory]).then(|| {
         let bar1 = gpus.get(to).and_then(|gpu| gpu.bar1);
         let size = bar1.map_or(String::new(), |bytes| format!(" ({} MiB)", bytes >> 20));
         format!(
@@ -253,7 +254,7 @@ fn of_failed(rows: &[Row], machine: Option<&Machine>, window: impl Fn(&Row) -> O
     for (cause, rows) in causes {
         advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
         let (shared, others): (Vec<&Row>, Vec<&Row>) =
-            rows.into_iter().partition(|row| row.fails_only(Test::Processes));
+            rows.into_iter().partition(|row| row.fails_only(&Test::BETWEEN_PROCESSES));
         if !shared.is_empty() {
             advice.push(format!(
                 "It fails only between processes on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between them. p2pshim \
@@ -350,7 +351,7 @@ mod tests {
     fn advice_between_processes_only_says_so_and_denies_nothing() {
         let mut row = row([0, 1], failed(), [None; 2]);
         row.set_finding(Test::Copies, Finding::Right);
-        row.set_finding(Test::Processes, Finding::Wrong("gone".to_owned()));
+        row.set_finding(Test::Ipc, Finding::Wrong("gone".to_owned()));
         let said = given(std::slice::from_ref(&row), &[], Joint::Unseen);
         assert!(said.contains("fails only between processes on 0>1") && !said.contains("P2PSHIM_DENY"), "{said}");
         row.set_finding(Test::Loads, Finding::Wrong("gone".to_owned()));
@@ -378,10 +379,10 @@ mod tests {
     #[test]
     fn text_says_what_could_not_be_tested_between_processes() {
         let mut row = row([0, 1], Verdict::Passed, [None; 2]);
-        row.set_finding(Test::Processes, Finding::Untested("no handle".to_owned()));
+        row.set_finding(Test::Ipc, Finding::Untested("no handle".to_owned()));
         let rows = [row, Row::new([1, 0], Verdict::Passed)];
         let said = Conclusion::of(&rows).text(&rows, 2);
-        let expected = "peer access can be trusted. Data arrived in every test of every pair. Between processes, 0>1 could not be tested";
+        let expected = "peer access can be trusted. Data arrived in every test of every pair. Between processes by IPC handle, 0>1 could not be tested";
         assert_eq!(said, expected);
         assert_eq!(given(&rows, &[], Joint::Unseen), "");
     }

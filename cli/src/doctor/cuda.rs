@@ -66,6 +66,8 @@ const ARRAYS: c_int = 4;
 const NOT_READY: c_int = 600;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: c_int = 2;
+/// `CUDA_ERROR_NOT_SUPPORTED`: also what a function returns that this driver lacks.
+const NOT_SUPPORTED: c_int = 801;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 
@@ -126,6 +128,7 @@ macro_rules! functions {
     };
 }
 
+mod mapping;
 mod sharing;
 
 pub(super) use sharing::Handle;
@@ -168,6 +171,7 @@ functions! {
 pub(super) struct Driver {
     functions: Functions,
     sharing: Option<sharing::Sharing>,
+    mapping: Option<mapping::Mapping>,
 }
 
 /// Calls a function and turns its code into a result.
@@ -194,10 +198,10 @@ impl Driver {
         })?;
         let functions = Functions::load(&library)
             .map_err(|error| format!("{error}: this driver is too old; 9.2 or newer is required"))?;
-        let sharing = sharing::Sharing::load(&library);
+        let (sharing, mapping) = (sharing::Sharing::load(&library), mapping::Mapping::load(&library));
         // Its threads may outlive whatever we do.
         std::mem::forget(library);
-        let driver = Self { functions, sharing };
+        let driver = Self { functions, sharing, mapping };
         call!(&driver, cuInit(0)).map_err(|error| error.to_string())?;
         Ok(driver)
     }
@@ -465,6 +469,7 @@ mod tests {
         assert_eq!(ATOMICS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as c_int);
         assert_eq!(ARRAYS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED as c_int);
         assert_eq!(NOT_READY, CUresult::CUDA_ERROR_NOT_READY as c_int);
+        assert_eq!(NOT_SUPPORTED, CUresult::CUDA_ERROR_NOT_SUPPORTED as c_int);
         assert_eq!(OUT_OF_MEMORY, CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_int);
         assert_eq!(NON_BLOCKING, CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint);
     }

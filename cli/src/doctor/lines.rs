@@ -9,8 +9,10 @@
 //! stores untested cuLaunchKernel answered …
 //! measuring failed kernel loads: 4096 of 4096 bytes …
 //! partner 4711
-//! begin processes
-//! processes right
+//! begin ipc
+//! ipc right
+//! begin vmm
+//! vmm right
 //! measuring failed kernel loads: 4096 of 4096 bytes …
 //! staged 38.12 14.03
 //! verdict failed kernel loads: 4096 of 4096 bytes …
@@ -29,8 +31,10 @@ pub(super) enum Test {
     Stores,
     /// Atomic operations of a kernel, where the link has them.
     Atomics,
-    /// Copies to and from memory that another process allocated.
-    Processes,
+    /// Copies to and from memory that another process allocated, which was opened by an IPC handle.
+    Ipc,
+    /// The same, of memory that was mapped by a file descriptor (Virtual Memory Management).
+    Vmm,
     /// What is done to memory wherever it lies.
     AllMemory,
     /// Copies of all pairs at once.
@@ -39,8 +43,11 @@ pub(super) enum Test {
 
 impl Test {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 7] =
-        [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Processes, Self::AllMemory, Self::AllPairs];
+    pub(super) const ALL: [Self; 8] =
+        [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Ipc, Self::Vmm, Self::AllMemory, Self::AllPairs];
+
+    /// Those of memory that processes share.
+    pub(super) const BETWEEN_PROCESSES: [Self; 2] = [Self::Ipc, Self::Vmm];
 
     /// Those of a pair within one process, in the order in which they are made.
     pub(super) const OF_PROCESS: [Self; 4] = [Self::Copies, Self::Loads, Self::Stores, Self::Atomics];
@@ -52,7 +59,8 @@ impl Test {
             Self::Loads => "loads",
             Self::Stores => "stores",
             Self::Atomics => "atomics",
-            Self::Processes => "processes",
+            Self::Ipc => "ipc",
+            Self::Vmm => "vmm",
             Self::AllMemory => "all-memory",
             Self::AllPairs => "all-pairs",
         }
@@ -61,7 +69,7 @@ impl Test {
     /// Whether a pair is not verified without it. What else may be impossible on a machine where peer access is right: containers
     /// may keep processes from sharing memory, and other processes use it.
     fn is_essential(self) -> bool {
-        !matches!(self, Self::Processes | Self::AllMemory | Self::AllPairs)
+        !matches!(self, Self::Ipc | Self::Vmm | Self::AllMemory | Self::AllPairs)
     }
 
     /// What people call it.
@@ -71,7 +79,8 @@ impl Test {
             Self::Loads => "kernel loads",
             Self::Stores => "kernel stores",
             Self::Atomics => "kernel atomics",
-            Self::Processes => "between processes",
+            Self::Ipc => "between processes, IPC",
+            Self::Vmm => "between processes, VMM",
             Self::AllMemory => "all memory",
             Self::AllPairs => "all pairs at once",
         }
@@ -414,10 +423,10 @@ mod tests {
     #[test]
     fn verdict_without_processes_stands_and_with_a_failure_between_them_does_not() {
         let untested = || Finding::Untested("no handle".to_owned());
-        let verdict = Verdict::Passed.and(Test::Processes, untested()).and(Test::AllPairs, untested());
+        let verdict = Verdict::Passed.and(Test::Ipc, untested()).and(Test::AllPairs, untested());
         assert_eq!(verdict, Verdict::Passed);
-        let failed = verdict.and(Test::Processes, Finding::Wrong("gone".to_owned()));
-        assert_eq!(failed, Verdict::Failed("between processes: gone".to_owned()));
+        let failed = verdict.and(Test::Ipc, Finding::Wrong("gone".to_owned()));
+        assert_eq!(failed, Verdict::Failed("between processes, IPC: gone".to_owned()));
     }
 
     #[test]

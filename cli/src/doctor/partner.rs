@@ -8,15 +8,17 @@
 //! ```text
 //! first                        second
 //!                              ready
-//! destination HANDLE           done, or cannot TEXT
+//! destination TICKET           done, or cannot TEXT
 //! write SEED BYTES             done, cannot TEXT, or fault TEXT
-//! source HANDLE                done, or cannot TEXT
+//! source TICKET                done, or cannot TEXT
 //! read SEED BYTES              as write, or wrong TEXT
 //! close                        done
 //! ```
+//! A ticket is what memory is opened by, `ipc HANDLE` or `vmm DESCRIPTOR`: descriptors are inherited under the same number.
 //! The second ends when the first does: nobody writes to it any more.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{OwnedFd, RawFd};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -88,15 +90,48 @@ impl Reply {
     }
 }
 
+/// How memory comes to another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Means {
+    /// By `cuIpcGetMemHandle`.
+    Ipc,
+    /// By `cuMemExportToShareableHandle`.
+    Vmm,
+}
+
+/// What memory of the first process is opened by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ticket {
+    Ipc(Handle),
+    Vmm(RawFd),
+}
+
+impl Ticket {
+    fn write(self) -> String {
+        match self {
+            Self::Ipc(handle) => format!("ipc {}", handle.write()),
+            Self::Vmm(descriptor) => format!("vmm {descriptor}"),
+        }
+    }
+
+    fn parse(means: &str, text: &str) -> Option<Self> {
+        match means {
+            "ipc" => Handle::parse(text).map(Self::Ipc),
+            "vmm" => text.parse().ok().map(Self::Vmm),
+            _ => None,
+        }
+    }
+}
+
 /// What it is asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// To open memory of B on A.
-    Destination(Handle),
+    Destination(Ticket),
     /// To copy the pattern of that seed there.
     Write(u64, usize),
     /// To open memory of A on B.
-    Source(Handle),
+    Source(Ticket),
     /// To copy from there, and see whether it is the pattern of that seed.
     Read(u64, usize),
     /// To close both.
@@ -106,8 +141,8 @@ pub(super) enum Request {
 impl Request {
     fn write(&self) -> String {
         match self {
-            Self::Destination(handle) => format!("destination {}", handle.write()),
-            Self::Source(handle) => format!("source {}", handle.write()),
+            Self::Destination(ticket) => format!("destination {}", ticket.write()),
+            Self::Source(ticket) => format!("source {}", ticket.write()),
             Self::Write(seed, bytes) => format!("write {seed} {bytes}"),
             Self::Read(seed, bytes) => format!("read {seed} {bytes}"),
             Self::Close => "close".to_owned(),
@@ -120,8 +155,8 @@ impl Request {
         let mut trial =
             || Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok().filter(|&size| size <= LARGEST)?));
         Some(match word {
-            "destination" => Self::Destination(Handle::parse(fields.next()?)?),
-            "source" => Self::Source(Handle::parse(fields.next()?)?),
+            "destination" => Self::Destination(Ticket::parse(fields.next()?, fields.next()?)?),
+            "source" => Self::Source(Ticket::parse(fields.next()?, fields.next()?)?),
             "write" => trial().map(|(seed, bytes)| Self::Write(seed, bytes))?,
             "read" => trial().map(|(seed, bytes)| Self::Read(seed, bytes))?,
             "close" => Self::Close,
@@ -138,11 +173,16 @@ pub(super) struct Partner {
 }
 
 impl Partner {
-    /// Starts it for the devices with these UUIDs.
+    /// Starts it for the devices with these UUIDs, and hands down these descriptors.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub(super) fn start(uuids: [&str; 2], time: Duration) -> std::result::Result<Self, String> {
+    pub(super) fn start(
+        uuids: [&str; 2],
+        descriptors: &[&OwnedFd],
+        time: Duration,
+    ) -> std::result::Result<Self, String> {
+        descriptors.iter().for_each(|descriptor| processes::hand_down(descriptor));
         let started = Self::command(uuids, time).and_then(|mut command| command.spawn());
         let mut child = started.map_err(|error| format!("another process could not be started: {error}"))?;
         let (sender, lines) = mpsc::channel();
@@ -245,17 +285,24 @@ fn requests() -> Receiver<Request> {
 /// What the second process has on a device.
 #[derive(Clone, Copy)]
 struct Side {
+    device: Device,
     context: Context,
     own: Address,
     /// Memory of the other device, which the first process owns.
-    opened: Option<Address>,
+    opened: Option<(Address, Means)>,
     stream: Stream,
 }
 
 impl Side {
     fn new(driver: &Driver, device: Device) -> Result<Self> {
         let context = driver.context(device)?;
-        Ok(Self { context, own: driver.allocate(context, LARGEST)?, opened: None, stream: driver.stream(context)? })
+        Ok(Self {
+            device,
+            context,
+            own: driver.allocate(context, LARGEST)?,
+            opened: None,
+            stream: driver.stream(context)?,
+        })
     }
 }
 
@@ -265,17 +312,35 @@ struct Guest<'a> {
     sides: [Side; 2],
 }
 
+impl Side {
+    fn open(&mut self, driver: &Driver, ticket: Ticket) -> Result<()> {
+        self.opened = Some(match ticket {
+            Ticket::Ipc(handle) => (driver.import(self.context, handle)?, Means::Ipc),
+            Ticket::Vmm(descriptor) => (driver.map_shared(self.device, descriptor, LARGEST)?, Means::Vmm),
+        });
+        Ok(())
+    }
+
+    fn close(&mut self, driver: &Driver) -> Result<()> {
+        match self.opened.take() {
+            Some((address, Means::Ipc)) => driver.close(self.context, address),
+            Some((address, Means::Vmm)) => driver.unmap(address, LARGEST),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Guest<'_> {
     /// Does what it is asked for; returns how data is wrong.
     fn serve(&mut self, request: Request) -> Result<Option<String>> {
         let Self { driver, sides: [a, b] } = self;
         match request {
-            Request::Destination(handle) => a.opened = Some(driver.import(a.context, handle)?),
-            Request::Source(handle) => b.opened = Some(driver.import(b.context, handle)?),
+            Request::Destination(ticket) => a.open(driver, ticket)?,
+            Request::Source(ticket) => b.open(driver, ticket)?,
             Request::Write(seed, bytes) => {
                 driver.write(a.context, a.own, &pattern(seed, bytes))?;
                 driver.synchronize(a.context)?;
-                if let Some(to) = a.opened {
+                if let Some((to, _)) = a.opened {
                     driver.copy_unified(to, a.own, bytes, a.stream)?;
                 }
                 driver.wait(a.stream)?;
@@ -285,7 +350,7 @@ impl Guest<'_> {
                 let mut found = stale(&sent);
                 driver.write(b.context, b.own, &found)?;
                 driver.synchronize(b.context)?;
-                if let Some(from) = b.opened {
+                if let Some((from, _)) = b.opened {
                     driver.copy_unified(b.own, from, bytes, b.stream)?;
                 }
                 driver.wait(b.stream)?;
@@ -293,9 +358,8 @@ impl Guest<'_> {
                 return Ok(difference(&sent, &found).map(|difference| difference.to_string()));
             }
             Request::Close => {
-                for side in [a, b] {
-                    side.opened.take().map_or(Ok(()), |opened| driver.close(side.context, opened))?;
-                }
+                a.close(driver)?;
+                b.close(driver)?;
             }
         }
         Ok(None)
@@ -310,9 +374,10 @@ mod tests {
     fn parse_reads_what_was_written() {
         let handle = Handle::parse(&"7f".repeat(64)).unwrap();
         for request in [
-            Request::Destination(handle),
+            Request::Destination(Ticket::Ipc(handle)),
+            Request::Destination(Ticket::Vmm(7)),
             Request::Write(7, 4096),
-            Request::Source(handle),
+            Request::Source(Ticket::Ipc(handle)),
             Request::Read(8, LARGEST),
             Request::Close,
         ] {
@@ -322,7 +387,18 @@ mod tests {
         for reply in [Reply::Done, Reply::Wrong(text()), Reply::Fault(text()), Reply::Cannot(text())] {
             assert_eq!(Reply::parse(&reply.write()), Some(reply));
         }
-        for wrong in ["", "source", "destination 7f", "write 1", "read 1 16777217", "done?", "x"] {
+        for wrong in [
+            "",
+            "source",
+            "destination 7f",
+            "destination ipc 7f",
+            "destination vmm x",
+            "source vmm",
+            "write 1",
+            "read 1 16777217",
+            "done?",
+            "x",
+        ] {
             assert_eq!((Request::parse(wrong), Reply::parse(wrong)), (None, None), "{wrong}");
         }
     }

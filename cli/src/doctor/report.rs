@@ -86,10 +86,11 @@ impl Row {
         self.set_finding(test, finding);
     }
 
-    /// Whether a test failed, and no other did.
-    pub(super) fn fails_only(&self, test: Test) -> bool {
+    /// Whether one of these tests failed, and no other did.
+    pub(super) fn fails_only(&self, tests: &[Test]) -> bool {
         let failed = |test: &Test| matches!(self.finding(*test), Some(Finding::Wrong(_) | Finding::Hung(_)));
-        Test::ALL.iter().all(|known| failed(known) == (*known == test))
+        let mut failures = Test::ALL.iter().filter(|test| failed(test)).peekable();
+        failures.peek().is_some() && failures.all(|test| tests.contains(test))
     }
 
     pub(super) fn name(&self) -> String {
@@ -154,16 +155,21 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
     print_matrix(out, examined)?;
     writeln!(out)?;
     let [all, memory] = if examined.is_full { ["all       ", "memory    "] } else { [""; 2] };
-    writeln!(out, "{:7}  {:8}  {:39}  {all}{:10}  {:>23}  {:>16}", "", "copy", "kernel", "", "GB/s", "4 bytes, us")?;
     writeln!(
         out,
-        "{:7}  {:8}  {:8}  {:8}  {:8}  {:9}  {memory}{:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
+        "{:7}  {:8}  {:28}  {:18}  {all}{:10}  {:>23}  {:>16}",
+        "", "copy", "kernel", "between processes", "", "GB/s", "4 bytes, us"
+    )?;
+    writeln!(
+        out,
+        "{:7}  {:8}  {:8}  {:8}  {:8}  {:8}  {:8}  {memory}{:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
         "pair",
         "engine",
         "loads",
         "stores",
         "atomics",
-        "processes",
+        "IPC",
+        "VMM",
         "verdict",
         "direct",
         "staged",
@@ -239,7 +245,7 @@ fn list(items: &[String], between: &str, none: &str) -> String {
 
 /// A line of the table.
 pub(super) fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::Result<()> {
-    let [copies, loads, stores, atomics, processes, memory, _] =
+    let [copies, loads, stores, atomics, ipc, vmm, memory, _] =
         row.findings.each_ref().map(|finding| finding.as_ref().map_or("-", Finding::word));
     let memory = if is_full { format!("{memory:8}  ") } else { String::new() };
     let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.1}"));
@@ -248,7 +254,7 @@ pub(super) fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::R
     let [direct_us, staged_us] = row.measures.map(|measure| number(measure.map(|measure| measure.latency)));
     writeln!(
         out,
-        "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {processes:9}  {memory}{:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
+        "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {ipc:8}  {vmm:8}  {memory}{:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
         row.name(),
         word(&row.verdict)
     )?;
@@ -330,14 +336,14 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
 
 /// Which programs are affected by a pair that failed, if not all that use it.
 fn affected(row: &Row) -> Option<&'static str> {
-    if row.fails_only(Test::Processes) {
+    if row.fails_only(&Test::BETWEEN_PROCESSES) {
         Some(
             "Within a process all is right: only programs are affected whose processes share GPU memory, such as training with one \
              process for each GPU",
         )
-    } else if row.fails_only(Test::AllMemory) {
+    } else if row.fails_only(&[Test::AllMemory]) {
         Some("The first part of memory is right: only programs are affected that use more of it")
-    } else if row.fails_only(Test::AllPairs) {
+    } else if row.fails_only(&[Test::AllPairs]) {
         Some("Each pair alone is right: only programs are affected that copy between several pairs at once")
     } else if row.finding(Test::Copies) == Some(&Finding::Right) {
         Some("Copies are right: only programs whose kernels access peer memory are affected")

@@ -149,7 +149,7 @@ mod tests {
         let mut lines = vec![Line::Begin(Test::Stores), Line::Measuring(Verdict::Passed)];
         assert_eq!(job.hanging(&mut lines), Verdict::Passed);
         assert_eq!(lines.len(), 2, "and no test is blamed");
-        lines.push(Line::Begin(Test::Processes));
+        lines.push(Line::Begin(Test::Ipc));
         assert_eq!(job.hanging(&mut lines).status(), 1, "a later test is");
     }
 }

@@ -8,11 +8,11 @@ use std::ffi::{CStr, CString};
 use std::time::{Duration, Instant};
 
 use super::additions;
+use super::between::Between;
 use super::cuda::{Address, Context, CudaError, Device, Driver, Function, Result, Stream};
 use super::kernel;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::memory;
-use super::partner::{self, Partner, Request};
 use super::pattern::{difference, pattern, stale};
 
 /// What is copied, and how often: a path may lose its first copy only, small ones only, or what lies beyond a window.
@@ -27,7 +27,7 @@ const SMALL_BYTES: usize = 4;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why nothing more is tested.
-const AFTER_FAULT: &str = "the previous test ended in a device fault";
+pub(super) const AFTER_FAULT: &str = "the previous test ended in a device fault";
 
 /// What is done with a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +133,13 @@ pub(super) fn verify(
     };
     let verification = Verification { driver, sides, tests };
     // It starts CUDA while the other tests are made.
-    let partner = tests.are_measured().then(|| verification.partner(time, witness));
+    let between = tests.are_measured().then(|| Between::start(&verification, time, witness));
     let (mut verdict, mut faulted) = verification.within_process(witness);
-    if let Some(partner) = partner {
+    if let Some(between) = between {
         witness.measuring(&verdict);
-        let finding = verification.between_processes(partner, &mut faulted, witness);
-        verdict = verdict.and(Test::Processes, finding);
+        for (test, finding) in between.test(&verification, &mut faulted, witness) {
+            verdict = verdict.and(test, finding);
+        }
     }
     let mut wrong_at = None;
     if tests == Tests::AllMemory && verdict == Verdict::Passed {
@@ -170,7 +171,7 @@ pub(super) fn verify(
 }
 
 /// What an error of a test says of the pair, and whether a device has faulted.
-fn of_error(error: &CudaError, faulted: &mut bool) -> Finding {
+pub(super) fn of_error(error: &CudaError, faulted: &mut bool) -> Finding {
     *faulted |= error.is_fault();
     if error.is_fault() { Finding::Wrong(error.to_string()) } else { Finding::Untested(error.to_string()) }
 }
@@ -225,100 +226,6 @@ impl Verification<'_> {
             verdict = verdict.and(test, finding);
         }
         (verdict, faulted)
-    }
-
-    /// Starts the other process.
-    fn partner(&self, time: Duration, witness: &impl Witness) -> std::result::Result<Partner, String> {
-        let uuids = || {
-            let [a, b] = &self.sides;
-            Ok([self.driver.uuid(a.device)?, self.driver.uuid(b.device)?])
-        };
-        let [a, b] = uuids().map_err(|error: CudaError| error.to_string())?;
-        let partner = Partner::start([&a, &b], time)?;
-        witness.partner(partner.process());
-        Ok(partner)
-    }
-
-    /// Has another process copy from A to B, where one end is memory of ours.
-    fn between_processes(
-        &self,
-        partner: std::result::Result<Partner, String>,
-        faulted: &mut bool,
-        witness: &impl Witness,
-    ) -> Finding {
-        let finding = partner.and_then(|mut partner| {
-            let finding = match partner.wait() {
-                _ if *faulted => Err(AFTER_FAULT.to_owned()),
-                Ok(()) => {
-                    witness.begin(Test::Processes);
-                    Ok(self.shared_copies(&mut partner).unwrap_or_else(|error| of_error(&error, faulted)))
-                }
-                Err(why) => Err(why),
-            };
-            partner.end();
-            finding
-        });
-        let finding = finding.unwrap_or_else(Finding::Untested);
-        witness.found(Test::Processes, &finding);
-        finding
-    }
-
-    fn shared_copies(&self, partner: &mut Partner) -> Result<Finding> {
-        let (driver, [a, b]) = (self.driver, &self.sides);
-        let mut asked = |request| partner.ask(&request).finding();
-        let mut shared = Vec::new();
-        let mut share = |side: &Side| {
-            let memory = driver.allocate(side.context, partner::LARGEST)?;
-            shared.push((side.context, memory));
-            // Whatever it returns, it says nothing of the path.
-            let handle = driver.export(side.context, memory).map_err(|error| Finding::Untested(error.to_string()));
-            Ok(handle.map(|handle| (memory, handle)))
-        };
-        let (to, handle) = match share(b)? {
-            Ok(shared) => shared,
-            Err(finding) => return Ok(finding),
-        };
-        if let Some(finding) = asked(Request::Destination(handle)) {
-            return Ok(finding);
-        }
-        for (round, size) in (1..).zip(partner::SIZES) {
-            let sent = pattern(400 + round, size);
-            let mut found = stale(&sent);
-            driver.write(b.context, to, &found)?;
-            driver.synchronize(b.context)?;
-            if let Some(finding) = asked(Request::Write(400 + round, size)) {
-                return Ok(finding);
-            }
-            driver.read(b.context, to, &mut found)?;
-            if let Some(difference) = difference(&sent, &found) {
-                return Ok(Finding::Wrong(format!("{difference} (copy {round}, to memory of another process)")));
-            }
-        }
-        // As within a process, the other side makes the copies too, where it can.
-        if driver.can_access(b.device, a.device)? {
-            let (from, handle) = match share(a)? {
-                Ok(shared) => shared,
-                Err(finding) => return Ok(finding),
-            };
-            if let Some(finding) = asked(Request::Source(handle)) {
-                return Ok(finding);
-            }
-            for (round, size) in (1..).zip(partner::SIZES) {
-                driver.write(a.context, from, &pattern(500 + round, size))?;
-                driver.synchronize(a.context)?;
-                match asked(Request::Read(500 + round, size)) {
-                    Some(Finding::Wrong(wrong)) => {
-                        return Ok(Finding::Wrong(format!("{wrong} (copy {round}, from memory of another process)")));
-                    }
-                    Some(finding) => return Ok(finding),
-                    None => {}
-                }
-            }
-        }
-        if asked(Request::Close).is_none() {
-            shared.into_iter().try_for_each(|(context, memory)| driver.free(context, memory))?;
-        }
-        Ok(Finding::Right)
     }
 
     /// Loads the kernel that copies on A.

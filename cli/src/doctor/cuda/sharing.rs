@@ -1,6 +1,6 @@
 //! Memory that processes share: CUDA's IPC, which not every driver has, nor every machine.
 
-use super::{Address, Context, Driver, Result};
+use super::{Address, Context, Driver, NOT_SUPPORTED, Result};
 use std::ffi::{c_int, c_uint};
 
 use libloading::Library;
@@ -57,9 +57,6 @@ macro_rules! call {
     }};
 }
 
-/// `CUDA_ERROR_NOT_SUPPORTED`.
-const NOT_SUPPORTED: c_int = 801;
-
 impl Driver {
     /// What another process opens an allocation by.
     pub(in crate::doctor) fn export(&self, context: Context, address: Address) -> Result<Handle> {
@@ -89,7 +86,7 @@ mod tests {
     use super::super::tests::plain;
     use super::*;
 
-    use cudarc::driver::sys::{CUipcMem_flags, CUresult};
+    use cudarc::driver::sys::CUipcMem_flags;
 
     #[test]
     fn signatures_and_numbers_are_those_of_the_vendor() {
@@ -99,7 +96,6 @@ mod tests {
         }
         assert_eq!(size_of::<Handle>(), size_of::<cudarc::driver::sys::CUipcMemHandle>());
         assert_eq!(LAZY_ENABLE_PEER_ACCESS, CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint);
-        assert_eq!(NOT_SUPPORTED, CUresult::CUDA_ERROR_NOT_SUPPORTED as c_int);
     }
 
     #[test]

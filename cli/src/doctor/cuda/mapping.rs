@@ -1,0 +1,153 @@
+//! Memory that a process maps itself, and that another maps by a file descriptor: CUDA's Virtual Memory Management, which not
+//! every driver has, nor every machine.
+
+use super::{Address, Device, Driver, NOT_SUPPORTED, Result};
+use std::ffi::{c_int, c_ulonglong, c_void};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use libloading::Library;
+
+/// Physical memory (`CUmemGenericAllocationHandle`).
+type Physical = c_ulonglong;
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const PINNED: c_int = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const DESCRIPTOR: c_int = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const DEVICE: c_int = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: c_int = 3;
+
+/// `CUmemLocation`.
+#[repr(C)]
+struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+struct Properties {
+    kind: c_int,
+    handle_types: c_int,
+    location: Location,
+    security: *mut c_void,
+    flags: [u8; 8],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+struct Access {
+    location: Location,
+    flags: c_int,
+}
+
+functions! {
+    cuMemCreate(*mut Physical, usize, *const Properties, c_ulonglong);
+    cuMemRelease(Physical);
+    cuMemExportToShareableHandle(*mut c_void, Physical, c_int, c_ulonglong);
+    cuMemImportFromShareableHandle(*mut Physical, *mut c_void, c_int);
+    cuMemAddressReserve(*mut Address, usize, usize, Address, c_ulonglong);
+    cuMemAddressFree(Address, usize);
+    cuMemMap(Address, usize, usize, Physical, c_ulonglong);
+    cuMemUnmap(Address, usize);
+    cuMemSetAccess(Address, usize, *const Access, usize);
+}
+
+/// The functions.
+pub(super) struct Mapping(Functions);
+
+impl Mapping {
+    /// None if this driver lacks one.
+    pub(super) fn load(library: &Library) -> Option<Self> {
+        Functions::load(library).ok().map(Self)
+    }
+}
+
+macro_rules! call {
+    ($driver:expr, $symbol:ident($($argument:expr),* $(,)?)) => {{
+        let driver: &Driver = $driver;
+        match &driver.mapping {
+            // SAFETY: as in the methods of the file above: pointers to locals, and what the driver gave.
+            Some(Mapping(functions)) => driver.check(stringify!($symbol), unsafe { (functions.$symbol)($($argument),*) }),
+            None => driver.check(stringify!($symbol), NOT_SUPPORTED),
+        }
+    }};
+}
+
+impl Driver {
+    /// Memory of a device, mapped for it, and a descriptor by which another process maps it too.
+    pub(in crate::doctor) fn map_shareable(&self, device: Device, bytes: usize) -> Result<(Address, OwnedFd)> {
+        let location = Location { kind: DEVICE, id: device };
+        let properties = Properties {
+            kind: PINNED,
+            handle_types: DESCRIPTOR,
+            location,
+            security: std::ptr::null_mut(),
+            flags: [0; 8],
+        };
+        let (mut physical, mut descriptor): (Physical, RawFd) = (0, -1);
+        call!(self, cuMemCreate(&mut physical, bytes, &properties, 0))?;
+        call!(self, cuMemExportToShareableHandle((&raw mut descriptor).cast(), physical, DESCRIPTOR, 0))?;
+        // SAFETY: the driver has just made it for us.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok((self.map(device, physical, bytes)?, descriptor))
+    }
+
+    /// Maps what another process shares, for a device, which reaches it from then on.
+    pub(in crate::doctor) fn map_shared(&self, device: Device, descriptor: RawFd, bytes: usize) -> Result<Address> {
+        let mut physical = 0;
+        let passed = std::ptr::without_provenance_mut(descriptor as usize);
+        call!(self, cuMemImportFromShareableHandle(&mut physical, passed, DESCRIPTOR))?;
+        self.map(device, physical, bytes)
+    }
+
+    /// Maps physical memory, which goes with the mapping.
+    fn map(&self, device: Device, physical: Physical, bytes: usize) -> Result<Address> {
+        let mut address = 0;
+        call!(self, cuMemAddressReserve(&mut address, bytes, 0, 0, 0))?;
+        call!(self, cuMemMap(address, bytes, 0, physical, 0))?;
+        call!(self, cuMemRelease(physical))?;
+        let access = Access { location: Location { kind: DEVICE, id: device }, flags: READ_WRITE };
+        call!(self, cuMemSetAccess(address, bytes, &access, 1))?;
+        Ok(address)
+    }
+
+    /// Unmaps what either of these has mapped.
+    pub(in crate::doctor) fn unmap(&self, address: Address, bytes: usize) -> Result<()> {
+        call!(self, cuMemUnmap(address, bytes))?;
+        call!(self, cuMemAddressFree(address, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::plain;
+    use super::*;
+
+    use cudarc::driver::sys::*;
+
+    #[test]
+    fn signatures_and_structures_are_those_of_the_vendor() {
+        let name = |ours| format!("*const {ours}");
+        for (symbol, ours, theirs) in signatures() {
+            let theirs = plain(theirs)
+                .replace("CUmemAllocationHandleType_enum", "i32")
+                .replace("*const CUmemAllocationProp_st", &name(std::any::type_name::<Properties>()))
+                .replace("*const CUmemAccessDesc_st", &name(std::any::type_name::<Access>()));
+            assert_eq!(ours, theirs, "{symbol}");
+        }
+        assert_eq!(size_of::<Properties>(), size_of::<CUmemAllocationProp>());
+        assert_eq!(std::mem::offset_of!(Properties, location), std::mem::offset_of!(CUmemAllocationProp, location));
+        assert_eq!(size_of::<Access>(), size_of::<CUmemAccessDesc>());
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_vendor() {
+        assert_eq!(PINNED, CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as c_int);
+        assert_eq!(DESCRIPTOR, CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int);
+        assert_eq!(DEVICE, CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int);
+        assert_eq!(READ_WRITE, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_int);
+    }
+}
