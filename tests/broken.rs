@@ -152,13 +152,19 @@ fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_b
     ] {
         let doctor = here(Program::new(command()).arg("doctor").libraries("target/sim/lib"), fault).plain();
         assert_eq!(doctor.status, format!("exit status: {}", u8::from(!fault.is_empty())), "{doctor:#?}");
-        let program = here(Program::case("memory_of_another_process"), fault).env(option.0, option.1);
-        let (plain, outcome) = (program.plain(), program.preloaded());
-        outcome.assert_same_as(&plain, fault);
-        let is_it = |line: &&String| line.contains("memory of another process was opened on device 0. If it lies on ");
-        let lines: Vec<&String> = outcome.shim.iter().filter(is_it).collect();
-        assert_eq!(lines.len(), said.iter().len(), "{fault} {option:?}: {:#?}", outcome.shim);
-        assert!(lines.iter().all(|line| line.contains(said.unwrap())), "{lines:#?}");
+        for by in [&[][..], &["mapped"]] {
+            let program = || Program::case("memory_of_another_process").args(by);
+            let (plain, outcome) =
+                (here(program(), fault).plain(), here(program(), fault).env(option.0, option.1).preloaded());
+            outcome.assert_same_as(&plain, fault);
+            let is_it =
+                |line: &&String| line.contains("memory of another process was opened on device 0. If it lies on ");
+            let lines: Vec<&String> = outcome.shim.iter().filter(is_it).collect();
+            assert_eq!(lines.len(), said.iter().len(), "{fault} {option:?} {by:?}: {:#?}", outcome.shim);
+            let of_device = said
+                .map(|said| if by.is_empty() { said.to_owned() } else { said.replace("another device", "device 1") });
+            assert!(lines.iter().all(|line| line.contains(of_device.as_ref().unwrap())), "{lines:#?}");
+        }
     }
     fs::remove_dir_all(cache).unwrap();
 }

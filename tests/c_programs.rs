@@ -258,14 +258,27 @@ fn memory_of_another_process_is_shared_and_the_same_preloaded() {
     assert_eq!((opened, found, read), (owned, written, owned_later), "{}", plain.stdout);
     assert!(owned != written && written != read, "{}", plain.stdout);
     for said in [
-        "memory: 1\n",
-        "cuIpcOpenMemHandle(&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) = CUDA_ERROR_INVALID_CONTEXT\n",
+        "opened again it is at the same address: 1\n",
+        "cuIpcOpenMemHandle(&there, ticket->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) = CUDA_ERROR_INVALID_CONTEXT\n",
         "ends with 0\n",
     ] {
         assert!(plain.stdout.contains(said), "no {said}: {}", plain.stdout);
     }
     program.preloaded().assert_same_as(&plain, "preloaded");
     let lost = program.env("P2PSIM_FAULT", "ipc:0>1").plain();
+    assert!(lost.stdout.contains(&format!("the first process finds: {owned}\n")), "{}", lost.stdout);
+}
+
+#[test]
+fn memory_that_another_process_maps_is_shared_and_the_same_preloaded() {
+    let program = Program::case("memory_of_another_process").arg("mapped");
+    let plain = program.plain();
+    let sums: Vec<&str> = plain.stdout.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
+    let [owned, _, opened, written, found, owned_later, read] = sums[..] else { panic!("{}", plain.stdout) };
+    assert_eq!((opened, found, read), (owned, written, owned_later), "{}", plain.stdout);
+    assert!(owned != written && written != read && plain.stdout.ends_with("ends with 0\n"), "{}", plain.stdout);
+    program.preloaded().assert_same_as(&plain, "preloaded");
+    let lost = program.env("P2PSIM_FAULT", "vmm:0>1").plain();
     assert!(lost.stdout.contains(&format!("the first process finds: {owned}\n")), "{}", lost.stdout);
 }
 

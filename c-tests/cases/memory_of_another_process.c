@@ -1,16 +1,27 @@
 /*
  * Memory of one process that another opens, one process for each GPU: the first owns memory of device 1, the second opens it on
- * device 0, copies to it and from it, and closes it. What each sees, and what is refused.
+ * device 0, copies to it and from it, and closes it. What each sees, and what is refused. `mapped`: memory that both map, which comes
+ * by a file descriptor, and not by an IPC handle.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <signal.h>
+#include <fcntl.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
 
-enum { COUNT = 1 << 20, PART = 5000 };
+enum { COUNT = 1 << 20, PART = 5000, MAPPED = 2 << 20 };
+
+/* What the second process opens the memory by. */
+struct ticket {
+    CUipcMemHandle handle;
+    int descriptor;
+};
+
+static int mapped;
 
 /* Device `ordinal` with its primary context current, and memory on it. */
 static CUdeviceptr start(int ordinal)
@@ -34,6 +45,68 @@ static void put(CUdeviceptr memory, unsigned seed)
     CHECK_CU(cuCtxSynchronize());
 }
 
+/* Maps physical memory for a device. */
+static CUdeviceptr map(CUmemGenericAllocationHandle physical, int device)
+{
+    CUdeviceptr address;
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CHECK_CU(cuMemAddressReserve(&address, MAPPED, 0, 0, 0));
+    CHECK_CU(cuMemMap(address, MAPPED, 0, physical, 0));
+    CHECK_CU(cuMemRelease(physical));
+    SHOW_CU(cuMemSetAccess(address, MAPPED, &access, 1));
+    return address;
+}
+
+static void unmap(CUdeviceptr address)
+{
+    CHECK_CU(cuMemUnmap(address, MAPPED));
+    CHECK_CU(cuMemAddressFree(address, MAPPED));
+}
+
+/* Memory of device 1, and what another process opens it by. */
+static CUdeviceptr share(struct ticket *ticket)
+{
+    CUdeviceptr memory = start(1), there;
+    CUmemGenericAllocationHandle physical;
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    memset(ticket, 0, sizeof *ticket);
+    if (!mapped) {
+        SHOW_CU(cuIpcGetMemHandle(&ticket->handle, 0));
+        CHECK_CU(cuIpcGetMemHandle(&ticket->handle, memory));
+        SHOW_CU(cuIpcOpenMemHandle(&there, ticket->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        return memory;
+    }
+    CHECK_CU(cuMemFree(memory));
+    CHECK_CU(cuMemCreate(&physical, MAPPED, &properties, 0));
+    CHECK_CU(cuMemExportToShareableHandle(&ticket->descriptor, physical, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    REQUIRE(fcntl(ticket->descriptor, F_SETFD, 0) == 0);
+    return map(physical, 1);
+}
+
+static CUdeviceptr open_memory(const struct ticket *ticket)
+{
+    CUdeviceptr there;
+    CUmemGenericAllocationHandle physical;
+    if (!mapped) {
+        CHECK_CU(cuIpcOpenMemHandle(&there, ticket->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        return there;
+    }
+    CHECK_CU(cuMemImportFromShareableHandle(&physical, (void *)(intptr_t)ticket->descriptor,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    return map(physical, 0);
+}
+
+static void close_memory(CUdeviceptr there)
+{
+    if (mapped)
+        unmap(there);
+    else
+        CHECK_CU(cuIpcCloseMemHandle(there));
+}
+
 static void show(const char *whose, CUdeviceptr memory)
 {
     static unsigned char host[COUNT];
@@ -43,17 +116,17 @@ static void show(const char *whose, CUdeviceptr memory)
     fflush(stdout);
 }
 
-/* The second process: the handle comes on standard input, and a byte each time that it may go on. */
+/* The second process: the ticket comes on standard input, and a byte each time that it may go on. */
 static int open_it(void)
 {
     char go;
-    CUipcMemHandle handle;
+    struct ticket ticket;
     CUdeviceptr own = start(0), there, again;
     CUstream stream;
-    REQUIRE(read(STDIN_FILENO, &handle, sizeof handle) == sizeof handle);
-    CHECK_CU(cuIpcOpenMemHandle(&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    CHECK_CU(cuIpcOpenMemHandle(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    printf("a second handle is the same memory: %d\n", again == there);
+    REQUIRE(read(STDIN_FILENO, &ticket, sizeof ticket) == sizeof ticket);
+    there = open_memory(&ticket);
+    again = open_memory(&ticket);
+    printf("opened again it is at the same address: %d\n", again == there);
     show("the second process finds", there);
     SHOW_CU(cuMemFree(there));
 
@@ -63,14 +136,14 @@ static int open_it(void)
     CHECK_CU(cuStreamSynchronize(stream));
     CHECK_CU(cuMemcpyPeer(there + PART, NULL, own, NULL, PART));
     show("the second process has written", there);
-    CHECK_CU(cuIpcCloseMemHandle(again));
+    close_memory(again);
 
     raise(SIGSTOP); /* until the first has written */
     REQUIRE(read(STDIN_FILENO, &go, 1) == 1);
     CHECK_CU(cuMemcpyDtoDAsync(own, there, COUNT, stream));
     CHECK_CU(cuStreamSynchronize(stream));
     show("the second process has read", own);
-    SHOW_CU(cuIpcCloseMemHandle(there));
+    close_memory(there);
     SHOW_CU(cuIpcCloseMemHandle(there));
     return 0;
 }
@@ -78,28 +151,28 @@ static int open_it(void)
 int main(int argc, char **argv)
 {
     int to_child[2], status;
-    CUipcMemHandle handle;
-    CUdeviceptr memory, there;
+    struct ticket ticket;
+    CUdeviceptr memory;
     pid_t child;
-    if (argc > 1)
+    mapped = argc > 1 && strcmp(argv[1], "mapped") == 0;
+    if (argc > 1 + mapped)
         return open_it();
 
-    memory = start(1);
+    memory = share(&ticket);
     put(memory, 1);
     show("the first process has", memory);
-    SHOW_CU(cuIpcGetMemHandle(&handle, 0));
-    CHECK_CU(cuIpcGetMemHandle(&handle, memory));
-    SHOW_CU(cuIpcOpenMemHandle(&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-
     REQUIRE(pipe(to_child) == 0);
     child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
         REQUIRE(dup2(to_child[0], STDIN_FILENO) == STDIN_FILENO && close(to_child[1]) == 0);
-        execl("/proc/self/exe", argv[0], "open", (char *)NULL);
+        if (mapped)
+            execl("/proc/self/exe", argv[0], "mapped", "open", (char *)NULL);
+        else
+            execl("/proc/self/exe", argv[0], "open", (char *)NULL);
         _exit(127);
     }
-    REQUIRE(write(to_child[1], &handle, sizeof handle) == sizeof handle);
+    REQUIRE(write(to_child[1], &ticket, sizeof ticket) == sizeof ticket);
     REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
     show("the first process finds", memory);
     put(memory, 3);
@@ -107,6 +180,9 @@ int main(int argc, char **argv)
     REQUIRE(kill(child, SIGCONT) == 0 && write(to_child[1], "", 1) == 1);
     REQUIRE(waitpid(child, &status, 0) == child);
     printf("the second process ends with %d\n", status);
-    CHECK_CU(cuMemFree(memory));
+    if (mapped)
+        unmap(memory);
+    else
+        CHECK_CU(cuMemFree(memory));
     return 0;
 }

@@ -95,13 +95,15 @@ def random_graphs():
 def other_process():
     """Memory that another process opens: the same with the shim, and a warning where access is denied."""
     program = build("cases/memory_of_another_process.c")
-    plain = Run([program], trace=False)
-    preloaded, denied = (Run([program], preload=True, trace=False, **options) for options in ({}, {"P2PSHIM_DENY": "0-1"}))
-    said = denied.err.count("memory of another process was opened on device 0. If it lies on device 1, it is accessed though that is denied")
-    ends = "the second process ends with 0" in plain.out
-    is_same = ends and plain.out == preloaded.out == denied.out
-    judge(is_same and said == 1 and not preloaded.err, "other_process",
-          f"{plain.out.count(chr(10))} lines the same, warned {said} times" if is_same else f"{plain.out!r} {preloaded.out!r} {denied.out!r} {plain.err[-300:]}")
+    for by, name in (([], "other_process"), (["mapped"], "other_process, mapped")):
+        plain = Run([program, *by], trace=False)
+        preloaded, denied = (Run([program, *by], preload=True, trace=False, **options) for options in ({}, {"P2PSHIM_DENY": "0-1"}))
+        said = denied.err.count("memory of another process was opened on device 0. If it lies on device 1, it is accessed though that is denied")
+        ends = "the second process ends with 0" in plain.out
+        is_same = ends and plain.out == preloaded.out == denied.out
+        judge(is_same and said == 1 and not preloaded.err, name,
+              f"{plain.out.count(chr(10))} lines the same, warned {said} times" if is_same
+              else f"{plain.out!r} {preloaded.out!r} {denied.out!r} {plain.err[-300:]} {preloaded.err[-300:]}")
 
 
 def asks_like():

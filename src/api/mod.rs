@@ -120,6 +120,7 @@ pub(crate) enum State {
     frees_memory,
     gets_nvml_status,
     gets_pool_access,
+    imports_memory,
     imports_pool,
     instantiates_graph,
     opens_memory,

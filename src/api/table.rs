@@ -131,6 +131,7 @@ macro_rules! for_each_function {
             state(frees_memory)                   driver  11020 cuMemFreeAsync(dptr: DevicePointer, hStream: Stream);
             state(frees_memory)                   driver  11020 cuMemFreeAsync_ptsz(dptr: DevicePointer, hStream: Stream);
             state(unmaps_memory)                  driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
+            state(imports_memory)                 driver  10020 cuMemImportFromShareableHandle(handle: Pointer, osHandle: Pointer, shHandleType: Int);
             state(sets_mapped_access)             driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
             state(sets_pool_access)               driver  11020 cuMemPoolSetAccess(pool: Pointer, map: Pointer, count: Size);
             state(gets_pool_access)               driver  11020 cuMemPoolGetAccess(flags: Pointer, memPool: Pointer, location: Pointer);

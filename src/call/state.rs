@@ -55,9 +55,14 @@ impl Change<'_> {
             {
                 staging::before_free(start as u64, stream, self.function.per_thread());
             }
-            (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) if STAGING.is_used() => {
-                let bytes = if let [Value::UInt(bytes)] = *rest { bytes } else { 0 };
-                staging::before_unmap(start as u64, bytes);
+            (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) => {
+                if STAGING.is_used() {
+                    let bytes = if let [Value::UInt(bytes)] = *rest { bytes } else { 0 };
+                    staging::before_unmap(start as u64, bytes);
+                }
+                if ACCESS.has_imported() {
+                    mode::unseen(|| ACCESS.memory_is_unmapped(&RealDriver, start as u64));
+                }
             }
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
             (State::destroys_array, &[Value::Address(array)]) => on_array_destroy(array),
@@ -138,6 +143,7 @@ impl Change<'_> {
             (State::creates_pool, &[Value::Address(out), Value::Address(properties)]) if has_succeeded => {
                 on_pool_create(out, Some(properties as *const PoolProps));
             }
+            (State::imports_memory, &[Value::Address(out), ..]) if has_succeeded && ACCESS.may_hide() => on_import(out),
             (State::imports_pool, &[Value::Address(out), ..]) if has_succeeded => on_pool_create(out, None),
             (State::destroys_pool, &[Value::Address(pool)]) if has_succeeded => {
                 mode::unseen(|| ACCESS.pool_is_gone(pool));
@@ -179,6 +185,15 @@ fn on_free(start: Value, ret: Code) {
 fn on_foreign_memory() {
     if !capture::may_be_under_way() {
         mode::unseen(|| ACCESS.warn_of_foreign_memory(&RealDriver));
+    }
+}
+
+/// Physical memory of another process was imported, by a handle that stands there.
+#[cold]
+#[inline(never)]
+fn on_import(out: usize) {
+    if let Some(handle) = mode::unseen(|| read::handle_at(out as *const usize)) {
+        ACCESS.memory_is_imported(handle);
     }
 }
 

@@ -54,6 +54,9 @@ pub(crate) trait Driver {
     /// Whether a device may access memory that the program mapped.
     fn mapped_access(&self, address: u64, device: i32) -> bool;
 
+    /// The physical memory that is mapped there, if any is.
+    fn mapped_memory(&self, address: u64) -> Option<usize>;
+
     /// Runs `work` so that its calls disturb no capture, whichever thread's. None if that cannot be had.
     fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T>;
 

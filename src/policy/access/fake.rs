@@ -212,6 +212,10 @@ impl Driver for Fake {
         self.mapped.contains(&(address, device))
     }
 
+    fn mapped_memory(&self, address: u64) -> Option<usize> {
+        self.mapped.iter().any(|(known, _)| *known == address).then_some(address as usize)
+    }
+
     fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         self.relaxed.set(self.relaxed.get() + 1);
         let result = work();

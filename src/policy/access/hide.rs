@@ -8,7 +8,6 @@ use crate::api::abi::Code;
 use crate::config;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder};
-use crate::policy::full::Verdict;
 use crate::record::log;
 
 /// Whose memory a function sets rights of.
@@ -101,39 +100,6 @@ impl Access {
         }
     }
 
-    /// The program has opened memory of another process, which is never refused. Says, once, if the current device's access to another is
-    /// denied or broken: the driver does not tell on which device such memory lies.
-    pub(crate) fn warn_of_foreign_memory(&self, driver: &impl Driver) {
-        let device = driver.current_context().and_then(|context| driver.device_of_context(context));
-        let Some(device) = device.filter(|device| (0..64).contains(device)) else { return };
-        self.look_up_denied(driver);
-        for peer in (0..driver.device_count().min(64)).filter(|&peer| peer != device) {
-            let has_failed_earlier = || matches!(self.kept(driver, device, peer), Some(Verdict::Failed(_)));
-            let has_failed = self.lock().is_broken(device, peer) || self.admits() && has_failed_earlier();
-            let mut registry = self.lock();
-            let (is_denied, are_all) = (registry.is_denied(device, peer), registry.access == config::Access::Off);
-            if (is_denied || has_failed) && registry.said_of_foreign.insert([device, peer]) {
-                drop(registry);
-                let of = if are_all { "another device".to_owned() } else { format!("device {peer}") };
-                let what = match is_denied {
-                    true => "it is accessed though that is denied",
-                    false => "its data may be wrong: peer access there is broken",
-                };
-                log::pair_warn(
-                    device as u8,
-                    peer as u8,
-                    format_args!(
-                        "memory of another process was opened on device {device}. If it lies on {of}, {what}. p2pshim neither refuses \
-                         memory of other processes nor stages its copies. NCCL_P2P_DISABLE=1 keeps NCCL from it"
-                    ),
-                );
-            }
-            if are_all {
-                return;
-            }
-        }
-    }
-
     /// What is returned to a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
         let count = driver.device_count();
@@ -141,6 +107,10 @@ impl Access {
             return None;
         }
         self.look_up_denied(driver);
+        if self.is_imported(driver, of) {
+            self.warn_of_imported(driver, &self.owners(driver, of.first()), devices);
+            return None;
+        }
         if self.admits() {
             // The one whose memory it is has access from the start.
             for owner in self.owners(driver, of.first()) {

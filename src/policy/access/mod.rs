@@ -34,6 +34,7 @@ mod decide;
 mod enable;
 #[cfg(test)]
 pub(crate) mod fake;
+mod foreign;
 mod hide;
 mod kept;
 mod outcome;
@@ -77,6 +78,8 @@ pub(crate) struct Access {
     blocks: AtomicBool,
     /// Whether what the program enables is verified first.
     admits: AtomicBool,
+    /// Whether physical memory of other processes was imported.
+    has_imported: AtomicBool,
     /// Devices on which the program was seen to get a context, a bit each.
     with_context: AtomicU64,
     /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
@@ -114,6 +117,7 @@ impl Access {
             has_names: AtomicBool::new(false),
             blocks: AtomicBool::new(false),
             admits: AtomicBool::new(false),
+            has_imported: AtomicBool::new(false),
             with_context: AtomicU64::new(0),
             disablings: AtomicUsize::new(0),
             losses: AtomicUsize::new(0),

@@ -135,6 +135,8 @@ pub(super) struct Registry {
     pub(super) granted: Vec<(usize, i32)>,
     /// Which device the program was refused rights for, to memory of which.
     pub(super) refused_rights: BTreeSet<[i32; 2]>,
+    /// Physical memory that came from other processes, by its handles.
+    pub(super) imported: BTreeSet<usize>,
     /// Those of which it was said that memory of another process may lie behind them.
     pub(super) said_of_foreign: BTreeSet<[i32; 2]>,
     /// Which device the program has granted access to which pool.
@@ -179,6 +181,7 @@ impl Registry {
             shared: Vec::new(),
             granted: Vec::new(),
             refused_rights: BTreeSet::new(),
+            imported: BTreeSet::new(),
             said_of_foreign: BTreeSet::new(),
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),

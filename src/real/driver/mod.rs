@@ -31,9 +31,9 @@ use p2pshim_host::machine::{self, Machine};
 use self::contexts::within;
 use self::functions::{
     asked, checked, device_can_access_peer, device_get_count, device_get_default_mem_pool, exchange_capture_mode,
-    is_missing, is_ready, mem_get_access, mem_pool_get_access, mem_set_access, memcpy_device_to_host,
-    memcpy_host_to_device, memcpy_peer, stream_get_ctx, stream_get_ctx_ptsz, stream_is_capturing,
-    stream_is_capturing_ptsz, stream_query,
+    is_missing, is_ready, mem_get_access, mem_pool_get_access, mem_release, mem_retain_allocation_handle,
+    mem_set_access, memcpy_device_to_host, memcpy_host_to_device, memcpy_peer, stream_get_ctx, stream_get_ctx_ptsz,
+    stream_is_capturing, stream_is_capturing_ptsz, stream_query,
 };
 use self::types::READ_WRITE;
 use crate::api::abi::Code;
@@ -110,6 +110,14 @@ impl Driver for RealDriver {
         // SAFETY: the function writes the place; the address is looked up, not read.
         let flags = asked(|flags| unsafe { mem_get_access(flags, &Location::device(device), address) });
         flags == Ok(READ_WRITE as u64)
+    }
+
+    fn mapped_memory(&self, address: u64) -> Option<usize> {
+        // SAFETY: the function writes the place; the address is looked up, not read.
+        let handle = asked(|handle| unsafe { mem_retain_allocation_handle(handle, address as usize) }).ok()?;
+        // SAFETY: gives back the reference that was just taken.
+        unsafe { mem_release(handle) };
+        Some(handle)
     }
 
     fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
