@@ -23,20 +23,20 @@ const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/doctor-cache");
 /// The columns of a pair's row: copy engine, kernel loads, kernel stores, verdict (which may be two words).
 fn row(outcome: &Outcome, pair: &str) -> Vec<String> {
     let mut columns = columns(outcome, pair);
-    columns.drain(3..6);
+    columns.drain(3..7);
     columns
 }
 
-/// Those of a pair that not every pair has: kernel atomics, between processes by IPC handle and by file descriptor.
+/// Those of a pair that not every pair has: kernel atomics and flags, between processes by IPC handle and by file descriptor.
 fn further(outcome: &Outcome, pair: &str) -> Vec<String> {
-    columns(outcome, pair).drain(3..6).collect()
+    columns(outcome, pair).drain(3..7).collect()
 }
 
 /// The columns up to the verdict.
 fn columns(outcome: &Outcome, pair: &str) -> Vec<String> {
     let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair} ")) && line.split("  ").count() > 4);
     let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
-    row.split("  ").map(str::trim).filter(|column| !column.is_empty()).skip(1).take(7).map(str::to_owned).collect()
+    row.split("  ").map(str::trim).filter(|column| !column.is_empty()).skip(1).take(8).map(str::to_owned).collect()
 }
 
 /// The row of 0>1 with that fault; the other direction must be verified, and the status must be as said.
@@ -44,7 +44,7 @@ fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
     let outcome = doctor(fault).plain();
     assert_eq!(
         columns(&outcome, "1>0"),
-        ["right", "right", "right", "right", "right", "right", "verified"],
+        ["right", "right", "right", "right", "right", "right", "right", "verified"],
         "{}",
         outcome.stdout
     );
@@ -56,7 +56,7 @@ fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
 fn right_every_pair_is_verified_and_has_a_speed() {
     let (columns, outcome) = faulty("", 0);
     assert_eq!(columns, ["right", "right", "right", "verified"]);
-    assert_eq!(further(&outcome, "0>1"), ["right", "right", "right"]);
+    assert_eq!(further(&outcome, "0>1"), ["right"; 4]);
     let speeds = outcome.stdout.lines().filter(|line| line.contains("verified"));
     let speeds: Vec<f64> = speeds.map(|line| line.split_whitespace().last().unwrap().parse().unwrap()).collect();
     assert!(speeds.len() == 2 && speeds.iter().all(|&speed| speed > 0.0), "{}", outcome.stdout);
@@ -122,7 +122,7 @@ fn kernels_whose_accesses_are_lost_fail_and_copies_do_not() {
 fn kernels_whose_atomic_operations_alone_are_lost_fail() {
     let (columns, outcome) = faulty("atomics:0>1", 1);
     assert_eq!(columns, ["right", "right", "right", "FAILED"]);
-    assert_eq!(further(&outcome, "0>1"), ["wrong", "right", "right"]);
+    assert_eq!(further(&outcome, "0>1"), ["wrong", "right", "right", "right"]);
     for said in [
         "kernel atomics wrong: 1024 of 1024 sums are wrong; 1024 words never changed",
         "Copies are right: only programs whose kernels access peer memory are affected",
@@ -130,9 +130,40 @@ fn kernels_whose_atomic_operations_alone_are_lost_fail() {
         assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
     }
     let lost = doctor("lost:0>1").arg("0>1").plain();
-    assert_eq!(further(&lost, "0>1"), ["wrong", "right", "right"]);
+    assert_eq!(further(&lost, "0>1"), ["wrong", "wrong", "right", "right"]);
     let quick = doctor("atomics:0>1").arg("--quick").plain();
     assert_eq!((further(&quick, "0>1")[0].as_str(), quick.status.as_str()), ("wrong", "exit status: 1"));
+}
+
+#[test]
+fn flags_that_arrive_before_their_data_fail_and_quick_does_not_see_them() {
+    let (columns, outcome) = faulty("order:0>1", 1);
+    assert_eq!(columns, ["right", "right", "right", "FAILED"]);
+    assert_eq!(further(&outcome, "0>1"), ["right", "wrong", "right", "right"]);
+    for said in [
+        "words arrived after their flag, the first in round ",
+        "Copies are right: only programs whose kernels access peer memory are affected",
+    ] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let lost = doctor("lost:0>1").arg("0>1").plain();
+    assert!(
+        lost.stdout.contains("kernel flags wrong: a flag that a kernel stored never arrived (round 1)"),
+        "{}",
+        lost.stdout
+    );
+    doctor("order:0>1").arg("--quick").plain().assert_success();
+}
+
+#[test]
+fn pair_is_verified_without_flags_of_kernels_and_that_is_said() {
+    let outcome = doctor("code:cuModuleGetFunction:500@4").arg("0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "verified"], "{}", outcome.stdout);
+    assert_eq!(further(&outcome, "0>1")[1], "untested");
+    let joined = joined(&outcome);
+    assert!(joined.contains("By flags between kernels, 0>1 could not be tested."), "{}", outcome.stdout);
+    assert!(!joined.contains("Correct them"), "{}", outcome.stdout);
+    outcome.assert_success();
 }
 
 #[test]
@@ -142,7 +173,7 @@ fn atomic_operations_are_not_tested_where_the_link_has_none_and_the_pair_is_veri
     let outcome = doctor("atomics:0>1").env("P2PSIM_ROOT", root.to_string_lossy()).plain();
     assert_eq!(
         columns(&outcome, "0>1"),
-        ["right", "right", "right", "-", "right", "right", "verified"],
+        ["right", "right", "right", "-", "right", "right", "right", "verified"],
         "{}",
         outcome.stdout
     );
@@ -154,9 +185,9 @@ fn atomic_operations_are_not_tested_where_the_link_has_none_and_the_pair_is_veri
 #[test]
 fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
     for (fault, means, found) in [
-        ("ipc:0>1", "IPC", ["right", "wrong", "right"]),
-        ("vmm:0>1", "VMM", ["right", "right", "wrong"]),
-        ("vmm:0>1,ipc:0>1", "VMM", ["right", "wrong", "wrong"]),
+        ("ipc:0>1", "IPC", ["right", "right", "wrong", "right"]),
+        ("vmm:0>1", "VMM", ["right", "right", "right", "wrong"]),
+        ("vmm:0>1,ipc:0>1", "VMM", ["right", "right", "wrong", "wrong"]),
     ] {
         let (columns, outcome) = faulty(fault, 1);
         assert_eq!(columns, ["right", "right", "right", "FAILED"]);
@@ -175,7 +206,7 @@ fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
         assert!(!joined.contains("P2PSHIM_DENY"), "{}", outcome.stdout);
     }
     let quick = doctor("ipc:0>1").arg("--quick").plain();
-    assert_eq!(further(&quick, "0>1"), ["right", "-", "-"]);
+    assert_eq!(further(&quick, "0>1"), ["right", "-", "-", "-"]);
     assert!(
         self::joined(&quick).contains("copies between processes and of all pairs at once were not tested"),
         "{}",
@@ -186,8 +217,8 @@ fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
 
 #[test]
 fn pair_is_verified_without_memory_that_processes_share_and_that_is_said() {
-    const IPC: [&str; 3] = ["right", "untested", "right"];
-    const VMM: [&str; 3] = ["right", "right", "untested"];
+    const IPC: [&str; 4] = ["right", "right", "untested", "right"];
+    const VMM: [&str; 4] = ["right", "right", "right", "untested"];
     for (fault, columns, why) in [
         ("code:cuIpcGetMemHandle:801@1", IPC, "cuIpcGetMemHandle returned CUDA_ERROR_NOT_SUPPORTED (801)"),
         // Elsewhere these mean that a device has faulted.
@@ -228,8 +259,8 @@ fn hanging_copy_between_processes_fails_at_the_time_out_and_leaves_no_process() 
     let outcome = doctor("ipc-hang:0>1").arg("--timeout").arg("3").plain();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "FAILED"], "{}", outcome.stdout);
-    assert_eq!(further(&outcome, "0>1"), ["right", "hung", "-"]);
-    assert_eq!(columns(&outcome, "1>0")[6], "verified");
+    assert_eq!(further(&outcome, "0>1"), ["right", "right", "hung", "-"]);
+    assert_eq!(columns(&outcome, "1>0")[7], "verified");
     assert!(
         outcome.stdout.contains("between processes, IPC hung: it had not finished after 3 s"),
         "{}",
@@ -301,7 +332,7 @@ fn full(fault: &str) -> ([Vec<String>; 2], Outcome) {
     let columns = ["0>1", "1>0"].map(|pair| {
         let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair}      ")));
         let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
-        row.split_whitespace().skip(1).take(8).map(str::to_owned).collect()
+        row.split_whitespace().skip(1).take(9).map(str::to_owned).collect()
     });
     (columns, outcome)
 }
@@ -310,11 +341,16 @@ fn full(fault: &str) -> ([Vec<String>; 2], Outcome) {
 fn window_smaller_than_memory_fails_with_full_only() {
     let usual = doctor("window:0>1").plain();
     usual.assert_success();
-    assert_eq!(columns(&usual, "0>1"), ["right", "right", "right", "right", "right", "right", "verified"]);
+    assert_eq!(columns(&usual, "0>1"), ["right", "right", "right", "right", "right", "right", "right", "verified"]);
     assert!(!usual.stdout.contains("  memory  "), "{}", usual.stdout);
     let ([lost, right], outcome) = full("window:0>1");
-    assert_eq!(lost, ["right", "right", "right", "right", "right", "right", "wrong", "FAILED"], "{}", outcome.stdout);
-    assert_eq!(right, ["right", "right", "right", "right", "right", "right", "right", "verified"]);
+    assert_eq!(
+        lost,
+        ["right", "right", "right", "right", "right", "right", "right", "wrong", "FAILED"],
+        "{}",
+        outcome.stdout
+    );
+    assert_eq!(right, ["right", "right", "right", "right", "right", "right", "right", "right", "verified"]);
     assert_eq!(outcome.status, "exit status: 1");
     let joined = joined(&outcome);
     for said in [
@@ -336,7 +372,7 @@ fn full_right_pairs_are_verified_and_measured() {
     let (pairs, outcome) = full("");
     assert_eq!(
         pairs,
-        [["right", "right", "right", "right", "right", "right", "right", "verified"]; 2],
+        [["right", "right", "right", "right", "right", "right", "right", "right", "verified"]; 2],
         "{}",
         outcome.stdout
     );
@@ -359,7 +395,7 @@ fn full_pair_is_verified_where_memory_cannot_be_filled_and_that_is_said() {
         ),
     ] {
         let ([forth, back], outcome) = full(fault);
-        let expected = ["right", "right", "right", "right", "right", "right", "untested", "verified"];
+        let expected = ["right", "right", "right", "right", "right", "right", "right", "untested", "verified"];
         assert_eq!((&forth[..], &back[..]), (&expected.map(str::to_owned)[..], &forth[..]), "{}", outcome.stdout);
         outcome.assert_success();
         let joined = joined(&outcome);
@@ -369,7 +405,7 @@ fn full_pair_is_verified_where_memory_cannot_be_filled_and_that_is_said() {
     }
     // A pair that has failed is not filled.
     let ([failed, _], _) = full("lost:0>1");
-    assert_eq!(failed[6..], ["-", "FAILED"]);
+    assert_eq!(failed[7..], ["-", "FAILED"]);
 }
 
 #[test]

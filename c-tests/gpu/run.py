@@ -230,6 +230,7 @@ def doctor():
     problems, impossible, between = [], [], ["between_processes_ipc", "between_processes_vmm"]
     for pair in pairs:
         wanted = ["copy_engine", "kernel_loads", "kernel_stores", *between]
+        wanted += ["kernel_flags"]
         wanted += ["kernel_atomics"] if pair["attributes"]["native_atomics"] else []
         wanted += ["all_pairs_at_once"] if len(pairs) > 1 else []
         for test in wanted:

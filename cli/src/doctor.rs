@@ -9,6 +9,7 @@ mod at_once;
 mod between;
 mod cuda;
 mod examine;
+mod flags;
 mod json;
 mod kept;
 mod kernel;
@@ -498,7 +499,7 @@ mod tests {
         let cache = Cache::of(Some(folder.clone().into()), None, own_user()).unwrap();
         let inventory = inventory(2);
         let row = |verdict: Verdict, finding: Option<Finding>| Row {
-            findings: [finding, None, None, None, None, None, None, None],
+            findings: [finding, None, None, None, None, None, None, None, None],
             ..Row::new([0, 1], verdict)
         };
         let failed = || Verdict::Failed("gone".to_owned());

@@ -66,6 +66,7 @@ impl Conclusion {
         };
         let mut text = String::new();
         for (test, what) in [
+            (Test::Flags, "By flags between kernels"),
             (Test::Ipc, "Between processes by IPC handle"),
             (Test::Vmm, "Between processes by file descriptor"),
             (Test::AllMemory, "In all of the memory"),
@@ -216,9 +217,7 @@ pub(super) fn advice(
              firmware (resizable BAR, above 4G decoding)."
         ));
     }
-    let is_behind =
-        |row: &Row| Test::OF_PROCESS.iter().any(|test| matches!(row.finding(*test), Some(Finding::Untested(_))));
-    if rows.iter().any(|row| matches!(row.verdict, Verdict::Unknown(_)) || is_behind(row)) {
+    if rows.iter().any(|row| matches!(row.verdict, Verdict::Unknown(_)) || row.lacks_what_is_essential()) {
         advice.push("The reasons why pairs could not be tested are above. Correct them and test again.".to_owned());
     }
     advice

@@ -115,7 +115,7 @@ fn pair(examined: &Examined, row: &Row) -> Value {
     let joint = path.map(|_| examined.joint(row.pair)).filter(|&joint| joint != Joint::Unseen);
     let [direct, staged] = row.measures;
     let finding = |finding: &Finding| json!({"result": finding.word(), "detail": finding.detail()});
-    let [copies, loads, stores, atomics, ipc, vmm, all_memory, all_pairs] =
+    let [copies, loads, stores, atomics, flags, ipc, vmm, all_memory, all_pairs] =
         row.findings.each_ref().map(|found| found.as_ref().map(finding));
     let (verdict, detail) = match &row.verdict {
         Verdict::Passed => ("proven", None),
@@ -130,6 +130,7 @@ fn pair(examined: &Examined, row: &Row) -> Value {
         "kernel_loads": loads,
         "kernel_stores": stores,
         "kernel_atomics": atomics,
+        "kernel_flags": flags,
         "between_processes_ipc": ipc,
         "between_processes_vmm": vmm,
         "all_memory": all_memory,
@@ -169,6 +170,7 @@ mod tests {
                 Some(Finding::Wrong("gone".to_owned())),
                 None,
                 None,
+                None,
                 Some(Finding::Untested("no handle".to_owned())),
                 None,
                 None,
@@ -197,7 +199,7 @@ mod tests {
         let pair = json!({
             "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null},
             "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null,
-            "kernel_atomics": null, "between_processes_ipc": {"result": "untested", "detail": "no handle"},
+            "kernel_atomics": null, "kernel_flags": null, "between_processes_ipc": {"result": "untested", "detail": "no handle"},
             "between_processes_vmm": null,
             "all_memory": null, "all_pairs_at_once": null, "gb_per_s": null, "all_pairs_at_once_gb_per_s": 1.5,
             "staged_gb_per_s": 38.12, "staged_by_p2pshim_gb_per_s": 51.26, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,

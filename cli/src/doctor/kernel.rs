@@ -7,10 +7,18 @@ pub(super) const COPY: &CStr = c"p2pshim_probe_copy";
 /// The same of the kernel that adds.
 pub(super) const ADD: &CStr = c"p2pshim_probe_add";
 
+/// The same of those that exchange flags.
+pub(super) const SEND: &CStr = c"p2pshim_probe_send";
+/// The other of them.
+pub(super) const RECEIVE: &CStr = c"p2pshim_probe_receive";
+
 /// All but the header of the kernel that copies.
 const COPY_BODY: &str = include_str!("copy.ptx");
 /// The same of the kernel that adds.
 const ADD_BODY: &str = include_str!("add.ptx");
+
+/// The same of the kernels that exchange flags.
+const FLAGS_BODY: &str = include_str!("flags.ptx");
 
 /// PTX versions with the oldest GPU that each is for, newest first: (compute capability, PTX version, target). A driver
 /// takes PTX for an older GPU than the one at hand, but drops the oldest targets in time (CUDA 13 begins with 7.5); and
@@ -24,6 +32,12 @@ const HEADERS: &[((i32, i32), &str, &str)] =
 /// Source: `ptxas` of CUDA 11.8 and 12.9, as above.
 const ATOMIC_HEADERS: &[((i32, i32), &str, &str)] = &[((7, 5), "6.3", "sm_75"), ((6, 0), "5.0", "sm_60")];
 
+/// The same for kernels that read the time.
+///
+/// Source: `ptxas` of CUDA 11.8 and 12.9, as above.
+const TIMED_HEADERS: &[((i32, i32), &str, &str)] =
+    &[((7, 5), "6.3", "sm_75"), ((5, 0), "4.0", "sm_50"), ((0, 0), "3.1", "sm_30")];
+
 /// The text of the kernel that copies for a GPU of that compute capability (major, minor).
 pub(super) fn copy(capability: (i32, i32)) -> CString {
     text(HEADERS, capability, COPY_BODY).unwrap_or_default()
@@ -32,6 +46,11 @@ pub(super) fn copy(capability: (i32, i32)) -> CString {
 /// The text of the kernel that adds; none for a GPU that is too old.
 pub(super) fn add(capability: (i32, i32)) -> Option<CString> {
     text(ATOMIC_HEADERS, capability, ADD_BODY)
+}
+
+/// The text of the kernels that exchange flags.
+pub(super) fn flags(capability: (i32, i32)) -> CString {
+    text(TIMED_HEADERS, capability, FLAGS_BODY).unwrap_or_default()
 }
 
 fn text(headers: &[((i32, i32), &str, &str)], capability: (i32, i32), body: &str) -> Option<CString> {
@@ -51,6 +70,11 @@ mod tests {
             let text = copy(capability).into_string().unwrap();
             assert!(text.contains(&format!(".target {target}\n")), "{capability:?}: {text}");
             assert!(text.starts_with(".version ") && text.contains(".entry p2pshim_probe_copy("), "{text}");
+            let text = flags(capability).into_string().unwrap();
+            assert!(text.contains(&format!(".target {target}\n")), "{capability:?}: {text}");
+            for name in [SEND, RECEIVE] {
+                assert!(text.contains(&format!(".entry {}(", name.to_str().unwrap())), "{text}");
+            }
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) enum Test {
     Stores,
     /// Atomic operations of a kernel, where the link has them.
     Atomics,
+    /// Flags between kernels that run at the same time.
+    Flags,
     /// Copies to and from memory that another process allocated, which was opened by an IPC handle.
     Ipc,
     /// The same, of memory that was mapped by a file descriptor (Virtual Memory Management).
@@ -43,14 +45,23 @@ pub(super) enum Test {
 
 impl Test {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 8] =
-        [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Ipc, Self::Vmm, Self::AllMemory, Self::AllPairs];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Copies,
+        Self::Loads,
+        Self::Stores,
+        Self::Atomics,
+        Self::Flags,
+        Self::Ipc,
+        Self::Vmm,
+        Self::AllMemory,
+        Self::AllPairs,
+    ];
 
     /// Those of memory that processes share.
     pub(super) const BETWEEN_PROCESSES: [Self; 2] = [Self::Ipc, Self::Vmm];
 
     /// Those of a pair within one process, in the order in which they are made.
-    pub(super) const OF_PROCESS: [Self; 4] = [Self::Copies, Self::Loads, Self::Stores, Self::Atomics];
+    pub(super) const OF_PROCESS: [Self; 5] = [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Flags];
 
     /// Its word in the lines.
     fn word(self) -> &'static str {
@@ -59,6 +70,7 @@ impl Test {
             Self::Loads => "loads",
             Self::Stores => "stores",
             Self::Atomics => "atomics",
+            Self::Flags => "flags",
             Self::Ipc => "ipc",
             Self::Vmm => "vmm",
             Self::AllMemory => "all-memory",
@@ -67,9 +79,9 @@ impl Test {
     }
 
     /// Whether a pair is not verified without it. What else may be impossible on a machine where peer access is right: containers
-    /// may keep processes from sharing memory, and other processes use it.
-    fn is_essential(self) -> bool {
-        !matches!(self, Self::Ipc | Self::Vmm | Self::AllMemory | Self::AllPairs)
+    /// may keep processes from sharing memory, other processes use it, and kernels need not run at the same time.
+    pub(super) fn is_essential(self) -> bool {
+        !matches!(self, Self::Flags | Self::Ipc | Self::Vmm | Self::AllMemory | Self::AllPairs)
     }
 
     /// What people call it.
@@ -79,6 +91,7 @@ impl Test {
             Self::Loads => "kernel loads",
             Self::Stores => "kernel stores",
             Self::Atomics => "kernel atomics",
+            Self::Flags => "kernel flags",
             Self::Ipc => "between processes, IPC",
             Self::Vmm => "between processes, VMM",
             Self::AllMemory => "all memory",

@@ -93,6 +93,12 @@ impl Row {
         failures.peek().is_some() && failures.all(|test| tests.contains(test))
     }
 
+    /// Whether a test could not be made without which a pair is not verified.
+    pub(super) fn lacks_what_is_essential(&self) -> bool {
+        let untested = |test: &Test| matches!(self.finding(*test), Some(Finding::Untested(_)));
+        Test::ALL.iter().any(|test| test.is_essential() && untested(test))
+    }
+
     pub(super) fn name(&self) -> String {
         let [from, to] = self.pair;
         format!("{from}>{to}")
@@ -157,17 +163,18 @@ pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Resul
     let [all, memory] = if examined.is_full { ["all       ", "memory    "] } else { [""; 2] };
     writeln!(
         out,
-        "{:7}  {:8}  {:28}  {:18}  {all}{:10}  {:>23}  {:>16}",
+        "{:7}  {:8}  {:38}  {:18}  {all}{:10}  {:>23}  {:>16}",
         "", "copy", "kernel", "between processes", "", "GB/s", "4 bytes, us"
     )?;
     writeln!(
         out,
-        "{:7}  {:8}  {:8}  {:8}  {:8}  {:8}  {:8}  {memory}{:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
+        "{:7}  {:8}  {:8}  {:8}  {:8}  {:8}  {:8}  {:8}  {memory}{:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
         "pair",
         "engine",
         "loads",
         "stores",
         "atomics",
+        "flags",
         "IPC",
         "VMM",
         "verdict",
@@ -245,7 +252,7 @@ fn list(items: &[String], between: &str, none: &str) -> String {
 
 /// A line of the table.
 pub(super) fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::Result<()> {
-    let [copies, loads, stores, atomics, ipc, vmm, memory, _] =
+    let [copies, loads, stores, atomics, flags, ipc, vmm, memory, _] =
         row.findings.each_ref().map(|finding| finding.as_ref().map_or("-", Finding::word));
     let memory = if is_full { format!("{memory:8}  ") } else { String::new() };
     let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.1}"));
@@ -254,7 +261,7 @@ pub(super) fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::R
     let [direct_us, staged_us] = row.measures.map(|measure| number(measure.map(|measure| measure.latency)));
     writeln!(
         out,
-        "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {ipc:8}  {vmm:8}  {memory}{:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
+        "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {flags:8}  {ipc:8}  {vmm:8}  {memory}{:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
         row.name(),
         word(&row.verdict)
     )?;
@@ -307,7 +314,7 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
             Some(format!("{} {}: {}", test.name(), finding.word(), finding.detail()?))
         });
         let mut details: Vec<String> = details.collect();
-        let is_told = Test::OF_PROCESS.iter().any(|test| matches!(row.finding(*test), Some(Finding::Untested(_))));
+        let is_told = row.lacks_what_is_essential();
         if let (Verdict::Unknown(why), false) = (&row.verdict, is_told) {
             details.push(why.clone());
         }

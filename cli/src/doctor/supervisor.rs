@@ -72,6 +72,8 @@ impl Job<'_> {
             command.args(self.tests.argument()).args(pairs.as_flattened());
             command.env("CUDA_VISIBLE_DEVICES", visible.join(","));
         }
+        // Kernels are to run at the same time, which loading at the first launch may prevent.
+        command.env("CUDA_MODULE_LOADING", "EAGER").env_remove("CUDA_LAUNCH_BLOCKING");
         // What is compiled is not worth keeping.
         command.env("CUDA_CACHE_DISABLE", "1");
         Ok(command)

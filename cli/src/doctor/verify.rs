@@ -211,13 +211,19 @@ impl Verification<'_> {
     fn within_process(&self, witness: &impl Witness) -> (Verdict, bool) {
         let (kernel, adding) = (self.kernel(), self.adding_kernel());
         let (mut verdict, mut faulted) = (Verdict::Passed, false);
-        for test in Test::OF_PROCESS.into_iter().filter(|test| *test != Test::Atomics || adding.is_some()) {
+        let is_made = |test: &Test| match test {
+            Test::Atomics => adding.is_some(),
+            Test::Flags => self.tests != Tests::Quick,
+            _ => true,
+        };
+        for test in Test::OF_PROCESS.into_iter().filter(is_made) {
             witness.begin(test);
             let finding = match (test, &kernel, &adding) {
                 // What a device returns after a fault says nothing of the next test.
                 _ if faulted => Ok(Finding::Untested(AFTER_FAULT.to_owned())),
                 (Test::Copies, ..) => self.copies(),
                 (Test::Atomics, _, Some(ptx)) => self.additions(ptx),
+                (Test::Flags, ..) => self.flags(),
                 (_, Ok(kernel), _) => self.kernel_copies(*kernel, test),
                 (_, Err(error), _) => Err(error.clone()),
             };

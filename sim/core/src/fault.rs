@@ -19,6 +19,8 @@ pub enum Defect {
     Lost,
     /// It is right, and so are kernels' loads and stores; but their atomic operations are lost.
     Atomics,
+    /// It is right, and so are kernels' accesses; but what they store arrives after flags that they store later.
+    Order,
     /// Only the first 8 MiB of an allocation are written, by copies of one row.
     Aperture,
     /// It is right, and so are kernels' accesses, in the first 3 GiB of the other device's memory only.
@@ -60,6 +62,7 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("slow", Defect::Slow),
     ("lost", Defect::Lost),
     ("atomics", Defect::Atomics),
+    ("order", Defect::Order),
     ("aperture", Defect::Aperture),
     ("window", Defect::Window),
     ("both", Defect::Both),
@@ -114,7 +117,7 @@ impl Faults {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
         here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
-            Defect::Lost | Defect::Atomics | Defect::Ipc | Defect::IpcHang | Defect::Vmm => None,
+            Defect::Lost | Defect::Atomics | Defect::Order | Defect::Ipc | Defect::IpcHang | Defect::Vmm => None,
             other => Some(other),
         })
     }
@@ -147,6 +150,11 @@ impl Faults {
     /// Whether atomic operations of kernels on one device are lost that go to another's memory.
     pub(crate) fn loses_atomics(&self, from: usize, to: usize) -> bool {
         self.defects.contains(&(Defect::Atomics, from, to))
+    }
+
+    /// Whether flags that kernels on one device store to another's memory arrive before what they stored earlier.
+    pub(crate) fn reorders(&self, from: usize, to: usize) -> bool {
+        self.defects.contains(&(Defect::Order, from, to))
     }
 }
 
@@ -190,6 +198,8 @@ mod tests {
         assert!(faults.loses(0, 1) && !faults.loses(1, 0) && !faults.loses_atomics(0, 1));
         let (faults, _) = Faults::parse("atomics:0>1");
         assert!(faults.loses_atomics(0, 1) && !faults.loses(0, 1) && faults.defect(0, 1, 1).is_none());
+        let (faults, _) = Faults::parse("order:0>1");
+        assert!(faults.reorders(0, 1) && !faults.reorders(1, 0) && faults.defect(0, 1, 1).is_none());
     }
 
     #[test]

@@ -148,6 +148,30 @@ pub(crate) fn add(address: u64, value: u64) -> u64 {
     unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_add(value, Ordering::SeqCst)
 }
 
+/// Stores a word whose address is a multiple of 8, after all that was stored before.
+pub(crate) fn store(address: u64, value: u64) {
+    // SAFETY: as in `add`.
+    unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Ordering::SeqCst);
+}
+
+/// Loads a word whose address is a multiple of 8.
+pub(crate) fn load(address: u64) -> u64 {
+    // SAFETY: as in `add`.
+    unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::SeqCst)
+}
+
+/// Waits until a word has at least that value; false after so long.
+pub(crate) fn reaches(address: u64, value: u64, time: Duration) -> bool {
+    let deadline = Instant::now() + time;
+    while load(address) < value {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
 /// Turns every bit of a byte around.
 pub(crate) fn invert(address: u64) {
     let byte = address as *mut u8;

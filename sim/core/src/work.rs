@@ -133,6 +133,7 @@ impl Copy {
                 Defect::Corrupt
                 | Defect::Lost
                 | Defect::Atomics
+                | Defect::Order
                 | Defect::Aperture
                 | Defect::Window
                 | Defect::Ipc
@@ -152,7 +153,7 @@ impl Copy {
 /// on a busy machine, where waking a thread may take longer than a copy.
 const SLOWNESS: Duration = Duration::from_millis(20);
 /// What a copy takes besides that minds others: enough for them to be under way meanwhile on a busy machine.
-const CROWDED: Duration = Duration::from_micros(500);
+const CROWDED: Duration = Duration::from_millis(2);
 /// One wrong byte in so many.
 const CORRUPTION_STEP: usize = 4096;
 
@@ -219,6 +220,8 @@ pub(crate) enum Touch {
     Right,
     /// Stores vanish, and loads find all bits set.
     Lost,
+    /// Flags arrive before what was stored earlier.
+    Reordered,
     /// They end the context.
     Illegal,
 }
@@ -244,6 +247,19 @@ pub(crate) struct KernelRun {
 
 /// The words that additions go to, in turn.
 pub(crate) const ADDED_WORDS: u64 = 1024;
+/// The words of a mailbox: the flag, the one that answers it, and from the 32nd on the data.
+pub(crate) const MAILBOX_WORDS: u64 = DATA / 8 + SENT_WORDS;
+/// What kernels that exchange flags count: rounds, wrong words, and the first round that had one.
+pub(crate) const COUNTED_WORDS: u64 = 3;
+/// Bytes of a mailbox before the second flag, and before the data.
+const ANSWER: u64 = 128;
+const DATA: u64 = 256;
+/// Words of data a round.
+const SENT_WORDS: u64 = 64;
+/// How long kernels wait for a flag.
+const FLAG_PATIENCE: Duration = Duration::from_secs(1);
+/// How much later data arrives than its flag, where that is so.
+const LATENESS: Duration = Duration::from_millis(1);
 
 impl KernelRun {
     fn run(&self) {
@@ -252,17 +268,59 @@ impl KernelRun {
             (_, Touch::Illegal, _) | (.., Touch::Illegal) => {
                 self.broken.get_or_init(|| Error::ILLEGAL_ADDRESS);
             }
+            (Kernel::Send, stores, _) => self.send(stores),
+            (Kernel::Receive, ..) => self.receive(),
             (Kernel::Copy, Touch::Lost, _) => {}
-            (Kernel::Copy, Touch::Right, Touch::Lost) => os::fill(to, u32::MAX, 1, bytes),
-            (Kernel::Copy, Touch::Right, Touch::Right) => os::copy(to, from, bytes),
+            (Kernel::Copy, _, Touch::Lost) => os::fill(to, u32::MAX, 1, bytes),
+            (Kernel::Copy, ..) => os::copy(to, from, bytes),
             // What it finds goes to memory from which nothing is loaded.
             (Kernel::Add, Touch::Lost, _) => os::fill(from, u32::MAX, 1, bytes),
-            (Kernel::Add, Touch::Right, _) => {
+            (Kernel::Add, ..) => {
                 for addition in 0..words {
                     let found = os::add(to + addition % ADDED_WORDS * 8, addition + 1);
                     os::copy(from + addition * 8, &raw const found as u64, 8);
                 }
             }
+        }
+    }
+
+    fn send(&self, stores: Touch) {
+        let &Self { to, from, words: rounds, .. } = self;
+        for round in 1..=rounds {
+            let data = || (0..SENT_WORDS).for_each(|word| os::store(to + DATA + word * 8, round << 32 | word));
+            match stores {
+                Touch::Lost => {}
+                Touch::Reordered => {
+                    os::store(to, round);
+                    os::pause(LATENESS);
+                    data();
+                }
+                Touch::Right | Touch::Illegal => {
+                    data();
+                    os::store(to, round);
+                }
+            }
+            if !os::reaches(to + ANSWER, round, FLAG_PATIENCE) {
+                return;
+            }
+            os::store(from, round);
+        }
+    }
+
+    fn receive(&self) {
+        let &Self { to, from, words: rounds, .. } = self;
+        let (mut wrong, mut first) = (0, 0);
+        for round in 1..=rounds {
+            if !os::reaches(to, round, FLAG_PATIENCE) {
+                return;
+            }
+            let differ = (0..SENT_WORDS).filter(|word| os::load(to + DATA + word * 8) != round << 32 | word).count();
+            wrong += differ as u64;
+            if differ > 0 && first == 0 {
+                first = round;
+            }
+            [round, wrong, first].iter().zip(0..).for_each(|(value, word)| os::store(from + word * 8, *value));
+            os::store(to + ANSWER, round);
         }
     }
 }

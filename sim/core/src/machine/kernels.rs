@@ -1,4 +1,5 @@
-//! Modules, and the two kernels that can run, which touch memory as kernels do: one copies words, one adds to them.
+//! Modules, and the kernels that can run, which touch memory as kernels do: one copies words, one adds to them, and two exchange
+//! data and flags.
 //!
 //! Unlike a copy a kernel has no other way: what its context cannot reach is an illegal address, after which the
 //! context answers nothing but that.
@@ -13,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::fence::wait_all;
 use crate::graph::Step;
 use crate::space::Owner;
-use crate::work::{ADDED_WORDS, KernelRun, Touch};
+use crate::work::{ADDED_WORDS, COUNTED_WORDS, KernelRun, MAILBOX_WORDS, Touch};
 
 const MODULE_HANDLES: u64 = 0x505b_0000_0000;
 const FUNCTION_HANDLES: u64 = 0x505c_0000_0000;
@@ -25,6 +26,11 @@ pub const COPY_KERNEL: &str = "p2pshim_probe_copy";
 /// Another: (1024 words of 8 bytes, what each addition found there, number of additions).
 pub const ADD_KERNEL: &str = "p2pshim_probe_add";
 
+/// One that sends: (mailbox, where it counts, number of rounds).
+pub const SEND_KERNEL: &str = "p2pshim_probe_send";
+/// One that receives: (mailbox, where it counts, number of rounds).
+pub const RECEIVE_KERNEL: &str = "p2pshim_probe_receive";
+
 /// What a kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
@@ -32,6 +38,10 @@ pub(crate) enum Kernel {
     Copy,
     /// Adds 1, 2 and so on to words in turn, by atomic operations.
     Add,
+    /// Stores words and then a flag, and waits for another, round by round.
+    Send,
+    /// Waits for the flag, looks at the words, and stores the other.
+    Receive,
 }
 
 impl Kernel {
@@ -39,6 +49,8 @@ impl Kernel {
         match name {
             COPY_KERNEL => Some(Kernel::Copy),
             ADD_KERNEL => Some(Kernel::Add),
+            SEND_KERNEL => Some(Kernel::Send),
+            RECEIVE_KERNEL => Some(Kernel::Receive),
             _ => None,
         }
     }
@@ -144,15 +156,19 @@ impl State {
     pub(super) fn plan_kernel(&self, launch: Launch) -> KernelRun {
         let Launch { kernel, context, to, from, words } = launch;
         let broken = self.contexts.get(&context).map(|context| Arc::clone(&context.broken)).unwrap_or_default();
-        let at_to = if kernel == Kernel::Add { ADDED_WORDS } else { words };
-        let stores = self.touch(context, to, at_to * WORD, kernel == Kernel::Add);
-        let loads = self.touch(context, from, words * WORD, false);
+        let [at_to, at_from] = match kernel {
+            Kernel::Copy => [words; 2],
+            Kernel::Add => [ADDED_WORDS, words],
+            Kernel::Send | Kernel::Receive => [MAILBOX_WORDS, COUNTED_WORDS],
+        };
+        let stores = self.touch(context, to, at_to * WORD, kernel);
+        let loads = self.touch(context, from, at_from * WORD, Kernel::Copy);
         KernelRun { kernel, to, from, words, stores, loads, broken }
     }
 
-    /// What becomes of a kernel's loads from, or stores to, these bytes, or of its atomic operations there.
-    fn touch(&self, context: ContextId, address: u64, bytes: u64, is_atomic: bool) -> Touch {
-        if is_atomic && !address.is_multiple_of(WORD) {
+    /// What becomes of a kernel's accesses to these bytes: loads and stores, or what else it does there.
+    fn touch(&self, context: ContextId, address: u64, bytes: u64, kernel: Kernel) -> Touch {
+        if kernel != Kernel::Copy && !address.is_multiple_of(WORD) {
             return Touch::Illegal;
         }
         if bytes == 0 {
@@ -169,7 +185,8 @@ impl State {
             false => Touch::Illegal,
             true if self.faults.loses(own, piece.device) => Touch::Lost,
             true if self.space.depth(address) >= self.faults.window(own, piece.device) => Touch::Lost,
-            true if is_atomic && self.faults.loses_atomics(own, piece.device) => Touch::Lost,
+            true if kernel == Kernel::Add && self.faults.loses_atomics(own, piece.device) => Touch::Lost,
+            true if kernel == Kernel::Send && self.faults.reorders(own, piece.device) => Touch::Reordered,
             true => Touch::Right,
         }
     }

@@ -26,7 +26,7 @@ pub(crate) use copies::Transfer;
 pub use copies::{Completion, Locus, Place, Request};
 pub use devices::{Followed, InCapture};
 pub use graphs::NodeKind;
-pub use kernels::{ADD_KERNEL, COPY_KERNEL};
+pub use kernels::{ADD_KERNEL, COPY_KERNEL, RECEIVE_KERNEL, SEND_KERNEL};
 pub(crate) use kernels::{Kernel, Launch};
 pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;

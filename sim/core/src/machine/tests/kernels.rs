@@ -110,6 +110,27 @@ fn launch_additions_reach_a_peer_each_once_and_say_what_they_found() {
 }
 
 #[test]
+fn kernels_that_exchange_flags_see_the_data_unless_it_arrives_later_or_is_lost() {
+    for (fault, received, wrong) in [("", [5, 5], false), ("order:0>1", [5, 5], true), ("lost:0>1", [0, 0], false)] {
+        let kernels = Kernels::connected(fault);
+        let Kernels { own, peers, ref rig, .. } = kernels;
+        write(peers, &[0; 8192]);
+        write(own, &[0; 8]);
+        let function = |device: usize, name: &str| {
+            let module = rig.on(device).load_module(vec![name.to_owned()]).unwrap();
+            rig.on(device).module_function(module, name).unwrap()
+        };
+        let (send, receive) = (function(0, SEND_KERNEL), function(1, RECEIVE_KERNEL));
+        rig.on(1).launch(LEGACY, receive, [peers, peers + 4096, 5]).unwrap();
+        rig.on(0).launch(LEGACY, send, [peers, own, 5]).unwrap();
+        rig.on(0).synchronize_stream(LEGACY).unwrap();
+        rig.on(1).synchronize_stream(LEGACY).unwrap();
+        assert_eq!([own, peers + 4096].map(os::load), received, "{fault}");
+        assert_eq!([1, 2].map(|word| os::load(peers + 4096 + 8 * word) > 0), [wrong; 2], "{fault}");
+    }
+}
+
+#[test]
 fn launch_unreachable_memory_breaks_its_context_alone() {
     let mut on_host = [0u64; 2];
     for reach in 0..3 {
