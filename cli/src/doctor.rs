@@ -10,6 +10,7 @@ mod between;
 mod cuda;
 mod examine;
 mod flags;
+mod inventory;
 mod json;
 mod kept;
 mod kernel;
@@ -31,7 +32,6 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -39,7 +39,8 @@ use p2pshim_host::machine::{self, Machine};
 
 use advice::{Conclusion, Known};
 use examine::{examine, examine_at_once};
-use lines::{Attributes, Finding, Line, Test, Verdict};
+use inventory::{Inventory, Pairs};
+use lines::{Finding, Test, Verdict};
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Device, Examined, Row};
@@ -120,122 +121,6 @@ impl DoctorArguments {
     /// Whether the tables are shown.
     fn shows(&self) -> bool {
         !self.json && !self.env && !self.issue
-    }
-}
-
-/// What the user wrote for one or two pairs of ordinals.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Pairs(Vec<[usize; 2]>);
-
-impl FromStr for Pairs {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a pair of GPUs such as 0>1 or 0-1 (quote the >)");
-        let both_ways = !text.contains('>');
-        let (from, to) = text.split_once(if both_ways { '-' } else { '>' }).ok_or_else(wrong)?;
-        let (from, to) = (from.trim().parse().map_err(|_| wrong())?, to.trim().parse().map_err(|_| wrong())?);
-        if from == to {
-            return Err(format!("{text:?}: a GPU has no path to itself"));
-        }
-        Ok(Self(if both_ways { vec![[from, to], [to, from]] } else { vec![[from, to]] }))
-    }
-}
-
-/// What the first worker tells.
-#[derive(Debug, Default)]
-struct Inventory {
-    driver: Option<i32>,
-    /// Versions of runtimes, and the names of their libraries.
-    runtimes: Vec<(i32, String)>,
-    devices: Vec<Device>,
-    /// Pairs with a path, and what the driver says of them.
-    paths: Vec<([usize; 2], Option<Attributes>)>,
-    /// What NVML knows of the devices.
-    known: Vec<Known>,
-    /// Pairs that NVLink joins.
-    nvlinks: Vec<[usize; 2]>,
-    /// Whether confidential computing is on.
-    is_confidential: Option<bool>,
-}
-
-impl Inventory {
-    fn new(lines: Vec<Line>) -> Self {
-        let mut inventory = Self::default();
-        for line in lines {
-            match line {
-                Line::Driver(version) => inventory.driver = Some(version),
-                Line::Runtime(version, name) => inventory.runtimes.push((version, name)),
-                Line::Device { bus_id, uuid, name, .. } => {
-                    inventory.devices.push(Device { bus_id, uuid, name });
-                    inventory.known.push(Known::default());
-                }
-                Line::Path(from, to) => inventory.paths.push(([from, to], None)),
-                Line::Attributes(from, to, attributes) => {
-                    let path = inventory.paths.iter_mut().find(|(pair, _)| *pair == [from, to]);
-                    path.into_iter().for_each(|(_, known)| *known = Some(attributes));
-                }
-                Line::Bar1(ordinal, bytes) => inventory.note(ordinal, |known| known.bar1 = Some(bytes)),
-                Line::Mig(ordinal, is_on) => inventory.note(ordinal, |known| known.is_mig = Some(is_on)),
-                Line::Links(ordinal, count) => inventory.note(ordinal, |known| known.links = Some(count)),
-                Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
-                Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
-                Line::Begin(_) | Line::Found(..) | Line::Measuring(_) | Line::Measured(..) | Line::Verdict(_) => {}
-                Line::FoundAtOnce(..) | Line::MeasuredAtOnce(..) | Line::Partner(_) => {}
-            }
-        }
-        inventory
-    }
-
-    fn note(&mut self, ordinal: usize, note: impl FnOnce(&mut Known)) {
-        if let Some(known) = self.known.get_mut(ordinal) {
-            note(known);
-        }
-    }
-
-    /// Why a copy between two of the devices may hang, if the machine shows a sign of that and no NVLink joins them.
-    fn risk(&self, machine: &Machine, pair: [usize; 2]) -> Option<String> {
-        let attributes = self.paths.iter().find(|(known, _)| *known == pair).and_then(|(_, known)| known.as_ref());
-        if attributes.is_some_and(|attributes| attributes.atomics) {
-            return None;
-        }
-        let place = |ordinal: usize| {
-            let bus_id = &self.devices.get(ordinal)?.bus_id;
-            machine.gpus.iter().position(|gpu| gpu.bus_id.eq_ignore_ascii_case(bus_id))
-        };
-        machine.risk(pair.map(|ordinal| place(ordinal).unwrap_or(usize::MAX)))
-    }
-
-    /// Whether a pair has a path.
-    fn has_path(&self, pair: [usize; 2]) -> bool {
-        self.paths.iter().any(|(known, _)| *known == pair)
-    }
-
-    /// The pairs that are asked for, each once; all if none is.
-    ///
-    /// # Errors
-    /// A sentence for the user if one of them does not exist.
-    fn wanted(&self, asked: &[Pairs]) -> Result<Vec<[usize; 2]>, String> {
-        let count = self.devices.len();
-        let mut pairs: Vec<[usize; 2]> = Vec::new();
-        if asked.is_empty() {
-            let all = (0..count).flat_map(|from| (0..count).map(move |to| [from, to]));
-            pairs.extend(all.filter(|[from, to]| from != to));
-        }
-        for &pair in asked.iter().flat_map(|Pairs(pairs)| pairs) {
-            if let Some(missing) = pair.iter().find(|&&ordinal| ordinal >= count) {
-                return Err(format!("there is no GPU {missing}: CUDA reports {count}, counted from 0"));
-            }
-            if !pairs.contains(&pair) {
-                pairs.push(pair);
-            }
-        }
-        Ok(pairs)
-    }
-
-    fn uuids(&self, pair: [usize; 2]) -> Option<[&str; 2]> {
-        let [from, to] = pair.map(|ordinal| self.devices.get(ordinal).map(|device| device.uuid.as_str()));
-        Some([from?, to?])
     }
 }
 
@@ -456,48 +341,13 @@ mod tests {
     use super::*;
     use p2pshim_host::verdicts::Cache;
 
-    fn inventory(count: usize) -> Inventory {
-        let device = |ordinal: usize| Line::Device {
-            ordinal,
-            bus_id: String::new(),
-            uuid: format!("GPU-{ordinal}"),
-            name: String::new(),
-        };
-        Inventory::new((0..count).map(device).chain([Line::Driver(13000), Line::Path(0, 1)]).collect())
-    }
-
-    #[test]
-    fn pairs_one_way_and_both_ways() {
-        assert_eq!("0>1".parse(), Ok(Pairs(vec![[0, 1]])));
-        assert_eq!("3-2".parse(), Ok(Pairs(vec![[3, 2], [2, 3]])));
-        for wrong in ["", "0", "0>", "-1", "0:1", "a>b", "1>1", "0>1>2"] {
-            assert!(wrong.parse::<Pairs>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn wanted_all_or_those_asked_for_each_once() {
-        assert_eq!(inventory(2).wanted(&[]), Ok(vec![[0, 1], [1, 0]]));
-        assert_eq!(inventory(1).wanted(&[]), Ok(vec![]));
-        let asked = ["2>0", "0-2"].map(|text| text.parse().unwrap());
-        assert_eq!(inventory(3).wanted(&asked), Ok(vec![[2, 0], [0, 2]]));
-        assert!(inventory(2).wanted(&asked).unwrap_err().contains("no GPU 2"));
-    }
-
-    #[test]
-    fn inventory_attributes_are_those_of_their_pair() {
-        let attributes = Attributes { rank: 1, atomics: true, arrays: false };
-        let lines = vec![Line::Path(0, 1), Line::Path(1, 0), Line::Attributes(1, 0, attributes), Line::Mig(7, true)];
-        let inventory = Inventory::new(lines);
-        assert_eq!(inventory.paths, [([0, 1], None), ([1, 0], Some(attributes))]);
-        assert!(inventory.has_path([0, 1]) && !inventory.has_path([0, 2]) && inventory.known.is_empty());
-    }
-
     #[test]
     fn keep_only_what_is_a_verdict_on_the_pair() {
         let folder = std::env::temp_dir().join(format!("p2pshim-doctor-{}", std::process::id()));
         let cache = Cache::of(Some(folder.clone().into()), None, own_user()).unwrap();
-        let inventory = inventory(2);
+        let device =
+            |ordinal: usize| Device { bus_id: String::new(), uuid: format!("GPU-{ordinal}"), name: String::new() };
+        let inventory = Inventory { driver: Some(13000), devices: vec![device(0), device(1)], ..Inventory::default() };
         let row = |verdict: Verdict, finding: Option<Finding>| Row {
             findings: [finding, None, None, None, None, None, None, None, None],
             ..Row::new([0, 1], verdict)
