@@ -36,12 +36,12 @@ mod enable;
 pub(crate) mod fake;
 mod hide;
 mod kept;
-mod outcome;
+pub(crate) mod outcome;
 mod registry;
 mod state;
 #[cfg(test)]
 mod tests;
-mod verify;
+pub(crate) mod verify;
 mod view;
 
 pub(crate) use decide::Circumstances;
