@@ -81,6 +81,18 @@ pub(crate) fn arrives<C: Copies>(copies: &C, [a, b]: [&C::Scratch; 2]) -> Result
     Ok(())
 }
 
+/// Copies from the host to a device and back, where it sends and receives in one place.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(crate) fn returns<C: Copies>(copies: &C, on: &C::Scratch) -> Result<(), Failure> {
+    let sent = next_pattern()?;
+    copies.upload(on, &sent)?;
+    copies.download(on, WHOLE)?;
+    wait(copies, on, (on, on))?;
+    compare::<C>(copies.downloaded(on, WHOLE).as_deref(), &sent, (on, on))
+}
+
 fn compare<C: Copies>(got: Option<&[u8]>, sent: &[u8], (src, dst): (&C::Scratch, &C::Scratch)) -> Result<(), Failure> {
     let got = got.ok_or(Failure::Unknown(Code::OUT_OF_MEMORY))?;
     let count_wrong = |span: Span| {
