@@ -8,7 +8,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use support::{Outcome, Program, command, scratch};
+use support::{Outcome, Program, command, path, scratch};
 
 const RELEASES: [&str; 3] = ["5", "6", "7"];
 /// Each is found by a quick verification, whatever becomes of copies that HIP stages.
@@ -251,4 +251,21 @@ fn where_a_copy_may_hang_the_program_gets_what_it_asks_for() {
         assert!(line.contains(expected), "{fault}: {line}");
     }
     fs::remove_dir_all(machine).unwrap();
+}
+
+/// No option of p2pshim would change the path of HIP's copies.
+#[test]
+fn run_report_names_what_was_copied_there_and_promises_no_staging() {
+    let program = path("target/c-tests/hip_broken-7").to_string_lossy().into_owned();
+    let run = Program::new(command()).arg("run").arg("--").arg(program).arg("copies").libraries("target/sim/lib");
+    let outcome = run.env("P2PSIM_DEVICES", "3").env("P2PSIM_FAULT", "drop:0-1").findings_apart().plain();
+    let report = [outcome.stdout, outcome.stderr].concat();
+    for part in [
+        "Data may be WRONG: 196.6 kB",
+        "No option changes the path of HIP's copies",
+        "direct: blocked, and could not be staged",
+    ] {
+        assert!(report.contains(part), "no {part}: {report}");
+    }
+    assert!(!report.contains("to send its copies through the host"), "{report}");
 }
