@@ -1000,8 +1000,7 @@ p2pshim_status_t p2pshim_library_get(size_t index,
 /**
  * Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
  * verified or blocked, and which path copies take. Before the first intercepted call only the first is known. In a process
- * without CUDA's driver the state is that of HIP, if a copy between the two was seen. For HIP the shim verifies nothing, and it
- * does not record what the program has enabled itself.
+ * without CUDA's driver the state is that of HIP, if a copy between the two was seen.
  *
  * Thread-safety: any thread, also in a callback; not in signal handlers. It asks the driver whether access is possible, which does
  * not block.

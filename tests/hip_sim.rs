@@ -99,6 +99,26 @@ fn guide_copies_with_and_without_access() {
     }
 }
 
+/// Faults apply to HIP's copies, whatever is enabled.
+#[test]
+fn faults_of_copies_apply_and_access_is_enabled_all_the_same() {
+    for release in RELEASES {
+        for (fault, word) in [
+            ("", "right"),
+            ("drop:0-1", "WRONG"),
+            ("corrupt:0>1", "WRONG"),
+            ("both:0-1", "WRONG"),
+            ("hang:0-1", "hangs"),
+        ] {
+            let program =
+                case("hip_broken", release).arg("enables").env("P2PSIM_DEVICES", "3").env("P2PSIM_FAULT", fault);
+            let stdout = plain(&program).stdout;
+            assert!(stdout.contains(&format!("copy 0 > 1: {word}\n")), "{release}, {fault}: {stdout}");
+            assert!(stdout.contains("enable 0 > 1: 0, last 0, device 0\n"), "{release}, {fault}: {stdout}");
+        }
+    }
+}
+
 #[test]
 fn threads_share_what_is_enabled_and_no_last_error() {
     for release in RELEASES {

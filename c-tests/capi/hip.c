@@ -50,6 +50,12 @@ static void run(const char *folder)
     REQUIRE(counted.direct_copies + counted.staged_copies == 1 && counted.direct_bytes + counted.staged_bytes == 77);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
     REQUIRE(pair.possible == 1 && strcmp(pair.path, "mapped on first use") == 0);
+    REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_SHIM);
+    int (*enable)(int, unsigned);
+    *(void **)&enable = dlsym(hip, "hipDeviceEnablePeerAccess");
+    REQUIRE(enable && enable(1, 0) == 0);
+    SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
+    REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_PROGRAM);
     SAME(API(memcpy_peer)(buffers[1], 1, buffers[0], 0, 77), P2PSHIM_NO_DRIVER);
 }
 

@@ -40,6 +40,7 @@ struct world {
     bool alone;
     struct memory pieces[PIECES];
     unsigned char *freed;
+    unsigned char *behind;
     hipStream_t streams[STREAMS], gone; /* one a device, and one that does not wait */
     hipCtx_t contexts[DEVICES];
     char *text;
@@ -671,8 +672,9 @@ static void begin(struct world *w)
         CHECK(hipDevicePrimaryCtxRetain(&w->contexts[device], device));
     CHECK(hipStreamCreate(&w->gone));
     CHECK(hipStreamDestroy(w->gone));
-    /* Freed when nobody allocates any more. */
+    /* Freed when nobody allocates any more, but the shim, for a verification: more than fits in between. */
     CHECK(hipMalloc((void **)&w->freed, SIZE));
+    CHECK(hipMalloc((void **)&w->behind, SIZE));
     pthread_barrier_wait(&phase);
     CHECK(hipFree(w->freed));
     pthread_barrier_wait(&phase);
@@ -683,6 +685,7 @@ static void begin(struct world *w)
 static void end(struct world *w)
 {
     settle(w);
+    CHECK(hipFree(w->behind));
     for (int piece = 0; piece < PIECES; piece++) {
         inspect(w, piece);
         if (piece == PAGEABLE)

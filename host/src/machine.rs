@@ -12,6 +12,8 @@ use crate::text::Escaped;
 
 /// What a simulated GPU is called.
 pub const SIMULATED_NAME: &str = "Simulated GPU";
+/// What one of HIP is called.
+pub const SIMULATED_AMD_NAME: &str = "Simulated AMD GPU";
 /// What probably is wrong with a pair of them that loses data.
 pub const SIMULATED_CAUSE: &str = "these GPUs are simulated, and P2PSIM_FAULT says what goes wrong";
 

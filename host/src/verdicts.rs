@@ -47,6 +47,9 @@ pub enum Verdict {
     Failed(String),
 }
 
+/// What is added to what a verdict says that was seen earlier.
+pub const FOUND_EARLIER: &str = " (found earlier; `p2pshim doctor` tests again)";
+
 /// What stands after `verdict`.
 fn verdict_of(text: &str) -> Option<Verdict> {
     let (word, text) = text.split_once(' ').unwrap_or((text, ""));
@@ -313,7 +316,7 @@ fn text(key: &Key, verdict: &Verdict) -> String {
 /// What a file says, as something that was found earlier.
 fn found_earlier(text: &str, key: &Key) -> Option<Verdict> {
     match parse(text, key)? {
-        Verdict::Failed(text) => Some(Verdict::Failed(format!("{text} (found earlier; `p2pshim doctor` tests again)"))),
+        Verdict::Failed(text) => Some(Verdict::Failed(text + FOUND_EARLIER)),
         Verdict::Passed => Some(Verdict::Passed),
     }
 }

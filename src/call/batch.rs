@@ -178,7 +178,7 @@ fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
         show::call(call, &decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
     if has_succeeded {
-        if ACCESS.blocks() {
+        if ACCESS.blocks() || call.function().layer() == Layer::Hip {
             check_blocked(call);
         }
         check(call, kind);

@@ -10,9 +10,9 @@ use super::run;
 use super::{callbacks, mode, origin, peers, recording, regular, show, validate};
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function};
-use crate::model::{Access, Asks, Memcpy, Named, Traffic};
+use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
 use crate::os;
-use crate::policy::hip::{Ask, Before, Hip};
+use crate::policy::hip::{Ask, Asked, Before, Hip};
 use crate::policy::validate::{HipCall, is_clean_hip};
 use crate::policy::{HIP, VALIDATE};
 use crate::real::hip::{self, Library};
@@ -68,8 +68,8 @@ struct Decided {
     before: Before,
     /// Whether there is nothing to say of it if it succeeds.
     is_clean: bool,
-    /// Whether the call changes access, and nothing else may meanwhile.
-    asks: bool,
+    /// What there is to know about a call that changes access, and nothing else may meanwhile.
+    asked: Option<Asked>,
     /// Whether it is a regular copy that does not go between devices, which nobody sees.
     is_passed_on: bool,
 }
@@ -81,7 +81,7 @@ impl Decided {
         library: None,
         before: Before::NOTHING,
         is_clean: false,
-        asks: false,
+        asked: None,
         is_passed_on: false,
     };
     const PASSED_ON: Self = Self { is_passed_on: true, ..Self::FORWARD };
@@ -106,11 +106,12 @@ fn decide(call: &Call<'_>, found: *const c_void) -> Decided {
                 }
                 if !VALIDATE.is_on() || is_clean_hip(copy, |address| HIP.known(address)) {
                     let decision = Decision { instead: None, traffic: Some(traffic) };
-                    return Decided { library: Some(library), decision, is_clean: true, ..Decided::FORWARD };
+                    let is_clean = traffic.path != Path::Broken;
+                    return Decided { library: Some(library), decision, is_clean, ..Decided::FORWARD };
                 }
             }
         }
-        Asks::Access(Access::Query { .. }) => {
+        Asks::Access(Access::Query { device, peer, .. }) if !HIP.wants_verdict(*device, *peer) => {
             if !VALIDATE.is_on() {
                 return Decided::FORWARD;
             }
@@ -160,7 +161,7 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
     if !VALIDATE.is_on() {
         return decided;
     }
-    let (finding, code) = VALIDATE.before_hip(&HipCall { request: &call.request, before });
+    let (finding, code) = VALIDATE.before_hip(&HipCall { request: &call.request, before, traffic });
     // Now, since the library may crash or the call is not made.
     if let Some(finding) = finding {
         validate::say_before(call, &finding, code);
@@ -174,17 +175,21 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
 fn consider_access(library: Library, access: Access) -> Decided {
     let number = library.number();
     let before = if VALIDATE.is_on() { HIP.look_around(number, &library) } else { Before::NOTHING };
-    let ask = match access {
+    let asked = match access {
+        Access::Query { device, peer, .. } => {
+            HIP.read_verdict(number, &library, device, peer);
+            return Decided { before, ..Decided::FORWARD };
+        }
         Access::Enable { peer: Named::Ordinal(peer), flags } => HIP.enabling(number, &library, peer, flags),
         Access::Disable { peer: Named::Ordinal(peer) } => HIP.disabling(number, &library, peer),
         _ => return Decided { before, ..Decided::FORWARD },
     };
-    let how = match ask {
+    let how = match asked.ask {
         Ask::Forward => How::AsItCame,
         Ask::Unreachable => How::Failing(failing(Code::INVALID_DEVICE)),
         Ask::Succeed => How::Succeed(library),
     };
-    Decided { how, before, asks: true, ..Decided::FORWARD }
+    Decided { how, before, asked: Some(asked), ..Decided::FORWARD }
 }
 
 /// How a call fails with a code: HIP checks ordinals before pointers, and pointers before it follows them.
@@ -199,8 +204,8 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     if !mode::is_still_on() {
         return;
     }
-    if decided.asks {
-        has_asked(decided);
+    if let Some(asked) = decided.asked {
+        has_asked(call, decided, asked, ret);
     }
     if let Some(query @ Access::Query { device, peer, attribute, .. }) = call.request.access()
         && ret == Code::SUCCESS
@@ -231,9 +236,10 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
 }
 
 #[cold]
-fn has_asked(decided: &Decided) {
+fn has_asked(call: &Call<'_>, decided: &Decided, asked: Asked, ret: Code) {
+    let enables = matches!(call.request.access(), Some(Access::Enable { .. }));
     if let Some(library) = decided.library {
-        HIP.asked(library.number());
+        HIP.asked(library.number(), asked, enables, ret);
     }
 }
 
@@ -247,7 +253,8 @@ fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
     }
     mode::unseen(|| {
         let request = read::read_again(&call.request, ret).unwrap_or(call.request);
-        for finding in VALIDATE.after_hip(&HipCall { request: &request, before: decided.before }, ret) {
+        let seen = HipCall { request: &request, before: decided.before, traffic: decided.decision.traffic };
+        for finding in VALIDATE.after_hip(&seen, ret) {
             validate::say(call, &finding, Some(ret));
         }
     });
@@ -298,6 +305,6 @@ pub(super) fn before_device_reset(found: *const c_void) {
 #[inline(never)]
 pub(super) fn after_device_reset(found: *const c_void) {
     if let Some(library) = Library::seen(found) {
-        HIP.asked(library.number());
+        HIP.is_over(library.number());
     }
 }

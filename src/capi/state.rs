@@ -222,8 +222,7 @@ fn bypass(library: &control::Library) -> &'static str {
 
 /// Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
 /// verified or blocked, and which path copies take. Before the first intercepted call only the first is known. In a process
-/// without CUDA's driver the state is that of HIP, if a copy between the two was seen. For HIP the shim verifies nothing, and it
-/// does not record what the program has enabled itself.
+/// without CUDA's driver the state is that of HIP, if a copy between the two was seen.
 ///
 /// Thread-safety: any thread, also in a callback; not in signal handlers. It asks the driver whether access is possible, which does
 /// not block.
@@ -257,20 +256,23 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     };
     let known = os::undisturbed(|| ACCESS.pair_state(one, other));
     let of_hip = if control::has_driver() { None } else { HIP.pair_state(one, other) };
-    let (path, by_hip) = of_hip.unwrap_or((known.path, false));
+    let path = of_hip.map_or(known.path, |hip| hip.path);
     let possible = match path {
         Path::MappedOnUse => 1,
+        Path::Broken if of_hip.is_some() => 1,
         Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
         _ => possible,
     };
+    let by_program = known.by_program || of_hip.is_some_and(|hip| hip.by_program);
+    let by_shim = known.by_shim || of_hip.is_some_and(|hip| hip.by_shim);
     let [path, reason] = path_texts(Some(path));
-    let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim || by_hip, P2PSHIM_BY_SHIM)];
+    let bits = [(by_program, P2PSHIM_BY_PROGRAM), (by_shim, P2PSHIM_BY_SHIM)];
     let described = p2pshim_pair_state_t {
         size: size_of::<p2pshim_pair_state_t>(),
         possible,
         enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
         denied: known.is_denied.into(),
-        proof: known.verification.into(),
+        proof: of_hip.and_then(|hip| hip.verification).or(known.verification).into(),
         pool_proof: known.pool_verification.into(),
         path,
         reason,

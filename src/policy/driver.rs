@@ -8,11 +8,35 @@ use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 /// Bytes of a half of a [`Scratch`].
 pub(crate) const HALF: usize = 512 << 10;
 
+/// Copies by which a path is verified, with CUDA or HIP. Nothing here waits for a device.
+pub(crate) trait Copies {
+    /// A piece of a device's memory that is ours, with a place to send from and one that receives, a stream and memory of the host.
+    type Scratch;
+
+    /// The device whose memory it is.
+    fn device_of_scratch(scratch: &Self::Scratch) -> i32;
+
+    /// Begins to copy bytes to where they are sent from, on the memory's own stream.
+    fn upload(&self, to: &Self::Scratch, bytes: &[u8]) -> Result<(), Code>;
+
+    /// Begins to copy from where one sends to where another receives, on the sender's stream.
+    fn send(&self, from: &Self::Scratch, to: &Self::Scratch, span: Span) -> Result<(), Code>;
+
+    /// Begins to copy what was received to the host, on the memory's own stream.
+    fn download(&self, from: &Self::Scratch, bytes: usize) -> Result<(), Code>;
+
+    /// What has been downloaded; none if there is no memory for it.
+    fn downloaded(&self, from: &Self::Scratch, bytes: usize) -> Option<Vec<u8>>;
+
+    /// Whether the memory's stream has nothing left to do.
+    fn is_done(&self, scratch: &Self::Scratch) -> Result<bool, Code>;
+}
+
 /// What decisions ask the real driver, and have it do. Nothing here waits for a device.
 ///
 /// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. What
 /// changes anything is called within [`Driver::relaxed`] only.
-pub(crate) trait Driver {
+pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// Whether the stream is being captured; none if the driver cannot tell. `per_thread` says which default stream a
     /// null handle means.
     fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool>;
@@ -72,20 +96,8 @@ pub(crate) trait Driver {
     /// Lets another device access it; for mapped memory and pools.
     fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code>;
 
-    /// Begins to copy bytes into the first half, on the memory's own stream.
-    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code>;
-
     /// Begins to copy what was last downloaded from one into the first half of another, on the latter's stream.
     fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code>;
-
-    /// Begins to copy from the first half to the second half of another, on the source's stream.
-    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code>;
-
-    /// Begins to copy out of the second half, on the memory's own stream.
-    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code>;
-
-    /// What has been downloaded; none if there is no memory for it.
-    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>>;
 
     /// Whether a device is simulated, on a machine of which nothing is said.
     fn is_simulated(&self, device: i32) -> bool;
@@ -117,9 +129,6 @@ pub(crate) trait Driver {
 
     /// Whether the host can read at an address.
     fn is_readable(&self, address: u64) -> bool;
-
-    /// Whether the memory's stream has nothing left to do.
-    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code>;
 }
 
 /// A copy that a node of a graph makes.
@@ -165,7 +174,7 @@ pub(crate) enum ScratchKind {
 }
 
 /// A piece of a device's memory for verifications, of two halves of [`HALF`] bytes, with a stream of its own and memory of
-/// the host. It is never freed: that would wait for the device.
+/// the host. The first half sends, the second receives. It is never freed: that would wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scratch {
     pub(crate) kind: ScratchKind,

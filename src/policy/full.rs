@@ -11,11 +11,20 @@ use crate::os;
 
 pub(crate) use p2pshim_host::verdicts::Verdict;
 
+/// What verdicts depend on, of each device. The standard library's: see [`os::lock`].
+static FACTS: Mutex<Facts> = Mutex::new(Facts::new());
+
 /// The verdict that is kept on a pair, if there is one. Reads a small file; and what verdicts depend on, once for each device.
 pub(crate) fn verdict(question: &Question) -> Option<Verdict> {
-    /// The standard library's: see [`os::lock`].
-    static FACTS: Mutex<Facts> = Mutex::new(Facts::new());
     os::undisturbed(|| cache()?.find(&mut os::lock(&FACTS), question))
+}
+
+/// Keeps a verdict, if there is a place for it.
+pub(crate) fn keep(question: &Question, verdict: &Verdict) {
+    os::undisturbed(|| {
+        let key = os::lock(&FACTS).key(question)?;
+        cache()?.put(&key, verdict).then_some(())
+    });
 }
 
 /// Whether the verdict that is kept on two devices is that data does not arrive. Reads all of them.

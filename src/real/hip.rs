@@ -5,15 +5,22 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-use super::asked;
+use p2pshim_host::machine::{self, Machine};
+use p2pshim_host::verdicts::Question;
+
 use super::loader::{self, Wanted};
+use super::{asked, checked};
 use crate::api::abi::Code;
 use crate::os;
-use crate::policy::hip::{Hip, LIBRARIES, Memory, Queried};
+use crate::policy::access::verify::WHOLE;
+use crate::policy::driver::{Copies, Span};
+use crate::policy::full::{self, Verdict};
+use crate::policy::hip::{Hip, LIBRARIES, Memory, Queried, Scratch};
 
 /// Where a library that calls were forwarded to is in memory.
 struct Image {
@@ -133,6 +140,20 @@ hip_functions! {
     fn device_get_name c"hipDeviceGetName" (text: *mut c_char, length: c_int, device: c_int);
     fn device_get_uuid c"hipDeviceGetUuid" (uuid: *mut [u8; 16], device: c_int);
     fn device_get_pci_bus_id c"hipDeviceGetPCIBusId" (text: *mut c_char, length: c_int, device: c_int);
+    fn device_get_p2p_attribute c"hipDeviceGetP2PAttribute" (value: *mut c_int, attribute: c_int, src: c_int, dst: c_int);
+    fn malloc c"hipMalloc" (address: *mut usize, bytes: usize);
+    fn host_malloc c"hipHostMalloc" (address: *mut usize, bytes: usize, flags: c_uint);
+    fn stream_create_with_flags c"hipStreamCreateWithFlags" (stream: *mut usize, flags: c_uint);
+    fn stream_query c"hipStreamQuery" (stream: usize);
+    fn memcpy_async c"hipMemcpyAsync" (dst: usize, src: usize, bytes: usize, kind: c_int, stream: usize);
+    fn memcpy_peer_async c"hipMemcpyPeerAsync" (
+        dst: usize,
+        dst_device: c_int,
+        src: usize,
+        src_device: c_int,
+        bytes: usize,
+        stream: usize,
+    );
 }
 
 /// `hipPointerAttribute_t`, whose last fields are reserved.
@@ -183,6 +204,102 @@ pub(crate) fn gpu(library: Library, device: i32) -> [String; 3] {
     [text(device_get_name), uuid, text(device_get_pci_bus_id)]
 }
 
+/// What a verdict on a device's access to the memory of another is kept under. None if the library does not tell it.
+fn question(library: Library, device: i32, peer: i32) -> Option<Question> {
+    let [[_, from_uuid, from_bus_id], [_, to_uuid, to_bus_id]] = [device, peer].map(|device| gpu(library, device));
+    let are_known = [&from_uuid, &from_bus_id, &to_uuid, &to_bus_id].into_iter().all(|text| !text.is_empty());
+    let driver_version = version(library)?;
+    are_known.then_some(Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version })
+}
+
+/// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
+fn root(library: Library, device: i32) -> Option<PathBuf> {
+    let [name, ..] = gpu(library, device);
+    machine::root(name == machine::SIMULATED_AMD_NAME, os::environment("P2PSIM_ROOT=").map(|(_, value)| value).next())
+}
+
+/// Takes memory, page-locked memory of the host, and streams, on the current device. Nothing of it is ever given back: that would
+/// wait for the device.
+fn take(library: Library, device: i32) -> Result<Scratch, Code> {
+    /// `hipHostMallocPortable`: for all devices.
+    const PORTABLE: c_uint = 1;
+    /// `hipStreamNonBlocking`.
+    const NON_BLOCKING: c_uint = 1;
+    // SAFETY: each function writes one value of the type of the place that it is given.
+    let sends = asked(|address| unsafe { malloc(library, address, Scratch::BYTES) })?;
+    // SAFETY: as above.
+    let host = asked(|address| unsafe { host_malloc(library, address, 2 * Scratch::BYTES, PORTABLE) })?;
+    // SAFETY: as above.
+    let stream = || asked(|stream| unsafe { stream_create_with_flags(library, stream, NON_BLOCKING) });
+    let (sends, receives) = (sends as u64, (sends + WHOLE) as u64);
+    Ok(Scratch { device, sends, receives, host, stream: stream()?, control: stream()? })
+}
+
+impl Library {
+    /// Runs `work` on a device, which stays current.
+    fn on<T>(self, device: i32, work: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        match self.make_current(device) {
+            Code::SUCCESS => work(),
+            code => Err(code),
+        }
+    }
+}
+
+impl Copies for Library {
+    type Scratch = Scratch;
+
+    fn device_of_scratch(scratch: &Scratch) -> i32 {
+        scratch.device
+    }
+
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        /// `hipMemcpyHostToDevice`.
+        const HOST_TO_DEVICE: c_int = 1;
+        let count = bytes.len().min(WHOLE);
+        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier verification has
+        // left under way reads other bytes then, which nobody looks at.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
+        // SAFETY: both have that many bytes and are never freed.
+        let copy = || unsafe { memcpy_async(*self, to.sends as usize, to.host, count, HOST_TO_DEVICE, to.stream) };
+        self.on(to.device, || checked(copy()))
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        let (src, dst) = (from.sends as usize + span.offset, to.receives as usize + span.offset);
+        // SAFETY: the span lies in what either has.
+        let copy = || unsafe { memcpy_peer_async(*self, dst, to.device, src, from.device, span.bytes, from.stream) };
+        self.on(from.device, || checked(copy()))
+    }
+
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
+        /// `hipMemcpyDeviceToHost`.
+        const DEVICE_TO_HOST: c_int = 2;
+        let (to, bytes) = (from.host + WHOLE, bytes.min(WHOLE));
+        // SAFETY: as above.
+        let copy = || unsafe { memcpy_async(*self, to, from.receives as usize, bytes, DEVICE_TO_HOST, from.stream) };
+        self.on(from.device, || checked(copy()))
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
+        let bytes = bytes.min(WHOLE);
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes).ok()?;
+        copy.resize(bytes, 0);
+        // SAFETY: the page-locked memory has that many bytes there, and no copy to it is under way.
+        unsafe { ptr::copy_nonoverlapping((from.host + WHOLE) as *const u8, copy.as_mut_ptr(), bytes) };
+        Some(copy)
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        // SAFETY: the stream is ours and is never destroyed.
+        match unsafe { stream_query(*self, scratch.stream) } {
+            Code::SUCCESS => Ok(true),
+            Code::NOT_READY => Ok(false),
+            code => Err(code),
+        }
+    }
+}
+
 impl Hip for Library {
     fn last_error(&self) -> Option<Code> {
         // SAFETY: no arguments.
@@ -193,6 +310,10 @@ impl Hip for Library {
     fn clear_last_error(&self) {
         // SAFETY: no arguments.
         unsafe { get_last_error(*self) };
+    }
+
+    fn keeps_last_error(&self) -> bool {
+        version(*self).is_none_or(|version| version >= FIRST_OF_7)
     }
 
     fn current_device(&self) -> Option<i32> {
@@ -262,11 +383,43 @@ impl Hip for Library {
         // SAFETY: any byte is a number.
         unsafe { os::read(address as *const u8) }.is_ok()
     }
+
+    fn scratch(&self, device: i32) -> Result<Scratch, Code> {
+        self.on(device, || take(*self, device))
+    }
+
+    fn is_simulated(&self, device: i32) -> bool {
+        root(*self, device).is_none()
+    }
+
+    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
+        let bus_ids = devices.map(|device| gpu(*self, device)[2].to_ascii_lowercase());
+        Some(Machine::read(&root(*self, devices[0])?, &bus_ids))
+    }
+
+    fn is_linked(&self, [device, peer]: [i32; 2]) -> bool {
+        /// `hipDevP2PAttrNativeAtomicSupported`.
+        const NATIVE_ATOMICS: c_int = 2;
+        // SAFETY: the function writes the place.
+        let atomics = asked(|value| unsafe { device_get_p2p_attribute(*self, value, NATIVE_ATOMICS, device, peer) });
+        atomics == Ok(1)
+    }
+
+    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict> {
+        full::verdict(&question(*self, device, peer)?)
+    }
+
+    fn keep_verdict(&self, device: i32, peer: i32, verdict: &Verdict) {
+        if let Some(question) = question(*self, device, peer) {
+            full::keep(&question, verdict);
+        }
+    }
 }
 
 /// How `hipMemGetAddressRange` says that it does not know an address: `hipErrorInvalidValue`,
 /// `hipErrorInvalidDevicePointer`, `hipErrorNotFound`, in one release or another.
 const NOT_KNOWN: [Code; 3] = [Code::INVALID_VALUE, Code(17), Code(500)];
 
-/// HIP 6.0 as `hipRuntimeGetVersion` counts.
+/// HIP 6.0 and 7.0 as `hipRuntimeGetVersion` counts.
 const FIRST_OF_6: c_int = 60_000_000;
+const FIRST_OF_7: c_int = 70_000_000;

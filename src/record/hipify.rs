@@ -15,6 +15,18 @@ const PHRASES: &[(&str, &str)] = &[
     (" Do not disable after a reset.", ""),
     ("run with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer", "run with AMD_SERIALIZE_KERNEL=3 or under rocgdb"),
     ("Its copies go through the host.", "Its kernels cannot access the peer's memory."),
+    ("Copies between them still work, through the host.", "Copies between them work all the same."),
+    (
+        "but enabled. p2pshim stages copies on such a path itself. It cannot stage those of graphs, which CUDA makes; those of synchronous \
+         functions while a stream is being captured; batches that have to read their sources during the call; arrays of one dimension; \
+         nor any for which CUDA has no streams and events left; nor any of HIP, which maps memory for copies whatever is enabled.",
+        "but HIP maps memory for copies whatever is enabled, and p2pshim does not stage them.",
+    ),
+    (
+        "Do not let the program enable peer access: without P2PSHIM_BROKEN=warn it gets none where data does not arrive. p2pshim doctor \
+         shows the cause.",
+        "Copy through memory of the host. What the log says of the pair names the likely cause.",
+    ),
     ("the attributes 1 to 5; an older driver has fewer", "the attributes 0 to 3"),
     ("CUDA 13", "HIP 7"),
     ("nvidia-smi", "rocm-smi"),
@@ -31,6 +43,16 @@ pub(super) fn hipify(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::model::Rule;
+
+    /// p2pshim stages no copies of HIP.
+    #[test]
+    fn hipify_promises_no_staging() {
+        for rule in [Rule::DataBlocked, Rule::EnableUnsupported] {
+            let said = [rule.text().why, rule.text().remedy].map(hipify).concat();
+            assert!(!said.contains("stages") && !said.contains("through the host"), "{said}");
+        }
+        assert!(hipify(Rule::DataBlocked.text().why).ends_with("p2pshim does not stage them.\0"));
+    }
 
     #[test]
     fn hipify_nothing_of_cuda_is_left_in_rules_about_hip() {

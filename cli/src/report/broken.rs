@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::gather::STATIC_RUNTIME;
 use super::model::{Decision, Report};
 use super::paths::Class;
 use super::term::bytes;
@@ -102,10 +103,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
             sum(|it| it.at_risk),
             copies(report),
         );
-        let more = format!(
-            "Run it with P2PSHIM_ACCESS=off, or with {}, to send its copies through the host.",
-            deny(report, &pairs)
-        );
+        let more = remedy(report, &pairs);
         let more = if has_decision { format!("{more} See Decisions for what happened.") } else { more };
         said.push(Sentence::new(Level::Bad, WRONG, text).more(more).section("decisions"));
     }
@@ -132,6 +130,20 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         }
     }
     said
+}
+
+/// What keeps copies from such a path: with HIP no option does.
+fn remedy(report: &Report, pairs: &[Ends]) -> String {
+    let has =
+        |names: &[&str]| report.processes().any(|file| names.iter().any(|&name| file.versions.contains_key(name)));
+    let (has_hip, has_cuda) = (has(&["hip"]), has(&["driver", "runtime", STATIC_RUNTIME]));
+    if has_hip && !has_cuda {
+        return "No option changes the path of HIP's copies: let the program copy through memory of the host."
+            .to_owned();
+    }
+    let stays = if has_hip { " Copies of HIP stay on this path." } else { "" };
+    let deny = deny(report, pairs);
+    format!("Run it with P2PSHIM_ACCESS=off, or with {deny}, to send its copies through the host.{stays}")
 }
 
 /// The option that keeps pairs from peer access: it takes the numbers that the program has for its devices.

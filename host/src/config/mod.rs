@@ -65,7 +65,7 @@ options! {
         values: words("quick" = Probe::Quick, "full" = Probe::Full, "off" = Probe::Off),
         changes: Changes::Always,
         help: "how a pair is verified before it is used; quick: data is copied and compared; full: the same, and a verdict of p2pshim doctor is expected, which also tests loads and stores by kernels; off: not verified",
-        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. A pair that failed there is not used, with `quick` neither. With `full`, `p2pshim run` makes missing verdicts before it starts the program (about 0.9 s per direction on H200); a pair without a verdict is verified as with `quick`, and a line in the log says so.",
+        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. A pair that failed there is not used, with `quick` neither. With `full`, `p2pshim run` makes missing verdicts before it starts the program (about 0.9 s per direction on H200); a pair without a verdict is verified as with `quick`, and a line in the log says so. For HIP see [HIP.md](HIP.md).",
     }
 
     /// What the program gets that enables a broken pair itself.
@@ -74,7 +74,7 @@ options! {
         values: words("refuse" = Broken::Refuse, "warn" = Broken::Warn),
         changes: Changes::Never,
         help: "what a program gets that enables peer access itself where data does not arrive; refuse: the pair is verified first, and if that fails, the program sees no peer access and its copies go through the host; warn: peer access, and a warning; p2pshim takes its copies through the host, but those of graphs, and what kernels access, are wrong",
-        details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_PROBE says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. What cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of other processes is not covered.",
+        details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_PROBE says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. What cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of other processes is not covered. With HIP enabling returns 101, and no copies are staged: [HIP.md](HIP.md).",
     }
 
     /// Which copies of the program are read back.

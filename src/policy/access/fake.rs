@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_host::machine::Machine;
 
 use crate::api::abi::Code;
-use crate::policy::driver::{Driver, Holder, Memory, NodeCopy, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Copies, Driver, Holder, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::full::Verdict;
 
 /// What happens to direct copies from one device to another.
@@ -139,6 +139,57 @@ impl Fake {
     }
 }
 
+impl Copies for Fake {
+    type Scratch = Scratch;
+
+    fn device_of_scratch(scratch: &Scratch) -> i32 {
+        scratch.device
+    }
+
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        let mut all = self.bytes.borrow_mut();
+        let memory = all.entry(to.address).or_insert_with(|| vec![0; 1 << 20]);
+        memory[..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        let fault = self.faults.get(&(from.device, to.device)).filter(|_| self.is_direct(from, to));
+        match fault {
+            Some(Fault::Drop) => return Ok(()),
+            Some(Fault::Hang) => {
+                self.hung.borrow_mut().insert(from.stream);
+                return Ok(());
+            }
+            Some(&Fault::Slow(milliseconds)) => {
+                std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+            }
+            None => {}
+        }
+        let mut all = self.bytes.borrow_mut();
+        let sent = all.entry(from.address).or_insert_with(|| vec![0; 1 << 20])[span.offset..][..span.bytes].to_vec();
+        let at = to.half() + span.offset;
+        all.entry(to.address).or_insert_with(|| vec![0; 1 << 20])[at..][..span.bytes].copy_from_slice(&sent);
+        Ok(())
+    }
+
+    fn download(&self, _: &Scratch, _: usize) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
+        let all = self.bytes.borrow();
+        Some(all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default())
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        if self.busy.get() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(!self.hung.borrow().contains(&scratch.stream))
+    }
+}
+
 impl Driver for Fake {
     fn is_capturing(&self, _: usize, _: bool) -> Option<bool> {
         Some(true)
@@ -260,46 +311,10 @@ impl Driver for Fake {
         Ok(())
     }
 
-    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
-        let mut all = self.bytes.borrow_mut();
-        let memory = all.entry(to.address).or_insert_with(|| vec![0; 1 << 20]);
-        memory[..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
     /// Takes longer than any copy here that is not made slow.
     fn upload_downloaded(&self, _: &Scratch, _: &Scratch, _: usize) -> Result<(), Code> {
         std::thread::sleep(std::time::Duration::from_micros(300));
         Ok(())
-    }
-
-    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
-        let fault = self.faults.get(&(from.device, to.device)).filter(|_| self.is_direct(from, to));
-        match fault {
-            Some(Fault::Drop) => return Ok(()),
-            Some(Fault::Hang) => {
-                self.hung.borrow_mut().insert(from.stream);
-                return Ok(());
-            }
-            Some(&Fault::Slow(milliseconds)) => {
-                std::thread::sleep(std::time::Duration::from_millis(milliseconds));
-            }
-            None => {}
-        }
-        let mut all = self.bytes.borrow_mut();
-        let sent = all.entry(from.address).or_insert_with(|| vec![0; 1 << 20])[span.offset..][..span.bytes].to_vec();
-        let at = to.half() + span.offset;
-        all.entry(to.address).or_insert_with(|| vec![0; 1 << 20])[at..][..span.bytes].copy_from_slice(&sent);
-        Ok(())
-    }
-
-    fn download(&self, _: &Scratch, _: usize) -> Result<(), Code> {
-        Ok(())
-    }
-
-    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
-        let all = self.bytes.borrow();
-        Some(all.get(&from.address).map(|memory| memory[from.half()..][..bytes].to_vec()).unwrap_or_default())
     }
 
     fn names(&self, device: i32) -> Option<[String; 2]> {
@@ -341,12 +356,5 @@ impl Driver for Fake {
 
     fn is_readable(&self, address: u64) -> bool {
         address < 0x1000_0000
-    }
-
-    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
-        if self.busy.get() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        Ok(!self.hung.borrow().contains(&scratch.stream))
     }
 }

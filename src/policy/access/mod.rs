@@ -37,12 +37,12 @@ pub(crate) mod fake;
 mod foreign;
 mod hide;
 mod kept;
-mod outcome;
+pub(crate) mod outcome;
 mod registry;
 mod state;
 #[cfg(test)]
 mod tests;
-mod verify;
+pub(crate) mod verify;
 mod view;
 
 pub(crate) use decide::Circumstances;

@@ -174,7 +174,7 @@ impl Access {
 }
 
 /// From which device to which it went wrong, if that is known.
-fn direction(failure: &Failure) -> Option<[u8; 2]> {
+pub(crate) fn direction(failure: &Failure) -> Option<[u8; 2]> {
     match *failure {
         Failure::Lost { src, dst, .. } | Failure::Hung { src, dst } | Failure::Slower { src, dst, .. } => {
             Some([u8::try_from(src).ok()?, u8::try_from(dst).ok()?])
@@ -184,7 +184,7 @@ fn direction(failure: &Failure) -> Option<[u8; 2]> {
 }
 
 /// What happened.
-fn story(failure: &Failure) -> String {
+pub(crate) fn story(failure: &Failure) -> String {
     match failure {
         Failure::Lost { wrong, bytes, src, dst } => format!(
             "data does not arrive: {wrong} of {bytes} bytes copied from device {src} to device {dst} were wrong"

@@ -12,12 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::api::abi::Code;
-use crate::policy::driver::{Driver, HALF, Scratch, Span};
+use crate::policy::driver::{Copies, Driver, HALF, Scratch, Span};
 
 /// The two sizes that are copied: less than a page, and much more. Where a page ends the larger one begins.
 const SMALL: Span = Span { offset: 0, bytes: 4092 };
 const LARGE: Span = Span { offset: 4096, bytes: 256 << 10 };
-const WHOLE: usize = LARGE.offset + LARGE.bytes;
+pub(crate) const WHOLE: usize = LARGE.offset + LARGE.bytes;
 const _: () = assert!(WHOLE <= HALF);
 const ROUNDS: u32 = 2;
 /// A path hangs if a copy of so few bytes does not end within this time.
@@ -25,7 +25,7 @@ pub(crate) const TIME_OUT: Duration = Duration::from_millis(200);
 
 /// How a verification ended that the pair did not pass.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// Bytes were wrong: how many, of how many; from which device, to which.
     Lost { wrong: usize, bytes: usize, src: i32, dst: i32 },
     /// A copy did not end.
@@ -49,36 +49,51 @@ impl From<Code> for Failure {
 /// # Errors
 /// What went wrong, if anything.
 pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
-    /// No two patterns are the same: what was left by an earlier verification must not pass for what this one has copied.
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    arrives(driver, pair)?;
     let [a, b] = pair;
+    [(a, b), (b, a)].into_iter().filter(|_| is_timed).try_for_each(|direction| not_slower(driver, direction))
+}
+
+/// Copies between two devices, both ways at once.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(crate) fn arrives<C: Copies>(copies: &C, [a, b]: [&C::Scratch; 2]) -> Result<(), Failure> {
     let directions = [(a, b), (b, a)];
     for _ in 0..ROUNDS {
-        let pattern = || pattern(WHOLE, NUMBER.fetch_add(1, Relaxed));
-        let sent = [pattern()?, pattern()?];
+        let sent = [next_pattern()?, next_pattern()?];
         for ((src, dst), sent) in directions.into_iter().zip(&sent) {
-            driver.upload(src, sent)?;
-            driver.send(src, dst, SMALL)?;
-            driver.send(src, dst, LARGE)?;
+            copies.upload(src, sent)?;
+            copies.send(src, dst, SMALL)?;
+            copies.send(src, dst, LARGE)?;
         }
         for direction in directions {
-            wait(driver, direction.0, direction)?;
+            wait(copies, direction.0, direction)?;
         }
         for (_, dst) in directions {
-            driver.download(dst, WHOLE)?;
+            copies.download(dst, WHOLE)?;
         }
         for (direction, sent) in directions.into_iter().zip(&sent) {
-            wait(driver, direction.1, direction)?;
-            compare(driver.downloaded(direction.1, WHOLE).as_deref(), sent, direction)?;
+            wait(copies, direction.1, direction)?;
+            compare::<C>(copies.downloaded(direction.1, WHOLE).as_deref(), sent, direction)?;
         }
-    }
-    for direction in directions.into_iter().filter(|_| is_timed) {
-        not_slower(driver, direction)?;
     }
     Ok(())
 }
 
-fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
+/// Copies from the host to a device and back, where it sends and receives in one place.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(crate) fn returns<C: Copies>(copies: &C, on: &C::Scratch) -> Result<(), Failure> {
+    let sent = next_pattern()?;
+    copies.upload(on, &sent)?;
+    copies.download(on, WHOLE)?;
+    wait(copies, on, (on, on))?;
+    compare::<C>(copies.downloaded(on, WHOLE).as_deref(), &sent, (on, on))
+}
+
+fn compare<C: Copies>(got: Option<&[u8]>, sent: &[u8], (src, dst): (&C::Scratch, &C::Scratch)) -> Result<(), Failure> {
     let got = got.ok_or(Failure::Unknown(Code::OUT_OF_MEMORY))?;
     let count_wrong = |span: Span| {
         let end = span.offset + span.bytes;
@@ -89,7 +104,10 @@ fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) ->
     };
     match count_wrong(SMALL) + count_wrong(LARGE) {
         0 => Ok(()),
-        wrong => Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src: src.device, dst: dst.device }),
+        wrong => {
+            let [src, dst] = [src, dst].map(C::device_of_scratch);
+            Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src, dst })
+        }
     }
 }
 
@@ -163,11 +181,12 @@ fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch)) -> Result<(
 }
 
 /// Asks until a stream has nothing to do.
-fn wait(driver: &impl Driver, on: &Scratch, (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
+fn wait<C: Copies>(copies: &C, on: &C::Scratch, (src, dst): (&C::Scratch, &C::Scratch)) -> Result<(), Failure> {
     let started = Instant::now();
-    while !driver.is_done(on)? {
+    while !copies.is_done(on)? {
         if started.elapsed() > TIME_OUT {
-            return Err(Failure::Hung { src: src.device, dst: dst.device });
+            let [src, dst] = [src, dst].map(C::device_of_scratch);
+            return Err(Failure::Hung { src, dst });
         }
         rest(started);
     }
@@ -183,6 +202,12 @@ fn rest(since: Instant) {
     } else {
         thread::yield_now();
     }
+}
+
+/// A pattern of its own. No two are the same: what was left by an earlier verification must not pass for what this one has copied.
+fn next_pattern() -> Result<Vec<u8>, Failure> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    pattern(WHOLE, NUMBER.fetch_add(1, Relaxed))
 }
 
 /// Bytes that no two seeds share (SplitMix64).

@@ -4,8 +4,15 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
+/// How many copies of the runtime are told apart in a process.
+pub(crate) const LIBRARIES: usize = 4;
 /// How many devices are told apart.
 pub(super) const DEVICES: usize = 64;
+
+/// The bit of a device; none of one that is not told apart.
+pub(super) fn bit(device: i32) -> u64 {
+    u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or_default()
+}
 
 /// Access from one device to the memory of another, as far as it is our doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,41 +2,53 @@
 //!
 //! HIP has one layer: its hooks name a call and decide about it. A peer copy needs no enabling, since the runtime maps the
 //! memory on first use; enabling is for kernels that follow pointers. So what is enabled here serves kernels, and copies take
-//! the path that they take anyway.
+//! the path that they take anyway. That path is verified before anybody enables access ([`verify`]).
 //!
 //! **The last error.** Before 7.0 each call overwrites it, from 7.0 on failures only. To be right for both, questions about
 //! a copy are asked before it is made, while the slot is empty, and the slot is emptied again; a thread that has left an error
 //! there is not asked for. Around functions about peer access only calls are made that succeed if the program's own may:
-//! those leave no trace that the program's own call does not cover.
+//! those leave no trace that the program's own call does not cover. What a verification leaves is cleared.
 //!
 //! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run. Why it is so: docs/decisions/hip-*.md.
 
 mod links;
 #[cfg(test)]
 mod tests;
+mod verifications;
+mod verify;
+mod view;
+
+pub(crate) use links::LIBRARIES;
+pub(crate) use verifications::Scratch;
+pub(crate) use view::{Ask, Asked};
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
-use self::links::{DEVICES, Link, Links};
+use p2pshim_host::machine::Machine;
+
+use self::links::{DEVICES, Link, Links, bit};
+use self::verifications::{Known as Seen, Purpose, Verifications};
 use super::capture;
+use super::driver::Copies;
+use super::full::Verdict;
 use super::memory::{Cache, Kind, Place};
 use crate::api::abi::Code;
 use crate::config::{self, Config, Denied};
 use crate::model::{Memcpy, Path, Traffic, Why};
 use crate::record;
 
-/// How many copies of the runtime are told apart in a process.
-pub(crate) const LIBRARIES: usize = 4;
-
 /// What decisions ask the real library, and have it do. Nothing here waits for a device.
 ///
 /// Devices are ordinals. All of it may change the calling thread's last error.
-pub(crate) trait Hip {
+pub(crate) trait Hip: Copies<Scratch = Scratch> {
     /// The calling thread's last error; none if the library cannot tell.
     fn last_error(&self) -> Option<Code>;
 
     fn clear_last_error(&self);
+
+    /// Whether a call that succeeds leaves the last error as it is: from 7.0 on.
+    fn keeps_last_error(&self) -> bool;
 
     /// The calling thread's device; none on a machine without any.
     fn current_device(&self) -> Option<i32>;
@@ -58,6 +70,24 @@ pub(crate) trait Hip {
 
     /// Whether the host can read at an address.
     fn is_readable(&self, address: u64) -> bool;
+
+    /// Takes memory for verifications. Another device may be current then, as after each copy with it.
+    fn scratch(&self, device: i32) -> Result<Scratch, Code>;
+
+    /// Whether a device is simulated, on a machine of which nothing is said.
+    fn is_simulated(&self, device: i32) -> bool;
+
+    /// What the machine says about these devices, as its first GPUs; none if they are simulated as above. Takes a millisecond or more.
+    fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
+
+    /// Whether the link between two devices does atomic operations itself.
+    fn is_linked(&self, devices: [i32; 2]) -> bool;
+
+    /// The verdict that is kept on a device's access to the memory of another.
+    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict>;
+
+    /// Keeps one.
+    fn keep_verdict(&self, device: i32, peer: i32, verdict: &Verdict);
 }
 
 /// What the library says of an address.
@@ -110,24 +140,14 @@ impl Before {
     pub(crate) const NOTHING: Self = Self { devices: None, current: None, ends: [Known::NotAsked; 2] };
 }
 
-/// What is done about a function that enables or disables access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
-    /// The real function gets the call as it came.
-    Forward,
-    /// It gets it with an ordinal that is no device, so that it returns what it returns for a device that cannot be
-    /// reached.
-    Unreachable,
-    /// In its place one that succeeds and does nothing: the access is there.
-    Succeed,
-}
-
 /// What is known of a pair of devices, from one to the other.
 const UNKNOWN: u8 = 0;
 /// They can reach each other, in one direction at least.
 const REACHABLE: u8 = 1;
 /// They cannot.
 const APART: u8 = 2;
+/// They can, and data does not arrive.
+const BROKEN: u8 = 3;
 
 /// In the place of a count: it is known that there are none.
 const NO_DEVICES: i32 = -1;
@@ -140,6 +160,8 @@ struct Library {
     devices: AtomicI32,
     /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
     asking: AtomicUsize,
+    /// Of each device, a bit for each peer that the program has enabled access to.
+    program: [AtomicU64; DEVICES],
 }
 
 impl Library {
@@ -149,6 +171,7 @@ impl Library {
             pairs: [const { [const { AtomicU8::new(UNKNOWN) }; DEVICES] }; DEVICES],
             devices: AtomicI32::new(0),
             asking: AtomicUsize::new(0),
+            program: [const { AtomicU64::new(0) }; DEVICES],
         }
     }
 
@@ -161,9 +184,30 @@ impl Library {
         }
     }
 
+    fn set_pair(&self, [one, other]: [u8; 2], known: u8) {
+        for (from, to) in [(one, other), (other, one)] {
+            if let Some(pair) = self.pair(from, to) {
+                pair.store(known, Relaxed);
+            }
+        }
+    }
+
     #[inline(always)]
     fn pair(&self, src: u8, dst: u8) -> Option<&AtomicU8> {
         self.pairs.get(usize::from(src))?.get(usize::from(dst))
+    }
+
+    /// Whether the program has enabled a device's access to the memory of another.
+    fn is_programs(&self, [device, peer]: [u8; 2]) -> bool {
+        self.program.get(usize::from(device)).is_some_and(|peers| peers.load(Relaxed) & bit(peer.into()) != 0)
+    }
+
+    fn set_programs(&self, [device, peer]: [u8; 2], is_enabled: bool) {
+        let Some(peers) = self.program.get(usize::from(device)) else { return };
+        match is_enabled {
+            true => peers.fetch_or(bit(peer.into()), Relaxed),
+            false => peers.fetch_and(!bit(peer.into()), Relaxed),
+        };
     }
 
     /// The path of a copy between devices, if the pair is known.
@@ -174,15 +218,11 @@ impl Library {
         }
         match self.pair(src, dst)?.load(Relaxed) {
             REACHABLE => Some(Path::MappedOnUse),
+            BROKEN => Some(Path::Broken),
             APART => Some(Path::Staged(Why::NoPath)),
             _ => None,
         }
     }
-}
-
-/// The bit of a device; none of one that is not told apart.
-fn bit(device: i32) -> u64 {
-    u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or_default()
 }
 
 /// All that is known of HIP in this process.
@@ -192,6 +232,13 @@ pub(crate) struct Peers {
     /// Whether access is left to the program.
     is_left: AtomicBool,
     hides: AtomicBool,
+    /// Whether pairs are verified, whether that is over for want of memory, and whether a verdict of any device counts.
+    admits: AtomicBool,
+    is_stopped: AtomicBool,
+    is_full: AtomicBool,
+    /// Whether the program gets no access where the path is broken.
+    refuses: AtomicBool,
+    verifications: Verifications,
     /// Of each device, a bit for each peer that is hidden from it. No lock: a signal handler may come between, and a child
     /// have no other thread to let go of it.
     denied: [AtomicU64; DEVICES],
@@ -204,6 +251,11 @@ impl Peers {
             libraries: [const { Library::new() }; LIBRARIES],
             is_left: AtomicBool::new(false),
             hides: AtomicBool::new(false),
+            admits: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
+            verifications: Verifications::new(),
             denied: [const { AtomicU64::new(0) }; DEVICES],
         }
     }
@@ -217,20 +269,18 @@ impl Peers {
             let bits = pairs.filter(|pair| pair[0] == device).fold(0, |bits, [_, peer]| bits | bit(peer));
             denied.store(if is_off { u64::MAX } else { bits }, Relaxed);
         }
-        self.hides.store(is_off || !config.denied.is_empty(), Relaxed);
+        self.admits.store(!is_off && config.probe != config::Probe::Off, Relaxed);
+        self.is_full.store(config.probe == config::Probe::Full, Relaxed);
+        let refuses = config.broken == config::Broken::Refuse;
+        self.refuses.store(refuses, Relaxed);
+        let is_any_refused = refuses && self.verifications.is_any_broken();
+        self.hides.store(is_off || is_any_refused || !config.denied.is_empty(), Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
         self.libraries.iter().for_each(|library| library.links.invalidate_all());
-    }
-
-    /// What any copy of the runtime knows of two devices: the path of copies, and whether the one reaches the memory of the
-    /// other because of us.
-    pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<(Path, bool)> {
-        let known = |library: &Library| Some((library.path(device, peer)?, library.links.is_ours(device, peer)));
-        self.libraries.iter().filter(|library| library.devices().is_some()).find_map(known)
     }
 
     /// Whether anything is hidden.
@@ -243,13 +293,6 @@ impl Peers {
     fn is_denied(&self, device: i32, peer: i32) -> bool {
         let denied = usize::try_from(device).ok().and_then(|device| self.denied.get(device));
         device != peer && denied.is_some_and(|denied| denied.load(Relaxed) & bit(peer) != 0)
-    }
-
-    /// Whether zeros take the place of what a successful query returned about a device's access to another.
-    pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
-        /// `hipDevP2PAttrPerformanceRank`, which compares links and says nothing of access.
-        const PERFORMANCE_RANK: i32 = 0;
-        self.hides() && attribute != Some(PERFORMANCE_RANK) && self.is_denied(device, peer)
     }
 
     /// Whose memory an address is, and where its allocation ends, if that is known.
@@ -268,14 +311,18 @@ impl Peers {
     #[inline(always)]
     pub(crate) fn decided(&self, library: usize, copy: &Memcpy) -> Option<Traffic> {
         let library = self.libraries.get(library)?;
+        self.traffic(copy, |src, dst| library.links.are_decided(src, dst).then(|| library.path(src, dst))?)
+    }
+
+    /// The same, where `path` is that between two devices.
+    #[inline(always)]
+    fn traffic(&self, copy: &Memcpy, path: impl FnOnce(u8, u8) -> Option<Path>) -> Option<Traffic> {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = match (src.kind, dst.kind) {
             (Kind::Host, _) | (_, Kind::Host) => Path::Host,
             (Kind::Foreign, _) | (_, Kind::Foreign) => Path::Unknown,
-            _ if src.device == dst.device || library.links.are_decided(src.device, dst.device) => {
-                library.path(src.device, dst.device)?
-            }
-            _ => return None,
+            _ if src.device == dst.device => Path::SameDevice,
+            _ => path(src.device, dst.device)?,
         };
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
@@ -302,13 +349,14 @@ impl Peers {
             if let [Some(src), Some(dst)] = before.ends.map(device)
                 && src != dst
             {
-                self.decide(own, hip, [src, dst], before.current);
+                self.decide(library, own, hip, [src, dst], before.current);
             }
         }
         if hip.last_error() != Some(Code::SUCCESS) {
             hip.clear_last_error();
         }
-        (copy.and_then(|copy| self.decided(library, copy)), before)
+        // There may be more to be done about the pair at a later copy.
+        (copy.and_then(|copy| self.traffic(copy, |src, dst| own.path(src, dst))), before)
     }
 
     /// The calling thread's device, and how many there are.
@@ -365,32 +413,39 @@ impl Peers {
         Known::Place(place, end)
     }
 
-    /// Finds out whether two devices reach each other, and has them do so if nobody objects.
-    fn decide(&self, own: &Library, hip: &impl Hip, [src, dst]: [u8; 2], current: Option<i32>) {
+    /// Finds out whether two devices reach each other, and has them do so if data arrives and nobody objects.
+    fn decide(&self, library: usize, own: &Library, hip: &impl Hip, [src, dst]: [u8; 2], current: Option<i32>) {
         if own.links.are_decided(src, dst) {
             return;
         }
-        let (one, other) = (i32::from(src), i32::from(dst));
-        let reaches = [(one, other), (other, one)].map(|(device, peer)| hip.can_access(device, peer));
-        let verdict = if reaches.contains(&true) { REACHABLE } else { APART };
-        for (from, to) in [(src, dst), (dst, src)] {
-            if let Some(pair) = own.pair(from, to) {
-                pair.store(verdict, Relaxed);
-            }
+        let directions = [[src, dst], [dst, src]];
+        let reaches = directions.map(|[device, peer]| hip.can_access(device.into(), peer.into()));
+        let is_reachable = reaches.contains(&true);
+        let wanted = directions.into_iter().zip(reaches);
+        let wanted = wanted.filter(|&([from, to], reaches)| reaches && !self.is_denied(from.into(), to.into()));
+        let wanted: Vec<[u8; 2]> =
+            if self.is_left.load(Relaxed) { Vec::new() } else { wanted.map(|it| it.0).collect() };
+        let is_wanted = !wanted.is_empty();
+        let known = if is_wanted { self.admit(library, hip, [src, dst], Purpose::Ours) } else { None };
+        own.set_pair([src, dst], if is_reachable { REACHABLE } else { APART });
+        if is_reachable && self.verifications.has_failed([src, dst]) {
+            own.set_pair([src, dst], BROKEN);
         }
-        if !self.is_left.load(Relaxed) && verdict == REACHABLE {
-            let wanted = [(src, dst), (dst, src)].into_iter().zip(reaches);
-            let wanted = wanted.filter(|&((from, to), reaches)| reaches && !self.is_denied(from.into(), to.into()));
-            let enabled: Vec<bool> = wanted.map(|((from, to), _)| self.enable(own, hip, from, to)).collect();
-            if let Some(current) = current {
-                hip.make_current(current);
+        if is_wanted && self.admits() && known != Some(Seen::Passed) {
+            // What is not known yet is at a later copy.
+            if known.is_some() {
+                own.links.mark_decided(src, dst);
             }
-            if enabled.contains(&false) {
-                // The program changes access at this moment: at a later copy.
-                return;
-            }
+            return;
         }
-        own.links.mark_decided(src, dst);
+        let enabled: Vec<bool> = wanted.into_iter().map(|[from, to]| self.enable(own, hip, from, to)).collect();
+        if is_wanted && let Some(current) = current {
+            hip.make_current(current);
+        }
+        // Or the program changes access at this moment: at a later copy.
+        if !enabled.contains(&false) {
+            own.links.mark_decided(src, dst);
+        }
     }
 
     /// Lets a device access another's memory. False if that has to wait.
@@ -424,74 +479,5 @@ impl Peers {
             ),
         }
         true
-    }
-
-    /// Decides about a call that enables access from the current device; ends with [`Peers::asked`].
-    pub(crate) fn enabling(&self, library: usize, hip: &impl Hip, peer: i32, flags: u32) -> Ask {
-        self.asking(library, hip, peer, |own, device, peer| {
-            // Before it checks anything else HIP refuses flags.
-            let is_ours = flags == 0 && own.links.take(device, peer);
-            if is_ours { Ask::Succeed } else { Ask::Forward }
-        })
-    }
-
-    /// Decides about a call that disables access from the current device; ends with [`Peers::asked`].
-    pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> Ask {
-        self.asking(library, hip, peer, |own, device, peer| {
-            // What the program never enabled is disabled first, so that HIP returns what it would without us.
-            if let Some(link) = own.links.begin_disabling(device, peer) {
-                hip.disable(peer.into());
-                link.end(Link::Idle);
-            }
-            Ask::Forward
-        })
-    }
-
-    fn asking(&self, library: usize, hip: &impl Hip, peer: i32, decide: impl FnOnce(&Library, u8, u8) -> Ask) -> Ask {
-        let Some(own) = self.libraries.get(library) else { return Ask::Forward };
-        own.asking.fetch_add(1, SeqCst);
-        if !self.hides() && self.is_left.load(Relaxed) {
-            return Ask::Forward;
-        }
-        let Some(device) = hip.current_device() else { return Ask::Forward };
-        if self.hides() && self.is_denied(device, peer) {
-            return Ask::Unreachable;
-        }
-        match (u8::try_from(device), u8::try_from(peer)) {
-            (Ok(device), Ok(peer)) => decide(own, device, peer),
-            _ => Ask::Forward,
-        }
-    }
-
-    /// Such a call has returned.
-    pub(crate) fn asked(&self, library: usize) {
-        if let Some(own) = self.libraries.get(library) {
-            let _ = own.asking.fetch_update(SeqCst, SeqCst, |asking| asking.checked_sub(1));
-        }
-    }
-
-    /// Disables what was enabled from and to the current device, which is about to be reset: whether a reset does so itself is
-    /// another matter in each release. Ends with [`Peers::asked`].
-    pub(crate) fn resetting(&self, library: usize, hip: &impl Hip) {
-        let Some(own) = self.libraries.get(library) else { return };
-        own.asking.fetch_add(1, SeqCst);
-        let Some(current) = hip.current_device() else { return };
-        let Ok(device) = u8::try_from(current) else { return };
-        let is_empty = hip.last_error() == Some(Code::SUCCESS);
-        for other in 0..DEVICES as u8 {
-            for (from, to) in [(device, other), (other, device)] {
-                let Some(link) = own.links.begin_disabling(from, to) else { continue };
-                if hip.make_current(from.into()) == Code::SUCCESS {
-                    hip.disable(to.into());
-                }
-                link.end(Link::Idle);
-            }
-            own.links.invalidate(device, other);
-        }
-        hip.make_current(current);
-        // Somebody whom we do not see may have disabled it: then disabling it fails, and the program must not find that.
-        if is_empty && hip.last_error() != Some(Code::SUCCESS) {
-            hip.clear_last_error();
-        }
     }
 }

@@ -2,8 +2,16 @@
 
 use std::cell::RefCell;
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use p2pshim_host::verdicts::FOUND_EARLIER;
+
+use super::verifications::Known as Verified;
 use super::*;
+use crate::config::{Broken, Probe};
 use crate::model::{Named, Shape};
+use crate::policy::access::verify::WHOLE;
+use crate::policy::driver::Span;
 use crate::policy::memory::Place;
 
 /// Where each device's memory begins: at its ordinal, plus one, times this.
@@ -15,6 +23,34 @@ struct State {
     enabled: Vec<(i32, i32)>,
     last: Code,
     calls: usize,
+    /// Memory of ours, of devices and the host, by where it begins: at multiples of [`BLOCK`].
+    memory: BTreeMap<u64, Vec<u8>>,
+    /// How much there is of it: each piece has a stream of that number, and the next for what goes through the host.
+    scratches: usize,
+    hung: BTreeSet<usize>,
+    /// How many copies there were between two devices.
+    copies: usize,
+    kept: BTreeMap<(i32, i32), Verdict>,
+}
+
+const BLOCK: u64 = 1 << 30;
+
+impl State {
+    fn block(&mut self, address: u64) -> &mut [u8] {
+        let block = self.memory.entry(address / BLOCK).or_insert_with(|| vec![0; 4 * WHOLE]);
+        &mut block[(address % BLOCK) as usize..]
+    }
+}
+
+/// What goes wrong between two devices.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    Drop,
+    /// The first copies only.
+    First,
+    Hang,
+    /// The copies, and from then on what goes through the host.
+    HangAll,
 }
 
 /// A simulated copy of HIP. `sticky` is how it is from 7.0 on: only failures reach the last error.
@@ -26,13 +62,67 @@ struct Fake {
     is_mute: bool,
     /// Whether all memory is registered memory of the host.
     registers: bool,
+    /// What goes wrong with copies from one device to another.
+    faults: Vec<(i32, i32, Fault)>,
+    /// What goes wrong with those from and to the host.
+    host_fault: Option<Fault>,
+    has_no_memory: bool,
+    hypervisor: Option<&'static str>,
     state: RefCell<State>,
 }
 
 impl Fake {
     fn new(devices: i32, sticky: bool) -> Self {
-        let state = State { devices, current: 0, enabled: Vec::new(), last: Code::SUCCESS, calls: 0 };
-        Self { sticky, apart: Vec::new(), is_mute: false, registers: false, state: RefCell::new(state) }
+        let state = State {
+            devices,
+            current: 0,
+            enabled: Vec::new(),
+            last: Code::SUCCESS,
+            calls: 0,
+            memory: BTreeMap::new(),
+            scratches: 0,
+            hung: BTreeSet::new(),
+            copies: 0,
+            kept: BTreeMap::new(),
+        };
+        Self {
+            sticky,
+            apart: Vec::new(),
+            is_mute: false,
+            registers: false,
+            faults: Vec::new(),
+            host_fault: None,
+            has_no_memory: false,
+            hypervisor: None,
+            state: RefCell::new(state),
+        }
+    }
+
+    fn with(fault: Fault) -> Self {
+        Self { faults: vec![(0, 1, fault)], ..Self::new(3, true) }
+    }
+
+    /// How many copies there were between two devices to verify pairs.
+    fn copies(&self) -> usize {
+        self.state.borrow().copies
+    }
+
+    fn moves(&self, from: u64, to: u64, bytes: usize) {
+        let mut state = self.state.borrow_mut();
+        let moved = state.block(from)[..bytes].to_vec();
+        state.block(to)[..bytes].copy_from_slice(&moved);
+    }
+
+    /// Like [`Fake::moves`], on a stream, from or to the host.
+    fn moves_by_host(&self, scratch: &Scratch, from: u64, to: u64, bytes: usize) -> Result<(), Code> {
+        let is_hung = self.host_fault == Some(Fault::Hang);
+        if is_hung {
+            self.state.borrow_mut().hung.insert(scratch.stream);
+        } else if self.host_fault.is_none() {
+            self.moves(from, to, bytes);
+        }
+        self.returning(Code::SUCCESS);
+        Ok(())
     }
 
     fn returning(&self, ret: Code) -> Code {
@@ -70,24 +160,34 @@ impl Fake {
 
     /// The program's `hipDeviceEnablePeerAccess`, as the hook makes it.
     fn program_enables(&self, peers: &Peers, peer: i32, flags: u32) -> Code {
-        let ret = match peers.enabling(0, self, peer, flags) {
+        let asked = peers.enabling(0, self, peer, flags);
+        let ret = match asked.ask {
             Ask::Succeed => self.returning(Code::SUCCESS),
             Ask::Unreachable if flags == 0 => self.returning(Code::INVALID_DEVICE),
             _ if flags != 0 => self.returning(Code::INVALID_VALUE),
             _ => self.enable(peer),
         };
-        peers.asked(0);
+        peers.asked(0, asked, true, ret);
         ret
     }
 
     /// The same of `hipDeviceDisablePeerAccess`.
     fn program_disables(&self, peers: &Peers, peer: i32) -> Code {
-        let ret = match peers.disabling(0, self, peer) {
+        let asked = peers.disabling(0, self, peer);
+        let ret = match asked.ask {
             Ask::Unreachable => self.returning(Code::INVALID_DEVICE),
             _ => self.disable(peer),
         };
-        peers.asked(0);
+        peers.asked(0, asked, false, ret);
         ret
+    }
+
+    /// Whether `hipDeviceCanAccessPeer` says yes, as the hook has it.
+    fn program_asks(&self, peers: &Peers, device: i32, peer: i32) -> bool {
+        if peers.wants_verdict(device, peer) {
+            peers.read_verdict(0, self, device, peer);
+        }
+        self.can_access(device, peer) && !peers.is_hidden(device, peer, None)
     }
 
     /// The program's copy between two devices, as the hook makes it.
@@ -174,6 +274,93 @@ impl Hip for Fake {
 
     fn is_readable(&self, _: u64) -> bool {
         true
+    }
+
+    fn keeps_last_error(&self) -> bool {
+        self.sticky
+    }
+
+    fn scratch(&self, device: i32) -> Result<Scratch, Code> {
+        self.make_current(device);
+        if self.has_no_memory {
+            return Err(self.returning(Code::OUT_OF_MEMORY));
+        }
+        let mut state = self.state.borrow_mut();
+        state.scratches += 1;
+        let address = 2 * BLOCK * state.scratches as u64;
+        let stream = 2 * state.scratches;
+        let (receives, host) = (address + WHOLE as u64, (address + BLOCK) as usize);
+        Ok(Scratch { device, sends: address, receives, host, stream, control: stream + 1 })
+    }
+
+    fn is_simulated(&self, _: i32) -> bool {
+        self.hypervisor.is_none()
+    }
+
+    fn machine(&self, _: [i32; 2]) -> Option<Machine> {
+        Some(Machine { hypervisor: Some(self.hypervisor?.to_owned()), ..Machine::default() })
+    }
+
+    fn is_linked(&self, _: [i32; 2]) -> bool {
+        false
+    }
+
+    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict> {
+        self.state.borrow().kept.get(&(device, peer)).cloned()
+    }
+
+    fn keep_verdict(&self, device: i32, peer: i32, verdict: &Verdict) {
+        self.state.borrow_mut().kept.insert((device, peer), verdict.clone());
+    }
+}
+
+impl Copies for Fake {
+    type Scratch = Scratch;
+
+    fn device_of_scratch(scratch: &Scratch) -> i32 {
+        scratch.device
+    }
+
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        let host = to.host as u64;
+        self.make_current(to.device);
+        self.state.borrow_mut().block(host)[..bytes.len()].copy_from_slice(bytes);
+        self.moves_by_host(to, host, to.sends, bytes.len())
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        self.make_current(from.device);
+        let offset = span.offset as u64;
+        let is_first = {
+            let mut state = self.state.borrow_mut();
+            state.copies += 1;
+            state.copies <= 4
+        };
+        let fault = self.faults.iter().find(|fault| (fault.0, fault.1) == (from.device, to.device));
+        match fault.map(|fault| fault.2) {
+            Some(Fault::Drop) => {}
+            Some(Fault::First) if is_first => {}
+            Some(Fault::Hang) => _ = self.state.borrow_mut().hung.insert(from.stream),
+            Some(Fault::HangAll) => self.state.borrow_mut().hung.extend([from.stream, from.control]),
+            _ => self.moves(from.sends + offset, to.receives + offset, span.bytes),
+        }
+        self.returning(Code::SUCCESS);
+        Ok(())
+    }
+
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
+        self.moves_by_host(from, from.receives, (from.host + WHOLE) as u64, bytes)
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
+        let at = (from.host + WHOLE) as u64;
+        Some(self.state.borrow_mut().block(at)[..bytes].to_vec())
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        let is_hung = self.state.borrow().hung.contains(&scratch.stream);
+        self.returning(if is_hung { Code::NOT_READY } else { Code::SUCCESS });
+        Ok(!is_hung)
     }
 }
 
@@ -318,7 +505,7 @@ fn resetting_disables_what_is_ours_and_enables_it_again_later() {
     hip.program_copies(&peers, 1, 2);
     peers.resetting(0, &hip);
     assert_eq!((hip.enabled(), hip.current()), (vec![(1, 2), (2, 1)], 0));
-    peers.asked(0);
+    peers.is_over(0);
     peers.memory_has_changed();
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS);
     hip.program_copies(&peers, 0, 1);
@@ -340,10 +527,11 @@ fn resetting_what_somebody_else_has_disabled_leaves_no_error() {
 #[test]
 fn consider_while_the_program_asks_waits_for_a_later_copy() {
     let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
-    assert_eq!(peers.enabling(0, &hip, 1, 0), Ask::Forward);
+    let asked = peers.enabling(0, &hip, 1, 0);
+    assert_eq!(asked.ask, Ask::Forward);
     hip.program_copies(&peers, 0, 1);
     assert!(hip.enabled().is_empty());
-    peers.asked(0);
+    peers.asked(0, asked, true, Code::INVALID_VALUE);
     hip.program_copies(&peers, 0, 1);
     assert_eq!(hip.enabled(), [(0, 1), (1, 0)]);
 }
@@ -363,4 +551,204 @@ fn decided_is_by_pointers_and_by_library() {
 fn look_around_without_devices_says_so() {
     let (hip, peers) = (Fake::new(0, false), peers(&Config::default()));
     assert_eq!(peers.look_around(0, &hip), Before { devices: Some(0), ..Before::NOTHING });
+}
+
+// ---- Verification ----
+
+fn warns() -> Config {
+    Config { broken: Broken::Warn, ..Config::default() }
+}
+
+#[test]
+fn enabling_healthy_pair_is_verified_first_and_nothing_shows() {
+    for sticky in [false, true] {
+        for access in [config::Access::Auto, config::Access::App] {
+            let (hip, peers) = (Fake::new(3, sticky), peers(&Config { access, ..Config::default() }));
+            hip.make_current(1);
+            assert_eq!(
+                (hip.program_enables(&peers, 0, 0), hip.last(), hip.current()),
+                (Code::SUCCESS, Code::SUCCESS, 1)
+            );
+            assert_eq!(peers.verifications.known([0, 1]), Some(Verified::Passed));
+            let copies = hip.copies();
+            assert!(copies > 0 && hip.state.borrow().scratches == 2);
+            hip.make_current(0);
+            assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS);
+            assert_eq!(hip.program_enables(&peers, 1, 0), Code::PEER_ACCESS_ALREADY_ENABLED);
+            assert_eq!(hip.copies(), copies, "a pair is verified once");
+        }
+    }
+}
+
+#[test]
+fn enabling_broken_pair_looks_like_devices_without_a_path() {
+    for (fault, sticky) in [(Fault::Drop, false), (Fault::Drop, true), (Fault::Hang, true)] {
+        for access in [config::Access::Auto, config::Access::App] {
+            let mut hip = Fake::with(fault);
+            hip.sticky = sticky;
+            let peers = peers(&Config { access, ..Config::default() });
+            assert!(hip.program_asks(&peers, 1, 0), "nothing is verified for a question");
+            hip.make_current(1);
+            assert_eq!((hip.program_enables(&peers, 0, 0), hip.current()), (Code::INVALID_DEVICE, 1));
+            assert!(!hip.program_asks(&peers, 1, 0) && !hip.program_asks(&peers, 0, 1));
+            assert!(hip.program_asks(&peers, 2, 0), "another pair");
+            assert_eq!(hip.program_enables(&peers, 0, 2), Code::INVALID_VALUE, "flags go first");
+            assert_eq!(hip.program_disables(&peers, 0), Code::INVALID_DEVICE);
+            assert!(hip.enabled().is_empty());
+            hip.clear_last_error();
+            assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::Broken));
+            assert!(hip.enabled().is_empty() && hip.last() == Code::SUCCESS);
+        }
+    }
+}
+
+#[test]
+fn enabling_broken_pair_warn_forwards_and_enables_nothing_itself() {
+    let (hip, peers) = (Fake::with(Fault::Drop), peers(&warns()));
+    assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS);
+    assert!(hip.program_asks(&peers, 0, 1));
+    assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::Broken));
+    assert_eq!(hip.enabled(), [(0, 1)], "not the other direction");
+    assert_eq!(hip.program_disables(&peers, 1), Code::SUCCESS);
+}
+
+#[test]
+fn consider_broken_pair_enables_nothing_and_refuses_from_then_on() {
+    for fault in [Fault::Drop, Fault::Hang] {
+        let (hip, peers) = (Fake::with(fault), peers(&Config::default()));
+        assert_eq!(hip.program_copies(&peers, 1, 0).map(|traffic| traffic.path), Some(Path::Broken));
+        assert_eq!((hip.enabled(), hip.current(), hip.last()), (vec![], 0, Code::SUCCESS));
+        let copies = hip.copies();
+        assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::Broken));
+        assert_eq!((hip.copies(), hip.program_enables(&peers, 1, 0)), (copies, Code::INVALID_DEVICE));
+    }
+}
+
+/// What cannot be decided the program gets as without us, and the shim does not enable it.
+#[test]
+fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
+    type Change = fn(&mut Fake);
+    let reasons: [Change; 5] = [
+        |hip| hip.host_fault = Some(Fault::Drop),
+        |hip| hip.host_fault = Some(Fault::Hang),
+        |hip| hip.faults = vec![(0, 1, Fault::First)],
+        |hip| hip.faults = vec![(0, 1, Fault::HangAll)],
+        |hip| hip.has_no_memory = true,
+    ];
+    for (number, change) in reasons.into_iter().enumerate() {
+        let mut hip = Fake::new(2, true);
+        change(&mut hip);
+        let peers = peers(&Config::default());
+        assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse), "{number}");
+        assert_eq!((hip.enabled(), hip.current(), hip.last()), (vec![], 0, Code::SUCCESS), "{number}");
+        assert_eq!((peers.verifications.known([0, 1]), hip.program_enables(&peers, 1, 0)), (None, Code::SUCCESS));
+        let calls = hip.copies();
+        (hip.faults, hip.host_fault, hip.has_no_memory) = (Vec::new(), None, false);
+        hip.state.borrow_mut().hung.clear();
+        hip.program_copies(&peers, 0, 1);
+        assert_eq!((hip.copies(), hip.enabled()), (calls, vec![(0, 1)]), "{number}: not at once");
+        peers.verifications.forget_when();
+        assert!(hip.program_copies(&peers, 0, 1).is_some());
+        assert_eq!(hip.enabled(), [(0, 1), (1, 0)], "{number}");
+    }
+}
+
+#[test]
+fn what_the_program_has_it_keeps() {
+    let (mut hip, peers) = (Fake::with(Fault::Drop), peers(&Config::default()));
+    hip.host_fault = Some(Fault::Drop);
+    assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS, "undecided");
+    hip.host_fault = None;
+    peers.verifications.forget_when();
+    hip.make_current(1);
+    assert_eq!(hip.program_enables(&peers, 0, 0), Code::INVALID_DEVICE);
+    hip.make_current(0);
+    assert_eq!(hip.program_enables(&peers, 1, 0), Code::PEER_ACCESS_ALREADY_ENABLED);
+    assert_eq!(hip.program_disables(&peers, 1), Code::SUCCESS);
+    assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE);
+}
+
+/// Where the program's call fails in any case, or nothing is to be verified, nothing is copied.
+#[test]
+fn enabling_what_cannot_succeed_or_is_not_to_be_verified_copies_nothing() {
+    let off = Config { probe: Probe::Off, ..Config::default() };
+    let denied = vec![Denied { device: config::GpuName::Hip(0), peer: config::GpuName::Hip(1) }];
+    let denied = Config { denied, ..Config::default() };
+    let hidden = Config { access: config::Access::Off, ..Config::default() };
+    let default = Config::default();
+    let cases = [
+        (&off, 1, 0, Code::SUCCESS),
+        (&denied, 1, 0, Code::INVALID_DEVICE),
+        (&hidden, 1, 0, Code::INVALID_DEVICE),
+        (&default, 1, 1, Code::INVALID_VALUE),
+        (&default, 0, 0, Code::INVALID_DEVICE),
+        (&default, 7, 0, Code::INVALID_DEVICE),
+        (&default, 2, 0, Code::INVALID_DEVICE),
+    ];
+    for (config, peer, flags, code) in cases {
+        let mut hip = Fake::with(Fault::Drop);
+        hip.apart = vec![(0, 2), (2, 0)];
+        let peers = peers(config);
+        assert_eq!((hip.program_enables(&peers, peer, flags), hip.copies()), (code, 0), "{peer} {flags}");
+    }
+    let (hip, peers) = (Fake::with(Fault::Drop), peers(&off));
+    hip.program_copies(&peers, 0, 1);
+    assert_eq!(hip.enabled(), [(0, 1), (1, 0)], "as the user wishes");
+}
+
+/// From 7.0 on nothing but the program clears it; before, its own call overwrites it.
+#[test]
+fn enabling_while_an_error_is_pending_verifies_only_where_that_is_overwritten() {
+    for sticky in [false, true] {
+        let (mut hip, peers) = (Fake::with(Fault::Drop), peers(&Config::default()));
+        hip.sticky = sticky;
+        hip.returning(Code(704));
+        let expected = if sticky { (Code::SUCCESS, Code(704)) } else { (Code::INVALID_DEVICE, Code::INVALID_DEVICE) };
+        assert_eq!((hip.program_enables(&peers, 1, 0), hip.last()), expected);
+    }
+}
+
+#[test]
+fn enabling_where_a_copy_may_hang_is_left_to_the_program_and_not_to_us() {
+    let mut hip = Fake::with(Fault::Hang);
+    hip.hypervisor = Some("QEMU");
+    let peers = peers(&Config::default());
+    assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::SUCCESS, 0));
+    assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse));
+    assert_eq!((hip.enabled(), hip.copies()), (vec![(0, 1)], 0));
+}
+
+#[test]
+fn verdict_that_is_kept_counts_and_what_was_found_out_is_kept() {
+    let full = Config { probe: Probe::Full, ..Config::default() };
+    let failed = Verdict::Failed(format!("lost{FOUND_EARLIER}"));
+    let (hip, first) = (Fake::new(2, true), peers(&full));
+    hip.state.borrow_mut().kept.insert((1, 0), failed);
+    assert!(!hip.program_asks(&first, 0, 1), "also where it is only asked");
+    assert_eq!((hip.program_enables(&first, 1, 0), hip.copies()), (Code::INVALID_DEVICE, 0));
+
+    let hip = Fake::new(2, true);
+    hip.program_enables(&peers(&full), 1, 0);
+    assert_eq!(hip.state.borrow().kept, BTreeMap::from([((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)]));
+    let (copies, again) = (hip.copies(), peers(&full));
+    hip.make_current(1);
+    assert_eq!((hip.program_enables(&again, 0, 0), hip.copies()), (Code::SUCCESS, copies), "the next process");
+
+    let hip = Fake::with(Fault::Drop);
+    hip.program_enables(&peers(&full), 1, 0);
+    assert!(matches!(hip.state.borrow().kept.get(&(0, 1)), Some(Verdict::Failed(what)) if what.contains("bytes")));
+
+    let hip = Fake::with(Fault::Drop);
+    hip.program_enables(&peers(&Config::default()), 1, 0);
+    assert!(hip.state.borrow().kept.is_empty(), "what holds for simulated GPUs holds for the faults of that time");
+}
+
+#[test]
+fn resetting_takes_the_memory_of_ours_with_it() {
+    let (hip, peers) = (Fake::new(3, true), peers(&Config::default()));
+    hip.program_enables(&peers, 1, 0);
+    peers.resetting(0, &hip);
+    peers.is_over(0);
+    hip.program_enables(&peers, 2, 0);
+    assert_eq!(hip.state.borrow().scratches, 4, "those of 0 and 1, of 0 anew, and of 2");
 }

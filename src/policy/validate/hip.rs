@@ -8,7 +8,7 @@ use super::{Validate, crashes_hip};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::finding::documents;
-use crate::model::{Access, Asks, Finding, Memcpy, Named, Request, Rule, Shape};
+use crate::model::{Access, Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape, Traffic};
 use crate::policy::hip::{Before, Known};
 use crate::policy::memory::{Kind as MemoryKind, Place};
 
@@ -17,6 +17,8 @@ use crate::policy::memory::{Kind as MemoryKind, Place};
 pub(crate) struct HipCall<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) before: Before,
+    /// From where to where it goes, if it is a copy and that is known.
+    pub(crate) traffic: Option<Traffic>,
 }
 
 impl Validate {
@@ -41,7 +43,7 @@ impl Validate {
     pub(crate) fn after_hip(&self, call: &HipCall<'_>, ret: Code) -> Vec<Finding> {
         let wrong = check(call);
         match ret {
-            Code::SUCCESS if call.request.copy().is_some() => wrong,
+            Code::SUCCESS if call.request.copy().is_some() => wrong.into_iter().chain(blocked(call)).collect(),
             Code::SUCCESS => self.churn_hip(call).into_iter().collect(),
             ret => vec![explain(call, ret, wrong)],
         }
@@ -52,6 +54,12 @@ impl Validate {
         let device = call.before.current?;
         self.enabled_again(Layer::Hip, device, peer)
     }
+}
+
+/// Whether a copy was made on a path that is blocked.
+fn blocked(call: &HipCall<'_>) -> Option<Finding> {
+    let Traffic { src, dst, path, .. } = call.traffic.filter(|traffic| traffic.path == Path::Broken)?;
+    Some(of(Rule::DataBlocked, format!("a copy from device {src} to device {dst} was {}", path.name())))
 }
 
 /// Whether HIP takes what is documented to be an error.

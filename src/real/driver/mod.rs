@@ -39,7 +39,7 @@ use self::types::READ_WRITE;
 use crate::api::abi::Code;
 use crate::os;
 use crate::policy::capture;
-use crate::policy::driver::{Driver, Memory, NodeCopy, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Copies, Driver, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::full::{self, Verdict};
 
 /// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
@@ -50,6 +50,54 @@ fn root(device: i32) -> Option<PathBuf> {
 
 /// The driver of this process.
 pub(crate) struct RealDriver;
+
+impl Copies for RealDriver {
+    type Scratch = Scratch;
+
+    fn device_of_scratch(scratch: &Scratch) -> i32 {
+        scratch.device
+    }
+
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        let count = bytes.len().min(to.half());
+        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier
+        // verification has left under way reads other bytes then, which nobody looks at.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
+        // SAFETY: both have that many bytes and are never freed.
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }))
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        let offset = span.offset as u64;
+        let (src, dst) = (from.address + offset, to.address + to.half() as u64 + offset);
+        // SAFETY: the span lies in either half.
+        let send = || unsafe { memcpy_peer(dst, to.context, src, from.context, span.bytes, from.stream) };
+        within(from.context, || checked(send()))
+    }
+
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
+        let (half, bytes) = (from.half(), bytes.min(from.half()));
+        // SAFETY: as above.
+        let download =
+            || unsafe { memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream) };
+        within(from.context, || checked(download()))
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
+        let bytes = bytes.min(from.half());
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes).ok()?;
+        copy.resize(bytes, 0);
+        // SAFETY: the second half of the scratch's page-locked memory has that many bytes, and no copy to it is under way.
+        unsafe { ptr::copy_nonoverlapping((from.host + from.half()) as *const u8, copy.as_mut_ptr(), bytes) };
+        Some(copy)
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        // SAFETY: the stream is ours and is never destroyed.
+        within(scratch.context, || is_ready(unsafe { stream_query(scratch.stream) }))
+    }
+}
 
 impl Driver for RealDriver {
     fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool> {
@@ -159,45 +207,10 @@ impl Driver for RealDriver {
         }
     }
 
-    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
-        let count = bytes.len().min(to.half());
-        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier
-        // verification has left under way reads other bytes then, which nobody looks at.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
-        // SAFETY: both have that many bytes and are never freed.
-        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }))
-    }
-
     fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code> {
         let (host, bytes) = (from.host + from.half(), bytes.min(from.half()).min(to.half()));
         // SAFETY: as above.
         within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }))
-    }
-
-    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
-        let offset = span.offset as u64;
-        let (src, dst) = (from.address + offset, to.address + to.half() as u64 + offset);
-        // SAFETY: the span lies in either half.
-        let send = || unsafe { memcpy_peer(dst, to.context, src, from.context, span.bytes, from.stream) };
-        within(from.context, || checked(send()))
-    }
-
-    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
-        let (half, bytes) = (from.half(), bytes.min(from.half()));
-        // SAFETY: as above.
-        let download =
-            || unsafe { memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream) };
-        within(from.context, || checked(download()))
-    }
-
-    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
-        let bytes = bytes.min(from.half());
-        let mut copy = Vec::new();
-        copy.try_reserve_exact(bytes).ok()?;
-        copy.resize(bytes, 0);
-        // SAFETY: the second half of the scratch's page-locked memory has that many bytes, and no copy to it is under way.
-        unsafe { ptr::copy_nonoverlapping((from.host + from.half()) as *const u8, copy.as_mut_ptr(), bytes) };
-        Some(copy)
     }
 
     fn is_simulated(&self, device: i32) -> bool {
@@ -250,10 +263,5 @@ impl Driver for RealDriver {
     fn is_readable(&self, address: u64) -> bool {
         // SAFETY: any byte is one.
         unsafe { os::read(address as *const u8) }.is_ok()
-    }
-
-    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
-        // SAFETY: the stream is ours and is never destroyed.
-        within(scratch.context, || is_ready(unsafe { stream_query(scratch.stream) }))
     }
 }

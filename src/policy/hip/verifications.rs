@@ -1,0 +1,191 @@
+//! What verification has shown about pairs of devices in this process, and the memory that it takes.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::links::{DEVICES, LIBRARIES, bit};
+use crate::os;
+use crate::policy::access::verify::WHOLE;
+
+/// How long a thread waits for others that verify a pair: each takes some milliseconds.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often an undecided pair is verified.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A piece of a device's memory for verifications: [`Scratch::BYTES`], with as many of page-locked memory of the host twice, and
+/// two streams that block no other. It is never freed: that would wait for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scratch {
+    pub(crate) device: i32,
+    /// Where bytes are sent from, and where they arrive.
+    pub(crate) sends: u64,
+    pub(crate) receives: u64,
+    /// Where they are uploaded from; behind that, where they are downloaded to.
+    pub(crate) host: usize,
+    pub(crate) stream: usize,
+    /// The stream of what goes through the host.
+    pub(crate) control: usize,
+}
+
+impl Scratch {
+    /// What it takes of the device.
+    pub(crate) const BYTES: usize = 2 * WHOLE;
+
+    /// The same for what goes through the host: to where the other's copies arrive, and from there.
+    pub(crate) fn through_host(self) -> Self {
+        Self { sends: self.receives, host: self.host + Self::BYTES, stream: self.control, ..self }
+    }
+}
+
+/// What is known of a pair of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    Passed,
+    Failed,
+    /// It is not verified in the program's process, where a copy may hang.
+    Risky,
+}
+
+impl Known {
+    /// All, by their number less one; 0 is none.
+    const ALL: [Self; 3] = [Self::Passed, Self::Failed, Self::Risky];
+}
+
+/// Who is about to enable access between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The program does, or asks whether it may.
+    Asked,
+    /// We do.
+    Ours,
+}
+
+/// What verification has shown in this process, and what it takes.
+pub(super) struct Verifications {
+    /// Of each pair, in both directions.
+    known: [[AtomicU8; DEVICES]; DEVICES],
+    /// Of each device, a bit for each peer about which the verdict that is kept was read.
+    is_read: [AtomicU64; DEVICES],
+    /// Whether a thread verifies a pair.
+    is_acting: AtomicBool,
+    /// Whether it was said that a pair is not verified where a copy may hang.
+    pub(super) is_risk_logged: AtomicBool,
+    /// When pairs were tried that are undecided. The standard library's locks: see [`os::lock`].
+    tried: Mutex<BTreeMap<[u8; 2], Instant>>,
+    /// By the copy of the runtime that they belong to.
+    scratches: [Mutex<BTreeMap<i32, Scratch>>; LIBRARIES],
+}
+
+/// A thread verifies a pair, until this goes away.
+pub(super) struct Acting<'a>(&'a AtomicBool);
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+impl Verifications {
+    pub(super) const fn new() -> Self {
+        Self {
+            known: [const { [const { AtomicU8::new(0) }; DEVICES] }; DEVICES],
+            is_read: [const { AtomicU64::new(0) }; DEVICES],
+            is_acting: AtomicBool::new(false),
+            is_risk_logged: AtomicBool::new(false),
+            tried: Mutex::new(BTreeMap::new()),
+            scratches: [const { Mutex::new(BTreeMap::new()) }; LIBRARIES],
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, [one, other]: [u8; 2]) -> Option<&AtomicU8> {
+        self.known.get(usize::from(one))?.get(usize::from(other))
+    }
+
+    #[inline(always)]
+    pub(super) fn known(&self, pair: [u8; 2]) -> Option<Known> {
+        let number = usize::from(self.place(pair)?.load(Relaxed));
+        Known::ALL.get(number.wrapping_sub(1)).copied()
+    }
+
+    #[inline(always)]
+    pub(super) fn has_failed(&self, pair: [u8; 2]) -> bool {
+        self.known(pair) == Some(Known::Failed)
+    }
+
+    pub(super) fn is_any_broken(&self) -> bool {
+        self.known.iter().flatten().any(|known| known.load(Relaxed) == 1 + Known::Failed as u8)
+    }
+
+    pub(super) fn set(&self, [one, other]: [u8; 2], known: Known) {
+        for place in [[one, other], [other, one]].into_iter().filter_map(|pair| self.place(pair)) {
+            place.store(1 + known as u8, Relaxed);
+        }
+    }
+
+    /// Whether the verdict that is kept on a pair was read.
+    pub(super) fn was_read(&self, [one, other]: [u8; 2]) -> bool {
+        self.is_read.get(usize::from(one)).is_none_or(|read| read.load(Relaxed) & bit(other.into()) != 0)
+    }
+
+    pub(super) fn mark_read(&self, [one, other]: [u8; 2]) {
+        for (device, peer) in [(one, other), (other, one)] {
+            if let Some(read) = self.is_read.get(usize::from(device)) {
+                read.fetch_or(bit(peer.into()), Relaxed);
+            }
+        }
+    }
+
+    /// Lets nobody else verify anything. None if another thread takes too long.
+    pub(super) fn begin(&self) -> Option<Acting<'_>> {
+        let started = Instant::now();
+        while self.is_acting.swap(true, Acquire) {
+            if started.elapsed() > PATIENCE {
+                return None;
+            }
+            thread::sleep(Duration::from_micros(50));
+        }
+        Some(Acting(&self.is_acting))
+    }
+
+    /// Whether it is time to try a pair, which is undecided.
+    pub(super) fn is_due(&self, pair: [u8; 2]) -> bool {
+        os::lock(&self.tried).get(&ordered(pair)).is_none_or(|tried| tried.elapsed() >= AGAIN)
+    }
+
+    pub(super) fn mark_tried(&self, pair: [u8; 2]) {
+        os::lock(&self.tried).insert(ordered(pair), Instant::now());
+    }
+
+    /// As if some time had gone by.
+    #[cfg(test)]
+    pub(super) fn forget_when(&self) {
+        os::lock(&self.tried).clear();
+    }
+
+    /// The memory of a device; none if there is none, or of a copy of the runtime that is not told apart.
+    pub(super) fn scratch(&self, library: usize, device: u8) -> Option<Scratch> {
+        os::lock(self.scratches.get(library)?).get(&device.into()).copied()
+    }
+
+    pub(super) fn add_scratch(&self, library: usize, scratch: Scratch) {
+        if let Some(scratches) = self.scratches.get(library) {
+            os::lock(scratches).insert(scratch.device, scratch);
+        }
+    }
+
+    /// What a device has is not used again: a copy hangs in it, or a reset takes it.
+    pub(super) fn drop_scratch(&self, library: usize, device: u8) {
+        if let Some(scratches) = self.scratches.get(library) {
+            os::lock(scratches).remove(&device.into());
+        }
+    }
+}
+
+fn ordered([one, other]: [u8; 2]) -> [u8; 2] {
+    [one.min(other), one.max(other)]
+}
