@@ -19,7 +19,7 @@ const PHRASES: &[(&str, &str)] = &[
     (
         "but enabled. p2pshim stages copies on such a path itself. It cannot stage those of graphs, which CUDA makes; those of synchronous \
          functions while a stream is being captured; batches that have to read their sources during the call; arrays of one dimension; \
-         nor any for which CUDA has no streams and events left; nor any of HIP, which maps memory for copies whatever is enabled.",
+         memory that another process allocated; nor any for which CUDA has no streams and events left; nor any of HIP, which maps memory for copies whatever is enabled.",
         "but HIP maps memory for copies whatever is enabled, and p2pshim does not stage them.",
     ),
     (
