@@ -84,6 +84,14 @@ pub(crate) fn is_secure_execution() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
+/// Whether a file may have any size (`RLIMIT_FSIZE`): writing to one that may not raises a signal, which ends programs.
+pub(crate) fn may_write_files() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes one limit to the place.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    is_known && limit.rlim_cur == libc::RLIM_INFINITY
+}
+
 /// The user that the process acts as.
 pub(crate) fn user_id() -> u32 {
     // SAFETY: geteuid takes and touches nothing.

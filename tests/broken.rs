@@ -157,16 +157,28 @@ fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_b
             let (plain, outcome) =
                 (here(program(), fault).plain(), here(program(), fault).env(option.0, option.1).preloaded());
             outcome.assert_same_as(&plain, fault);
-            let is_it =
-                |line: &&String| line.contains("memory of another process was opened on device 0. If it lies on ");
+            let what = match by {
+                [] => "memory of another process was opened on device 0. If it lies on ",
+                _ => "memory of device 1 that was imported is mapped for device 0, ",
+            };
+            let is_it = |line: &&String| line.contains(what);
             let lines: Vec<&String> = outcome.shim.iter().filter(is_it).collect();
             assert_eq!(lines.len(), said.iter().len(), "{fault} {option:?} {by:?}: {:#?}", outcome.shim);
-            let of_device = said
-                .map(|said| if by.is_empty() { said.to_owned() } else { said.replace("another device", "device 1") });
-            assert!(lines.iter().all(|line| line.contains(of_device.as_ref().unwrap())), "{lines:#?}");
+            let so = said.map(|said| if by.is_empty() { said } else { said.split_once(", ").unwrap().1 });
+            assert!(lines.iter().all(|line| line.contains(so.unwrap())), "{lines:#?}");
         }
     }
     fs::remove_dir_all(cache).unwrap();
+}
+
+/// There is no other device that it could lie on.
+#[test]
+fn memory_of_another_process_on_the_only_device_is_not_warned_about() {
+    let program = Program::case("memory_of_another_process").arg("same").env("P2PSIM_DEVICES", "1");
+    let outcome = program.env("P2PSHIM_ACCESS", "off").preloaded();
+    outcome.assert_success();
+    assert!(outcome.stdout.ends_with("the second process ends with 0\n"), "{outcome:#?}");
+    assert!(!outcome.shim.iter().any(|line| line.contains("memory of another process")), "{:#?}", outcome.shim);
 }
 
 #[test]

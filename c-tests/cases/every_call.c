@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -301,6 +302,19 @@ static void memory(void)
     CHECK_CU(cuCtxSynchronize());
     CALL(cuMemUnmap, at, (size_t)MAPPED);
     CHECK_CU(cuMemRelease(handle));
+
+    CUmemGenericAllocationHandle imported;
+    int descriptor;
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CHECK_CU(cuMemCreate(&handle, MAPPED, &prop, 0));
+    CHECK_CU(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CALL(cuMemImportFromShareableHandle, &imported, (void *)(intptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CHECK_CU(cuMemMap(at, MAPPED, 0, imported, 0));
+    CALL(cuMemSetAccess, at, (size_t)MAPPED, both, (size_t)2);
+    CALL(cuMemUnmap, at, (size_t)MAPPED);
+    CHECK_CU(cuMemRelease(imported));
+    CHECK_CU(cuMemRelease(handle));
+    REQUIRE(close(descriptor) == 0);
 
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
     CUmemoryPool pool = NULL;

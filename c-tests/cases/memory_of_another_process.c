@@ -1,7 +1,7 @@
 /*
  * Memory of one process that another opens, one process for each GPU: the first owns memory of device 1, the second opens it on
  * device 0, copies to it and from it, and closes it. What each sees, and what is refused. `mapped`: memory that both map, which comes
- * by a file descriptor, and not by an IPC handle.
+ * by a file descriptor, and not by an IPC handle. `same`: of the device that opens it.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -21,7 +21,7 @@ struct ticket {
     int descriptor;
 };
 
-static int mapped;
+static int mapped, owner = 1;
 
 /* Device `ordinal` with its primary context current, and memory on it. */
 static CUdeviceptr start(int ordinal)
@@ -64,14 +64,14 @@ static void unmap(CUdeviceptr address)
     CHECK_CU(cuMemAddressFree(address, MAPPED));
 }
 
-/* Memory of device 1, and what another process opens it by. */
+/* Memory of the owning device, and what another process opens it by. */
 static CUdeviceptr share(struct ticket *ticket)
 {
-    CUdeviceptr memory = start(1), there;
+    CUdeviceptr memory = start(owner), there;
     CUmemGenericAllocationHandle physical;
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = owner}};
     memset(ticket, 0, sizeof *ticket);
     if (!mapped) {
         SHOW_CU(cuIpcGetMemHandle(&ticket->handle, 0));
@@ -83,7 +83,7 @@ static CUdeviceptr share(struct ticket *ticket)
     CHECK_CU(cuMemCreate(&physical, MAPPED, &properties, 0));
     CHECK_CU(cuMemExportToShareableHandle(&ticket->descriptor, physical, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     REQUIRE(fcntl(ticket->descriptor, F_SETFD, 0) == 0);
-    return map(physical, 1);
+    return map(physical, owner);
 }
 
 static CUdeviceptr open_memory(const struct ticket *ticket)
@@ -158,7 +158,8 @@ int main(int argc, char **argv)
     CUdeviceptr memory;
     pid_t child;
     mapped = argc > 1 && strcmp(argv[1], "mapped") == 0;
-    if (argc > 1 + mapped)
+    owner = argc > 1 && strcmp(argv[1], "same") == 0 ? 0 : 1;
+    if (argc > 1 + (mapped || owner == 0))
         return open_it();
 
     memory = share(&ticket);

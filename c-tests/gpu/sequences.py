@@ -98,7 +98,8 @@ def other_process():
     for by, name in (([], "other_process"), (["mapped"], "other_process, mapped")):
         plain = Run([program, *by], trace=False)
         preloaded, denied = (Run([program, *by], preload=True, trace=False, **options) for options in ({}, {"P2PSHIM_DENY": "0-1"}))
-        said = denied.err.count("memory of another process was opened on device 0. If it lies on device 1, it is accessed though that is denied")
+        what = "memory of device 1 that was imported is mapped for device 0" if by else "was opened on device 0. If it lies on device 1"
+        said = denied.err.count(f"{what}, it is accessed though that is denied")
         ends = "the second process ends with 0" in plain.out
         is_same = ends and plain.out == preloaded.out == denied.out
         judge(is_same and said == 1 and not preloaded.err, name,

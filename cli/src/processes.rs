@@ -34,10 +34,11 @@ fn is_left_out(name: &OsString) -> bool {
     ours || ["LD_PRELOAD", "LD_AUDIT", "CUDA_INJECTION64_PATH"].contains(&name.as_ref())
 }
 
-/// Has processes that are started from now on inherit a descriptor.
-pub(crate) fn hand_down(descriptor: &OwnedFd) {
+/// Sets whether processes that are started from now on inherit a descriptor. One that does not finds no such descriptor.
+pub(crate) fn set_inherited(descriptor: &OwnedFd, is_inherited: bool) {
+    let flags = if is_inherited { 0 } else { libc::FD_CLOEXEC };
     // SAFETY: takes numbers, and touches no memory of ours.
-    unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, 0) };
+    unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, flags) };
 }
 
 /// Waits for a process to end, then kills it and waits again; none if it is still there.

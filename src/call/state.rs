@@ -56,12 +56,12 @@ impl Change<'_> {
                 staging::before_free(start as u64, stream, self.function.per_thread());
             }
             (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) => {
+                let bytes = if let [Value::UInt(bytes)] = *rest { bytes } else { 0 };
                 if STAGING.is_used() {
-                    let bytes = if let [Value::UInt(bytes)] = *rest { bytes } else { 0 };
                     staging::before_unmap(start as u64, bytes);
                 }
                 if ACCESS.has_imported() {
-                    mode::unseen(|| ACCESS.memory_is_unmapped(&RealDriver, start as u64));
+                    mode::unseen(|| ACCESS.memory_is_unmapped(&RealDriver, start as u64, bytes));
                 }
             }
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
@@ -192,9 +192,9 @@ fn on_foreign_memory() {
 #[cold]
 #[inline(never)]
 fn on_import(out: usize) {
-    if let Some(handle) = mode::unseen(|| read::handle_at(out as *const usize)) {
-        ACCESS.memory_is_imported(handle);
-    }
+    mode::unseen(|| {
+        read::handle_at(out as *const usize).into_iter().for_each(|handle| ACCESS.memory_is_imported(handle))
+    });
 }
 
 #[inline(always)]

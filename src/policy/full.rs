@@ -1,7 +1,7 @@
 //! `P2PSHIM_PROBE=full`: a pair is judged by the verdict that `p2pshim doctor` or `p2pshim run` has left in a file.
 //!
 //! In the program's process nothing of the kind can be tested: loading a kernel may wait for a device, and a kernel of the
-//! program may be waiting for its host.
+//! program may be waiting for its host. Of HIP, which the doctor does not test, what copies have shown in this process is kept.
 
 use std::sync::Mutex;
 
@@ -19,8 +19,11 @@ pub(crate) fn verdict(question: &Question) -> Option<Verdict> {
     os::undisturbed(|| cache()?.find(&mut os::lock(&FACTS), question))
 }
 
-/// Keeps a verdict, if there is a place for it.
+/// Keeps a verdict, if there is a place for it, and a file may have any size: the signal for one that may not ends programs.
 pub(crate) fn keep(question: &Question, verdict: &Verdict) {
+    if !os::may_write_files() {
+        return;
+    }
     os::undisturbed(|| {
         let key = os::lock(&FACTS).key(question)?;
         cache()?.put(&key, verdict).then_some(())

@@ -144,6 +144,7 @@ hip_functions! {
     fn malloc c"hipMalloc" (address: *mut usize, bytes: usize);
     fn host_malloc c"hipHostMalloc" (address: *mut usize, bytes: usize, flags: c_uint);
     fn stream_create_with_flags c"hipStreamCreateWithFlags" (stream: *mut usize, flags: c_uint);
+    fn exchange_capture_mode c"hipThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
     fn stream_query c"hipStreamQuery" (stream: usize);
     fn memcpy_async c"hipMemcpyAsync" (dst: usize, src: usize, bytes: usize, kind: c_int, stream: usize);
     fn memcpy_peer_async c"hipMemcpyPeerAsync" (
@@ -382,6 +383,20 @@ impl Hip for Library {
     fn is_readable(&self, address: u64) -> bool {
         // SAFETY: any byte is a number.
         unsafe { os::read(address as *const u8) }.is_ok()
+    }
+
+    fn relaxed(&self, work: impl FnOnce()) -> bool {
+        /// `hipStreamCaptureModeRelaxed`.
+        const RELAXED: c_uint = 2;
+        let mut mode = RELAXED;
+        // SAFETY: the function swaps the calling thread's mode with `mode`.
+        let can = unsafe { exchange_capture_mode(*self, &mut mode) } == Code::SUCCESS;
+        if can {
+            work();
+            // SAFETY: as above; `mode` is what it was before.
+            unsafe { exchange_capture_mode(*self, &mut mode) };
+        }
+        can
     }
 
     fn scratch(&self, device: i32) -> Result<Scratch, Code> {

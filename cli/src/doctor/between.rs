@@ -90,7 +90,13 @@ impl Between {
         faulted: &mut bool,
         witness: &impl Witness,
     ) -> [(Test, Finding); 2] {
-        let mut partner = self.partner.and_then(|mut partner| partner.wait().map(|()| partner));
+        let mut partner = self.partner.and_then(|mut partner| match partner.wait() {
+            Ok(()) => Ok(partner),
+            Err(why) => {
+                partner.end();
+                Err(why)
+            }
+        });
         let findings = self.lent.map(|(test, shared)| {
             let finding = match (&mut partner, shared) {
                 _ if *faulted => Finding::Untested(AFTER_FAULT.to_owned()),

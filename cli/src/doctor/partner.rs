@@ -182,8 +182,9 @@ impl Partner {
         descriptors: &[&OwnedFd],
         time: Duration,
     ) -> std::result::Result<Self, String> {
-        descriptors.iter().for_each(|descriptor| processes::hand_down(descriptor));
+        descriptors.iter().for_each(|descriptor| processes::set_inherited(descriptor, true));
         let started = Self::command(uuids, time).and_then(|mut command| command.spawn());
+        descriptors.iter().for_each(|descriptor| processes::set_inherited(descriptor, false));
         let mut child = started.map_err(|error| format!("another process could not be started: {error}"))?;
         let (sender, lines) = mpsc::channel();
         if let Some(output) = child.stdout.take() {

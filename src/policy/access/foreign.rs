@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Access;
-use super::hide::Grants;
+use super::hide::granules;
 use crate::config;
 use crate::policy::driver::Driver;
 use crate::policy::full::Verdict;
@@ -16,16 +16,27 @@ impl Access {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let Some(device) = device else { return };
         self.look_up_denied(driver);
-        for peer in 0..driver.device_count() {
-            if self.lock().access == config::Access::Off {
-                return self.warn_of_foreign(driver, [device, i32::from(device == 0)], "another device");
-            }
-            self.warn_of_foreign(driver, [device, peer], &format!("device {peer}"));
+        let is_off = self.lock().access == config::Access::Off;
+        let peers = (0..driver.device_count()).filter(|&peer| peer != device);
+        for peer in peers.take(if is_off { 1 } else { usize::MAX }) {
+            let lies_on = if is_off { "another device".to_owned() } else { format!("device {peer}") };
+            let what = format!("memory of another process was opened on device {device}. If it lies on {lies_on}");
+            self.warn_of_foreign(driver, [device, peer], &what);
         }
     }
 
-    /// Says, once, that memory of another process that lies there is not for this device, if that is so.
-    fn warn_of_foreign(&self, driver: &impl Driver, [device, peer]: [i32; 2], lies_on: &str) {
+    /// The program gives devices rights to memory that was imported, and lies on these.
+    pub(super) fn warn_of_imported(&self, driver: &impl Driver, owners: &[i32], devices: &[i32]) {
+        for owner in owners {
+            for &device in devices {
+                let what = format!("memory of device {owner} that was imported is mapped for device {device}");
+                self.warn_of_foreign(driver, [device, *owner], &what);
+            }
+        }
+    }
+
+    /// Says, once, that such memory is not for this device, if that is so.
+    fn warn_of_foreign(&self, driver: &impl Driver, [device, peer]: [i32; 2], what: &str) {
         if device == peer || [device, peer].iter().any(|known| !(0..64).contains(known)) {
             return;
         }
@@ -37,7 +48,7 @@ impl Access {
             return;
         }
         drop(registry);
-        let what = match is_denied {
+        let so = match is_denied {
             true => "it is accessed though that is denied",
             false => "its data may be wrong: peer access there is broken",
         };
@@ -45,42 +56,35 @@ impl Access {
             device as u8,
             peer as u8,
             format_args!(
-                "memory of another process was opened on device {device}. If it lies on {lies_on}, {what}. p2pshim neither refuses \
-                 memory of other processes nor stages its copies. NCCL_P2P_DISABLE=1 keeps NCCL from it"
+                "{what}, {so}. p2pshim neither refuses memory of other processes nor stages its copies. NCCL_P2P_DISABLE=1 keeps NCCL \
+                 from it"
             ),
         );
     }
 
-    /// The program gives devices rights to memory that was imported, and lies on these.
-    pub(super) fn warn_of_imported(&self, driver: &impl Driver, owners: &[i32], devices: &[i32]) {
-        for owner in owners {
-            let lies_on = format!("device {owner}");
-            devices.iter().for_each(|&device| self.warn_of_foreign(driver, [device, *owner], &lies_on));
-        }
-    }
-
-    /// Whether physical memory of other processes was imported.
+    /// Whether physical memory of other processes was imported, and is mapped or may be.
     pub(crate) fn has_imported(&self) -> bool {
         self.has_imported.load(Relaxed)
     }
 
-    /// Physical memory of another process was imported, by that handle.
+    /// Physical memory was imported, by that handle: of another process, or what this one has exported.
     pub(crate) fn memory_is_imported(&self, handle: usize) {
         self.lock().imported.insert(handle);
         self.has_imported.store(true, Relaxed);
     }
 
-    /// What is mapped there is about to be unmapped: its handle may come again, for other memory.
-    pub(crate) fn memory_is_unmapped(&self, driver: &impl Driver, address: u64) {
-        if let Some(handle) = driver.mapped_memory(address) {
-            self.lock().imported.remove(&handle);
+    /// What is mapped there is about to be unmapped: its handles may come again, for other memory. (So may the handle of what is
+    /// imported and never mapped; then memory of the program itself is not refused, and warned about.)
+    pub(crate) fn memory_is_unmapped(&self, driver: &impl Driver, address: u64, bytes: u64) {
+        for handle in granules(address, bytes).filter_map(|at| driver.mapped_memory(at)) {
+            let mut registry = self.lock();
+            registry.imported.remove(&handle);
+            self.has_imported.store(!registry.imported.is_empty(), Relaxed);
         }
     }
 
-    /// Whether what is mapped there came from another process.
-    pub(super) fn is_imported(&self, driver: &impl Driver, of: Grants) -> bool {
-        let Grants::OfMapped { address, .. } = of else { return false };
-        self.has_imported()
-            && driver.mapped_memory(address).is_some_and(|handle| self.lock().imported.contains(&handle))
+    /// Whether what is mapped there was imported.
+    pub(super) fn is_imported(&self, driver: &impl Driver, at: u64) -> bool {
+        self.has_imported() && driver.mapped_memory(at).is_some_and(|handle| self.lock().imported.contains(&handle))
     }
 }

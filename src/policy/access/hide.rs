@@ -107,9 +107,11 @@ impl Access {
             return None;
         }
         self.look_up_denied(driver);
-        if self.is_imported(driver, of) {
-            self.warn_of_imported(driver, &self.owners(driver, of.first()), devices);
-            return None;
+        if let Grants::OfMapped { address, bytes } = of
+            && self.has_imported()
+        {
+            let imported = owners_of_mapped(driver, address, bytes, |at| self.is_imported(driver, at));
+            self.warn_of_imported(driver, &imported, devices);
         }
         if self.admits() {
             // The one whose memory it is has access from the start.
@@ -133,7 +135,10 @@ impl Access {
     /// The devices whose memory it is.
     fn owners(&self, driver: &impl Driver, of: Grants) -> Vec<i32> {
         match of {
-            Grants::OfMapped { address, bytes } => owners_of_mapped(driver, address, bytes),
+            // What was imported is never refused.
+            Grants::OfMapped { address, bytes } => {
+                owners_of_mapped(driver, address, bytes, |at| !self.is_imported(driver, at))
+            }
             Grants::OfPool(pool) => self.owners_of_pool(driver, pool),
         }
     }
@@ -156,12 +161,17 @@ impl Access {
     }
 }
 
-/// The devices of what is mapped in a range. Memory of the host can be mapped as well: nobody is denied that.
-fn owners_of_mapped(driver: &impl Driver, address: u64, bytes: u64) -> Vec<i32> {
+/// Where memory may be mapped in a range.
+pub(super) fn granules(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
     /// What is mapped has at least so many bytes, and begins at a multiple of them.
     const GRANULARITY: usize = 2 << 20;
+    (address..address.saturating_add(bytes.max(1))).step_by(GRANULARITY)
+}
+
+/// The devices of what is mapped in a range, as far as it is wanted. Memory of the host can be mapped as well: nobody is denied that.
+fn owners_of_mapped(driver: &impl Driver, address: u64, bytes: u64, is_wanted: impl Fn(u64) -> bool) -> Vec<i32> {
     let mut owners = Vec::new();
-    for at in (address..address.saturating_add(bytes)).step_by(GRANULARITY) {
+    for at in granules(address, bytes).filter(|&at| is_wanted(at)) {
         let memory = driver.memory(at).filter(|memory| memory.holder == Holder::Mapped);
         owners.extend(memory.map(|memory| memory.device).filter(|device| !owners.contains(device)));
     }

@@ -6,8 +6,8 @@
 //!
 //! **The last error.** Before 7.0 each call overwrites it, from 7.0 on failures only. To be right for both, questions about
 //! a copy are asked before it is made, while the slot is empty, and the slot is emptied again; a thread that has left an error
-//! there is not asked for. Around functions about peer access only calls are made that succeed if the program's own may:
-//! those leave no trace that the program's own call does not cover. What a verification leaves is cleared.
+//! there is not asked for. Around functions about peer access, verifications aside, only calls are made that succeed if the
+//! program's own may: those leave no trace that the program's own call does not cover. What a verification leaves is cleared.
 //!
 //! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run. Why it is so: docs/decisions/hip-*.md.
 
@@ -38,7 +38,7 @@ use crate::config::{self, Config, Denied};
 use crate::model::{Memcpy, Path, Traffic, Why};
 use crate::record;
 
-/// What decisions ask the real library, and have it do. Nothing here waits for a device.
+/// What decisions ask the real library, and have it do. No call waits for a device.
 ///
 /// Devices are ordinals. All of it may change the calling thread's last error.
 pub(crate) trait Hip: Copies<Scratch = Scratch> {
@@ -59,6 +59,9 @@ pub(crate) trait Hip: Copies<Scratch = Scratch> {
 
     /// Whether the hardware lets a device access the memory of another.
     fn can_access(&self, device: i32, peer: i32) -> bool;
+
+    /// Runs `work` so that its calls disturb no capture, whichever thread's. False if that cannot be had.
+    fn relaxed(&self, work: impl FnOnce()) -> bool;
 
     /// Lets the current device access the memory of another.
     fn enable(&self, peer: i32) -> Code;
@@ -187,7 +190,7 @@ impl Library {
     fn set_pair(&self, [one, other]: [u8; 2], known: u8) {
         for (from, to) in [(one, other), (other, one)] {
             if let Some(pair) = self.pair(from, to) {
-                pair.store(known, Relaxed);
+                pair.store(known, SeqCst);
             }
         }
     }
@@ -216,7 +219,7 @@ impl Library {
         if src == dst {
             return Some(Path::SameDevice);
         }
-        match self.pair(src, dst)?.load(Relaxed) {
+        match self.pair(src, dst)?.load(SeqCst) {
             REACHABLE => Some(Path::MappedOnUse),
             BROKEN => Some(Path::Broken),
             APART => Some(Path::Staged(Why::NoPath)),
@@ -275,6 +278,10 @@ impl Peers {
         self.refuses.store(refuses, Relaxed);
         let is_any_refused = refuses && self.verifications.is_any_broken();
         self.hides.store(is_off || is_any_refused || !config.denied.is_empty(), Relaxed);
+        // One may have been found meanwhile.
+        if refuses && self.verifications.is_any_broken() {
+            self.hides.store(true, Relaxed);
+        }
     }
 
     /// Takes over options that have changed: what was decided is decided anew.
@@ -432,8 +439,8 @@ impl Peers {
             own.set_pair([src, dst], BROKEN);
         }
         if is_wanted && self.admits() && known != Some(Seen::Passed) {
-            // What is not known yet is at a later copy.
-            if known.is_some() {
+            // What is not known yet is at a later copy, if anything is verified then.
+            if known.is_some() || self.is_stopped.load(Relaxed) {
                 own.links.mark_decided(src, dst);
             }
             return;

@@ -242,6 +242,12 @@ impl Hip for Fake {
         !self.apart.contains(&(device, peer))
     }
 
+    fn relaxed(&self, work: impl FnOnce()) -> bool {
+        self.returning(Code::SUCCESS);
+        work();
+        true
+    }
+
     fn enable(&self, peer: i32) -> Code {
         let Some(current) = self.check(peer) else { return self.returning(Code::INVALID_DEVICE) };
         if self.state.borrow().enabled.contains(&(current, peer)) {
@@ -651,6 +657,33 @@ fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
         assert!(hip.program_copies(&peers, 0, 1).is_some());
         assert_eq!(hip.enabled(), [(0, 1), (1, 0)], "{number}");
     }
+}
+
+/// However often it is tried: what is taken is lost where it cannot be used.
+#[test]
+fn undecided_pair_takes_memory_a_few_times_only() {
+    let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
+    hip.host_fault = Some(Fault::Hang);
+    for number in 0..50 {
+        peers.verifications.forget_when();
+        hip.program_copies(&peers, 0, 1);
+        assert_eq!(peers.verifications.scratch(0, 0).is_some(), number < 4);
+        (0..2).for_each(|device| peers.verifications.drop_scratch(0, device));
+    }
+    (0..2).for_each(|device| assert!(!peers.verifications.may_take(device)));
+    peers.verifications.reset_scratch(0, 0);
+    assert!(peers.verifications.may_take(0));
+}
+
+#[test]
+fn pair_is_decided_once_nothing_is_verified_any_more() {
+    let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
+    peers.stop_verifying();
+    for _ in 0..2 {
+        assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse));
+    }
+    assert!(peers.libraries[0].links.are_decided(0, 1));
+    assert_eq!((hip.copies(), hip.enabled()), (0, vec![]));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,8 +13,12 @@ use crate::policy::access::verify::WHOLE;
 
 /// How long a thread waits for others that verify a pair: each takes some milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often an undecided pair is verified.
+/// After how long an undecided pair is verified again for the first time; each further time it is twice as long.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often it is doubled.
+const MOST_DOUBLINGS: u32 = 10;
+/// How often memory is taken on a device: what cannot be used any more is lost.
+const MOST_SCRATCH: u8 = 4;
 
 /// A piece of a device's memory for verifications: [`Scratch::BYTES`], with as many of page-locked memory of the host twice, and
 /// two streams that block no other. It is never freed: that would wait for the device.
@@ -74,8 +78,10 @@ pub(super) struct Verifications {
     is_acting: AtomicBool,
     /// Whether it was said that a pair is not verified where a copy may hang.
     pub(super) is_risk_logged: AtomicBool,
-    /// When pairs were tried that are undecided. The standard library's locks: see [`os::lock`].
-    tried: Mutex<BTreeMap<[u8; 2], Instant>>,
+    /// When pairs were last tried that are undecided, and how often. The standard library's locks: see [`os::lock`].
+    tried: Mutex<BTreeMap<[u8; 2], (Instant, u32)>>,
+    /// How often memory was taken, of each device.
+    taken: [AtomicU8; DEVICES],
     /// By the copy of the runtime that they belong to.
     scratches: [Mutex<BTreeMap<i32, Scratch>>; LIBRARIES],
 }
@@ -97,6 +103,7 @@ impl Verifications {
             is_acting: AtomicBool::new(false),
             is_risk_logged: AtomicBool::new(false),
             tried: Mutex::new(BTreeMap::new()),
+            taken: [const { AtomicU8::new(0) }; DEVICES],
             scratches: [const { Mutex::new(BTreeMap::new()) }; LIBRARIES],
         }
     }
@@ -108,7 +115,7 @@ impl Verifications {
 
     #[inline(always)]
     pub(super) fn known(&self, pair: [u8; 2]) -> Option<Known> {
-        let number = usize::from(self.place(pair)?.load(Relaxed));
+        let number = usize::from(self.place(pair)?.load(SeqCst));
         Known::ALL.get(number.wrapping_sub(1)).copied()
     }
 
@@ -123,7 +130,7 @@ impl Verifications {
 
     pub(super) fn set(&self, [one, other]: [u8; 2], known: Known) {
         for place in [[one, other], [other, one]].into_iter().filter_map(|pair| self.place(pair)) {
-            place.store(1 + known as u8, Relaxed);
+            place.store(1 + known as u8, SeqCst);
         }
     }
 
@@ -140,11 +147,11 @@ impl Verifications {
         }
     }
 
-    /// Lets nobody else verify anything. None if another thread takes too long.
-    pub(super) fn begin(&self) -> Option<Acting<'_>> {
+    /// Lets nobody else verify anything. None if another thread does, and takes too long if that is waited for.
+    pub(super) fn begin(&self, waits: bool) -> Option<Acting<'_>> {
         let started = Instant::now();
         while self.is_acting.swap(true, Acquire) {
-            if started.elapsed() > PATIENCE {
+            if !waits || started.elapsed() > PATIENCE {
                 return None;
             }
             thread::sleep(Duration::from_micros(50));
@@ -154,11 +161,22 @@ impl Verifications {
 
     /// Whether it is time to try a pair, which is undecided.
     pub(super) fn is_due(&self, pair: [u8; 2]) -> bool {
-        os::lock(&self.tried).get(&ordered(pair)).is_none_or(|tried| tried.elapsed() >= AGAIN)
+        let pause = |times: u32| AGAIN * (1 << times.saturating_sub(1).min(MOST_DOUBLINGS));
+        os::lock(&self.tried).get(&ordered(pair)).is_none_or(|(tried, times)| tried.elapsed() >= pause(*times))
     }
 
-    pub(super) fn mark_tried(&self, pair: [u8; 2]) {
-        os::lock(&self.tried).insert(ordered(pair), Instant::now());
+    /// Notes that a pair is tried now. Whether it is for the first time.
+    pub(super) fn mark_tried(&self, pair: [u8; 2]) -> bool {
+        let mut tried = os::lock(&self.tried);
+        let times = tried.get(&ordered(pair)).map_or(0, |(_, times)| *times);
+        tried.insert(ordered(pair), (Instant::now(), times.saturating_add(1)));
+        times == 0
+    }
+
+    /// Whether memory may be taken on a device, as is about to be done.
+    pub(super) fn may_take(&self, device: u8) -> bool {
+        let count = |taken: u8| (taken < MOST_SCRATCH).then_some(taken + 1);
+        self.taken.get(usize::from(device)).is_some_and(|taken| taken.fetch_update(Relaxed, Relaxed, count).is_ok())
     }
 
     /// As if some time had gone by.
@@ -178,10 +196,18 @@ impl Verifications {
         }
     }
 
-    /// What a device has is not used again: a copy hangs in it, or a reset takes it.
+    /// What a device has is not used again: a copy hangs in it.
     pub(super) fn drop_scratch(&self, library: usize, device: u8) {
         if let Some(scratches) = self.scratches.get(library) {
             os::lock(scratches).remove(&device.into());
+        }
+    }
+
+    /// A reset takes what a device has, and gives its memory back.
+    pub(super) fn reset_scratch(&self, library: usize, device: u8) {
+        self.drop_scratch(library, device);
+        if let Some(taken) = self.taken.get(usize::from(device)) {
+            taken.store(0, Relaxed);
         }
     }
 }

@@ -5,13 +5,13 @@
 //! shared first, and nothing of the program's is affected.
 //!
 //! **What counts.** Each test of the path has the same through the host before and after it, on streams of its own. If that fails
-//! or does not end either, the devices are busy or worse, and the pair is undecided. Bytes that were wrong twice, or a copy that
-//! did not end, block the pair.
+//! or does not end either, the devices are busy or worse, and the pair is undecided. Bytes that were wrong twice, or copies that
+//! did not end twice, in different streams, block the pair.
 //!
 //! **The last error** is left as it was, where nothing is pending; else nothing is asked. Before 7.0 the program's call overwrites
 //! it in any case.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use p2pshim_host::machine;
 use p2pshim_host::verdicts::FOUND_EARLIER;
@@ -95,7 +95,7 @@ impl Peers {
         if self.is_denied(device, peer) || !self.may_ask(hip) || !self.are_devices(own, hip, pair) {
             return;
         }
-        let Some(_acting) = self.verifications.begin() else { return };
+        let Some(_acting) = self.verifications.begin(true) else { return };
         self.aside(hip, || {
             let can = reaches(hip, pair);
             if can.contains(&true) {
@@ -115,13 +115,14 @@ impl Peers {
         if !self.may_ask(hip) || self.is_stopped.load(Relaxed) || !self.are_devices(own, hip, pair) {
             return None;
         }
-        let _acting = self.verifications.begin()?;
+        // A copy does not wait for the verification of another pair, nor for a reset.
+        if !self.verifications.is_due(pair) || purpose == Purpose::Ours && own.asking.load(SeqCst) != 0 {
+            return None;
+        }
+        let _acting = self.verifications.begin(purpose == Purpose::Asked)?;
         // Another thread may have done it.
         if let known @ Some(_) = self.verifications.known(pair) {
             return known;
-        }
-        if !self.verifications.is_due(pair) {
-            return None;
         }
         self.aside(hip, || {
             let can = reaches(hip, pair);
@@ -151,7 +152,7 @@ impl Peers {
     fn aside(&self, hip: &impl Hip, work: impl FnOnce()) {
         let was_empty = hip.last_error() == Some(Code::SUCCESS);
         let Some(current) = hip.current_device() else { return };
-        work();
+        hip.relaxed(work);
         hip.make_current(current);
         if was_empty && hip.last_error() != Some(Code::SUCCESS) {
             hip.clear_last_error();
@@ -163,7 +164,7 @@ impl Peers {
         if self.look_up(hip, pair, can, purpose) {
             return;
         }
-        self.verifications.mark_tried(pair);
+        let is_first = self.verifications.mark_tried(pair);
         let devices = pair.map(i32::from);
         let risk = if hip.is_linked(devices) { None } else { hip.machine(devices).and_then(|it| it.risk([0, 1])) };
         if let Some(risk) = risk {
@@ -175,12 +176,16 @@ impl Peers {
                 self.passed(pair);
             }
             Err(Setback::Broken(failure)) => {
-                self.keep(hip, pair, can, &Verdict::Failed(outcome::story(&failure)));
+                // What did not end may have been held up by what only this process does.
+                if let Failure::Lost { .. } = failure {
+                    self.keep(hip, pair, can, &Verdict::Failed(outcome::story(&failure)));
+                }
                 self.failed(hip, pair, &failure, purpose);
             }
-            Err(Setback::Undecided(why)) => {
+            Err(Setback::Undecided(why)) if is_first => {
                 say(pair, format_args!("could not be verified (HIP): {why}. It is tried again later"));
             }
+            Err(Setback::Undecided(_)) => {}
         }
     }
 
@@ -224,6 +229,9 @@ impl Peers {
         if let Some(scratch) = self.verifications.scratch(library, device) {
             return Ok(scratch);
         }
+        if !self.verifications.may_take(device) {
+            return Err(Failure::Unknown(Code::OUT_OF_MEMORY));
+        }
         let scratch = hip.scratch(device.into())?;
         self.verifications.add_scratch(library, scratch);
         Ok(scratch)
@@ -231,29 +239,34 @@ impl Peers {
 
     /// Copies between two devices, and through the host.
     fn judge<H: Hip>(&self, library: usize, hip: &H, pair: [u8; 2]) -> Result<(), Setback> {
-        let [a, b] = pair.map(|device| self.scratch(library, hip, device));
-        let (a, b) = (a?, b?);
-        let through_host = || [a, b].iter().try_for_each(|on| verify::returns(hip, &on.through_host()));
-        let arrives = || {
-            let result = verify::arrives(hip, [&a, &b]);
-            if let Err(Failure::Hung { .. }) = result {
-                pair.into_iter().for_each(|device| self.verifications.drop_scratch(library, device));
-            }
-            result
+        let scratches = || -> Result<[Scratch; 2], Failure> {
+            let [a, b] = pair.map(|device| self.scratch(library, hip, device));
+            Ok([a?, b?])
         };
+        let through_host = |both: [Scratch; 2]| both.iter().try_for_each(|on| verify::returns(hip, &on.through_host()));
+        let arrives = |[a, b]: [Scratch; 2]| verify::arrives(hip, [&a, &b]);
+        let both = scratches()?;
         // Which leaves other bytes where the copies are to arrive.
-        through_host()?;
-        let Err(mut failure) = arrives() else { return Ok(()) };
-        through_host()?;
-        if let Failure::Lost { .. } = failure {
-            let Err(again) = arrives() else {
-                return Err(Setback::Undecided("bytes were wrong once, and then right".to_owned()));
-            };
-            through_host()?;
-            failure = again;
-        }
+        through_host(both)?;
+        let Err(failure) = arrives(both) else { return Ok(()) };
+        through_host(both)?;
+        let (again, once) = match failure {
+            Failure::Lost { .. } => (both, "bytes were wrong once, and then right"),
+            Failure::Hung { .. } => {
+                // In other streams: the program's work may hold these up.
+                pair.into_iter().for_each(|device| self.verifications.drop_scratch(library, device));
+                (scratches()?, "copies took long once, and then did not")
+            }
+            failure => return Err(failure.into()),
+        };
+        let Err(failure) = arrives(again) else { return Err(Setback::Undecided(once.to_owned())) };
+        through_host(again)?;
         match failure {
-            Failure::Lost { .. } | Failure::Hung { .. } => Err(Setback::Broken(failure)),
+            Failure::Hung { .. } => {
+                pair.into_iter().for_each(|device| self.verifications.drop_scratch(library, device));
+                Err(Setback::Broken(failure))
+            }
+            Failure::Lost { .. } => Err(Setback::Broken(failure)),
             failure => Err(failure.into()),
         }
     }
@@ -282,7 +295,9 @@ impl Peers {
         };
         let cause = hip.machine(pair.map(i32::from)).map(|machine| machine.likely_cause([0, 1]));
         let cause = cause.unwrap_or_else(|| machine::SIMULATED_CAUSE.to_owned());
-        let (verified, consequence) = consequence(purpose, refuses);
+        let reverse = [pair[1], pair[0]];
+        let has_access = self.libraries.iter().any(|own| own.is_programs(pair) || own.is_programs(reverse));
+        let (verified, consequence) = consequence(purpose, refuses, has_access);
         let [from, to] = outcome::direction(failure).unwrap_or(pair);
         log::pair_verified(from, to, verified, format_args!("with HIP, {story}. {consequence}. Likely cause: {cause}"));
     }
@@ -308,8 +323,13 @@ impl Peers {
 }
 
 /// What becomes of a pair that is broken, and what follows from it for the program, which may not get access where we refuse it.
-fn consequence(purpose: Purpose, refuses: bool) -> (Verified, &'static str) {
+fn consequence(purpose: Purpose, refuses: bool, has_access: bool) -> (Verified, &'static str) {
     match (purpose, refuses) {
+        _ if has_access => (
+            Verified::InUse,
+            "The program keeps the peer access that it has. What its copies and kernels move between them may be wrong, and p2pshim \
+             does not stage it",
+        ),
         (Purpose::Asked, true) => (
             Verified::Avoided,
             "The program asks for peer access between them and is told that there is none. Copies that it makes between them all \

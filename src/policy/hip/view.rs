@@ -151,8 +151,8 @@ impl Peers {
         let Some(current) = hip.current_device() else { return };
         let Ok(device) = u8::try_from(current) else { return };
         // What is under way with them ends first.
-        let _acting = self.verifications.begin();
-        self.verifications.drop_scratch(library, device);
+        let _acting = self.verifications.begin(true);
+        self.verifications.reset_scratch(library, device);
         let is_empty = hip.last_error() == Some(Code::SUCCESS);
         for other in 0..DEVICES as u8 {
             for (from, to) in [(device, other), (other, device)] {
