@@ -390,9 +390,13 @@ impl Hip for Library {
         const RELAXED: c_uint = 2;
         let mut mode = RELAXED;
         // SAFETY: the function swaps the calling thread's mode with `mode`.
-        let can = unsafe { exchange_capture_mode(*self, &mut mode) } == Code::SUCCESS;
+        let code = unsafe { exchange_capture_mode(*self, &mut mode) };
+        // Without it nothing can be exchanged; no capture is known to be under way.
+        let can = [Code::SUCCESS, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND].contains(&code);
         if can {
             work();
+        }
+        if code == Code::SUCCESS {
             // SAFETY: as above; `mode` is what it was before.
             unsafe { exchange_capture_mode(*self, &mut mode) };
         }

@@ -110,6 +110,8 @@ impl Access {
         if let Grants::OfMapped { address, bytes } = of
             && self.has_imported()
         {
+            // All of it only where something may have to be said of it.
+            let bytes = if self.blocks() { bytes } else { bytes.min(1) };
             let imported = owners_of_mapped(driver, address, bytes, |at| self.is_imported(driver, at));
             self.warn_of_imported(driver, &imported, devices);
         }
