@@ -12,9 +12,8 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
 
-use support::{Outcome, Program, command, path, scratch, warnings};
+use support::{Outcome, Program, command, path, scratch, virtual_machine, warnings};
 
 const GOLDEN: &str = "tests/golden/broken-paths.tsv";
 /// With the option that is set for it.
@@ -32,21 +31,6 @@ const FAULTS: [(&str, &str); 9] = [
 /// What no quick verification finds is at least said when it happens.
 const UNSEEN: &str = "P2PSHIM_VERIFY=all";
 const WHO: [&str; 5] = ["nobody", "program", "asks", "pool", "mapped"];
-
-/// A virtual machine with two GPUs of NVIDIA, as far as p2pshim reads about it.
-fn virtual_machine(root: &Path) {
-    let write = |file: &str, text: &str| {
-        let file = root.join(file);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, text).unwrap();
-    };
-    write("proc/cpuinfo", "flags\t\t: fpu hypervisor sse\n");
-    write("sys/class/dmi/id/sys_vendor", "QEMU\n");
-    for bus_id in ["0000:01:00.0", "0000:02:00.0"] {
-        write(&format!("sys/bus/pci/devices/{bus_id}/vendor"), "0x10de\n");
-        write(&format!("sys/bus/pci/devices/{bus_id}/class"), "0x030200\n");
-    }
-}
 
 /// What the program got and saw, in few words, and how many warnings there were.
 fn cell(outcome: &Outcome) -> String {

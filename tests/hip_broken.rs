@@ -6,9 +6,8 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
 
-use support::{Outcome, Program, command, path, scratch};
+use support::{Outcome, Program, command, path, scratch, virtual_machine};
 
 const RELEASES: [&str; 3] = ["5", "6", "7"];
 /// Each is found by a quick verification, whatever becomes of copies that HIP stages.
@@ -215,17 +214,6 @@ fn verdict_is_kept_and_counts_in_the_next_process() {
     let program = program("7", "enables", "drop:0-1").env("XDG_CACHE_HOME", cache.to_string_lossy());
     program.preloaded().assert_success();
     assert!(!cache.exists(), "what simulated GPUs did holds for the faults of that time");
-}
-
-/// A virtual machine with GPUs that the kernel knows, as far as p2pshim reads about it.
-fn virtual_machine(root: &Path) {
-    let write = |file: &str, text: &str| {
-        let file = root.join(file);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, text).unwrap();
-    };
-    write("proc/cpuinfo", "flags\t\t: fpu hypervisor sse\n");
-    write("sys/class/dmi/id/sys_vendor", "QEMU\n");
 }
 
 /// A copy that hangs would hang a program that makes none. A link that does atomic operations itself is no such risk, as the simulated

@@ -71,6 +71,21 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}-{name}", std::process::id()))
 }
 
+/// A virtual machine with two GPUs of NVIDIA, as far as p2pshim reads about it.
+pub(crate) fn virtual_machine(root: &Path) {
+    let write = |file: &str, text: &str| {
+        let file = root.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    write("proc/cpuinfo", "flags\t\t: fpu hypervisor sse\n");
+    write("sys/class/dmi/id/sys_vendor", "QEMU\n");
+    for bus_id in ["0000:01:00.0", "0000:02:00.0"] {
+        write(&format!("sys/bus/pci/devices/{bus_id}/vendor"), "0x10de\n");
+        write(&format!("sys/bus/pci/devices/{bus_id}/class"), "0x030200\n");
+    }
+}
+
 /// A line past the capture of output, such as that a test is skipped.
 #[allow(clippy::explicit_write, reason = "what eprintln! writes is captured")]
 pub(crate) fn say(line: &str) {

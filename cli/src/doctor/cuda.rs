@@ -59,7 +59,7 @@ macro_rules! inferred {
 macro_rules! functions {
     ($($symbol:ident($($argument:ty),* $(,)?);)*) => {
         #[expect(non_snake_case, reason = "the vendor's names")]
-        struct Functions {
+        pub(super) struct Functions {
             $($symbol: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
 
@@ -77,7 +77,7 @@ macro_rules! functions {
         impl Functions {
             /// # Errors
             /// What is missing.
-            fn load(library: &Library) -> std::result::Result<Self, libloading::Error> {
+            pub(super) fn load(library: &libloading::Library) -> std::result::Result<Self, libloading::Error> {
                 Ok(Self {
                     $($symbol: {
                         let name = concat!(stringify!($symbol), "\0");
@@ -88,6 +88,29 @@ macro_rules! functions {
             }
         }
     };
+}
+
+/// Calls a function and turns its code into a result.
+macro_rules! call {
+    ($driver:expr, $symbol:ident($($argument:expr),* $(,)?)) => {{
+        let driver: &Driver = $driver;
+        // SAFETY: every method here hands over pointers to locals of the documented types, and handles and addresses
+        // that the driver gave it.
+        let code = unsafe { (driver.functions.$symbol)($($argument),*) };
+        driver.check(stringify!($symbol), code)
+    }};
+}
+
+/// The same of a function that not every driver has.
+macro_rules! call_optional {
+    ($driver:expr, $group:ident.$symbol:ident($($argument:expr),* $(,)?)) => {{
+        let driver: &Driver = $driver;
+        match &driver.$group {
+            // SAFETY: as above.
+            Some(functions) => driver.check(stringify!($symbol), unsafe { (functions.$symbol)($($argument),*) }),
+            None => driver.check(stringify!($symbol), super::NOT_SUPPORTED),
+        }
+    }};
 }
 
 mod error;
@@ -134,19 +157,8 @@ functions! {
 /// The driver.
 pub(super) struct Driver {
     functions: Functions,
-    sharing: Option<sharing::Sharing>,
-    mapping: Option<mapping::Mapping>,
-}
-
-/// Calls a function and turns its code into a result.
-macro_rules! call {
-    ($driver:expr, $symbol:ident($($argument:expr),* $(,)?)) => {{
-        let driver: &Driver = $driver;
-        // SAFETY: every method here hands over pointers to locals of the documented types, and handles and addresses
-        // that the driver gave it.
-        let code = unsafe { (driver.functions.$symbol)($($argument),*) };
-        driver.check(stringify!($symbol), code)
-    }};
+    sharing: Option<sharing::Functions>,
+    mapping: Option<mapping::Functions>,
 }
 
 impl Driver {
@@ -162,7 +174,7 @@ impl Driver {
         })?;
         let functions = Functions::load(&library)
             .map_err(|error| format!("{error}: this driver is too old; 9.2 or newer is required"))?;
-        let (sharing, mapping) = (sharing::Sharing::load(&library), mapping::Mapping::load(&library));
+        let (sharing, mapping) = (sharing::Functions::load(&library).ok(), mapping::Functions::load(&library).ok());
         // Its threads may outlive whatever we do.
         std::mem::forget(library);
         let driver = Self { functions, sharing, mapping };

@@ -1,8 +1,9 @@
 //! The verification of one pair, in a process of its own: what is done to the GPUs.
 //!
 //! Device A is to reach the memory of device B. Data goes from A to B by the copy engines of either, and a kernel on A
-//! loads from B's memory, stores to it, and adds to it by atomic operations if the link has them. Then the copies are made by another process, to or from memory that is ours. Each
-//! time the place that it goes to holds other bytes before, and the device that owns it reads it back.
+//! loads from B's memory, stores to it, adds to it by atomic operations if the link has them, and exchanges flags with one on B.
+//! Then the copies are made by another process, to or from memory that is ours. Each time the place that it goes to holds other
+//! bytes before, and the device that owns it reads it back.
 
 use std::ffi::{CStr, CString};
 use std::time::{Duration, Instant};

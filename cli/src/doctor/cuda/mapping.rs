@@ -1,11 +1,9 @@
 //! Memory that a process maps itself, and that another maps by a file descriptor: CUDA's Virtual Memory Management, which not
 //! every driver has, nor every machine.
 
-use super::{Address, Device, Driver, NOT_SUPPORTED, Result};
+use super::{Address, Device, Driver, Result};
 use std::ffi::{c_int, c_ulonglong, c_void};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-
-use libloading::Library;
 
 /// Physical memory (`CUmemGenericAllocationHandle`).
 type Physical = c_ulonglong;
@@ -55,27 +53,6 @@ functions! {
     cuMemSetAccess(Address, usize, *const Access, usize);
 }
 
-/// The functions.
-pub(super) struct Mapping(Functions);
-
-impl Mapping {
-    /// None if this driver lacks one.
-    pub(super) fn load(library: &Library) -> Option<Self> {
-        Functions::load(library).ok().map(Self)
-    }
-}
-
-macro_rules! call {
-    ($driver:expr, $symbol:ident($($argument:expr),* $(,)?)) => {{
-        let driver: &Driver = $driver;
-        match &driver.mapping {
-            // SAFETY: as in the methods of the file above: pointers to locals, and what the driver gave.
-            Some(Mapping(functions)) => driver.check(stringify!($symbol), unsafe { (functions.$symbol)($($argument),*) }),
-            None => driver.check(stringify!($symbol), NOT_SUPPORTED),
-        }
-    }};
-}
-
 impl Driver {
     /// Memory of a device, mapped for it, and a descriptor by which another process maps it too.
     pub(in crate::doctor) fn map_shareable(&self, device: Device, bytes: usize) -> Result<(Address, OwnedFd)> {
@@ -88,8 +65,11 @@ impl Driver {
             flags: [0; 8],
         };
         let (mut physical, mut descriptor): (Physical, RawFd) = (0, -1);
-        call!(self, cuMemCreate(&mut physical, bytes, &properties, 0))?;
-        call!(self, cuMemExportToShareableHandle((&raw mut descriptor).cast(), physical, DESCRIPTOR, 0))?;
+        call_optional!(self, mapping.cuMemCreate(&mut physical, bytes, &properties, 0))?;
+        call_optional!(
+            self,
+            mapping.cuMemExportToShareableHandle((&raw mut descriptor).cast(), physical, DESCRIPTOR, 0)
+        )?;
         // SAFETY: the driver has just made it for us.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Ok((self.map(device, physical, bytes)?, descriptor))
@@ -99,25 +79,25 @@ impl Driver {
     pub(in crate::doctor) fn map_shared(&self, device: Device, descriptor: RawFd, bytes: usize) -> Result<Address> {
         let mut physical = 0;
         let passed = std::ptr::without_provenance_mut(descriptor as usize);
-        call!(self, cuMemImportFromShareableHandle(&mut physical, passed, DESCRIPTOR))?;
+        call_optional!(self, mapping.cuMemImportFromShareableHandle(&mut physical, passed, DESCRIPTOR))?;
         self.map(device, physical, bytes)
     }
 
     /// Maps physical memory, which goes with the mapping.
     fn map(&self, device: Device, physical: Physical, bytes: usize) -> Result<Address> {
         let mut address = 0;
-        call!(self, cuMemAddressReserve(&mut address, bytes, 0, 0, 0))?;
-        call!(self, cuMemMap(address, bytes, 0, physical, 0))?;
-        call!(self, cuMemRelease(physical))?;
+        call_optional!(self, mapping.cuMemAddressReserve(&mut address, bytes, 0, 0, 0))?;
+        call_optional!(self, mapping.cuMemMap(address, bytes, 0, physical, 0))?;
+        call_optional!(self, mapping.cuMemRelease(physical))?;
         let access = Access { location: Location { kind: DEVICE, id: device }, flags: READ_WRITE };
-        call!(self, cuMemSetAccess(address, bytes, &access, 1))?;
+        call_optional!(self, mapping.cuMemSetAccess(address, bytes, &access, 1))?;
         Ok(address)
     }
 
     /// Unmaps what either of these has mapped.
     pub(in crate::doctor) fn unmap(&self, address: Address, bytes: usize) -> Result<()> {
-        call!(self, cuMemUnmap(address, bytes))?;
-        call!(self, cuMemAddressFree(address, bytes))
+        call_optional!(self, mapping.cuMemUnmap(address, bytes))?;
+        call_optional!(self, mapping.cuMemAddressFree(address, bytes))
     }
 }
 

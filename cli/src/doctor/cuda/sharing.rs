@@ -1,9 +1,7 @@
 //! Memory that processes share: CUDA's IPC, which not every driver has, nor every machine.
 
-use super::{Address, Context, Driver, NOT_SUPPORTED, Result};
+use super::{Address, Context, Driver, Result};
 use std::ffi::{c_int, c_uint};
-
-use libloading::Library;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the device that opens it reaches the one that it is of.
 const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
@@ -36,33 +34,12 @@ functions! {
     cuIpcCloseMemHandle(Address);
 }
 
-/// The functions.
-pub(super) struct Sharing(Functions);
-
-impl Sharing {
-    /// None if this driver lacks one.
-    pub(super) fn load(library: &Library) -> Option<Self> {
-        Functions::load(library).ok().map(Self)
-    }
-}
-
-macro_rules! call {
-    ($driver:expr, $symbol:ident($($argument:expr),* $(,)?)) => {{
-        let driver: &Driver = $driver;
-        match &driver.sharing {
-            // SAFETY: as in the methods of the file above: pointers to locals, and addresses that the driver gave.
-            Some(Sharing(functions)) => driver.check(stringify!($symbol), unsafe { (functions.$symbol)($($argument),*) }),
-            None => driver.check(stringify!($symbol), NOT_SUPPORTED),
-        }
-    }};
-}
-
 impl Driver {
     /// What another process opens an allocation by.
     pub(in crate::doctor) fn export(&self, context: Context, address: Address) -> Result<Handle> {
         self.enter(context)?;
         let mut handle = Handle([0; 64]);
-        call!(self, cuIpcGetMemHandle(&mut handle, address))?;
+        call_optional!(self, sharing.cuIpcGetMemHandle(&mut handle, address))?;
         Ok(handle)
     }
 
@@ -70,14 +47,14 @@ impl Driver {
     pub(in crate::doctor) fn import(&self, context: Context, handle: Handle) -> Result<Address> {
         self.enter(context)?;
         let mut address = 0;
-        call!(self, cuIpcOpenMemHandle_v2(&mut address, handle, LAZY_ENABLE_PEER_ACCESS))?;
+        call_optional!(self, sharing.cuIpcOpenMemHandle_v2(&mut address, handle, LAZY_ENABLE_PEER_ACCESS))?;
         Ok(address)
     }
 
     /// Closes it.
     pub(in crate::doctor) fn close(&self, context: Context, address: Address) -> Result<()> {
         self.enter(context)?;
-        call!(self, cuIpcCloseMemHandle(address))
+        call_optional!(self, sharing.cuIpcCloseMemHandle(address))
     }
 }
 
