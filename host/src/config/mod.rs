@@ -83,7 +83,7 @@ options! {
         values: words("off" = Verify::Off, "sample" = Verify::Sample, "all" = Verify::All),
         changes: Changes::Always,
         help: "whether copies of the program between devices are compared with their source once they are made; sample: the beginning, the end and a part between of the first 8 copies of each pair and path, then of ever fewer; all: all of every copy, and the call waits for it",
-        details: "For data that is wrong though every pair was verified. Source and destination are read back by the devices that have them; the copy's stream waits for that, so that what the program does next in it changes nothing too early. With `sample` the program itself waits only where the call does, and what came of it is said with a later call. A difference is the finding [P2P-data-wrong](MESSAGES.md#p2p-data-wrong) if the path then fails its verification too, and else [P2P-data-changed](MESSAGES.md#p2p-data-changed). Peer copies and regular ones are read back, 2D and 3D copies and batches; not copies with arrays, of captures and of graphs, nor batches whose sources CUDA reads during the call. Of a batch `sample` looks at 8 copies at most. Each stream that copies takes page-locked memory of the host: 32 KiB with `sample`, 16 MiB with `all`, within P2PSHIM_STAGING_LIMIT.",
+        details: "For data that is wrong though every pair was verified. Source and destination are read back by the devices that have them; the copy's stream waits for that, so that what the program does next in it changes nothing too early. With `sample` the program itself waits only where the call does, and what came of it is said with a later call. A difference is the finding [P2P-data-wrong](MESSAGES.md#p2p-data-wrong) if the path then fails its verification too, and else [P2P-data-changed](MESSAGES.md#p2p-data-changed). Peer copies and regular ones are read back, 2D and 3D copies and batches; not copies with arrays, of captures and of graphs, nor batches whose sources CUDA reads during the call. Of a batch `sample` looks at 8 copies at most. Each stream that copies takes page-locked memory of the host: 32 KiB with `sample`, 20 MiB with `all`, within P2PSHIM_STAGING_LIMIT.",
     }
 
     /// Whether memory pools are made accessible.
@@ -110,7 +110,7 @@ options! {
         values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "256M" = 256 << 20, values::size),
         changes: Changes::Always,
         help: "how much page-locked memory of the host p2pshim takes for staging, in all; the driver stages what there is no memory for",
-        details: "16 MiB for each stream that copies and pair of devices, at most 64 MiB a pair. A stream that has nothing left to copy leaves its memory to the next.",
+        details: "20 MiB for each stream that copies and pair of devices, at most 64 MiB a pair. A stream that has nothing left to copy leaves its memory to the next.",
     }
 
     /// Whether peer copies on capturing streams are replaced.

@@ -4,7 +4,7 @@ use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, c
 use crate::model::{Memcpy, Shape};
 
 /// Bytes of a ring that stages.
-pub(crate) const RING: usize = 16 << 20;
+pub(crate) const RING: usize = 20 << 20;
 /// Pieces that are under way, at most.
 pub(crate) const SLOTS: usize = 4;
 
@@ -23,7 +23,7 @@ pub(super) const fn size(bytes: u64, ring: usize) -> usize {
         _ if ring < RING => ring / SLOTS,
         0..64 => 2 << 20,
         64..256 => 4 << 20,
-        _ => 8 << 20,
+        _ => 10 << 20,
     }
 }
 
