@@ -305,6 +305,6 @@ pub(super) fn before_device_reset(found: *const c_void) {
 #[inline(never)]
 pub(super) fn after_device_reset(found: *const c_void) {
     if let Some(library) = Library::seen(found) {
-        HIP.is_over(library.number());
+        HIP.has_reset(library.number());
     }
 }

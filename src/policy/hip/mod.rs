@@ -149,8 +149,6 @@ const UNKNOWN: u8 = 0;
 const REACHABLE: u8 = 1;
 /// They cannot.
 const APART: u8 = 2;
-/// They can, and data does not arrive.
-const BROKEN: u8 = 3;
 
 /// In the place of a count: it is known that there are none.
 const NO_DEVICES: i32 = -1;
@@ -163,6 +161,8 @@ struct Library {
     devices: AtomicI32,
     /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
     asking: AtomicUsize,
+    /// How many of them reset a device, and take memory along that is on it.
+    resets: AtomicUsize,
     /// Of each device, a bit for each peer that the program has enabled access to.
     program: [AtomicU64; DEVICES],
 }
@@ -174,6 +174,7 @@ impl Library {
             pairs: [const { [const { AtomicU8::new(UNKNOWN) }; DEVICES] }; DEVICES],
             devices: AtomicI32::new(0),
             asking: AtomicUsize::new(0),
+            resets: AtomicUsize::new(0),
             program: [const { AtomicU64::new(0) }; DEVICES],
         }
     }
@@ -213,19 +214,6 @@ impl Library {
         };
     }
 
-    /// The path of a copy between devices, if the pair is known.
-    #[inline(always)]
-    fn path(&self, src: u8, dst: u8) -> Option<Path> {
-        if src == dst {
-            return Some(Path::SameDevice);
-        }
-        match self.pair(src, dst)?.load(SeqCst) {
-            REACHABLE => Some(Path::MappedOnUse),
-            BROKEN => Some(Path::Broken),
-            APART => Some(Path::Staged(Why::NoPath)),
-            _ => None,
-        }
-    }
 }
 
 /// All that is known of HIP in this process.
@@ -234,7 +222,6 @@ pub(crate) struct Peers {
     libraries: [Library; LIBRARIES],
     /// Whether access is left to the program.
     is_left: AtomicBool,
-    hides: AtomicBool,
     /// Whether pairs are verified, whether that is over for want of memory, and whether a verdict of any device counts.
     admits: AtomicBool,
     is_stopped: AtomicBool,
@@ -253,7 +240,6 @@ impl Peers {
             cache: Cache::new(),
             libraries: [const { Library::new() }; LIBRARIES],
             is_left: AtomicBool::new(false),
-            hides: AtomicBool::new(false),
             admits: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
@@ -274,26 +260,13 @@ impl Peers {
         }
         self.admits.store(!is_off && config.probe != config::Probe::Off, Relaxed);
         self.is_full.store(config.probe == config::Probe::Full, Relaxed);
-        let refuses = config.broken == config::Broken::Refuse;
-        self.refuses.store(refuses, Relaxed);
-        let is_any_refused = refuses && self.verifications.is_any_broken();
-        self.hides.store(is_off || is_any_refused || !config.denied.is_empty(), Relaxed);
-        // One may have been found meanwhile.
-        if refuses && self.verifications.is_any_broken() {
-            self.hides.store(true, Relaxed);
-        }
+        self.refuses.store(config.broken == config::Broken::Refuse, Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
         self.libraries.iter().for_each(|library| library.links.invalidate_all());
-    }
-
-    /// Whether anything is hidden.
-    #[inline(always)]
-    pub(crate) fn hides(&self) -> bool {
-        self.hides.load(Relaxed)
     }
 
     /// Whether a device's access to another is hidden.
@@ -318,18 +291,34 @@ impl Peers {
     #[inline(always)]
     pub(crate) fn decided(&self, library: usize, copy: &Memcpy) -> Option<Traffic> {
         let library = self.libraries.get(library)?;
-        self.traffic(copy, |src, dst| library.links.are_decided(src, dst).then(|| library.path(src, dst))?)
+        let is_decided =
+            |pair @ [src, dst]: [u8; 2]| library.links.are_decided(src, dst) || self.is_put_off(pair);
+        self.traffic(copy, |pair| is_decided(pair).then(|| self.path(library, pair))?)
+    }
+
+    /// The path of a copy from one device to another, if the pair is known to a copy of the runtime.
+    #[inline(always)]
+    fn path(&self, library: &Library, [src, dst]: [u8; 2]) -> Option<Path> {
+        if src == dst {
+            return Some(Path::SameDevice);
+        }
+        match library.pair(src, dst)?.load(SeqCst) {
+            REACHABLE if self.verifications.has_failed([src, dst]) => Some(Path::Broken),
+            REACHABLE => Some(Path::MappedOnUse),
+            APART => Some(Path::Staged(Why::NoPath)),
+            _ => None,
+        }
     }
 
     /// The same, where `path` is that between two devices.
     #[inline(always)]
-    fn traffic(&self, copy: &Memcpy, path: impl FnOnce(u8, u8) -> Option<Path>) -> Option<Traffic> {
+    fn traffic(&self, copy: &Memcpy, path: impl FnOnce([u8; 2]) -> Option<Path>) -> Option<Traffic> {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = match (src.kind, dst.kind) {
             (Kind::Host, _) | (_, Kind::Host) => Path::Host,
             (Kind::Foreign, _) | (_, Kind::Foreign) => Path::Unknown,
             _ if src.device == dst.device => Path::SameDevice,
-            _ => path(src.device, dst.device)?,
+            _ => path([src.device, dst.device])?,
         };
         Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
     }
@@ -363,7 +352,7 @@ impl Peers {
             hip.clear_last_error();
         }
         // There may be more to be done about the pair at a later copy.
-        (copy.and_then(|copy| self.traffic(copy, |src, dst| own.path(src, dst))), before)
+        (copy.and_then(|copy| self.traffic(copy, |pair| self.path(own, pair))), before)
     }
 
     /// The calling thread's device, and how many there are.
@@ -435,9 +424,6 @@ impl Peers {
         let is_wanted = !wanted.is_empty();
         let known = if is_wanted { self.admit(library, hip, [src, dst], Purpose::Ours) } else { None };
         own.set_pair([src, dst], if is_reachable { REACHABLE } else { APART });
-        if is_reachable && self.verifications.has_failed([src, dst]) {
-            own.set_pair([src, dst], BROKEN);
-        }
         if is_wanted && self.admits() && known != Some(Seen::Passed) {
             // What is not known yet is at a later copy, if anything is verified then.
             if known.is_some() || self.is_stopped.load(Relaxed) {

@@ -511,7 +511,7 @@ fn resetting_disables_what_is_ours_and_enables_it_again_later() {
     hip.program_copies(&peers, 1, 2);
     peers.resetting(0, &hip);
     assert_eq!((hip.enabled(), hip.current()), (vec![(1, 2), (2, 1)], 0));
-    peers.is_over(0);
+    peers.has_reset(0);
     peers.memory_has_changed();
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS);
     hip.program_copies(&peers, 0, 1);
@@ -653,6 +653,8 @@ fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
         hip.state.borrow_mut().hung.clear();
         hip.program_copies(&peers, 0, 1);
         assert_eq!((hip.copies(), hip.enabled()), (calls, vec![(0, 1)]), "{number}: not at once");
+        let copy = copy(0, 1);
+        assert!(peers.decided(0, &copy).is_some(), "{number}: nor is HIP asked about each copy until then");
         peers.verifications.forget_when();
         assert!(hip.program_copies(&peers, 0, 1).is_some());
         assert_eq!(hip.enabled(), [(0, 1), (1, 0)], "{number}");
@@ -781,7 +783,18 @@ fn resetting_takes_the_memory_of_ours_with_it() {
     let (hip, peers) = (Fake::new(3, true), peers(&Config::default()));
     hip.program_enables(&peers, 1, 0);
     peers.resetting(0, &hip);
-    peers.is_over(0);
+    peers.has_reset(0);
     hip.program_enables(&peers, 2, 0);
     assert_eq!(hip.state.borrow().scratches, 4, "those of 0 and 1, of 0 anew, and of 2");
+}
+
+/// What it takes would go with the device.
+#[test]
+fn enabling_while_a_device_is_reset_verifies_nothing() {
+    let (hip, peers) = (Fake::with(Fault::Drop), peers(&Config::default()));
+    peers.resetting(0, &hip);
+    assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::SUCCESS, 0), "as without us");
+    peers.has_reset(0);
+    assert_eq!(hip.program_disables(&peers, 1), Code::SUCCESS);
+    assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE, "at once when that is over");
 }

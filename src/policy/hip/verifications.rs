@@ -13,10 +13,10 @@ use crate::policy::access::verify::WHOLE;
 
 /// How long a thread waits for others that verify a pair: each takes some milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// After how long an undecided pair is verified again for the first time; each further time it is twice as long.
-const AGAIN: Duration = Duration::from_secs(1);
+/// After how many seconds an undecided pair is verified again for the first time; each further time it is twice as long.
+const AGAIN: u64 = 1;
 /// How often it is doubled.
-const MOST_DOUBLINGS: u32 = 10;
+const MOST_DOUBLINGS: u64 = 10;
 /// How often memory is taken on a device: what cannot be used any more is lost.
 const MOST_SCRATCH: u8 = 4;
 
@@ -78,11 +78,11 @@ pub(super) struct Verifications {
     is_acting: AtomicBool,
     /// Whether it was said that a pair is not verified where a copy may hang.
     pub(super) is_risk_logged: AtomicBool,
-    /// When pairs were last tried that are undecided, and how often. The standard library's locks: see [`os::lock`].
-    tried: Mutex<BTreeMap<[u8; 2], (Instant, u32)>>,
+    /// Of each pair, in both directions: how often it was tried, and in the lower half the second from which it may be tried again.
+    tried: [[AtomicU64; DEVICES]; DEVICES],
     /// How often memory was taken, of each device.
     taken: [AtomicU8; DEVICES],
-    /// By the copy of the runtime that they belong to.
+    /// By the copy of the runtime that they belong to. The standard library's locks: see [`os::lock`].
     scratches: [Mutex<BTreeMap<i32, Scratch>>; LIBRARIES],
 }
 
@@ -102,7 +102,7 @@ impl Verifications {
             is_read: [const { AtomicU64::new(0) }; DEVICES],
             is_acting: AtomicBool::new(false),
             is_risk_logged: AtomicBool::new(false),
-            tried: Mutex::new(BTreeMap::new()),
+            tried: [const { [const { AtomicU64::new(0) }; DEVICES] }; DEVICES],
             taken: [const { AtomicU8::new(0) }; DEVICES],
             scratches: [const { Mutex::new(BTreeMap::new()) }; LIBRARIES],
         }
@@ -160,16 +160,26 @@ impl Verifications {
     }
 
     /// Whether it is time to try a pair, which is undecided.
-    pub(super) fn is_due(&self, pair: [u8; 2]) -> bool {
-        let pause = |times: u32| AGAIN * (1 << times.saturating_sub(1).min(MOST_DOUBLINGS));
-        os::lock(&self.tried).get(&ordered(pair)).is_none_or(|(tried, times)| tried.elapsed() >= pause(*times))
+    #[inline(always)]
+    pub(super) fn is_due(&self, [one, other]: [u8; 2]) -> bool {
+        let tried = self.tried.get(usize::from(one)).and_then(|of| of.get(usize::from(other)));
+        tried.is_none_or(|tried| match tried.load(Relaxed) {
+            0 => true,
+            tried => seconds() >= tried & u64::from(u32::MAX),
+        })
     }
 
     /// Notes that a pair is tried now. Whether it is for the first time.
-    pub(super) fn mark_tried(&self, pair: [u8; 2]) -> bool {
-        let mut tried = os::lock(&self.tried);
-        let times = tried.get(&ordered(pair)).map_or(0, |(_, times)| *times);
-        tried.insert(ordered(pair), (Instant::now(), times.saturating_add(1)));
+    pub(super) fn mark_tried(&self, [one, other]: [u8; 2]) -> bool {
+        let mut times = 0;
+        for (one, other) in [(one, other), (other, one)] {
+            if let Some(tried) = self.tried.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
+                times = tried.load(Relaxed) >> 32;
+                // This second is not over.
+                let due = seconds() + 1 + (AGAIN << times.min(MOST_DOUBLINGS));
+                tried.store((times + 1) << 32 | due, Relaxed);
+            }
+        }
         times == 0
     }
 
@@ -182,7 +192,7 @@ impl Verifications {
     /// As if some time had gone by.
     #[cfg(test)]
     pub(super) fn forget_when(&self) {
-        os::lock(&self.tried).clear();
+        self.tried.iter().flatten().for_each(|tried| tried.store(0, Relaxed));
     }
 
     /// The memory of a device; none if there is none, or of a copy of the runtime that is not told apart.
@@ -212,6 +222,6 @@ impl Verifications {
     }
 }
 
-fn ordered([one, other]: [u8; 2]) -> [u8; 2] {
-    [one.min(other), one.max(other)]
+fn seconds() -> u64 {
+    os::monotonic_nanos() / 1_000_000_000
 }

@@ -18,10 +18,9 @@ use p2pshim_host::verdicts::FOUND_EARLIER;
 
 use super::links::DEVICES;
 use super::verifications::{Known, Purpose, Scratch};
-use super::{BROKEN, Hip, Library, Peers};
+use super::{Hip, Library, Peers};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
-use crate::model::Path;
 use crate::policy::access::verify::{self, Failure};
 use crate::policy::access::{Verification, outcome};
 use crate::policy::capture;
@@ -66,6 +65,12 @@ impl Peers {
     #[inline(always)]
     pub(super) fn is_refused(&self, pair: [u8; 2]) -> bool {
         self.refuses.load(Relaxed) && self.verifications.has_failed(pair)
+    }
+
+    /// Whether a pair is undecided, and is verified again at a later copy.
+    #[inline(always)]
+    pub(super) fn is_put_off(&self, pair: [u8; 2]) -> bool {
+        self.admits() && self.verifications.known(pair).is_none() && !self.verifications.is_due(pair)
     }
 
     /// What verification has shown about two devices.
@@ -120,9 +125,12 @@ impl Peers {
             return None;
         }
         let _acting = self.verifications.begin(purpose == Purpose::Asked)?;
-        // Another thread may have done it.
+        // Another thread may have done it, or reset a device meanwhile, which takes the memory along that is used here.
         if let known @ Some(_) = self.verifications.known(pair) {
             return known;
+        }
+        if own.resets.load(SeqCst) != 0 {
+            return None;
         }
         self.aside(hip, || {
             let can = reaches(hip, pair);
@@ -280,13 +288,7 @@ impl Peers {
 
     fn failed(&self, hip: &impl Hip, pair: [u8; 2], failure: &Failure, purpose: Purpose) {
         self.verifications.set(pair, Known::Failed);
-        for library in self.libraries.iter().filter(|it| it.path(pair[0], pair[1]) == Some(Path::MappedOnUse)) {
-            library.set_pair(pair, BROKEN);
-        }
         let refuses = self.refuses.load(Relaxed);
-        if refuses {
-            self.hides.store(true, Relaxed);
-        }
         let story = match failure {
             Failure::Kept(what) => {
                 format!("an earlier verification failed: {what} (`p2pshim doctor --forget` has it verified again)")

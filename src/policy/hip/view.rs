@@ -1,5 +1,6 @@
 //! What the program sees of peer access: what it asked for itself, and nothing of what is hidden.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::links::{DEVICES, Link};
@@ -49,7 +50,7 @@ impl Peers {
     pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<PairState> {
         let known = |library: &Library| {
             Some(PairState {
-                path: library.path(device, peer)?,
+                path: self.path(library, [device, peer])?,
                 by_shim: library.links.is_ours(device, peer),
                 by_program: library.is_programs([device, peer]),
                 verification: self.verification([device, peer]),
@@ -66,7 +67,13 @@ impl Peers {
             [Ok(device), Ok(peer)] => self.is_refused([device, peer]),
             _ => false,
         };
-        self.hides() && attribute != Some(PERFORMANCE_RANK) && (self.is_denied(device, peer) || is_refused())
+        attribute != Some(PERFORMANCE_RANK) && (self.is_denied(device, peer) || is_refused())
+    }
+
+    /// Whether anything is hidden.
+    fn hides(&self) -> bool {
+        let is_any_denied = self.denied.iter().any(|peers| peers.load(Relaxed) != 0);
+        is_any_denied || self.refuses.load(Relaxed) && self.verifications.is_any_broken()
     }
 
     /// Decides about a call that enables access from the current device; ends with [`Peers::asked`].
@@ -109,11 +116,11 @@ impl Peers {
     ) -> Asked {
         let Some(own) = self.libraries.get(library) else { return Asked::FORWARD };
         own.asking.fetch_add(1, SeqCst);
-        if !self.hides() && !self.admits() && self.is_left.load(Relaxed) {
+        if self.is_left.load(Relaxed) && !self.admits() && !self.hides() {
             return Asked::FORWARD;
         }
         let Some(device) = hip.current_device() else { return Asked::FORWARD };
-        if self.hides() && self.is_denied(device, peer) {
+        if self.is_denied(device, peer) {
             return Asked { ask: Ask::Unreachable, link: None };
         }
         match [device, peer].map(u8::try_from) {
@@ -133,21 +140,23 @@ impl Peers {
         {
             own.set_programs(link, enables);
         }
-        self.is_over(library);
+        is_over(&own.asking);
     }
 
-    /// Nothing of the program is under way any more that changes access, of what it was.
-    pub(crate) fn is_over(&self, library: usize) {
+    /// A reset has returned.
+    pub(crate) fn has_reset(&self, library: usize) {
         if let Some(own) = self.libraries.get(library) {
-            let _ = own.asking.fetch_update(SeqCst, SeqCst, |asking| asking.checked_sub(1));
+            is_over(&own.resets);
+            is_over(&own.asking);
         }
     }
 
     /// Disables what was enabled from and to the current device, which is about to be reset: whether a reset does so itself is
-    /// another matter in each release. Ends with [`Peers::is_over`].
+    /// another matter in each release. Ends with [`Peers::has_reset`].
     pub(crate) fn resetting(&self, library: usize, hip: &impl Hip) {
         let Some(own) = self.libraries.get(library) else { return };
         own.asking.fetch_add(1, SeqCst);
+        own.resets.fetch_add(1, SeqCst);
         let Some(current) = hip.current_device() else { return };
         let Ok(device) = u8::try_from(current) else { return };
         // What is under way with them ends first.
@@ -170,4 +179,9 @@ impl Peers {
             hip.clear_last_error();
         }
     }
+}
+
+/// One call less is under way of those that are counted.
+fn is_over(calls: &AtomicUsize) {
+    let _ = calls.fetch_update(SeqCst, SeqCst, |calls| calls.checked_sub(1));
 }
