@@ -189,6 +189,7 @@ impl Space {
                 base
             }
         };
+        os::expect_use(base, size);
         self.insert(Allocation { base, size, kind, owner, device, id: 0, flags });
         Ok(base)
     }

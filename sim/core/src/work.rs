@@ -100,15 +100,15 @@ pub(crate) struct Copy {
 impl Copy {
     /// Reads the source now, so that the program may change it before the copy runs.
     pub(crate) fn take_snapshot(&mut self) {
-        let mut bytes = vec![0u8; self.extent.bytes() as usize];
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, self.extent.bytes() as usize).collect();
+        let Some(all) = Arc::get_mut(&mut bytes) else { return };
         let packed = Layout {
-            address: bytes.as_mut_ptr() as u64,
+            address: all.as_mut_ptr() as u64,
             pitch: self.extent.width,
             slice: self.extent.width * self.extent.height,
         };
         copy_rows(packed, self.src, self.extent);
-        let bytes: Arc<[u8]> = bytes.into();
-        self.src = Layout { address: bytes.as_ptr() as u64, ..packed };
+        self.src = packed;
         self.snapshot = Some(bytes);
     }
 
