@@ -213,7 +213,6 @@ impl Library {
             false => peers.fetch_and(!bit(peer.into()), Relaxed),
         };
     }
-
 }
 
 /// All that is known of HIP in this process.
@@ -291,8 +290,7 @@ impl Peers {
     #[inline(always)]
     pub(crate) fn decided(&self, library: usize, copy: &Memcpy) -> Option<Traffic> {
         let library = self.libraries.get(library)?;
-        let is_decided =
-            |pair @ [src, dst]: [u8; 2]| library.links.are_decided(src, dst) || self.is_put_off(pair);
+        let is_decided = |pair @ [src, dst]: [u8; 2]| library.links.are_decided(src, dst) || self.is_put_off(pair);
         self.traffic(copy, |pair| is_decided(pair).then(|| self.path(library, pair))?)
     }
 
