@@ -13,7 +13,7 @@ mod support;
 
 use std::fs;
 
-use support::{Outcome, Program, command, path, scratch, virtual_machine, warnings};
+use support::{LARGE_PAGES, Outcome, Program, command, path, scratch, virtual_machine, warnings};
 
 const GOLDEN: &str = "tests/golden/broken-paths.tsv";
 /// With the option that is set for it.
@@ -179,7 +179,8 @@ fn paths_that_are_broken_each_who_and_form_data_is_right() {
         let set = |program: Program| {
             let (name, value) = option.split_once('=').unwrap_or(("P2PSHIM_PROBE", "quick"));
             let program = program.env("P2PSIM_FAULT", fault).env(name, value);
-            program.env("XDG_CACHE_HOME", cache.to_string_lossy()).findings_apart()
+            let program = program.env("XDG_CACHE_HOME", cache.to_string_lossy()).env(LARGE_PAGES.0, LARGE_PAGES.1);
+            program.findings_apart()
         };
         let rows: Vec<(&str, [String; 6])> = std::thread::scope(|scope| {
             let row = |who: &'static str| {

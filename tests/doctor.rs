@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use support::{Outcome, Program, command, scratch};
+use support::{LARGE_PAGES, Outcome, Program, command, scratch};
 
 fn doctor(fault: &str) -> Program {
     Program::new(command())
@@ -15,11 +15,8 @@ fn doctor(fault: &str) -> Program {
         .libraries("target/sim/lib")
         .env("P2PSIM_FAULT", fault)
         .env("XDG_CACHE_HOME", CACHE)
-        .env("GLIBC_TUNABLES", LARGE_PAGES)
+        .env(LARGE_PAGES.0, LARGE_PAGES.1)
 }
-
-/// The tests touch gigabytes: in large pages, where there are some, that takes half the time.
-const LARGE_PAGES: &str = "glibc.malloc.hugetlb=1";
 
 /// Verdicts on simulated GPUs are not for the user's own cache.
 const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/doctor-cache");

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use support::{Outcome, Program, command, path, scratch};
+use support::{LARGE_PAGES, Outcome, Program, command, path, scratch};
 
 const DOCUMENT: &str = "docs/MACHINES.md";
 const HEAD: &str = "\
@@ -329,6 +329,7 @@ const MACHINES: &[Machine] = &[
 
 fn doctor(root: &Path, machine: &Machine) -> Program {
     let program = Program::new(command()).args(&["doctor", "--sim", "2"]).env("P2PSIM_ROOT", root.to_string_lossy());
+    let program = program.env(LARGE_PAGES.0, LARGE_PAGES.1);
     machine.env.iter().fold(program, |program, (name, value)| program.env(name, *value))
 }
 
@@ -347,24 +348,33 @@ fn stable(outcome: &Outcome) -> String {
 
 #[test]
 fn machines_of_each_kind_the_cause_is_named_and_what_to_do() {
-    let mut text = HEAD.to_owned();
-    for machine in MACHINES {
-        let tree = Tree::new();
-        (machine.make)(&tree);
-        let outcome = doctor(&tree.0, machine).plain();
-        let told = format!("{}: {}", machine.title, outcome.stdout);
-        assert_eq!(outcome.status, format!("exit status: {}", machine.status), "{told}");
-        let joined = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        machine.said.iter().for_each(|said| assert!(joined.contains(said), "no {said}: {told}"));
-        let env: String = machine.env.iter().map(|(name, value)| format!("`{name}={value}`, ")).collect();
-        let (about, env) = (machine.about, env.trim_end_matches(", "));
-        let simulated = if env.is_empty() { String::new() } else { format!(" Simulated with {env}.") };
-        text += &format!("\n## {}\n\n{about}{simulated}\n\n```text\n{}\n```\n", machine.title, stable(&outcome));
-    }
+    // Two at a time: what takes long is copying.
+    let (one, other) = MACHINES.split_at(MACHINES.len() / 2);
+    let sections = |machines: &[Machine]| machines.iter().map(section).collect::<String>();
+    let text = std::thread::scope(|scope| {
+        let one = scope.spawn(|| sections(one));
+        let other = sections(other);
+        HEAD.to_owned() + &one.join().unwrap() + &other
+    });
     if std::env::var_os("P2PSHIM_UPDATE").is_some() {
         fs::write(path(DOCUMENT), &text).unwrap();
     }
     assert_eq!(text, fs::read_to_string(path(DOCUMENT)).unwrap(), "P2PSHIM_UPDATE=1 writes {DOCUMENT} anew");
+}
+
+/// What the document says of a machine.
+fn section(machine: &Machine) -> String {
+    let tree = Tree::new();
+    (machine.make)(&tree);
+    let outcome = doctor(&tree.0, machine).plain();
+    let told = format!("{}: {}", machine.title, outcome.stdout);
+    assert_eq!(outcome.status, format!("exit status: {}", machine.status), "{told}");
+    let joined = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    machine.said.iter().for_each(|said| assert!(joined.contains(said), "no {said}: {told}"));
+    let env: String = machine.env.iter().map(|(name, value)| format!("`{name}={value}`, ")).collect();
+    let (about, env) = (machine.about, env.trim_end_matches(", "));
+    let simulated = if env.is_empty() { String::new() } else { format!(" Simulated with {env}.") };
+    format!("\n## {}\n\n{about}{simulated}\n\n```text\n{}\n```\n", machine.title, stable(&outcome))
 }
 
 #[test]

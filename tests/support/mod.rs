@@ -44,6 +44,9 @@ pub(crate) fn debug_shim() -> PathBuf {
     path("target/debug/libp2pshim.so")
 }
 
+/// For the doctor, which touches gigabytes: in large pages, where there are some, that takes half the time.
+pub(crate) const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+
 /// The command that goes with the library.
 pub(crate) fn command() -> PathBuf {
     path("target/release/p2pshim")
