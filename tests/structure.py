@@ -5,13 +5,15 @@ Reads src/ without its tests, docs/GLOSSARY.md and the headings of documents, an
 
 1. a room (a folder or a file directly below src/) that uses one that it may not use;
 2. files of a room that use each other in a circle;
-3. files and functions that are too long;
-4. words that docs/GLOSSARY.md has retired, in identifiers, messages and headings.
+3. files and functions that are too long, also in the src/ of the crates that Cargo.toml names as members;
+4. words that docs/GLOSSARY.md has retired, in identifiers, messages and headings;
+5. conflict markers: lines that git has left where it could not merge, in the source and documents that it keeps.
 
 Prints a line for each, and a table of figures. Exit status 1 if anything was found; with --report always 0.
 """
 
 import re
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -45,6 +47,8 @@ KEPT_IN_MESSAGES = re.compile(
     # The first line of a file with a verdict.
     r"P2P-[a-z0-9-]+|P2PSHIM\w*|p2pshim_\w+|--[a-z-]+|\b(?:cu|cuda|hip)[A-Z]\w*|p2pshim verdict 2"
 )
+# In which files conflict markers are looked for.
+MERGED = re.compile(r"\.(?:rs|md|py|c|h|toml)$|(?:^|/)Makefile$")
 # Documents whose headings are of their day.
 KEPT_DOCUMENTS = ("CHANGELOG.md", "docs/results/", "docs/GLOSSARY.md")
 GOALS = {"lines of src without tests": 17_000, "words of ARCHITECTURE.md": 3_000, "longest line of ARCHITECTURE.md": 110}
@@ -125,12 +129,12 @@ def end_of_item(code, at):
 
 
 class File:
-    """A file of src/, without what is compiled for tests only."""
+    """A file of a crate's src/, without what is compiled for tests only."""
 
-    def __init__(self, root, path):
+    def __init__(self, root, source, path):
         self.path = str(path.relative_to(root))
-        parts = path.relative_to(root / "src").with_suffix("").parts
-        self.module = parts[:-1] if parts[-1] in ("mod", "lib") else parts
+        parts = path.relative_to(source).with_suffix("").parts
+        self.module = parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
         self.room = self.module[0] if self.module else None
         text = path.read_text()
         code, strings = clean(text)
@@ -187,12 +191,25 @@ def trees(code, at):
     return [tuple(path)], at
 
 
+def files_of(root, source):
+    """The files of a crate, without those of tests."""
+    files = [File(root, source, path) for path in sorted(source.rglob("*.rs"))]
+    tests = set().union(*(file.tests for file in files))
+    is_test = lambda file: "tests" in file.module or any(file.module[: len(test)] == test for test in tests)
+    return [file for file in files if not is_test(file)]
+
+
+def files_of_members(root):
+    """Those of the other crates of the workspace."""
+    manifest = root / "Cargo.toml"
+    members = re.search(r"^members\s*=\s*\[([^\]]*)\]", manifest.read_text(), re.M) if manifest.exists() else None
+    for member in re.findall(r'"([^"]+)"', members[1]) if members else []:
+        yield from files_of(root, root / member / "src")
+
+
 class Crate:
     def __init__(self, root):
-        files = [File(root, path) for path in sorted((root / "src").rglob("*.rs"))]
-        tests = set().union(*(file.tests for file in files))
-        is_test = lambda file: "tests" in file.module or any(file.module[: len(test)] == test for test in tests)
-        self.files = {file.module: file for file in files if not is_test(file)}
+        self.files = {file.module: file for file in files_of(root, root / "src")}
         self.imports = defaultdict(dict)
         self.edges = []
         for file in self.files.values():
@@ -318,8 +335,11 @@ def reachable(graph, start):
     return found
 
 
-def lengths(crate):
-    for file in crate.files.values():
+def lengths(root, crate):
+    of_members = list(files_of_members(root))
+    if not of_members:
+        yield "Cargo.toml has no members with source files"
+    for file in [*crate.files.values(), *of_members]:
         if file.lines > FILE_LINES and file.path not in TABLES:
             yield f"{file.path}: {file.lines} lines without tests, at most {FILE_LINES}"
         for name, at, lines in file.functions():
@@ -399,6 +419,31 @@ def retired_words(root, crate):
                 yield f"{path}:{number}: a heading: say {offence[1]}, not \"{offence[0]}\""
 
 
+def conflict_markers(root):
+    """Lines that git has left where it could not merge. One of = counts between the two others only: it can be below a heading."""
+    for path in kept_by_git(root):
+        if not MERGED.search(path) or not (root / path).is_file():
+            continue
+        is_open = False
+        for number, line in enumerate((root / path).read_text(errors="replace").splitlines(), 1):
+            begins, ends = line.startswith("<" * 7 + " "), line.startswith(">" * 7 + " ")
+            if begins or ends or (is_open and line == "=" * 7):
+                yield f"{path}:{number}: a conflict marker of git: {line}"
+            is_open = (is_open or begins) and not ends
+
+
+def kept_by_git(root):
+    try:
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True)
+    except OSError:
+        listed = None
+    if listed is None or listed.returncode:
+        print("git lists no files here: conflict markers are not looked for")
+        return []
+    # What is in conflict is listed once for each side.
+    return sorted({path for path in listed.stdout.split("\0") if path})
+
+
 def print_figures(root, crate):
     figures = {"lines of src without tests": sum(file.lines for file in crate.files.values())}
     architecture = root / "ARCHITECTURE.md"
@@ -436,8 +481,9 @@ def main():
     checks = {
         "rooms": list(between_rooms(crate)),
         "circles of files": list(knots(crate)),
-        "lengths": list(lengths(crate)),
+        "lengths": list(lengths(root, crate)),
         "retired words": list(retired_words(root, crate)),
+        "conflict markers": list(conflict_markers(root)),
     }
     for what, offences in checks.items():
         total += len(offences)

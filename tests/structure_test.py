@@ -16,6 +16,8 @@ GLOSSARY = """# Glossary
 | *epoch* | `generation`, `note_…` | a number |
 """
 CLEAN = {
+    "Cargo.toml": '[workspace]\nmembers = ["cli", "sim/core"]\n',
+    "cli/src/main.rs": "mod run;\n",
     "docs/GLOSSARY.md": GLOSSARY,
     "ARCHITECTURE.md": "# Architecture\n\nThree words here.\n",
     "src/lib.rs": "mod api;\nmod call;\nmod capi;\nmod entry;\nmod policy;\n",
@@ -34,12 +36,15 @@ CLEAN = {
 
 class Structure(unittest.TestCase):
     def check(self, *arguments, **files):
-        """What is printed, and the exit status, of the clean tree with other files in it."""
+        """What is printed, and the exit status, of the clean tree with other files in it, some of which git knows."""
         with tempfile.TemporaryDirectory() as folder:
             for path, text in {**CLEAN, **files.get("files", {})}.items():
                 place = Path(folder, path)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text)
+            if added := files.get("added"):
+                subprocess.run(["git", "-C", folder, "init", "-q"], check=True)
+                subprocess.run(["git", "-C", folder, "add", *added], check=True)
             done = subprocess.run([sys.executable, SCRIPT, *arguments, folder], capture_output=True, text=True)
             return done.stdout + done.stderr, done.returncode
 
@@ -102,6 +107,49 @@ class Structure(unittest.TestCase):
         self.finds("src/policy/rules.rs:2: fn long has 71 lines", {"src/policy/rules.rs": function})
         shorter = function.replace("    x();\n", "", 1)
         self.assertEqual(self.check(files={"src/policy/rules.rs": shorter})[1], 0)
+
+    def test_lengths_in_another_crate_are_found(self):
+        long = "pub struct Rule;\n" * 501
+        function = "fn long() {\n" + "    x();\n" * 69 + "}\n"
+        for folder in ("cli/src", "sim/core/src/machine"):
+            self.finds(f"{folder}/copies.rs: 501 lines", {f"{folder}/copies.rs": long})
+            self.finds(f"{folder}/copies.rs:1: fn long has 71 lines", {f"{folder}/copies.rs": function})
+            self.assertEqual(self.check(files={f"{folder}/tests.rs": long + function})[1], 0)
+        self.assertEqual(self.check(files={"sim/copies.rs": long, "sim/hip/src/copies.rs": long})[1], 0, "no members")
+
+    def test_lengths_in_another_crate_of_tests_are_none(self):
+        files = {"cli/src/main.rs": "mod run;\n#[cfg(test)]\nmod scene;\n", "cli/src/scene.rs": "pub struct Rule;\n" * 501}
+        self.assertEqual(self.check(files=files)[1], 0)
+
+    def test_no_other_crate_is_found(self):
+        for manifest in ("[package]\n", '[workspace]\nmembers = ["sim/core"]\n'):
+            self.finds("Cargo.toml has no members with source files", {"Cargo.toml": manifest})
+
+    def test_another_crate_has_lengths_only(self):
+        code = "enum Way {}\nuse crate::capi;\n"
+        said, status = self.check(files={"cli/src/entry.rs": code, "cli/src/call.rs": "use crate::entry;\n"})
+        self.assertEqual(status, 0, said)
+        self.assertEqual(said.split("lines of src")[1], self.check()[0].split("lines of src")[1], "nor figures")
+
+    def test_conflict_markers_in_what_git_keeps_are_found(self):
+        text = "a\n<<<<<<< ours\nb\n=======\nc\n>>>>>>> theirs\nd\n=======\n"
+        for path in ("docs/A.md", "src/policy/rules.rs", "Makefile", "c-tests/a.h"):
+            said, status = self.check(files={path: text}, added=["."])
+            self.assertEqual((status, "structure: 3 offences" in said), (1, True), said)
+            for line in (f"{path}:2: a conflict marker of git: <<<<<<< ours", f"{path}:4: ", f"{path}:6: "):
+                self.assertIn(line, said)
+        said, status = self.check(files={"docs/A.md": "=======\n<<<<<<< ours\n"}, added=["."])
+        self.assertEqual((status, "structure: 1 offences" in said), (1, True), said)
+
+    def test_conflict_markers_that_are_none_are_not_found(self):
+        none = "A\n=======\n <<<<<<< ours\n<<<<<<<\n======== x\n>>>>>>>> theirs\n"
+        self.assertEqual(self.check(files={"docs/A.md": none}, added=["."]), self.check(added=["."]))
+        text = "<<<<<<< ours\n"
+        self.assertEqual(self.check(files={"docs/A.md": text, "a.tsv": text}, added=["src", "a.tsv"])[1], 0, "not kept, another kind")
+
+    def test_conflict_markers_without_git_are_said_not_to_be_looked_for(self):
+        said, status = self.check(files={"docs/A.md": "<<<<<<< ours\n"})
+        self.assertEqual((status, "conflict markers are not looked for" in said), (0, True), said)
 
     def test_retired_word_in_an_identifier_is_found(self):
         for code, said in {

@@ -143,23 +143,7 @@ fn write_line(
         arguments(line, call, words)?;
         line.push(')');
     }
-    match record.state {
-        State::Done if record.is_part() => {}
-        State::Begun => line.push_str(" <unfinished ...>"),
-        State::Done => {
-            match &words.result {
-                Some(name) => write!(line, " = {name}")?,
-                None => write!(line, " = {}", given(record.result).0)?,
-            }
-            if let (code, true) = given(record.result) {
-                write!(line, " ({code})")?;
-            }
-            if record.is_own {
-                let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));
-                write!(line, " <{}>", term::duration(nanos))?;
-            }
-        }
-    }
+    outcome(line, call, words)?;
     let is_about_access = words.function.contains("PeerAccess");
     if let (true, Some(device)) = (is_about_access, record.src_device) {
         write!(line, " on device {device}")?;
@@ -191,6 +175,29 @@ fn write_line(
     }
     if let Some(from) = from {
         write!(line, " at {from}")?;
+    }
+    Ok(())
+}
+
+/// What the call returned, and after how long.
+fn outcome(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
+    let Call { source, record, .. } = call;
+    match record.state {
+        State::Done if record.is_part() => {}
+        State::Begun => line.push_str(" <unfinished ...>"),
+        State::Done => {
+            match &words.result {
+                Some(name) => write!(line, " = {name}")?,
+                None => write!(line, " = {}", given(record.result).0)?,
+            }
+            if let (code, true) = given(record.result) {
+                write!(line, " ({code})")?;
+            }
+            if record.is_own {
+                let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));
+                write!(line, " <{}>", term::duration(nanos))?;
+            }
+        }
     }
     Ok(())
 }

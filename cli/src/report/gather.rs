@@ -263,27 +263,15 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     });
     let mut threads: Vec<Thread> = threads.collect();
     threads.sort_by_key(|thread| thread.id);
-    let mut problems = trace.problems().to_vec();
-    if let (count @ 1.., why) = &tally.unread {
-        let why = why.as_deref().unwrap_or("not known why");
-        problems.push(format!("{count} of {} parts cannot be read: {why}", trace.blocks()));
-    }
+    let mut problems = damage(trace, tally);
     let is_whole = problems.is_empty();
     let lacks_only_times = !is_whole && problems.iter().all(|problem| problem == GUESSED_TIMES);
-    if tally.forgotten > 0 {
-        problems.push(format!("{} more calls have not returned; they are not listed", tally.forgotten));
-    }
-    if tally.uncounted > 0 {
-        problems.push(format!("{} more errors or findings are not listed", tally.uncounted));
-    }
+    problems.extend(unlisted(trace, tally));
+    problems.extend(trace.notes_of(NoteKind::Message).map(|note| note.string(0).to_owned()));
     let mark =
         |note: &Note| Mark { time: timeline.real(note.time), thread: note.number, text: note.string(0).to_owned() };
     let still_runs = still_runs(trace, names, started);
     let marks: Vec<Mark> = trace.notes_of(NoteKind::Mark).take(MARKS).map(mark).collect();
-    if let Some(more @ 1..) = trace.notes_of(NoteKind::Mark).count().checked_sub(MARKS) {
-        problems.push(format!("{more} more marks are not listed"));
-    }
-    problems.extend(trace.notes_of(NoteKind::Message).map(|note| note.string(0).to_owned()));
     File {
         index,
         path,
@@ -328,6 +316,31 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         knows_exit: trace.version() >= KNOWS_EXIT,
         devices: BTreeMap::new(),
     }
+}
+
+/// What keeps the file from being read in whole.
+fn damage(trace: &Trace, tally: &Tally) -> Vec<String> {
+    let mut problems = trace.problems().to_vec();
+    if let (count @ 1.., why) = &tally.unread {
+        let why = why.as_deref().unwrap_or("not known why");
+        problems.push(format!("{count} of {} parts cannot be read: {why}", trace.blocks()));
+    }
+    problems
+}
+
+/// What there is too much of in the file.
+fn unlisted(trace: &Trace, tally: &Tally) -> Vec<String> {
+    let mut problems = Vec::new();
+    if tally.forgotten > 0 {
+        problems.push(format!("{} more calls have not returned; they are not listed", tally.forgotten));
+    }
+    if tally.uncounted > 0 {
+        problems.push(format!("{} more errors or findings are not listed", tally.uncounted));
+    }
+    if let Some(more @ 1..) = trace.notes_of(NoteKind::Mark).count().checked_sub(MARKS) {
+        problems.push(format!("{more} more marks are not listed"));
+    }
+    problems
 }
 
 /// Whether the process is still there, and has not become another program; none if that cannot be seen from here.

@@ -79,17 +79,7 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         *nanos.entry(share.file).or_default() += share.path.bytes as f64 * more;
     }
     if lost.could_be_direct_bytes == 0 {
-        let unknown = pairs
-            .iter()
-            .any(|pair| pair.access.is_none() && pair.paths.iter().any(|path| path.class == Class::Avoidable));
-        lost.basis = match (lost.staged_bytes, unknown) {
-            (0, _) => "nothing was staged".to_owned(),
-            (_, true) => "it is not known whether the GPUs can access each other".to_owned(),
-            (staged, false) if staged == lost.start_up_bytes => "only the first copies of pairs were staged".to_owned(),
-            (_, false) => "no staged copy is known to have had a better path".to_owned(),
-        };
-        // Nothing is lost where nothing could be better; that is known, and not estimated.
-        lost.seconds = (!unknown).then_some(0.0);
+        nothing_better(&mut lost, pairs);
     } else if lost.measured_calls > 0 {
         lost.seconds = Some(nanos.values().sum::<f64>().max(0.0) / 1e9);
         let processes = nanos.iter().map(|(&file, nanos)| LostBy { file, seconds: nanos / 1e9 });
@@ -108,6 +98,20 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         lost.basis = "no GPU times of the staged copies are known (P2PSHIM_GPU_TIMING says which are taken)".to_owned();
     }
     lost
+}
+
+/// Says why no copy is known to have been staged for nothing.
+fn nothing_better(lost: &mut Lost, pairs: &[Pair]) {
+    let unknown =
+        pairs.iter().any(|pair| pair.access.is_none() && pair.paths.iter().any(|path| path.class == Class::Avoidable));
+    lost.basis = match (lost.staged_bytes, unknown) {
+        (0, _) => "nothing was staged".to_owned(),
+        (_, true) => "it is not known whether the GPUs can access each other".to_owned(),
+        (staged, false) if staged == lost.start_up_bytes => "only the first copies of pairs were staged".to_owned(),
+        (_, false) => "no staged copy is known to have had a better path".to_owned(),
+    };
+    // Nothing is lost where nothing could be better; that is known, and not estimated.
+    lost.seconds = (!unknown).then_some(0.0);
 }
 
 /// Takes an estimate back that does not fit into the time that a process had, if that is known: its copies of a pair one way follow each

@@ -282,7 +282,6 @@ impl Events<'_> {
         is_wanted: bool,
     ) -> io::Result<u64> {
         let Call { source, thread, record, .. } = call;
-        let file = self.report.files.get(source.file);
         let depth = usize::from(record.depth);
         self.leave((source.file, *thread), stack, depth)?;
         let Span { begins, end, was_left } = self.span(call, stack);
@@ -294,6 +293,25 @@ impl Events<'_> {
         if !is_wanted {
             return Ok(begins);
         }
+        let args = self.told(call, words, from);
+        let layer = Json(&words.layer);
+        let [at, took] = [begins.saturating_sub(self.start), end.saturating_sub(begins.max(self.start))].map(Micros);
+        let process = source.file + 1;
+        let place = format_args!("\"ts\":{at},\"pid\":{process},\"tid\":{thread}");
+        if was_left {
+            self.event(&words.function, format_args!("\"cat\":{layer},\"ph\":\"B\",{place}"), &args)?;
+            let (name, layer) = (words.function.clone(), words.layer.clone());
+            stack.left.push(Left { depth, name, layer, end: seen });
+        } else {
+            self.event(&words.function, format_args!("\"cat\":{layer},\"ph\":\"X\",\"dur\":{took},{place}"), &args)?;
+        }
+        Ok(begins)
+    }
+
+    /// What is told of a call besides its name and times.
+    fn told(&self, call: &Call, words: &Words, from: Option<&Origin>) -> Members {
+        let Call { source, record, .. } = call;
+        let file = self.report.files.get(source.file);
         let mut args = Members::default();
         match (record.state, &words.result) {
             (State::Begun, _) => args.add("unfinished", true),
@@ -334,18 +352,7 @@ impl Events<'_> {
         if !rules.is_empty() {
             args.add("findings", Json(&rules.join(" ")));
         }
-        let layer = Json(&words.layer);
-        let [at, took] = [begins.saturating_sub(self.start), end.saturating_sub(begins.max(self.start))].map(Micros);
-        let process = source.file + 1;
-        let place = format_args!("\"ts\":{at},\"pid\":{process},\"tid\":{thread}");
-        if was_left {
-            self.event(&words.function, format_args!("\"cat\":{layer},\"ph\":\"B\",{place}"), &args)?;
-            let (name, layer) = (words.function.clone(), words.layer.clone());
-            stack.left.push(Left { depth, name, layer, end: seen });
-        } else {
-            self.event(&words.function, format_args!("\"cat\":{layer},\"ph\":\"X\",\"dur\":{took},{place}"), &args)?;
-        }
-        Ok(begins)
+        args
     }
 
     /// A copy on a track of its pair, and the flow to it from the call that began at `slice`.

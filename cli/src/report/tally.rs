@@ -1,91 +1,26 @@
 //! Counts of one file: what can be counted in any order, by several threads, and added up.
 
-use std::collections::{BTreeMap, HashMap};
+mod pairs;
+mod walk;
+
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
 
 use p2pshim_trace::{DeviceTime, Record, State, Timeline, Trace};
 
-use super::buckets::{self, Buckets};
+use super::buckets;
 use super::filter::Selection;
 use super::histogram::Histogram;
 use super::names::Names;
 use super::paths::Class;
+pub(super) use pairs::{PairTally, PathTally, Sums};
+pub(super) use walk::{Step, Walk};
 
 /// Unfinished calls of a file that are remembered. Only a damaged file has more.
 const UNFINISHED: usize = 4096;
 /// Errors, findings and streams that are told apart. Only a damaged file has more errors and findings.
 const PLACES: usize = 1 << 16;
-
-/// Copies that took the same path, and have about the same size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sums {
-    pub(super) calls: u64,
-    pub(super) bytes: u64,
-    pub(super) device_calls: u64,
-    pub(super) device_bytes: u64,
-    pub(super) device_ns: u64,
-}
-
-impl Sums {
-    pub(super) fn merge(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.device_calls += other.device_calls;
-        for (ours, theirs) in [
-            (&mut self.bytes, other.bytes),
-            (&mut self.device_bytes, other.device_bytes),
-            (&mut self.device_ns, other.device_ns),
-        ] {
-            *ours = ours.saturating_add(theirs);
-        }
-    }
-}
-
-/// Copies that took the same path.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PathTally {
-    /// By the power of two that the size of a copy has reached; those of 0 bytes are with those of 1.
-    sizes: BTreeMap<u32, Sums>,
-    pub(super) host: Histogram,
-}
-
-impl PathTally {
-    /// Where copies are counted that have so many bytes each.
-    fn of_size(&mut self, bytes: u64) -> &mut Sums {
-        self.sizes.entry(bytes.checked_ilog2().unwrap_or(0)).or_default()
-    }
-
-    pub(super) fn merge(&mut self, other: Self) {
-        for (power, sums) in other.sizes {
-            self.sizes.entry(power).or_default().merge(sums);
-        }
-        self.host.merge(other.host);
-    }
-
-    /// All of them.
-    pub(super) fn sums(&self) -> Sums {
-        self.sizes.values().fold(Sums::default(), |mut all, sums| {
-            all.merge(*sums);
-            all
-        })
-    }
-
-    /// Those that there are, by the power of two.
-    pub(super) fn sizes(&self) -> impl Iterator<Item = (u32, Sums)> {
-        self.sizes.iter().map(|(power, sums)| (*power, *sums)).filter(|(_, sums)| sums.calls > 0)
-    }
-}
-
-/// Copies from a device to a device.
-#[derive(Debug, Default)]
-pub(super) struct PairTally {
-    pub(super) calls: u64,
-    pub(super) errors: u64,
-    /// By the number of the path.
-    pub(super) paths: HashMap<u8, PathTally>,
-    pub(super) host: Histogram,
-    pub(super) buckets: Buckets,
-}
 
 /// Calls of a function.
 #[derive(Debug, Default)]
@@ -236,81 +171,6 @@ impl Lens {
             Kind::Direct => Some([bytes, 0]),
             Kind::Staged => Some([0, bytes]),
         }
-    }
-}
-
-/// The walk through the records of a thread, which belong together: a call of the program, and those made inside it.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Walk {
-    /// The program's call.
-    root: Option<(Key, Record)>,
-    /// How deep the record is whose time on the device was counted; those inside it are not counted again.
-    timed: Option<u8>,
-    /// How deep the outermost call is that is wanted.
-    wanted: Option<u8>,
-}
-
-/// What counts of a record.
-#[derive(Clone, Copy)]
-pub(super) struct Step {
-    /// It is wanted.
-    pub(super) is_wanted: bool,
-    /// It is, and no call around it: without a filter, it is the program's own.
-    is_outermost: bool,
-    /// Its time on the device counts.
-    pub(super) is_timed: bool,
-}
-
-impl Walk {
-    /// Goes on to the next record of a thread.
-    pub(super) fn step(
-        &mut self,
-        key: Key,
-        record: &Record,
-        thread: u32,
-        wants: Option<(&Selection, Timeline)>,
-    ) -> Step {
-        if record.depth == 0 {
-            self.root = Some((key, *record));
-        }
-        for outer in [&mut self.timed, &mut self.wanted] {
-            *outer = outer.filter(|depth| record.depth > *depth);
-        }
-        let call = self.root.filter(|_| record.is_part()).map_or(*record, |(_, root)| root);
-        let is_wanted = wants.is_none_or(|(selection, timeline)| selection.wants(timeline, thread, record, &call));
-        let is_outermost = is_wanted && self.wanted.is_none();
-        if is_outermost {
-            self.wanted = Some(record.depth);
-        }
-        let is_timed = record.device_time == DeviceTime::Known && self.timed.is_none();
-        if is_timed {
-            self.timed = Some(record.depth);
-        }
-        Step { is_wanted, is_outermost, is_timed: is_timed && self.wanted.is_some() }
-    }
-
-    /// The devices of the copy that a record is of, and its path.
-    pub(super) fn copy(&self, record: &Record) -> Option<([u8; 2], u8)> {
-        let of = |record: &Record| Some([record.src_device?, record.dst_device?]);
-        let root = self.root.as_ref().map(|(_, root)| root);
-        let pair = of(record).or_else(|| of(root?))?;
-        let path = if record.path == 0 { root.map_or(0, |root| root.path) } else { record.path };
-        Some((pair, path))
-    }
-
-    /// The call that has copied what a record is of; of one that makes many copies with the first part of them. One that failed has
-    /// copied nothing, nor has one that became part of a graph.
-    fn copied(&self, lens: &Lens, key: Key, record: &Record, step: Step) -> Option<(Key, Record)> {
-        let is_made = record.state == State::Done && record.result == 0;
-        if !is_made || !lens.is_copy(record) || lens.is_captured(record) {
-            return None;
-        }
-        if !record.is_part() {
-            return step.is_outermost.then_some((key, *record));
-        }
-        let (key, root) = self.root.filter(|_| step.is_wanted)?;
-        let Record { src_device, dst_device, bytes, path, .. } = *record;
-        Some((key, Record { src_device, dst_device, bytes, path, ..root }))
     }
 }
 
@@ -572,18 +432,6 @@ fn add<Key: Eq + Hash>(counts: &mut HashMap<Key, u64>, key: Key, anywhere: Key, 
         }
     }
     count
-}
-
-impl PairTally {
-    fn merge(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.errors += other.errors;
-        for (number, path) in other.paths {
-            self.paths.entry(number).or_default().merge(path);
-        }
-        self.host.merge(other.host);
-        self.buckets.merge(other.buckets, buckets::MOST);
-    }
 }
 
 #[cfg(test)]

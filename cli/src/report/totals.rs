@@ -1,5 +1,8 @@
 //! Counts of all files, by names that mean the same in each of them.
 
+mod gpus;
+mod pairs;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use p2pshim_trace::{NoteKind, State, Trace};
@@ -10,14 +13,15 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    Call, CopyCaller, CopyLine, CopySite, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin,
-    Pair, Path, Progress, Report, Share, Site, Size, VERSION,
+    Call, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report, Share, Site,
+    VERSION,
 };
-use super::names::{Access, Device, Names};
-use super::paths::Class;
+use super::names::{Access, Names};
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::timeline::timeline;
+use gpus::Identity;
+use pairs::{judge, model_path, pairs};
 
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
@@ -34,15 +38,6 @@ pub(super) struct Found<'a> {
     pub(super) unfinished: Vec<Hanging>,
     pub(super) last_copy: Option<Hanging>,
     pub(super) sites: HashMap<u16, Origin>,
-}
-
-/// What makes a GPU the same in two files.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Identity {
-    /// Host, and UUID or PCI bus id.
-    Gpu(Option<String>, String),
-    /// Nothing is known of it but its ordinal in a file.
-    Unknown(usize, u8),
 }
 
 #[derive(Debug, Default)]
@@ -170,28 +165,6 @@ impl Totals {
         }
         file.gpus = file.devices.values().copied().collect();
         self.files.push(file);
-    }
-
-    /// The number of a GPU. It may become another in the report.
-    fn gpu(&mut self, file: &mut File, names: &Names, ordinal: u8, device: Option<&Device>) -> usize {
-        if let Some(&number) = file.devices.get(&ordinal) {
-            return number;
-        }
-        let known = device.and_then(|device| device.uuid.clone().or_else(|| device.pci.clone()));
-        let identity = match known {
-            Some(known) => Identity::Gpu(names.host.clone(), known),
-            None => Identity::Unknown(file.index, ordinal),
-        };
-        let number = *self.gpu_numbers.entry(identity.clone()).or_insert_with(|| {
-            let Device { name, uuid, pci } = device.cloned().unwrap_or_default();
-            self.gpus.push((identity, Gpu { host: names.host.clone(), name, uuid, pci, ..Gpu::default() }));
-            self.gpus.len() - 1
-        });
-        if let Some((_, gpu)) = self.gpus.get_mut(number) {
-            gpu.ordinals.insert(file.index.to_string(), ordinal);
-        }
-        file.devices.insert(ordinal, number);
-        number
     }
 
     fn add_pair(&mut self, file: usize, pair: [usize; 2], names: &Names, theirs: PairTally) {
@@ -362,62 +335,6 @@ impl Totals {
             unseen: Vec::new(),
         }
     }
-
-    /// Puts GPUs in order and labels them. Returns the new number of each.
-    fn sort_gpus(&mut self) -> Vec<usize> {
-        let several = {
-            let mut hosts: Vec<_> = self.files.iter().filter_map(|file| file.host.as_ref()).collect();
-            hosts.sort_unstable();
-            hosts.dedup();
-            hosts.len() > 1
-        };
-        let names: Vec<String> = self.files.iter().map(|file| process(file, several)).collect();
-        let name_of = |index: usize| {
-            let (file, name) = self.files.iter().zip(&names).find(|(file, _)| file.index == index)?;
-            let is_unique = names.iter().filter(|other| *other == name).count() == 1;
-            Some(if is_unique { name.as_str() } else { file.path.rsplit('/').next().unwrap_or_default() })
-        };
-        let mut gpus: Vec<(usize, (Identity, Gpu))> = std::mem::take(&mut self.gpus).into_iter().enumerate().collect();
-        gpus.sort_by_cached_key(|(_, (identity, gpu))| match identity {
-            Identity::Gpu(host, known) => {
-                let pci = gpu.pci.clone().unwrap_or_default().to_ascii_lowercase();
-                let first_seen =
-                    gpu.ordinals.iter().filter_map(|(file, at)| Some((file.parse::<usize>().ok()?, *at))).min();
-                (host.clone(), 0, pci, first_seen, known.clone())
-            }
-            Identity::Unknown(file, ordinal) => {
-                (gpu.host.clone(), 1, String::new(), Some((*file, *ordinal)), String::new())
-            }
-        });
-        let mut numbers = vec![0; gpus.len()];
-        let mut on_host: HashMap<Option<String>, u32> = HashMap::new();
-        for (index, (before, (identity, mut gpu))) in gpus.into_iter().enumerate() {
-            if let Some(number) = numbers.get_mut(before) {
-                *number = index;
-            }
-            gpu.index = index;
-            match &identity {
-                Identity::Gpu(host, _) => {
-                    let next = on_host.entry(host.clone()).or_default();
-                    gpu.number = *next;
-                    *next += 1;
-                    gpu.label = match host.as_ref().filter(|_| several) {
-                        Some(host) => format!("{host} GPU {}", gpu.number),
-                        None => format!("GPU {}", gpu.number),
-                    };
-                }
-                Identity::Unknown(file, ordinal) => {
-                    gpu.number = u32::from(*ordinal);
-                    gpu.label = match name_of(*file) {
-                        Some(name) if names.len() > 1 => format!("device {ordinal} of {name}"),
-                        _ => format!("device {ordinal}"),
-                    };
-                }
-            }
-            self.gpus.push((identity, gpu));
-        }
-        numbers
-    }
 }
 
 /// Ordinals that devices of a process have, and not only arguments.
@@ -438,94 +355,6 @@ impl Real {
     fn has(&self, ordinal: u8) -> bool {
         self.named.is_empty() || self.named.contains(&ordinal) || self.used.contains(&ordinal)
     }
-}
-
-fn model_path(path: String, why: Option<String>, sums: Sums) -> Path {
-    let Sums { calls, bytes, device_calls, device_bytes, device_ns } = sums;
-    let class = Class::of(&path, why.as_deref());
-    let gb_per_s = rate(sums);
-    Path { path, why, class, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s, ..Path::default() }
-}
-
-/// Bytes a nanosecond, if any were measured.
-fn rate(Sums { device_bytes, device_ns, .. }: Sums) -> Option<f64> {
-    (device_ns > 0 && device_bytes > 0).then(|| device_bytes as f64 / device_ns as f64)
-}
-
-fn size(path: String, why: Option<String>, power: u32, sums: Sums) -> Size {
-    let from = if power == 0 { 0 } else { 1 << power };
-    let to = 2u64.checked_shl(power).filter(|&to| to > from).unwrap_or(u64::MAX);
-    let Sums { calls, bytes, device_calls, .. } = sums;
-    let class = Class::of(&path, why.as_deref());
-    Size { path, why, class, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
-}
-
-/// Adds what verification has found of a pair last, and whether it has ever found it broken.
-fn judge(pair: &mut Pair, last: Option<&Decision>, is_broken: bool) {
-    pair.verified = last.and_then(|decision| decision.verified.clone());
-    let blocked = pair.paths.iter().filter(|path| path.class == Class::Blocked);
-    pair.blocked_bytes = blocked.map(|path| path.bytes).fold(0, u64::saturating_add);
-    pair.is_blocked = pair.blocked_bytes > 0 || is_broken;
-}
-
-/// A process, in short.
-fn process(file: &File, several_hosts: bool) -> String {
-    let host = file.host.as_ref().filter(|_| several_hosts).map(|host| format!("{host} ")).unwrap_or_default();
-    match (&file.rank, file.process) {
-        (Some(rank), _) => format!("{host}rank {rank}"),
-        (None, Some(process)) => format!("{host}pid {process}"),
-        (None, None) => file.path.rsplit('/').next().unwrap_or_default().to_owned(),
-    }
-}
-
-fn pairs(
-    totals: HashMap<[usize; 2], PairTotal>,
-    paths: &[(String, Option<String>)],
-    access: &HashMap<[usize; 2], Access>,
-    number: impl Fn(usize) -> usize,
-) -> (Vec<Pair>, Vec<([usize; 2], Buckets)>) {
-    let mut totals: Vec<_> = totals.into_iter().collect();
-    totals.sort_by_cached_key(|(pair, _)| pair.map(&number));
-    let mut all = Vec::new();
-    let mut times: Vec<([usize; 2], Buckets)> = Vec::new();
-    for (pair, total) in totals {
-        let [src, dst] = pair.map(&number);
-        let [one, other] = pair;
-        // Either GPU can make the path.
-        let known: Vec<&Access> = [[one, other], [other, one]].iter().filter_map(|pair| access.get(pair)).collect();
-        let can: Vec<bool> = known.iter().filter_map(|access| access.access).collect();
-        let name = |index: &usize| paths.get(*index).cloned().unwrap_or_default();
-        let sizes = total.paths.iter().flat_map(|(index, tally)| {
-            let (path, why) = name(index);
-            tally.sizes().map(move |(power, sums)| size(path.clone(), why.clone(), power, sums))
-        });
-        let mut sizes: Vec<Size> = sizes.collect();
-        sizes.sort_by(|one, other| (one.from, &one.path, &one.why).cmp(&(other.from, &other.path, &other.why)));
-        let named = |(index, tally): (&usize, &PathTally)| {
-            let (path, why) = name(index);
-            Path { host_ns: tally.host.durations(), ..model_path(path, why, tally.sums()) }
-        };
-        let mut paths: Vec<Path> = total.paths.iter().map(named).collect();
-        paths.sort_by(|one, other| {
-            other.bytes.cmp(&one.bytes).then_with(|| (&one.path, &one.why).cmp(&(&other.path, &other.why)))
-        });
-        all.push(Pair {
-            src,
-            dst,
-            calls: total.calls,
-            bytes: paths.iter().map(|path| path.bytes).fold(0, u64::saturating_add),
-            errors: total.errors,
-            paths,
-            host_ns: total.host.durations(),
-            link: known.iter().find_map(|access| access.link.clone()),
-            access: if can.is_empty() { None } else { Some(can.contains(&true)) },
-            sizes,
-            sites: copy_sites(total.sites),
-            ..Pair::default()
-        });
-        times.push(([src, dst], total.buckets));
-    }
-    (all, times)
 }
 
 fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> {
@@ -549,35 +378,6 @@ fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> 
 fn sites(counts: HashMap<Origin, u64>) -> Vec<Site> {
     let mut sites: Vec<Site> = counts.into_iter().map(|(from, count)| Site { from, count }).collect();
     sites.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.from.cmp(&other.from)));
-    sites
-}
-
-/// The same by the place in the code, with the lines of Python and the callers that were found for some of the calls from there.
-fn copy_sites(counts: HashMap<Origin, u64>) -> Vec<CopySite> {
-    let mut sites: BTreeMap<String, CopySite> = BTreeMap::new();
-    for (Origin { site, caller, python }, calls) in counts {
-        let ours = sites.entry(site.clone()).or_insert_with(|| CopySite { site, ..CopySite::default() });
-        ours.calls += calls;
-        // One line may have several callers, and one caller several lines.
-        if let Some(line) = python {
-            match ours.lines.iter_mut().find(|known| known.line == line) {
-                Some(known) => known.calls += calls,
-                None => ours.lines.push(CopyLine { line, calls }),
-            }
-        }
-        if let Some(caller) = caller {
-            match ours.callers.iter_mut().find(|known| known.caller == caller) {
-                Some(known) => known.calls += calls,
-                None => ours.callers.push(CopyCaller { caller, calls }),
-            }
-        }
-    }
-    let mut sites: Vec<CopySite> = sites.into_values().collect();
-    for site in &mut sites {
-        site.lines.sort_by(|one, other| other.calls.cmp(&one.calls).then_with(|| one.line.cmp(&other.line)));
-        site.callers.sort_by(|one, other| other.calls.cmp(&one.calls).then_with(|| one.caller.cmp(&other.caller)));
-    }
-    sites.sort_by_key(|site| std::cmp::Reverse(site.calls));
     sites
 }
 

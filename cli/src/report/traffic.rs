@@ -84,18 +84,23 @@ pub(super) fn of_unknown_devices(report: &Report) -> u64 {
     report.processes().map(|file| file.copies_of_unknown_devices).fold(0, u64::saturating_add)
 }
 
+/// That there were no copies, as far as that is known.
+fn nothing_copied(report: &Report) -> Sentence {
+    // What NVLink carried is to follow at once, and says what is not seen.
+    let has_failed = report.errors.iter().any(|error| error.function.contains("Memcpy"));
+    let seen = match &report.filter {
+        _ if has_failed => "is known to have succeeded",
+        None if !report.is_at_least() && of_unknown_devices(report) == 0 => "was seen",
+        _ => "is known",
+    };
+    let fits = if report.filter.is_some() { " that fits" } else { "" };
+    let more = if seen == "was seen" && verdict::nvlink(report).is_none() { NOT_SEEN } else { "" };
+    Sentence::new(Level::Note, "No copies", format!("No copy between GPUs{fits} {seen}.")).more(more)
+}
+
 fn copied(report: &Report) -> Option<Sentence> {
     if report.pairs.iter().all(|pair| pair.calls == 0) {
-        // What NVLink carried is to follow at once, and says what is not seen.
-        let has_failed = report.errors.iter().any(|error| error.function.contains("Memcpy"));
-        let seen = match &report.filter {
-            _ if has_failed => "is known to have succeeded",
-            None if !report.is_at_least() && of_unknown_devices(report) == 0 => "was seen",
-            _ => "is known",
-        };
-        let fits = if report.filter.is_some() { " that fits" } else { "" };
-        let more = if seen == "was seen" && verdict::nvlink(report).is_none() { NOT_SEEN } else { "" };
-        return Some(Sentence::new(Level::Note, "No copies", format!("No copy between GPUs{fits} {seen}.")).more(more));
+        return Some(nothing_copied(report));
     }
     let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
     let direct = bytes_of(report, |class| class == Class::Direct);

@@ -2,7 +2,8 @@
 
 use std::result;
 
-use super::copies::{Completion, Memory, Request, Sent, Transfer};
+use super::copies::{Completion, Request, Sent, Transfer};
+use super::places::Memory;
 use super::{Machine, State, StreamRef};
 use crate::abi::Null;
 use crate::error::{Error, Result};

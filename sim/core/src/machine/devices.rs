@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use super::copies::{Memory, Piece, finish};
+use super::copies::finish;
+use super::places::{Memory, Piece};
 use super::{DefaultStream, Machine, Place, Request, State, StreamRef};
 use crate::current;
 use crate::error::{Error, Result};

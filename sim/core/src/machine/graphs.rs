@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::captures::NODE_HANDLES;
-use super::copies::{Memory, Request};
+use super::copies::Request;
+use super::places::Memory;
 use super::{ContextHandle, Exec, ExecHandle, GraphHandle, Machine, NodeHandle, State, StreamRef};
 use crate::current;
 use crate::error::{Error, Result};

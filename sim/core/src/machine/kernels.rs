@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::copies::{Memory, Piece};
+use super::places::{Memory, Piece};
 use super::{ContextId, FunctionHandle, Machine, ModuleHandle, State, StreamRef};
 use crate::access::NO_ACCESS;
 use crate::current;

@@ -1,0 +1,227 @@
+//! GPUs, and what was copied between them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Durations, Line};
+use crate::report::paths::Class;
+
+/// A GPU, however many processes use it.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Gpu {
+    pub(crate) index: usize,
+    pub(crate) host: Option<String>,
+    /// What files call it, by their index.
+    pub(crate) ordinals: BTreeMap<String, u8>,
+    pub(crate) name: Option<String>,
+    pub(crate) uuid: Option<String>,
+    pub(crate) pci: Option<String>,
+    pub(crate) label: String,
+    /// The number in the label.
+    #[serde(skip)]
+    pub(crate) number: u32,
+}
+
+/// Copies from a GPU to a GPU.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Pair {
+    pub(crate) src: usize,
+    pub(crate) dst: usize,
+    /// All copies, those that failed or never returned too.
+    pub(crate) calls: u64,
+    /// Of those that did not fail.
+    pub(crate) bytes: u64,
+    pub(crate) errors: u64,
+    /// Of those that did not fail.
+    pub(crate) paths: Vec<Path>,
+    pub(crate) host_ns: Durations,
+    pub(crate) link: Option<String>,
+    pub(crate) access: Option<bool>,
+    /// What came of verifying the pair last.
+    pub(crate) verified: Option<String>,
+    /// Whether peer access loses data there, or hangs: so verification found.
+    pub(crate) is_blocked: bool,
+    /// What was staged for that reason.
+    pub(crate) blocked_bytes: u64,
+    /// Its copies by their sizes.
+    pub(crate) sizes: Vec<Size>,
+    /// Of programs with Python, or whose calls of the runtime are not seen, only.
+    pub(crate) sites: Vec<CopySite>,
+}
+
+impl Pair {
+    /// Whether it is known that direct copies arrive, or that they do not.
+    pub(crate) fn is_tested(&self) -> bool {
+        self.is_blocked || self.verified.as_deref().is_some_and(|verified| verified != "unknown")
+    }
+}
+
+/// Copies of a pair that took the same path for the same reason.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Path {
+    pub(crate) path: String,
+    pub(crate) why: Option<String>,
+    pub(crate) class: Class,
+    pub(crate) calls: u64,
+    pub(crate) bytes: u64,
+    /// Those whose time on the device was measured.
+    pub(crate) device_calls: u64,
+    pub(crate) device_bytes: u64,
+    pub(crate) device_ns: u64,
+    pub(crate) gb_per_s: Option<f64>,
+    pub(crate) host_ns: Durations,
+}
+
+/// Copies of a pair that took the same path for the same reason and have about the same size: at least `from`, less than `to` bytes.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Size {
+    pub(crate) path: String,
+    pub(crate) why: Option<String>,
+    pub(crate) class: Class,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) calls: u64,
+    pub(crate) bytes: u64,
+    pub(crate) device_calls: u64,
+    pub(crate) gb_per_s: Option<f64>,
+}
+
+/// Copies of a pair from one place in the code.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct CopySite {
+    pub(crate) site: String,
+    pub(crate) calls: u64,
+    pub(crate) lines: Vec<CopyLine>,
+    pub(crate) callers: Vec<CopyCaller>,
+}
+
+/// Of how many of them a line of Python is known to have made them.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct CopyLine {
+    #[serde(flatten)]
+    pub(crate) line: Line,
+    pub(crate) calls: u64,
+}
+
+/// Of how many of them it is known where they called the runtime.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct CopyCaller {
+    pub(crate) caller: String,
+    pub(crate) calls: u64,
+}
+
+/// What was decided about a pair.
+#[derive(Debug, Serialize)]
+pub(crate) struct Decision {
+    pub(crate) file: usize,
+    pub(crate) time: u64,
+    pub(crate) src: Option<usize>,
+    pub(crate) dst: Option<usize>,
+    /// What came of verifying the pair, if that is what it is about.
+    pub(crate) verified: Option<String>,
+    pub(crate) text: String,
+}
+
+impl Decision {
+    /// Whether something is wrong.
+    pub(crate) fn is_bad(&self) -> bool {
+        self.verified.as_deref().is_some_and(|verified| verified != "right")
+    }
+}
+
+/// What staging has cost.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Lost {
+    pub(crate) staged_bytes: u64,
+    /// What need not have been, without the next.
+    pub(crate) could_be_direct_bytes: u64,
+    /// What was staged until a pair was known to be worth it, and right.
+    pub(crate) start_up_bytes: u64,
+    /// About how much longer it took, of all processes together, estimated from the copies that were measured.
+    pub(crate) seconds: Option<f64>,
+    /// Whether there are more copies, of sizes of which none were measured.
+    #[serde(skip)]
+    pub(crate) is_at_least: bool,
+    /// How many of those copies were measured, and how many there are.
+    pub(crate) measured_calls: u64,
+    pub(crate) could_be_direct_calls: u64,
+    /// How many bytes the measured ones copied.
+    pub(crate) measured_bytes: u64,
+    /// The processes that lost most, the worst first.
+    pub(crate) processes: Vec<LostBy>,
+    pub(crate) basis: String,
+}
+
+/// What it has cost a process.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(crate) struct LostBy {
+    pub(crate) file: usize,
+    pub(crate) seconds: f64,
+}
+
+/// What copies of a process took a path of a pair, by the power of two that their size has reached.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    pub(crate) file: usize,
+    pub(crate) pair: [usize; 2],
+    pub(crate) power: u32,
+    pub(crate) path: Path,
+}
+
+/// What NVLink carried while the program ran, by the counters of NVML, and what of it copies explain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct NvLink {
+    /// What all of these GPUs sent, or received: that of which copies explain less.
+    pub(crate) carried_bytes: u64,
+    /// What copies of the trace explain of it.
+    pub(crate) copied_bytes: u64,
+    /// Whether that is all, as far as can be told: copies that p2pshim itself makes for verification are counted too.
+    pub(crate) is_explained: bool,
+    /// Whether the trace lacks copies, or may do so.
+    pub(crate) is_at_least: bool,
+    /// Processes that used the GPUs meanwhile and are not the program's.
+    pub(crate) other_processes: Vec<u32>,
+    /// Whether NVML showed the program's own processes. If not, it may have hidden others too.
+    pub(crate) shows_processes: bool,
+    pub(crate) gpus: Vec<NvLinkGpu>,
+    /// The same for people; empty if there is nothing to say.
+    pub(crate) text: String,
+    pub(crate) more: String,
+}
+
+/// A GPU: what its counters say, and what copies explain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct NvLinkGpu {
+    pub(crate) gpu: usize,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) copied_from_bytes: u64,
+    pub(crate) copied_to_bytes: u64,
+}
+
+/// When how much was copied, by the pairs and by the processes that copied most: 512 of each, if there are so many.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Timeline {
+    pub(crate) start: u64,
+    pub(crate) bucket_ns: u64,
+    pub(crate) pairs: Vec<TimelinePair>,
+    pub(crate) files: Vec<TimelineFile>,
+}
+
+/// Bytes per bucket of the timeline.
+#[derive(Debug, Serialize)]
+pub(crate) struct TimelinePair {
+    pub(crate) src: usize,
+    pub(crate) dst: usize,
+    pub(crate) direct: Vec<u64>,
+    pub(crate) staged: Vec<u64>,
+}
+
+/// Bytes of a process per bucket of the timeline.
+#[derive(Debug, Serialize)]
+pub(crate) struct TimelineFile {
+    pub(crate) file: usize,
+    pub(crate) direct: Vec<u64>,
+    pub(crate) staged: Vec<u64>,
+}

@@ -1,0 +1,161 @@
+//! Copies: between which GPUs, of which sizes, by NVLink's counters, and from which lines and call sites.
+
+use std::io::{self, Write};
+
+use super::table::{Side, hide_timed, rate, roughly, table, timed};
+use super::{SHOWN, Text};
+use crate::report::model::{CopyCaller, CopyLine, CopySite, Durations, Pair, Path, Size};
+use crate::report::paths::Class;
+use crate::report::term::{bytes, clean, count, duration};
+use crate::report::verdict::path_text;
+
+/// The column of the table of copies that says how many of them were timed.
+const TIMED: usize = 5;
+
+impl Text<'_> {
+    pub(super) fn pairs(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut pairs: Vec<&Pair> = self.report.pairs.iter().collect();
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        pairs.sort_by_key(|pair| (!pair.is_blocked, std::cmp::Reverse(pair.bytes), pair.src, pair.dst));
+        self.title(out, "Copies")?;
+        let names = ["pair", "copies", "bytes", "path", "GB/s", "timed", "host p50", "p99", "max", "errors"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        let mut marks = vec![false];
+        for pair in pairs.iter().take(SHOWN) {
+            let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
+            let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
+            let errors = if pair.errors == 0 { "-".to_owned() } else { count(pair.errors) };
+            let nothing = Path { path: "-".to_owned(), calls: pair.calls, host_ns: pair.host_ns, ..Path::default() };
+            let paths = if pair.paths.is_empty() { std::slice::from_ref(&nothing) } else { pair.paths.as_slice() };
+            for (index, path) in paths.iter().enumerate() {
+                let text = path_text(&path.path, path.why.as_ref());
+                let first = |text: &str| if index == 0 { text.to_owned() } else { String::new() };
+                let timed = timed(path.device_calls, path.calls);
+                let Durations { p50, p99, max, .. } = path.host_ns;
+                rows.push(vec![
+                    first(&clean(&name)),
+                    count(path.calls),
+                    bytes(path.bytes),
+                    clean(&text),
+                    rate(path.gb_per_s, path.device_calls < path.calls),
+                    timed,
+                    roughly(p50, max),
+                    roughly(p99, max),
+                    time(max),
+                    first(&errors),
+                ]);
+                marks.push(pair.is_blocked || path.class == Class::Avoidable && pair.access == Some(true));
+            }
+        }
+        hide_timed(&mut rows, TIMED);
+        use Side::{Left, Right};
+        let lines = table(
+            &rows,
+            &[Left, Right, Right, Left, Right, Right, Right, Right, Right, Right],
+            self.style.width,
+            3,
+            &[7, 6, 8, TIMED],
+        );
+        for (line, is_marked) in lines.iter().zip(marks) {
+            writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;
+        }
+        self.more(out, pairs.len(), "--csv has all")
+    }
+
+    /// The copies of pairs by their sizes, where these differ.
+    pub(super) fn sizes(&self, out: &mut dyn Write) -> io::Result<()> {
+        let differ =
+            |pair: &&Pair| pair.sizes.iter().any(|size| Some(size.from) != pair.sizes.first().map(|first| first.from));
+        let pairs = self.report.pairs.iter().filter(differ);
+        let mut sizes: Vec<(&Pair, &Size)> =
+            pairs.flat_map(|pair| pair.sizes.iter().map(move |size| (pair, size))).collect();
+        if sizes.is_empty() {
+            return Ok(());
+        }
+        sizes.sort_by_key(|(pair, size)| {
+            (!pair.is_blocked, std::cmp::Reverse(pair.bytes), pair.src, pair.dst, size.from)
+        });
+        self.title(out, "Sizes of copies")?;
+        let names = ["pair", "a copy has", "copies", "bytes", "path", "GB/s"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        let mut last = None;
+        for (pair, size) in sizes.iter().take(SHOWN) {
+            let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
+            let is_new = last.replace((pair.src, pair.dst)) != Some((pair.src, pair.dst));
+            rows.push(vec![
+                if is_new { clean(&name) } else { String::new() },
+                format!("< {}", bytes(size.to)),
+                count(size.calls),
+                bytes(size.bytes),
+                clean(&path_text(&size.path, size.why.as_ref())),
+                rate(size.gb_per_s, size.device_calls < size.calls),
+            ]);
+        }
+        use Side::{Left, Right};
+        for line in table(&rows, &[Left, Right, Right, Right, Left, Right], self.style.width, 4, &[]) {
+            writeln!(out, "{line}")?;
+        }
+        self.more(out, sizes.len(), "--json has all")
+    }
+
+    /// What the counters of each GPU say, and what copies explain.
+    pub(super) fn nvlink(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Some(nvlink) = self.report.nvlink.as_ref().filter(|nvlink| nvlink.carried_bytes > 0) else { return Ok(()) };
+        self.title(out, "NVLink, by NVML's counters")?;
+        let names = ["GPU", "sent", "of this by copies", "received", "of this by copies"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        for row in nvlink.gpus.iter().take(SHOWN) {
+            let (sent, received) = (row.sent_bytes, row.received_bytes);
+            let explained = [row.copied_from_bytes.min(sent), row.copied_to_bytes.min(received)].map(bytes);
+            let [from, to] = explained;
+            rows.push(vec![clean(self.report.label(row.gpu)), bytes(sent), from, bytes(received), to]);
+        }
+        use Side::{Left, Right};
+        for line in table(&rows, &[Left, Right, Right, Right, Right], self.style.width, 0, &[]) {
+            writeln!(out, "{line}")?;
+        }
+        self.more(out, nvlink.gpus.len(), "--json has all")
+    }
+
+    /// Which lines of a Python program copy, as far as they were looked at.
+    pub(super) fn lines(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.origins(out, "Lines of Python that copy", |site| {
+            site.lines.iter().map(|CopyLine { line, calls }| (line.to_string(), *calls)).collect()
+        })
+    }
+
+    /// Which functions of the program copy by a runtime whose calls are not seen, likewise.
+    pub(super) fn callers(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.origins(out, "Call sites that copy", |site| {
+            site.callers.iter().map(|CopyCaller { caller, calls }| (caller.clone(), *calls)).collect()
+        })
+    }
+
+    /// What else is known of where copies came from: `of` gives it for a place in the code, each with how often it was found.
+    fn origins(
+        &self,
+        out: &mut dyn Write,
+        title: &str,
+        of: impl Fn(&CopySite) -> Vec<(String, u64)>,
+    ) -> io::Result<()> {
+        let sites = self.report.pairs.iter().flat_map(|pair| pair.sites.iter().map(move |site| (pair, site)));
+        let mut sites: Vec<(&Pair, &CopySite)> = sites.filter(|(_, site)| !of(site).is_empty()).collect();
+        if sites.is_empty() {
+            return Ok(());
+        }
+        sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.calls));
+        self.title(out, title)?;
+        for (pair, copies @ CopySite { site, calls, .. }) in sites.iter().take(SHOWN) {
+            let (calls, origins) = (count(*calls), of(copies));
+            let (src, dst) = (self.report.label(pair.src), self.report.label(pair.dst));
+            self.line(out, &format!("  {src} > {dst}: {calls} from {site}"), "    ")?;
+            for (origin, found) in origins.iter().take(SHOWN) {
+                self.line(out, &format!("      {origin} ({} of {calls} looked at)", count(*found)), "        ")?;
+            }
+            self.more(out, origins.len(), "--json has all")?;
+        }
+        self.more(out, sites.len(), "--json has all")
+    }
+}

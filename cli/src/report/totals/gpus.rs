@@ -1,0 +1,106 @@
+//! Which devices of files are the same GPU, and what it is called.
+
+use std::collections::HashMap;
+
+use super::Totals;
+use crate::report::model::{File, Gpu};
+use crate::report::names::{Device, Names};
+
+/// What makes a GPU the same in two files.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Identity {
+    /// Host, and UUID or PCI bus id.
+    Gpu(Option<String>, String),
+    /// Nothing is known of it but its ordinal in a file.
+    Unknown(usize, u8),
+}
+
+impl Totals {
+    /// The number of a GPU. It may become another in the report.
+    pub(super) fn gpu(&mut self, file: &mut File, names: &Names, ordinal: u8, device: Option<&Device>) -> usize {
+        if let Some(&number) = file.devices.get(&ordinal) {
+            return number;
+        }
+        let known = device.and_then(|device| device.uuid.clone().or_else(|| device.pci.clone()));
+        let identity = match known {
+            Some(known) => Identity::Gpu(names.host.clone(), known),
+            None => Identity::Unknown(file.index, ordinal),
+        };
+        let number = *self.gpu_numbers.entry(identity.clone()).or_insert_with(|| {
+            let Device { name, uuid, pci } = device.cloned().unwrap_or_default();
+            self.gpus.push((identity, Gpu { host: names.host.clone(), name, uuid, pci, ..Gpu::default() }));
+            self.gpus.len() - 1
+        });
+        if let Some((_, gpu)) = self.gpus.get_mut(number) {
+            gpu.ordinals.insert(file.index.to_string(), ordinal);
+        }
+        file.devices.insert(ordinal, number);
+        number
+    }
+
+    /// Puts GPUs in order and labels them. Returns the new number of each.
+    pub(super) fn sort_gpus(&mut self) -> Vec<usize> {
+        let several = {
+            let mut hosts: Vec<_> = self.files.iter().filter_map(|file| file.host.as_ref()).collect();
+            hosts.sort_unstable();
+            hosts.dedup();
+            hosts.len() > 1
+        };
+        let names: Vec<String> = self.files.iter().map(|file| process(file, several)).collect();
+        let name_of = |index: usize| {
+            let (file, name) = self.files.iter().zip(&names).find(|(file, _)| file.index == index)?;
+            let is_unique = names.iter().filter(|other| *other == name).count() == 1;
+            Some(if is_unique { name.as_str() } else { file.path.rsplit('/').next().unwrap_or_default() })
+        };
+        let mut gpus: Vec<(usize, (Identity, Gpu))> = std::mem::take(&mut self.gpus).into_iter().enumerate().collect();
+        gpus.sort_by_cached_key(|(_, (identity, gpu))| match identity {
+            Identity::Gpu(host, known) => {
+                let pci = gpu.pci.clone().unwrap_or_default().to_ascii_lowercase();
+                let first_seen =
+                    gpu.ordinals.iter().filter_map(|(file, at)| Some((file.parse::<usize>().ok()?, *at))).min();
+                (host.clone(), 0, pci, first_seen, known.clone())
+            }
+            Identity::Unknown(file, ordinal) => {
+                (gpu.host.clone(), 1, String::new(), Some((*file, *ordinal)), String::new())
+            }
+        });
+        let mut numbers = vec![0; gpus.len()];
+        let mut on_host: HashMap<Option<String>, u32> = HashMap::new();
+        for (index, (before, (identity, mut gpu))) in gpus.into_iter().enumerate() {
+            if let Some(number) = numbers.get_mut(before) {
+                *number = index;
+            }
+            gpu.index = index;
+            match &identity {
+                Identity::Gpu(host, _) => {
+                    let next = on_host.entry(host.clone()).or_default();
+                    gpu.number = *next;
+                    *next += 1;
+                    gpu.label = match host.as_ref().filter(|_| several) {
+                        Some(host) => format!("{host} GPU {}", gpu.number),
+                        None => format!("GPU {}", gpu.number),
+                    };
+                }
+                Identity::Unknown(file, ordinal) => {
+                    gpu.number = u32::from(*ordinal);
+                    gpu.label = match name_of(*file) {
+                        Some(name) if names.len() > 1 => format!("device {ordinal} of {name}"),
+                        _ => format!("device {ordinal}"),
+                    };
+                }
+            }
+            self.gpus.push((identity, gpu));
+        }
+        numbers
+    }
+}
+
+/// A process, in short.
+fn process(file: &File, several_hosts: bool) -> String {
+    let host = file.host.as_ref().filter(|_| several_hosts).map(|host| format!("{host} ")).unwrap_or_default();
+    match (&file.rank, file.process) {
+        (Some(rank), _) => format!("{host}rank {rank}"),
+        (None, Some(process)) => format!("{host}pid {process}"),
+        (None, None) => file.path.rsplit('/').next().unwrap_or_default().to_owned(),
+    }
+}

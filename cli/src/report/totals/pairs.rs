@@ -1,0 +1,119 @@
+//! What the report has of pairs: their paths, sizes and the places that copied, from what was counted.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::PairTotal;
+use crate::report::buckets::Buckets;
+use crate::report::model::{CopyCaller, CopyLine, CopySite, Decision, Origin, Pair, Path, Size};
+use crate::report::names::Access;
+use crate::report::paths::Class;
+use crate::report::tally::{PathTally, Sums};
+
+/// The pairs in the order of their GPUs' numbers, and when each has copied.
+pub(super) fn pairs(
+    totals: HashMap<[usize; 2], PairTotal>,
+    paths: &[(String, Option<String>)],
+    access: &HashMap<[usize; 2], Access>,
+    number: impl Fn(usize) -> usize,
+) -> (Vec<Pair>, Vec<([usize; 2], Buckets)>) {
+    let mut totals: Vec<_> = totals.into_iter().collect();
+    totals.sort_by_cached_key(|(pair, _)| pair.map(&number));
+    let mut all = Vec::new();
+    let mut times: Vec<([usize; 2], Buckets)> = Vec::new();
+    for (pair, total) in totals {
+        let [src, dst] = pair.map(&number);
+        let [one, other] = pair;
+        // Either GPU can make the path.
+        let known: Vec<&Access> = [[one, other], [other, one]].iter().filter_map(|pair| access.get(pair)).collect();
+        let can: Vec<bool> = known.iter().filter_map(|access| access.access).collect();
+        let name = |index: &usize| paths.get(*index).cloned().unwrap_or_default();
+        let sizes = total.paths.iter().flat_map(|(index, tally)| {
+            let (path, why) = name(index);
+            tally.sizes().map(move |(power, sums)| size(path.clone(), why.clone(), power, sums))
+        });
+        let mut sizes: Vec<Size> = sizes.collect();
+        sizes.sort_by(|one, other| (one.from, &one.path, &one.why).cmp(&(other.from, &other.path, &other.why)));
+        let named = |(index, tally): (&usize, &PathTally)| {
+            let (path, why) = name(index);
+            Path { host_ns: tally.host.durations(), ..model_path(path, why, tally.sums()) }
+        };
+        let mut paths: Vec<Path> = total.paths.iter().map(named).collect();
+        paths.sort_by(|one, other| {
+            other.bytes.cmp(&one.bytes).then_with(|| (&one.path, &one.why).cmp(&(&other.path, &other.why)))
+        });
+        all.push(Pair {
+            src,
+            dst,
+            calls: total.calls,
+            bytes: paths.iter().map(|path| path.bytes).fold(0, u64::saturating_add),
+            errors: total.errors,
+            paths,
+            host_ns: total.host.durations(),
+            link: known.iter().find_map(|access| access.link.clone()),
+            access: if can.is_empty() { None } else { Some(can.contains(&true)) },
+            sizes,
+            sites: copy_sites(total.sites),
+            ..Pair::default()
+        });
+        times.push(([src, dst], total.buckets));
+    }
+    (all, times)
+}
+
+/// Copies of a path, from their sums.
+pub(super) fn model_path(path: String, why: Option<String>, sums: Sums) -> Path {
+    let Sums { calls, bytes, device_calls, device_bytes, device_ns } = sums;
+    let class = Class::of(&path, why.as_deref());
+    let gb_per_s = rate(sums);
+    Path { path, why, class, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s, ..Path::default() }
+}
+
+/// Bytes a nanosecond, if any were measured.
+fn rate(Sums { device_bytes, device_ns, .. }: Sums) -> Option<f64> {
+    (device_ns > 0 && device_bytes > 0).then(|| device_bytes as f64 / device_ns as f64)
+}
+
+fn size(path: String, why: Option<String>, power: u32, sums: Sums) -> Size {
+    let from = if power == 0 { 0 } else { 1 << power };
+    let to = 2u64.checked_shl(power).filter(|&to| to > from).unwrap_or(u64::MAX);
+    let Sums { calls, bytes, device_calls, .. } = sums;
+    let class = Class::of(&path, why.as_deref());
+    Size { path, why, class, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
+}
+
+/// Where copies came from, by the place in the code, with the lines of Python and the callers that were found for some of the calls from there.
+fn copy_sites(counts: HashMap<Origin, u64>) -> Vec<CopySite> {
+    let mut sites: BTreeMap<String, CopySite> = BTreeMap::new();
+    for (Origin { site, caller, python }, calls) in counts {
+        let ours = sites.entry(site.clone()).or_insert_with(|| CopySite { site, ..CopySite::default() });
+        ours.calls += calls;
+        // One line may have several callers, and one caller several lines.
+        if let Some(line) = python {
+            match ours.lines.iter_mut().find(|known| known.line == line) {
+                Some(known) => known.calls += calls,
+                None => ours.lines.push(CopyLine { line, calls }),
+            }
+        }
+        if let Some(caller) = caller {
+            match ours.callers.iter_mut().find(|known| known.caller == caller) {
+                Some(known) => known.calls += calls,
+                None => ours.callers.push(CopyCaller { caller, calls }),
+            }
+        }
+    }
+    let mut sites: Vec<CopySite> = sites.into_values().collect();
+    for site in &mut sites {
+        site.lines.sort_by(|one, other| other.calls.cmp(&one.calls).then_with(|| one.line.cmp(&other.line)));
+        site.callers.sort_by(|one, other| other.calls.cmp(&one.calls).then_with(|| one.caller.cmp(&other.caller)));
+    }
+    sites.sort_by_key(|site| std::cmp::Reverse(site.calls));
+    sites
+}
+
+/// Adds what verification has found of a pair last, and whether it has ever found it broken.
+pub(super) fn judge(pair: &mut Pair, last: Option<&Decision>, is_broken: bool) {
+    pair.verified = last.and_then(|decision| decision.verified.clone());
+    let blocked = pair.paths.iter().filter(|path| path.class == Class::Blocked);
+    pair.blocked_bytes = blocked.map(|path| path.bytes).fold(0, u64::saturating_add);
+    pair.is_blocked = pair.blocked_bytes > 0 || is_broken;
+}

@@ -1,0 +1,182 @@
+//! Calls: what a record says, and which of them a chunk holds.
+
+use super::{text, u8_at, u16_at, u32_at, u64_at};
+use crate::layout::{CHUNK_HEADER_BYTES, Capture, DeviceTime, PART, RECORD_BYTES, State, chunk, record, unpack};
+
+/// A call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// How far it has come. Of one that has not returned, what is only known then is 0 or none.
+    pub state: State,
+    /// Ticks when it began.
+    pub start: u64,
+    /// Ticks when it returned.
+    pub end: u64,
+    /// Source address of a copy.
+    pub src: u64,
+    /// Destination address of a copy.
+    pub dst: u64,
+    /// Bytes of a copy.
+    pub bytes: u64,
+    /// Stream handle.
+    pub stream: u64,
+    /// The number of the place in the code that called; 0 if it is not known.
+    pub site: u16,
+    /// When the GPU began with the copy, in ticks, if `device_time` is [`DeviceTime::Known`].
+    pub device_start: u64,
+    /// How long the GPU took, in nanoseconds, if `device_time` is [`DeviceTime::Known`].
+    pub device_nanos: u64,
+    /// What it returned.
+    pub result: i32,
+    /// How many calls of the thread before this one the call is that made it, not counting those without a record of their
+    /// own; 0 if the program did, or if that is not known.
+    pub parent: u8,
+    /// The function's number.
+    pub function: u8,
+    /// The device that the bytes come from.
+    pub src_device: Option<u8>,
+    /// The device that they go to.
+    pub dst_device: Option<u8>,
+    /// The number of the path that the copy took; 0 for none.
+    pub path: u8,
+    /// What it has to do with a capture.
+    pub capture: Capture,
+    /// Rules that it breaks: their numbers plus 1, then zeros.
+    pub findings: [u8; 2],
+    /// How many intercepted calls enclose it; 3 for 3 or more.
+    pub depth: u8,
+    /// What is known of the time that the GPU took.
+    pub device_time: DeviceTime,
+    /// Whether it has a record of its own. The one copy of the driver that a copy of the runtime makes may be in that one's
+    /// record: then it copied the same, returned the same, and its times are those of the call around it.
+    pub is_own: bool,
+}
+
+impl Record {
+    /// None if no call has begun here, or something else was written.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; RECORD_BYTES] = bytes.try_into().ok()?;
+        let word = u8_at(bytes, record::STATE);
+        let state = State::numbered(word & 3)?;
+        let device = |offset| u8_at(bytes, offset).checked_sub(1);
+        let finding = |index| u8_at(bytes, record::FINDINGS + index);
+        let start = u64_at(bytes, record::START);
+        let after = |offset| start.saturating_add(unpack(u32_at(bytes, offset)));
+        Some(Self {
+            state,
+            start,
+            end: after(record::TOOK),
+            src: u64_at(bytes, record::SRC),
+            dst: u64_at(bytes, record::DST),
+            bytes: u64_at(bytes, record::BYTES),
+            stream: u64_at(bytes, record::STREAM),
+            site: u16_at(bytes, record::SITE),
+            device_start: after(record::DEVICE_AFTER),
+            device_nanos: unpack(u32_at(bytes, record::DEVICE_NANOS)),
+            result: u16_at(bytes, record::RESULT).cast_signed().into(),
+            parent: u8_at(bytes, record::PARENT),
+            function: u8_at(bytes, record::FUNCTION),
+            src_device: device(record::SRC_DEVICE),
+            dst_device: device(record::DST_DEVICE),
+            path: u8_at(bytes, record::PATH),
+            capture: Capture::numbered(word >> 2 & 3).unwrap_or(Capture::None),
+            findings: [finding(0), finding(1)],
+            depth: word >> 6,
+            device_time: DeviceTime::numbered(word >> 4 & 3).unwrap_or(DeviceTime::None),
+            is_own: true,
+        })
+    }
+
+    /// The call inside it that is in its record, and the record without what tells of that.
+    fn split(self) -> (Self, Option<Self>) {
+        let Some(function) = self.parent.checked_sub(1).filter(|_| self.depth == 0) else { return (self, None) };
+        let outer = Self { parent: 0, ..self };
+        let inner = Self {
+            function,
+            parent: 1,
+            depth: 1,
+            site: 0,
+            findings: [0; 2],
+            device_time: DeviceTime::None,
+            is_own: false,
+            ..self
+        };
+        (outer, Some(inner).filter(|_| self.state == State::Done))
+    }
+
+    /// Whether it is of a part of what a call copies: from one device to another, on one path.
+    pub fn is_part(&self) -> bool {
+        self.function == PART
+    }
+
+    /// How many copies it is of: as many as a writer counts at most, so that sums of a damaged file do not overflow.
+    pub fn copies(&self) -> u64 {
+        if self.is_part() { self.src.min(u32::MAX.into()) } else { 1 }
+    }
+
+    /// The numbers of the rules that it breaks.
+    pub fn rules(&self) -> impl Iterator<Item = u8> {
+        self.findings.into_iter().filter_map(|finding| finding.checked_sub(1))
+    }
+}
+
+/// A chunk's calls, in the order in which they began.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// The thread's id.
+    pub thread: u32,
+    /// How many calls of the thread come before these.
+    pub first: u64,
+    name: &'a [u8],
+    records: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    /// The block of a thread whose chunk has these bytes.
+    pub(super) fn of(thread: u32, bytes: &'a [u8]) -> Self {
+        Self {
+            thread,
+            first: u64_at(bytes, chunk::FIRST),
+            name: bytes.get(chunk::NAME..chunk::NAME + 16).unwrap_or_default(),
+            records: bytes.get(CHUNK_HEADER_BYTES..).unwrap_or_default(),
+        }
+    }
+
+    /// The thread's name.
+    pub fn name(&self) -> String {
+        text(self.name.split(|&byte| byte == 0).next().unwrap_or_default())
+    }
+
+    /// The calls.
+    pub fn calls(&self) -> Calls<'a> {
+        Calls { records: self.records, inner: None }
+    }
+}
+
+/// The calls of a [`Block`].
+#[derive(Clone, Debug)]
+pub struct Calls<'a> {
+    records: &'a [u8],
+    /// What is in the record of the last.
+    inner: Option<Record>,
+}
+
+impl Iterator for Calls<'_> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        if let Some(inner) = self.inner.take() {
+            return Some(inner);
+        }
+        loop {
+            let (bytes, rest) = self.records.split_at_checked(RECORD_BYTES)?;
+            self.records = rest;
+            // What does not read as a call may have calls behind it: a thread that was killed between two of them.
+            if let Some(record) = Record::decode(bytes) {
+                let (record, inner) = record.split();
+                self.inner = inner;
+                return Some(record);
+            }
+        }
+    }
+}

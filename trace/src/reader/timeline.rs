@@ -1,0 +1,75 @@
+//! What a file's ticks are in time.
+
+use super::u64_at;
+use crate::layout::{CALIBRATIONS, Calibration, Clock, header};
+
+/// Turns ticks into time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timeline {
+    origin: Calibration,
+    nanos_per_tick: f64,
+    /// How much later `CLOCK_REALTIME` was than `CLOCK_MONOTONIC`, at the end.
+    real_ahead: i128,
+}
+
+impl Timeline {
+    /// Nanoseconds on `CLOCK_MONOTONIC`.
+    pub fn monotonic(&self, ticks: u64) -> u64 {
+        let since = i128::from(ticks) - i128::from(self.origin.ticks);
+        let nanos = (since as f64 * self.nanos_per_tick).round() as i128;
+        clamp(i128::from(self.origin.monotonic).saturating_add(nanos))
+    }
+
+    /// Nanoseconds since 1970.
+    pub fn real(&self, ticks: u64) -> u64 {
+        clamp(i128::from(self.monotonic(ticks)).saturating_add(self.real_ahead))
+    }
+
+    /// How long so many ticks are, in nanoseconds.
+    pub fn nanos(&self, ticks: u64) -> u64 {
+        (ticks as f64 * self.nanos_per_tick).round() as u64
+    }
+
+    /// How long so many nanoseconds are, in ticks.
+    pub fn ticks(&self, nanos: u64) -> u64 {
+        (nanos as f64 / self.nanos_per_tick).round() as u64
+    }
+
+    fn new(clock: Clock, calibrations: &[Calibration]) -> Option<Self> {
+        let origin = *calibrations.first()?;
+        let last = *calibrations.last()?;
+        let ahead = i128::from(last.real) - i128::from(last.monotonic);
+        let rate = (last.monotonic.saturating_sub(origin.monotonic)) as f64 / (last.ticks - origin.ticks) as f64;
+        // Time-stamp counters have between 0.5 and 10 GHz.
+        let nanos_per_tick = match clock {
+            Clock::Monotonic => 1.0,
+            Clock::TimeStampCounter if (0.1..2.0).contains(&rate) => rate,
+            Clock::TimeStampCounter => return None,
+        };
+        Some(Self { origin, nanos_per_tick, real_ahead: ahead })
+    }
+}
+
+fn clamp(nanos: i128) -> u64 {
+    u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)
+}
+
+/// The problem of a trace whose times are not known.
+pub const GUESSED_TIMES: &str = "how fast its clock runs is not known; times are guesses";
+
+/// The timeline that a header's calibrations make; if they make none, a guess, and a problem.
+pub(super) fn timeline(clock: Clock, head: &[u8], problems: &mut Vec<String>) -> Timeline {
+    let mut calibrations: Vec<Calibration> = (0..CALIBRATIONS)
+        .map(|slot| header::CALIBRATIONS + slot * 24)
+        .map(|at| Calibration { ticks: u64_at(head, at), monotonic: u64_at(head, at + 8), real: u64_at(head, at + 16) })
+        .filter(|calibration| calibration.ticks != 0)
+        .collect();
+    calibrations.sort_by_key(|calibration| calibration.ticks);
+    Timeline::new(clock, &calibrations).unwrap_or_else(|| {
+        problems.push(GUESSED_TIMES.to_owned());
+        let unknown = Calibration { ticks: 0, monotonic: 0, real: 0 };
+        let origin = calibrations.first().copied().unwrap_or(unknown);
+        let real_ahead = i128::from(origin.real) - i128::from(origin.monotonic);
+        Timeline { origin, nanos_per_tick: 0.4, real_ahead }
+    })
+}

@@ -1,0 +1,252 @@
+//! Where chunks come from: space is taken on the disk, brought into memory and handed out.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::time::Duration;
+
+use super::{Segment, Writer, lock, open};
+use crate::layout::{CHUNK_BYTES, HEADER_BYTES, header};
+
+/// Chunks that space is taken for at a time. What is taken is brought into memory, which would cost every 64th call a
+/// microsecond or two otherwise.
+pub(super) const STEP: u64 = 32;
+/// How many chunks are to be there that nobody has taken yet.
+const AHEAD: u64 = 128;
+
+/// Where more space comes from.
+#[derive(Debug)]
+pub(super) struct Space {
+    /// Never closed by us: by then the number may be somebody else's.
+    file: ManuallyDrop<File>,
+    /// Device and inode: a program that closes all descriptors may get our number for a file of its own.
+    identity: (u64, u64),
+    path: PathBuf,
+    /// Why there will be no more space.
+    exhausted: Option<Exhausted>,
+}
+
+/// Why there is no more space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exhausted {
+    Limit,
+    System(i32),
+}
+
+impl Writer {
+    /// Takes space before it is needed: the work of a thread of its own. It ends when `is_over` says so, which is asked
+    /// every now and then.
+    pub fn stay_ahead(&self, is_over: impl Fn() -> bool) {
+        /// What the process then lives longer, at most.
+        const OFTEN: Duration = Duration::from_millis(50);
+        let mut space = lock(&self.space);
+        loop {
+            let ready = self.ready.load(Relaxed);
+            let taken = self.u64_at(header::CHUNKS).load(Relaxed);
+            if space.exhausted.is_some() || ready == self.most {
+                return;
+            }
+            if ready < taken + AHEAD {
+                // Whoever needs the space meets the error again, and says it.
+                if self.grow(&mut space).is_err() {
+                    return;
+                }
+                // Those who wait for the lock need what is there now.
+                drop(space);
+                space = lock(&self.space);
+                continue;
+            }
+            self.is_awaited.store(true, SeqCst);
+            let mut is_idle = false;
+            if self.u64_at(header::CHUNKS).load(SeqCst) + AHEAD <= ready {
+                let waited = self.taken.wait_timeout(space, OFTEN).unwrap_or_else(PoisonError::into_inner);
+                (space, is_idle) = (waited.0, waited.1.timed_out());
+            }
+            self.is_awaited.store(false, Relaxed);
+            if is_idle && is_over() {
+                return;
+            }
+        }
+    }
+
+    /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk. A signal handler may get
+    /// between, take one too, and go on or leave by `longjmp`: then ours stays empty, so that a thread's chunks are in its order.
+    #[cold]
+    pub fn extend_at_once(&self, segment: &Segment) -> bool {
+        let take = || {
+            let ready = self.ready.load(Acquire);
+            let chunks = self.u64_at(header::CHUNKS);
+            let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
+            let Ok(number) = taken else { return Ok::<_, Infallible>(None) };
+            self.wake_helper(number);
+            Ok(Some(self.chunk(number)))
+        };
+        self.hand_out(segment, take).unwrap_or_default()
+    }
+
+    /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
+    #[cold]
+    pub fn extend(&self, segment: &Segment) -> Result<bool, String> {
+        self.hand_out(segment, || self.take_chunk())
+    }
+
+    /// A chunk of zeros that nobody else has. None if there are no more; the first time, with the reason.
+    pub(super) fn take_chunk(&self) -> Result<Option<*mut u8>, String> {
+        let chunks = self.u64_at(header::CHUNKS);
+        // Not added up for ever by calls that find no room.
+        let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < self.most).then_some(taken + 1));
+        let Ok(number) = taken else { return self.exhausted(&mut lock(&self.space), Exhausted::Limit) };
+        self.wake_helper(number);
+        while number >= self.ready.load(Acquire) {
+            let mut space = lock(&self.space);
+            if number < self.ready.load(Relaxed) {
+                break;
+            }
+            // At the limit this is one of the last chunks.
+            if matches!(space.exhausted, Some(Exhausted::System(_))) {
+                self.hand_out_no_more();
+                return Ok(None);
+            }
+            if let Err(error) = self.grow(&mut space) {
+                // Before anybody else has the lock: nor may they take space that is there by then.
+                self.hand_out_no_more();
+                return self.exhausted(&mut space, Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
+            }
+        }
+        Ok(Some(self.chunk(number)))
+    }
+
+    /// Has the chunks count as handed out that there is space for: others would seem to have been cut off. There will be no more
+    /// space, and whoever calls has its lock.
+    fn hand_out_no_more(&self) {
+        self.u64_at(header::CHUNKS).fetch_min(self.ready.load(Relaxed), Relaxed);
+    }
+
+    /// Where a chunk is that there is space for.
+    fn chunk(&self, number: u64) -> *mut u8 {
+        // SAFETY: the mapping has room for `most` chunks, and the file for `ready`.
+        unsafe { self.base.add(HEADER_BYTES + number as usize * CHUNK_BYTES) }
+    }
+
+    /// Wakes who takes space before it is needed, if that is soon. The chunk with this number was taken.
+    fn wake_helper(&self, number: u64) {
+        if self.is_awaited.load(SeqCst) && number + AHEAD >= self.ready.load(Relaxed) {
+            self.taken.notify_one();
+        }
+    }
+
+    /// Takes space for some more chunks.
+    fn grow(&self, space: &mut Space) -> io::Result<()> {
+        let ready = self.ready.load(Relaxed);
+        let step = STEP.min(self.most - ready);
+        space.grow(ready, step)?;
+        self.open_up(ready, step)?;
+        self.populate(ready, step);
+        self.ready.store(ready + step, Release);
+        Ok(())
+    }
+
+    fn exhausted(&self, space: &mut Space, why: Exhausted) -> Result<Option<*mut u8>, String> {
+        if space.exhausted.is_some() {
+            return Ok(None);
+        }
+        space.exhausted = Some(why);
+        self.is_full.store(true, Relaxed);
+        let path = space.path.display();
+        Err(match why {
+            Exhausted::Limit => format!("{path} has reached its limit; further calls are only counted"),
+            Exhausted::System(code) => {
+                format!("{path} cannot grow: {}; further calls are only counted", io::Error::from_raw_os_error(code))
+            }
+        })
+    }
+
+    /// Makes chunks accessible that the file has by now. Its future is out of reach: valgrind reads all that is within reach
+    /// when it looks for leaks, and each word past the end of a file is a signal.
+    pub(super) fn open_up(&self, from: u64, count: u64) -> io::Result<()> {
+        let (start, bytes) = self.chunks(from, count);
+        // SAFETY: within the mapping and the file, where nobody has been handed anything yet.
+        if unsafe { libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Brings chunks into memory, where the system can do that.
+    pub(super) fn populate(&self, from: u64, count: u64) {
+        /// Linux 5.14.
+        const MADV_POPULATE_WRITE: i32 = 23;
+        let (start, bytes) = self.chunks(from, count);
+        // SAFETY: within the mapping and the file; pages are only touched.
+        unsafe { libc::madvise(start, bytes, MADV_POPULATE_WRITE) };
+    }
+
+    /// Where chunks lie, and how many bytes they are; the header comes with the first.
+    fn chunks(&self, from: u64, count: u64) -> (*mut libc::c_void, usize) {
+        let start = if from == 0 { 0 } else { HEADER_BYTES + from as usize * CHUNK_BYTES };
+        let end = HEADER_BYTES + (from + count) as usize * CHUNK_BYTES;
+        (self.base.wrapping_add(start).cast(), end - start)
+    }
+}
+
+impl Space {
+    /// That of a new file, which is at `path`.
+    pub(super) fn of(file: File, path: &Path) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self {
+            file: ManuallyDrop::new(file),
+            identity: (metadata.dev(), metadata.ino()),
+            path: path.to_owned(),
+            exhausted: None,
+        })
+    }
+
+    fn grow(&mut self, ready: u64, step: u64) -> io::Result<()> {
+        let is_ours =
+            |file: &File| file.metadata().is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
+        if !is_ours(&self.file) {
+            let again = open(&self.path, libc::O_RDWR)?;
+            if !is_ours(&again) {
+                return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            }
+            self.file = ManuallyDrop::new(again);
+        }
+        allocate(&self.file, HEADER_BYTES as u64 + ready * CHUNK_BYTES as u64, step * CHUNK_BYTES as u64)
+    }
+}
+
+/// Takes space on the disk, so that writing there cannot fail.
+pub(super) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let (from, count) = (offset.cast_signed(), bytes.cast_signed());
+    loop {
+        // SAFETY: the descriptor is a file's.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, from, count) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            // Some file systems cannot; they can be written to.
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => return write_zeros(file, offset, bytes),
+            _ => return Err(error),
+        }
+    }
+}
+
+fn write_zeros(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    const ZEROS: &[u8] = &[0; 4096];
+    let mut at = offset;
+    while at < offset + bytes {
+        let count = ZEROS.len().min((offset + bytes - at) as usize);
+        file.write_all_at(ZEROS.get(..count).unwrap_or_default(), at)?;
+        at += count as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! The clock of a file, and how it compares with those of the system.
+
+use std::arch::x86_64::{__cpuid, _rdtsc};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::Writer;
+use crate::layout::{CALIBRATIONS, Clock, header};
+
+/// After so many ticks the clocks are compared for the second time, then after twice as many, and so on.
+pub(super) const FIRST_CALIBRATION: u64 = 1 << 14;
+const LAST_CALIBRATION: u64 = 1 << 30;
+
+impl Writer {
+    /// The file's clock.
+    #[inline(always)]
+    pub fn now(&self) -> u64 {
+        match self.clock {
+            Clock::TimeStampCounter => time_stamp(),
+            Clock::Monotonic => nanos(libc::CLOCK_MONOTONIC),
+        }
+    }
+
+    /// The file's clock, where it takes no call to read it.
+    #[inline(always)]
+    pub fn now_at_once(&self) -> Option<u64> {
+        match self.clock {
+            Clock::TimeStampCounter => Some(time_stamp()),
+            Clock::Monotonic => None,
+        }
+    }
+
+    /// How many of the file's ticks so many nanoseconds are, as far as is known by now.
+    pub fn ticks(&self, nanos: u64) -> u64 {
+        let at = |slot: usize| {
+            let at = header::CALIBRATIONS + slot * 24;
+            (self.u64_at(at).load(Acquire), self.u64_at(at + 8).load(Relaxed))
+        };
+        let (first, last) = (at(0), (1..CALIBRATIONS).map(at).max().unwrap_or_default());
+        let (ticks, elapsed) = (last.0.saturating_sub(first.0), last.1.saturating_sub(first.1));
+        match (self.clock, elapsed) {
+            (Clock::Monotonic, _) | (_, 0) => nanos,
+            _ => (nanos as f64 * (ticks as f64 / elapsed as f64)) as u64,
+        }
+    }
+
+    /// Whether it is time to compare the clocks.
+    #[inline(always)]
+    pub fn is_calibration_due(&self, now: u64) -> bool {
+        now >= self.calibration_due.load(Relaxed)
+    }
+
+    /// When it is time to.
+    pub fn calibration_due(&self) -> u64 {
+        self.calibration_due.load(Relaxed)
+    }
+
+    /// Compares the clocks, if it is time to.
+    pub fn calibrate_if_due(&self, now: u64) {
+        if self.is_calibration_due(now) {
+            self.calibrate(now);
+        }
+    }
+
+    #[cold]
+    pub(super) fn calibrate(&self, now: u64) {
+        let Ok(mut calibration) = self.calibration.try_lock() else { return };
+        let (slot, wait) = *calibration;
+        // The quickest of a few, in case we are interrupted between the clocks.
+        let measured = (0..4).map(|_| {
+            let before = self.now();
+            let (monotonic, real) = (nanos(libc::CLOCK_MONOTONIC), nanos(libc::CLOCK_REALTIME));
+            let after = self.now();
+            (after.wrapping_sub(before), before.midpoint(after), monotonic, real)
+        });
+        let Some((_, ticks, monotonic, real)) = measured.min_by_key(|&(took, ..)| took) else { return };
+        let at = header::CALIBRATIONS + slot * 24;
+        self.u64_at(at).store(0, Release);
+        self.u64_at(at + 8).store(monotonic, Relaxed);
+        self.u64_at(at + 16).store(real, Release);
+        self.u64_at(at).store(ticks, Release);
+        // The last two take turns.
+        let following = if slot + 1 == CALIBRATIONS { slot - 1 } else { slot + 1 };
+        *calibration = (following, (wait * 2).min(LAST_CALIBRATION));
+        self.calibration_due.store(now.saturating_add(wait), Relaxed);
+    }
+}
+
+/// The processor's time-stamp counter: the clock of a file whose [`Writer::now_at_once`] gives a time.
+#[inline(always)]
+pub fn time_stamp() -> u64 {
+    // SAFETY: every x86-64 processor has it.
+    unsafe { _rdtsc() }
+}
+
+/// The time-stamp counter where it runs at one speed, never stops, and the system relies on it too.
+pub(super) fn clock() -> Clock {
+    const INVARIANT: u32 = 1 << 8;
+    let has_power_leaf = __cpuid(0x8000_0000).eax >= 0x8000_0007;
+    let is_invariant = has_power_leaf && __cpuid(0x8000_0007).edx & INVARIANT != 0;
+    let source = std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let is_trusted = source.is_ok_and(|source| source.trim_ascii() == b"tsc");
+    if is_invariant && is_trusted { Clock::TimeStampCounter } else { Clock::Monotonic }
+}
+
+fn nanos(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the time there.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,359 @@
+//! What a thread writes to: where its next record is, what a call notes in one, and which chunk comes after that.
+
+use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+use std::hint::cold_path;
+use std::mem::offset_of;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use super::Writer;
+use crate::layout::{
+    CHUNK_HEADER_BYTES, Capture, ChunkKind, DeviceTime, RECORD_BYTES, RECORDS, State, chunk, pack, record,
+};
+
+/// How many calls enclose each other at most whose records know of each other.
+const NESTED: usize = 4;
+
+/// A record as it lies in the file. All fields are atomic, because the file may be read and written meanwhile; that costs
+/// nothing.
+#[derive(Debug)]
+#[repr(C)]
+struct Cell {
+    start: AtomicU64,
+    took: AtomicU32,
+    result: AtomicI16,
+    function: AtomicU8,
+    path: AtomicU8,
+    src: AtomicU64,
+    dst: AtomicU64,
+    bytes: AtomicU64,
+    stream: AtomicU64,
+    device_after: AtomicU32,
+    device_nanos: AtomicU32,
+    site: AtomicU16,
+    src_device: AtomicU8,
+    dst_device: AtomicU8,
+    findings: [AtomicU8; 2],
+    parent: AtomicU8,
+    state: AtomicU8,
+}
+
+const _: () = {
+    assert!(cfg!(target_endian = "little"));
+    assert!(size_of::<Cell>() == RECORD_BYTES && align_of::<Cell>() == 8);
+    assert!(offset_of!(Cell, start) == record::START && offset_of!(Cell, took) == record::TOOK);
+    assert!(offset_of!(Cell, result) == record::RESULT && offset_of!(Cell, function) == record::FUNCTION);
+    assert!(offset_of!(Cell, path) == record::PATH && offset_of!(Cell, stream) == record::STREAM);
+    assert!(offset_of!(Cell, src) == record::SRC && offset_of!(Cell, dst) == record::DST);
+    assert!(offset_of!(Cell, bytes) == record::BYTES && offset_of!(Cell, site) == record::SITE);
+    assert!(offset_of!(Cell, device_after) == record::DEVICE_AFTER);
+    assert!(offset_of!(Cell, device_nanos) == record::DEVICE_NANOS);
+    assert!(offset_of!(Cell, src_device) == record::SRC_DEVICE);
+    assert!(offset_of!(Cell, dst_device) == record::DST_DEVICE);
+    assert!(offset_of!(Cell, findings) == record::FINDINGS && offset_of!(Cell, parent) == record::PARENT);
+    assert!(offset_of!(Cell, state) == record::STATE);
+};
+
+/// What a thread writes to: zeros at first. It has nothing to drop.
+#[derive(Debug, Default)]
+pub struct Segment {
+    /// Where the thread's next record is, and, in the highest bits, how many are left of its chunk. One word, so that a signal
+    /// handler that copies finds what was before a change, or after it.
+    next: AtomicU64,
+    /// How many records it has begun.
+    begun: AtomicU32,
+    /// Which of them enclose the next, outermost first.
+    open: [AtomicU32; NESTED],
+    /// How many chunks it has had.
+    chunks: std::cell::Cell<u32>,
+    /// The thread's id and name, as the kernel has told them.
+    thread: std::cell::Cell<u32>,
+    name: std::cell::Cell<[u8; 16]>,
+}
+
+/// The record of a call that has begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun(&'static Cell);
+
+/// The bits of a state that say what is known of the time that the GPU took, and how many calls enclose it.
+const DEVICE_TIME: u8 = 3 << 4;
+const DEPTH: u8 = 3 << 6;
+
+impl Segment {
+    /// No address of a process has this bit, or a higher one, unless it asked for such addresses.
+    const LEFT: u32 = 48;
+    /// Set as long as there is one left. The bits below it, from [`Segment::LEFT`] on, say how many come after that.
+    const ROOM: u64 = 1 << 63;
+
+    /// Whether there is room for one more record.
+    #[inline(always)]
+    pub fn has_room(&self) -> bool {
+        self.next.load(Relaxed) & Self::ROOM != 0
+    }
+
+    /// Takes the next record. There was room when the caller looked.
+    #[inline(always)]
+    fn take(&self) -> Option<&'static Cell> {
+        let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
+        // One instruction, inside which no signal handler takes it too; other threads have their own, so that it need not be
+        // locked. If a handler has taken the last meanwhile, there is still none left afterwards.
+        // SAFETY: changes the word only.
+        unsafe {
+            asm!(
+                "xadd qword ptr [{next}], {word}",
+                next = in(reg) self.next.as_ptr(),
+                word = inout(reg) word,
+                options(nostack),
+            );
+        }
+        if word & Self::ROOM == 0 {
+            cold_path();
+            return None;
+        }
+        let address = word << (u64::BITS - Self::LEFT) >> (u64::BITS - Self::LEFT);
+        let cell: *const Cell = ptr::with_exposed_provenance(address as usize);
+        // SAFETY: a record of this thread's chunk, which stays mapped.
+        Some(unsafe { NonNull::new_unchecked(cell.cast_mut()).as_ref() })
+    }
+
+    /// Has the thread's next records be those of a chunk that nobody else has, unless a signal handler has had it go on elsewhere
+    /// since its word was `before`.
+    fn continue_at(&self, first: *mut u8, before: u64) {
+        const AFTER_IT: u64 = RECORDS as u64 - 1;
+        const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
+        let word = first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM;
+        let _ = self.next.compare_exchange(before, word, Release, Relaxed);
+    }
+
+    /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
+    /// thread's chunk is full: it gets another by [`Writer::extend`].
+    #[inline(always)]
+    pub fn begin(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+        if !self.has_room() {
+            cold_path();
+            return None;
+        }
+        self.begin_next(depth, function, site, start)
+    }
+
+    /// The same, for who has seen that there is room. None if a signal handler has taken the last since.
+    #[inline(always)]
+    pub fn begin_next(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+        let cell = self.take()?;
+        // The one after the next is nowhere near yet. Behind a chunk it may be anything: nothing comes of that.
+        prefetch(ptr::from_ref(cell).wrapping_add(2));
+        let number = self.begun.load(Relaxed);
+        self.begun.store(number.wrapping_add(1), Relaxed);
+        let distance = match depth.checked_sub(1).and_then(|outer| self.open.get(outer)) {
+            Some(outer) => number.wrapping_sub(outer.load(Relaxed)),
+            None => 0,
+        };
+        if let Some(open) = self.open.get(depth) {
+            open.store(number, Relaxed);
+        }
+        cell.start.store(start, Relaxed);
+        cell.site.store(site, Relaxed);
+        cell.function.store(function, Relaxed);
+        cell.parent.store(u8::try_from(distance).unwrap_or(0), Relaxed);
+        cell.state.store((depth.min(3) as u8) << 6 | State::Begun.number(), Release);
+        Some(Begun(cell))
+    }
+}
+
+impl Begun {
+    /// Notes what a copy copies: addresses of source and destination, bytes, and the stream.
+    #[inline(always)]
+    pub fn copies(self, src: u64, dst: u64, bytes: u64, stream: u64) {
+        let Self(cell) = self;
+        cell.src.store(src, Relaxed);
+        cell.dst.store(dst, Relaxed);
+        cell.bytes.store(bytes, Relaxed);
+        cell.stream.store(stream, Relaxed);
+    }
+
+    /// Notes the devices that a call is about.
+    #[inline(always)]
+    pub fn between(self, src: Option<u8>, dst: Option<u8>) {
+        let Self(cell) = self;
+        cell.src_device.store(src.map_or(0, |device| device.saturating_add(1)), Relaxed);
+        cell.dst_device.store(dst.map_or(0, |device| device.saturating_add(1)), Relaxed);
+    }
+
+    /// The same as [`Begun::done`] for a copy that has succeeded, outside every capture, which no call encloses, and of which no
+    /// time of the GPU is asked.
+    #[inline(always)]
+    pub fn copied(self, end: u64) {
+        let Self(cell) = self;
+        let took = end.saturating_sub(cell.start.load(Relaxed));
+        cell.took.store(pack(took), Relaxed);
+        cell.result.store(0, Relaxed);
+        cell.state.store(Capture::None.number() << 2 | State::Done.number(), Release);
+    }
+
+    /// Notes the path of a copy, by its number.
+    #[inline(always)]
+    pub fn takes(self, path: u8) {
+        self.0.path.store(path, Relaxed);
+    }
+
+    /// Notes that the call has returned, and what it had to do with a capture. From now on it counts.
+    #[inline(always)]
+    pub fn done(self, end: u64, result: i32, capture: Capture) {
+        let Self(cell) = self;
+        cell.took.store(pack(end.saturating_sub(cell.start.load(Relaxed))), Relaxed);
+        cell.result.store(result.clamp(i16::MIN.into(), i16::MAX.into()) as i16, Relaxed);
+        let kept = cell.state.load(Relaxed) & (DEPTH | DEVICE_TIME);
+        cell.state.store(kept | capture.number() << 2 | State::Done.number(), Release);
+    }
+
+    /// Notes which function the one call inside this one is of, if that has no record of its own: the same copy, with the same
+    /// return. Of calls only that no other encloses.
+    #[inline(always)]
+    pub fn is_made_by(self, function: u8) {
+        self.0.parent.store(function.saturating_add(1), Relaxed);
+    }
+
+    /// Takes over from the record of a call inside this one what copies where and how.
+    #[inline(always)]
+    pub fn like(self, inner: Self) {
+        let (Self(cell), Self(inner)) = (self, inner);
+        for (to, from) in [
+            (&cell.src, &inner.src),
+            (&cell.dst, &inner.dst),
+            (&cell.bytes, &inner.bytes),
+            (&cell.stream, &inner.stream),
+        ] {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        for (to, from) in
+            [(&cell.src_device, &inner.src_device), (&cell.dst_device, &inner.dst_device), (&cell.path, &inner.path)]
+        {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// Makes it the record of a part of what a call has copied that has returned: `copies` copies of so many bytes together.
+    pub fn is_part_of(self, call: Self, copies: u64, bytes: u64) {
+        let (Self(cell), Self(call)) = (self, call);
+        self.copies(copies, 0, bytes, call.stream.load(Relaxed));
+        cell.start.store(call.start.load(Relaxed), Relaxed);
+        cell.took.store(call.took.load(Relaxed), Relaxed);
+        cell.result.store(call.result.load(Relaxed), Relaxed);
+        cell.state.store(cell.state.load(Relaxed) & DEPTH | State::Done.number(), Release);
+    }
+
+    /// Notes, after the fact, more exactly where the call comes from: the number of another place.
+    pub fn comes_from(self, site: u16) {
+        self.0.site.store(site, Relaxed);
+    }
+
+    /// The number of the place that the call comes from.
+    pub fn site(self) -> u16 {
+        self.0.site.load(Relaxed)
+    }
+
+    /// The devices that the call is about, source first, if both are known.
+    pub fn devices(self) -> Option<[u8; 2]> {
+        let Self(cell) = self;
+        let device = |device: &AtomicU8| device.load(Relaxed).checked_sub(1);
+        Some([device(&cell.src_device)?, device(&cell.dst_device)?])
+    }
+
+    /// How many bytes it copies.
+    pub fn bytes(self) -> u64 {
+        self.0.bytes.load(Relaxed)
+    }
+
+    /// What a call that has returned had to do with a capture.
+    pub fn capture(self) -> Capture {
+        Capture::numbered(self.0.state.load(Relaxed) >> 2 & 3).unwrap_or(Capture::None)
+    }
+
+    /// Notes, after the fact, that the call breaks a rule. What there is no room for is left out.
+    pub fn breaks(self, rule: u8) {
+        let number = rule.saturating_add(1);
+        for finding in &self.0.findings {
+            match finding.compare_exchange(0, number, Relaxed, Relaxed) {
+                Err(other) if other != number => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Notes that the time of the GPU is being measured.
+    pub fn is_timed(self) {
+        self.set_device_time(DeviceTime::Pending);
+    }
+
+    /// Notes what came of it: when the GPU began, in ticks, and how long it took in nanoseconds; none if that could not be
+    /// measured.
+    pub fn timed(self, measured: Option<(u64, u64)>) {
+        let Self(cell) = self;
+        match measured {
+            Some((start, nanos)) => {
+                let after = start.saturating_sub(cell.start.load(Relaxed));
+                cell.device_after.store(pack(after), Relaxed);
+                cell.device_nanos.store(pack(nanos), Relaxed);
+                self.set_device_time(DeviceTime::Known);
+            }
+            None => self.set_device_time(DeviceTime::Failed),
+        }
+    }
+
+    fn set_device_time(self, time: DeviceTime) {
+        let set = |word: u8| Some(word & !DEVICE_TIME | time.number() << 4);
+        let _ = self.0.state.fetch_update(Release, Relaxed, set);
+    }
+}
+
+impl Writer {
+    /// Gives a thread a chunk that `take` takes, or more, if a signal handler fills one meanwhile.
+    pub(super) fn hand_out<E>(
+        &self,
+        segment: &Segment,
+        take: impl Fn() -> Result<Option<*mut u8>, E>,
+    ) -> Result<bool, E> {
+        loop {
+            let before = segment.next.load(Relaxed);
+            if before & Segment::ROOM != 0 {
+                return Ok(true);
+            }
+            let Some(start) = take()? else { return Ok(segment.has_room()) };
+            self.describe(start, segment);
+            // SAFETY: the chunk is as large as that.
+            segment.continue_at(unsafe { start.add(CHUNK_HEADER_BYTES) }, before);
+        }
+    }
+
+    /// Notes whose calls a chunk holds.
+    fn describe(&self, start: *mut u8, segment: &Segment) {
+        // A thread keeps its number; its name may change, mostly when it is young.
+        let chunks = segment.chunks.get();
+        if chunks == 0 {
+            // SAFETY: gettid has no arguments.
+            segment.thread.set(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
+        }
+        if chunks == 0 || chunks.is_power_of_two() {
+            // SAFETY: writes at most 16 bytes there.
+            unsafe { libc::prctl(libc::PR_GET_NAME, segment.name.as_ptr()) };
+        }
+        segment.chunks.set(chunks.wrapping_add(1));
+        // SAFETY: the chunk is this thread's alone, and as large as that.
+        unsafe {
+            start.add(chunk::THREAD).cast::<u32>().write(segment.thread.get());
+            start.add(chunk::FIRST).cast::<u64>().write(u64::from(segment.begun.load(Relaxed)));
+            start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name.get());
+            start.add(chunk::TIME).cast::<u64>().write(self.now());
+            (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
+        }
+    }
+}
+
+/// Has the processor fetch a record that is about to be written.
+#[inline(always)]
+fn prefetch(cell: *const Cell) {
+    // SAFETY: every x86-64 processor takes it, if only as nothing, and whatever is there.
+    unsafe { _mm_prefetch::<_MM_HINT_ET0>(cell.cast()) };
+}
