@@ -69,7 +69,10 @@ fn seen(
         return ret;
     }
     let ret = real();
-    end(&call, kind, begun, ret);
+    match function.layer() {
+        Layer::Hip => end::<true>(&call, kind, begun, ret),
+        _ => end::<false>(&call, kind, begun, ret),
+    }
     copied.give_back();
     ret
 }
@@ -98,7 +101,7 @@ fn make_staged(call: &Call<'_>, kind: Copies, begun: Running, real: impl Fn() ->
     let parts = unstaged.as_ref().map_or(parts, |parts| parts.as_slice());
     let batch = Batch { parts, stream: stream(call.request.arguments) };
     let call = Call { request: Request { asks: Asks::Batch(batch), ..call.request }, caller: call.caller };
-    end(&call, kind, begun, ret);
+    end::<false>(&call, kind, begun, ret);
     mode::unseen(|| unstaged.map(ManuallyDrop::into_inner));
     ret
 }
@@ -151,7 +154,7 @@ fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
 }
 
 /// Does what there is to do when the real function has returned.
-fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
+fn end<const IS_HIP: bool>(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
     run::leave(&begun);
     if !mode::is_still_on() {
         return;
@@ -178,7 +181,7 @@ fn end(call: &Call<'_>, kind: Copies, begun: Running, ret: Code) {
         show::call(call, &decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
     if has_succeeded {
-        if ACCESS.blocks() || call.function().layer() == Layer::Hip {
+        if IS_HIP || ACCESS.blocks() {
             check_blocked(call);
         }
         check(call, kind);
