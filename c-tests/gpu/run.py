@@ -321,6 +321,7 @@ def main():
     for measurement in (speed.bandwidth, speed.first_use, speed.spinning, speed.held_up, speed.pinning, speed.staging, speed.staging_forms, speed.staging_beside, speed.exchange, speed.probe,
                         speed.alloc_cost, speed.read_back, speed.trace_cost, speed.trace_bandwidth):
         check(measurement.__name__, measurement)
+    check("staging_pairs", speed.staging_pairs, len(gpus))
     check("regular", regular.bandwidth)
     check("regular_graphs", regular.graphs)
     check("graph_copies", regular.graph_copies)

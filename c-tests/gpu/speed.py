@@ -22,6 +22,7 @@ MOST_SPINNING_MS = 50  # a call while kernels on both GPUs spin
 LEAST_STAGED = {1: 1.0, 4: 0.97, 8: 1.0, 16: 1.1, 64: 1.1, 128: 1.3, 256: 1.3, 1024: 1.35}  # GB/s staged by the shim to those of the driver, by MiB
 LEAST_STAGED_BOTH_WAYS = 2.2  # the same of 1 GiB both ways at once, in the default streams: there the driver makes one copy after the other
 LEAST_OF_CEILING = 0.85  # GB/s both ways in streams of their own to those that the links to the host take
+LEAST_OF_PAIRS = 1.0  # GB/s of two pairs at once, staged by whoever is faster, to those of the driver
 LEAST_OF_FORMS = 0.97  # GB/s of copies of any size and form, staged by whoever is faster, to those of the driver
 MOST_EXCHANGE = 1.0  # time of a program that exchanges 8 MiB both ways, staged by whoever is faster, to that without the shim
 MOST_BESIDE = 1.0  # time until 1 GiB is copied and 1 GiB has come from the host, staged by whoever is faster, to that with the driver
@@ -214,6 +215,16 @@ def staging_forms():
          " / ".join(f"{ratios[width, rows, by_default]:.3f}" for by_default in (0, 1))] for width, rows, is_default in answers["driver"] if not is_default])
     slow = {form: round(ratio, 3) for form, ratio in ratios.items() if ratio < LEAST_OF_FORMS}
     judge(not slow, "staging_forms", f"{slow or min(ratios.values())}: at least {LEAST_OF_FORMS} of the driver's bandwidth")
+
+
+def staging_pairs(gpus):
+    """Two pairs at once on four GPUs."""
+    if gpus < 4:
+        return report("skipped", "staging_pairs", "four GPUs are needed")
+    answers = by_whoever(build("staging.c"), ["pairs"])
+    (driver, driver_alone), (both, alone) = (answers[who][()] for who in ("driver", "p2pshim"))
+    judge(both / driver >= LEAST_OF_PAIRS, "staging_pairs", f"GB/s of 0>1 and 2>3 at once: {driver:.1f} by the driver, {both:.1f} by p2pshim, "
+          f"{both / driver:.3f}, limit {LEAST_OF_PAIRS}; of 0>1 alone {driver_alone:.1f} and {alone:.1f}")
 
 
 def staging_beside():

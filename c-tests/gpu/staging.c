@@ -6,6 +6,7 @@
  *   staging forms       a line a form: bytes of a row, rows, whether it is in the default stream, GB/s of a copy from GPU 0 to GPU 1
  *   staging beside      1 GiB from GPU 0 to GPU 1 while 1 GiB of page-locked memory goes to GPU 1: milliseconds until the copy is made, until
  *                       the memory is there, and until both are
+ *   staging pairs       GB/s of copies from GPU 0 to GPU 1 and from GPU 2 to GPU 3 at once, together; and of those from GPU 0 alone
  *   staging ceiling     what the links to the host take: GB/s that go from each GPU to the host and back to the other at once, half of all
  *                       bytes on the links
  *
@@ -21,20 +22,22 @@
 enum { SAMPLES = 7 };
 #define LARGEST (4096 * MIB)
 
-static char *source[2], *target[2];
-static cudaStream_t stream[2];
+/* GPUs 0 and 1, and for `pairs` 2 and 3: who copies to whom differs in the last bit. */
+static char *source[4], *target[4];
+static cudaStream_t stream[4];
+static int devices = 2;
 
 /* A copy in a stream of its own, or in the default stream of the device that it comes from. */
 static void copy(int from, size_t size, int by_default)
 {
     if (by_default)
         CHECK(cudaSetDevice(from));
-    CHECK(cudaMemcpyPeerAsync(target[1 - from], 1 - from, source[from], from, size, by_default ? 0 : stream[from]));
+    CHECK(cudaMemcpyPeerAsync(target[from ^ 1], from ^ 1, source[from], from, size, by_default ? 0 : stream[from]));
 }
 
 static void finish(void)
 {
-    for (int device = 0; device < 2; device++) {
+    for (int device = 0; device < devices; device++) {
         CHECK(cudaSetDevice(device));
         CHECK(cudaDeviceSynchronize());
     }
@@ -160,6 +163,35 @@ static void show_beside(void)
         printf("%.3f%c", median(samples[i], SAMPLES) * 1e-3, i < 2 ? '\t' : '\n');
 }
 
+/* From GPU 0 alone, or from GPU 2 as well. */
+static double rate_of_pairs(int last)
+{
+    enum { COPIES = 4 };
+    double samples[SAMPLES];
+    const size_t size = 1024 * MIB;
+    for (int sample = -2; sample < SAMPLES; sample++) { /* at first it is found out who stages */
+        finish();
+        double begun = host_time();
+        for (int i = 0; i < COPIES; i++)
+            for (int from = 0; from <= last; from += 2)
+                copy(from, size, 0);
+        finish();
+        if (sample >= 0)
+            samples[sample] = (double)size * COPIES * (last / 2 + 1) / (host_time() - begun) * 1e-3;
+    }
+    return median(samples, SAMPLES);
+}
+
+static void show_pairs(void)
+{
+    const double alone = rate_of_pairs(0), both = rate_of_pairs(2);
+    for (int to = 1; to < 4; to += 2) {
+        CHECK(cudaSetDevice(to));
+        REQUIRE(holds(target[to], 1024 * MIB, (unsigned)to));
+    }
+    printf("%.2f\t%.2f\n", both, alone);
+}
+
 /* Page-locked memory of 8 MiB for each of the four streams of bytes, which stays in the processor's cache. */
 static void show_ceiling(void)
 {
@@ -194,7 +226,9 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "sizes";
 
-    for (int device = 0; device < 2; device++) {
+    if (strcmp(what, "pairs") == 0)
+        devices = 4;
+    for (int device = 0; device < devices; device++) {
         CHECK(cudaSetDevice(device));
         CHECK(cudaStreamCreateWithFlags(&stream[device], cudaStreamNonBlocking));
         CHECK(cudaMalloc((void **)&source[device], LARGEST));
@@ -207,6 +241,8 @@ int main(int argc, char **argv)
         show_forms();
     else if (strcmp(what, "beside") == 0)
         show_beside();
+    else if (strcmp(what, "pairs") == 0)
+        show_pairs();
     else if (strcmp(what, "ceiling") == 0)
         show_ceiling();
     else
