@@ -44,7 +44,7 @@ fn random_sequences_of_pairs_that_are_hidden_or_denied_are_the_same() {
 fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
     let blocking = ("P2PSHIM_STAGING", "blocking");
     STAGED.assert_same("12", 30_000, 12, &[NO_PATH, blocking]);
-    for (number, limit) in ["16M", "33M", "0"].into_iter().enumerate() {
+    for (number, limit) in ["20M", "41M", "0"].into_iter().enumerate() {
         STAGED.assert_same(
             "12",
             31_000 + number as u32 * 1000,

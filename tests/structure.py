@@ -48,7 +48,7 @@ KEPT_IN_MESSAGES = re.compile(
     r"P2P-[a-z0-9-]+|P2PSHIM\w*|p2pshim_\w+|--[a-z-]+|\b(?:cu|cuda|hip)[A-Z]\w*|p2pshim verdict 2"
 )
 # In which files conflict markers are looked for.
-MERGED = re.compile(r"\.(?:rs|md|py|c|h|toml)$|(?:^|/)Makefile$")
+MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")
 # Documents whose headings are of their day.
 KEPT_DOCUMENTS = ("CHANGELOG.md", "docs/results/", "docs/GLOSSARY.md")
 GOALS = {"lines of src without tests": 17_000, "words of ARCHITECTURE.md": 3_000, "longest line of ARCHITECTURE.md": 110}

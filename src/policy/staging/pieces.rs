@@ -8,6 +8,9 @@ pub(crate) const RING: usize = 20 << 20;
 /// Pieces that are under way, at most.
 pub(crate) const SLOTS: usize = 4;
 
+/// What parts of a row are multiples of, if they are not the last.
+const ALIGNMENT: usize = 64 << 10;
+
 /// A part of a copy: bytes of a row, rows, and slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -109,7 +112,8 @@ pub(super) fn rounds(
     slots: usize,
 ) -> impl Iterator<Item = impl Iterator<Item = Piece> + Clone> {
     let [width, height, depth] = whole;
-    let bytes = width.min(piece);
+    // Parts of a long row are alike: a short one takes as long to submit as another.
+    let bytes = width.div_ceil(width.div_ceil(piece).max(1)).next_multiple_of(ALIGNMENT).min(piece).min(width);
     let rows = if bytes < width { 1 } else { (piece / bytes).min(height) };
     let slices = if rows < height || bytes < width { 1 } else { (piece / (bytes * rows)).min(depth) };
     let most = [bytes, rows, slices];
@@ -213,6 +217,19 @@ mod tests {
                 }
             }
             assert!(copied.iter().all(|&times| times == 1), "{extent:?}");
+        }
+    }
+
+    /// None is short, which would take as long to submit as the others.
+    #[test]
+    fn rounds_of_long_rows_are_of_parts_that_are_alike() {
+        const MIB: usize = 1 << 20;
+        for (width, parts) in [(32 * MIB, 4), (1024 * MIB, 103), (21 * MIB + 5, 3), (10 * MIB, 1)] {
+            let widths: Vec<usize> =
+                rounds([width, 2, 1], 10 * MIB, 2).flatten().map(|Piece { extent: [width, ..], .. }| width).collect();
+            assert_eq!(widths.len(), 2 * parts);
+            let [least, most] = [widths.iter().min(), widths.iter().max()].map(|width| *width.unwrap());
+            assert!(most <= 10 * MIB && most - least <= parts * ALIGNMENT, "{width}: {least} to {most}");
         }
     }
 
