@@ -49,7 +49,7 @@ pub(crate) enum Means {
 }
 
 /// What of an allocation a device shows where a window is too small.
-pub(crate) const APERTURE: u64 = 12 << 20;
+pub(crate) const APERTURE: u64 = 8 << 20;
 /// What of a device's memory others reach where the window for all of it is too small.
 pub(crate) const WINDOW: u64 = 3 << 30;
 
