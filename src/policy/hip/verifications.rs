@@ -109,13 +109,8 @@ impl Verifications {
     }
 
     #[inline(always)]
-    fn place(&self, [one, other]: [u8; 2]) -> Option<&AtomicU8> {
-        self.known.get(usize::from(one))?.get(usize::from(other))
-    }
-
-    #[inline(always)]
     pub(super) fn known(&self, pair: [u8; 2]) -> Option<Known> {
-        let number = usize::from(self.place(pair)?.load(SeqCst));
+        let number = usize::from(at(&self.known, pair)?.load(SeqCst));
         Known::ALL.get(number.wrapping_sub(1)).copied()
     }
 
@@ -129,7 +124,7 @@ impl Verifications {
     }
 
     pub(super) fn set(&self, [one, other]: [u8; 2], known: Known) {
-        for place in [[one, other], [other, one]].into_iter().filter_map(|pair| self.place(pair)) {
+        for place in [[one, other], [other, one]].into_iter().filter_map(|pair| at(&self.known, pair)) {
             place.store(1 + known as u8, SeqCst);
         }
     }
@@ -161,9 +156,8 @@ impl Verifications {
 
     /// Whether it is time to try a pair, which is undecided.
     #[inline(always)]
-    pub(super) fn is_due(&self, [one, other]: [u8; 2]) -> bool {
-        let tried = self.tried.get(usize::from(one)).and_then(|of| of.get(usize::from(other)));
-        tried.is_none_or(|tried| match tried.load(Relaxed) {
+    pub(super) fn is_due(&self, pair: [u8; 2]) -> bool {
+        at(&self.tried, pair).is_none_or(|tried| match tried.load(Relaxed) {
             0 => true,
             tried => seconds() >= tried & u64::from(u32::MAX),
         })
@@ -172,13 +166,11 @@ impl Verifications {
     /// Notes that a pair is tried now. Whether it is for the first time.
     pub(super) fn mark_tried(&self, [one, other]: [u8; 2]) -> bool {
         let mut times = 0;
-        for (one, other) in [(one, other), (other, one)] {
-            if let Some(tried) = self.tried.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
-                times = tried.load(Relaxed) >> 32;
-                // This second is not over.
-                let due = seconds() + 1 + (AGAIN << times.min(MOST_DOUBLINGS));
-                tried.store((times + 1) << 32 | due, Relaxed);
-            }
+        for tried in [[one, other], [other, one]].into_iter().filter_map(|pair| at(&self.tried, pair)) {
+            times = tried.load(Relaxed) >> 32;
+            // This second is not over.
+            let due = seconds() + 1 + (AGAIN << times.min(MOST_DOUBLINGS));
+            tried.store((times + 1) << 32 | due, Relaxed);
         }
         times == 0
     }
@@ -220,6 +212,12 @@ impl Verifications {
             taken.store(0, Relaxed);
         }
     }
+}
+
+/// What a table has about two devices, if they are told apart.
+#[inline(always)]
+fn at<T>(table: &[[T; DEVICES]; DEVICES], [one, other]: [u8; 2]) -> Option<&T> {
+    table.get(usize::from(one))?.get(usize::from(other))
 }
 
 fn seconds() -> u64 {

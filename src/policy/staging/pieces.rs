@@ -113,7 +113,7 @@ pub(super) fn rounds(
 ) -> impl Iterator<Item = impl Iterator<Item = Piece> + Clone> {
     let [width, height, depth] = whole;
     // Parts of a long row are alike: a short one takes as long to submit as another.
-    let bytes = width.div_ceil(width.div_ceil(piece).max(1)).next_multiple_of(ALIGNMENT).min(piece).min(width);
+    let bytes = width.div_ceil(width.div_ceil(piece)).next_multiple_of(ALIGNMENT).min(piece).min(width);
     let rows = if bytes < width { 1 } else { (piece / bytes).min(height) };
     let slices = if rows < height || bytes < width { 1 } else { (piece / (bytes * rows)).min(depth) };
     let most = [bytes, rows, slices];
