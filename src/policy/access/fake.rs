@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Hang,
     /// Milliseconds.
     Slow(u64),
+    /// As `Slow` with 3, as long as there were not more copies than this.
+    SlowUpTo(u32),
 }
 
 pub(crate) struct Fake {
@@ -48,6 +50,8 @@ pub(crate) struct Fake {
     pub(crate) shared: RefCell<BTreeSet<(u64, i32)>>,
     pub(crate) bytes: RefCell<BTreeMap<u64, Vec<u8>>>,
     pub(crate) hung: RefCell<BTreeSet<usize>>,
+    /// Direct copies between devices with a fault.
+    pub(crate) sent: Cell<u32>,
     pub(crate) next: Cell<u64>,
     pub(crate) relaxed: Cell<u32>,
     pub(crate) enables: Cell<u32>,
@@ -107,6 +111,7 @@ impl Fake {
             shared: RefCell::default(),
             bytes: RefCell::default(),
             hung: RefCell::default(),
+            sent: Cell::default(),
             next: Cell::new(0x10_0000),
             relaxed: Cell::new(0),
             enables: Cell::new(0),
@@ -155,6 +160,7 @@ impl Copies for Fake {
 
     fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
         let fault = self.faults.get(&(from.device, to.device)).filter(|_| self.is_direct(from, to));
+        self.sent.set(self.sent.get() + u32::from(fault.is_some()));
         match fault {
             Some(Fault::Drop) => return Ok(()),
             Some(Fault::Hang) => {
@@ -164,7 +170,10 @@ impl Copies for Fake {
             Some(&Fault::Slow(milliseconds)) => {
                 std::thread::sleep(std::time::Duration::from_millis(milliseconds));
             }
-            None => {}
+            Some(&Fault::SlowUpTo(copies)) if self.sent.get() <= copies => {
+                std::thread::sleep(std::time::Duration::from_millis(3));
+            }
+            Some(Fault::SlowUpTo(_)) | None => {}
         }
         let mut all = self.bytes.borrow_mut();
         let sent = all.entry(from.address).or_insert_with(|| vec![0; 1 << 20])[span.offset..][..span.bytes].to_vec();

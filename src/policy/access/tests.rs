@@ -157,6 +157,13 @@ fn consider_pair_slower_than_the_host_is_not_enabled() {
 }
 
 #[test]
+fn consider_pair_that_was_disturbed_for_some_rounds_is_enabled() {
+    let process = Process::new(Fake { faults: [((0, 1), Fault::SlowUpTo(10))].into(), ..Fake::new() });
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    assert!(process.driver.sent.get() > 10, "there were as many");
+}
+
+#[test]
 fn may_act_threads_at_once_on_pairs_without_a_device_in_common() {
     static ACCESS: Access = Access::new();
     let place = |device: u8| Place { kind: Kind::Plain, device, owner: 1, reach: 0 };

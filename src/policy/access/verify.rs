@@ -142,19 +142,23 @@ pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failur
 }
 
 /// Compares a copy with one through the host, in alternating rounds, until the quickest direct one beats the quickest
-/// staged one. If none ever does, and it is far from it, direct is the worse path. What else the machine does can make any
-/// round slower but none quicker, so only the quickest of many say something.
+/// staged one. If none ever does, direct is the worse path. What else the machine does can make any round slower but none
+/// quicker, even three in a row, so only the quickest of many say something.
 fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch)) -> Result<(), Failure> {
-    const COPIES: [u32; 12] = [1, 1, 1, 8, 1, 1, 1, 8, 1, 1, 1, 8];
+    const ROUNDS: u32 = 12;
     /// One round alone may have been disturbed.
-    const LEAST: usize = 3;
-    /// No disturbance makes the quickest of so many that much slower.
-    const FAR: u32 = 8;
+    const LEAST: u32 = 3;
+    /// Some rounds have so many copies, which hides what one alone costs besides. On a slow path that is nothing.
+    const MANY: u32 = 8;
+    const SLOW: Duration = Duration::from_millis(2);
+    /// So slow a path would take long to measure any better.
+    const FAR: Duration = Duration::from_millis(20);
     /// If the path through the host takes so long a copy, something else is going on, and times mean nothing.
     const UNUSUAL: Duration = Duration::from_millis(2);
     let (src, dst) = direction;
     let (mut direct, mut staged) = (Duration::MAX, Duration::MAX);
-    for (round, copies) in (1..).zip(COPIES) {
+    for round in 1..=ROUNDS {
+        let copies = if round % 4 == 0 && direct < SLOW { MANY } else { 1 };
         let started = Instant::now();
         (0..copies).try_for_each(|_| driver.download(src, LARGE.bytes))?;
         wait(driver, src, direction)?;
@@ -168,8 +172,7 @@ fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch)) -> Result<(
         if direct <= staged && round >= LEAST {
             return Ok(());
         }
-        // So slow a path would take long to measure any better.
-        if direct > staged * FAR && round >= LEAST {
+        if direct > FAR && round >= LEAST {
             break;
         }
     }
