@@ -85,7 +85,7 @@ fn copies_that_lose_or_change_data_fail_and_kernels_do_not() {
 fn copies_that_are_wrong_beyond_a_window_fail_and_quick_does_not_see_them() {
     let (columns, outcome) = faulty("aperture:0>1", 1);
     assert_eq!(columns, ["wrong", "right", "right", "FAILED"]);
-    let said = "8388608 of 16777216 bytes never arrived, the first at 8388608 (copy 5, on a stream of the source)";
+    let said = "4194304 of 16777216 bytes never arrived, the first at 12582912 (copy 5, on a stream of the source)";
     assert!(outcome.stdout.contains(said), "{}", outcome.stdout);
     let quick = doctor("aperture:0>1").arg("--quick").plain();
     assert_eq!(row(&quick, "0>1"), ["right", "right", "right", "verified"]);

@@ -25,8 +25,8 @@ enum {
     COUNT = 24, /* copies of each form; one alone would be too few for a pair to be worth enabling */
     BYTES = 64 << 10,
     SIZE = COUNT * BYTES,
-    OFFSET = 10 << 20, /* of what is copied in its allocation: behind a window that is too small */
-    ALLOCATED = 12 << 20, /* in whole granules of a mapping */
+    OFFSET = 16 << 20, /* of what is copied in its allocation: behind a window that is too small */
+    ALLOCATED = 18 << 20, /* in whole granules of a mapping */
 };
 
 static CUcontext contexts[2];

@@ -21,7 +21,7 @@ pub enum Defect {
     Atomics,
     /// It is right, and so are kernels' accesses; but what they store arrives after flags that they store later.
     Order,
-    /// Only the first 8 MiB of an allocation are written, by copies of one row.
+    /// Only the first 12 MiB of an allocation are written, by copies of one row.
     Aperture,
     /// It is right, and so are kernels' accesses, in the first 3 GiB of the other device's memory only.
     Window,
@@ -49,7 +49,7 @@ pub(crate) enum Means {
 }
 
 /// What of an allocation a device shows where a window is too small.
-pub(crate) const APERTURE: u64 = 8 << 20;
+pub(crate) const APERTURE: u64 = 12 << 20;
 /// What of a device's memory others reach where the window for all of it is too small.
 pub(crate) const WINDOW: u64 = 3 << 30;
 
