@@ -25,14 +25,14 @@ $(SHIM): shim
 include sim/sim.mk
 include c-tests/c-tests.mk
 include packaging/packaging.mk
--include benches/bench.mk
+include benches/bench.mk
 
 # A program after the guide's sample, which knows nothing of the shim: on two real GPUs if there are, else simulated.
 demo: shim sim c-tests
 	c-tests/demo
 
 # The exports are checked in a debug build too: symbol versions have got lost there.
-test: shim sim c-tests
+test: shim sim c-tests bench-programs
 	$(CARGO) build -p p2pshim
 	tests/run
 

@@ -1,6 +1,7 @@
 # Benchmarks: `make bench` measures what the shim costs the host and fails if that exceeds the limits.
 # `make bench BENCH_ROUTES="runtime driver"` measures only some of the routes that a call takes. `make bench-instructions`
-# counts instructions only, which takes a minute and does not depend on the machine; it needs valgrind.
+# counts instructions only, which takes a minute and does not depend on the machine; it needs valgrind. `make test` runs each
+# variant once, without measuring.
 
 BENCH := target/bench
 BENCH_SHIM ?= target/release/libp2pshim.so

@@ -1,0 +1,18 @@
+//! What `make bench` measures is what it says: each variant runs once, and the shim sees its calls as expected.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::process::Command;
+
+use support::outside::told;
+use support::{path, shim};
+
+#[test]
+fn host_cost_every_variant_runs_as_expected() {
+    let programs = path("target/bench/call_cost");
+    let mut command = Command::new(path("benches/host-cost"));
+    let said = told(command.arg("--check").arg(programs.parent().unwrap()).arg(shim()));
+    assert!(said.ends_with(" variants run as expected\n"), "{said}");
+}
