@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::layout::{
     CHUNK_BYTES, CHUNK_HEADER_BYTES, ChunkKind, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, NoteKind, RECORD_BYTES,
-    VERSION, chunk, header,
+    RECORDS, VERSION, chunk, header,
 };
 pub use note::Note;
 use note::read_notes;
@@ -87,8 +87,6 @@ fn missing(mut firsts: Vec<(u32, u64)>) -> u64 {
     of_threads.map(of_thread).fold(0, u64::saturating_add)
 }
 
-/// Records of a chunk.
-const RECORDS: usize = (CHUNK_BYTES - CHUNK_HEADER_BYTES) / RECORD_BYTES;
 /// After so many empty chunks behind those that are in use there are no others; there would be if the header were damaged.
 const EMPTY: u64 = 1024;
 

@@ -14,6 +14,12 @@ pub(super) fn bit(device: i32) -> u64 {
     u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or_default()
 }
 
+/// What a table has about two devices, if they are told apart.
+#[inline(always)]
+pub(super) fn at<T>(table: &[[T; DEVICES]; DEVICES], [one, other]: [u8; 2]) -> Option<&T> {
+    table.get(usize::from(one))?.get(usize::from(other))
+}
+
 /// Access from one device to the memory of another, as far as it is our doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -51,7 +57,7 @@ impl Links {
     }
 
     fn link(&self, from: u8, to: u8) -> Option<&AtomicU8> {
-        self.links.get(usize::from(from))?.get(usize::from(to))
+        at(&self.links, [from, to])
     }
 
     /// Begins to change a link that is not ours; none if it is, or if somebody changes it.
@@ -78,10 +84,7 @@ impl Links {
     /// Whether there is nothing more to be done about a pair.
     #[inline(always)]
     pub(super) fn are_decided(&self, one: u8, other: u8) -> bool {
-        self.decided
-            .get(usize::from(one))
-            .and_then(|of| of.get(usize::from(other)))
-            .is_some_and(|decided| decided.load(Relaxed) != 0)
+        at(&self.decided, [one, other]).is_some_and(|decided| decided.load(Relaxed) != 0)
     }
 
     /// Says that there is nothing more to be done about a pair.
@@ -105,10 +108,8 @@ impl Links {
     }
 
     fn set(&self, one: u8, other: u8, decided: u8) {
-        for (one, other) in [(one, other), (other, one)] {
-            if let Some(place) = self.decided.get(usize::from(one)).and_then(|of| of.get(usize::from(other))) {
-                place.store(decided, Relaxed);
-            }
+        for place in [[one, other], [other, one]].into_iter().filter_map(|pair| at(&self.decided, pair)) {
+            place.store(decided, Relaxed);
         }
     }
 }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize}
 
 use p2pshim_host::machine::Machine;
 
-use self::links::{DEVICES, Link, Links, bit};
+use self::links::{DEVICES, Link, Links, at, bit};
 use self::verifications::{Known as Seen, Purpose, Verifications};
 use super::capture;
 use super::driver::Copies;
@@ -189,16 +189,9 @@ impl Library {
     }
 
     fn set_pair(&self, [one, other]: [u8; 2], known: u8) {
-        for (from, to) in [(one, other), (other, one)] {
-            if let Some(pair) = self.pair(from, to) {
-                pair.store(known, SeqCst);
-            }
+        for pair in [[one, other], [other, one]].into_iter().filter_map(|pair| at(&self.pairs, pair)) {
+            pair.store(known, SeqCst);
         }
-    }
-
-    #[inline(always)]
-    fn pair(&self, src: u8, dst: u8) -> Option<&AtomicU8> {
-        self.pairs.get(usize::from(src))?.get(usize::from(dst))
     }
 
     /// Whether the program has enabled a device's access to the memory of another.
@@ -300,7 +293,7 @@ impl Peers {
         if src == dst {
             return Some(Path::SameDevice);
         }
-        match library.pair(src, dst)?.load(SeqCst) {
+        match at(&library.pairs, [src, dst])?.load(SeqCst) {
             REACHABLE if self.verifications.has_failed([src, dst]) => Some(Path::Broken),
             REACHABLE => Some(Path::MappedOnUse),
             APART => Some(Path::Staged(Why::NoPath)),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::links::{DEVICES, LIBRARIES, bit};
+use super::links::{DEVICES, LIBRARIES, at, bit};
 use crate::os;
 use crate::policy::access::verify::WHOLE;
 
@@ -212,12 +212,6 @@ impl Verifications {
             taken.store(0, Relaxed);
         }
     }
-}
-
-/// What a table has about two devices, if they are told apart.
-#[inline(always)]
-fn at<T>(table: &[[T; DEVICES]; DEVICES], [one, other]: [u8; 2]) -> Option<&T> {
-    table.get(usize::from(one))?.get(usize::from(other))
 }
 
 fn seconds() -> u64 {
