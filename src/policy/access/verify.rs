@@ -145,7 +145,7 @@ pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failur
 /// staged one. If none ever does, direct is the worse path. What else the machine does can make any round slower but none
 /// quicker, even three in a row, so only the quickest of many say something.
 fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch)) -> Result<(), Failure> {
-    const ROUNDS: u32 = 12;
+    const MOST: u32 = 12;
     /// One round alone may have been disturbed.
     const LEAST: u32 = 3;
     /// Some rounds have so many copies, which hides what one alone costs besides. On a slow path that is nothing.
@@ -157,7 +157,7 @@ fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch)) -> Result<(
     const UNUSUAL: Duration = Duration::from_millis(2);
     let (src, dst) = direction;
     let (mut direct, mut staged) = (Duration::MAX, Duration::MAX);
-    for round in 1..=ROUNDS {
+    for round in 1..=MOST {
         let copies = if round % 4 == 0 && direct < SLOW { MANY } else { 1 };
         let started = Instant::now();
         (0..copies).try_for_each(|_| driver.download(src, LARGE.bytes))?;
