@@ -19,7 +19,10 @@
 #include "check.h"
 #include "measure.h"
 
-enum { SAMPLES = 7 };
+enum {
+    SAMPLES = 7,
+    SAMPLES_SHORT = 31, /* of copies that differ by more from one time to the next */
+};
 #define LARGEST (4096 * MIB)
 
 /* GPUs 0 and 1, and for `pairs` 2 and 3: who copies to whom differs in the last bit. */
@@ -124,12 +127,12 @@ static void show_forms(void)
     };
     for (size_t form = 0; form < sizeof forms / sizeof *forms; form++) {
         const size_t width = forms[form][0], rows = forms[form][1], size = width * rows;
-        const int in_a_row = size >= 64 * MIB ? 2 : size >= MIB ? 16 : 1024;
+        const int in_a_row = size >= 64 * MIB ? 2 : size >= MIB ? 16 : 1024, samples = size >= MIB ? SAMPLES : SAMPLES_SHORT;
         for (int by_default = 0; by_default < 2; by_default++) {
-            double samples[SAMPLES];
+            double rates[SAMPLES_SHORT];
             CHECK(cudaSetDevice(1));
             CHECK(cudaMemset(target[1], 0, rows == 1 ? size : 2 * size));
-            for (int sample = -4; sample < SAMPLES; sample++) { /* at first it is found out who stages */
+            for (int sample = -4; sample < samples; sample++) { /* at first it is found out who stages */
                 finish();
                 CHECK(cudaSetDevice(0));
                 double begun = host_time();
@@ -142,11 +145,11 @@ static void show_forms(void)
                 }
                 finish();
                 if (sample >= 0)
-                    samples[sample] = (double)size * in_a_row / (host_time() - begun) * 1e-3;
+                    rates[sample] = (double)size * in_a_row / (host_time() - begun) * 1e-3;
             }
             CHECK(cudaSetDevice(1));
             REQUIRE(has_rows(width, rows));
-            printf("%zu\t%zu\t%d\t%.7f\n", width, rows, by_default, median(samples, SAMPLES));
+            printf("%zu\t%zu\t%d\t%.7f\n", width, rows, by_default, median(rates, samples));
         }
     }
 }
