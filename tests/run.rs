@@ -618,14 +618,13 @@ fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
         "p2pshim: P2PSHIM_PROBE=full: 2 paths between GPUs are verified before the program starts; verdicts are saved in {}/p2pshim",
         cache.display()
     );
-    let run = |fault: &str| fully_verified(&cache, fault, &["--probe", "full"]);
     for (fault, lines) in [("lost:0>1", 2), ("", 1)] {
-        let outcome = run(fault);
+        let outcome = fully_verified(&cache, fault, &["--probe", "full"]);
         outcome.assert_success();
         assert_eq!((outcome.shim.len(), &outcome.shim[0]), (lines, &made), "{:#?}", outcome.shim);
         assert!(fault.is_empty() || outcome.shim[1].contains("the full verification failed: kernel loads: "));
         // What is known is not verified again, whatever is wrong by now.
-        let again = run("");
+        let again = fully_verified(&cache, "", &["--probe", "full"]);
         assert_eq!(again.shim.len(), lines - 1, "{:#?}", again.shim);
         fs::remove_dir_all(&cache).unwrap();
     }
