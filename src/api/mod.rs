@@ -123,15 +123,20 @@ pub(crate) enum State {
     imports_memory,
     imports_pool,
     instantiates_graph,
+    loads_module,
     opens_memory,
+    records_event_of_context,
     releases_primary_context,
     resets_device,
     resets_primary_context,
     sets_graph_node,
+    sets_limit,
     sets_mapped_access,
     sets_pool_access,
+    unloads_module,
     unmaps_memory,
     updates_graph,
+    waits_for_context,
 }
 
 impl Effect {

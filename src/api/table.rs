@@ -130,6 +130,8 @@ macro_rules! for_each_function {
             state(frees_memory)                   driver   3020 cuMemFree_v2(dptr: DevicePointer);
             state(frees_memory)                   driver  11020 cuMemFreeAsync(dptr: DevicePointer, hStream: Stream);
             state(frees_memory)                   driver  11020 cuMemFreeAsync_ptsz(dptr: DevicePointer, hStream: Stream);
+            state(frees_memory)                   driver   2000 cuMemFreeHost(p: Pointer);
+            state(frees_memory)                   driver   4000 cuMemHostUnregister(p: Pointer);
             state(unmaps_memory)                  driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
             state(imports_memory)                 driver  10020 cuMemImportFromShareableHandle(handle: Pointer, osHandle: Pointer, shHandleType: Int);
             state(sets_mapped_access)             driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
@@ -153,6 +155,18 @@ macro_rules! for_each_function {
             state(releases_primary_context)       driver  11000 cuDevicePrimaryCtxRelease_v2(dev: Ordinal);
             state(resets_primary_context)         driver   7000 cuDevicePrimaryCtxReset(dev: Ordinal);
             state(resets_primary_context)         driver  11000 cuDevicePrimaryCtxReset_v2(dev: Ordinal);
+
+            state(waits_for_context)              driver   2000 cuCtxSynchronize();
+            state(waits_for_context)              driver  13000 cuCtxSynchronize_v2(ctx: Context);
+            state(waits_for_context)              driver   5000 cuMipmappedArrayDestroy(hMipmappedArray: Pointer);
+            state(waits_for_context)              driver  12000 cuLibraryUnload(library: Pointer);
+            state(sets_limit)                     driver   3010 cuCtxSetLimit(limit: Int, value: Size);
+            state(records_event_of_context)       driver  12050 cuCtxRecordEvent(hCtx: Context, hEvent: Pointer);
+            state(loads_module)                   driver   2000 cuModuleLoad(module: Pointer, fname: Pointer);
+            state(loads_module)                   driver   2000 cuModuleLoadData(module: Pointer, image: Pointer);
+            state(loads_module)                   driver   2010 cuModuleLoadDataEx(module: Pointer, image: Pointer, numOptions: UInt, options: Pointer, optionValues: Pointer);
+            state(loads_module)                   driver   2000 cuModuleLoadFatBinary(module: Pointer, fatCubin: Pointer);
+            state(unloads_module)                 driver   2000 cuModuleUnload(hmod: Pointer);
 
             state(instantiates_graph)             driver  10000 cuGraphInstantiate(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);
             state(instantiates_graph)             driver  11000 cuGraphInstantiate_v2(phGraphExec: Pointer, hGraph: Pointer, phErrorNode: Pointer, logBuffer: Pointer, bufferSize: Size);

@@ -16,6 +16,7 @@ use super::read::{self, BatchArrays};
 use super::staging::Each;
 use super::{
     callbacks, context, hip, mode, origin, readback, recording, regular, run, show, staging, thread, validate,
+    waits,
 };
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
@@ -166,6 +167,7 @@ fn end<const IS_HIP: bool>(call: &Call<'_>, kind: Copies, begun: Running, ret: C
     let made = call.request.batch().filter(|_| has_succeeded).map_or(&[][..], |batch| batch.parts);
     if decides {
         made.iter().for_each(|part| counters::count_many(shard, &part.traffic, part.copies.into()));
+        waits::after_many(call, kind, made);
     }
     if let Some(record) = begun.record {
         recording::end(call, &Decision::FORWARD, record, ret, None);
@@ -425,7 +427,7 @@ fn check_blocked(call: &Call<'_>) {
     }
     let was_broken = thread.take_path() == Some(Path::Broken);
     let copied = copied().map(|traffic| if was_broken { traffic.unstaged() } else { traffic });
-    let Some(Traffic { src, dst, path, bytes }) = { copied }.find(is_broken) else { return };
+    let Some(Traffic { src, dst, path, bytes, .. }) = { copied }.find(is_broken) else { return };
     mode::unseen(|| {
         let what = format!("{bytes} bytes from device {src} to device {dst} were {}", path.name());
         validate::say(call, &Finding::new(Rule::DataBlocked, call.function().layer(), what), Some(Code::SUCCESS));

@@ -27,6 +27,7 @@ mod thread;
 mod timing;
 mod trial;
 mod validate;
+mod waits;
 
 pub(crate) use arrival::{Arrival, Call, Caller, unavailable};
 pub(crate) use read::Room;

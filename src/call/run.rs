@@ -15,7 +15,7 @@ use super::decision::{self, Decision, Instead, Running, count, path};
 use super::read::Room;
 use super::{
     callbacks, copy, fast, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, trial,
-    validate,
+    validate, waits,
 };
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
@@ -152,6 +152,9 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     }
     let ret = call.usual(ret);
     count(call, decision, ret);
+    if ret == Code::SUCCESS {
+        waits::after_copy(call, decision.traffic);
+    }
     let is_checked = validate::has_rules(call.function()) && VALIDATE.is_on();
     let path = path(call, decision, &begun, ret);
     if let Some(record) = begun.record {

@@ -5,12 +5,12 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{hip, mode, nvml, read, readback, staging, thread, timing, trial};
+use super::{hip, mode, nvml, read, readback, staging, thread, timing, trial, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::Grants;
 use crate::policy::validate::{Array, Fact};
-use crate::policy::{ACCESS, Driver, GRAPHS, HIP, STAGING, VALIDATE, capture, graph};
+use crate::policy::{ACCESS, Driver, GRAPHS, HIP, STAGING, VALIDATE, WAITS, capture, graph};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
 
 /// Makes a call that changes state. `found` is the real function, which `real` calls.
@@ -36,6 +36,9 @@ pub(crate) fn changing(
     ret
 }
 
+/// `CU_LIMIT_STACK_SIZE`, `CU_LIMIT_PERSISTING_L2_CACHE_SIZE`: to set these waits for all work of the context.
+const WAITING_LIMITS: [i64; 2] = [0, 6];
+
 /// A call that changes state.
 #[derive(Clone, Copy)]
 struct Change<'a> {
@@ -55,6 +58,17 @@ impl Change<'_> {
             {
                 staging::before_free(start as u64, stream, self.function.per_thread());
             }
+            (State::frees_memory, &[Value::Address(start)]) if self.function.layer() == Layer::Driver => {
+                waits::before_free(start as u64);
+            }
+            (State::frees_memory, &[Value::UInt(start)]) => waits::before_free(start),
+            (State::waits_for_context, &[Value::Address(context)]) if self.function == Function::cuCtxSynchronize_v2 => {
+                waits::before_work_of(Some(context).filter(|&context| context != 0));
+            }
+            (State::waits_for_context | State::loads_module, _) => waits::before_work_of(None),
+            (State::sets_limit, &[Value::Int(limit), _]) if WAITING_LIMITS.contains(&limit) => waits::before_work_of(None),
+            (State::unloads_module, &[Value::Address(module)]) => waits::before_unload(module),
+            (State::records_event_of_context, &[Value::Address(context), _]) => waits::before_record_of(context),
             (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) => {
                 let bytes = if let [Value::UInt(bytes)] = *rest { bytes } else { 0 };
                 if STAGING.is_used() {
@@ -65,14 +79,19 @@ impl Change<'_> {
                 }
             }
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
-            (State::destroys_array, &[Value::Address(array)]) => on_array_destroy(array),
-            (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None),
-            (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
-                before_context_ends(None, Some(device));
+            (State::destroys_array, &[Value::Address(array)]) => {
+                waits::before_array_free(array);
+                on_array_destroy(array);
             }
-            (State::destroys_green_context, _) => before_context_ends(None, None),
+            (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None, true),
+            (State::releases_primary_context, &[Value::Ordinal(device)]) => {
+                before_context_ends(None, Some(device), waits::is_last_release(device));
+            }
+            (State::resets_primary_context, &[Value::Ordinal(device)]) => before_context_ends(None, Some(device), true),
+            (State::destroys_green_context, _) => before_context_ends(None, None, false),
             (State::resets_device, _) => hip::before_device_reset(self.found),
-            (State::instantiates_graph, &[_, Value::Address(graph), ..]) => before_instantiation(graph),
+            (State::instantiates_graph, &[_, Value::Address(graph), ref rest @ ..]) => before_instantiation(graph, rest),
+            (State::updates_graph, &[Value::Address(exec), Value::Address(graph), ..]) => before_update(exec, graph),
             (State::destroys_graph, &[Value::Address(exec)]) => on_exec_destroy(exec),
             (
                 State::sets_mapped_access,
@@ -149,13 +168,19 @@ impl Change<'_> {
                 mode::unseen(|| ACCESS.pool_is_gone(pool));
             }
             (State::instantiates_graph, &[Value::Address(exec), ..]) => on_instantiation(exec, ret),
-            (State::updates_graph, &[Value::Address(exec), Value::Address(graph), ..]) if has_succeeded => {
-                on_graph_change(exec, Some(graph::Change::Whole { graph }));
+            (State::updates_graph, &[Value::Address(exec), Value::Address(graph), ..]) => {
+                after_update(exec, graph, has_succeeded);
             }
             (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) if has_succeeded => {
                 on_graph_node(exec, node, to, self.function);
             }
-            (State::creates_context, &[.., Value::Ordinal(device)]) if has_succeeded => on_context_create(device),
+            (State::creates_context, &[.., Value::Ordinal(device)]) if has_succeeded => {
+                if self.function == Function::cuDevicePrimaryCtxRetain {
+                    waits::primary_is_retained(device);
+                }
+                on_context_create(device);
+            }
+            (State::loads_module, &[Value::Address(out), ..]) if has_succeeded => on_module_load(out),
             (State::creates_context | State::destroys_graph, _) => {}
             _ => {}
         }
@@ -260,11 +285,45 @@ impl Change<'_> {
 /// A graph is about to be instantiated: its copies keep for ever the path that they get now.
 #[cold]
 #[inline(never)]
-fn before_instantiation(graph: usize) {
+fn before_instantiation(graph: usize, rest: &[Value]) {
     mode::unseen(|| {
         let thread = thread::id();
         GRAPHS.prepare(&ACCESS, &RealDriver, graph, (thread, capture::is_capturing(thread)));
+        if !is_for_devices(rest) {
+            GRAPHS.mark(&RealDriver, graph, thread);
+        }
     });
+}
+
+/// Whether a graph is instantiated such that kernels may launch it: by its flags, or by what its parameters begin with. Such a graph
+/// records no events.
+fn is_for_devices(rest: &[Value]) -> bool {
+    /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
+    const DEVICE_LAUNCH: u64 = 4;
+    let flags = match *rest {
+        [Value::UInt(flags)] => Some(flags),
+        [Value::Address(parameters)] => read::handle_at(parameters as *const usize).map(|flags| flags as u64),
+        _ => None,
+    };
+    flags.is_some_and(|flags| flags & DEVICE_LAUNCH != 0)
+}
+
+/// An executable graph is about to be updated with a graph, which lacks the nodes that record events.
+#[cold]
+#[inline(never)]
+fn before_update(exec: usize, graph: usize) {
+    if GRAPHS.are_there() {
+        mode::unseen(|| GRAPHS.mark_update(&RealDriver, exec, graph, thread::id()));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn after_update(exec: usize, graph: usize, has_succeeded: bool) {
+    mode::unseen(|| GRAPHS.unmark_update(&RealDriver, thread::id()));
+    if has_succeeded {
+        on_graph_change(exec, Some(graph::Change::Whole { graph }));
+    }
 }
 
 #[cold]
@@ -272,7 +331,7 @@ fn before_instantiation(graph: usize) {
 fn on_instantiation(exec: usize, ret: Code) {
     mode::unseen(|| {
         let exec = if ret == Code::SUCCESS { read::handle_at(exec as *const usize) } else { None };
-        GRAPHS.instantiated(&ACCESS, exec, thread::id());
+        GRAPHS.instantiated((&ACCESS, &WAITS, &RealDriver), exec, thread::id());
     });
 }
 
@@ -280,7 +339,10 @@ fn on_instantiation(exec: usize, ret: Code) {
 #[inline(always)]
 fn on_exec_destroy(exec: usize) {
     if GRAPHS.are_there() {
-        mode::unseen(|| GRAPHS.destroyed(exec));
+        mode::unseen(|| {
+            WAITS.stream_is_gone(exec);
+            GRAPHS.destroyed(exec);
+        });
     }
 }
 
@@ -337,7 +399,7 @@ fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
 /// A stream is about to be destroyed. Not only when it is: by then another thread may have been given the handle anew.
 #[inline(always)]
 fn on_stream_destroy(function: Function, stream: usize) {
-    if function.layer() == Layer::Driver && (VALIDATE.is_on() || STAGING.is_used()) {
+    if function.layer() == Layer::Driver && (VALIDATE.is_on() || STAGING.is_used() || !WAITS.are_none()) {
         stream_is_gone(stream);
     }
 }
@@ -349,6 +411,7 @@ fn stream_is_gone(stream: usize) {
             VALIDATE.facts().stream_is_gone(stream);
         }
         STAGING.stream_is_gone(stream);
+        WAITS.stream_is_gone(stream);
     });
 }
 
@@ -418,7 +481,10 @@ fn on_context_create(device: i32) {
 /// A context may be about to end, and what belongs to it.
 #[cold]
 #[inline(never)]
-fn before_context_ends(context: Option<usize>, primary_of: Option<i32>) {
+fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, waits: bool) {
+    if waits {
+        waits::before_context_ends();
+    }
     let context = mode::unseen(|| {
         timing::contexts_are_going();
         trial::contexts_are_going();
@@ -453,4 +519,14 @@ fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
     capture::contexts_have_changed(&RealDriver);
     ACCESS.contexts_have_changed(&RealDriver, device, context);
     STAGING.contexts_have_changed(&RealDriver, device, context);
+    WAITS.contexts_have_changed(&RealDriver);
+}
+
+/// A module was loaded into the current context.
+#[cold]
+#[inline(never)]
+fn on_module_load(out: usize) {
+    if let Some(module) = mode::unseen(|| read::handle_at(out as *const usize)) {
+        waits::module_is_loaded(module);
+    }
 }

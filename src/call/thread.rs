@@ -148,6 +148,8 @@ pub(crate) struct Thread {
     pub(crate) code: Cell<i32>,
     /// Regular copies that were passed on: a word for each, which is inverted if the driver did not know an end.
     passed: [AtomicU64; PASSED],
+    /// What tells this thread from all that have ended; 0 until it is asked for.
+    number: Cell<u64>,
 }
 
 /// The size of a page.
@@ -426,6 +428,17 @@ impl Thread {
             }
             tag => tag,
         }
+    }
+}
+
+impl Thread {
+    /// What tells this thread from others, those that have ended included.
+    pub(crate) fn number(&self) -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        if self.number.get() == 0 {
+            self.number.set(LAST.fetch_add(1, Relaxed) + 1);
+        }
+        self.number.get()
     }
 }
 

@@ -218,9 +218,17 @@ pub(crate) struct Traffic {
     pub(crate) path: Path,
     /// How many there are.
     pub(crate) bytes: u64,
+    /// The owners of source and destination by their numbers, if p2pshim alone has made their path direct: the driver calls that would wait
+    /// for the copy if it were staged have to wait for it still.
+    pub(crate) kept: Option<[u8; 2]>,
 }
 
 impl Traffic {
+    /// So many bytes from one device to another, on a path whose waits are the driver's.
+    pub(crate) const fn new([src, dst]: [u8; 2], path: Path, bytes: u64) -> Self {
+        Self { src, dst, path, bytes, kept: None }
+    }
+
     /// Whether anything goes from one device to another, as far as is known.
     #[inline(always)]
     pub(crate) fn is_between_devices(&self) -> bool {
@@ -234,7 +242,7 @@ impl Traffic {
 
     /// The same of a copy that becomes part of a graph.
     pub(crate) fn captured(self) -> Self {
-        Self { path: Path::Captured, ..self }
+        Self { path: Path::Captured, kept: None, ..self }
     }
 }
 
@@ -250,13 +258,13 @@ pub(crate) struct Part {
 impl Part {
     /// Of nothing.
     pub(crate) const NONE: Self =
-        Self { traffic: Traffic { src: 0, dst: 0, path: Path::Unknown, bytes: 0 }, copies: 0 };
+        Self { traffic: Traffic::new([0; 2], Path::Unknown, 0), copies: 0 };
 
     /// Adds a copy, if it goes from where to where, and on which path, the others go. Whether it does.
     #[inline(always)]
     pub(crate) fn add(&mut self, traffic: Traffic) -> bool {
-        let Traffic { src, dst, path, bytes } = traffic;
-        let is_like = (self.traffic.src, self.traffic.dst, self.traffic.path) == (src, dst, path);
+        let Traffic { bytes, .. } = traffic;
+        let is_like = Traffic { bytes, ..self.traffic } == traffic;
         if is_like {
             self.copies = self.copies.saturating_add(1);
             self.traffic.bytes = self.traffic.bytes.saturating_add(bytes);

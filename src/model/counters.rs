@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn count_all_threads_are_summed() {
-        let traffic = |path| Traffic { src: 30, dst: 31, path, bytes: 10 };
+        let traffic = |path| Traffic::new([30, 31], path, 10);
         std::thread::scope(|scope| {
             // So many that some have shards of their own and some share one.
             for _ in 0..OWN + 2 * SHARED {

@@ -118,7 +118,7 @@ impl Known {
     /// From where to where so many bytes go and on which path, if that is known: of copies of the driver.
     pub(crate) fn traffic(self, bytes: u64) -> Option<Traffic> {
         let ([src, dst], path) = (self.devices(), Path::numbered(self.path().into())?);
-        Some(Traffic { src, dst, path, bytes })
+        Some(Traffic::new([src, dst], path, bytes))
     }
 
     #[inline(always)]
@@ -292,9 +292,9 @@ pub(crate) fn keep(
     let (path, devices, ranges) = match (function.layer(), known) {
         (Layer::Driver, known) => {
             let ((_, from), (_, to)) = known?;
-            let Traffic { path, src, dst, .. } = access.decided(copy)?;
+            let Traffic { path, src, dst, kept, .. } = access.decided(copy)?;
             // Each time there is something to be done.
-            (!STAGING.wants(copy, path)).then_some(())?;
+            (kept.is_none() && !STAGING.wants(copy, path)).then_some(())?;
             (Some(path), [src, dst], [from, to])
         }
         (_, Some(((src, from), (dst, to)))) => (None, [src.device, dst.device], [from, to]),
@@ -439,7 +439,7 @@ mod tests {
         let known = process.find(EPOCH, DRIVER, &copy(DRIVER, 0)).unwrap();
         assert!(known.has(Known::RECORDED) && known.has(Known::TIMED) && known.has(Known::CHECKED));
         assert!(!known.has(Known::CLEAN) && !known.has(Known::STAGED), "inside a call of the runtime");
-        let traffic = Traffic { src: 0, dst: 1, path: Path::Direct, bytes: 5 };
+        let traffic = Traffic::new([0, 1], Path::Direct, 5);
         assert_eq!((known.traffic(5), known.devices(), known.function()), (Some(traffic), [0, 1], DRIVER as u8));
         assert!(process.keep(EPOCH, DRIVER, &copy(DRIVER, 0), PLAIN), "in its own place");
         let known = process.find(EPOCH, DRIVER, &copy(DRIVER, 0)).unwrap();

@@ -127,6 +127,30 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// Whether a stream of the program's has nothing left to do; none if it has failed.
     fn is_stream_idle(&self, stream: usize) -> Option<bool>;
 
+    /// The context that memory of a device or of the host belongs to, if it belongs to one.
+    fn context_of_memory(&self, address: u64) -> Option<usize>;
+
+    /// An event of a context that keeps no time.
+    fn new_event(&self, context: (usize, u64)) -> Option<usize>;
+
+    /// Gives one back to the driver.
+    fn drop_event(&self, context: usize, event: usize);
+
+    /// Records an event on a stream of its context. Whether it was.
+    fn record(&self, event: usize, stream: usize) -> bool;
+
+    /// Records one while its context is current.
+    fn record_within(&self, context: usize, event: usize, stream: usize) -> bool;
+
+    /// Whether what an event was recorded for is over, or has failed.
+    fn has_passed(&self, event: usize) -> bool;
+
+    /// Adds a node to a graph that records an event behind another node. The new one; none if that node is not the graph's own.
+    fn add_record(&self, graph: usize, behind: usize, event: usize) -> Option<usize>;
+
+    /// Takes a node that was added out of its graph.
+    fn remove_node(&self, node: usize);
+
     /// Whether the host can read at an address.
     fn is_readable(&self, address: u64) -> bool;
 }

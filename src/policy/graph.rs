@@ -21,6 +21,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use super::access::{Access, Between, Circumstances};
 use super::driver::{Driver, NodeCopy};
 use super::validate;
+use super::waits::{Event, GRAPH, Key, Waits};
 use crate::api::Layer;
 use crate::model::{Finding, Memcpy, Part, Path, Rule, Traffic};
 use crate::os::{self, alloc};
@@ -34,8 +35,27 @@ pub(crate) struct Graphs {
     prepared: Mutex<BTreeMap<usize, Prepared>>,
 }
 
-/// What a graph copies between devices, and its nodes that copy anything at all, in the driver's order.
-type Prepared = (Vec<Kept>, Vec<usize>);
+/// What is known of a graph that a thread is instantiating, or updating an executable graph with.
+#[derive(Default)]
+struct Prepared {
+    /// What it copies between devices.
+    copies: Vec<Kept>,
+    /// Its nodes that copy anything at all, in the driver's order.
+    nodes: Vec<usize>,
+    /// The nodes that it has for the moment, which record events.
+    marks: Vec<Mark>,
+}
+
+/// A node that records an event behind a copy.
+#[derive(Clone, Copy)]
+struct Mark {
+    /// The node.
+    node: usize,
+    /// The node that copies.
+    copy: usize,
+    event: Event,
+    owners: [u8; 2],
+}
 
 /// An executable graph.
 struct Exec {
@@ -44,6 +64,8 @@ struct Exec {
     nodes: Arc<Vec<usize>>,
     /// Those of them that are disabled.
     disabled: BTreeSet<usize>,
+    /// Nodes whose copies are followed by an event, and the event.
+    marked: Arc<Vec<(usize, usize)>>,
     /// What the others come to.
     parts: Arc<[Part]>,
     /// [`Access::losses`] when it was instantiated.
@@ -65,7 +87,7 @@ impl Exec {
     fn new(copies: Vec<Kept>, nodes: Arc<Vec<usize>>, disabled: BTreeSet<usize>, losses: usize) -> Self {
         let enabled = copies.iter().filter(|copy| !disabled.contains(&copy.node));
         let parts = Part::sum(enabled.map(|copy| copy.traffic)).into();
-        Self { copies: Arc::new(copies), nodes, disabled, parts, losses, is_checked: false }
+        Self { copies: Arc::new(copies), nodes, disabled, marked: Arc::default(), parts, losses, is_checked: false }
     }
 
     /// The copies, and the nodes whose copies a launch does not make.
@@ -113,22 +135,86 @@ impl Graphs {
         let enable = |copy: &Memcpy| access.decided(copy).or_else(|| access.consider(driver, copy, on));
         let prepared = driver.graph_copies(graph).and_then(|all| {
             let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
-            Some((copies, alloc::collect(all.iter().map(|copy| copy.node))?))
+            Some(Prepared { copies, nodes: alloc::collect(all.iter().map(|copy| copy.node))?, marks: Vec::new() })
         });
         let mut others = os::lock(&self.prepared);
-        match prepared.filter(|(copies, _)| !copies.is_empty()) {
+        match prepared.filter(|prepared| !prepared.copies.is_empty()) {
             Some(prepared) => others.insert(thread, prepared),
             None => others.remove(&thread),
         };
     }
 
-    /// It has instantiated it, as `exec`; or it could not.
-    pub(crate) fn instantiated(&self, access: &Access, exec: Option<usize>, thread: usize) {
-        let (copies, nodes) = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
-        if let Some(exec) = exec {
-            let is_ours = !copies.is_empty();
-            self.set(exec, is_ours.then(|| Exec::new(copies, Arc::new(nodes), BTreeSet::new(), access.losses())));
+    /// Adds nodes to a graph that a thread is about to instantiate, which record an event behind each copy that p2pshim has made direct:
+    /// behind all, or, if one is of a child graph, behind none.
+    pub(crate) fn mark(&self, driver: &impl Driver, graph: usize, thread: usize) {
+        let copies: Vec<(usize, [u8; 2])> = match os::lock(&self.prepared).get(&thread) {
+            Some(prepared) => prepared.copies.iter().filter_map(|copy| Some((copy.node, copy.traffic.kept?))).collect(),
+            None => return,
+        };
+        let Some(context) = driver.current_context() else { return };
+        let Some(context) = driver.context_id(context).map(|id| (context, id)) else { return };
+        let mut marks = Vec::with_capacity(copies.len());
+        let is_whole = copies.into_iter().all(|(copy, owners)| {
+            let Some(handle) = driver.new_event(context) else { return false };
+            let node = driver.add_record(graph, copy, handle);
+            match node {
+                Some(node) => marks.push(Mark { node, copy, event: Event { handle, context }, owners }),
+                None => driver.drop_event(context.0, handle),
+            }
+            node.is_some()
+        });
+        if !is_whole {
+            unmark(driver, &marks, true);
+            return;
         }
+        if let Some(prepared) = os::lock(&self.prepared).get_mut(&thread) {
+            prepared.marks = marks;
+        }
+    }
+
+    /// Adds the nodes that record events to a graph that an executable graph is about to be updated with: without them the two would have
+    /// different nodes.
+    pub(crate) fn mark_update(&self, driver: &impl Driver, exec: usize, graph: usize, thread: usize) {
+        let known = self.read().get(&exec).map(|exec| (Arc::clone(&exec.marked), Arc::clone(&exec.nodes)));
+        let Some((marked, nodes)) = known.filter(|(marked, _)| !marked.is_empty()) else { return };
+        let copies = named(driver.graph_copies(graph).unwrap_or_default(), nodes.iter().copied());
+        let own = driver.graph_copies(graph).unwrap_or_default();
+        let event_of = |node| marked.iter().find(|(copy, _)| *copy == node).map(|(_, event)| *event);
+        let marks = copies.iter().zip(own).filter_map(|(named, own)| {
+            let handle = event_of(named.node)?;
+            let node = driver.add_record(graph, own.node, handle)?;
+            Some(Mark { node, copy: named.node, event: Event { handle, context: (0, 0) }, owners: [0; 2] })
+        });
+        let prepared = Prepared { marks: marks.collect(), ..Prepared::default() };
+        os::lock(&self.prepared).insert(thread, prepared);
+    }
+
+    /// Takes them out again.
+    pub(crate) fn unmark_update(&self, driver: &impl Driver, thread: usize) {
+        let prepared = os::lock(&self.prepared).remove(&thread);
+        unmark(driver, &prepared.unwrap_or_default().marks, false);
+    }
+
+    /// It has instantiated it, as `exec`; or it could not.
+    pub(crate) fn instantiated(
+        &self,
+        (access, waits, driver): (&Access, &Waits, &impl Driver),
+        exec: Option<usize>,
+        thread: usize,
+    ) {
+        let Prepared { copies, nodes, marks } = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
+        unmark(driver, &marks, exec.is_none());
+        let Some(exec) = exec else { return };
+        // Of an earlier one with the same handle.
+        waits.stream_is_gone(exec);
+        for (&Mark { event, owners, .. }, number) in marks.iter().zip(0..) {
+            let key = Key { stream: exec, thread: GRAPH, context: number, owners, epoch: access.epoch() };
+            waits.add_of_graph(driver, &key, event, owners.map(|owner| access.side(owner)));
+        }
+        let is_ours = !copies.is_empty();
+        let marked = Arc::new(marks.iter().map(|mark| (mark.copy, mark.event.handle)).collect());
+        let known = || Exec { marked, ..Exec::new(copies, Arc::new(nodes), BTreeSet::new(), access.losses()) };
+        self.set(exec, is_ours.then(known));
     }
 
     /// An executable graph has changed. Its copies keep the path of their pair.
@@ -139,6 +225,7 @@ impl Graphs {
             .get(&exec)
             .map(|exec| (Arc::clone(&exec.copies), Arc::clone(&exec.nodes), exec.disabled.clone(), exec.losses));
         let (known, nodes, mut disabled, losses) = known?;
+        let marked = self.read().get(&exec).map(|exec| Arc::clone(&exec.marked))?;
         let new = match change {
             Change::Whole { graph } => named(driver.graph_copies(graph)?, nodes.iter().copied()),
             Change::Node(copy) => vec![copy],
@@ -159,13 +246,13 @@ impl Graphs {
         let find = |copy: &Memcpy| {
             let now = access.traffic_now(driver, copy)?;
             let is_like = |of: &&Kept| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
-            Some(known.iter().find(is_like).map_or(now, |known| Traffic { path: known.traffic.path, ..now }))
+            Some(known.iter().find(is_like).map_or(now, |known| Traffic { bytes: now.bytes, ..known.traffic }))
         };
         let is_whole = matches!(change, Change::Whole { .. });
         let changed: BTreeSet<usize> = new.iter().filter(|_| !is_whole).map(|copy| copy.node).collect();
         let stay = known.iter().filter(|copy| !is_whole && !changed.contains(&copy.node)).copied();
         let copies = alloc::collect(stay.chain(new.iter().filter_map(|copy| kept(access, driver, copy, find))))?;
-        self.set(exec, Some(Exec::new(copies, nodes, disabled, losses)));
+        self.set(exec, Some(Exec { marked, ..Exec::new(copies, nodes, disabled, losses) }));
         Some(())
     }
 
@@ -282,6 +369,16 @@ impl Graphs {
     }
 }
 
+/// Takes nodes out of their graph, and gives back their events, if nobody records them any more.
+fn unmark(driver: &impl Driver, marks: &[Mark], is_over: bool) {
+    for mark in marks {
+        driver.remove_node(mark.node);
+        if is_over {
+            driver.drop_event(mark.event.context.0, mark.event.handle);
+        }
+    }
+}
+
 /// The copies of a graph with the names that those of another have which is of the same shape.
 fn named(mut copies: Vec<NodeCopy>, nodes: impl ExactSizeIterator<Item = usize>) -> Vec<NodeCopy> {
     if copies.len() == nodes.len() {
@@ -331,12 +428,12 @@ mod tests {
     }
 
     fn part([src, dst]: [u8; 2], path: Path, copies: u32, bytes: u64) -> Part {
-        Part { traffic: Traffic { src, dst, path, bytes }, copies }
+        Part { traffic: Traffic::new([src, dst], path, bytes), copies }
     }
 
     fn instantiate(graphs: &Graphs, access: &Access, fake: &Fake) {
         graphs.prepare(access, fake, GRAPH, (THREAD, false));
-        graphs.instantiated(access, Some(EXEC), THREAD);
+        graphs.instantiated((access, &Waits::new(), fake), Some(EXEC), THREAD);
     }
 
     #[test]
@@ -356,7 +453,7 @@ mod tests {
         assert!(graphs.launched(EXEC).is_none() && !graphs.are_there());
         // A graph that could not be instantiated leaves nothing, and one that copies nothing takes the handle of another.
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
-        graphs.instantiated(access, None, THREAD);
+        graphs.instantiated((access, &Waits::new(), &fake), None, THREAD);
         instantiate(&graphs, access, &fake);
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(2, [0, 0], 8)]);
         instantiate(&graphs, access, &fake);
@@ -370,7 +467,7 @@ mod tests {
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8)]);
         // Nothing is verified while the thread captures.
         graphs.prepare(access, &fake, GRAPH, (THREAD, true));
-        graphs.instantiated(access, Some(EXEC), THREAD);
+        graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
         let staged = Path::Staged(Why::Capturing);
         assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], staged, 2, 12)]);
         access.capture_has_ended(&fake);
@@ -397,7 +494,7 @@ mod tests {
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
         graphs.prepare(access, &fake, GRAPH, (THREAD, true));
-        graphs.instantiated(access, Some(EXEC), THREAD);
+        graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
         access.capture_has_ended(&fake);
         let reading = graphs.execs.read_recursive();
         assert!(graphs.launched(EXEC).is_some());

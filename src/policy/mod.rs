@@ -16,6 +16,7 @@ pub(crate) mod memory;
 pub(crate) mod readback;
 pub(crate) mod staging;
 pub(crate) mod validate;
+pub(crate) mod waits;
 
 pub(crate) use access::HarmlessEnable;
 pub(crate) use driver::Driver;
@@ -27,6 +28,7 @@ use hip::Peers;
 use readback::Readback;
 use staging::Staging;
 use validate::Validate;
+use waits::Waits;
 
 /// All that is known of memory, contexts and peers in this process.
 pub(crate) static ACCESS: Access = Access::new();
@@ -45,6 +47,9 @@ pub(crate) static STAGING: Staging = Staging::new();
 
 /// All that is known of what the program gets wrong.
 pub(crate) static VALIDATE: Validate = Validate::new();
+
+/// The copies whose waits are kept.
+pub(crate) static WAITS: Waits = Waits::new();
 
 /// Takes over the options, once, before the first decision.
 pub(crate) fn configure(config: &Config) {

@@ -338,7 +338,7 @@ impl Readback {
 
 /// What is to be said of a difference. `passes` is whether the path was verified anew, if it was.
 pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>) -> Finding {
-    let Traffic { src, dst, bytes, path } = made.traffic;
+    let Traffic { src, dst, bytes, path, .. } = made.traffic;
     let Difference { at: [byte, row, slice], bytes: [from, to], differ, of, is_zero } = *difference;
     let which = if path == Path::Direct { "direct" } else { "staged" };
     let place = match [row, slice] {
@@ -384,7 +384,7 @@ mod tests {
     fn calls_wait_no_more_once_one_has_waited_in_vain() {
         let readback = Readback::new();
         readback.configure(&Config { verify: Verify::All, ..Config::default() });
-        let traffic = Traffic { src: 0, dst: 1, path: Path::Direct, bytes: 64 };
+        let traffic = Traffic::new([0, 1], Path::Direct, 64);
         let [waits, has_stream] = [None, Some(5)].map(|stream| Memcpy { stream, ..Memcpy::linear(0, 1 << 40, 64) });
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [Some(true); 2]);
         let (function, numbering, waits_for) = (Function::cuMemcpyPeer, Numbering::Usual, true);

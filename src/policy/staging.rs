@@ -177,7 +177,7 @@ impl Staging {
     /// Whether a copy is to be staged here.
     #[inline(always)]
     pub(crate) fn wants(&self, copy: &Memcpy<'_>, path: Path) -> bool {
-        let traffic = Traffic { src: 0, dst: 0, path, bytes: copy.bytes };
+        let traffic = Traffic::new([0; 2], path, copy.bytes);
         self.may_want(&traffic) && (path.has_to_be_staged_by_us() || copy.has_addresses())
     }
 

@@ -44,7 +44,7 @@ impl Display for Event<'_> {
         }
         let separators = iter::once("").chain(iter::repeat(","));
         for (Part { traffic, copies }, separator) in self.parts.iter().zip(separators) {
-            let Traffic { src, dst, path, bytes } = traffic;
+            let Traffic { src, dst, path, bytes, .. } = traffic;
             let word = if *copies == 1 { "copy" } else { "copies" };
             write!(out, "{separator} {src}->{dst} {} ({copies} {word}, {bytes} bytes)", path.name())?;
         }

@@ -26,6 +26,14 @@ impl Access {
         made.map(Owner::device)
     }
 
+    /// The context of an array that was made in sight.
+    pub(crate) fn context_of_array(&self, handle: usize) -> Option<usize> {
+        match self.lock().arrays.get(&of_array(handle))? {
+            Owner::Context { handle, .. } => Some(*handle),
+            Owner::Pool { .. } | Owner::Mapped { .. } => None,
+        }
+    }
+
     /// An array is about to be destroyed.
     pub(crate) fn array_is_gone(&self, handle: usize) {
         let was_known = self.lock().arrays.remove(&of_array(handle)).is_some();

@@ -9,9 +9,12 @@ use crate::model::epoch;
 /// How many contexts, pools and the like are told apart. Number 0 is nobody.
 pub(super) const OWNERS: usize = 128;
 
+/// Beside the number of a path.
+const KEPT: u64 = 1 << 7;
+
 /// What is known of copies from memory of one owner to memory of another.
 pub(super) struct Cell {
-    /// The epoch in which the path was decided, and its number in the low byte.
+    /// The epoch in which the path was decided, and in the low byte its number, with [`KEPT`] if p2pshim alone has made it direct.
     decided: AtomicU64,
     /// Copies since the beginning, until the pair was decided.
     copies: AtomicU32,
@@ -54,15 +57,15 @@ impl Cells {
         self.cells.get(usize::from(src) * OWNERS + usize::from(dst))
     }
 
-    /// The path that copies of a pair take, if that is decided.
+    /// The path that copies of a pair take, if that is decided, and whether p2pshim alone has made it direct.
     #[inline(always)]
-    pub(super) fn decided(&self, src: u8, dst: u8) -> Option<Path> {
+    pub(super) fn decided(&self, src: u8, dst: u8) -> Option<(Path, bool)> {
         let cell = self.get(src, dst)?;
         let word = cell.decided.load(Relaxed);
         if word >> 8 != self.epoch.load(Relaxed) {
             return None;
         }
-        Path::numbered(word as u32 & 0xff)
+        Some((Path::numbered((word & (KEPT - 1)) as u32)?, word & KEPT != 0))
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -70,8 +73,9 @@ impl Cells {
     }
 
     /// Keeps a decision that rests on what was true in `epoch`.
-    pub(super) fn keep(&self, cell: &Cell, path: Path, epoch: u64) {
-        cell.decided.store(epoch << 8 | u64::from(path.number()), Release);
+    pub(super) fn keep(&self, cell: &Cell, (path, is_kept): (Path, bool), epoch: u64) {
+        let kept = if is_kept { KEPT } else { 0 };
+        cell.decided.store(epoch << 8 | kept | u64::from(path.number()), Release);
         epoch::advance();
     }
 
@@ -99,13 +103,15 @@ mod tests {
         let cells = Box::new(Cells::new());
         let cell = cells.get(1, 2).unwrap();
         assert_eq!(cells.decided(1, 2), None);
-        cells.keep(cell, Path::Direct, cells.epoch());
-        assert_eq!(cells.decided(1, 2), Some(Path::Direct));
+        cells.keep(cell, (Path::Direct, false), cells.epoch());
+        assert_eq!(cells.decided(1, 2), Some((Path::Direct, false)));
+        cells.keep(cell, (Path::Direct, true), cells.epoch());
+        assert_eq!(cells.decided(1, 2), Some((Path::Direct, true)));
         assert_eq!(cells.decided(2, 1), None);
         let before = cells.epoch();
         cells.invalidate();
         assert_eq!(cells.decided(1, 2), None);
-        cells.keep(cell, Path::Direct, before);
+        cells.keep(cell, (Path::Direct, true), before);
         assert_eq!(cells.decided(1, 2), None, "decided before the change");
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::registry::{Ours, Owner, Registry, Verification};
-use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone};
+use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
 use crate::config::{self, Probe};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::policy::capture;
@@ -101,7 +101,13 @@ impl Access {
             }
             None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
+        Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
+    }
+
+    /// Whether a copy is direct only because p2pshim has enabled access, or granted a right. Without that it would be staged, and the
+    /// driver would wait for it where it does not wait for a direct copy.
+    fn is_kept(&self, path: Path, src: Place, dst: Place) -> bool {
+        path == Path::Direct && evident(src, dst).is_none() && self.lock().is_made_direct(src, dst)
     }
 
     /// Why a copy is staged that CUDA refuses for want of rights: we may have refused them, since the path is broken. Else its failing is
@@ -139,7 +145,7 @@ impl Access {
         match step {
             Step::Decided(path) => {
                 if !self.considers_each(src, dst) {
-                    self.cells.keep(cell, path, epoch);
+                    self.cells.keep(cell, (path, self.is_kept(path, src, dst)), epoch);
                 }
                 self.tell_once(src, dst, path);
                 Some(path)
@@ -185,7 +191,7 @@ impl Access {
             None => Path::Staged(left_alone(src, dst)),
         };
         let path = self.unless_blocked(path, src, dst);
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
+        Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
     }
 
     /// Does what was put off because a capture was under way.

@@ -65,6 +65,10 @@ pub(crate) struct Fake {
     pub(crate) busy_streams: RefCell<BTreeSet<usize>>,
     /// What graphs copy.
     pub(crate) graphs: RefCell<BTreeMap<usize, Vec<NodeCopy>>>,
+    /// Events that were recorded and have not passed, each with its stream.
+    pub(crate) events: RefCell<BTreeMap<usize, usize>>,
+    /// Nodes of graphs that record events, each with the node before it and its event.
+    pub(crate) records: RefCell<BTreeMap<usize, (usize, usize)>>,
 }
 
 pub(crate) const fn context(number: usize) -> usize {
@@ -121,6 +125,8 @@ impl Fake {
             streams: RefCell::default(),
             busy_streams: RefCell::default(),
             graphs: RefCell::default(),
+            events: RefCell::default(),
+            records: RefCell::default(),
         }
     }
 
@@ -361,6 +367,45 @@ impl Driver for Fake {
 
     fn is_stream_idle(&self, stream: usize) -> Option<bool> {
         Some(!self.busy_streams.borrow().contains(&stream))
+    }
+
+    fn context_of_memory(&self, address: u64) -> Option<usize> {
+        match self.memory(address)?.holder {
+            Holder::Context(context) => Some(context),
+            _ => None,
+        }
+    }
+
+    fn new_event(&self, _: (usize, u64)) -> Option<usize> {
+        Some(self.next.replace(self.next.get() + 1) as usize)
+    }
+
+    fn drop_event(&self, _: usize, event: usize) {
+        self.events.borrow_mut().remove(&event);
+    }
+
+    fn record(&self, event: usize, stream: usize) -> bool {
+        self.events.borrow_mut().insert(event, stream);
+        true
+    }
+
+    fn record_within(&self, _: usize, event: usize, stream: usize) -> bool {
+        self.record(event, stream)
+    }
+
+    fn has_passed(&self, event: usize) -> bool {
+        !self.events.borrow().contains_key(&event)
+    }
+
+    fn add_record(&self, graph: usize, behind: usize, event: usize) -> Option<usize> {
+        let is_own = self.graphs.borrow().get(&graph).is_some_and(|copies| copies.iter().any(|copy| copy.node == behind));
+        let node = is_own.then(|| self.next.replace(self.next.get() + 1) as usize)?;
+        self.records.borrow_mut().insert(node, (behind, event));
+        Some(node)
+    }
+
+    fn remove_node(&self, node: usize) {
+        self.records.borrow_mut().remove(&node);
     }
 
     fn is_readable(&self, address: u64) -> bool {

@@ -56,9 +56,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
 
 use self::cells::Cells;
-use self::registry::Registry;
+use self::registry::{Owner, Registry};
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
+use super::waits::Side;
 use crate::config::{self, Config, Probe};
 use crate::model::{Memcpy, Named, Path, Traffic, Why, is_array};
 use crate::os;
@@ -151,12 +152,12 @@ impl Access {
     #[inline(always)]
     pub(crate) fn decided(&self, copy: &Memcpy) -> Option<Traffic> {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
-        let path = match evident(src, dst) {
+        let (path, is_kept) = match evident(src, dst) {
             Some(Path::Direct) if self.considers_each(src, dst) => return None,
-            Some(path) => path,
+            Some(path) => (path, false),
             None => self.cells.decided(src.owner, dst.owner)?,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
+        Some(traffic([src, dst], path, is_kept, copy))
     }
 
     /// Whether each copy is considered: once a pair is blocked, of memory with rights of its own.
@@ -249,6 +250,20 @@ impl Access {
         self.losses.load(Relaxed)
     }
 
+    /// When the numbers of owners were given: a number that changes whenever one of them may stand for another.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.cells.epoch()
+    }
+
+    /// Where the memory of an owner is, by its number.
+    pub(crate) fn side(&self, owner: u8) -> Option<Side> {
+        self.lock().owner(owner).map(|owner| match owner {
+            Owner::Context { handle, device, .. } => Side { context: handle, device },
+            Owner::Pool { device, .. } | Owner::Mapped { device } => Side { context: 0, device },
+        })
+    }
+
     /// Whether a pair waits for the end of a capture.
     pub(crate) fn waits(&self) -> bool {
         self.waits.load(Relaxed)
@@ -328,6 +343,13 @@ impl Between {
             _ => Self::Others,
         }
     }
+}
+
+/// A copy from one place to another; `is_kept` if p2pshim alone has made its path direct.
+#[inline(always)]
+fn traffic([src, dst]: [Place; 2], path: Path, is_kept: bool, copy: &Memcpy) -> Traffic {
+    let kept = if is_kept { Some([src.owner, dst.owner]) } else { None };
+    Traffic { kept, ..Traffic::new([src.device, dst.device], path, copy.bytes) }
 }
 
 /// The path of a copy that needs no decision.

@@ -372,9 +372,11 @@ impl Registry {
 
     /// The enabled link by which one side reaches the other's memory, if that belongs to a context.
     pub(super) fn reach(&self, by: Place, to: Place) -> Option<Link> {
-        if to.kind != Kind::Plain {
-            return None;
-        }
+        self.links.values().copied().find(|link| self.is_reach(link, by, to))
+    }
+
+    /// Whether a link is enabled, and lets one side reach the other's memory.
+    fn is_reach(&self, link: &Link, by: Place, to: Place) -> bool {
         let is_by = |number: u8| match by.kind {
             Kind::Plain => number == by.owner,
             // Memory of a pool, and what is mapped, belongs to a device, not to one of its contexts.
@@ -382,7 +384,26 @@ impl Registry {
                 .owner(number)
                 .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
         };
-        self.links.values().copied().find(|link| link.to == to.owner && is_by(link.from) && link.is_enabled())
+        to.kind == Kind::Plain && link.to == to.owner && link.is_enabled() && is_by(link.from)
+    }
+
+    /// Whether a pair that is direct is so by what p2pshim has enabled or granted, and by nothing that the program has.
+    pub(super) fn is_made_direct(&self, src: Place, dst: Place) -> bool {
+        let sides = [(src, dst), (dst, src)];
+        let links = || {
+            let reaching = |(by, to): (Place, Place)| self.links.values().filter(move |link| self.is_reach(link, by, to));
+            sides.into_iter().flat_map(reaching)
+        };
+        let rights = || {
+            sides.into_iter().filter_map(|(by, to)| match self.owner(to.owner)? {
+                Owner::Pool { handle, .. } => Some((handle, i32::from(by.device))),
+                Owner::Context { .. } | Owner::Mapped { .. } => None,
+            })
+        };
+        let is_the_programs =
+            links().any(|link| link.program) || rights().any(|right| self.granted_by_program.contains(&right));
+        let is_ours = links().next().is_some() || rights().any(|right| self.granted.contains(&right));
+        is_ours && !is_the_programs
     }
 
     pub(super) fn attempts_mut(&mut self, src: Place, dst: Place) -> &mut Attempts {

@@ -111,6 +111,9 @@ impl Access {
         let is_only_ours = registry.link(from, to).is_some_and(|link| link.ours != Ours::No && !link.program);
         if is_only_ours {
             registry.link_mut(from, to).program = true;
+            drop(registry);
+            // From now on its copies are as the program has them: nobody waits for them in the driver's place.
+            self.cells.invalidate();
         }
         is_only_ours
     }

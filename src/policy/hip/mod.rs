@@ -311,7 +311,7 @@ impl Peers {
             _ if src.device == dst.device => Path::SameDevice,
             _ => path([src.device, dst.device])?,
         };
-        Some(Traffic { src: src.device, dst: dst.device, path, bytes: copy.bytes })
+        Some(Traffic::new([src.device, dst.device], path, copy.bytes))
     }
 
     /// Finds out what there is to know about a copy that is about to be made, and enables its pair for kernels if it is the

@@ -382,7 +382,7 @@ fn consider_first_copy_of_a_pair_enables_both_directions_and_restores_the_device
         let (hip, peers) = (Fake::new(3, sticky), peers(&Config::default()));
         hip.make_current(2);
         let traffic = hip.program_copies(&peers, 0, 1);
-        assert_eq!(traffic, Some(Traffic { src: 0, dst: 1, path: Path::MappedOnUse, bytes: 16 }));
+        assert_eq!(traffic, Some(Traffic::new([0, 1], Path::MappedOnUse, 16)));
         assert_eq!(hip.enabled(), [(0, 1), (1, 0)]);
         assert_eq!((hip.current(), hip.last()), (2, Code::SUCCESS));
         let calls = hip.calls();

@@ -160,7 +160,7 @@ mod tests {
     use crate::policy::staging::linear;
 
     fn kind(bytes: u64) -> Kind {
-        let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NoPath), bytes };
+        let traffic = Traffic::new([0, 1], Path::Staged(Why::NoPath), bytes);
         Kind::of(&traffic, &linear(0, 0, bytes as usize))
     }
 
@@ -199,7 +199,7 @@ mod tests {
     fn kinds_have_trials_of_their_own() {
         assert_eq!(kind(8 << 20), kind((16 << 20) - 1));
         assert_ne!(kind(8 << 20), kind(16 << 20));
-        let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NoPath), bytes: 8 << 20 };
+        let traffic = Traffic::new([0, 1], Path::Staged(Why::NoPath), 8 << 20);
         let rows = CUDA_MEMCPY3D_PEER { WidthInBytes: 64, Height: 1 << 17, ..linear(0, 0, 0) };
         assert_ne!(Kind::of(&traffic, &rows), kind(8 << 20));
         assert_ne!(Kind::of(&Traffic { src: 1, dst: 0, ..traffic }, &rows), Kind::of(&traffic, &rows));

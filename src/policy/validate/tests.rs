@@ -216,7 +216,7 @@ fn after_errors_of_no_argument_are_told_apart() {
 fn after_detours_are_reported_by_their_reason() {
     use crate::model::counters;
     let process = Process::new();
-    let traffic = Traffic { src: 0, dst: 1, path: Path::Staged(Why::NotEnabled), bytes: 2 << 20 };
+    let traffic = Traffic::new([0, 1], Path::Staged(Why::NotEnabled), 2 << 20);
     counters::count(&Default::default(), &traffic);
     for (why, rule) in [
         (Why::NotEnabled, Some(Rule::StagedNeverEnabled)),

@@ -103,6 +103,7 @@ driver_functions! {
     fn event_create c"cuEventCreate" (event: *mut usize, flags: c_uint);
     fn event_record c"cuEventRecord" (event: usize, stream: usize);
     fn event_record_ptsz c"cuEventRecord_ptsz" (event: usize, stream: usize);
+    fn ctx_get_flags c"cuCtxGetFlags" (flags: *mut c_uint);
     fn event_query c"cuEventQuery" (event: usize);
     fn event_destroy c"cuEventDestroy_v2" (event: usize);
     fn event_synchronize c"cuEventSynchronize" (event: usize);
@@ -125,6 +126,8 @@ driver_functions! {
     fn graph_node_get_type c"cuGraphNodeGetType" (node: usize, kind: *mut c_uint);
     fn graph_memcpy_node_get_params c"cuGraphMemcpyNodeGetParams" (node: usize, parameters: *mut CUDA_MEMCPY3D_PEER);
     fn graph_child_graph_node_get_graph c"cuGraphChildGraphNodeGetGraph" (node: usize, graph: *mut usize);
+    fn graph_add_event_record_node c"cuGraphAddEventRecordNode" (node: *mut usize, graph: usize, behind: *const usize, count: usize, event: usize);
+    fn graph_destroy_node c"cuGraphDestroyNode" (node: usize);
     fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
     fn stream_destroy c"cuStreamDestroy_v2" (stream: usize);
     fn stream_get_ctx c"cuStreamGetCtx" (stream: usize, context: *mut usize);

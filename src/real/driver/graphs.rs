@@ -3,8 +3,8 @@
 use std::ptr;
 
 use super::functions::{
-    asked, checked, graph_child_graph_node_get_graph, graph_get_nodes, graph_memcpy_node_get_params,
-    graph_node_get_type,
+    asked, checked, graph_add_event_record_node, graph_child_graph_node_get_graph, graph_destroy_node, graph_get_nodes,
+    graph_memcpy_node_get_params, graph_node_get_type,
 };
 use crate::api::abi::CUDA_MEMCPY3D_PEER;
 use crate::policy::driver::NodeCopy;
@@ -39,6 +39,18 @@ pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
 pub(super) fn child(node: usize) -> Option<usize> {
     // SAFETY: the node is the driver's; the function writes the place.
     asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) }).ok()
+}
+
+/// Adds a node that records an event behind another.
+pub(super) fn add_record(graph: usize, behind: usize, event: usize) -> Option<usize> {
+    // SAFETY: the graph is one that the program is about to use, the node one of its copies, the event ours; the function writes the place.
+    asked(|node| unsafe { graph_add_event_record_node(node, graph, &behind, 1, event) }).ok()
+}
+
+/// Takes a node out of its graph.
+pub(super) fn remove(node: usize) {
+    // SAFETY: the node was added by us, and nobody else knows of it.
+    unsafe { graph_destroy_node(node) };
 }
 
 fn nodes(graph: usize) -> Option<Vec<usize>> {

@@ -37,6 +37,14 @@ fn pointer_attribute(attribute: c_int, address: u64) -> Option<c_int> {
     (code == Code::SUCCESS).then_some(value)
 }
 
+/// The context that an allocation belongs to, on a device or on the host.
+pub(super) fn context_of(address: u64) -> Option<usize> {
+    let mut context = 0usize;
+    // SAFETY: the attribute is one handle, and `context` has room for one. The address is looked up, not read.
+    let code = unsafe { pointer_get_attribute((&raw mut context).cast(), attribute::CONTEXT, address) };
+    (code == Code::SUCCESS && context != 0).then_some(context)
+}
+
 /// Whether an address is that of memory on a device.
 pub(super) fn is_on_device(address: u64) -> bool {
     pointer_attribute(attribute::MEMORY_TYPE, address).is_some_and(|kind| kind.cast_unsigned() == MEMORYTYPE_DEVICE)

@@ -11,6 +11,7 @@ mod scratch;
 pub(crate) mod staging;
 pub(crate) mod timing;
 mod types;
+pub(crate) mod waits;
 
 pub(crate) use contexts::{enable_peer_access, is_primary_active};
 pub(crate) use devices::{gpu, peer_attributes, version};
@@ -258,6 +259,38 @@ impl Driver for RealDriver {
     fn is_stream_idle(&self, stream: usize) -> Option<bool> {
         // SAFETY: the stream was created in sight, and was not destroyed since.
         is_ready(unsafe { stream_query(stream) }).ok()
+    }
+
+    fn context_of_memory(&self, address: u64) -> Option<usize> {
+        memory::context_of(address)
+    }
+
+    fn new_event(&self, context: (usize, u64)) -> Option<usize> {
+        waits::new_event(context.0)
+    }
+
+    fn drop_event(&self, context: usize, event: usize) {
+        waits::drop_event(context, event);
+    }
+
+    fn record(&self, event: usize, stream: usize) -> bool {
+        waits::record(event, stream)
+    }
+
+    fn record_within(&self, context: usize, event: usize, stream: usize) -> bool {
+        within(context, || Ok(waits::record(event, stream))) == Ok(true)
+    }
+
+    fn has_passed(&self, event: usize) -> bool {
+        waits::has_passed(event)
+    }
+
+    fn add_record(&self, graph: usize, behind: usize, event: usize) -> Option<usize> {
+        graphs::add_record(graph, behind, event)
+    }
+
+    fn remove_node(&self, node: usize) {
+        graphs::remove(node);
     }
 
     fn is_readable(&self, address: u64) -> bool {

@@ -1,0 +1,219 @@
+//! Waits of the driver that copies lose where p2pshim has made them direct: see [`crate::policy::waits`].
+//!
+//! What waits here does so as the program's own call would: signals arrive, and a cancelled thread leaves.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::arrival::Call;
+use super::{context, mode, thread};
+use crate::api::Copies;
+use crate::api::abi::Value;
+use crate::model::{Memcpy, Part, Traffic};
+use crate::os;
+use crate::policy::waits::{Key, LEGACY, Of, PER_THREAD, Side};
+use crate::policy::{ACCESS, Driver, WAITS, capture};
+use crate::real::driver::waits;
+use crate::real::driver::RealDriver;
+
+// ---- Copies ----
+
+/// A copy that p2pshim has made direct was made, if it was one: those who would wait for it find it.
+#[inline(always)]
+pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
+    if let Some(owners) = traffic.and_then(|traffic| traffic.kept)
+        && let Some(copy) = call.request.copy()
+    {
+        keep(copy.stream.unwrap_or(0), call.function().per_thread(), owners, Some(copy));
+    }
+}
+
+/// The same of a batch, or of the launch of a graph.
+pub(super) fn after_many(call: &Call<'_>, kind: Copies, made: &[Part]) {
+    let mut kept = made.iter().filter_map(|part| part.traffic.kept).peekable();
+    if kept.peek().is_none() {
+        return;
+    }
+    if let (Copies::graph, &[Value::Address(exec), ..]) = (kind, call.request.arguments)
+        && WAITS.launched(exec)
+    {
+        return;
+    }
+    let stream = call.request.stream().unwrap_or(0);
+    kept.for_each(|owners| keep(stream, call.function().per_thread(), owners, None));
+}
+
+#[inline(never)]
+fn keep(stream: usize, per_thread: bool, owners: [u8; 2], copy: Option<&Memcpy<'_>>) {
+    let key = |stream, thread, context| Key { stream, thread, context, owners, epoch: ACCESS.epoch() };
+    let key = match (stream, per_thread) {
+        (0, false) | (LEGACY, _) => key(LEGACY, 0, 0),
+        (0, true) | (PER_THREAD, _) => {
+            let of_copy = |copy| context::of_copy(copy, true);
+            let Some((context, _)) = copy.map_or_else(|| context::of_stream(PER_THREAD, true), of_copy) else { return };
+            key(PER_THREAD, thread::current().number(), context)
+        }
+        _ => key(stream, 0, 0),
+    };
+    if !WAITS.record(&RealDriver, &key) {
+        keep_first(&key, per_thread);
+    }
+}
+
+/// The first copy of a stream between two owners.
+#[cold]
+#[inline(never)]
+fn keep_first(key: &Key, per_thread: bool) {
+    mode::unseen(|| {
+        let own = match key.stream {
+            LEGACY => None,
+            PER_THREAD => Some(key.context),
+            stream => Some(RealDriver.stream_context(stream, per_thread)?),
+        };
+        let own = match own {
+            Some(context) => Some((context, RealDriver.context_id(context)?)),
+            None => None,
+        };
+        WAITS.add(&RealDriver, key, own, key.owners.map(|owner| ACCESS.side(owner)));
+        WAITS.record(&RealDriver, key).then_some(())
+    });
+}
+
+// ---- Calls that wait ----
+
+/// The program is about to wait for all work of a context; of the current one, if none is given.
+#[inline(always)]
+pub(super) fn before_work_of(context: Option<usize>) {
+    if !WAITS.are_none() && WAITS.are_pending() {
+        wait_in(context, Of::Context);
+    }
+}
+
+/// It is about to free memory, which waits for all work of the context that the memory belongs to.
+#[inline(always)]
+pub(super) fn before_free(address: u64) {
+    if !WAITS.are_none() && WAITS.are_pending() {
+        // Memory of a pool belongs to none, and nobody waits for it.
+        if let Some(context) = mode::unseen(|| RealDriver.context_of_memory(address)) {
+            wait_in(Some(context), Of::Memory);
+        }
+    }
+}
+
+/// It is about to destroy an array.
+pub(super) fn before_array_free(array: usize) {
+    if !WAITS.are_none() && WAITS.are_pending() {
+        wait_in(mode::unseen(|| ACCESS.context_of_array(array)), Of::Memory);
+    }
+}
+
+/// It is about to end a context, which waits for all work of the process.
+pub(super) fn before_context_ends() {
+    if !WAITS.are_none() && WAITS.are_pending() {
+        wait(&Of::All);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wait_in(context: Option<usize>, of: impl FnOnce(Side) -> Of) {
+    let side = mode::unseen(|| {
+        let context = context.or_else(|| RealDriver.current_context())?;
+        Some(Side { context, device: RealDriver.device_of_context(context)? })
+    });
+    if let Some(side) = side {
+        wait(&of(side));
+    }
+}
+
+fn wait(of: &Of) {
+    let mut from = 0;
+    while let Some(pending) = WAITS.pending(of, from) {
+        from = pending.next();
+        match (pending.event, of) {
+            (Some(event), _) => wait_for(event),
+            (None, Of::Memory(Side { context, .. })) => wait_for_legacy(*context),
+            (None, _) => {}
+        }
+        WAITS.is_over(&pending);
+    }
+}
+
+/// Waits for an event, such that no capture is disturbed.
+fn wait_for(event: usize) {
+    if capture::may_be_under_way() {
+        RealDriver.relaxed(|| waits::wait(event));
+    } else {
+        waits::wait(event);
+    }
+}
+
+/// Waits for the legacy default stream of a context, which is ordered with those of both ends of a copy. While anything is captured, that
+/// may be a stream which it would have to wait for.
+fn wait_for_legacy(context: usize) {
+    if capture::may_be_under_way() {
+        return;
+    }
+    if let Some(event) = mode::unseen(|| waits::mark_legacy(context)) {
+        waits::wait(event);
+        mode::unseen(|| waits::drop_mark(context, event));
+    }
+}
+
+/// The program is about to record an event behind all work of a context.
+pub(super) fn before_record_of(context: usize) {
+    if WAITS.are_none() || !WAITS.are_pending() {
+        return;
+    }
+    mode::unseen(|| {
+        let of = Of::Context(Side { context, device: RealDriver.device_of_context(context)? });
+        let mut from = 0;
+        let events = std::iter::from_fn(|| {
+            let pending = WAITS.pending(&of, from)?;
+            from = pending.next();
+            Some(pending.event)
+        });
+        waits::have_context_follow(context, events.flatten());
+        Some(())
+    });
+}
+
+// ---- Modules ----
+
+/// The contexts of modules that were loaded in sight: unloading waits for that context, whichever is current.
+static MODULES: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// A module was loaded into the current context.
+pub(super) fn module_is_loaded(module: usize) {
+    mode::unseen(|| {
+        let context = RealDriver.current_context()?;
+        os::lock(&MODULES).insert(module, context)
+    });
+}
+
+/// The program is about to unload a module.
+pub(super) fn before_unload(module: usize) {
+    let context = mode::unseen(|| os::lock(&MODULES).remove(&module));
+    before_work_of(context);
+}
+
+// ---- Primary contexts ----
+
+/// How often the program has retained the primary context of each device, as far as was seen.
+static RETAINED: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+
+fn retained(device: i32) -> Option<&'static AtomicU32> {
+    RETAINED.get(usize::try_from(device).ok()?)
+}
+
+/// It has retained one.
+pub(super) fn primary_is_retained(device: i32) {
+    retained(device).inspect(|count| _ = count.fetch_add(1, Relaxed));
+}
+
+/// It is about to release one. Whether that may end it.
+pub(super) fn is_last_release(device: i32) -> bool {
+    let before = retained(device).map(|count| count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)));
+    !matches!(before, Some(Ok(2..)))
+}

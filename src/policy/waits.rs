@@ -1,0 +1,389 @@
+//! Waits of the driver that a copy loses when p2pshim makes it direct.
+//!
+//! A copy that the driver stages is work of its stream's context and of the contexts of both ends. Calls that wait for a context, such as
+//! `cuCtxSynchronize` and `cuMemFree`, wait for it on either side. A direct copy is work of its stream's context alone. A program that has
+//! never enabled peer access may rest on those waits, so p2pshim keeps them for each pair that it has made direct itself.
+//!
+//! An event is recorded behind each such copy on the copy's stream: one event for each stream and pair of owners, recorded anew each
+//! time, since a later copy of a stream ends later. Before the program makes a call that waits for a context, the host waits for the
+//! events of copies that have an end there, as the program would have waited inside the call. Such a wait ends with the copy.
+//!
+//! On a legacy default stream the driver keeps all waits but one: memory that is freed loses its mapping before the driver waits. There no
+//! event is recorded, since that would be a barrier of its own for work that other threads submit meanwhile.
+//!
+//! A graph records the events itself, by nodes that it has while it is instantiated: see [`super::graph`].
+//!
+//! Whoever copies or waits takes no lock. Entries are added and cleared under one.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicU16, AtomicU64, AtomicUsize};
+
+use super::driver::Driver;
+use crate::os;
+
+/// Streams and pairs whose copies may be under way at a time. An entry whose copies are over makes room for another.
+const MOST: usize = 1024;
+/// Where the entries of recent copies are; a power of two.
+const HINTS: usize = 64;
+/// No stream: it was destroyed, or the entry is empty.
+const GONE: usize = 0;
+/// No device.
+const NOWHERE: i32 = -1;
+
+/// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
+pub(crate) const LEGACY: usize = 1;
+pub(crate) const PER_THREAD: usize = 2;
+/// In place of a thread, for the copies of a graph: the stream is the executable graph, the context a number of the copy.
+pub(crate) const GRAPH: u64 = u64::MAX;
+
+/// Copies that one event can stand for: of one stream, between the same owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) stream: usize,
+    /// Of a thread's own default stream: the thread, and the context.
+    pub(crate) thread: u64,
+    pub(crate) context: usize,
+    /// The numbers of the owners of source and destination, and when they were valid.
+    pub(crate) owners: [u8; 2],
+    pub(crate) epoch: u64,
+}
+
+/// One end of a copy: a context, or 0 for memory of a device that belongs to no context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub(crate) context: usize,
+    pub(crate) device: i32,
+}
+
+/// An event of ours, and its context with what tells that from later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) handle: usize,
+    pub(crate) context: (usize, u64),
+}
+
+/// Whose work a call of the program waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// All work of a context.
+    Context(Side),
+    /// All work of a context whose memory is about to go.
+    Memory(Side),
+    /// All work of the process.
+    All,
+}
+
+/// A copy that may be under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pending {
+    index: usize,
+    /// None of the legacy default stream.
+    pub(crate) event: Option<usize>,
+    recorded: u64,
+}
+
+impl Pending {
+    /// Where to look for the next.
+    pub(crate) fn next(&self) -> usize {
+        self.index + 1
+    }
+}
+
+/// All zero is an empty entry.
+struct Entry {
+    stream: AtomicUsize,
+    thread: AtomicU64,
+    context: AtomicUsize,
+    /// The epoch, and the owners in the low bytes.
+    owners: AtomicU64,
+    event: AtomicUsize,
+    event_context: AtomicUsize,
+    event_context_id: AtomicU64,
+    sides: [(AtomicUsize, AtomicI32); 2],
+    /// How often the event was recorded, and how often by then when it was last seen to have passed.
+    recorded: AtomicU64,
+    passed: AtomicU64,
+}
+
+impl Entry {
+    const fn new() -> Self {
+        const fn side() -> (AtomicUsize, AtomicI32) {
+            (AtomicUsize::new(0), AtomicI32::new(0))
+        }
+        Self {
+            stream: AtomicUsize::new(GONE),
+            thread: AtomicU64::new(0),
+            context: AtomicUsize::new(0),
+            owners: AtomicU64::new(0),
+            event: AtomicUsize::new(0),
+            event_context: AtomicUsize::new(0),
+            event_context_id: AtomicU64::new(0),
+            sides: [side(), side()],
+            recorded: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn is_of(&self, key: &Key) -> bool {
+        self.stream.load(Acquire) == key.stream
+            && self.owners.load(Relaxed) == key.owners()
+            && self.thread.load(Relaxed) == key.thread
+            && self.context.load(Relaxed) == key.context
+    }
+
+    fn is_pending(&self) -> bool {
+        self.recorded.load(Acquire) != self.passed.load(Relaxed)
+    }
+
+    fn event(&self) -> Option<Event> {
+        let context = (self.event_context.load(Relaxed), self.event_context_id.load(Relaxed));
+        Some(self.event.load(Relaxed)).filter(|&event| event != 0).map(|handle| Event { handle, context })
+    }
+
+    /// Whether copies have an end that a call waits for.
+    fn concerns(&self, of: &Of) -> bool {
+        let is_at = |wanted: &Side| {
+            self.sides.iter().any(|(context, device)| match (context.load(Relaxed), device.load(Relaxed)) {
+                (_, NOWHERE) => false,
+                (0, device) => device == wanted.device,
+                (context, _) => context == wanted.context,
+            })
+        };
+        // On the legacy default stream the driver loses only the wait of who frees memory.
+        let is_lost = self.stream.load(Relaxed) != LEGACY;
+        match of {
+            Of::All => is_lost,
+            Of::Context(wanted) => is_lost && is_at(wanted),
+            Of::Memory(wanted) => is_at(wanted),
+        }
+    }
+
+    fn set(&self, key: &Key, event: Option<Event>, sides: [Option<Side>; 2]) {
+        let Event { handle, context: (context, id) } = event.unwrap_or(Event { handle: 0, context: (0, 0) });
+        self.event.store(handle, Relaxed);
+        self.event_context.store(context, Relaxed);
+        self.event_context_id.store(id, Relaxed);
+        for ((context, device), side) in self.sides.iter().zip(sides) {
+            let Side { context: handle, device: ordinal } = side.unwrap_or(Side { context: 0, device: NOWHERE });
+            context.store(handle, Relaxed);
+            device.store(ordinal, Relaxed);
+        }
+        self.thread.store(key.thread, Relaxed);
+        self.context.store(key.context, Relaxed);
+        self.owners.store(key.owners(), Relaxed);
+        self.passed.store(self.recorded.load(Relaxed), Relaxed);
+        self.stream.store(key.stream, Release);
+    }
+
+    /// Nothing is known of it any more: its event went with its context.
+    fn clear(&self) {
+        self.stream.store(GONE, Relaxed);
+        self.event.store(0, Relaxed);
+        self.passed.store(self.recorded.load(Relaxed), Relaxed);
+    }
+}
+
+impl Key {
+    #[inline(always)]
+    fn owners(&self) -> u64 {
+        let [src, dst] = self.owners;
+        self.epoch << 16 | u64::from(src) << 8 | u64::from(dst)
+    }
+
+    #[inline(always)]
+    fn hint(&self) -> usize {
+        ((self.stream >> 4) ^ (self.stream >> 12) ^ self.owners() as usize ^ self.thread as usize) % HINTS
+    }
+}
+
+/// All copies whose waits are kept.
+pub(crate) struct Waits {
+    entries: [Entry; MOST],
+    /// How many entries were ever used.
+    used: AtomicUsize,
+    hints: [AtomicU16; HINTS],
+    changing: Mutex<()>,
+}
+
+impl Waits {
+    pub(crate) const fn new() -> Self {
+        Self {
+            entries: [const { Entry::new() }; MOST],
+            used: AtomicUsize::new(0),
+            hints: [const { AtomicU16::new(0) }; HINTS],
+            changing: Mutex::new(()),
+        }
+    }
+
+    #[inline(always)]
+    fn used(&self) -> &[Entry] {
+        self.entries.get(..self.used.load(Acquire)).unwrap_or_default()
+    }
+
+    /// Whether p2pshim has made no copy direct so far.
+    #[inline(always)]
+    pub(crate) fn are_none(&self) -> bool {
+        self.used.load(Relaxed) == 0
+    }
+
+    /// Whether any copy may be under way.
+    pub(crate) fn are_pending(&self) -> bool {
+        self.used().iter().any(Entry::is_pending)
+    }
+
+    fn find(&self, key: &Key) -> Option<&Entry> {
+        let hint = self.hints.get(key.hint())?;
+        let entries = self.used();
+        if let Some(entry) = entries.get(usize::from(hint.load(Relaxed))).filter(|entry| entry.is_of(key)) {
+            return Some(entry);
+        }
+        let index = entries.iter().position(|entry| entry.is_of(key))?;
+        hint.store(index as u16, Relaxed);
+        entries.get(index)
+    }
+
+    /// Notes that a copy was made: records the event behind it. False if there is none yet, or it cannot be recorded.
+    #[inline]
+    pub(crate) fn record(&self, driver: &impl Driver, key: &Key) -> bool {
+        let Some(entry) = self.find(key) else { return false };
+        let is_recorded = match (key.stream, entry.event()) {
+            (LEGACY, _) => true,
+            (PER_THREAD, Some(event)) => driver.record_within(key.context, event.handle, PER_THREAD),
+            (stream, Some(event)) => driver.record(event.handle, stream),
+            (_, None) => false,
+        };
+        if is_recorded {
+            entry.recorded.fetch_add(1, Release);
+        }
+        is_recorded
+    }
+
+    /// Adds what is needed for copies of a stream; `own` is its context, or none of the legacy default stream. The driver itself keeps the
+    /// waits of calls that wait for that.
+    pub(crate) fn add(&self, driver: &impl Driver, key: &Key, own: Option<(usize, u64)>, sides: [Option<Side>; 2]) {
+        let _changing = os::lock(&self.changing);
+        if self.find(key).is_some() {
+            return;
+        }
+        let (event, entry) = match own {
+            None => (None, self.room(driver)),
+            Some(context) => match self.room_with_event(context, key.epoch, driver) {
+                Some((entry, event)) => (Some(event), Some(entry)),
+                None => (driver.new_event(context).map(|handle| Event { handle, context }), self.room(driver)),
+            },
+        };
+        let Some(entry) = entry.filter(|_| own.is_none() || event.is_some()) else { return };
+        entry.set(key, event, self.far(driver, own, sides));
+    }
+
+    /// Adds an event that a graph records itself.
+    pub(crate) fn add_of_graph(&self, driver: &impl Driver, key: &Key, event: Event, sides: [Option<Side>; 2]) {
+        let _changing = os::lock(&self.changing);
+        if let Some(entry) = self.room(driver) {
+            entry.set(key, Some(event), sides);
+        }
+    }
+
+    /// The ends that are not of the stream's own context.
+    fn far(&self, driver: &impl Driver, own: Option<(usize, u64)>, sides: [Option<Side>; 2]) -> [Option<Side>; 2] {
+        let Some((own, _)) = own else { return sides };
+        let device = driver.device_of_context(own);
+        let is_far = |side: &Side| match side.context {
+            0 => Some(side.device) != device,
+            context => context != own,
+        };
+        sides.map(|side| side.filter(is_far))
+    }
+
+    /// An entry that nobody needs any more, with an event of a context.
+    fn room_with_event(&self, context: (usize, u64), epoch: u64, driver: &impl Driver) -> Option<(&Entry, Event)> {
+        let is_like = |entry: &&Entry| {
+            entry.event().is_some_and(|event| event.context == context)
+                && (entry.stream.load(Relaxed) == GONE || entry.owners.load(Relaxed) >> 16 != epoch)
+                && is_over(entry, driver)
+        };
+        let entry = self.used().iter().find(is_like)?;
+        let event = entry.event()?;
+        entry.stream.store(GONE, Relaxed);
+        Some((entry, event))
+    }
+
+    /// An entry that is empty, or was never used, or else one whose copies are over.
+    fn room(&self, driver: &impl Driver) -> Option<&Entry> {
+        let is_empty = |entry: &&Entry| entry.stream.load(Relaxed) == GONE && entry.event().is_none();
+        if let Some(entry) = self.used().iter().find(is_empty) {
+            return Some(entry);
+        }
+        let used = self.used.load(Relaxed);
+        if let Some(entry) = self.entries.get(used) {
+            self.used.store(used + 1, Release);
+            return Some(entry);
+        }
+        let entry = self.used().iter().find(|entry| entry.thread.load(Relaxed) != GRAPH && is_over(entry, driver))?;
+        entry.stream.store(GONE, Relaxed);
+        entry.event().into_iter().for_each(|event| driver.drop_event(event.context.0, event.handle));
+        entry.clear();
+        Some(entry)
+    }
+
+    /// An executable graph was launched. Whether it records events itself.
+    pub(crate) fn launched(&self, exec: usize) -> bool {
+        let is_of = |entry: &&Entry| entry.stream.load(Acquire) == exec && entry.thread.load(Relaxed) == GRAPH;
+        let entries = self.used().iter().filter(is_of);
+        entries.map(|entry| entry.recorded.fetch_add(1, Release)).count() != 0
+    }
+
+    /// A copy that may be under way, and that a call waits for: the first from an entry on.
+    pub(crate) fn pending(&self, of: &Of, from: usize) -> Option<Pending> {
+        let mut entries = self.used().iter().enumerate().skip(from);
+        let (index, entry) = entries.find(|(_, entry)| entry.is_pending() && entry.concerns(of))?;
+        let recorded = entry.recorded.load(Acquire);
+        Some(Pending { index, event: entry.event().map(|event| event.handle), recorded })
+    }
+
+    /// It is over.
+    pub(crate) fn is_over(&self, pending: &Pending) {
+        if let Some(entry) = self.entries.get(pending.index) {
+            entry.passed.fetch_max(pending.recorded, Relaxed);
+        }
+    }
+
+    /// A stream, or an executable graph, is about to be destroyed, and another may get its handle. Its copies go on.
+    pub(crate) fn stream_is_gone(&self, stream: usize) {
+        if stream <= PER_THREAD || self.are_none() {
+            return;
+        }
+        let _changing = os::lock(&self.changing);
+        self.used()
+            .iter()
+            .filter(|entry| entry.stream.load(Relaxed) == stream)
+            .for_each(|entry| entry.stream.store(GONE, Relaxed));
+    }
+
+    /// Contexts may be gone, with their events.
+    pub(crate) fn contexts_have_changed(&self, driver: &impl Driver) {
+        if self.are_none() {
+            return;
+        }
+        let _changing = os::lock(&self.changing);
+        for entry in self.used() {
+            let is_gone = match entry.event() {
+                Some(event) => driver.context_id(event.context.0) != Some(event.context.1),
+                None => entry.sides.iter().any(|(context, _)| match context.load(Relaxed) {
+                    0 => false,
+                    context => driver.context_id(context).is_none(),
+                }),
+            };
+            if is_gone {
+                entry.clear();
+            }
+        }
+    }
+}
+
+/// Whether an entry's copies are over.
+fn is_over(entry: &Entry, driver: &impl Driver) -> bool {
+    !entry.is_pending() || entry.event().is_some_and(|event| driver.has_passed(event.handle))
+}

@@ -1,0 +1,80 @@
+//! Events that stand for copies whose waits are kept.
+
+use std::ffi::c_uint;
+
+use super::contexts::within;
+use super::functions::{
+    asked, checked, ctx_get_flags, event_create, event_destroy, event_query, event_record, event_synchronize, is_ready,
+    stream_create, stream_destroy, stream_wait_event,
+};
+use crate::policy::waits::LEGACY;
+
+/// An event of a context that keeps no time. Who waits for it does so as the context's flags say.
+pub(super) fn new_event(context: usize) -> Option<usize> {
+    /// `CU_EVENT_BLOCKING_SYNC`, `CU_EVENT_DISABLE_TIMING`.
+    const BLOCKING: c_uint = 1;
+    const NO_TIMING: c_uint = 2;
+    /// `CU_CTX_SCHED_BLOCKING_SYNC`.
+    const BLOCKS: c_uint = 4;
+    within(context, || {
+        // SAFETY: the function writes the place.
+        let flags = asked(|flags| unsafe { ctx_get_flags(flags) }).unwrap_or(0);
+        let blocking = if flags & BLOCKS != 0 { BLOCKING } else { 0 };
+        // SAFETY: the function writes the place.
+        asked(|event| unsafe { event_create(event, NO_TIMING | blocking) })
+    })
+    .ok()
+}
+
+pub(super) fn drop_event(context: usize, event: usize) {
+    // SAFETY: the event is ours, and nobody uses it any more.
+    let _ = within(context, || checked(unsafe { event_destroy(event) }));
+}
+
+#[inline(always)]
+pub(super) fn record(event: usize, stream: usize) -> bool {
+    // SAFETY: the event is ours, and the stream one on which the program has just made a copy.
+    checked(unsafe { event_record(event, stream) }).is_ok()
+}
+
+pub(super) fn has_passed(event: usize) -> bool {
+    // SAFETY: the event is ours.
+    is_ready(unsafe { event_query(event) }) != Ok(false)
+}
+
+/// Waits for an event, as a call of the program's would wait.
+pub(crate) fn wait(event: usize) {
+    // SAFETY: the event is ours.
+    unsafe { event_synchronize(event) };
+}
+
+/// An event behind all that the legacy default stream of a context has to do by now.
+pub(crate) fn mark_legacy(context: usize) -> Option<usize> {
+    let event = new_event(context)?;
+    if within(context, || Ok(record(event, LEGACY))) == Ok(true) {
+        return Some(event);
+    }
+    drop_event(context, event);
+    None
+}
+
+/// Gives back what [`mark_legacy`] has made.
+pub(crate) fn drop_mark(context: usize, event: usize) {
+    drop_event(context, event);
+}
+
+/// Makes a context wait for events, on a stream that nobody else has.
+pub(crate) fn have_context_follow(context: usize, events: impl Iterator<Item = usize>) {
+    /// `CU_STREAM_NON_BLOCKING`.
+    const NON_BLOCKING: c_uint = 1;
+    let _ = within(context, || {
+        // SAFETY: the function writes the place.
+        let stream = asked(|stream| unsafe { stream_create(stream, NON_BLOCKING) })?;
+        for event in events {
+            // SAFETY: the event and the stream are ours.
+            unsafe { stream_wait_event(stream, event, 0) };
+        }
+        // SAFETY: the stream is ours. Its work goes on.
+        checked(unsafe { stream_destroy(stream) })
+    });
+}
