@@ -15,8 +15,7 @@ use super::decision::{Decision, Running};
 use super::read::{self, BatchArrays};
 use super::staging::Each;
 use super::{
-    callbacks, context, hip, mode, origin, readback, recording, regular, run, show, staging, thread, validate,
-    waits,
+    callbacks, context, hip, mode, origin, readback, recording, regular, run, show, staging, thread, validate, waits,
 };
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};

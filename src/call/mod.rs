@@ -9,6 +9,7 @@ pub(crate) mod control;
 mod copy;
 mod decision;
 pub(crate) mod fast;
+mod graphs;
 pub(crate) mod hip;
 pub(crate) mod mode;
 mod nvml;

@@ -5,12 +5,12 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{hip, mode, nvml, read, readback, staging, thread, timing, trial, waits};
+use super::{graphs, hip, mode, nvml, read, readback, staging, thread, timing, trial, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::Grants;
 use crate::policy::validate::{Array, Fact};
-use crate::policy::{ACCESS, Driver, GRAPHS, HIP, STAGING, VALIDATE, WAITS, capture, graph};
+use crate::policy::{ACCESS, Driver, HIP, STAGING, VALIDATE, WAITS, capture};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
 
 /// Makes a call that changes state. `found` is the real function, which `real` calls.
@@ -62,11 +62,15 @@ impl Change<'_> {
                 waits::before_free(start as u64);
             }
             (State::frees_memory, &[Value::UInt(start)]) => waits::before_free(start),
-            (State::waits_for_context, &[Value::Address(context)]) if self.function == Function::cuCtxSynchronize_v2 => {
+            (State::waits_for_context, &[Value::Address(context)])
+                if self.function == Function::cuCtxSynchronize_v2 =>
+            {
                 waits::before_work_of(Some(context).filter(|&context| context != 0));
             }
             (State::waits_for_context | State::loads_module, _) => waits::before_work_of(None),
-            (State::sets_limit, &[Value::Int(limit), _]) if WAITING_LIMITS.contains(&limit) => waits::before_work_of(None),
+            (State::sets_limit, &[Value::Int(limit), _]) if WAITING_LIMITS.contains(&limit) => {
+                waits::before_work_of(None)
+            }
             (State::unloads_module, &[Value::Address(module)]) => waits::before_unload(module),
             (State::records_event_of_context, &[Value::Address(context), _]) => waits::before_record_of(context),
             (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) => {
@@ -90,9 +94,13 @@ impl Change<'_> {
             (State::resets_primary_context, &[Value::Ordinal(device)]) => before_context_ends(None, Some(device), true),
             (State::destroys_green_context, _) => before_context_ends(None, None, false),
             (State::resets_device, _) => hip::before_device_reset(self.found),
-            (State::instantiates_graph, &[_, Value::Address(graph), ref rest @ ..]) => before_instantiation(graph, rest),
-            (State::updates_graph, &[Value::Address(exec), Value::Address(graph), ..]) => before_update(exec, graph),
-            (State::destroys_graph, &[Value::Address(exec)]) => on_exec_destroy(exec),
+            (State::instantiates_graph, &[_, Value::Address(graph), ref rest @ ..]) => {
+                graphs::before_instantiation(graph, rest)
+            }
+            (State::updates_graph, &[Value::Address(exec), Value::Address(graph), ..]) => {
+                graphs::before_update(exec, graph)
+            }
+            (State::destroys_graph, &[Value::Address(exec)]) => graphs::on_exec_destroy(exec),
             (
                 State::sets_mapped_access,
                 &[Value::Address(address), Value::UInt(bytes), Value::Address(grants), Value::UInt(count)],
@@ -164,24 +172,18 @@ impl Change<'_> {
             }
             (State::imports_memory, &[Value::Address(out), ..]) if has_succeeded && ACCESS.may_hide() => on_import(out),
             (State::imports_pool, &[Value::Address(out), ..]) if has_succeeded => on_pool_create(out, None),
-            (State::destroys_pool, &[Value::Address(pool)]) if has_succeeded => {
-                mode::unseen(|| ACCESS.pool_is_gone(pool));
-            }
-            (State::instantiates_graph, &[Value::Address(exec), ..]) => on_instantiation(exec, ret),
+            (State::destroys_pool, &[Value::Address(pool)]) if has_succeeded => on_pool_destroy(pool),
+            (State::instantiates_graph, &[Value::Address(exec), ..]) => graphs::on_instantiation(exec, ret),
             (State::updates_graph, &[Value::Address(exec), Value::Address(graph), ..]) => {
-                after_update(exec, graph, has_succeeded);
+                graphs::after_update(exec, graph, has_succeeded);
             }
             (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) if has_succeeded => {
-                on_graph_node(exec, node, to, self.function);
+                graphs::on_graph_node(exec, node, to, self.function);
             }
             (State::creates_context, &[.., Value::Ordinal(device)]) if has_succeeded => {
-                if self.function == Function::cuDevicePrimaryCtxRetain {
-                    waits::primary_is_retained(device);
-                }
-                on_context_create(device);
+                on_context_create(self.function, device);
             }
             (State::loads_module, &[Value::Address(out), ..]) if has_succeeded => on_module_load(out),
-            (State::creates_context | State::destroys_graph, _) => {}
             _ => {}
         }
     }
@@ -228,6 +230,10 @@ fn on_hip_free(state: State, found: *const c_void) {
         hip::after_device_reset(found);
     }
     HIP.memory_has_changed();
+}
+
+fn on_pool_destroy(pool: usize) {
+    mode::unseen(|| ACCESS.pool_is_gone(pool));
 }
 
 // ---- Captures ----
@@ -278,99 +284,6 @@ impl Change<'_> {
     fn stream(self, handle: usize) -> capture::Stream {
         capture::Stream::new(handle, self.function.per_thread(), thread::id())
     }
-}
-
-// ---- Graphs ----
-
-/// A graph is about to be instantiated: its copies keep for ever the path that they get now.
-#[cold]
-#[inline(never)]
-fn before_instantiation(graph: usize, rest: &[Value]) {
-    mode::unseen(|| {
-        let thread = thread::id();
-        GRAPHS.prepare(&ACCESS, &RealDriver, graph, (thread, capture::is_capturing(thread)));
-        if !is_for_devices(rest) {
-            GRAPHS.mark(&RealDriver, graph, thread);
-        }
-    });
-}
-
-/// Whether a graph is instantiated such that kernels may launch it: by its flags, or by what its parameters begin with. Such a graph
-/// records no events.
-fn is_for_devices(rest: &[Value]) -> bool {
-    /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
-    const DEVICE_LAUNCH: u64 = 4;
-    let flags = match *rest {
-        [Value::UInt(flags)] => Some(flags),
-        [Value::Address(parameters)] => read::handle_at(parameters as *const usize).map(|flags| flags as u64),
-        _ => None,
-    };
-    flags.is_some_and(|flags| flags & DEVICE_LAUNCH != 0)
-}
-
-/// An executable graph is about to be updated with a graph, which lacks the nodes that record events.
-#[cold]
-#[inline(never)]
-fn before_update(exec: usize, graph: usize) {
-    if GRAPHS.are_there() {
-        mode::unseen(|| GRAPHS.mark_update(&RealDriver, exec, graph, thread::id()));
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn after_update(exec: usize, graph: usize, has_succeeded: bool) {
-    mode::unseen(|| GRAPHS.unmark_update(&RealDriver, thread::id()));
-    if has_succeeded {
-        on_graph_change(exec, Some(graph::Change::Whole { graph }));
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn on_instantiation(exec: usize, ret: Code) {
-    mode::unseen(|| {
-        let exec = if ret == Code::SUCCESS { read::handle_at(exec as *const usize) } else { None };
-        GRAPHS.instantiated((&ACCESS, &WAITS, &RealDriver), exec, thread::id());
-    });
-}
-
-/// An executable graph is about to be destroyed. Not only when it is: by then another thread may have been given the handle anew.
-#[inline(always)]
-fn on_exec_destroy(exec: usize) {
-    if GRAPHS.are_there() {
-        mode::unseen(|| {
-            WAITS.stream_is_gone(exec);
-            GRAPHS.destroyed(exec);
-        });
-    }
-}
-
-/// A node of an executable graph has other parameters, or was enabled or disabled.
-#[inline(always)]
-fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
-    on_graph_change(
-        exec,
-        match to {
-            Value::Driver3D(parameters) => read::memcpy_node(node, parameters),
-            Value::Address(parameters) if function == Function::cuGraphExecNodeSetParams => {
-                read::graph_node(node, parameters)
-            }
-            Value::Address(graph) => Some(graph::Change::Child { node, graph }),
-            Value::UInt(enabled) => Some(graph::Change::Enabled { node, is_enabled: enabled != 0 }),
-            _ => None,
-        },
-    );
-}
-
-#[cold]
-#[inline(never)]
-fn on_graph_change(exec: usize, change: Option<graph::Change>) {
-    mode::unseen(|| {
-        if let Some(change) = change {
-            _ = GRAPHS.changed(&ACCESS, &RealDriver, exec, change);
-        }
-    });
 }
 
 // ---- Streams ----
@@ -472,7 +385,10 @@ fn after_array_destroy(array: usize, ret: Code) {
 // ---- Contexts ----
 
 /// A context on a device was created, or its primary context retained.
-fn on_context_create(device: i32) {
+fn on_context_create(function: Function, device: i32) {
+    if function == Function::cuDevicePrimaryCtxRetain {
+        waits::primary_is_retained(device);
+    }
     if ACCESS.is_first_context(device) {
         mode::unseen(|| ACCESS.context_is_made(&RealDriver, device));
     }

@@ -12,10 +12,10 @@ use crate::api::Copies;
 use crate::api::abi::Value;
 use crate::model::{Memcpy, Part, Traffic};
 use crate::os;
-use crate::policy::waits::{Key, LEGACY, Of, PER_THREAD, Side};
+use crate::policy::waits::{Key, LEGACY, Of, PER_THREAD};
 use crate::policy::{ACCESS, Driver, WAITS, capture};
-use crate::real::driver::waits;
 use crate::real::driver::RealDriver;
+use crate::real::driver::waits;
 
 // ---- Copies ----
 
@@ -75,7 +75,7 @@ fn keep_first(key: &Key, per_thread: bool) {
             Some(context) => Some((context, RealDriver.context_id(context)?)),
             None => None,
         };
-        WAITS.add(&RealDriver, key, own, key.owners.map(|owner| ACCESS.side(owner)));
+        WAITS.add(&RealDriver, key, own, key.owners.map(|owner| ACCESS.context_of(&RealDriver, owner)));
         WAITS.record(&RealDriver, key).then_some(())
     });
 }
@@ -86,7 +86,15 @@ fn keep_first(key: &Key, per_thread: bool) {
 #[inline(always)]
 pub(super) fn before_work_of(context: Option<usize>) {
     if !WAITS.are_none() && WAITS.are_pending() {
-        wait_in(context, Of::Context);
+        wait_for_work_of(context);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wait_for_work_of(context: Option<usize>) {
+    if let Some(context) = context.or_else(|| RealDriver.current_context()) {
+        wait(&Of::Context(context));
     }
 }
 
@@ -94,17 +102,24 @@ pub(super) fn before_work_of(context: Option<usize>) {
 #[inline(always)]
 pub(super) fn before_free(address: u64) {
     if !WAITS.are_none() && WAITS.are_pending() {
-        // Memory of a pool belongs to none, and nobody waits for it.
-        if let Some(context) = mode::unseen(|| RealDriver.context_of_memory(address)) {
-            wait_in(Some(context), Of::Memory);
-        }
+        wait_to_free(|| RealDriver.context_of_memory(address));
     }
 }
 
 /// It is about to destroy an array.
+#[inline(always)]
 pub(super) fn before_array_free(array: usize) {
     if !WAITS.are_none() && WAITS.are_pending() {
-        wait_in(mode::unseen(|| ACCESS.context_of_array(array)), Of::Memory);
+        wait_to_free(|| mode::unseen(|| ACCESS.context_of_array(array)));
+    }
+}
+
+/// Memory of a pool belongs to no context, and nobody waits for it.
+#[cold]
+#[inline(never)]
+fn wait_to_free(context: impl FnOnce() -> Option<usize>) {
+    if let Some(context) = context() {
+        wait(&Of::Memory(context));
     }
 }
 
@@ -115,25 +130,13 @@ pub(super) fn before_context_ends() {
     }
 }
 
-#[cold]
-#[inline(never)]
-fn wait_in(context: Option<usize>, of: impl FnOnce(Side) -> Of) {
-    let side = mode::unseen(|| {
-        let context = context.or_else(|| RealDriver.current_context())?;
-        Some(Side { context, device: RealDriver.device_of_context(context)? })
-    });
-    if let Some(side) = side {
-        wait(&of(side));
-    }
-}
-
 fn wait(of: &Of) {
     let mut from = 0;
     while let Some(pending) = WAITS.pending(of, from) {
         from = pending.next();
         match (pending.event, of) {
             (Some(event), _) => wait_for(event),
-            (None, Of::Memory(Side { context, .. })) => wait_for_legacy(*context),
+            (None, &Of::Memory(context)) => wait_for_legacy(context),
             (None, _) => {}
         }
         WAITS.is_over(&pending);
@@ -167,14 +170,18 @@ pub(super) fn before_record_of(context: usize) {
         return;
     }
     mode::unseen(|| {
-        let of = Of::Context(Side { context, device: RealDriver.device_of_context(context)? });
         let mut from = 0;
-        let events = std::iter::from_fn(|| {
-            let pending = WAITS.pending(&of, from)?;
+        let pending = std::iter::from_fn(|| {
+            let pending = WAITS.pending(&Of::Memory(context), from)?;
             from = pending.next();
             Some(pending.event)
         });
-        waits::have_context_follow(context, events.flatten());
+        // The legacy default stream of either end comes after copies on that of another context.
+        let mut marks = Vec::new();
+        let events =
+            pending.filter_map(|event| event.or_else(|| waits::mark_legacy(context).inspect(|mark| marks.push(*mark))));
+        waits::have_context_follow(context, events);
+        marks.into_iter().for_each(|mark| waits::drop_mark(context, mark));
         Some(())
     });
 }

@@ -257,8 +257,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// Of nothing.
-    pub(crate) const NONE: Self =
-        Self { traffic: Traffic::new([0; 2], Path::Unknown, 0), copies: 0 };
+    pub(crate) const NONE: Self = Self { traffic: Traffic::new([0; 2], Path::Unknown, 0), copies: 0 };
 
     /// Adds a copy, if it goes from where to where, and on which path, the others go. Whether it does.
     #[inline(always)]

@@ -339,6 +339,7 @@ impl Default for Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::abi::Code;
     use crate::config::Config;
     use crate::policy::access::Circumstances;
     use crate::policy::access::fake::{Fake, context, memory_of};
@@ -365,6 +366,11 @@ mod tests {
             validate.configure(crate::config::Validate::Warn);
             let large = Memcpy { bytes: 2 << 20, ..copy(DRIVER, 0) };
             (0..20).for_each(|_| _ = access.consider(&driver, &large, Circumstances::default()));
+            assert!(access.decided(&large).unwrap().kept.is_some(), "no line: an event is recorded each time");
+            // The program enables it as well.
+            assert_eq!(access.enabled(&driver, context(1), 0, Code::PEER_ACCESS_ALREADY_ENABLED), Code::SUCCESS);
+            access.consider(&driver, &large, Circumstances::default());
+            assert_eq!(access.decided(&large).unwrap().kept, None);
             assert_eq!(access.decided(&large).map(|traffic| traffic.path), Some(Path::Direct));
             for device in [0, 1] {
                 validate.facts().contexts.set(context(device), Fact::on(device as u8));

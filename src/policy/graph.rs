@@ -209,7 +209,7 @@ impl Graphs {
         waits.stream_is_gone(exec);
         for (&Mark { event, owners, .. }, number) in marks.iter().zip(0..) {
             let key = Key { stream: exec, thread: GRAPH, context: number, owners, epoch: access.epoch() };
-            waits.add_of_graph(driver, &key, event, owners.map(|owner| access.side(owner)));
+            waits.add_of_graph(driver, &key, event, owners.map(|owner| access.context_of(driver, owner)));
         }
         let is_ours = !copies.is_empty();
         let marked = Arc::new(marks.iter().map(|mark| (mark.copy, mark.event.handle)).collect());
@@ -431,6 +431,12 @@ mod tests {
         Part { traffic: Traffic::new([src, dst], path, bytes), copies }
     }
 
+    /// What a launch copies, without regard for whose memory it is.
+    fn launched(graphs: &Graphs) -> Vec<Part> {
+        let of = |part: &Part| Part { traffic: Traffic { kept: None, ..part.traffic }, ..*part };
+        graphs.launched(EXEC).unwrap().iter().map(of).collect()
+    }
+
     fn instantiate(graphs: &Graphs, access: &Access, fake: &Fake) {
         graphs.prepare(access, fake, GRAPH, (THREAD, false));
         graphs.instantiated((access, &Waits::new(), fake), Some(EXEC), THREAD);
@@ -446,8 +452,8 @@ mod tests {
         assert!(graphs.launched(EXEC).is_none());
         instantiate(&graphs, access, &fake);
         assert_eq!(fake.enables.get(), 2, "both ways, for a few bytes: the graph keeps its path");
-        let parts = graphs.launched(EXEC).unwrap();
-        assert_eq!(*parts, [part([0, 1], Path::Direct, 2, 36), part([1, 0], Path::Direct, 1, 16)]);
+        let parts = launched(&graphs);
+        assert_eq!(parts, [part([0, 1], Path::Direct, 2, 36), part([1, 0], Path::Direct, 1, 16)]);
         assert!(graphs.launched(EXEC + 1).is_none());
         graphs.destroyed(EXEC);
         assert!(graphs.launched(EXEC).is_none() && !graphs.are_there());
@@ -469,10 +475,10 @@ mod tests {
         graphs.prepare(access, &fake, GRAPH, (THREAD, true));
         graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
         let staged = Path::Staged(Why::Capturing);
-        assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], staged, 2, 12)]);
+        assert_eq!(launched(&graphs), [part([0, 1], staged, 2, 12)]);
         access.capture_has_ended(&fake);
         graphs.changed(access, &fake, EXEC, Change::Node(copy(2, [0, 1], 100)));
-        assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], staged, 2, 104)]);
+        assert_eq!(launched(&graphs), [part([0, 1], staged, 2, 104)]);
         let found = graphs.staged(access, &fake, EXEC, Layer::Driver).unwrap();
         assert!(
             found.rule == Rule::GraphStaged && found.what.starts_with("2 copies from device 0 to device 1"),
@@ -480,11 +486,52 @@ mod tests {
         );
         assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None, "once");
         graphs.changed(access, &fake, EXEC, Change::Whole { graph: GRAPH });
-        assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], staged, 2, 12)]);
+        assert_eq!(launched(&graphs), [part([0, 1], staged, 2, 12)]);
         // Instantiated anew.
         instantiate(&graphs, access, &fake);
-        assert_eq!(*graphs.launched(EXEC).unwrap(), [part([0, 1], Path::Direct, 2, 12)]);
+        assert_eq!(launched(&graphs), [part([0, 1], Path::Direct, 2, 12)]);
         assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None);
+    }
+
+    #[test]
+    fn marked_as_long_as_it_is_instantiated_or_an_update() {
+        const OTHER: usize = GRAPH + 1;
+        static ACCESS: Access = Access::new();
+        let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Box::new(Waits::new()));
+        fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [1, 0], 16)]);
+        let behind = || fake.records.borrow().values().map(|(node, _)| *node).collect::<Vec<_>>();
+        graphs.prepare(access, &fake, GRAPH, (THREAD, false));
+        graphs.mark(&fake, GRAPH, THREAD);
+        assert_eq!(behind(), [1, 3], "copies between devices");
+        graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
+        assert_eq!(behind(), []);
+        assert!(waits.launched(EXEC) && waits.are_pending());
+        // By the same events behind the nodes of another graph of the same shape.
+        fake.graphs.borrow_mut().insert(OTHER, vec![copy(6, [0, 1], 5), copy(7, [0, 0], 8), copy(8, [1, 0], 17)]);
+        graphs.mark_update(&fake, EXEC, OTHER, THREAD);
+        assert_eq!(behind(), [6, 8]);
+        graphs.unmark_update(&fake, THREAD);
+        assert_eq!(behind(), []);
+        graphs.changed(access, &fake, EXEC, Change::Whole { graph: OTHER });
+        graphs.mark_update(&fake, EXEC, GRAPH, THREAD);
+        assert_eq!(behind(), [1, 3], "still");
+        graphs.unmark_update(&fake, THREAD);
+    }
+
+    #[test]
+    fn marked_in_whole_or_not_at_all() {
+        const CHILD: usize = GRAPH + 1;
+        static ACCESS: Access = Access::new();
+        let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Box::new(Waits::new()));
+        fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8)]);
+        graphs.prepare(access, &fake, GRAPH, (THREAD, false));
+        // The second is a node of a child graph, behind which none can be added here.
+        fake.graphs.borrow_mut().insert(CHILD, vec![copy(1, [0, 1], 4)]);
+        graphs.mark(&fake, CHILD, THREAD);
+        assert!(fake.records.borrow().is_empty());
+        graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
+        assert!(!waits.launched(EXEC), "the launch is followed by an event on its stream");
+        assert!(launched(&graphs).len() == 1 && graphs.launched(EXEC).unwrap()[0].traffic.kept.is_some());
     }
 
     /// As in a signal handler that has interrupted a launch.

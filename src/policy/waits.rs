@@ -17,7 +17,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicU16, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize};
 
 use super::driver::Driver;
 use crate::os;
@@ -28,8 +28,6 @@ const MOST: usize = 1024;
 const HINTS: usize = 64;
 /// No stream: it was destroyed, or the entry is empty.
 const GONE: usize = 0;
-/// No device.
-const NOWHERE: i32 = -1;
 
 /// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
 pub(crate) const LEGACY: usize = 1;
@@ -49,13 +47,6 @@ pub(crate) struct Key {
     pub(crate) epoch: u64,
 }
 
-/// One end of a copy: a context, or 0 for memory of a device that belongs to no context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Side {
-    pub(crate) context: usize,
-    pub(crate) device: i32,
-}
-
 /// An event of ours, and its context with what tells that from later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
@@ -67,9 +58,9 @@ pub(crate) struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     /// All work of a context.
-    Context(Side),
+    Context(usize),
     /// All work of a context whose memory is about to go.
-    Memory(Side),
+    Memory(usize),
     /// All work of the process.
     All,
 }
@@ -100,7 +91,8 @@ struct Entry {
     event: AtomicUsize,
     event_context: AtomicUsize,
     event_context_id: AtomicU64,
-    sides: [(AtomicUsize, AtomicI32); 2],
+    /// The contexts of source and destination; 0 for none.
+    ends: [AtomicUsize; 2],
     /// How often the event was recorded, and how often by then when it was last seen to have passed.
     recorded: AtomicU64,
     passed: AtomicU64,
@@ -108,9 +100,6 @@ struct Entry {
 
 impl Entry {
     const fn new() -> Self {
-        const fn side() -> (AtomicUsize, AtomicI32) {
-            (AtomicUsize::new(0), AtomicI32::new(0))
-        }
         Self {
             stream: AtomicUsize::new(GONE),
             thread: AtomicU64::new(0),
@@ -119,7 +108,7 @@ impl Entry {
             event: AtomicUsize::new(0),
             event_context: AtomicUsize::new(0),
             event_context_id: AtomicU64::new(0),
-            sides: [side(), side()],
+            ends: [const { AtomicUsize::new(0) }; 2],
             recorded: AtomicU64::new(0),
             passed: AtomicU64::new(0),
         }
@@ -144,32 +133,23 @@ impl Entry {
 
     /// Whether copies have an end that a call waits for.
     fn concerns(&self, of: &Of) -> bool {
-        let is_at = |wanted: &Side| {
-            self.sides.iter().any(|(context, device)| match (context.load(Relaxed), device.load(Relaxed)) {
-                (_, NOWHERE) => false,
-                (0, device) => device == wanted.device,
-                (context, _) => context == wanted.context,
-            })
-        };
-        // On the legacy default stream the driver loses only the wait of who frees memory.
-        let is_lost = self.stream.load(Relaxed) != LEGACY;
-        match of {
-            Of::All => is_lost,
-            Of::Context(wanted) => is_lost && is_at(wanted),
+        let is_at = |wanted: usize| self.ends.iter().any(|end| end.load(Relaxed) == wanted);
+        // The driver waits for work of the stream's own context, and for that of the legacy default stream. But memory that is freed
+        // loses its mapping before the driver waits.
+        let is_legacy = self.stream.load(Relaxed) == LEGACY;
+        match *of {
+            Of::All => !is_legacy,
+            Of::Context(wanted) => !is_legacy && is_at(wanted) && self.event_context.load(Relaxed) != wanted,
             Of::Memory(wanted) => is_at(wanted),
         }
     }
 
-    fn set(&self, key: &Key, event: Option<Event>, sides: [Option<Side>; 2]) {
+    fn set(&self, key: &Key, event: Option<Event>, ends: [usize; 2]) {
         let Event { handle, context: (context, id) } = event.unwrap_or(Event { handle: 0, context: (0, 0) });
         self.event.store(handle, Relaxed);
         self.event_context.store(context, Relaxed);
         self.event_context_id.store(id, Relaxed);
-        for ((context, device), side) in self.sides.iter().zip(sides) {
-            let Side { context: handle, device: ordinal } = side.unwrap_or(Side { context: 0, device: NOWHERE });
-            context.store(handle, Relaxed);
-            device.store(ordinal, Relaxed);
-        }
+        self.ends.iter().zip(ends).for_each(|(end, context)| end.store(context, Relaxed));
         self.thread.store(key.thread, Relaxed);
         self.context.store(key.context, Relaxed);
         self.owners.store(key.owners(), Relaxed);
@@ -260,9 +240,8 @@ impl Waits {
         is_recorded
     }
 
-    /// Adds what is needed for copies of a stream; `own` is its context, or none of the legacy default stream. The driver itself keeps the
-    /// waits of calls that wait for that.
-    pub(crate) fn add(&self, driver: &impl Driver, key: &Key, own: Option<(usize, u64)>, sides: [Option<Side>; 2]) {
+    /// Adds what is needed for copies of a stream between two contexts; `own` is the stream's context, or none of the legacy default stream.
+    pub(crate) fn add(&self, driver: &impl Driver, key: &Key, own: Option<(usize, u64)>, ends: [usize; 2]) {
         let _changing = os::lock(&self.changing);
         if self.find(key).is_some() {
             return;
@@ -275,26 +254,15 @@ impl Waits {
             },
         };
         let Some(entry) = entry.filter(|_| own.is_none() || event.is_some()) else { return };
-        entry.set(key, event, self.far(driver, own, sides));
+        entry.set(key, event, ends);
     }
 
     /// Adds an event that a graph records itself.
-    pub(crate) fn add_of_graph(&self, driver: &impl Driver, key: &Key, event: Event, sides: [Option<Side>; 2]) {
+    pub(crate) fn add_of_graph(&self, driver: &impl Driver, key: &Key, event: Event, ends: [usize; 2]) {
         let _changing = os::lock(&self.changing);
         if let Some(entry) = self.room(driver) {
-            entry.set(key, Some(event), sides);
+            entry.set(key, Some(event), ends);
         }
-    }
-
-    /// The ends that are not of the stream's own context.
-    fn far(&self, driver: &impl Driver, own: Option<(usize, u64)>, sides: [Option<Side>; 2]) -> [Option<Side>; 2] {
-        let Some((own, _)) = own else { return sides };
-        let device = driver.device_of_context(own);
-        let is_far = |side: &Side| match side.context {
-            0 => Some(side.device) != device,
-            context => context != own,
-        };
-        sides.map(|side| side.filter(is_far))
     }
 
     /// An entry that nobody needs any more, with an event of a context.
@@ -371,10 +339,7 @@ impl Waits {
         for entry in self.used() {
             let is_gone = match entry.event() {
                 Some(event) => driver.context_id(event.context.0) != Some(event.context.1),
-                None => entry.sides.iter().any(|(context, _)| match context.load(Relaxed) {
-                    0 => false,
-                    context => driver.context_id(context).is_none(),
-                }),
+                None => entry.ends.iter().any(|end| driver.context_id(end.load(Relaxed)).is_none()),
             };
             if is_gone {
                 entry.clear();
@@ -386,4 +351,147 @@ impl Waits {
 /// Whether an entry's copies are over.
 fn is_over(entry: &Entry, driver: &impl Driver) -> bool {
     !entry.is_pending() || entry.event().is_some_and(|event| driver.has_passed(event.handle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::access::fake::{Fake, context};
+
+    const STREAM: usize = 0x5000;
+    const OWN: Option<(usize, u64)> = Some((context(0), 1));
+
+    fn key(stream: usize) -> Key {
+        Key { stream, thread: 0, context: 0, owners: [1, 2], epoch: 0 }
+    }
+
+    /// A copy on a stream of context 0 from there to context 1.
+    fn copied(waits: &Waits, fake: &Fake, key: &Key) {
+        if !waits.record(fake, key) {
+            let own = if key.stream == LEGACY { None } else { OWN };
+            waits.add(fake, key, own, [context(0), context(1)]);
+            assert!(waits.record(fake, key));
+        }
+    }
+
+    fn count(waits: &Waits, of: Of) -> usize {
+        let mut from = 0;
+        let pending = || {
+            let pending = waits.pending(&of, from)?;
+            from = pending.next();
+            Some(pending)
+        };
+        std::iter::from_fn(pending).count()
+    }
+
+    #[test]
+    fn pending_at_the_far_end_until_it_is_over() {
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        assert!(waits.are_none());
+        copied(&waits, &fake, &key(STREAM));
+        assert!(waits.are_pending());
+        assert_eq!(count(&waits, Of::Context(context(1))), 1);
+        assert_eq!(count(&waits, Of::Context(context(0))), 0, "the driver waits for the stream's own context");
+        assert_eq!(count(&waits, Of::Context(context(2))), 0);
+        assert_eq!(count(&waits, Of::Memory(context(0))), 1, "but not before it takes memory away");
+        let pending = waits.pending(&Of::Context(context(1)), 0).unwrap();
+        assert_eq!(fake.events.borrow().get(&pending.event.unwrap()), Some(&STREAM));
+        // One more copy, before it is known that the first is over.
+        copied(&waits, &fake, &key(STREAM));
+        waits.is_over(&pending);
+        assert_eq!(count(&waits, Of::All), 1);
+        let pending = waits.pending(&Of::All, 0).unwrap();
+        waits.is_over(&pending);
+        assert!(!waits.are_pending() && !waits.are_none());
+    }
+
+    #[test]
+    fn pending_of_a_third_device_at_both_ends() {
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        waits.add(&fake, &key(STREAM), Some((context(2), 1)), [context(0), context(1)]);
+        assert!(waits.record(&fake, &key(STREAM)));
+        let counts = [0, 1, 2].map(|number| count(&waits, Of::Context(context(number))));
+        assert_eq!(counts, [1, 1, 0]);
+    }
+
+    #[test]
+    fn pending_on_the_legacy_stream_only_for_who_frees() {
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        copied(&waits, &fake, &key(LEGACY));
+        assert!(fake.events.borrow().is_empty());
+        assert_eq!([Of::Context(context(1)), Of::All].map(|of| count(&waits, of)), [0, 0]);
+        assert_eq!(waits.pending(&Of::Memory(context(1)), 0).unwrap().event, None);
+    }
+
+    #[test]
+    fn stream_is_gone_and_its_handle_is_given_anew() {
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        copied(&waits, &fake, &key(STREAM));
+        waits.stream_is_gone(STREAM);
+        assert_eq!(count(&waits, Of::All), 1, "the copy goes on");
+        copied(&waits, &fake, &key(STREAM));
+        assert_eq!(count(&waits, Of::All), 2, "each by an event of its own");
+        // The event of the first has passed: it serves the next stream.
+        let first = waits.pending(&Of::All, 0).unwrap();
+        fake.events.borrow_mut().remove(&first.event.unwrap());
+        copied(&waits, &fake, &key(STREAM + 0x100));
+        assert_eq!(count(&waits, Of::All), 2);
+        assert_eq!(waits.used.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn owners_given_anew_are_others() {
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        copied(&waits, &fake, &key(STREAM));
+        let later = Key { epoch: 1, ..key(STREAM) };
+        assert!(!waits.record(&fake, &later));
+    }
+
+    #[test]
+    fn contexts_that_are_gone_take_their_events_along() {
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        copied(&waits, &fake, &key(STREAM));
+        copied(&waits, &fake, &key(LEGACY));
+        fake.ids.borrow_mut().insert(context(0), 2);
+        waits.contexts_have_changed(&fake);
+        assert_eq!(
+            count(&waits, Of::Memory(context(1))),
+            1,
+            "its legacy default stream is another, too, but that is not known"
+        );
+        assert_eq!(count(&waits, Of::All), 0);
+        fake.ids.borrow_mut().insert(context(0), 0);
+        waits.contexts_have_changed(&fake);
+        assert!(!waits.are_pending());
+    }
+
+    #[test]
+    fn room_runs_out_only_with_copies_under_way() {
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        for number in 0..MOST {
+            copied(&waits, &fake, &key(STREAM + number * 0x100));
+        }
+        let one_more = key(STREAM + MOST * 0x100);
+        waits.add(&fake, &one_more, OWN, [context(0), context(1)]);
+        assert!(!waits.record(&fake, &one_more), "all are under way");
+        fake.events.borrow_mut().clear();
+        copied(&waits, &fake, &one_more);
+        assert!(!waits.record(&fake, &key(STREAM)), "the first has made room");
+    }
+
+    #[test]
+    fn launched_graph_has_recorded_its_events() {
+        const EXEC: usize = 0x7000;
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        let event = |handle| Event { handle, context: (context(0), 1) };
+        for number in [1, 2] {
+            let key = Key { stream: EXEC, thread: GRAPH, context: number, owners: [1, 2], epoch: 0 };
+            waits.add_of_graph(&fake, &key, event(number), [context(0), context(1)]);
+        }
+        assert!(!waits.are_pending() && !waits.launched(EXEC + 1) && waits.launched(EXEC));
+        assert_eq!(count(&waits, Of::Context(context(1))), 2);
+        waits.stream_is_gone(EXEC);
+        assert!(!waits.launched(EXEC));
+        assert_eq!(count(&waits, Of::Context(context(1))), 2);
+    }
 }

@@ -398,7 +398,8 @@ impl Driver for Fake {
     }
 
     fn add_record(&self, graph: usize, behind: usize, event: usize) -> Option<usize> {
-        let is_own = self.graphs.borrow().get(&graph).is_some_and(|copies| copies.iter().any(|copy| copy.node == behind));
+        let is_own =
+            self.graphs.borrow().get(&graph).is_some_and(|copies| copies.iter().any(|copy| copy.node == behind));
         let node = is_own.then(|| self.next.replace(self.next.get() + 1) as usize)?;
         self.records.borrow_mut().insert(node, (behind, event));
         Some(node)

@@ -59,7 +59,6 @@ use self::cells::Cells;
 use self::registry::{Owner, Registry};
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
-use super::waits::Side;
 use crate::config::{self, Config, Probe};
 use crate::model::{Memcpy, Named, Path, Traffic, Why, is_array};
 use crate::os;
@@ -256,12 +255,27 @@ impl Access {
         self.cells.epoch()
     }
 
-    /// Where the memory of an owner is, by its number.
-    pub(crate) fn side(&self, owner: u8) -> Option<Side> {
-        self.lock().owner(owner).map(|owner| match owner {
-            Owner::Context { handle, device, .. } => Side { context: handle, device },
-            Owner::Pool { device, .. } | Owner::Mapped { device } => Side { context: 0, device },
-        })
+    /// The context that takes part in staged copies of an owner's memory, by its number: of memory of a pool the primary one of its device,
+    /// or else any there. 0 if there is none.
+    pub(crate) fn context_of(&self, driver: &impl Driver, owner: u8) -> usize {
+        let (owner, known) = {
+            let registry = self.lock();
+            let known: Vec<Owner> = registry.numbered().map(|(_, owner)| owner).collect();
+            (registry.owner(owner), known)
+        };
+        let here = |device: i32| {
+            known.iter().find_map(|owner| match *owner {
+                Owner::Context { handle, device: of, .. } if of == device => Some(handle),
+                _ => None,
+            })
+        };
+        match owner {
+            Some(Owner::Context { handle, .. }) => handle,
+            Some(Owner::Pool { device, .. } | Owner::Mapped { device }) => {
+                driver.primary_context(device).or_else(|| here(device)).unwrap_or(0)
+            }
+            None => 0,
+        }
     }
 
     /// Whether a pair waits for the end of a capture.

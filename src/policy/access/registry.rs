@@ -391,7 +391,8 @@ impl Registry {
     pub(super) fn is_made_direct(&self, src: Place, dst: Place) -> bool {
         let sides = [(src, dst), (dst, src)];
         let links = || {
-            let reaching = |(by, to): (Place, Place)| self.links.values().filter(move |link| self.is_reach(link, by, to));
+            let reaching =
+                |(by, to): (Place, Place)| self.links.values().filter(move |link| self.is_reach(link, by, to));
             sides.into_iter().flat_map(reaching)
         };
         let rights = || {
